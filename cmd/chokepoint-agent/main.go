@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
@@ -53,6 +54,7 @@ const (
 )
 
 func main() {
+	host.Settle()
 	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
 		os.Exit(code)
 	}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +38,17 @@ func (d dirs) reportFile(run string) string {
 // findDirs reads the environment. Without a home directory that can be written to, everything is kept below
 // /var/tmp, in a directory of this user.
 func findDirs(getenv func(string) string, uid int) dirs {
+	d := dirs{}
+	given := getenv
+	// sudo may leave the variables of the user who typed it. Root keeps nothing where another can change it.
+	getenv = func(name string) string {
+		dir := given(name)
+		if uid == 0 && filepath.IsAbs(dir) && !rootOwns(dir) {
+			d.Note = fmt.Sprintf("%s is %s, which is not root's: it is ignored", name, dir)
+			return ""
+		}
+		return dir
+	}
 	home := getenv("HOME")
 	if home == "" {
 		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
@@ -42,7 +56,6 @@ func findDirs(getenv func(string) string, uid int) dirs {
 		}
 	}
 	spare := filepath.Join("/var/tmp", "chokepoint-"+strconv.Itoa(uid))
-	d := dirs{}
 	place := func(variable, below, short string) string {
 		// The specification says to ignore a relative path.
 		if dir := getenv(variable); filepath.IsAbs(dir) {
@@ -64,9 +77,24 @@ func findDirs(getenv func(string) string, uid int) dirs {
 	d.State = place("XDG_STATE_HOME", ".local/state", "state")
 	said := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
-	d.Note = said // nobody looks for what can be made again
 	d.Runtime = runtimeDir(getenv, uid)
+	d.Note = said // nobody looks for what can be made again
 	return d
+}
+
+// rootOwns says whether a directory, or the nearest one above it that exists, is root's.
+func rootOwns(dir string) bool {
+	owner := uint32(0)
+	err := walk(dir, func(_ string, info fs.FileInfo) error {
+		owner = info.Sys().(*syscall.Stat_t).Uid
+		return nil
+	})
+	return err == nil && (owner == 0 || owner == ownerOf("/"))
+}
+
+// trusted refuses to work with any of them that another user can change.
+func (d dirs) trusted() error {
+	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
 // runtimeDir is the session's own directory where there is one.
@@ -120,26 +148,80 @@ func clearRuntime(d dirs) {
 	}
 }
 
-// trusted refuses a directory that another user may have put there: in a place where everybody may write,
-// it must be this user's or root's. In the user namespace of a lab the owner of / is root, and has a number
-// that others have, too: where this program itself would look is then not trusted.
+// trusted refuses a directory that another user can change, or one above it, as sshd does: each must be this
+// user's or root's, and nobody else may write there, except where everybody may and removes only what is his
+// own (the sticky bit): there a link is refused, too. In the user namespace of a lab the owner of / is root,
+// and has a number that others have, too: where this program itself would look is then not trusted.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
-	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
-		above, err := os.Stat(filepath.Dir(d))
-		if err != nil || above.Mode()&os.ModeSticky == 0 || !exists(d) {
+	shared := false // the element before is a directory for everybody
+	err := walk(dir, func(at string, info fs.FileInfo) error {
+		mode, owner := info.Mode(), info.Sys().(*syscall.Stat_t)
+		// A group of one's own, which many have, is no danger.
+		open := mode.Perm()&0o002 != 0 || mode.Perm()&0o020 != 0 && int(owner.Gid) != os.Getegid()
+		linked := mode&fs.ModeSymlink != 0
+		bad := !ours(info) || at == guessed && int(owner.Uid) != os.Geteuid() || linked && shared ||
+			!linked && (!mode.IsDir() || open && mode&fs.ModeSticky == 0)
+		shared = open && !linked
+		if bad {
+			return errors.New("others can change " + at)
+		}
+		return nil
+	})
+	if err != nil {
+		return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone: %w", dir, err),
+			"remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, XDG_CACHE_HOME or "+
+				"XDG_RUNTIME_DIR to another")
+	}
+	return nil
+}
+
+// ours says whether something is this user's or root's.
+func ours(info fs.FileInfo) bool {
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	return int(owner) == os.Geteuid() || owner == 0 || owner == ownerOf("/")
+}
+
+// walk shows see each element of an absolute path from the top, links and what they lead to among them, as
+// far as they exist. The first error ends it.
+func walk(path string, see func(at string, info fs.FileInfo) error) error {
+	const mostLinks = 40 // as the kernel's
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+		}
+		if name == "" || name == "." || name == ".." {
 			continue
 		}
-		info, err := os.Lstat(d)
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = see(next, info)
+		}
+		switch {
+		case err != nil:
+			return err
+		case info.Mode()&fs.ModeSymlink == 0:
+			at = next
+			continue
+		}
+		to, err := os.Readlink(next)
+		if links++; links > mostLinks {
+			err = unix.ELOOP
+		}
 		if err != nil {
-			return fmt.Errorf("check directory %s: %v", dir, err)
+			return err
 		}
-		owner := info.Sys().(*syscall.Stat_t).Uid
-		roots := owner == 0 || owner == ownerOf("/") && d != guessed
-		if !info.IsDir() || int(owner) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
-			return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone", d),
-				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME")
+		if filepath.IsAbs(to) {
+			at = "/"
 		}
+		rest = append(strings.Split(to, "/"), rest...)
 	}
 	return nil
 }

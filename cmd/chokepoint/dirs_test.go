@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,5 +88,64 @@ func TestPrepare(t *testing.T) {
 				t.Errorf("prepare %s: got %v, want an error with a hint", name, err)
 			}
 		})
+	}
+}
+
+// TestTrusted: no element of a directory's path may be one that others can change, as sshd has it.
+func TestTrusted(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, mode := range map[string]os.FileMode{"fine": 0o755, "open": 0o757, "shared": 0o777 |
+		os.ModeSticky, "private": 0o700} {
+		if err := errors.Join(os.MkdirAll(at(name+"/deep/x"), 0o700), os.Chmod(at(name), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := map[string]bool{"fine/deep/x": true, "open/deep/x": false, "open/none/yet": false,
+		"shared/deep/x": true, "private/deep": true, "fine/link/x": true, "shared/link/x": false,
+		"fine/astray/x": false}
+	links := map[string]string{"fine/link": "../private/deep", "shared/link": "../private/deep",
+		"fine/astray": "../open/deep"}
+	if os.Geteuid() == 0 {
+		links["fine/theirs"], tests["fine/theirs/x"], tests["theirs/x"] = "../private/deep", false, false
+		if err := errors.Join(os.Mkdir(at("theirs"), 0o755), os.Chown(at("theirs"), 4242, 4242)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range links {
+		if err := os.Symlink(to, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(at("fine/theirs"), 4242, 4242); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range tests {
+		if err := trusted(at(name)); (err == nil) != want || err != nil && len(hints(err)) == 0 {
+			t.Errorf("%s: got %v, want trusted: %v", name, err, want)
+		}
+	}
+}
+
+// TestRootIgnoresOthersDirectories: sudo may leave the variables of the user who typed it.
+func TestRootIgnoresOthersDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skip: only root can make another user's directory")
+	}
+	theirs := t.TempDir()
+	if err := os.Chown(theirs, 4242, 4242); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"HOME": theirs, "XDG_DATA_HOME": theirs + "/data", "XDG_RUNTIME_DIR": theirs}
+	got := findDirs(func(name string) string { return env[name] }, 0)
+	for _, dir := range []string{got.Data, got.State, got.Cache, got.Runtime} {
+		if strings.HasPrefix(dir, theirs) {
+			t.Errorf("directories: got %+v, want none in %s", got, theirs)
+		}
+	}
+	if !strings.Contains(got.Note, "not root's") {
+		t.Errorf("note: got %q, want that it is said", got.Note)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Exit codes. They are API: scripts depend on them.
@@ -128,8 +130,9 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		if exit, ok := e.(*exitError); ok && exit.err == nil {
 			continue
 		}
-		said.Errors = append(said.Errors, e.Error())
+		said.Errors = append(said.Errors, check.Plain(e.Error()))
 		for _, h := range hints(e) {
+			h = check.Plain(h)
 			if !slices.Contains(said.Hints, h) {
 				said.Hints = append(said.Hints, h)
 			}

@@ -130,3 +130,13 @@ func TestFurtherCodesNameCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsArePlain: what a guest, a program or a node says within an error steers no terminal.
+func TestErrorsArePlain(t *testing.T) {
+	var b strings.Builder
+	printError(&b, check.WithHint(errors.New("guest: \x1b]0;owned\a \u202edetpmet"), "see \x9b2J"), codeError,
+		false)
+	if strings.ContainsFunc(b.String(), check.Steers) || !strings.Contains(b.String(), "]0;owned") {
+		t.Errorf("got %q, want it without what steers", b.String())
+	}
+}

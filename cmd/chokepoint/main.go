@@ -10,11 +10,13 @@ import (
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 func main() {
+	host.Settle()
 	if code, isGuest := guest.Serve(os.Args, agent.LineRole); isGuest {
 		os.Exit(code)
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -41,7 +43,7 @@ func TestOutFile(t *testing.T) {
 	if err != nil {
 		t.Fatalf("createOutFile: got %v, want nil", err)
 	}
-	if !left.named {
+	if left.name == "" {
 		check("old")
 	}
 	if err := left.abort(); err != nil {
@@ -91,5 +93,48 @@ func TestOutFile(t *testing.T) {
 	}
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Errorf("full device: got %v, want it still there", err)
+	}
+}
+
+// TestOutFileFollowsNobodyElse: a link or pipe that another user has put in the way of root's report leads
+// nowhere, in whatever part of the path.
+func TestOutFileFollowsNobodyElse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skip: only root can make another user's link")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	const other = 4242
+	for _, err := range []error{
+		os.WriteFile(at("precious"), []byte("old"), 0o600), os.Mkdir(at("real"), 0o755),
+		os.Symlink("precious", at("link")), os.Symlink("real", at("folder")),
+		os.Symlink(at("link"), at("mine")), syscall.Mkfifo(at("pipe"), 0o666),
+		os.Lchown(at("link"), other, other), os.Lchown(at("folder"), other, other),
+		os.Lchown(at("pipe"), other, other),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"link", "folder/report.html", "mine", "pipe"} {
+		o, err := createOutFile(at(name))
+		if err == nil {
+			err = errors.Join(o.commit([]byte("new")), o.abort())
+		}
+		if err == nil || !strings.Contains(err.Error(), "of another user") || len(hints(err)) == 0 {
+			t.Errorf("%s: got %v, want a refusal with a hint", name, err)
+		}
+	}
+	if b, err := os.ReadFile(at("precious")); err != nil || string(b) != "old" {
+		t.Errorf("what the link leads to: got %q, %v, want it as it was", b, err)
+	}
+	// What is replaced stays as secret as it was.
+	o, err := createOutFile(at("precious"))
+	if err == nil {
+		err = o.commit([]byte("new"))
+	}
+	info, statErr := os.Stat(at("precious"))
+	if err != nil || statErr != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("replaced: got %v, %v, want mode 0600", info.Mode(), errors.Join(err, statErr))
 	}
 }

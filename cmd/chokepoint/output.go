@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
@@ -88,7 +89,7 @@ func table(rows [][]string, flags uint) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', flags)
 	for _, r := range rows {
-		fmt.Fprintln(w, strings.Join(r, "\t"))
+		fmt.Fprintln(w, check.Plain(strings.Join(r, "\t")))
 	}
 	w.Flush() // to memory: it cannot fail
 	return b.String()
@@ -109,7 +110,7 @@ func (s streams) sink(asJSON bool) progress.Sink {
 // note prints something that is worth knowing and is no error, on its own line.
 func (s streams) note(format string, args ...any) {
 	// a lost note changes no result
-	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: "+format+"\n", args...)
+	_, _ = fmt.Fprintf(s.Err, "chokepoint: note: %s\n", check.Plain(fmt.Sprintf(format, args...)))
 }
 
 // fileWidth is how wide text is laid out where there is no terminal.

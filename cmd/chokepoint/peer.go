@@ -35,12 +35,16 @@ type peerOptions struct {
 	data     string
 	patience time.Duration
 	codeFile string
+	bind     string
+	once     bool
+	log      bool
 }
 
 func newPeerCommand(p *program) *cobra.Command {
 	var o peerOptions
 	cmd := &cobra.Command{
-		Use:   "peer [--port N] [--data-ports A-B] [--for D] [--code-file FILE]",
+		Use: "peer [--port N] [--data-ports A-B] [--bind ADDRESS] [--for D] [--once] [--code-file " +
+			"FILE] [--kernel-log]",
 		Short: "Serve as the far end of a run on another machine",
 		Long: "Serve as the far end of a run on another machine: chokepoint run --peer measures\n" +
 			"what lies between the two. It prints this machine's addresses and a code, which is\n" +
@@ -57,6 +61,9 @@ func newPeerCommand(p *program) *cobra.Command {
 	f.DurationVar(&o.patience, "for", peerPatience, "end when no run has connected for this time `D`")
 	f.StringVar(&o.codeFile, "code-file", "",
 		"write the code to this new `FILE`, readable only by you, instead of printing it")
+	f.StringVar(&o.bind, "bind", "", "listen at this `ADDRESS` only (default: at each of the machine's)")
+	f.BoolVar(&o.once, "once", false, "end after the first run")
+	f.BoolVar(&o.log, "kernel-log", false, "show the runs what the kernel logs meanwhile")
 	return cmd
 }
 
@@ -65,19 +72,26 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	if err != nil {
 		return err
 	}
+	var at netip.Addr
+	if o.bind != "" {
+		if at, err = netip.ParseAddr(o.bind); err != nil || at.IsUnspecified() {
+			return &usageError{fmt.Sprintf("--bind %q is no address of a machine", o.bind),
+				"give one of those that chokepoint peer prints"}
+		}
+	}
 	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", ":"+strconv.Itoa(o.port))
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
 	if err != nil {
 		return check.WithHint(fmt.Errorf("listen on port %d: %v", o.port, underlying(err)),
 			"another peer may be listening there; --port chooses another one")
 	}
 	code := pair.NewCode()
-	if err := o.show(ctx, code, p); err != nil {
+	if err := o.show(ctx, code, at, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	served := registry.Peer{Ports: ports, Version: ownVersion()}
+	served := registry.Peer{Ports: ports, Version: ownVersion(), KernelLog: o.log, Bind: at}
 	told := refusals{say: p.note}
-	listener := pair.Listener{Code: code, Idle: o.patience, Tell: told.tell}
+	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: told.tell}
 	err = listener.Serve(ctx, ln, served.Serve)
 	if errors.Is(err, pair.ErrIdle) {
 		p.note("no run has connected for %s", o.patience)
@@ -107,10 +121,13 @@ func (o peerOptions) check() (ports [2]int, err error) {
 }
 
 // show prints how to reach this machine.
-func (o peerOptions) show(ctx context.Context, code host.Secret, p *program) error {
-	own, err := lab.OwnAddresses(ctx)
-	if err != nil {
-		return err
+func (o peerOptions) show(ctx context.Context, code host.Secret, at netip.Addr, p *program) error {
+	own := []netip.Addr{at}
+	if !at.IsValid() {
+		var err error
+		if own, err = lab.OwnAddresses(ctx); err != nil {
+			return err
+		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "listening for a run on TCP port %d; data on ports %s, TCP and UDP\n\naddresses of "+

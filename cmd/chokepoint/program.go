@@ -122,6 +122,9 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	return cmd
 }
 
+// homeless are the commands that read and write nothing in the program's directories.
+var homeless = []string{"x", "version", "help", "plan", "peer", "completion"}
+
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
 func finish(p *program, cmd *cobra.Command) {
@@ -135,6 +138,11 @@ func finish(p *program, cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.ran = true
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
+		if !slices.Contains(homeless, strings.Fields(cmd.CommandPath() + " x")[1]) {
+			if err := p.dirs.trusted(); err != nil {
+				return err
+			}
+		}
 		return run(cmd, args)
 	}
 	for _, sub := range cmd.Commands() {

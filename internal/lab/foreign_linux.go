@@ -66,12 +66,15 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
-	program, err := os.Open(d.Agent)
-	if err != nil {
-		return nil, fmt.Errorf("open the agent's program: %w", err)
+	for _, name := range []string{d.File, d.Agent} {
+		file, err := os.Open(name)
+		if err != nil {
+			f.leave()
+			return nil, fmt.Errorf("open a disk of the guest's: %w", err)
+		}
+		f.files = append(f.files, file)
 	}
-	f.files = append(f.files, program)
-	d.Management, d.AgentFD = vm.ManagementAddr(number), next
+	d.Management, d.FileFD, d.AgentFD = vm.ManagementAddr(number), next, next+1
 	if d.Login.Method != vm.LoginSerial {
 		return f, nil
 	}
@@ -85,7 +88,7 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	}
 	f.terminal = os.NewFile(uintptr(ends[0]), "console")
 	f.files = append(f.files, os.NewFile(uintptr(ends[1]), "console"))
-	d.TerminalFD = next + 1
+	d.TerminalFD = next + 2
 	return f, nil
 }
 
@@ -231,9 +234,13 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 		"RequestTTY=no"}
 	c := host.Command{Path: "ssh",
 		Args: []string{"-F", "none", "-p", strconv.Itoa(vm.SSHPort), "-l", f.login.User}}
+	// Of the user's keys the guest, which need not be trusted, sees none but the one that is named.
+	options = append(options, "IdentitiesOnly=yes", "IdentityAgent=none")
 	if f.login.Key != "" {
-		options = append(options, "IdentitiesOnly=yes")
 		c.Args = append(c.Args, "-i", f.login.Key)
+	} else {
+		options = append(options, "PubkeyAuthentication=no", "GSSAPIAuthentication=no",
+			"HostbasedAuthentication=no")
 	}
 	if f.login.Password == "" {
 		options = append(options, "BatchMode=yes")
@@ -265,5 +272,5 @@ func describeForeign(ctx context.Context, far host.Agent) (system, release strin
 		return "", "", fmt.Errorf("ask the guest what it is: %w", err)
 	}
 	release, system, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return strings.TrimSpace(system), release, nil
+	return check.Plain(strings.TrimSpace(system)), check.Plain(release), nil
 }

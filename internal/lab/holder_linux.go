@@ -254,7 +254,9 @@ func startAnchor(dir *os.File, node, role string, taps []*os.File) (*host.Child,
 // settled waits for a process' word that what it was asked for stands.
 func settled(p *host.Child) error {
 	var a holderAnswer
-	if err := json.NewDecoder(p).Decode(&a); err != nil {
+	if err := json.NewDecoder(p).Decode(&a); errors.Is(err, io.EOF) {
+		return errors.New("its first process ended before all stood")
+	} else if err != nil {
 		return fmt.Errorf("await its first process: %w", err)
 	}
 	if a.Error == "" {

@@ -236,8 +236,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 		return nil, fmt.Errorf("start lab: it was not up within %s%s", patience, o.saying())
 	}
 	if b, _ := os.ReadFile(path); len(b) > 0 {
-		said := strings.TrimSpace(string(b))
-		last := strings.TrimSpace(said[strings.LastIndexByte(said, '\n')+1:])
+		last := lastSaid(string(b))
 		// What a process answered it has logged, too, behind its name.
 		if _, text, _ := strings.Cut(last, ": "); text == "" || !strings.Contains(err.Error(), text) {
 			err = fmt.Errorf("%w (%s)", err, last)
@@ -248,6 +247,20 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 		err = noNamespaces(err)
 	}
 	return nil, err
+}
+
+// lastSaid is what a log ends with: of a fault of the program what the fault was, and not the registers
+// behind the stacks of its threads.
+func lastSaid(log string) (last string) {
+	for line := range strings.Lines(check.Plain(log)) {
+		if line = strings.TrimSpace(line); line != "" {
+			last = line
+		}
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	return last
 }
 
 // saying quotes the consoles of a lab's guests, which tell how far each came.

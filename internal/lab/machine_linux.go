@@ -269,8 +269,14 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 			return nil, err
 		}
 	}
-	child, err := host.Spawn{Program: g.Program(), Args: g.Args(m.node, fds, m.macs, m.q.Console),
-		Files: files, Stderr: log, Bound: true, Core: core}.Start()
+	cage, err := newCage(&g, m.q.Console, 3+len(files))
+	if err != nil {
+		return nil, err
+	}
+	defer cage.close()
+	child, err := host.Spawn{Program: g.Program(), Args: append(cage.words, g.Args(m.node, fds, m.macs,
+		cage.console)...), Files: slices.Concat(files, cage.files), Stderr: log, Bound: true, Core: core,
+		As: cage.as}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
 		return nil, check.WithHint(err, "install "+packageOf(g)+" (Debian, Ubuntu)")

@@ -115,6 +115,9 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &got); err != nil {
 		return check.CouldNotTell("%v", err)
 	}
+	if got.Answer == nil {
+		return check.CouldNotTell("node %s did not answer", s.Node)
+	}
 	return *got.Answer
 }
 
@@ -135,6 +138,9 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 		state, err := k.Parse(text)
 		p := l.placeOf(s)
 		p.OwnKernel = n.Facts.OwnKernel
+		if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
+			err = limited.Allowed(p, state)
+		}
 		return k, state, p, err
 	}
 	return nil, "", knob.Place{}, fmt.Errorf("no such knob")
@@ -399,6 +405,9 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	var held agent.Held
 	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &held); err != nil {
 		return Followed{}, err
+	}
+	if held.Answer == nil {
+		return Followed{}, fmt.Errorf("node %s did not answer whether it can", s.Node)
 	}
 	if held.Answer.State == check.No {
 		return Followed{Setting: s, Cannot: held.Answer.Reason}, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
@@ -191,14 +193,8 @@ func lastWords(console string) string {
 
 // printable are the lines of a console that say something.
 func printable(b []byte) []string {
-	b = bytes.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' {
-			return -1
-		}
-		return r
-	}, b)
 	var lines []string
-	for l := range strings.Lines(string(b)) {
+	for l := range strings.Lines(check.Plain(string(b))) {
 		if l = strings.TrimSpace(l); l != "" {
 			lines = append(lines, l)
 		}
@@ -231,17 +227,30 @@ func quoteConsole(lines []string) string {
 // consoleOf is the file of a guest's console in the lab's directory.
 func consoleOf(dir, node string) string { return filepath.Join(dir, filepath.Base(node)+".console") }
 
+// replace writes a file for this user alone. What is in its place goes, and is not followed if it is a link.
+func replace(path string, data []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 // keepConsoles copies the consoles of a lab's guests, which go with the lab, to TOPOLOGY-NODE.console in a
 // directory.
 func (o Local) keepConsoles(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep consoles of lab %s: %w", o.ID, err)
 	}
 	var failed error
 	for _, name := range o.Topology.Routers {
 		said, err := os.ReadFile(consoleOf(o.dir(), name))
 		if err == nil {
-			err = os.WriteFile(consoleOf(dir, o.Topology.Name+"-"+name), said, 0o644)
+			err = replace(consoleOf(dir, o.Topology.Name+"-"+name), said)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("keep console of %s: %w", name, err))

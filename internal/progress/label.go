@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"strings"
-	"unicode"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -89,13 +89,5 @@ func (l *labeller) cell(f factor.Cell) string {
 // clean makes text fit for one line of a terminal: no control characters, so that nothing a node reports
 // can move the cursor, and no line breaks.
 func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e':
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(check.Plain(text))
 }

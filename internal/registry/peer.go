@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
@@ -33,8 +34,11 @@ const peerSessions = 16
 // its clock, and shows what it is and how busy. It runs no command, writes no file, changes no setting and
 // lays no tunnel.
 type Peer struct {
-	Ports   [2]int // first and last data port
-	Version string // which program this is
+	Ports     [2]int // first and last data port
+	Version   string // which program this is
+	KernelLog bool   // what the kernel logs meanwhile is shown, too
+	// Bind is the only address at which data sockets listen; the zero value is each of the machine's.
+	Bind netip.Addr
 }
 
 // Serve serves one controller until it leaves.
@@ -45,13 +49,16 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 		return err
 	}
 	local, remote := v.Local.Addr(), v.Remote.Addr()
-	g := guard{ports: p.Ports, remote: remote}
+	if p.Bind.IsValid() {
+		own = []netip.Addr{p.Bind}
+	}
+	g := guard{ports: p.Ports, bind: p.Bind, remote: remote, log: p.KernelLog}
 	all := agent.Handlers(agent.Role, node.Parts())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
 	served := map[string]host.Handler{
 		agent.VerbEcho:               host.Vetted(all[agent.VerbEcho], judged(g.echo)),
 		agent.VerbReach:              host.Vetted(all[agent.VerbReach], judged(g.reach)),
-		watch.Verb:                   host.Vetted(all[watch.Verb], judged(ownWatch)),
+		watch.Verb:                   host.Vetted(all[watch.Verb], judged(g.watch)),
 		probe.VerbEnvironment:        all[probe.VerbEnvironment],
 		lab.VerbAbout:                func(_ context.Context, s host.Session) error { return s.Send(about) },
 		lab.VerbCeilings:             ceilings,
@@ -60,7 +67,7 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 	}
 	for _, e := range []interface{ Name() string }{stream.Native{}, responsiveness.Engine{},
 		shortflow.Flows{}, shortflow.Requests{}, latency.Echo{}, latency.ICMP{}} {
-		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], g.traffic)
+		served[trafficVerb(e)] = host.Vetted(all[trafficVerb(e)], judged(g.traffic))
 	}
 	return host.Serve(ctx, v, host.AtOnce(peerSessions, served))
 }
@@ -78,56 +85,59 @@ func refused(why string) host.Handler {
 // the run's key, or sends to where the controller came from.
 type guard struct {
 	ports  [2]int
+	bind   netip.Addr // the only one to listen at, if valid
 	remote netip.Addr
+	log    bool // the kernel's may be read
 }
 
 var errBeyond = errors.New("not what a peer does")
 
-func (g guard) within(port int) error {
-	if port < g.ports[0] || port > g.ports[1] {
+// listen judges where something is to listen. Any address is the one that it is bound to.
+func (g guard) listen(at *netip.Addr, port int) error {
+	if g.bind.IsValid() && at.IsUnspecified() {
+		*at = g.bind
+	}
+	switch {
+	case port < g.ports[0] || port > g.ports[1]:
 		return fmt.Errorf("%w: port %d is not one of its data ports", errBeyond, port)
+	case g.bind.IsValid() && *at != g.bind:
+		return fmt.Errorf("%w: it is bound to %s, not to %s", errBeyond, g.bind, *at)
 	}
 	return nil
-}
-
-// wish is what is judged of a request for traffic.
-type wish struct {
-	Check  bool              `json:"check"`
-	Listen bool              `json:"listen"`
-	Peer   netip.Addr        `json:"peer"`
-	Beside []json.RawMessage `json:"beside"`
-	Port   int               `json:"port"`
-	CPUs   []int             `json:"cpus"`
-	Load   struct {
-		Congestion string `json:"congestion"`
-		Tag        string `json:"tag"`
-	} `json:"load"`
 }
 
 // keySize is the length of a tag that only holders of the run's key can make.
 const keySize = 64
 
-func (g guard) traffic(first json.RawMessage) (any, error) {
-	var w wish
-	if err := json.Unmarshal(first, &w); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
-	if err := congestion(w.Load.Congestion); err != nil {
-		return nil, err
+// traffic judges a request, and has a listener hear its controller alone, where that can be: over the other
+// version of IP it comes from an address that is not known.
+func (g guard) traffic(q *traffic.Request) error {
+	if err := congestion(q.Load.Congestion); err != nil {
+		return err
 	}
 	switch {
-	case w.Check:
-		return first, nil
-	case len(w.CPUs) > 0 || len(w.Beside) > 0:
-		return nil, fmt.Errorf("%w: chosen cores, or several ways", errBeyond)
-	case len(w.Load.Tag) < keySize:
-		return nil, fmt.Errorf("%w: traffic without the run's key", errBeyond)
-	case w.Listen:
-		return first, g.within(w.Port)
-	case w.Peer != g.remote:
-		return nil, fmt.Errorf("%w: opening connections to others than its controller", errBeyond)
+	case q.Check:
+		return nil
+	case len(q.CPUs) > 0 || len(q.Beside) > 0 || q.Survey || q.Neighbor != "":
+		return fmt.Errorf("%w: chosen cores, several ways, or frames of its own", errBeyond)
+	case len(q.Load.Tag) < keySize:
+		return fmt.Errorf("%w: traffic without the run's key", errBeyond)
+	case q.Listen:
+		q.From = g.source(q.Addr)
+		return g.listen(&q.Addr, q.Port)
+	case q.Peer != g.remote:
+		return fmt.Errorf("%w: opening connections to others than its controller", errBeyond)
 	}
-	return first, nil
+	return nil
+}
+
+// source is who sends datagrams to one of the peer's addresses: nobody that is known over the other version
+// of IP than the controller's.
+func (g guard) source(at netip.Addr) netip.Addr {
+	if at.Unmap().Is4() != g.remote.Unmap().Is4() {
+		return netip.Addr{}
+	}
+	return g.remote
 }
 
 // congestion refuses controls, of which there may be several, that the kernel would load a module for.
@@ -166,7 +176,8 @@ func (g guard) echo(at *agent.EchoAt) error {
 	if len(at.Tag) < keySize {
 		return fmt.Errorf("%w: an echo without the run's key", errBeyond)
 	}
-	return g.within(at.Port)
+	at.From = g.source(at.Addr)
+	return g.listen(&at.Addr, at.Port)
 }
 
 func (g guard) reach(r *agent.Reach) error {
@@ -176,9 +187,9 @@ func (g guard) reach(r *agent.Reach) error {
 	return nil
 }
 
-// ownWatch lets the peer's own processes be the lab's, and no tracepoint be switched.
-func ownWatch(r *watch.Request) error {
-	r.Own, r.Trace = []int{os.Getpid()}, false
+// watch lets the peer's own processes be the lab's, and no tracepoint be switched.
+func (g guard) watch(r *watch.Request) error {
+	r.Own, r.Trace, r.NoLog = []int{os.Getpid()}, false, !g.log
 	return nil
 }
 

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,7 +36,7 @@ func meetPeer(t *testing.T) host.Agent {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- listener.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
-			Version: "1.2"}.Serve)
+			Version: "1.2", Bind: netip.MustParseAddr("127.0.0.1")}.Serve)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -124,6 +125,10 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"port 22 is not one of its data ports"},
 		{"any port", "traffic/native", traffic(true, loop, 0, key, ""),
 			"port 0 is not one of its data ports"},
+		{"another address", "traffic/native", map[string]any{"listen": true, "addr": "127.0.0.2",
+			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
+		{"another address of the echo", agent.VerbEcho, agent.EchoAt{Addr: netip.IPv6Loopback(), Port: 20303,
+			Tag: key}, "it is bound to 127.0.0.1"},
 		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""),
 			"traffic without the run's key"},
 		{"third party", "traffic/native", traffic(false, other, 20301, key, ""),
@@ -151,6 +156,16 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"port 53 is not one of its data ports"},
 		{"datagrams to others", agent.VerbReach, agent.Reach{From: loop, To: other, Port: 53,
 			Sizes: []int{100}}, "sending to others"},
+		{"huge packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
+			Sizes: []int{math.MaxInt}}, "an IP packet has 0 to"},
+		{"many packets", agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303, Tag: key,
+			Sizes: make([]int, 100_000)}, "at most 64"},
+		{"huge packets of a load", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
+			func(l *record.Load) { l.Protocol, l.Sizes = "udp", []int{math.MaxInt} }), "packet size"},
+		{"countless streams", "traffic/native", bounds(traffic(true, loop, 20301, key, ""),
+			func(l *record.Load) { l.Streams = math.MaxInt }), "streams"},
+		{"countless samples", "traffic/echo", bounds(traffic(true, loop, 20301, key, ""),
+			func(l *record.Load) { l.Protocol, l.Interval = "echo", 1 }), "interval 1ns"},
 		{"no request", "traffic/native", "all you have", "read the request"},
 		{"program", "traffic/iperf3", traffic(true, loop, 20301, key, ""), "a peer starts no other program"},
 		{"kernel's program", "traffic/xdp", traffic(true, loop, 20301, key, ""),
@@ -162,6 +177,30 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// bounds changes the load of a request.
+func bounds(request map[string]any, change func(*record.Load)) map[string]any {
+	l := request["load"].(record.Load)
+	change(&l)
+	request["load"] = l
+	return request
+}
+
+// TestPeerKeepsItsKernelsLog: what a machine's kernel logs is its own, unless it is asked to show it.
+func TestPeerKeepsItsKernelsLog(t *testing.T) {
+	a := meetPeer(t)
+	ctx := labtest.Context(t)
+	w, err := watch.Start(ctx, a, "server", []string{"kernellog"}, watch.Options{Fast: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	d, err := w.Collect(ctx, host.Monotonic()-int64(time.Second), host.Monotonic())
+	if err != nil || len(d.Samples) != 1 || !strings.Contains(d.Samples[0].Unavailable,
+		"keeps its kernel's log") {
+		t.Errorf("got %+v, %v, want that the log is kept", d.Samples, err)
 	}
 }
 
@@ -207,6 +246,12 @@ func TestEchoAnswersOnlyTheRun(t *testing.T) {
 		if err != nil || len(got.Back) != want {
 			t.Errorf("with the tag %q: got %+v, %v, want %d of two back", tag, got, err, want)
 		}
+	}
+	var elsewhere agent.Reached
+	if err := near.Invoke(ctx, agent.VerbReach, agent.Reach{From: netip.MustParseAddr("127.0.0.2"), To: loop,
+		Port: 20303, Sizes: []int{100}, Tag: key, Tries: 2}, &elsewhere); err != nil ||
+		len(elsewhere.Back) != 0 {
+		t.Errorf("from another address than the controller's: got %+v, %v, want nothing back", elsewhere, err)
 	}
 	var route agent.FoundRoute
 	if err := near.Invoke(ctx, agent.VerbRoute, agent.FindRoute{From: loop, To: loop, Port: 20303, Tag: key},

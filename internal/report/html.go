@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"crypto/sha256"
 	_ "embed" // the page's style, script and template
 	"encoding/base64"
 	"fmt"
@@ -51,6 +52,13 @@ func themes() string {
 		":root[data-theme=light]{color-scheme:light}"
 }
 
+// hash is the source of the page's own style or script in its policy (Content Security Policy Level 3): what
+// a text brings along that was taken for markup is not obeyed.
+func hash(content any) string {
+	sum := sha256.Sum256(fmt.Append(nil, content))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
 type pageCell struct {
 	Table  Table
 	Column Column
@@ -67,6 +75,7 @@ type savedFile struct {
 func pageFunctions() template.FuncMap {
 	return template.FuncMap{
 		"slug":   slug,
+		"hash":   hash,
 		"mark":   mark,
 		"kind":   Block.kind,
 		"exact":  func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },

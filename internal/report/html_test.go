@@ -1,10 +1,12 @@
 package report
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"flag"
+	"html"
 	"io"
 	"os"
 	"path/filepath"
@@ -190,5 +192,30 @@ func TestEveryColourIsDeclared(t *testing.T) {
 		if _, ok := p[m[1]]; !ok {
 			t.Errorf("colour %s is used and not declared", m[1])
 		}
+	}
+}
+
+// TestPolicyNamesItsOwnScriptAndStyle: a page allows what it brings along by hash, and nothing inline
+// besides.
+func TestPolicyNamesItsOwnScriptAndStyle(t *testing.T) {
+	b, err := HTML(smallDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	_, policy, _ := strings.Cut(page, `Content-Security-Policy" content="`)
+	policy, _, _ = strings.Cut(policy, `"`)
+	policy = html.UnescapeString(policy)
+	for _, tag := range []string{"style", "script"} {
+		_, text, ok := strings.Cut(page, "<"+tag+">")
+		text, _, _ = strings.Cut(text, "</"+tag+">")
+		sum := sha256.Sum256([]byte(text))
+		want := tag + "-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "';"
+		if !ok || !strings.Contains(policy, want) {
+			t.Errorf("policy: got %s, want %s in it", policy, want)
+		}
+	}
+	if strings.Contains(policy, "unsafe") {
+		t.Errorf("policy: got %s, want nothing unsafe in it", policy)
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -186,16 +186,9 @@ func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
 	return out
 }
 
-// printable drops control characters, so that nothing a node reports can move a terminal's cursor or break
+// printable drops what steers, so that nothing a node reports can move a terminal's cursor or break
 // a page.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd"))
-}
+func printable(s string) string { return check.Plain(s) }
 
 func upperFirst(s string) string {
 	_, size := utf8.DecodeRuneInString(s)

@@ -58,7 +58,7 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	}
 	maps.Copy(handlers, p.Handlers)
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),

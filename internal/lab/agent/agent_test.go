@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -319,6 +321,62 @@ func TestReach(t *testing.T) {
 			t.Errorf("reach nobody at %s: got %+v, %v after %s, want nothing back soon", addr, got, err,
 				time.Since(began))
 		}
+	}
+}
+
+// TestEchoReturnsOnlyToWhoAnswers: whoever reads the mark off the wire and writes another's address as the
+// source has that one sent a few bytes for each datagram; other addresses than the one named are not
+// answered at all.
+func TestEchoReturnsOnlyToWhoAnswers(t *testing.T) {
+	a, ctx := serve(t, agent.Parts{}), labtest.Context(t)
+	loop, key := netip.MustParseAddr("127.0.0.1"), strings.Repeat("5", 64)
+	const port = 20986
+	s, err := a.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: loop, Port: port, Tag: key, From: loop})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Recv(nil); err != nil {
+		t.Fatal(err)
+	}
+	mark := sha256.Sum256([]byte("path check " + key))
+	say := func(c *net.UDPConn, b []byte) int {
+		t.Helper()
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		n, _ := c.Read(b)
+		return n
+	}
+	open := func(from string) *net.UDPConn {
+		t.Helper()
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)},
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(loop, port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	b := append(append([]byte{1}, mark[:8]...), make([]byte, 1400)...)
+	one := open("127.0.0.1")
+	if n := say(one, b); n != 17 {
+		t.Errorf("without the cookie: %d bytes drew %d, want 17", len(b), n)
+	}
+	if n := say(one, b); n != len(b) { // which holds it now
+		t.Errorf("with the cookie: %d bytes drew %d, want as many", len(b), n)
+	}
+	if n := say(open("127.0.0.1"), b); n != 17 {
+		t.Errorf("with another's cookie: %d bytes drew %d, want 17", len(b), n)
+	}
+	if n := say(open("127.0.0.2"), b); n != 0 {
+		t.Errorf("from elsewhere: %d bytes drew %d, want none", len(b), n)
+	}
+	var got agent.Reached
+	if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: loop, To: loop, Port: port, Tag: key,
+		Sizes: []int{45, 1500, 44}, Tries: 2}, &got); err != nil || len(got.Back) != 2 {
+		t.Errorf("reach: got %+v, %v, want two sizes back", got, err)
 	}
 }
 

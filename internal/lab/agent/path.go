@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -44,11 +46,20 @@ func tellReassembly(context.Context, struct{}) (float64, error) { return kernel.
 type EchoAt struct {
 	Addr netip.Addr `json:"addr"`
 	Port int        `json:"port"`
-	// Tag has only the datagrams of a Reach with the same tag returned; "" is for a network of our own.
+	// Tag has only the datagrams of a Reach with the same tag returned, and of those only what holds the
+	// cookie of its sender; others are told that. "" is for a network of our own.
 	Tag string `json:"tag,omitempty"`
+	// From is the only address that is answered; the zero value is any.
+	From netip.Addr `json:"from,omitzero"`
 }
 
-const markSize = 8 // what shows a datagram's tag, behind the number of its try
+// A tagged datagram begins with the number of its try, the mark of its tag and the echo's cookie for its
+// sender, see host.Cookies.
+const (
+	markSize   = 8
+	cookieAt   = 1 + markSize
+	taggedSize = cookieAt + 8
+)
 
 func markOf(tag string) []byte {
 	h := sha256.Sum256([]byte("path check " + tag))
@@ -57,7 +68,14 @@ func markOf(tag string) []byte {
 
 // marked reports whether a datagram shows the tag.
 func marked(b []byte, tag string) bool {
-	return tag == "" || len(b) > markSize && bytes.Equal(b[1:1+markSize], markOf(tag))
+	return tag == "" || len(b) >= taggedSize && bytes.Equal(b[1:1+markSize], markOf(tag))
+}
+
+func cookieOf(b []byte) uint64 { return binary.BigEndian.Uint64(b[cookieAt:]) }
+
+// tagged is the head of a datagram.
+func tagged(try int, tag string, cookie uint64) []byte {
+	return binary.BigEndian.AppendUint64(append([]byte{byte(try)}, markOf(tag)...), cookie)
 }
 
 func echo(ctx context.Context, s host.Session) error {
@@ -81,14 +99,17 @@ func echo(ctx context.Context, s host.Session) error {
 		}
 		c.Close()
 	}()
-	buf := make([]byte, 1<<16)
+	buf, cookies := make([]byte, 1<<16), host.NewCookies()
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			return nil // closed: the session ended
 		}
-		if !marked(buf[:n], at.Tag) {
+		if !marked(buf[:n], at.Tag) || at.From.IsValid() && from.Addr().Unmap() != at.From.Unmap() {
 			continue
+		}
+		if cookie := cookies.Of(from); at.Tag != "" && cookieOf(buf) != cookie {
+			n = len(binary.BigEndian.AppendUint64(buf[:cookieAt], cookie))
 		}
 		c.WriteToUDPAddrPort(buf[:n], from) // too large for the way back: the opener will miss it
 	}
@@ -114,7 +135,31 @@ type Reached struct {
 	Note  string `json:"note,omitempty"` // the last error, such as "message too long"
 }
 
+// Bounds of what is asked for, which may come from somebody else's controller.
+const (
+	mostSizes  = 64
+	largestIPv = 40 + 1<<16 - 1 // of either version
+)
+
+func (r Reach) check() error {
+	wrong := func(size int) bool { return size < 0 || size > largestIPv }
+	switch {
+	case len(r.Sizes) > mostSizes:
+		return fmt.Errorf("%d sizes: at most %d are tried at once", len(r.Sizes), mostSizes)
+	case slices.ContainsFunc(r.Sizes, wrong) || wrong(r.Beyond):
+		return fmt.Errorf("sizes %v and %d: an IP packet has 0 to %d bytes", r.Sizes, r.Beyond, largestIPv)
+	case r.Tries < 0 || r.Tries > patience:
+		return fmt.Errorf("%d tries: want 0 to %d", r.Tries, patience)
+	case r.Port < 1 || r.Port > 1<<16-1:
+		return fmt.Errorf("port %d: want 1 to %d", r.Port, 1<<16-1)
+	}
+	return nil
+}
+
 func reach(ctx context.Context, r Reach) (out Reached, err error) {
+	if err := r.check(); err != nil {
+		return out, fmt.Errorf("check the path to %s: %w", r.To, err)
+	}
 	c, err := listenExact(ctx, netip.AddrPortFrom(r.From, 0))
 	if err != nil {
 		return out, fmt.Errorf("check the path from %s: %w", r.From, err)
@@ -122,8 +167,14 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
+	cookie := uint64(0)
+	if r.Tag != "" {
+		if cookie, err = askCookie(c, r); err != nil {
+			return Reached{Note: err.Error()}, nil
+		}
+	}
 	for _, size := range r.Sizes {
-		bytes, err := roundTrip(c, r, size, cmp.Or(r.Tries, patience))
+		bytes, err := roundTrip(c, r, cookie, size, cmp.Or(r.Tries, patience))
 		if err != nil {
 			out.Note = err.Error()
 			continue
@@ -132,7 +183,7 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 		out.Bytes += int64(bytes)
 	}
 	if r.Beyond > 0 {
-		if _, err := roundTrip(c, r, r.Beyond, 1); err == nil {
+		if _, err := roundTrip(c, r, cookie, r.Beyond, 1); err == nil {
 			out.Back = append(out.Back, r.Beyond)
 		}
 	}
@@ -147,32 +198,55 @@ const (
 	wait     = 100 * time.Millisecond
 )
 
-// roundTrip sends a datagram until one comes back, and returns its payload.
-func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
-	header := 20 + 8
+// headers are how much of a packet is no payload.
+func (r Reach) headers() int {
 	if r.To.Is6() {
-		header = 40 + 8
+		return 40 + 8
 	}
-	if size < header {
+	return 20 + 8
+}
+
+// roundTrip sends a datagram until one comes back, and returns its payload.
+func roundTrip(c *net.UDPConn, r Reach, cookie uint64, size, tries int) (int, error) {
+	if size < r.headers() {
 		return 0, fmt.Errorf("packet of %d bytes: smaller than its headers", size)
 	}
-	payload := make([]byte, size-header)
+	payload := make([]byte, size-r.headers())
 	if r.Tag != "" {
-		if len(payload) <= markSize {
+		if len(payload) < taggedSize {
 			return 0, fmt.Errorf("packet of %d bytes: too small to show its tag", size)
 		}
-		copy(payload[1:], markOf(r.Tag))
+		copy(payload, tagged(0, r.Tag, cookie))
 	}
+	_, err := exchange(c, r, payload, tries, func(b []byte) bool {
+		return len(b) == len(payload) && (r.Tag == "" || cookieOf(b) == cookie)
+	})
+	return len(payload), err
+}
+
+// askCookie has the echo tell the cookie without which it returns nothing.
+func askCookie(c *net.UDPConn, r Reach) (uint64, error) {
+	b, err := exchange(c, r, tagged(0, r.Tag, 0), cmp.Or(r.Tries, patience),
+		func(b []byte) bool { return len(b) == taggedSize && cookieOf(b) != 0 })
+	if err != nil {
+		return 0, err
+	}
+	return cookieOf(b), nil
+}
+
+// exchange sends a payload until an answer comes that is the one, and returns that.
+func exchange(c *net.UDPConn, r Reach, payload []byte, tries int, theOne func(b []byte) bool) ([]byte,
+	error) {
 	to := netip.AddrPortFrom(r.To, uint16(r.Port))
 	buf := make([]byte, 1<<16)
-	var last error
+	last := fmt.Errorf("packet of %d bytes did not return", r.headers()+len(payload))
 	for try := range tries {
 		if len(payload) > 0 {
 			payload[0] = byte(try)
 		}
 		if _, err := c.WriteToUDPAddrPort(payload, to); err != nil {
 			if errors.Is(err, syscall.EMSGSIZE) {
-				return 0, err // conclusive
+				return nil, err // conclusive
 			}
 			last = err
 		}
@@ -186,15 +260,12 @@ func roundTrip(c *net.UDPConn, r Reach, size, tries int) (int, error) {
 				last = err
 				break
 			}
-			if n == len(payload) && marked(buf[:n], r.Tag) {
-				return n, nil
+			if marked(buf[:n], r.Tag) && theOne(buf[:n]) {
+				return buf[:n], nil
 			}
 		}
 	}
-	if last == nil {
-		last = fmt.Errorf("packet of %d bytes did not return", size)
-	}
-	return 0, last
+	return nil, last
 }
 
 // FindRoute asks a node which routers lie between it and an echo: datagrams whose time to live ends on the

@@ -87,8 +87,8 @@ func (p *routeProbe) try(ctx context.Context, r FindRoute, ttl int) (by netip.Ad
 	if err := unix.SetsockoptInt(p.fd, level, name, ttl); err != nil {
 		return netip.Addr{}, false, fmt.Errorf("set the time to live: %w", err)
 	}
-	// The number of the try tells this try's echo from a late one.
-	datagram := append([]byte{byte(ttl)}, markOf(r.Tag)...)
+	// The number of the try tells this try's echo from a late one. What the echo returns is its cookie.
+	datagram := tagged(ttl, r.Tag, 0)
 	for range routeTries {
 		unix.Write(p.fd, datagram) // an error of an earlier one may come instead
 		until := time.Now().Add(2 * wait)

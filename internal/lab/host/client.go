@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Connect returns the controller's view of an agent at the other end of rwc, which it owns. One goroutine
@@ -63,13 +65,19 @@ func (a *client) read() {
 func (a *client) deliver(s *session, f frame) {
 	switch f.kind {
 	case frameData, frameSecret:
-		s.in.put(f)
+		if f.kind == frameData {
+			f.payload = check.PlainJSON(f.payload)
+		}
+		if err := s.in.put(f); err != nil {
+			s.in.finish(fmt.Errorf("agent: %w", err), true)
+			a.forget(s.id)
+		}
 	case frameEnd:
 		s.in.finish(io.EOF, false)
 		a.forget(s.id)
 	case frameError:
 		var w wireError
-		if err := json.Unmarshal(f.payload, &w); err != nil {
+		if err := json.Unmarshal(check.PlainJSON(f.payload), &w); err != nil {
 			w = wireError{Code: codeError, Text: "undecodable error from agent"}
 		}
 		s.in.finish(&RemoteError{w.Code, w.Text, w.Hint}, false)

@@ -116,4 +116,11 @@ type Spawn struct {
 	Stderr     *os.File   // nil = ours
 	Bound      bool       // it is killed as soon as we end, however that comes
 	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
+	As         *User      // whose rights it has; nil = ours
+}
+
+// User is a user, and groups besides that of the same number.
+type User struct {
+	ID     uint32
+	Groups []uint32
 }

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Local is this machine, or rather the namespaces of this process.
@@ -125,7 +127,8 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
 		}
-		return out, fmt.Errorf("run %s: %w: %s", c.Path, err, said[max(0, len(said)-400):])
+		return out, fmt.Errorf("run %s: %w: %s", c.Path, err,
+			check.Plain(string(said[max(0, len(said)-400):])))
 	}
 	if readErr != nil {
 		return out, fmt.Errorf("run %s: %w", c.Path, readErr)

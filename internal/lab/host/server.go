@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"syscall"
 )
@@ -72,7 +73,11 @@ type server struct {
 
 	mu       sync.Mutex
 	sessions map[uint32]*serving
+	open     int // handlers that run, or have their end to tell
 }
+
+// mostSessions is what one controller may have open; ours have some dozens.
+const mostSessions = 1024
 
 func (s *server) read(ctx context.Context) error {
 	for {
@@ -83,61 +88,92 @@ func (s *server) read(ctx context.Context) error {
 			}
 			return err
 		}
-		s.handle(ctx, f)
+		if err := s.handle(ctx, f); err != nil {
+			return err
+		}
 	}
 }
 
-func (s *server) handle(ctx context.Context, f frame) {
+// handle fails where no controller of ours is at the other end.
+func (s *server) handle(ctx context.Context, f frame) error {
 	switch f.kind {
 	case frameOpen:
-		s.open(ctx, f)
-		return
+		return s.begin(ctx, f)
 	case frameHello:
 		s.heardHello(f)
-		return
+		return nil
 	}
 	s.mu.Lock()
 	v := s.sessions[f.session]
 	s.mu.Unlock()
 	if v == nil {
-		return // of a session that has ended
+		return nil // of a session that has ended
 	}
 	switch f.kind {
 	case frameData, frameSecret:
-		v.in.put(f)
+		if err := v.in.put(f); err != nil {
+			v.in.finish(err, true)
+			v.cancel()
+		}
 	case frameFinish:
 		v.in.finish(io.EOF, false)
 	case frameClose:
 		v.in.finish(ErrAbandoned, true)
 		v.cancel()
 	}
+	return nil
 }
 
-func (s *server) open(ctx context.Context, f frame) {
+func (s *server) begin(ctx context.Context, f frame) error {
 	var r openRequest
 	if err := json.Unmarshal(f.payload, &r); err != nil {
 		s.end(f.session, fmt.Errorf("open session: %w", err))
-		return
+		return nil
 	}
 	handler := s.find(r.Verb)
 	if handler == nil {
 		s.end(f.session, fmt.Errorf("%w %q", ErrUnknownVerb, r.Verb))
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox()}, cancel: cancel}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.sessions[f.session] != nil:
+		cancel()
+		return fmt.Errorf("open session %d: it is open", f.session)
+	case s.open >= mostSessions:
+		cancel()
+		return fmt.Errorf("open session: %d are open", s.open)
+	}
 	s.sessions[f.session] = v
-	s.mu.Unlock()
+	s.open++
 	s.running.Go(func() {
 		defer cancel()
-		err := handler(ctx, v.session)
+		err := guarded(ctx, r.Verb, handler, v.session)
 		v.in.finish(ErrAbandoned, true)
 		s.mu.Lock()
 		delete(s.sessions, f.session)
 		s.mu.Unlock()
 		s.end(f.session, err)
+		s.mu.Lock()
+		s.open--
+		s.mu.Unlock()
 	})
+	return nil
+}
+
+// guarded runs a handler such that a fault in it ends its session and nobody else's; what it changed it has
+// undone on the way.
+func guarded(ctx context.Context, verb string, h Handler, s Session) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			debug.PrintStack() // for whoever looks for the fault
+			err = fmt.Errorf("%s: a fault of the program: %v", verb, fault)
+		}
+	}()
+	return h(ctx, s)
 }
 
 // end tells the controller how a handler ended; a lost link needs no telling.

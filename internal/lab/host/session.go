@@ -30,11 +30,21 @@ func (l *link) write(f frame) error {
 
 // inbox is the queue of frames that arrived for one session.
 type inbox struct {
-	mu    sync.Mutex
-	cond  sync.Cond
-	items []frame
-	end   error // delivered after the items; io.EOF, ErrAbandoned, …
+	mu     sync.Mutex
+	cond   sync.Cond
+	items  []frame
+	queued int   // bytes of them, with what each costs
+	end    error // delivered after the items; io.EOF, ErrAbandoned, …
 }
+
+// mostQueued is what may wait in one inbox: several messages of a result, more than any reader of ours is
+// late.
+const (
+	mostQueued = 8 * maxPayload
+	frameCost  = 64 // of the smallest
+)
+
+var errFull = fmt.Errorf("session: more than %d MiB wait to be read", mostQueued>>20)
 
 func newInbox() *inbox {
 	b := &inbox{}
@@ -42,13 +52,19 @@ func newInbox() *inbox {
 	return b
 }
 
-func (b *inbox) put(f frame) {
+// put fails where nobody reads what comes.
+func (b *inbox) put(f frame) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.end == nil {
-		b.items = append(b.items, f)
-		b.cond.Signal()
+	if b.end != nil {
+		return nil
 	}
+	if b.queued+len(f.payload)+frameCost > mostQueued {
+		return errFull
+	}
+	b.items, b.queued = append(b.items, f), b.queued+len(f.payload)+frameCost
+	b.cond.Signal()
+	return nil
 }
 
 // finish makes get return err after what is queued; abandon drops the queue.
@@ -56,7 +72,7 @@ func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if abandon {
-		b.items = nil
+		b.items, b.queued = nil, 0
 	} else if b.end != nil {
 		return
 	}
@@ -74,7 +90,7 @@ func (b *inbox) get() (frame, error) {
 		return frame{}, b.end
 	}
 	f := b.items[0]
-	b.items = b.items[1:]
+	b.items, b.queued = b.items[1:], b.queued-len(f.payload)-frameCost
 	return f, nil
 }
 
@@ -85,7 +101,7 @@ func (b *inbox) putBack(f frame) {
 	if errors.Is(b.end, ErrAbandoned) {
 		return // and so was f
 	}
-	b.items = append([]frame{f}, b.items...)
+	b.items, b.queued = append([]frame{f}, b.items...), b.queued+len(f.payload)+frameCost
 }
 
 // session is either end of a conversation.

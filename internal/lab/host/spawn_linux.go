@@ -44,6 +44,9 @@ func (s Spawn) Start() (*Child, error) {
 	if s.Bound {
 		attr.Pdeathsig = syscall.SIGKILL
 	}
+	if s.As != nil {
+		attr.Credential = &syscall.Credential{Uid: s.As.ID, Gid: s.As.ID, Groups: s.As.Groups}
+	}
 	cmd.SysProcAttr = attr
 	c := &Child{cmd: cmd, ended: make(chan struct{})}
 	var err error

@@ -88,6 +88,11 @@ func Factors(knobs []Knob) []factor.Declaration {
 	return out
 }
 
+// Limited is implemented by knobs that do not do at every place what they can say.
+type Limited interface {
+	Allowed(p Place, s State) error
+}
+
 // OnTunnels is implemented by knobs whose setting of all ports is also that of the devices of tunnels.
 type OnTunnels interface{ OnTunnels() bool }
 

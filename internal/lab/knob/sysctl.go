@@ -45,7 +45,25 @@ func (sysctl) Parse(text string) (State, error) {
 
 func (sysctl) Same(want, got State) bool { return want == got }
 
-func (sysctl) Read(_ context.Context, _ Place, want State) (State, error) {
+// Allowed keeps a plan, which others may have written and root runs, off the machine that carries a lab: of
+// a node without a kernel of its own only what belongs to its network namespace is set.
+func (sysctl) Allowed(p Place, s State) error {
+	name, _, _ := strings.Cut(string(s), "=")
+	path, err := kernel.SysctlPath(name)
+	if err != nil || p.OwnKernel || p.Lab == "" && strings.HasPrefix(path, "/proc/sys/net/") {
+		return err
+	}
+	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole machine, "+
+		"which a lab leaves alone", name, p.Node)}, wholeMachine)
+}
+
+const wholeMachine = "set it on the machine before the run, or take a lab whose node has a kernel of its " +
+	"own, such as vm"
+
+func (k sysctl) Read(_ context.Context, p Place, want State) (State, error) {
+	if err := k.Allowed(p, want); err != nil {
+		return "", err
+	}
 	name, _, _ := strings.Cut(string(want), "=")
 	value, err := kernel.ReadSysctl(name)
 	if err != nil {
@@ -57,7 +75,10 @@ func (sysctl) Read(_ context.Context, _ Place, want State) (State, error) {
 	return State(name + "=" + value), nil
 }
 
-func (sysctl) Apply(_ context.Context, _ Place, s State) error {
+func (k sysctl) Apply(_ context.Context, p Place, s State) error {
+	if err := k.Allowed(p, s); err != nil {
+		return err
+	}
 	name, value, ok := strings.Cut(string(s), "=")
 	if !ok {
 		return refuse("sysctl", string(s), want("NAME=value"))
@@ -65,15 +86,17 @@ func (sysctl) Apply(_ context.Context, _ Place, s State) error {
 	return absent(kernel.WriteSysctl(name, value))
 }
 
-func (sysctl) Check(_ context.Context, _ Place, s State) check.Answer {
+func (k sysctl) Check(_ context.Context, p Place, s State) check.Answer {
+	if err := k.Allowed(p, s); err != nil {
+		return check.Not("%v", err).Hinted(wholeMachine)
+	}
 	name, _, _ := strings.Cut(string(s), "=")
 	if _, err := kernel.ReadSysctl(name); err != nil {
 		return answer(err)
 	}
 	a := answer(kernel.SysctlWritable(name))
 	if a.State == check.No && a.Hint != "" {
-		a.Hint = "settings of the whole machine are read-only in a lab's namespaces; set it on the machine " +
-			"before the run"
+		a.Hint = wholeMachine
 	}
 	return a
 }

@@ -33,7 +33,7 @@ import (
 // is of no use on another connection, and who stands between two connections has none for either.
 const (
 	magic     = "chokepoint-pair"
-	version   = 1
+	version   = 2
 	proofSize = sha256.Size
 	helloSize = len(magic) + 1 + proofSize
 	maxReason = 512

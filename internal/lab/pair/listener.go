@@ -55,6 +55,7 @@ var ErrIdle = errors.New("nobody came")
 type Listener struct {
 	Code host.Secret
 	Idle time.Duration // without a visit after which it closes; 0 = never
+	Once bool          // it closes after the first visit
 	// Tell is told who came, was refused and left, by one goroutine at a time; nil: nobody is told.
 	Tell func(from netip.AddrPort, what string)
 
@@ -126,6 +127,9 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 			d.leave(g)
 			idle.Stop()
 			d.host(ctx, from, v, serve)
+			if d.Once {
+				cancel(nil)
+			}
 			idle.Reset(patience)
 		})
 	}
@@ -148,7 +152,9 @@ func (d *Listener) host(ctx context.Context, from netip.AddrPort, v *Visit, serv
 	v *Visit) error) {
 	d.tell(from, "a run has begun")
 	err := serve(ctx, v)
-	d.free()
+	if !d.Once {
+		d.free()
+	}
 	why := ""
 	if err != nil && ctx.Err() == nil {
 		why = ": " + err.Error()

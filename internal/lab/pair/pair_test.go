@@ -159,7 +159,7 @@ func TestRefusals(t *testing.T) {
 			if a.verdict != otherVersion {
 				t.Errorf("verdict: got %d, want %d", a.verdict, otherVersion)
 			}
-		}, "refused: its version of the pair protocol is 9, ours is 1"},
+		}, "refused: its version of the pair protocol is 9, ours is 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h.mu.Lock()
@@ -312,6 +312,32 @@ func TestListenerClosesWhenNobodyComes(t *testing.T) {
 }
 
 // TestNobodyThere: errors of who dials have a next step.
+// TestListenerClosesAfterOneVisit: a code that was good for one run is good for no other.
+func TestListenerClosesAfterOneVisit(t *testing.T) {
+	code := NewCode()
+	h := open(t, &Listener{Code: code, Once: true})
+	v, err := dial(t, h.address, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, v, "first")
+	v.Close()
+	h.told(t, "the run has ended")
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		v, err := dial(t, h.address, code)
+		if err == nil {
+			v.Close()
+			t.Fatal("a second visit: got in, want that nobody listens")
+		}
+		if strings.Contains(err.Error(), "nobody") || strings.Contains(err.Error(), "refused") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a second visit: got %v, want that nobody listens", err)
+		}
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -85,7 +85,6 @@ func (a apt) config() string {
 #clear APT::Architectures;
 APT::Architecture "%[1]s";
 APT::Architectures { "%[1]s"; };
-APT::Sandbox::User "root";
 APT::Install-Recommends "false";
 APT::Install-Suggests "false";
 APT::Keep-Downloaded-Packages "true";
@@ -98,6 +97,7 @@ Dir::Etc::sourcelist "%[2]s/sources/sources.list";
 Dir::Etc::sourceparts "%[2]s/sources";
 APT::Update::Error-Mode "any";
 Acquire::Languages "none";
+Acquire::ForceHash "SHA256";
 Acquire::Retries "1";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
@@ -155,7 +155,7 @@ const listsAge = 24 * time.Hour // how old the lists may be
 // wanted, so only the caller can judge the error.
 func (a apt) update(ctx context.Context) error {
 	a.say("fetching the package lists for %s", a.machine.arch)
-	if _, err := a.run(ctx, "apt-get", "update"); err != nil {
+	if err := a.fetch(ctx, "Dir::State::lists", "state/lists", "update"); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -232,31 +232,118 @@ func parseSimulation(out string) []aptItem {
 	return slices.Compact(items)
 }
 
-// download fetches the packages that are not there yet, checked by apt against the signed lists.
+// download fetches the packages that are not there yet, or not as the signed lists have them.
 func (a apt) download(ctx context.Context, items []aptItem) ([]string, error) {
-	var args, files []string
-	missing := 0
+	want := []string{"--download-only", "install"}
 	for _, i := range items {
-		file := filepath.Join(a.dir, "cache/archives", i.file())
-		if _, err := os.Stat(file); err != nil {
-			missing++
-		}
-		files = append(files, file)
-		args = append(args, i.Name+"="+i.Version)
+		want = append(want, i.Name+"="+i.Version)
 	}
-	if missing > 0 {
-		a.say("downloading %d packages", missing)
-	}
-	// Also if none is missing: apt compares their hashes.
-	if _, err := a.run(ctx, "apt-get", append([]string{"--download-only", "install"},
-		args...)...); err != nil {
+	failed := func(err error) error {
 		if ctx.Err() != nil {
-			return nil, err
+			return err
 		}
-		return nil, check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
+		return check.WithHint(fmt.Errorf("download packages: %w: %w", errOutdated, err),
 			"check the network, or "+ownKernel)
 	}
-	return files, nil
+	// For an empty directory apt-get tells the hash of each.
+	out, err := a.run(ctx, "apt-get", append([]string{"-o", "Dir::Cache::archives=" + a.dir + "/none",
+		"--print-uris"}, want...)...)
+	if err != nil {
+		return nil, failed(err)
+	}
+	sums := parseURIs(out)
+	for fetched := false; ; fetched = true {
+		var files, missing []string
+		for _, i := range items {
+			file := filepath.Join(a.dir, "cache/archives", i.file())
+			files = append(files, file)
+			if sum, err := fileSum(file); err != nil || sum != sums[i.file()] {
+				_ = os.Remove(file) // apt-get itself looks at its size only
+				missing = append(missing, i.file())
+			}
+		}
+		switch {
+		case len(missing) == 0:
+			return files, nil
+		case fetched:
+			return nil, failed(fmt.Errorf("%s: not as the package lists have it",
+				strings.Join(missing, ", ")))
+		}
+		a.say("downloading %d packages", len(missing))
+		if err := a.fetch(ctx, "Dir::Cache::archives", "cache/archives", want...); err != nil {
+			return nil, failed(err)
+		}
+	}
+}
+
+// parseURIs reads `apt-get --print-uris`, "'URI' FILE SIZE SHA256:SUM", as the sum of each file.
+func parseURIs(out string) map[string]string {
+	sums := map[string]string{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) != 4 || !strings.HasPrefix(f[0], "'") {
+			continue
+		}
+		if sum, ok := strings.CutPrefix(f[3], "SHA256:"); ok {
+			sums[f[1]] = sum
+		}
+	}
+	return sums
+}
+
+// lentDirs are those of fetch.
+const lentDirs = "/var/tmp/chokepoint-apt-"
+
+// fetch has apt-get take something from the network into one of its directories. As root it leaves that to a
+// user of its own, who can reach no directory of root's. So what the directory holds is in a public one for
+// as long as it takes, where nobody else can write.
+func (a apt) fetch(ctx context.Context, option, name string, args ...string) error {
+	if os.Geteuid() != 0 {
+		_, err := a.run(ctx, "apt-get", args...)
+		return err
+	}
+	left, _ := filepath.Glob(lentDirs + "*")
+	for _, dir := range left {
+		if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > listsAge {
+			_ = os.RemoveAll(dir) // of a build that was killed
+		}
+	}
+	lent, err := os.MkdirTemp(filepath.Split(lentDirs))
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(lent)
+	own := filepath.Join(a.dir, name)
+	if err := errors.Join(os.Chmod(lent, 0o755), moveFiles(own, lent)); err != nil {
+		return err
+	}
+	_, err = a.run(ctx, "apt-get", append([]string{"-o", option + "=" + lent}, args...)...)
+	return errors.Join(err, moveFiles(lent, own))
+}
+
+// moveFiles moves the files of a folder into another, which may be of another file system.
+func moveFiles(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || e.Name() == "lock" {
+			continue
+		}
+		old, name := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		if os.Rename(old, name) == nil {
+			continue
+		}
+		b, err := os.ReadFile(old)
+		if err == nil {
+			err = errors.Join(os.WriteFile(name, b, 0o644), os.Remove(old))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prune drops archives that are of no use any more.

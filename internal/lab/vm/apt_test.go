@@ -1,8 +1,12 @@
 package vm
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,6 +65,67 @@ Conf libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64])
 	}
 	if got, want := got[2].file(), "libxtables12_1%3a1.8.9-2_amd64.deb"; got != want {
 		t.Errorf("archive: got %s, want %s", got, want)
+	}
+}
+
+func TestParseURIs(t *testing.T) {
+	const out = `Reading package lists...
+'http://deb.debian.org/debian/pool/main/i/iptables/libxtables12_1.8.9-2_amd64.deb' libxtables12_1%3a1.8.9-2_amd64.deb 30596 SHA256:ab12
+'http://deb.debian.org/debian/pool/x.deb' x_1_all.deb 1 MD5Sum:00
+`
+	if diff := cmp.Diff(map[string]string{"libxtables12_1%3a1.8.9-2_amd64.deb": "ab12"},
+		parseURIs(out)); diff != "" {
+		t.Errorf("sums (-want +got):\n%s", diff)
+	}
+}
+
+// TestDownloadChecksTheCache: an archive that was changed since, its size as it was, is not unpacked but
+// fetched again; what cannot be had as the lists have it is an error. apt-get is a script here.
+func TestDownloadChecksTheCache(t *testing.T) {
+	bin, dir := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	a := apt{dir: dir, say: t.Logf}
+	item := aptItem{"x", "1", "all"}
+	archive := filepath.Join(dir, "cache/archives", item.file())
+	if err := os.MkdirAll(filepath.Dir(archive), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("good"))
+	aptGet := func(serves string) {
+		t.Helper()
+		script := fmt.Sprintf(`#!/bin/sh
+to=%s
+for a in "$@"; do case "$a" in Dir::Cache::archives=*) to=${a#*=};; esac; done
+case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"$to/%s";; esac
+`, filepath.Dir(archive), item.file(), sum, serves, item.file())
+		if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ cached, serves, want string }{
+		{"", "good", "good"}, {"good", "none", "good"}, {"evil", "good", "good"}, {"evil", "evil", ""},
+	} {
+		aptGet(tt.serves)
+		os.Remove(archive)
+		if tt.cached != "" {
+			if err := os.WriteFile(archive, []byte(tt.cached), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := a.download(t.Context(), []aptItem{item})
+		if tt.want == "" {
+			if !errors.Is(err, errOutdated) {
+				t.Errorf("%+v: got %v, want that it cannot be had", tt, err)
+			}
+			continue
+		}
+		if err != nil || len(files) != 1 {
+			t.Errorf("%+v: got %q, %v, want the archive", tt, files, err)
+			continue
+		}
+		if b, err := os.ReadFile(files[0]); err != nil || string(b) != tt.want {
+			t.Errorf("%+v: got %q, %v", tt, b, err)
+		}
 	}
 }
 

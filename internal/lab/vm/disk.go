@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +27,7 @@ type Disk struct {
 
 	// Of one start of QEMU.
 	Management net.HardwareAddr `json:"-"` // of the NIC on which the guest is logged in to
+	FileFD     int              `json:"-"` // descriptor of File
 	AgentFD    int              `json:"-"` // descriptor of Agent
 	TerminalFD int              `json:"-"` // descriptor of a socket that is the serial console; 0 = a file
 }
@@ -71,7 +71,7 @@ const AgentDisk = "chokepoint"
 // ssh of the guest, as it is seen from the namespace that QEMU lives in.
 const (
 	SSHAddress = "127.0.0.1"
-	SSHPort    = 22
+	SSHPort    = 2222 // which needs no privilege
 )
 
 // ManagementAddr is the address of the management NIC of the n-th guest of a lab; no port has it.
@@ -94,9 +94,10 @@ func (d Disk) args() []string {
 	}
 	return append(a, "-netdev", fmt.Sprintf("user,id=management,ipv6=off,restrict=on,hostfwd=tcp:%s:%d-:22",
 		SSHAddress, SSHPort), "-device", fmt.Sprintf("virtio-net-pci,netdev=management,mac=%s,romfile=",
-		d.Management), "-drive", "if=none,id=disk,snapshot=on,format="+d.Format+",file="+comma(d.File),
-		"-device", "virtio-blk-pci,drive=disk,bootindex=1", "-drive",
-		"if=none,id=agent-disk,readonly=on,format=raw,file=/proc/self/fd/"+strconv.Itoa(d.AgentFD), "-device",
+		d.Management), "-add-fd", fmt.Sprintf("fd=%d,set=1", d.FileFD), "-drive",
+		"if=none,id=disk,snapshot=on,format="+d.Format+",file=/dev/fdset/1", "-device",
+		"virtio-blk-pci,drive=disk,bootindex=1", "-add-fd", fmt.Sprintf("fd=%d,set=2", d.AgentFD), "-drive",
+		"if=none,id=agent-disk,readonly=on,format=raw,file=/dev/fdset/2", "-device",
 		"virtio-blk-pci,drive=agent-disk,serial="+AgentDisk)
 }
 

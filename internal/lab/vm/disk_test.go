@@ -139,19 +139,20 @@ func FuzzJudgeHead(f *testing.F) {
 // management NIC leads to.
 func TestForeignArgs(t *testing.T) {
 	g := NewForeignGuest(Disk{File: "/a,b/disk.qcow2", Format: "qcow2", Management: ManagementAddr(0),
-		AgentFD: 5, TerminalFD: 6})
+		FileFD: 4, AgentFD: 5, TerminalFD: 6})
 	words := strings.Join(g.Args("router", nil, nil, "/c,d"), " ")
 	for _, want := range []string{
-		"snapshot=on,format=qcow2,file=/a,,b/disk.qcow2", "restrict=on,hostfwd=tcp:127.0.0.1:22-:22",
+		"-add-fd fd=4,set=1", "snapshot=on,format=qcow2,file=/dev/fdset/1",
+		"restrict=on,hostfwd=tcp:127.0.0.1:2222-:22",
 		"mac=02:00:00:00:01:ff",
-		"readonly=on,format=raw,file=/proc/self/fd/5", "socket,id=console,fd=6,logappend=on,logfile=/c,,d",
+		"-add-fd fd=5,set=2", "readonly=on,format=raw,file=/dev/fdset/2", "socket,id=console,fd=6,logappend=on,logfile=/c,,d",
 		"-m 1024", "-cpu Nehalem",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("arguments: got %s, want %q in them", words, want)
 		}
 	}
-	for _, not := range []string{"-kernel", "-initrd", "-append", "-bios"} {
+	for _, not := range []string{"-kernel", "-initrd", "-append", "-bios", "/a"} {
 		if strings.Contains(words, not) {
 			t.Errorf("arguments: got %s, want no %s", words, not)
 		}

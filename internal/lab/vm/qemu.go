@@ -56,6 +56,10 @@ var boards = map[string]board{
 		most: 1, console: "ttyS0", slots: []string{"0x12", "0x14"}, serial: true, single: true},
 }
 
+// Sandbox are the words of QEMU's option -sandbox: no system calls to start a program, to gain rights, or to
+// take more of the machine than it is given.
+const Sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
 // Program is the emulator of the guest's architecture.
 func (g Guest) Program() string { return boards[g.Image.Arch].program }
 

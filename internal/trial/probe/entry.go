@@ -65,6 +65,8 @@ type Options struct {
 	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
 	// it is the lab's alone, and bears it.
 	Trace bool `json:"trace,omitempty"`
+	// NoLog tells that the kernel's log is not to be read: it is of a machine that is not the lab's.
+	NoLog bool `json:"no_log,omitempty"`
 }
 
 // Configured is implemented by probes that take some of the options; With returns the probe to open.

@@ -82,7 +82,13 @@ func kernellog(root Root) Probe {
 		counter("warnings", "count", "of these, with severity 4 (warning) or worse"),
 		counter("errors", "count", "of these, with severity 3 (error) or worse"),
 		counter("unkept", "count", "lines not kept: too many at once, or overwritten before they were read"),
-	}, open: func(Options) (Sampler, error) { return openKernelLog(root.dev("kmsg")) }}
+	}, open: func(o Options) (Sampler, error) {
+		if o.NoLog {
+			return nil, absent("the peer keeps its kernel's log to itself; chokepoint peer --kernel-log " +
+				"shows it")
+		}
+		return openKernelLog(root.dev("kmsg"))
+	}}
 }
 
 // kernelLogSampler reads records as they come. now is the clock that lines are dated by: the kernel dates

@@ -23,6 +23,9 @@ const (
 	overtime = 15 * time.Second
 )
 
+// mostResult is how much one end may say in all: a day of probes has half of it.
+const mostResult = 1 << 30
+
 // Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
 // where port 0 lets the kernel choose.
 type Request struct {
@@ -33,8 +36,11 @@ type Request struct {
 	Peer   netip.Addr      `json:"peer"`
 	Beside [][2]netip.Addr `json:"beside,omitempty"` // addresses and peers on the other paths
 	Port   int             `json:"port"`
-	CPUs   []int           `json:"cpus,omitempty"`
-	Load   record.Load     `json:"load"`
+	// From is the only address that a listener hears datagrams from; the zero value is any that returns its
+	// cookie.
+	From netip.Addr  `json:"from,omitzero"`
+	CPUs []int       `json:"cpus,omitempty"`
+	Load record.Load `json:"load"`
 
 	Survey   bool   `json:"survey,omitempty"`   // only say how frames can go to the peer
 	Neighbor string `json:"neighbor,omitempty"` // not an end: prepare this device for frames
@@ -50,6 +56,11 @@ func (q Request) Paths() []Path {
 		paths = append(paths, Path{b[0], b[1]})
 	}
 	return paths
+}
+
+// Hears says whether a listener hears datagrams from an address.
+func (q Request) Hears(from netip.Addr) bool {
+	return !q.From.IsValid() || from.Unmap() == q.From.Unmap()
 }
 
 // PathOf is the path that a flow takes.
@@ -219,7 +230,7 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 
 // read follows one end to its last word.
 func (r *conduct) read(p *party) error {
-	for {
+	for size := 0; ; {
 		var m Message
 		err := p.session.Recv(&m)
 		if err == io.EOF {
@@ -244,6 +255,9 @@ func (r *conduct) read(p *party) error {
 		case m.Glimpse != nil:
 			r.glimpse(p, *m.Glimpse)
 		case m.Result != nil:
+			if size += len(m.Result); size > mostResult {
+				return fmt.Errorf("its result has more than %d MiB", mostResult>>20)
+			}
 			p.result = append(p.result, m.Result)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // HelloInterval is how often an opener of UDP flows repeats its hello until it is welcomed.
@@ -36,7 +38,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	}
 	for first := 0; first < len(fds); first += hellosAtOnce {
 		some := fds[first:min(first+hellosAtOnce, len(fds))]
-		if err := sayHello(ctx, some, TagHash(q.Load.Tag), first); err != nil {
+		if err := sayHello(ctx, some, HelloHash(q.Load), first); err != nil {
 			return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
 		}
 	}
@@ -48,19 +50,26 @@ func sayHello(ctx context.Context, fds []int, tag uint32, first int) error {
 	for i, fd := range fds {
 		waiting[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	}
-	b, missing, refusals := make([]byte, 64), len(fds), 0
+	b, missing, refusals, refused := make([]byte, 64), len(fds), 0, false
+	cookies := make([]uint64, len(fds))
+	hello := func(i int) error {
+		Datagram{Tag: tag, Flow: uint16(first + i), Phase: PhaseHello}.WithCookie(cookies[i]).Put(b)
+		switch _, err := unix.Write(fds[i], b[:DatagramHeader]); err {
+		case nil, unix.EINTR, unix.EAGAIN, unix.ENOBUFS:
+		case unix.ECONNREFUSED:
+			refused = true
+		default:
+			return err
+		}
+		return nil
+	}
 	for ctx.Err() == nil && refusals < maxRefusals {
-		refused := false
+		refused = false
 		for i := range waiting {
 			if waiting[i].Fd < 0 {
 				continue
 			}
-			Datagram{Tag: tag, Flow: uint16(first + i), Phase: PhaseHello}.Put(b)
-			switch _, err := unix.Write(fds[i], b[:DatagramHeader]); err {
-			case nil, unix.EINTR, unix.EAGAIN, unix.ENOBUFS:
-			case unix.ECONNREFUSED:
-				refused = true
-			default:
+			if err := hello(i); err != nil {
 				return err
 			}
 		}
@@ -72,10 +81,17 @@ func sayHello(ctx context.Context, fds []int, tag uint32, first int) error {
 				}
 				n, _, err := unix.Recvfrom(fds[i], b, unix.MSG_DONTWAIT)
 				refused = refused || err == unix.ECONNREFUSED
-				if d, ok := ReadDatagram(b[:max(n, 0)]); ok && d.Tag == tag && d.Phase == PhaseWelcome &&
-					int(d.Flow) == first+i {
+				d, ok := ReadDatagram(b[:max(n, 0)])
+				switch {
+				case !ok || d.Tag != tag || int(d.Flow) != first+i:
+				case d.Phase == PhaseWelcome:
 					waiting[i].Fd = -1
 					missing--
+				case d.Phase == PhaseChallenge && d.Cookie() != cookies[i]:
+					cookies[i] = d.Cookie()
+					if err := hello(i); err != nil {
+						return err
+					}
 				}
 			}
 			if missing == 0 {
@@ -103,6 +119,8 @@ type HelloServer struct {
 	Listeners []*UDPListener // one on each path, everywhere on the same port
 
 	admit   func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)
+	request Request
+	cookies *host.Cookies
 	tag     uint32
 	flows   []admitted
 	missing int
@@ -125,8 +143,9 @@ func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port
 	admit func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)) (*HelloServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	h := &HelloServer{admit: admit, tag: TagHash(q.Load.Tag), flows: make([]admitted, flows), missing: flows,
-		full: make(chan error, 1), end: -1, done: make(chan struct{})}
+	h := &HelloServer{admit: admit, request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load),
+		flows: make([]admitted, flows), missing: flows, full: make(chan error, 1), end: -1,
+		done: make(chan struct{})}
 	err := h.listen(q)
 	if err == nil {
 		err = listening(int(h.Listeners[0].At.Port()))
@@ -231,16 +250,24 @@ func (h *HelloServer) serve() {
 }
 
 // answer welcomes what one socket has: a new flow at a listener, or a flow that did not hear its welcome.
+// Nobody is sent anything but a cookie, which is as long as what asked for it, who has not returned that.
 func (h *HelloServer) answer(fd int, at *UDPListener, b []byte) (more bool, err error) {
 	n, sa, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
 	if err != nil {
 		return false, nil // spurious wake-up, or the echo of an ICMP error
 	}
 	d, ok := ReadDatagram(b[:n])
-	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.flows) {
+	from := AddrPort(sa)
+	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.flows) ||
+		!h.request.Hears(from.Addr()) {
 		return true, nil // a stray
 	}
-	f, from := &h.flows[d.Flow], AddrPort(sa)
+	if cookie := h.cookies.Of(from); d.Cookie() != cookie {
+		Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseChallenge}.WithCookie(cookie).Put(b)
+		unix.Sendto(fd, b[:DatagramHeader], unix.MSG_DONTWAIT, sa)
+		return true, nil
+	}
+	f := &h.flows[d.Flow]
 	if !f.known {
 		if at == nil {
 			return true, nil

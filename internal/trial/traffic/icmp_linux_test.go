@@ -77,7 +77,7 @@ func TestEchoExponential(t *testing.T) {
 		t.Fatal(err)
 	}
 	due := latency.NewSchedule(clock.timeline, int64(load.Interval), load.Spacing,
-		uint64(traffic.TagHash(load.Tag)))
+		uint64(traffic.TagHash(traffic.TagProbe, load.Tag)))
 	if n := len(got.RTT) + int(got.SkippedSlots); n != due.N-due.First || got.Spacing != record.Exponential {
 		t.Errorf("%d probes and skipped slots, spacing %q, want %d, exponential", n, got.Spacing,
 			due.N-due.First)

@@ -11,7 +11,7 @@ import (
 type Pattern struct{ seed uint64 }
 
 func NewPattern(tag string, flow int) Pattern {
-	return Pattern{uint64(TagHash(tag))<<32 ^ uint64(flow)*0xd1342543de82ef95}
+	return Pattern{uint64(TagHash(TagPattern, tag))<<32 ^ uint64(flow)*0xd1342543de82ef95}
 }
 
 func (p Pattern) word(i uint64) uint64 {

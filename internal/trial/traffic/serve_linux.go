@@ -49,6 +49,9 @@ func Serve(ctx context.Context, s host.Session, checked func(Request) check.Answ
 // ServeRequest is Serve for a request that has been read.
 func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(Request) check.Answer,
 	connect Connector) error {
+	if err := q.check(); err != nil {
+		return err
+	}
 	if q.Check {
 		return s.Send(checked(q))
 	}
@@ -65,6 +68,9 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 	}
 	var w record.Window
 	if err := s.Recv(&w); err != nil {
+		return err
+	}
+	if err := checkWindow(w, q.Load); err != nil {
 		return err
 	}
 	parts, err := r.Run(ctx, w, func(g Glimpse) error { return s.Send(Message{Glimpse: &g}) })

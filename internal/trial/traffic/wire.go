@@ -28,14 +28,15 @@ type FlowKey struct {
 	Direction string
 }
 
-// FlowsOf lists the flows of a load. Both ends compute the same list and name a flow by its index.
+// FlowsOf lists the flows of a load, of too many only so many that it can be told. Both ends compute the same
+// list and name a flow by its index.
 func FlowsOf(load record.Load) []FlowKey {
 	var keys []FlowKey
 	for _, d := range []string{record.Up, record.Down} {
 		if load.Direction != d && load.Direction != record.Both {
 			continue
 		}
-		for i := range load.Streams {
+		for i := range min(load.Streams, maxUDPFlows+1) {
 			keys = append(keys, FlowKey{Stream: i + 1, Direction: d})
 		}
 	}
@@ -62,6 +63,7 @@ const (
 	PhaseCooldown
 	PhaseProbe // latency
 	PhaseEcho
+	PhaseChallenge // the listener's answer to a hello without its cookie
 )
 
 type Datagram struct {
@@ -90,6 +92,16 @@ func ReadDatagram(b []byte) (d Datagram, ok bool) {
 		Tick: binary.BigEndian.Uint32(b[12:])}, true
 }
 
+// WithCookie is the datagram with a cookie in the place of its number and time, which hellos and their
+// answers do not have.
+func (d Datagram) WithCookie(c uint64) Datagram {
+	d.Seq, d.Tick = c>>32, uint32(c)
+	return d
+}
+
+// Cookie is what WithCookie put there.
+func (d Datagram) Cookie() uint64 { return d.Seq<<32 | uint64(d.Tick) }
+
 // PutSequence rewrites what differs between datagrams of one flow.
 func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	b[6], b[7] = byte(ph), byte(seq&seqMask>>32)
@@ -97,12 +109,25 @@ func PutSequence(b []byte, ph Phase, seq uint64, tick uint32) {
 	binary.BigEndian.PutUint32(b[12:], tick)
 }
 
-// TagHash tells this trial's packets from strays. It is no protection against an attacker, which a testbed
-// does not have.
-func TagHash(tag string) uint32 {
-	h := sha256.Sum256([]byte("datagram " + tag))
+// Purposes of tags: whoever saw the packets of one cannot speak for another.
+const (
+	TagData     = "datagram"
+	TagHello    = "hello" // and what is to come
+	TagProbe    = "probe"
+	TagFrames   = "frames"
+	TagPattern  = "pattern" // of a payload
+	TagSchedule = "schedule"
+)
+
+// TagHash tells a trial's packets of one purpose from strays. Everybody on the way can read it: what must not
+// be had by others needs a cookie besides.
+func TagHash(purpose, tag string) uint32 {
+	h := sha256.Sum256([]byte(purpose + " " + tag))
 	return binary.BigEndian.Uint32(h[:])
 }
+
+// HelloHash is of the hellos of a load.
+func HelloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
 // A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the
 // listener answers with another hash.

@@ -1,10 +1,12 @@
 package traffic
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -97,5 +99,13 @@ func TestPace(t *testing.T) {
 	}
 	if flat := NewPace(0, 100); flat.Unsent(3, 1e9) != 0 {
 		t.Error("flat out owes nothing")
+	}
+}
+
+// TestCountlessStreams: what is asked for is bounded before it takes memory.
+func TestCountlessStreams(t *testing.T) {
+	l := record.Load{Protocol: "udp", Direction: record.Both, Streams: math.MaxInt, IP: 4, PacketSize: 100}
+	if a := CheckLoad(l); a.State != check.No {
+		t.Errorf("got %+v, want no", a)
 	}
 }

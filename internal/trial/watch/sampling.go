@@ -68,6 +68,10 @@ func openSampling(ctx context.Context, list []probe.Probe, r Request) (*sampling
 		return nil, err
 	}
 	s := &sampling{live: func([]float64) {}, step: r.FastNs, wait: wait}
+	if len(r.Probes) > mostProbes {
+		s.close()
+		return nil, fmt.Errorf("watch %d probes: at most %d are watched", len(r.Probes), mostProbes)
+	}
 	for _, name := range r.Probes {
 		i := slices.IndexFunc(list, func(p probe.Probe) bool { return p.Name() == name })
 		if i < 0 {
@@ -310,15 +314,20 @@ func (s *sampling) trim(now int64) {
 
 // schedule adds marks. Those that are past when they arrive are taken at once; the sampler is not to blame
 // for that delay.
-func (s *sampling) schedule(at []int64) {
+func (s *sampling) schedule(at []int64) error {
 	now := host.Monotonic()
 	s.mu.Lock()
+	if len(s.marks)+len(at) > mostMarks {
+		s.mu.Unlock()
+		return fmt.Errorf("watch: more than %d times to read at", mostMarks)
+	}
 	for _, t := range at {
 		s.marks = append(s.marks, max(t, now))
 	}
 	slices.Sort(s.marks)
 	s.mu.Unlock()
 	s.wait.wake()
+	return nil
 }
 
 func (s *sampling) stop() {

@@ -35,8 +35,18 @@ type Request struct {
 	probe.Options
 }
 
+// Bounds of what is asked for, which may come from somebody else's controller. What is less often or more
+// often than that is as near to it as can be.
+const (
+	leastNs    = 1e6
+	mostNs     = 3600e9
+	mostMarks  = 10_000 // times to read everything at, which have not come
+	mostProbes = 100
+)
+
 func (r Request) withDefaults() Request {
-	r.FastNs, r.SlowNs = cmp.Or(max(r.FastNs, 0), defaultFastNs), cmp.Or(max(r.SlowNs, 0), defaultSlowNs)
+	within := func(ns, usual int64) int64 { return min(max(cmp.Or(max(ns, 0), usual), leastNs), mostNs) }
+	r.FastNs, r.SlowNs = within(r.FastNs, defaultFastNs), within(r.SlowNs, defaultSlowNs)
 	return r
 }
 
@@ -119,10 +129,15 @@ func (s *sampling) obey(session host.Session, out *outbox) error {
 		}
 		switch c.Op {
 		case opSchedule:
-			s.schedule(c.At)
+			if err := s.schedule(c.At); err != nil {
+				return err
+			}
 		case opLive:
 			s.mu.Lock()
 			s.liveEvery = c.EveryNs
+			if c.EveryNs > 0 {
+				s.liveEvery = min(max(c.EveryNs, leastNs), mostNs)
+			}
 			s.mu.Unlock()
 		case opCollect:
 			rest, err := s.collect(c.From, c.To, func(samples record.Samples) error {

@@ -256,3 +256,29 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsAreWithinBounds: a controller that wants a reading each nanosecond gets as many as a node can
+// bear, and cannot name times without end.
+func TestRequestsAreWithinBounds(t *testing.T) {
+	for _, tt := range [][2]int64{{0, defaultFastNs}, {1, leastNs}, {-5, defaultFastNs}, {1 << 62, mostNs},
+		{20e6, 20e6}} {
+		if got := (Request{FastNs: tt[0]}).withDefaults().FastNs; got != tt[1] {
+			t.Errorf("interval %d: got %d, want %d", tt[0], got, tt[1])
+		}
+	}
+	s, err := openSampling(t.Context(), nil, Request{}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := s.schedule(make([]int64, mostMarks)); err != nil {
+		t.Errorf("%d times: got %v, want nil", mostMarks, err)
+	}
+	many := Request{Probes: slices.Repeat([]string{"cpu"}, mostProbes+1)}
+	if _, err := openSampling(t.Context(), probe.All(probe.Root{}), many); err == nil {
+		t.Errorf("%d probes: got nil, want an error", len(many.Probes))
+	}
+	if err := s.schedule([]int64{0}); err == nil {
+		t.Error("one time more: got nil, want an error")
+	}
+}

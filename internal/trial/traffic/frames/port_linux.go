@@ -69,7 +69,7 @@ type xdpFlow struct {
 func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	q := l.Request
 	p := &xdpPort{request: q}
-	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash("frames " + q.Load.Tag),
+	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash(traffic.TagFrames, q.Load.Tag),
 		PacketSize: q.Load.PacketSize, DSCP: q.Load.DSCP, PPS: ratePPS(q.Load)}
 	var receiving []*xdpFlow
 	for i, k := range l.Keys {

@@ -232,8 +232,10 @@ func newEchoer(ctx context.Context, q traffic.Request, listening func(port int) 
 	if err != nil {
 		return nil, err
 	}
-	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), tag: traffic.TagHash(q.Load.Tag),
-		tids: make([]atomic.Int64, 1), measured: make(chan struct{}), done: make(chan struct{})}
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), request: q,
+		cookies: host.NewCookies(), hello: traffic.HelloHash(q.Load),
+		tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag), tids: make([]atomic.Int64, 1),
+		measured: make(chan struct{}), done: make(chan struct{})}
 	e.letGo = sync.OnceFunc(func() { close(e.measured) })
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
 	go func() {
@@ -284,7 +286,11 @@ func (e *echoer) Close() {
 // echoer sends probes back with the time they spent here.
 type echoer struct {
 	*stampedSocket
-	tag       uint32
+	request   traffic.Request
+	cookies   *host.Cookies
+	hello     uint32         // tag of hellos
+	tag       uint32         // of probes
+	prober    netip.AddrPort // who has said hello; owned by run
 	stop      atomic.Bool
 	helloSeen atomic.Bool
 	tids      []atomic.Int64 // of the one thread
@@ -306,28 +312,41 @@ func (e *echoer) run() {
 			continue // time-out, signal, or the echo of an ICMP error
 		}
 		d, ok := traffic.ReadDatagram(e.buffer[:n])
-		if !ok || d.Tag != e.tag {
-			continue
-		}
-		switch d.Phase {
-		case traffic.PhaseHello:
-			if !e.helloSeen.Load() { // before, unauthenticated clients could have a realtime thread at work
-				e.settleOn()
-				e.scheduling = traffic.Raise()
-			}
-			e.buffer[6] = byte(traffic.PhaseWelcome)
-			if e.reply(e.buffer[:n]) == nil {
-				e.helloSeen.Store(true)
-			}
-		case traffic.PhaseCooldown:
+		from := e.source()
+		switch {
+		case !ok || !e.request.Hears(from.Addr()):
+		case d.Tag == e.hello && d.Phase == traffic.PhaseHello:
+			e.answerHello(d, from)
+		case d.Tag != e.tag || from != e.prober:
+		case d.Phase == traffic.PhaseCooldown:
 			e.stop.Store(true)
-		case traffic.PhaseProbe:
-			if n >= echoHeader {
-				e.echo(n, readStamps(control).at)
-			}
+		case d.Phase == traffic.PhaseProbe && n >= echoHeader:
+			e.echo(n, readStamps(control).at)
 		}
 	}
 	<-e.measured
+}
+
+// answerHello answers one: with a cookie where it does not hold that, else with a welcome. From the first one
+// on nobody else is heard.
+func (e *echoer) answerHello(d traffic.Datagram, from netip.AddrPort) {
+	answer, cookie := d, e.cookies.Of(from)
+	answer.Phase = traffic.PhaseWelcome
+	switch {
+	case d.Cookie() != cookie:
+		answer.Phase = traffic.PhaseChallenge
+		answer = answer.WithCookie(cookie)
+	case !e.prober.IsValid(): // before, unauthenticated clients could have a realtime thread at work
+		e.prober = from
+		e.settleOn()
+		e.scheduling = traffic.Raise()
+	case from != e.prober:
+		return
+	}
+	answer.Put(e.buffer)
+	if e.reply(e.buffer[:traffic.DatagramHeader]) == nil && answer.Phase == traffic.PhaseWelcome {
+		e.helloSeen.Store(true)
+	}
 }
 
 // echo returns the buffer. The residence is the time from the kernel's stamp of the arrival to just before

@@ -101,7 +101,7 @@ func connectICMP(ctx context.Context, q traffic.Request, listening func(port int
 	if err != nil {
 		return nil, err
 	}
-	p := newProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(q.Load.Tag)))
+	p := newProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
 	p.kernel, p.reply = true, traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)

@@ -98,8 +98,9 @@ type answer struct {
 
 func newProber(fd int, q traffic.Request, f framing) *prober {
 	return &prober{stampedSocket: newStampedSocket(fd, q.Load.PacketSize+f.room), framing: f,
-		tag: traffic.TagHash(q.Load.Tag), payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
-		reply: traffic.PhaseEcho, interval: q.Load.Interval, spacing: q.Load.Spacing}
+		tag:     traffic.TagHash(traffic.TagProbe, q.Load.Tag),
+		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+		reply:   traffic.PhaseEcho, interval: q.Load.Interval, spacing: q.Load.Spacing}
 }
 
 // Run probes along the timeline. The report has a part for each so many probes.
@@ -232,7 +233,9 @@ func (p *prober) enter(b []byte, at, stamp int64) {
 	}
 	d, ok := traffic.ReadDatagram(b)
 	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.reply || d.Seq >= uint64(len(p.answers)) {
-		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseHello {
+		// what is left of the hello has another tag
+		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseChallenge &&
+			d.Phase != traffic.PhaseHello {
 			p.strays++
 		}
 		return

@@ -1,6 +1,8 @@
 package latency
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"time"
 	"unsafe"
 
@@ -62,6 +64,16 @@ func (s *stampedSocket) reply(b []byte) error {
 		return errno
 	}
 	return nil
+}
+
+// source is whom the last datagram came from.
+func (s *stampedSocket) source() netip.AddrPort {
+	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at one place in both
+	if s.from.Family == unix.AF_INET {
+		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.from))
+		return netip.AddrPortFrom(netip.AddrFrom4(four.Addr), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
 // settleOn has the kernel drop what others send from now on than whom the last datagram came from. Where it

@@ -208,7 +208,8 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 		a := &client{request: q, streams: share, sizes: sizes, kept: e.kept,
 			open:    max(mostOpenFlows/len(shares), 1),
 			buffers: newFlowBuffers(q), hello: newFlowHello(q.Load.Tag),
-			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(q.Load.Tag)), uint64(i)<<32))}
+			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, q.Load.Tag)),
+				uint64(i)<<32))}
 		if !e.kept {
 			a.due = newArrivals(q.Load, i, len(shares))
 		}

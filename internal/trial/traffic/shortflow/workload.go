@@ -140,7 +140,7 @@ func newArrivals(load record.Load, thread, threads int) *flowArrivals {
 	}
 	d := &flowArrivals{every: 1e9 / load.ConnectionRate, thread: int64(thread), threads: int64(threads)}
 	if load.Spacing != record.Isochronous {
-		d.rng = rand.New(rand.NewPCG(uint64(traffic.TagHash(load.Tag)), uint64(thread)))
+		d.rng = rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, load.Tag)), uint64(thread)))
 	}
 	return d
 }

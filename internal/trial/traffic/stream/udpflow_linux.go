@@ -68,7 +68,7 @@ type udpFlow struct {
 func newUDPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, flows int) *udpFlow {
 	size := slices.Max(q.Load.PacketSizes())
 	f := &udpFlow{key: k, index: uint16(i), sends: k.Sends(q.Side), verify: q.Load.Verify,
-		count: traffic.Counts(q.Load), tag: traffic.TagHash(q.Load.Tag),
+		count: traffic.Counts(q.Load), tag: traffic.TagHash(traffic.TagData, q.Load.Tag),
 		pattern: traffic.NewPattern(q.Load.Tag, i), payload: size - traffic.PacketOverhead(q.Load.IP),
 		size: size, sizes: sizesOf(q.Load, i), announced: -1, table: record.NewTable("bytes", "packets")}
 	if !f.sends && !f.count {

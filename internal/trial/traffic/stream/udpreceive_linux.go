@@ -167,7 +167,8 @@ func (k *udpSink) enter(n int) {
 		if !ok || k.batch.Length(i) < traffic.DatagramHeader || d.Tag != k.flows[0].tag ||
 			int(d.Flow) >= len(k.byFlow) ||
 			k.byFlow[d.Flow] == nil || d.Phase < traffic.PhaseWarmup || d.Phase > traffic.PhaseCooldown {
-			if d.Phase != traffic.PhaseHello {
+			if d.Phase != traffic.PhaseHello && d.Phase != traffic.PhaseWelcome &&
+				d.Phase != traffic.PhaseChallenge {
 				k.flows[0].wrong++ // a stray; whose it was meant to be is not known
 			}
 			continue

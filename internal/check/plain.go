@@ -1,0 +1,63 @@
+package check
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Steers says whether a terminal, or a reader's eye, obeys a character instead of showing it: control
+// characters but for the line feed and the tab, those that turn the direction of text (Unicode Bidi_Control),
+// and separators of lines that are none elsewhere.
+func Steers(r rune) bool {
+	return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) ||
+		r == '\u2028' || r == '\u2029'
+}
+
+// Plain is text without what steers, in valid UTF-8. What another machine, a guest or a program of somebody
+// else's says passes it at the border, before it is shown or kept.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if Steers(r) {
+			return -1
+		}
+		return r
+	}, text) // which puts U+FFFD for what is no UTF-8
+}
+
+// PlainJSON is Plain for all strings of a JSON text.
+func PlainJSON(b []byte) []byte {
+	var out []byte
+	from := 0
+	for i := 0; i < len(b); {
+		r, n := runeOfJSON(b[i:])
+		if Steers(r) {
+			out, from = append(out, b[from:i]...), i+n
+		}
+		i += n
+	}
+	if from == 0 {
+		return b
+	}
+	return append(out, b[from:]...)
+}
+
+// runeOfJSON is the first character of a part of a JSON text, and its length. White space between values
+// counts as a space, and so does half of what needs two escapes, neither of which steers.
+func runeOfJSON(b []byte) (rune, int) {
+	switch {
+	case b[0] < ' ':
+		return ' ', 1
+	case b[0] != '\\':
+		return utf8.DecodeRune(b)
+	case len(b) > 5 && b[1] == 'u':
+		r := rune(0)
+		for _, c := range b[2:6] {
+			r = r<<4 | rune(max(strings.IndexByte("0123456789abcdef", c|0x20), 0))
+		}
+		return r, 6
+	case len(b) > 1 && (b[1] == 'b' || b[1] == 'f' || b[1] == 'r'):
+		return '\b', 2
+	}
+	return ' ', min(2, len(b))
+}

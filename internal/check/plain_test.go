@@ -1,0 +1,59 @@
+package check
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain, größer\n\ttext": "plain, größer\n\ttext",
+		"\x1b[31mred\x1b[0m":    "[31mred[0m",
+		"line\r\nline":          "line\nline",
+		"a\u202eb\u2066c":       "abc",
+		"\x9b31m":               "\ufffd31m",
+	} {
+		if got := Plain(text); got != want {
+			t.Errorf("Plain(%q): got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzPlainJSON: what is valid stays so, no string in it steers, and what had none is as it was.
+func FuzzPlainJSON(f *testing.F) {
+	f.Add([]byte(`{"a": "\u001b[0m", "b": ["\\u001b", "\r\b"]}`))
+	f.Add([]byte("[\"\x7f\xc2\x9b\xe2\x80\xae\", \"\\ud83d\\ude00\"]\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := PlainJSON(b)
+		if !json.Valid(b) {
+			return
+		}
+		var before, after any
+		if err := json.Unmarshal(got, &after); err != nil {
+			t.Fatalf("%q became %q: %v", b, got, err)
+		}
+		if err := json.Unmarshal(b, &before); err != nil {
+			return // numbers that no float holds
+		}
+		var each func(v any)
+		each = func(v any) {
+			switch v := v.(type) {
+			case string:
+				if strings.ContainsFunc(v, Steers) {
+					t.Errorf("%q became %q, which steers", b, v)
+				}
+			case []any:
+				for _, v := range v {
+					each(v)
+				}
+			case map[string]any:
+				for k, v := range v {
+					each(k)
+					each(v)
+				}
+			}
+		}
+		each(after)
+	})
+}

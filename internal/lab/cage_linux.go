@@ -1,0 +1,96 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+)
+
+// cage is what keeps QEMU, and a guest that has broken into it, from the rest of the machine: it opens
+// nothing by itself but is given descriptors, filters its own system calls, and has the rights of a user
+// that owns nothing.
+type cage struct {
+	words   []string // of its command line
+	files   []*os.File
+	console string
+	as      *host.User
+}
+
+// cagedUser is of no distribution, and neither of dynamic users nor of containers: see systemd's table of
+// UIDs and GIDs.
+const cagedUser = 65533
+
+// newCage opens the guest's files, which are QEMU's descriptors from next on.
+func newCage(g *vm.Guest, console string, next int) (*cage, error) {
+	c := &cage{as: userFor(g.KVM)}
+	give := func(name string, flags int, mode os.FileMode) (string, error) {
+		f, err := os.OpenFile(name, flags, 0o600)
+		if err != nil {
+			return "", fmt.Errorf("open a file of the guest's: %w", err)
+		}
+		c.files = append(c.files, f)
+		if c.as != nil { // opening it once more by its descriptor asks for rights; its folder is ours alone
+			if err := f.Chmod(mode); err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprintf("/proc/self/fd/%d", next+len(c.files)-1), nil
+	}
+	var err error
+	if g.Disk == nil { // both lie in the cache
+		if g.Kernel, err = give(g.Kernel, os.O_RDONLY, 0o644); err == nil {
+			g.Initrd, err = give(g.Initrd, os.O_RDONLY, 0o644)
+		}
+	}
+	if err == nil {
+		c.console, err = give(console, os.O_WRONLY|os.O_APPEND, 0o622)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	// A QEMU that was built without the filter does not know the option.
+	sandbox := []string{"-sandbox", vm.Sandbox}
+	if _, err := host.Run(context.Background(), host.Local(), host.Command{Path: g.Program(),
+		Args: append(sandbox, "-version")}); err == nil {
+		c.words = sandbox
+	}
+	return c, nil
+}
+
+// userFor is whose rights QEMU gets; nil = ours. An ordinary user has none to give up, nor is another mapped
+// in its user namespace; and where only root may use KVM, QEMU must be root.
+func userFor(kvm bool) *host.User {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
+		return nil
+	}
+	u := &host.User{ID: cagedUser}
+	if !kvm {
+		return u
+	}
+	var device syscall.Stat_t
+	if syscall.Stat("/dev/kvm", &device) != nil {
+		return nil
+	}
+	switch {
+	case device.Mode&0o006 == 0o006:
+		return u
+	case device.Mode&0o060 == 0o060:
+		u.Groups = []uint32{device.Gid}
+		return u
+	}
+	return nil
+}
+
+func (c *cage) close() {
+	for _, f := range c.files {
+		f.Close()
+	}
+	c.files = nil
+}

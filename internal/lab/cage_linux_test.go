@@ -1,0 +1,56 @@
+package lab
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+)
+
+// TestCage: QEMU is given descriptors instead of names, and whoever has its rights can open them once more,
+// but nothing else that is root's.
+func TestCage(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"kernel", "initrd", "console", "secret"} {
+		if err := os.WriteFile(at(name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: at("kernel"), Initrd: at("initrd")}
+	c, err := newCage(&g, at("console"), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	args := strings.Join(g.Args("router", nil, nil, c.console), " ")
+	if strings.Contains(args, dir) || len(c.files) != 3 || c.console != "/proc/self/fd/9" ||
+		!strings.Contains(args, "-kernel /proc/self/fd/7 -initrd /proc/self/fd/8") {
+		t.Errorf("got %d files and %s, want descriptors only", len(c.files), args)
+	}
+	if c.as == nil {
+		t.Skip("skip: only root has rights to give up")
+	}
+	script := `id -u; id -G; cat /proc/self/fd/3; echo >>/proc/self/fd/5; cat "$0" 2>/dev/null; echo .`
+	child, err := host.Spawn{Program: "sh", Args: []string{"-c", script, at("secret")}, Files: c.files,
+		As: c.as, Bound: true}.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(child)
+	if err != nil || child.Close() != nil || string(said) != "65533\n65533\nkernel.\n" {
+		t.Errorf("got %q, %v, want user and group 65533, the kernel, and not the secret", said, err)
+	}
+	if b, err := os.ReadFile(at("console")); err != nil || string(b) != "console\n" {
+		t.Errorf("console: got %q, %v, want a line more", b, err)
+	}
+	// Where QEMU has no filter, the option would end it.
+	if len(c.words) > 0 && !slices.Equal(c.words, []string{"-sandbox", vm.Sandbox}) {
+		t.Errorf("words: got %q", c.words)
+	}
+}

@@ -1,0 +1,68 @@
+package host
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestAbsolutePath(t *testing.T) {
+	for path, want := range map[string]string{
+		"/usr/bin:/bin": "/usr/bin:/bin", ".:/bin:bin::/sbin:": "/bin:/sbin", "": usualPath, ".": usualPath,
+	} {
+		if got := absolute(path); got != want {
+			t.Errorf("path %q: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// settling is set where this program is to settle, and to do what its value says.
+const settling = "CHOKEPOINT_TEST_SETTLE"
+
+// TestSettle: a fault of the program does not end it with the code of a wrong command line; what its caller
+// set is not inherited.
+func TestSettle(t *testing.T) {
+	switch os.Getenv(settling) {
+	case "fault":
+		Settle()
+		go panic("a fault")
+		time.Sleep(time.Minute)
+	case "limits":
+		var param struct{ priority int32 }
+		const batch = 3 // an ordinary user may choose it, too
+		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, batch,
+			uintptr(unsafe.Pointer(&param))); errno != 0 {
+			t.Fatal(errno)
+		}
+		limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		Settle()
+		if class, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); class != 0 {
+			t.Errorf("scheduling class: got %d, want 0", class)
+		}
+		if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); limit.Cur != limit.Max {
+			t.Errorf("limit of files: got %d, want %d", limit.Cur, limit.Max)
+		}
+		return
+	}
+	again := func(what string) *exec.Cmd {
+		c := exec.Command(os.Args[0], "-test.run=^TestSettle$")
+		c.Env = append(os.Environ(), settling+"="+what)
+		return c
+	}
+	err := again("fault").Run()
+	failed, ok := err.(*exec.ExitError)
+	if !ok || failed.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {
+		t.Errorf("a fault: got %v, want that SIGABRT ended it", err)
+	}
+	if out, err := again("limits").CombinedOutput(); err != nil {
+		t.Errorf("limits: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,56 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// TestSysctlLeavesTheMachineAlone: plans are written by others and run as root. What belongs to the whole
+// machine is neither read nor written through a node that is a namespace of it, nor anything on the machine
+// itself. The value is the one that holds, so that a failure does no harm.
+func TestSysctlLeavesTheMachineAlone(t *testing.T) {
+	is, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, ctx := Sysctl(), context.Background()
+	pattern := State("kernel.core_pattern=" + strings.TrimSpace(string(is)))
+	for _, tt := range []struct {
+		name    string
+		place   Place
+		state   State
+		refused bool
+	}{
+		{"in a namespace", Place{Node: "router"}, pattern, true},
+		{"by another spelling", Place{Node: "router"}, "net/../kernel/core_pattern=x", true},
+		{"of the network, on the machine itself", Place{Node: "host", Lab: "/run/x"},
+			"net.ipv4.ip_default_ttl=64", true},
+		{"on a machine of the lab's own", Place{Node: "router", OwnKernel: true}, pattern, false},
+		{"of the network, in a namespace", Place{Node: "router"}, "net.ipv4.ip_default_ttl=64", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := k.Read(ctx, tt.place, tt.state)
+			if refused := err != nil; refused != tt.refused {
+				t.Errorf("read: got %v, want refused: %v", err, tt.refused)
+			}
+			if !tt.refused {
+				return
+			}
+			if err := k.Apply(ctx, tt.place, tt.state); err == nil {
+				t.Error("apply: got no error, want a refusal")
+			}
+			if a := k.Check(ctx, tt.place, tt.state); a.State != check.No {
+				t.Errorf("check: got %+v, want no", a)
+			}
+		})
+	}
+	if _, err := k.Read(ctx, Place{Node: "router"}, pattern); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("got %v, want that it matches %v", err, host.ErrUnsupported)
+	}
+}

@@ -1,0 +1,39 @@
+package lab_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestAnEmptyReplyIsNoAnswer: a node that answers with nothing does not end the controller.
+func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
+	topology, err := lab.TopologyNamed("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := knob.TxQueueLen()
+	var nodes []*lab.Node
+	for _, n := range topology.Nodes {
+		a := host.Inside(t.Context(), map[string]host.Handler{host.Verb(host.FamilyKnob, k.Name()): func(
+			_ context.Context, s host.Session) error {
+			return s.Send(struct{}{})
+		}})
+		defer a.Close()
+		nodes = append(nodes, &lab.Node{Name: n.Name, Agent: a})
+	}
+	l, err := lab.Assemble("x", topology, nodes, lab.Parts{Knobs: []knob.Knob{k}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := l.CheckSetting(t.Context(), record.Setting{Knob: k.Name(), Node: nodes[0].Name, Value: "100"})
+	if got.State != check.Unknown || !strings.Contains(got.Reason, "did not answer") {
+		t.Errorf("got %+v, want that it could not be told", got)
+	}
+}
