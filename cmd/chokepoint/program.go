@@ -157,7 +157,7 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 		args = args[:end]
 	}
 	if err == nil && slices.Contains(args, "") {
-		err = &usageError{fmt.Sprintf("%s: an argument is empty", cmd.CommandPath()), "usage: " + cmd.UseLine()}
+		err = &usageError{cmd.CommandPath() + ": an argument is empty", "usage: " + cmd.UseLine()}
 	}
 	return err
 }

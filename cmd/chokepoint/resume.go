@@ -42,7 +42,7 @@ func newResumeCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.force, "force", false,
-		"go on with another program or kernel, or on another machine or lab, and mark the run")
+		"go on with another program, kernel, machine or lab, and mark the run")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
 	return cmd
@@ -202,7 +202,8 @@ func otherBed(was, is *record.Run) (out []string) {
 	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
 	differ("driver of the routers", was.Driver, is.Driver)
 	for _, n := range is.Nodes {
-		if i := slices.IndexFunc(was.Nodes, func(o record.NodeFacts) bool { return o.Name == n.Name }); i >= 0 {
+		same := func(o record.NodeFacts) bool { return o.Name == n.Name }
+		if i := slices.IndexFunc(was.Nodes, same); i >= 0 {
 			o := was.Nodes[i]
 			differ("what CPUs "+n.Name+" has", o.CPUs, n.CPUs)
 			differ("by what "+n.Name+" is driven", o.Driven, n.Driven)

@@ -253,7 +253,8 @@ func (x *execution) open(ctx context.Context) (err error) {
 func (x *execution) refuseLeftovers() error {
 	stale, _, err := journal.FindStale(journalDir(x.p.dirs), nil)
 	if err != nil && x.attach != "" {
-		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty, err))
+		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
+			err))
 	}
 	if err != nil {
 		x.p.note("%v", err)

@@ -65,8 +65,8 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	return l, j
 }
 
-// TestATunnelThatHangsIsLaidAnew: whichever end's process is stopped, it is killed, and the next tunnel has its
-// device.
+// TestATunnelThatHangsIsLaidAnew: whichever end's process is stopped, it is killed, and the next tunnel has
+// its device.
 func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 	l, j := upForward(t)
 	for _, kind := range []string{"wireguard-userspace", "esp"} {
