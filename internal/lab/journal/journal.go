@@ -298,7 +298,7 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
-				path, err), "a run's lab ends with it, and what is set in a lab that stays up with lab down; "+
+				path, err), "a run's lab ends with it, what is set in a lab that stays up with lab down; "+
 				"once nothing is left, remove the file"))
 		case lives:
 			living = append(living, owner)
