@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -36,20 +33,8 @@ func (d dirs) reportFile(run string) string {
 }
 
 // findDirs reads the environment. Without a home directory that can be written to, everything is kept below
-// /var/tmp, in a directory of this user. For root, another user's directories are none: sudo may have left
-// them in the environment.
-func findDirs(environment func(string) string, uid int) dirs {
-	ignored := ""
-	getenv := func(name string) string {
-		dir := environment(name)
-		if uid == 0 && filepath.IsAbs(dir) && ownerOf(nearest(dir)) != 0 {
-			if name != "XDG_RUNTIME_DIR" { // which nobody looks into
-				ignored = fmt.Sprintf("%s=%s is ignored: it is another user's, and this is root", name, dir)
-			}
-			return ""
-		}
-		return dir
-	}
+// /var/tmp, in a directory of this user.
+func findDirs(getenv func(string) string, uid int) dirs {
 	home := getenv("HOME")
 	if home == "" {
 		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
@@ -79,7 +64,7 @@ func findDirs(environment func(string) string, uid int) dirs {
 	d.State = place("XDG_STATE_HOME", ".local/state", "state")
 	said := d.Note
 	d.Cache = place("XDG_CACHE_HOME", ".cache", "cache")
-	d.Note = cmp.Or(said, ignored) // nobody looks for what can be made again
+	d.Note = said // nobody looks for what can be made again
 	d.Runtime = runtimeDir(getenv, uid)
 	return d
 }
@@ -106,7 +91,9 @@ func exists(path string) bool {
 // canWrite says whether files can be made in dir, or dir itself in the nearest directory above it that
 // exists.
 func canWrite(dir string) bool {
-	dir = nearest(dir)
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
@@ -133,64 +120,28 @@ func clearRuntime(d dirs) {
 	}
 }
 
-// trusted refuses a directory that another user may have put there or may change: as sshd does, it wants
-// every part of the path to be this user's or root's and closed to others' writing. A group may write if it
-// is this user's own. Where everybody may write because of the sticky bit, a link is refused as well.
+// trusted refuses a directory that another user may have put there: in a place where everybody may write,
+// it must be this user's or root's. In the user namespace of a lab the owner of / is root, and has a number
+// that others have, too: where this program itself would look is then not trusted.
 func trusted(dir string) error {
-	paths := []string{dir}
-	if real, err := filepath.EvalSymlinks(nearest(dir)); err == nil {
-		paths = append(paths, real)
-	}
-	for _, path := range paths {
-		for d := path; ; d = filepath.Dir(d) {
-			if err := trustedPart(d); err != nil {
-				return check.WithHint(fmt.Errorf("use directory %s: %w", dir, err),
-					"remove it, or set XDG_DATA_HOME, XDG_STATE_HOME and XDG_RUNTIME_DIR")
-			}
-			if d == filepath.Dir(d) {
-				break
-			}
+	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
+	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
+		above, err := os.Stat(filepath.Dir(d))
+		if err != nil || above.Mode()&os.ModeSticky == 0 || !exists(d) {
+			continue
+		}
+		info, err := os.Lstat(d)
+		if err != nil {
+			return fmt.Errorf("check directory %s: %v", dir, err)
+		}
+		owner := info.Sys().(*syscall.Stat_t).Uid
+		roots := owner == 0 || owner == ownerOf("/") && d != guessed
+		if !info.IsDir() || int(owner) != os.Geteuid() && !roots || info.Mode().Perm()&0o022 != 0 {
+			return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone", d),
+				"remove it, or set XDG_DATA_HOME and XDG_STATE_HOME")
 		}
 	}
 	return nil
-}
-
-// trustedPart judges one part of a path. In the user namespace of a lab the owner of / is root, and has a
-// number that others have, too: where this program itself would look is then not trusted.
-func trustedPart(d string) error {
-	info, err := os.Lstat(d)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("check %s: %v", d, underlying(err))
-	}
-	above, err := os.Stat(filepath.Dir(d))
-	shared := err == nil && above.Mode()&os.ModeSticky != 0 && d != "/"
-	link := info.Mode().Type() == os.ModeSymlink
-	is := info.Sys().(*syscall.Stat_t)
-	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
-	roots := is.Uid == 0 || is.Uid == ownerOf("/") && d != guessed
-	open := info.Mode().Perm()&0o002 != 0 || info.Mode().Perm()&0o020 != 0 && int(is.Gid) != os.Getegid()
-	switch {
-	case !info.IsDir() && !link:
-		return fmt.Errorf("%s is no directory", d)
-	case int(is.Uid) != os.Geteuid() && !roots:
-		return fmt.Errorf("%s belongs to user %d: it is not this user's alone", d, is.Uid)
-	case link && shared:
-		return fmt.Errorf("%s is a link where everybody may make one", d)
-	case !link && open && info.Mode()&os.ModeSticky == 0:
-		return fmt.Errorf("%s can be written to by others: it is not this user's alone", d)
-	}
-	return nil
-}
-
-// nearest is the path itself, or the nearest directory above it that exists.
-func nearest(path string) string {
-	for !exists(path) && path != filepath.Dir(path) {
-		path = filepath.Dir(path)
-	}
-	return path
 }
 
 // ownerOf is root where it cannot be read.

@@ -133,9 +133,6 @@ func finish(p *program, cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := nothingEmpty(cmd, args); err != nil {
-			return err
-		}
 		p.ran = true
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
 		return run(cmd, args)
@@ -143,23 +140,6 @@ func finish(p *program, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		finish(p, sub)
 	}
-}
-
-// nothingEmpty refuses words that are there and say nothing, as a variable that is not set leaves them: they
-// would be taken for words that were left out.
-func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = &usageError{fmt.Sprintf("--%s is empty", f.Name), "give it a value, or leave it out"}
-		}
-	})
-	if end := cmd.ArgsLenAtDash(); end >= 0 {
-		args = args[:end]
-	}
-	if err == nil && slices.Contains(args, "") {
-		err = &usageError{cmd.CommandPath() + ": an argument is empty", "usage: " + cmd.UseLine()}
-	}
-	return err
 }
 
 // parser is what the flag library quotes of Go's number parsers.

@@ -31,7 +31,7 @@ func newReportCommand(p *program) *cobra.Command {
 			"md, csv, json and text go to standard output.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
+			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
 				return err
 			}
 			return writeReport(cmd.Context(), args[0], o, p)
@@ -44,7 +44,10 @@ func newReportCommand(p *program) *cobra.Command {
 }
 
 // validate judges the flags and lets the file's name choose the format where none is given.
-func (o *reportOptions) validate(formatGiven bool) error {
+func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
+	if fileGiven && o.file == "" {
+		return &usageError{"--report has no file name", "- is standard output"}
+	}
 	extension := strings.TrimPrefix(strings.ToLower(filepath.Ext(o.file)), ".")
 	if !formatGiven && slices.Contains(formats, extension) {
 		o.format = extension
