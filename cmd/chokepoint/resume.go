@@ -110,7 +110,7 @@ func lastCutShort(ctx context.Context, d dirs) (string, error) {
 	runs, err := storedRuns(ctx, d)
 	for _, r := range runs {
 		if slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
-			return r.ID, err
+			return r.ID, nil
 		}
 	}
 	if err == nil {

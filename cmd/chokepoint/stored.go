@@ -37,21 +37,19 @@ func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
 	}
 	runs, err := st.Runs(ctx)
 	for i := range runs {
-		if err == nil {
-			err = reckon(d, &runs[i].Run)
-		}
+		err = errors.Join(err, reckon(d, runs[i].ID, &runs[i].Status))
 	}
 	return runs, errors.Join(err, st.Close())
 }
 
 // reckon tells a run that goes on from one that was killed: its program holds the lock of its journal.
-func reckon(d dirs, run *record.Run) error {
-	if run.Status != record.RunRunning {
+func reckon(d dirs, run string, status *string) error {
+	if *status != record.RunRunning {
 		return nil
 	}
 	living, err := journal.Living(journalDir(d))
-	if err == nil && !slices.Contains(living, run.ID) {
-		run.Status = record.RunKilled
+	if err == nil && !slices.Contains(living, run) {
+		*status = record.RunKilled
 	}
 	return err
 }
@@ -77,7 +75,7 @@ func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Tri
 		trials, err = st.Trials(ctx, run.ID)
 	}
 	if err == nil {
-		err = reckon(d, &run)
+		err = reckon(d, run.ID, &run.Status)
 	}
 	if err := errors.Join(err, st.Close()); err != nil {
 		return record.Run{}, nil, err
