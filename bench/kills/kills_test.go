@@ -3,9 +3,9 @@
 // each leaves: a run that was asked to stop has put everything back within 3 seconds; after a killed one,
 // lab restore does. Then no process, namespace, link, nftables rule, queue, runtime directory or journal
 // may be left, every finished trial must be readable, none twice and none torn, and resume must be able to
-// finish the run. With -lab vm, where the routers are virtual machines, also the build of their image is
-// struck, and QEMU, the process that runs it, and the lab's first process are killed instead of the run. It
-// logs how often each stretch was hit by which signal.
+// finish the run, without lab restore before it. With -lab vm, where the routers are virtual machines, also
+// the build of their image is struck, and QEMU, the process that runs it, and the lab's first process are
+// killed instead of the run. It logs how often each stretch was hit by which signal.
 //
 //	go test ./bench/kills -timeout 0 -kills 24              also: -lab vm, -binary FILE, -seed 7, -uid 1000
 //	go test ./bench/kills -kills 24 -run 'TestKills/^9-'    the ninth of them alone

@@ -138,12 +138,19 @@ func (c *scene) struck(b blow, scale float64) {
 	if once := orderly && b.again == 0 && b.moment != inStopping; once || b.victim != "" && t.code != 5 {
 		c.left("before lab restore: ", leaving)
 	}
-	c.say(c.T, "lab", "restore")
-	c.left("", vanishing)
-	if b.victim != "" && c.w.hit == "" {
+	var doc document
+	missed := b.victim != "" && c.w.hit == ""
+	if !missed {
+		doc = c.checkStore(c.T, t)
+	}
+	again := b.resume && b.victim == "" && doc.Run.ID != "" && doc.Run.Status != "done"
+	if !again { // else resume puts back what there is, and goes on
+		c.say(c.T, "lab", "restore")
+		c.left("", vanishing)
+	}
+	if missed {
 		return
 	}
-	doc := c.checkStore(c.T, t)
 	if b.victim != "" {
 		c.known = append(c.known, t.run)
 		c.bereaved(b, t, doc)
@@ -157,7 +164,7 @@ func (c *scene) struck(b blow, scale float64) {
 		return
 	}
 	c.known = append(c.known, doc.Run.ID)
-	if b.resume && doc.Run.Status != "done" {
+	if again {
 		c.resume(doc)
 	}
 }
@@ -200,7 +207,7 @@ func (c *scene) bereaved(b blow, t told, doc document) {
 	}
 }
 
-// resume finishes a run that was killed.
+// resume finishes a run that was killed, from where the kill left everything.
 func (c *scene) resume(before document) {
 	w := &watcher{scene: c}
 	w.follow("resume", before.Run.ID, "--json")
@@ -210,4 +217,7 @@ func (c *scene) resume(before document) {
 	c.read(c.T, &after, "show", "--json", before.Run.ID)
 	wrong(c.T, "resume: ", checkResumed(before, after, c.rows))
 	c.left("resume: ", leaving)
+	if said, _ := c.say(c.T, "lab", "restore"); said != "nothing to restore\n" {
+		c.Errorf("resume: lab restore had something to do after it: %s", said)
+	}
 }

@@ -61,12 +61,17 @@ func (e *usageError) Error() string { return e.text }
 func (e *usageError) Hint() string  { return e.hint }
 
 // interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
-// canceled" says nothing.
+// canceled" says nothing. What can be done about it stays.
 func interruptedBy(err error) error {
+	said := ErrInterrupted
 	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
-		return errors.Is(e, context.Canceled) || errors.Is(e, ErrInterrupted)
+		gone := errors.Is(e, context.Canceled) || errors.Is(e, ErrInterrupted)
+		if h := hints(e); gone && len(h) > 0 {
+			said = check.WithHint(said, h[0])
+		}
+		return gone
 	})
-	return errors.Join(append([]error{&exitError{codeInterrupted, ErrInterrupted}}, rest...)...)
+	return errors.Join(append([]error{&exitError{codeInterrupted, said}}, rest...)...)
 }
 
 // leaves takes joined errors apart.

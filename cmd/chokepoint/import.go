@@ -50,7 +50,7 @@ func importFile(ctx context.Context, file, into string, p *program) (err error) 
 	if err != nil {
 		return err
 	}
-	router, err := unwatched(p.dirs, &run, trials)
+	router, err := unwatched(&run, trials)
 	if err != nil {
 		return err
 	}
@@ -86,12 +86,8 @@ func importFile(ctx context.Context, file, into string, p *program) (err error) 
 }
 
 // unwatched is the router of a run that nothing watched.
-func unwatched(d dirs, run *record.Run, trials []record.Trial) (string, error) {
-	alive, err := living(d)
-	if err != nil {
-		return "", err
-	}
-	if slices.Contains(alive, run.ID) {
+func unwatched(run *record.Run, trials []record.Trial) (string, error) {
+	if run.Status == record.RunRunning {
 		return "", check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
 			"import when it has ended")
 	}

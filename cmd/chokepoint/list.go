@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -21,7 +20,7 @@ type listed struct {
 	Reason  string    `json:"reason,omitempty"`
 	Trials  int       `json:"trials"`
 	Failed  int       `json:"failed"`
-	Alive   bool      `json:"alive"` // its program is running; a run without an end that is not was killed
+	Alive   bool      `json:"alive"` // its program is running
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -35,15 +34,11 @@ func newListCommand(p *program) *cobra.Command {
 			if err != nil || len(runs) == 0 {
 				return err
 			}
-			alive, err := living(p.dirs)
-			if err != nil {
-				return err
-			}
 			var list []listed
 			for _, r := range runs {
 				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Truncate(time.Second),
 					Plan: r.Design.Name, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
-					Failed: r.Failed, Alive: slices.Contains(alive, r.ID)})
+					Failed: r.Failed, Alive: r.Status == record.RunRunning})
 			}
 			return printList(p, list, []string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"},
 				listed.row)
@@ -56,9 +51,5 @@ func (l listed) row() []string {
 	if l.Failed > 0 {
 		trials += fmt.Sprintf(" (%d failed)", l.Failed)
 	}
-	status := l.Status
-	if status == record.RunRunning && !l.Alive {
-		status = "killed"
-	}
-	return []string{l.ID, l.Started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, status}
+	return []string{l.ID, l.Started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, l.Status}
 }

@@ -4,84 +4,139 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
+type resumeOptions struct {
+	attach, report string
+	force          bool
+}
+
 func newResumeCommand(p *program) *cobra.Command {
-	var report string
-	var force bool
+	var o resumeOptions
 	cmd := &cobra.Command{
-		Use:   "resume RUN [--force] [--report FILE] [--json]",
+		Use:   "resume [RUN] [--attach LAB] [--force] [--report FILE] [--json]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
-			"order; failed ones are tried again. If the program or the kernel is another than\n" +
-			"before, resume refuses, because the numbers would not compare; --force goes on\n" +
-			"and marks the run.",
-		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
+			"order; failed ones are tried again. Without RUN it is the latest run that did not\n" +
+			"come to its end. What a killed run has left behind is put back first.\n\n" +
+			"If the program, the kernel or what the lab stands on is another than before, resume\n" +
+			"refuses, because the numbers would not compare; --force goes on and marks the run.\n" +
+			"A run that used a lab of lab up goes on in that one, or in the one that --attach\n" +
+			"names.",
+		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return resume(cmd.Context(), args[0], report, force, p)
+			return resume(cmd.Context(), append(args, "")[0], o, p)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "go on with another program or kernel, and mark the run")
-	addRunOutput(cmd, &report)
+	cmd.Flags().BoolVar(&o.force, "force", false,
+		"go on with another program, kernel, machine or lab, and mark the run")
+	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	addRunOutput(cmd, &o.report)
 	return cmd
 }
 
-func resume(ctx context.Context, name, report string, force bool, p *program) error {
+// refusedError says why a run is not resumed: it stays as it is.
+type refusedError struct{ text, hint string }
+
+func (e *refusedError) Error() string { return e.text }
+func (e *refusedError) Hint() string  { return e.hint }
+
+func refuse(run record.Run, hint, format string, args ...any) error {
+	return &refusedError{fmt.Sprintf("resume run %s: ", run.ID) + fmt.Sprintf(format, args...), hint}
+}
+
+const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
+
+func resume(ctx context.Context, name string, o resumeOptions, p *program) error {
+	if name == "" {
+		var err error
+		if name, err = lastCutShort(ctx, p.dirs); err != nil {
+			return err
+		}
+	}
 	run, trials, err := loadRun(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
-	if record.WithPeer(run.Lab) {
-		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone",
-			run.ID), "run the plan again with --peer; compare sets the two runs side by side")
+	switch {
+	case record.WithPeer(run.Lab):
+		return refuse(run, "run the plan again with --peer; compare sets the two runs side by side",
+			"it was made with a peer, whose code is gone")
+	case run.Status == record.RunRunning:
+		return refuse(run, "wait for it, or stop it with Ctrl-C", "it is still running")
 	}
-	stale, living, err := journal.FindStale(journalDir(p.dirs))
-	mine := false // what the killed run has left: its journal would be in the way of the new one
-	for _, s := range stale {
-		mine = mine || s.Owner == run.ID
-		err = errors.Join(err, s.Release())
+	x := &execution{p: p, plan: plan.New(run.Design), before: &run, run: run, force: o.force,
+		attach: o.attach, reportPath: o.report}
+	if x.attach == "" {
+		x.attach = run.Attached
+	}
+	if x.attach != "" {
+		if _, err := lab.Standing(labsDir(p.dirs), x.attach); err != nil {
+			return refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
+				" --attach LAB", "%v", err)
+		}
+	}
+	if changes := changed(run); len(changes) > 0 && !o.force {
+		return refuse(run, compares, "%s", strings.Join(changes, " and "))
+	}
+	if err := putBack(ctx, run, p); err != nil {
+		return err
+	}
+	x.run.Status, x.run.Reason = record.RunRunning, ""
+	// What is found there now is compared with what was.
+	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
+	err = x.whole(ctx, trials)
+	if errors.Is(err, fs.ErrExist) && x.journal == nil {
+		return refuse(run, "wait for it", "somebody else has begun to resume it")
+	}
+	return err
+}
+
+// lastCutShort is the newest run that did not come to its end.
+func lastCutShort(ctx context.Context, d dirs) (string, error) {
+	runs, err := storedRuns(ctx, d)
+	for _, r := range runs {
+		if slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
+			return r.ID, nil
+		}
+	}
+	if err == nil {
+		err = check.WithHint(errors.New("resume: no run was cut short"),
+			"name one to try its failed trials again; chokepoint list shows the runs")
+	}
+	return "", err
+}
+
+// putBack undoes what the run itself has left when it was killed.
+func putBack(ctx context.Context, run record.Run, p *program) error {
+	r, err := lab.RestoreOwner(ctx, journalDir(p.dirs), labsDir(p.dirs), run.ID)
+	for _, text := range r.Undone {
+		p.note("%s", text)
 	}
 	switch {
 	case err != nil:
-		return err
-	case slices.Contains(living, run.ID):
-		return check.WithHint(fmt.Errorf("resume run %s: it is still running", run.ID),
-			"wait for it, or stop it with Ctrl-C")
-	case mine:
-		return check.WithHint(fmt.Errorf("resume run %s: what it changed was not undone", run.ID),
-			"chokepoint lab restore, then resume again")
+		return dirty(fmt.Errorf("resume run %s: what it has left was not put back: %w", run.ID, err))
+	case len(r.Held) > 0:
+		return refuse(run, "resume when that run has ended",
+			"it has left changes in lab %s, which another run is using", strings.Join(r.Held, " and "))
 	}
-	if changes := strings.Join(changed(run), " and "); changes != "" {
-		if !force {
-			return check.WithHint(fmt.Errorf("resume run %s: %s", run.ID, changes),
-				"its numbers would not compare with the earlier ones; --force goes on and marks the run")
-		}
-		st, err := store.Open(ctx, p.dirs.storeFile())
-		if err != nil {
-			return err
-		}
-		err = st.AddNote(ctx, run.ID, store.Note{Caveats: []record.Caveat{
-			{Kind: "resumed-changed", Text: "resumed with " + changes}}})
-		if err := errors.Join(err, st.Close()); err != nil {
-			return err
-		}
-	}
-	run.Status, run.Reason = record.RunRunning, ""
-	x := &execution{p: p, plan: plan.New(run.Design), run: run, reportPath: report, resumed: true}
-	return x.whole(ctx, trials)
+	return nil
 }
 
-// changed lists what would make the new trials differ from the old ones.
+// changed lists what would make the new trials differ from the old ones and is known at once.
 func changed(run record.Run) []string {
 	var out []string
 	if h := binaryHash(); run.BinaryHash != h {
@@ -95,3 +150,83 @@ func changed(run record.Run) []string {
 }
 
 func short(hash string) string { return hash[:min(12, len(hash))] }
+
+// goOn refuses a resumed run whose lab is not what it was, or marks the run, and stores that it goes on.
+func (x *execution) goOn(ctx context.Context) error {
+	now := x.campaign.Run
+	bed := otherBed(x.before, &now)
+	if len(bed) > 0 && !x.force {
+		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
+	}
+	note := store.Note{Skipped: now.Skipped[len(x.before.Skipped):]}
+	changes := append(changed(*x.before), bed...)
+	if now.Attached != x.before.Attached {
+		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)", ownLab(x.before.Attached),
+			ownLab(now.Attached)))
+	}
+	if len(changes) > 0 {
+		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed", Text: fmt.Sprintf(
+			"resumed after %d trials with %s", len(x.campaign.Done), strings.Join(changes, " and "))})
+	}
+	if len(note.Skipped)+len(note.Caveats) > 0 {
+		if err := x.store.AddNote(ctx, x.run.ID, note); err != nil {
+			return err
+		}
+	}
+	return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+}
+
+func ownLab(id string) string {
+	if id == "" {
+		return "its own"
+	}
+	return id
+}
+
+// bedFacts are the facts of a node's environment, or how they begin, that a run stands on.
+var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
+	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
+
+// otherBed lists in what the labs that a run stood on differ from those that are up now, of the nodes that
+// both have.
+func otherBed(was, is *record.Run) (out []string) {
+	differ := func(what, was, is string) {
+		if was != is {
+			out = append(out, fmt.Sprintf("%s was %s, is %s", what, orNothing(was), orNothing(is)))
+		}
+	}
+	differ("kind of lab", was.Lab, is.Lab)
+	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
+	differ("driver of the routers", was.Driver, is.Driver)
+	for _, n := range is.Nodes {
+		same := func(o record.NodeFacts) bool { return o.Name == n.Name }
+		if i := slices.IndexFunc(was.Nodes, same); i >= 0 {
+			o := was.Nodes[i]
+			differ("what CPUs "+n.Name+" has", o.CPUs, n.CPUs)
+			differ("by what "+n.Name+" is driven", o.Driven, n.Driven)
+		}
+	}
+	for _, e := range is.Environments {
+		i := slices.IndexFunc(was.Environments, func(o record.Environment) bool { return o.Node == e.Node })
+		if i < 0 {
+			continue
+		}
+		all := map[string]string{}
+		maps.Copy(all, was.Environments[i].Facts)
+		maps.Copy(all, e.Facts)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			prefix := name[:strings.IndexAny(name+"_", ":_")+1]
+			if slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix) {
+				differ(name+" of "+e.Node, was.Environments[i].Facts[name], e.Facts[name])
+			}
+		}
+	}
+	return out
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}

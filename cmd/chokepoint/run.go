@@ -136,7 +136,8 @@ type execution struct {
 	// connects to the other machine; nil = the lab is made here
 	peer       func(ctx context.Context) (*lab.Lab, error)
 	reportPath string
-	resumed    bool
+	before     *record.Run // as it was stored, of a run that is resumed
+	force      bool        // resume it although what it stands on has changed
 
 	store    *store.Store
 	journal  *journal.Journal
@@ -158,6 +159,9 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	}
 	x.sink = x.p.sink(x.p.json)
 	runErr := x.campaignOver(ctx, labs, done)
+	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
+		return errors.Join(dirty(x.undo(ctx)), x.sink.Close(), refused)
+	}
 	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
 	status, reason := record.RunDone, ""
@@ -178,6 +182,9 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if findErr != nil {
 		return errors.Join(dirty(undoErr), runErr)
 	}
+	if runErr != nil && !record.WithPeer(x.run.Lab) {
+		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" goes on with it")
+	}
 	return errors.Join(dirty(undoErr), runErr, x.present(after))
 }
 
@@ -190,10 +197,14 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		Driver: x.run.Driver, Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
 	var err error
 	if x.attach != "" {
-		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
+		i, err := lab.Standing(labs.Dir, x.attach)
+		if err == nil {
+			labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal)
+		}
+		if err != nil {
 			return nil, &exitError{codeUsage, err}
 		}
-		x.run.Lab = labs.Attached.Kind
+		i.Describe(&x.run)
 		return labs, nil
 	}
 	labs.Guest, err = labOptionsOf(x.run).guest(ctx, x.p)
@@ -214,9 +225,6 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if d.Note != "" {
 		x.p.note("%s", d.Note)
 	}
-	if err := x.refuseLeftovers(); err != nil {
-		return err
-	}
 	if x.reportPath == "" {
 		x.reportPath = d.reportFile(x.run.ID)
 	}
@@ -225,6 +233,9 @@ func (x *execution) open(ctx context.Context) (err error) {
 		needed = append(needed, dir)
 	}
 	if err := prepare(needed...); err != nil {
+		return err
+	}
+	if err := x.refuseLeftovers(); err != nil {
 		return err
 	}
 	if x.report, err = createOutFile(x.reportPath); err != nil {
@@ -240,9 +251,13 @@ func (x *execution) open(ctx context.Context) (err error) {
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
 // that has them.
 func (x *execution) refuseLeftovers() error {
-	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
+	stale, _, err := journal.FindStale(journalDir(x.p.dirs), nil)
+	if err != nil && x.attach != "" {
+		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
+			err))
+	}
 	if err != nil {
-		return err
+		x.p.note("%v", err)
 	}
 	var refused error
 	for _, s := range stale {
@@ -289,13 +304,8 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
-	if x.resumed {
-		if more := c.Run.Skipped[len(x.run.Skipped):]; len(more) > 0 {
-			if err := x.store.AddNote(ctx, x.run.ID, store.Note{Skipped: more}); err != nil {
-				return err
-			}
-		}
-		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
+	if x.before != nil {
+		if err := x.goOn(ctx); err != nil {
 			return err
 		}
 	} else if err := x.begin(ctx, labs); err != nil {

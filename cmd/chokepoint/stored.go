@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -35,16 +36,22 @@ func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
 		return nil, err
 	}
 	runs, err := st.Runs(ctx)
+	for i := range runs {
+		err = errors.Join(err, reckon(d, runs[i].ID, &runs[i].Status))
+	}
 	return runs, errors.Join(err, st.Close())
 }
 
-// living are the runs whose program is still at it: it holds the lock of the run's journal.
-func living(d dirs) ([]string, error) {
-	stale, living, err := journal.FindStale(journalDir(d))
-	for _, s := range stale {
-		err = errors.Join(err, s.Release())
+// reckon tells a run that goes on from one that was killed: its program holds the lock of its journal.
+func reckon(d dirs, run string, status *string) error {
+	if *status != record.RunRunning {
+		return nil
 	}
-	return living, err
+	living, err := journal.Living(journalDir(d))
+	if err == nil && !slices.Contains(living, run) {
+		*status = record.RunKilled
+	}
+	return err
 }
 
 // openStore is readStore where the command line names a run: none is an error.
@@ -66,6 +73,9 @@ func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Tri
 	var trials []record.Trial
 	if err == nil {
 		trials, err = st.Trials(ctx, run.ID)
+	}
+	if err == nil {
+		err = reckon(d, run.ID, &run.Status)
 	}
 	if err := errors.Join(err, st.Close()); err != nil {
 		return record.Run{}, nil, err

@@ -71,7 +71,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 	info := Info{o, child.Pid(), bornAt(child.Pid()), time.Now().UTC()}
 	info.Dir = ""
-	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Dir: dir, Pid: info.Pid,
+	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Pid: info.Pid,
 		Born: info.Born})
 	if err == nil {
 		err = writeJSON(filepath.Join(dir, infoFile), info)
@@ -108,18 +108,17 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 // just taken down the last lab may be removing the empty folder above meanwhile, and a restore may sweep
 // dir before it is held.
 func makeDir(above, dir string) (held *os.File, err error) {
-	for range 3 {
-		if err = os.MkdirAll(above, 0o700); err != nil {
-			return nil, err
+	for end := time.Now().Add(time.Second); ; {
+		if err = os.MkdirAll(above, 0o700); err == nil {
+			err = os.Mkdir(dir, 0o700)
 		}
-		if err = os.Mkdir(dir, 0o700); err == nil {
+		if err == nil {
 			held, err = holdDir(dir, 0)
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(end) {
 			return held, err
 		}
 	}
-	return nil, err
 }
 
 // holdDir locks a directory, with unix.LOCK_NB only if nobody else has it.
@@ -316,13 +315,9 @@ func writeJSON(path string, v any) error {
 // Attach connects to a detached lab. With a journal it is for a campaign, and only one may have the lab at
 // a time; without, for looking into it.
 func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
-	i, err := living(dir, id)
+	i, err := Standing(dir, id)
 	if err != nil {
 		return nil, err
-	}
-	if i == nil {
-		return nil, check.WithHint(fmt.Errorf("attach to lab %s: no such lab is up", id),
-			"lab up makes one; lab list shows those that are up")
 	}
 	i.Parts, i.Journal = parts, j
 	l := i.lab()
@@ -336,6 +331,31 @@ func Attach(dir, id string, parts Parts, j *journal.Journal) (*Lab, error) {
 	}
 	l.down = func(context.Context) error { return lock.Close() }
 	return l, nil
+}
+
+// Standing is the lab of that name that is up.
+func Standing(dir, id string) (*Info, error) {
+	i, err := living(dir, id)
+	if err == nil && i == nil {
+		err = check.WithHint(fmt.Errorf("attach to lab %s: no such lab is up", id),
+			"lab up makes one; lab list shows those that are up")
+	}
+	return i, err
+}
+
+// Describe writes down what a run that attaches to the lab stands on.
+func (i *Info) Describe(run *record.Run) {
+	run.Attached, run.Lab, run.Driver, run.Queues = i.ID, KindOf(i.Guest), i.Driver, 0
+	run.GuestSize, run.Image, run.OwnKernel = nil, nil, nil
+	if i.Queues > 1 {
+		run.Queues = i.Queues
+	}
+	if g := i.Guest; g != nil {
+		run.GuestSize = &record.GuestSize{CPUs: g.CPUs, MemoryMB: g.MemoryMB, Model: g.Model}
+		if g.Disk != nil {
+			run.Image = &record.DiskImage{File: g.Disk.File, Login: g.Disk.Login.String()}
+		}
+	}
 }
 
 // errHeld means that a campaign has the lab.
@@ -368,7 +388,7 @@ func List(dir string) ([]Info, error) {
 			continue // taken down meanwhile
 		}
 		var i Info
-		if json.Unmarshal(b, &i) == nil && i.ID == filepath.Base(filepath.Dir(p)) {
+		if json.Unmarshal(b, &i) == nil && i.ID == filepath.Base(filepath.Dir(p)) && journal.ValidID(i.ID) {
 			i.Dir = dir
 			out = append(out, i)
 		}
@@ -388,11 +408,36 @@ func living(dir, id string) (*Info, error) {
 }
 
 // Alive reports whether the lab's holder is the process it was.
-func (i Info) Alive() bool { return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born }
+func (i Info) Alive() bool {
+	return i.Pid > 0 && i.Born != 0 && bornAt(i.Pid) == i.Born && isHolder(i.Pid)
+}
+
+// isHolder reports whether a process is a lab's holder and this user's: files can name any number. One that
+// is ending has no command line any more.
+func isHolder(pid int) bool {
+	words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	facts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(facts), "\nUid:\t")
+	uid, _, _ := strings.Cut(rest, "\t")
+	return uid == strconv.Itoa(os.Geteuid()) &&
+		(len(words) == 0 || strings.HasSuffix(string(words), "\x00"+HolderRole+"\x00"))
+}
 
 // Down ends a lab: its holder is killed, and with it all inside.
 func Down(dir string, i Info) error {
-	if i.Alive() {
+	if !journal.ValidID(i.ID) {
+		return fmt.Errorf("take down lab %q: no lab has such a name", i.ID)
+	}
+	// A number may be given to another process once its own has ended; a descriptor stays that of one.
+	if fd, err := unix.PidfdOpen(i.Pid, 0); err == nil {
+		defer unix.Close(fd)
+		if i.Alive() {
+			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("take down lab %s: %w", i.ID, err)
+		}
+	} else if i.Alive() { // Linux before 5.3
 		if err := unix.Kill(i.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("take down lab %s: %w", i.ID, err)
 		}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -60,6 +63,61 @@ func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 		t.Fatal(err)
 	}
 	return l, j
+}
+
+// TestATunnelThatHangsIsLaidAnew: whichever end's process is stopped, it is killed, and the next tunnel has
+// its device.
+func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
+	l, j := upForward(t)
+	for _, kind := range []string{"wireguard-userspace", "esp"} {
+		for end := range 2 {
+			t.Run(fmt.Sprintf("%s at end %d", kind, end), func(t *testing.T) { hangs(t, l, kind, end) })
+		}
+	}
+	if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func hangs(t *testing.T, l *lab.Lab, kind string, end int) {
+	wire := lab.TunnelSpec{Kind: kind}
+	if c := l.CheckTunnel(labtest.Context(t), wire); c.State == check.No {
+		t.Skipf("skip: %s", c.Reason)
+	}
+	for _, name := range []string{l.Topology.Near, l.Topology.Far} { // their agents are there
+		if _, err := l.Node(labtest.Context(t), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := labtest.Descendants(os.Getpid())
+	if _, err := l.Path(labtest.Context(t), wire); err != nil {
+		t.Fatal(err)
+	}
+	ends := slices.DeleteFunc(labtest.Descendants(os.Getpid()),
+		func(pid int) bool { return slices.Contains(before, pid) })
+	slices.Sort(ends)
+	if len(ends) != 2 {
+		t.Fatalf("processes of the tunnel: got %v, want one for each end", ends)
+	}
+	if err := syscall.Kill(ends[end], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l.Renew(labtest.Context(t))
+	t.Logf("renewed in %s", time.Since(began).Round(time.Millisecond))
+	p, err := l.Path(labtest.Context(t), wire)
+	if err != nil {
+		t.Fatalf("laid anew: %v", err)
+	}
+	if left := alive(ends); len(left) > 0 {
+		t.Errorf("processes of the tunnel that hung: %v live, want none", left)
+	}
+	if got := labtest.Reach(t, l, p.Slot, 4, 0, 1000); len(got.Back) != 1 {
+		t.Errorf("through the tunnel laid anew: got %v (%s), want the packet back", got.Back, got.Note)
+	}
+	if _, err := l.Path(labtest.Context(t), lab.TunnelSpec{Kind: "none"}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestRenew: after the agents of a router and of a tunnel's end have died, what was set is settled again and

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,32 +27,29 @@ type Restored struct {
 
 // Restore finishes the undoing of owners that are gone: their labs are taken down, and settings that they
 // left in detached labs are put back. It never touches a lab whose owner lives, nor a detached lab itself.
+// What it could not undo, and every journal that it cannot trust, stays as it is.
 func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
-	stale, living, err := journal.FindStale(journalDir)
-	out := Restored{Living: living}
+	return restore(ctx, journalDir, labDir, nil)
+}
+
+// RestoreOwner is Restore of what one owner has left.
+func RestoreOwner(ctx context.Context, journalDir, labDir, owner string) (Restored, error) {
+	return restore(ctx, journalDir, labDir, func(name string) bool { return name == owner })
+}
+
+func restore(ctx context.Context, journalDir, labDir string, wanted func(owner string) bool) (out Restored,
+	err error) {
+	lock, err := journal.Lock(ctx, journalDir)
+	if lock != nil {
+		defer lock.Close()
+		err = journal.Sweep(journalDir)
+	}
+	var stale []*journal.Stale
+	if err == nil {
+		stale, out.Living, err = journal.FindStale(journalDir, wanted)
+	}
 	for _, s := range stale {
-		failed := false
-		for _, e := range s.Entries {
-			if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
-				continue // goes with its lab, which is taken down next
-			}
-			text, undoErr := undoEntry(ctx, labDir, e)
-			switch {
-			case undoErr == nil:
-				out.Undone = append(out.Undone, text)
-				continue
-			case !errors.Is(undoErr, errHeld):
-				err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
-			case !slices.Contains(out.Held, e.Lab):
-				out.Held = append(out.Held, e.Lab)
-			}
-			failed = true
-		}
-		if failed {
-			err = errors.Join(err, s.Release())
-		} else {
-			err = errors.Join(err, s.Remove())
-		}
+		err = errors.Join(err, out.restore(ctx, labDir, s))
 	}
 	text, sweepErr := sweep(labDir)
 	out.Undone = append(out.Undone, text...)
@@ -61,22 +59,54 @@ func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
 	return out, nil
 }
 
+// restore undoes what is in one journal. What is undone is noted there at once: another attempt must not put
+// back what others may have changed since.
+func (r *Restored) restore(ctx context.Context, labDir string, s *journal.Stale) (err error) {
+	failed := false
+	for _, e := range s.Entries {
+		if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
+			continue // goes with its lab, which is taken down next
+		}
+		text, undoErr := undoEntry(ctx, labDir, e, s.Rebooted)
+		if undoErr == nil {
+			r.Undone = append(r.Undone, text)
+			err = errors.Join(err, s.Done(e.Seq))
+			continue
+		}
+		failed = true
+		if !errors.Is(undoErr, errHeld) {
+			err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
+		} else if !slices.Contains(r.Held, e.Lab) {
+			r.Held = append(r.Held, e.Lab)
+		}
+	}
+	if failed || err != nil {
+		return errors.Join(err, s.Release())
+	}
+	return s.Remove()
+}
+
 // owns reports whether the owner had made the lab itself.
 func owns(s *journal.Stale, id string) bool {
 	return slices.ContainsFunc(s.Entries,
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, error) {
+func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (string, error) {
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
-		return "took down lab " + e.Lab, Down(filepath.Dir(e.Dir), i)
+		if rebooted {
+			i.Pid = 0 // another process' by now
+		}
+		return "took down lab " + e.Lab, Down(labDir, i)
 	}
 	what := fmt.Sprintf("%s=%s on %s of lab %s", e.Knob, e.Before, e.Node, e.Lab)
 	i, err := living(labDir, e.Lab)
 	switch {
 	case err != nil:
 		return "", err
+	case rebooted:
+		return "forgot " + what + ": the machine has started anew", nil
 	case i != nil: // unless a run is using it
 		lock, err := lockLab(i.dir(), e.Lab)
 		if err != nil {
@@ -92,14 +122,27 @@ func undoEntry(ctx context.Context, labDir string, e journal.Entry) (string, err
 
 // putBack applies the state before through a fresh agent.
 func (o Local) putBack(ctx context.Context, e journal.Entry) error {
+	known := slices.ContainsFunc(o.Topology.Nodes, func(n record.TopoNode) bool { return n.Name == e.Node })
+	if !known && e.Node != HostNode {
+		return fmt.Errorf("put back %s: lab %s has no node %s", e.Knob, o.ID, e.Node)
+	}
+	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
+	d := json.NewDecoder(bytes.NewReader(e.Place))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t.Place); err != nil {
+		return fmt.Errorf("read place of %s: %w", e.Knob, err)
+	}
+	if p := t.Place; p.Node != e.Node || p.Lab != "" && p.Lab != o.dir() {
+		return fmt.Errorf("put back %s on %s: its place is not in lab %s", e.Knob, e.Node, o.ID)
+	}
 	n, err := o.dial(ctx, e.Node)
 	if err != nil {
 		return err
 	}
 	defer n.close()
-	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
-	if err := json.Unmarshal(e.Place, &t.Place); err != nil {
-		return fmt.Errorf("read place of %s: %w", e.Knob, err)
+	if by := driverOf(n); by != e.Driver {
+		return fmt.Errorf("put back %s on %s: it was set through driver %q, the node has %q", e.Knob, e.Node,
+			e.Driver, by)
 	}
 	if n.HasDriver() {
 		return n.Driver.Apply(ctx, n.Host, record.Setting{Knob: e.Knob, Node: e.Node, Port: t.Place.Port,
@@ -119,6 +162,9 @@ func sweep(labDir string) (out []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
+		if !e.IsDir() || !journal.ValidID(e.Name()) {
+			continue // none of ours
+		}
 		swept, err := sweepOne(labDir, e.Name())
 		if err != nil {
 			return out, err

@@ -216,7 +216,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 			}
 			return n.turn(ctx, k.Name(), before, nil)
 		}
-		t.seq, err = l.remember(s, k.Name(), p, string(held.State), string(state))
+		t.seq, err = l.remember(s, n, k.Name(), p, string(held.State), string(state))
 	} else {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
 		defer session.Close()
@@ -263,13 +263,22 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 }
 
 // remember journals a change before it is made.
-func (l *Lab) remember(s record.Setting, knob string, p knob.Place, before, after string) (int, error) {
+func (l *Lab) remember(s record.Setting, n *Node, knob string, p knob.Place, before, after string) (int,
+	error) {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return 0, fmt.Errorf("encode place: %w", err)
 	}
-	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node, Knob: knob,
-		Place: b, Before: before, After: after})
+	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node,
+		Driver: driverOf(n), Knob: knob, Place: b, Before: before, After: after})
+}
+
+// driverOf names what drives a node, "" for an agent.
+func driverOf(n *Node) string {
+	if n.HasDriver() {
+		return n.Driver.Name()
+	}
+	return ""
 }
 
 // finish ends a knob's session and waits until the node has put it back, which it has done before it
@@ -328,7 +337,7 @@ func (l *Lab) applyByDriver(ctx context.Context, n *Node, s record.Setting, k kn
 	}
 	t := &applied{setting: s, undo: func(ctx context.Context) error { return put(ctx, before) }}
 	t.again = t.undo
-	if t.seq, err = l.remember(s, s.Knob, p, before, string(want)); err != nil {
+	if t.seq, err = l.remember(s, n, s.Knob, p, before, string(want)); err != nil {
 		return nil, err
 	}
 	if err = put(ctx, string(want)); err == nil {

@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Run states. Running is what a run without an end record has.
+// Run states. Running is what a run without an end record has; killed is one of those whose program is gone,
+// which is never stored.
 const (
 	RunRunning     = "running"
+	RunKilled      = "killed"
 	RunDone        = "done"
 	RunInterrupted = "interrupted"
 	RunFailed      = "failed"
@@ -34,6 +36,7 @@ type Run struct {
 	Queues       int           `json:"queues,omitempty"`     // of each virtual link, where more than one
 	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
+	Attached     string        `json:"attached,omitempty"`   // the lab of lab up that it used, "" = its own
 	Command      string        `json:"command"`              // exact command line
 	Version      string        `json:"version"`              // of the program
 	BinaryHash   string        `json:"binary_hash"`          // sha256 of the executable, for resume

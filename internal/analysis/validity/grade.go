@@ -54,7 +54,7 @@ func StatusWords(run *record.Run) string {
 	switch run.Status {
 	case record.RunRunning:
 		words = "has no end yet: it is still going on, or was killed"
-	case record.RunInterrupted, record.RunDone:
+	case record.RunInterrupted, record.RunDone, record.RunKilled:
 		words = "was " + run.Status
 	case record.RunFailed:
 		words = "failed"
@@ -230,7 +230,7 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 			"efficiency and packet counts do not describe a wire")
 	}
 	switch run.Status {
-	case record.RunInterrupted, record.RunFailed, record.RunRunning:
+	case record.RunInterrupted, record.RunFailed, record.RunRunning, record.RunKilled:
 		text := "cells may lack runs, because the run " + StatusWords(run)
 		add("incomplete", text)
 	}

@@ -1,24 +1,43 @@
 // Package journal remembers what was changed and how to undo it, so that a machine can be put back after
 // the program was killed. It undoes nothing itself, and no entry holds a secret.
+//
+// A journal is a file of lines, each the CRC-32 of its JSON in hexadecimal, a space, and the JSON. The first
+// says who wrote it and where. Its owner holds an exclusive lock on it from before it has its name until it
+// dies; nobody else ever holds more than a shared one, and that for a moment.
 package journal
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
+
+// version of the format. A journal of another one is left to the program that wrote it.
+const version = 2
 
 // Kinds of an Entry.
 const (
-	KindLab     = "lab"     // a lab was brought up: its directory and holder
+	KindLab     = "lab"     // a lab was brought up: its holder
 	KindSetting = "setting" // a knob was turned: the state before
 )
 
@@ -27,47 +46,148 @@ type Entry struct {
 	Seq    int             `json:"seq"`
 	Kind   string          `json:"kind"`
 	Lab    string          `json:"lab"`
-	Dir    string          `json:"dir,omitempty"`  // of a lab: its runtime directory
-	Pid    int             `json:"pid,omitempty"`  // of a lab: its holder
-	Born   uint64          `json:"born,omitempty"` // start time of that process, in clock ticks since boot
-	Node   string          `json:"node,omitempty"` // of a setting
+	Pid    int             `json:"pid,omitempty"`    // of a lab: its holder
+	Born   uint64          `json:"born,omitempty"`   // start time of that process, in clock ticks since boot
+	Node   string          `json:"node,omitempty"`   // of a setting
+	Driver string          `json:"driver,omitempty"` // that set it, "" = an agent
 	Knob   string          `json:"knob,omitempty"`
 	Place  json.RawMessage `json:"place,omitempty"`
 	Before string          `json:"before,omitempty"` // canonical state to apply again
 	After  string          `json:"after,omitempty"`
 }
 
+// head is the first line: whose journal it is, and on which machine, up since when.
+type head struct {
+	Version int    `json:"journal"`
+	Owner   string `json:"owner"`
+	Host    string `json:"host"`
+	Boot    string `json:"boot"` // the kernel's boot_id, "" if it has none
+}
+
 type line struct {
+	Head   *head  `json:"head,omitempty"`
 	Entry  *Entry `json:"entry,omitempty"`
 	Undone int    `json:"undone,omitempty"`
 }
 
-// Journal is the open journal of one owner; an exclusive lock on its file says that the owner lives. It is
-// safe for concurrent use. A nil one remembers nothing.
-type Journal struct {
-	path string
+func headOf(owner string) head {
+	name, _ := os.Hostname()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return head{version, owner, name, strings.TrimSpace(string(boot))}
+}
 
+// ids are the names of owners and labs: they are parts of paths.
+var ids = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// ValidID reports whether a name can be an owner's or a lab's.
+func ValidID(name string) bool { return ids.MatchString(name) }
+
+// file is a journal that is written to.
+type file struct {
+	path   string
+	f      *os.File
+	size   int64 // of whole lines
+	broken error // the file ends in half a line, which could not be taken back
+}
+
+// write appends a line and has it on stable storage when it returns nil. Of one that was written in part,
+// because the disk is full, nothing stays.
+func (w *file) write(l line) error {
+	if w.broken != nil {
+		return w.broken
+	}
+	b, err := encode(l)
+	if err != nil {
+		return err
+	}
+	n, err := w.f.WriteAt(b, w.size)
+	if err == nil {
+		w.size += int64(n)
+		if err = w.f.Sync(); err != nil {
+			return fmt.Errorf("sync journal %s: %w", w.path, err)
+		}
+		return nil
+	}
+	err = fmt.Errorf("write journal %s: %w", w.path, err)
+	if cut := w.f.Truncate(w.size); cut != nil {
+		w.broken = errors.Join(err, cut)
+	}
+	return err
+}
+
+func encode(l line) ([]byte, error) {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encode journal entry: %w", err)
+	}
+	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(b), b), nil
+}
+
+// Journal is the open journal of one owner. It is safe for concurrent use. A nil one remembers nothing.
+type Journal struct {
 	mu   sync.Mutex
-	file *os.File
+	file file
 	next int
 	open map[int]bool
 }
 
-// Create starts the journal of owner in dir.
+// fresh begins the name of a journal that is not in place yet.
+const fresh = ".new-"
+
+// Create starts the journal of owner in dir. One that is there already is fs.ErrExist.
 func Create(dir, owner string) (*Journal, error) {
+	if !ValidID(owner) {
+		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create journal directory: %w", err)
 	}
 	path := filepath.Join(dir, owner+".jsonl")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, 0o600)
+	var j *Journal
+	var err error
+	for range 100 { // a restore may take it for left behind before it is locked
+		if j, err = create(path, owner); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create journal: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock journal %s: %w", path, err)
+	return j, nil
+}
+
+// create writes the head under another name, and gives the file its own once it is locked and on disk.
+func create(path, owner string) (j *Journal, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), fresh+owner+"-*") // mode 0600
+	if err != nil {
+		return nil, err
 	}
-	return &Journal{path: path, file: f, open: map[int]bool{}}, nil
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others look for a moment at most
+	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
+	if err == nil {
+		h := headOf(owner)
+		err = j.file.write(line{Head: &h})
+	}
+	if err == nil {
+		err = os.Link(f.Name(), path)
+	}
+	if left := os.Remove(f.Name()); !errors.Is(left, fs.ErrNotExist) {
+		err = cmp.Or(err, left)
+	}
+	return j, cmp.Or(err, syncDir(filepath.Dir(path)))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Add writes e to stable storage and returns its number for Done, which is never 0. The change may be made
@@ -78,11 +198,14 @@ func (j *Journal) Add(e Entry) (int, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.next++
-	e.Seq = j.next
-	if err := j.write(line{Entry: &e}); err != nil {
+	e.Seq = j.next + 1
+	if err := e.check(); err != nil {
+		return 0, fmt.Errorf("write journal %s: %w", j.file.path, err)
+	}
+	if err := j.file.write(line{Entry: &e}); err != nil {
 		return 0, err
 	}
+	j.next = e.Seq
 	j.open[e.Seq] = true
 	return e.Seq, nil
 }
@@ -95,21 +218,7 @@ func (j *Journal) Done(seq int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.open, seq)
-	return j.write(line{Undone: seq})
-}
-
-func (j *Journal) write(l line) error {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return fmt.Errorf("encode journal entry: %w", err)
-	}
-	if _, err := j.file.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("write journal %s: %w", j.path, err)
-	}
-	if err := j.file.Sync(); err != nil {
-		return fmt.Errorf("sync journal %s: %w", j.path, err)
-	}
-	return nil
+	return j.file.write(line{Undone: seq})
 }
 
 // Close removes the journal if every change was undone; else it stays for restore, and Close says so.
@@ -117,78 +226,302 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.open) > 0 {
-		err := fmt.Errorf("journal %s: %d changes are not undone", filepath.Base(j.path), len(j.open))
-		return errors.Join(err, j.file.Close())
+		err := fmt.Errorf("journal %s: %d changes are not undone", filepath.Base(j.file.path), len(j.open))
+		return errors.Join(err, j.file.f.Close())
 	}
-	return errors.Join(os.Remove(j.path), j.file.Close())
+	return errors.Join(os.Remove(j.file.path), j.file.f.Close())
 }
 
 // Stale is the journal of an owner that is gone.
 type Stale struct {
-	Owner   string
-	Entries []Entry // not undone, in the order of undoing: last change first
-	path    string
-	file    *os.File // locked, so that two restores do not meet
+	Owner    string
+	Entries  []Entry // not undone, in the order of undoing: last change first
+	Rebooted bool    // the machine has started anew since: what was changed in its kernel is gone
+	file     file
+}
+
+// Lock waits until nobody else restores from the journals in dir, and keeps others from it until the file
+// is closed. A directory that is missing has nobody: the file is nil.
+func Lock(ctx context.Context, dir string) (*os.File, error) {
+	f, err := openOwn(dir, unix.O_DIRECTORY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open journal directory: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("lock journal directory %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Living names the owners in dir that live.
+func Living(dir string) (living []string, err error) {
+	err = each(dir, func(owner, path string) error {
+		f, openErr := openOwn(path, unix.O_RDONLY)
+		if openErr == nil && locked(f) {
+			living = append(living, owner)
+		}
+		if openErr == nil {
+			f.Close()
+		}
+		return nil // what a journal that is no good says is for restore to tell
+	})
+	return living, err
 }
 
 // FindStale returns the journals in dir whose owners are gone, and the names of the owners that live. A
-// torn last line, as a kill leaves it, belongs to a change that was never made and is ignored.
-func FindStale(dir string) (stale []*Stale, living []string, err error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("list journals: %w", err)
-	}
-	for _, path := range paths {
-		owner := strings.TrimSuffix(filepath.Base(path), ".jsonl")
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
+// torn last line, as a kill leaves it, belongs to a change that was never made and is ignored; a journal
+// with any other fault is an error, beside which the others are still returned. Only those of wanted owners
+// are looked at, nil = all. Who undoes what they say must have Lock.
+func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, living []string, err error) {
+	var faults []error
+	err = each(dir, func(owner, path string) error {
+		if wanted != nil && !wanted(owner) {
+			return nil
 		}
-		if err != nil {
-			return stale, living, fmt.Errorf("open journal: %w", err)
-		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		s, lives, err := read(owner, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case err != nil:
+			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
+				path, err), "a run's lab ends with it, what is set in a lab that stays up with lab down; "+
+				"once nothing is left, remove the file"))
+		case lives:
 			living = append(living, owner)
-			f.Close()
-			continue
+		default:
+			stale = append(stale, s)
 		}
-		if _, err := os.Stat(path); err != nil {
-			f.Close() // its owner removed it between our opening and locking
-			continue
-		}
-		stale = append(stale, &Stale{Owner: owner, Entries: pending(f), path: path, file: f})
-	}
-	return stale, living, nil
+		return nil
+	})
+	return stale, living, errors.Join(append(faults, err)...)
 }
 
-func pending(f *os.File) []Entry {
-	undone := map[int]bool{}
-	var all []Entry
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		l, err := parseLine(s.Bytes())
+// each calls f for every journal in dir.
+func each(dir string, f func(owner, path string) error) error {
+	d, err := openOwn(dir, unix.O_DIRECTORY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list journals: %w", err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list journals: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if owner, ok := strings.CutSuffix(name, ".jsonl"); ok {
+			if err := f(owner, filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// openOwn opens a file or directory that is this user's alone: no link, nothing that others may write to,
+// and nothing that makes the reader wait.
+func openOwn(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) {
+			err = fmt.Errorf("%s is a link", path)
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		is, _ := info.Sys().(*syscall.Stat_t)
+		isDir := how&unix.O_DIRECTORY != 0
+		switch {
+		case isDir != info.IsDir() || !isDir && !info.Mode().IsRegular():
+			err = fmt.Errorf("%s is no journal but %s", path, info.Mode().Type())
+		case is != nil && int(is.Uid) != os.Geteuid():
+			err = fmt.Errorf("%s belongs to user %d", path, is.Uid)
+		case info.Mode().Perm()&0o022 != 0:
+			err = fmt.Errorf("%s can be written to by others", path)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// locked reports whether an owner has the file. The lock that this takes is gone when the file is closed.
+func locked(f *os.File) bool { return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil }
+
+func read(owner, path string) (s *Stale, lives bool, err error) {
+	f, err := openOwn(path, unix.O_RDWR)
+	if err != nil {
+		return nil, false, err
+	}
+	lives = locked(f)
+	if !lives {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	}
+	if _, gone := os.Lstat(path); err == nil && !lives {
+		err = gone // removed by its owner while it was opened here
+	}
+	if err != nil || lives {
+		f.Close()
+		return nil, lives, err
+	}
+	if !ValidID(owner) {
+		err = errors.New("its name is no owner's")
+	}
+	var h head
+	s = &Stale{Owner: owner, file: file{path: path, f: f}}
+	if err == nil {
+		h, s.Entries, s.file.size, err = parse(f)
+	}
+	if now := headOf(owner); err == nil {
+		s.Rebooted = h.Boot != now.Boot
+		switch {
+		case h.Owner != owner:
+			err = fmt.Errorf("it is the journal of %s", h.Owner)
+		case s.Rebooted && h.Host != now.Host:
+			err = fmt.Errorf("it was written on another machine, %s", h.Host)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, false, err
+	}
+	return s, false, nil
+}
+
+// maxLine bounds what is read of one line.
+const maxLine = 1 << 20
+
+// parse reads a journal: its head, what is not undone, last first, and how long its whole lines are. It
+// refuses everything that Create, Add and Done do not write.
+func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
+	in := bufio.NewReaderSize(from, maxLine)
+	open := map[int]Entry{}
+	for n, last := 1, 0; ; n++ {
+		b, err := in.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			if n == 1 {
+				err = errors.New("it has no head")
+			} else {
+				err = nil
+			}
+			for _, seq := range slices.Backward(slices.Sorted(maps.Keys(open))) {
+				pending = append(pending, open[seq])
+			}
+			return h, pending, size, err
+		}
+		var l line
+		if err == nil {
+			l, err = parseLine(b[:len(b)-1])
+		}
+		switch {
+		case err != nil:
+		case (n == 1) != (l.Head != nil):
+			err = errors.New("a head belongs in the first line, and only there")
+		case l.Head != nil && l.Head.Version != version:
+			err = fmt.Errorf("it is of version %d of the format, this program writes %d", l.Head.Version,
+				version)
+		case l.Head != nil:
+			h = *l.Head
+		case l.Entry != nil && l.Entry.Seq != last+1:
+			err = fmt.Errorf("change %d follows change %d", l.Entry.Seq, last)
+		case l.Entry != nil:
+			last++
+			err = l.Entry.check()
+			open[last] = *l.Entry
+		default:
+			if _, is := open[l.Undone]; !is {
+				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
+			}
+			delete(open, l.Undone)
+		}
 		if err != nil {
-			continue
+			return h, nil, 0, fmt.Errorf("line %d: %w", n, err)
 		}
-		if l.Entry != nil {
-			all = append(all, *l.Entry)
-		}
-		undone[l.Undone] = true
+		size += int64(len(b))
 	}
-	slices.Reverse(all)
-	return slices.DeleteFunc(all, func(e Entry) bool { return undone[e.Seq] })
 }
 
-func parseLine(b []byte) (l line, err error) {
-	if err = json.Unmarshal(b, &l); err != nil {
-		return line{}, fmt.Errorf("parse journal line: %w", err)
+// parseLine reads one line, of which exactly one part is set.
+func parseLine(b []byte) (line, error) {
+	sum, text, ok := bytes.Cut(b, []byte(" "))
+	if !ok || !bytes.Equal(sum, fmt.Appendf(nil, "%08x", crc32.ChecksumIEEE(text))) {
+		return line{}, errors.New("its checksum is wrong")
+	}
+	var l line
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		return line{}, err
+	}
+	parts := 0
+	for _, is := range []bool{l.Head != nil, l.Entry != nil, l.Undone != 0} {
+		if is {
+			parts++
+		}
+	}
+	if parts != 1 || d.More() {
+		return line{}, errors.New("it is not one of a journal")
 	}
 	return l, nil
 }
 
+// check refuses an entry that would lead out of the labs' own directories, or says nothing to undo.
+func (e Entry) check() error {
+	setting := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
+		e.Knob != "" && len(e.Place) > 0 && e.Pid == 0 && e.Born == 0
+	lab := e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 && e.Pid >= 0
+	switch {
+	case !ValidID(e.Lab):
+		return fmt.Errorf("change %d is of lab %q, which is no lab's name", e.Seq, e.Lab)
+	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting:
+		return nil
+	}
+	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
+}
+
+// Done says that a change was undone, so that another attempt leaves it alone.
+func (s *Stale) Done(seq int) error { return s.file.write(line{Undone: seq}) }
+
 // Remove deletes the journal after everything in it was undone.
-func (s *Stale) Remove() error { return errors.Join(os.Remove(s.path), s.file.Close()) }
+func (s *Stale) Remove() error { return errors.Join(os.Remove(s.file.path), s.file.f.Close()) }
 
 // Release leaves the journal for a later attempt.
-func (s *Stale) Release() error { return s.file.Close() }
+func (s *Stale) Release() error { return s.file.f.Close() }
+
+// Sweep removes journals from dir that never got their names, because their owners were killed.
+func Sweep(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, fresh+"*"))
+	for _, path := range left {
+		f, openErr := openOwn(path, unix.O_RDONLY)
+		if openErr != nil {
+			continue // in place by now, or none of ours
+		}
+		if !locked(f) {
+			if left := os.Remove(path); !errors.Is(left, fs.ErrNotExist) {
+				err = errors.Join(err, left)
+			}
+		}
+		f.Close()
+	}
+	return err
+}

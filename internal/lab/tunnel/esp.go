@@ -81,14 +81,7 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 		return err
 	}
 	defer clear(back.Key)
-	set := kernel.ESP{ID: uint32(e.request.Port), Cipher: e.kind.cipher, Local: e.request.Outer,
-		Remote: c.Endpoint.Addr(), Out: there, In: back}
-	if !e.request.Near {
-		set.Out, set.In = back, there
-	}
-	if e.kind.deviceless {
-		set.Behind = c.Allowed
-	}
+	set := e.kind.set(e.request, c, there, back)
 	if err := kernel.AddESP(set); err != nil {
 		return err
 	}
@@ -112,6 +105,38 @@ func (e *espSide) configure(_ context.Context, secret []byte, c connect) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// set is what an end gives the kernel, of two associations.
+func (k esp) set(r request, c connect, there, back kernel.ESPAssociation) kernel.ESP {
+	set := kernel.ESP{ID: uint32(r.Port), Cipher: k.cipher, Local: r.Outer, Remote: c.Endpoint.Addr(),
+		Out: there, In: back}
+	if !r.Near {
+		set.Out, set.In = back, there
+	}
+	if k.deviceless {
+		set.Behind = c.Allowed
+	}
+	return set
+}
+
+// clear undoes as far as anything is there.
+func (k esp) clear(r request, c connect) error {
+	e := espSide{kind: k, request: r, connect: c}
+	there, err := k.association(nil, r.Port, true)
+	back, err2 := k.association(nil, r.Port, false)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	e.set = k.set(r, c, there, back)
+	if !k.deviceless {
+		return errors.Join(kernel.RemoveESP(e.set), removeDevice(r.Device))
+	}
+	if e.device, err = kernel.RouteDevice(e.set.Remote); err != nil {
+		return err
+	}
+	_ = e.close() // which finds half of it gone
 	return nil
 }
 

@@ -28,6 +28,9 @@ type request struct {
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
 	Near   bool           `json:"near,omitempty"` // this is the near end
+	// Clear: remove what an end that was connected so and is no more has left. One that hangs is waited for:
+	// the agent kills it.
+	Clear *connect `json:"clear,omitempty"`
 }
 
 // offer is the node's public key, or the answer to a probe.
@@ -68,6 +71,7 @@ type nodeHalf interface {
 	Name() string
 	probe(ctx context.Context, r request) check.Answer
 	open(r request) (side, error)
+	clear(r request, c connect) error // removes what a killed one has left
 }
 
 // side is one end on its node. configure sets it up, and neither it nor read keeps a secret; close undoes
@@ -88,6 +92,14 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 	if r.Probe {
 		return s.Send(offer{Answer: k.probe(ctx, r)})
 	}
+	if r.Clear != nil {
+		return clearEnd(ctx, k, r)
+	}
+	owned, err := own(r.Device)
+	if err != nil {
+		return conclude(err)
+	}
+	defer owned.Close()
 	e, err := k.open(r)
 	if err != nil {
 		return conclude(err)
@@ -97,6 +109,28 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 		return ended(err)
 	}
 	return ended(report(ctx, s, e.read))
+}
+
+// clearEnd waits until no process holds the end any more, and removes what the last one has left.
+func clearEnd(ctx context.Context, k nodeHalf, r request) error {
+	for {
+		owned, err := own(r.Device)
+		if err == nil {
+			return errors.Join(k.clear(r, *r.Clear), owned.Close())
+		}
+		if err := host.Pause(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// removeDevice deletes a device that is still there.
+func removeDevice(dev string) error {
+	there, err := kernel.Exists(dev)
+	if err != nil || !there {
+		return err
+	}
+	return kernel.DeleteLink(dev)
 }
 
 // unused says that a node has no such device yet.

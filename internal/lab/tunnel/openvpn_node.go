@@ -34,6 +34,9 @@ func (k openVPN) open(r request) (side, error) {
 	return &openVPNSide{kind: k, request: r, me: me}, err
 }
 
+// clear: openvpn ends with what started it, and its device with it.
+func (k openVPN) clear(r request, _ connect) error { return gone(r.Device) }
+
 func (e *openVPNSide) public() string { return e.me.fingerprint }
 
 // configure starts openvpn and returns once its tunnel is there. Keys are overwritten before it returns;

@@ -22,6 +22,8 @@ const proof = 8 * time.Second
 const pollEvery = 5 * time.Millisecond // how often the proof is asked for
 const answerTime = 5 * time.Second     // how long a node may take for an answer, and to undo
 const presharedSize = 32               // the length in bytes of what both ends share
+// killTime is how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
+const killTime = answerTime + 3*time.Second
 
 // end is one node of a path with the session that holds its device.
 type end struct {
@@ -31,6 +33,8 @@ type end struct {
 	public  string
 	device  string // its own, or the one that its packets leave by
 	failed  bool   // the node has said so, and undone what it did
+	opened  bool   // its device was made
+	hung    bool   // it gave no answer in time
 }
 
 // path is a tunnel that is up, seen from the controller.
@@ -179,9 +183,7 @@ func (p *path) lay(ctx context.Context) error {
 }
 
 func (p *path) open(ctx context.Context, e *end) (err error) {
-	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, e.kind),
-		request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner, Routes: e.Routes,
-			Outer: e.Outer, Near: e == p.ends[0]})
+	e.session, err = e.Agent.Open(ctx, host.Verb(host.FamilyTunnel, e.kind), p.request(e))
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ func (p *path) open(ctx context.Context, e *end) (err error) {
 	if err := e.receive(&o); err != nil {
 		return err
 	}
-	e.public = o.Public
+	e.public, e.opened = o.Public, true
 	return nil
 }
 
@@ -201,13 +203,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 	if err := carrier.SendSecret(preshared); err != nil {
 		return err
 	}
-	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
-	for _, in := range peer.Inner {
-		allowed = append(allowed, netip.PrefixFrom(in.Addr(), in.Addr().BitLen()))
-	}
-	err := e.session.Send(connect{Public: peer.public,
-		Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)), Allowed: append(allowed, e.Routes...)})
-	if err != nil {
+	if err := e.session.Send(p.connection(e, peer)); err != nil {
 		return err
 	}
 	var s status
@@ -220,6 +216,21 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return fmt.Errorf("device %s has mtu %d, want %d", p.spec.Device, s.MTU, p.spec.MTU)
 	}
 	return nil
+}
+
+// connection is what an end is told of the other.
+func (p *path) connection(e, peer *end) connect {
+	allowed := make([]netip.Prefix, 0, len(peer.Inner)+len(e.Routes))
+	for _, in := range peer.Inner {
+		allowed = append(allowed, alone(in))
+	}
+	return connect{Public: peer.public, Endpoint: netip.AddrPortFrom(peer.Outer, uint16(p.spec.Port)),
+		Allowed: append(allowed, e.Routes...)}
+}
+
+func (p *path) request(e *end) request {
+	return request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner,
+		Routes: e.Routes, Outer: e.Outer, Near: e == p.ends[0]}
 }
 
 // prove sends datagrams from one end until they are counted at the other.
@@ -318,18 +329,35 @@ func (p *path) Down(ctx context.Context) error {
 		return nil
 	}
 	p.down = true
-	ctx, cancel := withinTime(ctx, answerTime)
+	within, cancel := withinTime(ctx, answerTime)
 	defer cancel()
 	var errs []error
-	for _, e := range p.ends {
+	for i, e := range p.ends {
 		if e.session == nil {
 			continue
 		}
-		if err := e.finish(ctx); err != nil {
+		err := e.finish(within)
+		if e.hung || e.failed && e.opened {
+			err = p.clear(ctx, e, p.ends[1-i])
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("take down %s at %s: %w", e.kind, e.Node, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// clear is rid of an end whose process hung, and was or is being killed, or ended without a word.
+func (p *path) clear(ctx context.Context, e, peer *end) error {
+	ctx, cancel := withinTime(ctx, killTime)
+	defer cancel()
+	r, c := p.request(e), p.connection(e, peer)
+	r.Clear = &c
+	err := e.Agent.Invoke(ctx, host.Verb(host.FamilyTunnel, e.kind), r, nil)
+	if errors.Is(err, host.ErrUnreachable) {
+		return nil // the node is gone, and all of it
+	}
+	return err
 }
 
 // finish waits for the node's handler to return. A node that is gone has taken its device with it, one that
@@ -344,8 +372,12 @@ func (e *end) finish(ctx context.Context) error {
 		var last status
 		err := host.Await(ctx, s, &last)
 		var told *host.RemoteError
-		if errors.As(err, &told) || ctx.Err() != nil && err != nil {
-			return err // of its undoing, or for want of an answer
+		if ctx.Err() != nil && err != nil {
+			e.hung = true
+			return err
+		}
+		if errors.As(err, &told) {
+			return err // of its undoing
 		}
 		if err != nil {
 			return nil
@@ -375,6 +407,7 @@ func (e *end) receiveWithin(d time.Duration, v any) error {
 	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
 	err := host.Await(ctx, e.session, v)
+	e.hung = e.hung || err != nil && ctx.Err() != nil
 	var told *host.RemoteError
 	e.failed = e.failed || errors.As(err, &told)
 	return err

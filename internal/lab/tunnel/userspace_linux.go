@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"strconv"
 	"sync"
@@ -150,6 +152,16 @@ func probeUserspaceDevice() check.Answer {
 		return check.CouldNotTell("close a TUN device: %v", err)
 	}
 	return check.OK()
+}
+
+// own holds an end of a tunnel for this process: an abstract name (unix(7)), which is the network namespace's
+// and goes with the process, however it ends.
+func own(device string) (io.Closer, error) {
+	l, err := net.Listen("unix", "@chokepoint-"+device)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("make tunnel device %s: it exists already", device)
+	}
+	return l, err
 }
 
 // openName opens a socket's name, by which it can be connected to after the name is gone (open(2), O_PATH).

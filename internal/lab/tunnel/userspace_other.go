@@ -3,6 +3,7 @@
 package tunnel
 
 import (
+	"io"
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -16,3 +17,5 @@ func probeUserspaceDevice() check.Answer {
 }
 
 func openName(string) (*os.File, error) { return nil, kernel.ErrUnsupported }
+
+func own(string) (io.Closer, error) { return nil, kernel.ErrUnsupported }

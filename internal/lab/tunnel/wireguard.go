@@ -60,6 +60,7 @@ type wireguard struct {
 
 func (w wireguard) Name() string                                { return w.name }
 func (w wireguard) probe(context.Context, request) check.Answer { return w.possible() }
+func (w wireguard) clear(r request, _ connect) error            { return removeDevice(r.Device) }
 
 // device is an implementation's on this node. It exists, with its MTU, once opened; configure sets it up.
 type device interface {

@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+)
+
+// plant writes the journal of an owner that is gone, with right checksums.
+func plant(t *testing.T, dir, boot string, entries ...string) (path string) {
+	t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if boot == "" {
+		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		boot = strings.TrimSpace(string(b))
+	}
+	text := ""
+	for _, l := range append([]string{fmt.Sprintf(`{"head":{"journal":2,"owner":"gone","host":%q,"boot":%q}}`,
+		host, boot)}, entries...) {
+		text += fmt.Sprintf("%08x %s\n", crc32.ChecksumIEEE([]byte(l)), l)
+	}
+	path = filepath.Join(dir, "journal", "gone.jsonl")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRestoreTouchesNothingButItsOwn, whatever a journal that looks right names.
+func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	foreign := exec.Command("sleep", "60")
+	if err := foreign.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { foreign.Process.Kill(); foreign.Wait() })
+	theirs, labs := filepath.Join(dir, "theirs"), filepath.Join(dir, "labs")
+	for _, d := range []string{theirs, filepath.Join(labs, "Not.Ours")} {
+		if err := os.MkdirAll(filepath.Join(d, "deep"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(theirs, filepath.Join(labs, "a")); err != nil {
+		t.Fatal(err)
+	}
+	path := plant(t, dir, "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
+		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
+	r, err := Restore(t.Context(), filepath.Dir(path), labs)
+	if err != nil || len(r.Undone) != 1 {
+		t.Errorf("restore: got %+v, %v, want the lab taken down", r, err)
+	}
+	if err := foreign.Process.Signal(unix.Signal(0)); err != nil || bornAt(foreign.Process.Pid) == 0 {
+		t.Errorf("the foreign process: %v, want it alive", err)
+	}
+	for _, d := range []string{theirs + "/deep", labs + "/Not.Ours/deep"} {
+		if _, err := os.Stat(d); err != nil {
+			t.Errorf("foreign directory: %v", err)
+		}
+	}
+}
+
+// TestRestoreKeepsWhatItCouldNotUndo, and forgets what ended with an earlier boot.
+func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
+	setting := func(place string) string {
+		return `{"entry":{"seq":1,"kind":"setting","lab":"a","node":"host","knob":"cpu_quota","place":` + place +
+			`,"before":"off"}}`
+	}
+	tests := []struct {
+		name, boot, entry, want string
+	}{
+		{"a place in no lab", "", setting(`{"node":"host","lab":"/etc"}`), "its place is not in lab a"},
+		{"a place at another node", "", setting(`{"node":"router"}`), "its place is not in lab a"},
+		{"a place that says too much", "", setting(`{"node":"host","run":"rm"}`), "unknown field"},
+		{"of an earlier boot", "before", setting(`{"node":"host","lab":"/etc"}`), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := plant(t, dir, tt.boot, tt.entry)
+			r, err := Restore(t.Context(), filepath.Dir(path), filepath.Join(dir, "labs"))
+			_, gone := os.Stat(path)
+			if tt.want == "" && (err != nil || gone == nil || len(r.Undone) != 1 ||
+				!strings.HasPrefix(r.Undone[0], "forgot ")) {
+				t.Errorf("got %+v, %v, want it forgotten", r, err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || gone != nil) {
+				t.Errorf("got %v, journal %v; want %q and the journal kept", err, gone, tt.want)
+			}
+		})
+	}
+}
+
+// TestRestoresAndStartsAtOnce: the directory of a lab that starts is neither taken for a dead one's nor
+// missed because the empty folder above is removed meanwhile.
+func TestRestoresAndStartsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	labs, stop, ended := filepath.Join(dir, "run", "labs"), make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			if _, err := Restore(t.Context(), dir+"/journal", labs); err != nil {
+				ended <- err
+				return
+			}
+			os.Remove(labs)
+			os.Remove(filepath.Dir(labs))
+		}
+	}()
+	for i := range 400 {
+		name := fmt.Sprintf("lab-%d", i)
+		held, err := makeDir(labs, filepath.Join(labs, name))
+		if err != nil {
+			t.Errorf("make the directory of lab %d: %v", i, err)
+			break
+		}
+		j, err := journal.Create(dir+"/journal", name)
+		if err == nil {
+			_, err = j.Add(journal.Entry{Kind: journal.KindLab, Lab: name})
+		}
+		if err != nil {
+			t.Errorf("journal of lab %d: %v", i, err)
+			break
+		}
+		if _, err := os.Stat(dir + "/journal/" + name + ".jsonl"); err != nil {
+			t.Errorf("journal of lab %d, which lives: %v", i, err)
+		}
+		os.RemoveAll(filepath.Join(labs, name))
+		held.Close()
+		j.Done(1)
+		j.Close()
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Errorf("restore: %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// sticky is a kind of tunnel without a device, whose end can stop answering, as a stopped process does.
+type sticky struct {
+	kind  string
+	hangs chan struct{} // a value makes the next reading hang
+	ends  chan struct{} // closed by what kills it
+	kill  sync.Once
+	clean atomic.Int32 // how often it was cleared
+}
+
+func (k *sticky) Name() string                                { return k.kind }
+func (k *sticky) probe(context.Context, request) check.Answer { return check.OK() }
+func (k *sticky) clear(request, connect) error                { k.clean.Add(1); return nil }
+func (k *sticky) open(r request) (side, error)                { return &stickySide{kind: k, mtu: r.MTU}, nil }
+
+type stickySide struct {
+	kind *sticky
+	mtu  int
+	n    uint64
+}
+
+func (e *stickySide) public() string                                   { return "" }
+func (e *stickySide) configure(context.Context, []byte, connect) error { return nil }
+func (e *stickySide) close() error                                     { return nil }
+func (e *stickySide) read() (status, error) {
+	select {
+	case <-e.kind.hangs:
+		<-e.kind.ends
+	default:
+	}
+	e.n++
+	return status{ReceivedPackets: e.n, MTU: e.mtu, Handshake: -1}, nil
+}
+
+// TestAnEndThatHangsIsWaitedForAndClearedAway: its name is free only once it was killed, and then what it
+// left is cleared before Down returns, so that the next tunnel can have the same device.
+func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
+	const killedAfter = time.Second
+	near, far := newSticky("sticky-near"), newSticky("sticky-far")
+	lay := func() (Path, error) {
+		p := &path{spec: Spec{Device: "cphung0", MTU: 1400}, traits: traits{mute: true}}
+		for i, k := range []*sticky{near, far} {
+			address := netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)})
+			p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter), Outer: address,
+				Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
+		}
+		return up(t.Context(), p)
+	}
+	p, err := lay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lay(); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("laid twice: got %v, want that it exists already", err)
+	}
+	near.hangs <- struct{}{}
+	if _, err := p.Counters(t.Context()); err == nil {
+		t.Fatal("counters of an end that hangs: got nil, want an error")
+	}
+	if err := p.Down(t.Context()); err != nil {
+		t.Errorf("down: %v", err)
+	}
+	if near.clean.Load() != 1 || far.clean.Load() != 0 {
+		t.Errorf("cleared: near %d times, far %d, want only the one that hung", near.clean.Load(),
+			far.clean.Load())
+	}
+	if p, err = lay(); err != nil {
+		t.Fatalf("laid anew: %v", err)
+	}
+	if err := p.Down(t.Context()); err != nil {
+		t.Errorf("down: %v", err)
+	}
+}
+
+func newSticky(kind string) *sticky {
+	return &sticky{kind: kind, hangs: make(chan struct{}, 1), ends: make(chan struct{})}
+}
+
+// serve is an agent that ends a handler which does not leave some time after its session was abandoned.
+func (k *sticky) serve(t *testing.T, killedAfter time.Duration) host.Agent {
+	a, b := net.Pipe()
+	handler := func(ctx context.Context, s host.Session) error {
+		stop := context.AfterFunc(ctx, func() {
+			time.Sleep(killedAfter)
+			k.kill.Do(func() { close(k.ends) })
+		})
+		defer stop()
+		return serve(ctx, s, k)
+	}
+	// Nodes have names of their own each; here both are in one namespace.
+	apart := host.Vetted(handler, func(first json.RawMessage) (any, error) {
+		var r request
+		err := json.Unmarshal(first, &r)
+		r.Device = k.kind
+		return r, err
+	})
+	go host.Serve(t.Context(), b, map[string]host.Handler{host.Verb(host.FamilyTunnel, k.kind): apart})
+	agent := host.Connect(a)
+	t.Cleanup(func() { agent.Close() })
+	return agent
+}
