@@ -37,7 +37,7 @@ func newResumeCommand(p *program) *cobra.Command {
 }
 
 func resume(ctx context.Context, name, report string, force bool, p *program) error {
-	run, trials, err := loadRun(ctx, p.dirs, name)
+	run, trials, err := loadLight(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,9 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
+// Len is how many trials end in the store or in memory, those of an earlier part of the run left out.
+func (k *Keeper) Len() int { return len(k.trials) }
+
 // Trials are those of the run, from the store or else from memory. An error stands for one that neither has
 // any more.
 func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
@@ -129,7 +132,6 @@ func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
 		entries, err := k.Store.Index(ctx, k.Run)
 		if err != nil && len(mine) == 0 {
 			yield(record.Trial{}, err)
-			return
 		}
 		for _, e := range entries {
 			t, err := k.Store.Trial(ctx, k.Run, e.Trial)

@@ -132,6 +132,9 @@ func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text)
 // validID is what a run may be called: it becomes part of paths.
 var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 
+// ValidID says whether a run may be called so.
+func ValidID(id string) bool { return validID.MatchString(id) }
+
 var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
 
 // added turns the result of an insertion into an error.
@@ -218,14 +221,23 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 // Find returns the run with this id, with this unique prefix, or the newest ("latest"). The error is a
 // *NotFoundError or an *AmbiguousError.
 func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
-	ids, err := s.ids(ctx)
+	id, err := s.Resolve(ctx, name)
 	if err != nil {
 		return record.Run{}, err
+	}
+	return s.run(ctx, id)
+}
+
+// Resolve is the id of the run that Find would return.
+func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
+	ids, err := s.ids(ctx)
+	if err != nil {
+		return "", err
 	}
 	var match []string
 	for _, id := range ids {
 		if id == name && validID.MatchString(id) {
-			return s.run(ctx, id)
+			return id, nil
 		}
 		if validID.MatchString(id) && (name == "latest" || name != "" && strings.HasPrefix(id, name)) {
 			match = append(match, id)
@@ -233,11 +245,11 @@ func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
 	}
 	switch {
 	case len(match) == 0:
-		return record.Run{}, &NotFoundError{Name: name}
+		return "", &NotFoundError{Name: name}
 	case len(match) > 1 && name != "latest":
-		return record.Run{}, &AmbiguousError{Prefix: name, Candidates: match}
+		return "", &AmbiguousError{Prefix: name, Candidates: match}
 	}
-	return s.run(ctx, match[0])
+	return match[0], nil
 }
 
 // ids lists the runs' ids, newest first.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -175,6 +176,12 @@ func (s *Store) Trials(ctx context.Context, runID string) ([]record.Trial, error
 		trials = append(trials, t)
 	}
 	return trials, nil
+}
+
+// Each is Trials one by one. An error stands for a trial that cannot be read, or for all.
+func (s *Store) Each(ctx context.Context, runID string) iter.Seq2[record.Trial, error] {
+	k := Keeper{Store: s, Run: runID}
+	return k.Trials(ctx)
 }
 
 // Entry says which row has been tried, without reading what it left.
