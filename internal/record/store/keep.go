@@ -61,6 +61,9 @@ func (k *Keeper) flush(ctx context.Context) error {
 	for _, t := range k.trials {
 		if !t.stored && err == nil {
 			err = k.Store.insert(ctx, t.packed)
+			if _, again := errors.AsType[*DuplicateError](err); again { // it could not be read back then
+				err = k.Store.confirm(ctx, t.packed)
+			}
 			t.stored = err == nil
 		}
 		if !t.stored {

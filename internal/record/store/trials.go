@@ -58,10 +58,13 @@ func (s *Store) pack(t record.Trial) (*packed, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.writing == nil || s.writing.basis.run != t.Run || s.writing.left == 0 {
+	ok, load := t.Status == record.TrialOK, t.Row.Kind == record.RowLoad
+	e := s.writing
+	if e == nil || e.basis.run != t.Run || e.left == 0 || ok && load && !e.load { // which has more than others
 		p.body, p.series = s.enc.EncodeAll(body, nil), s.enc.EncodeAll(series, nil)
-		if t.Row.Kind == record.RowLoad && t.Status == record.TrialOK { // others lack much of what it has
+		if ok {
 			s.writing, err = newEncoding(p, body, series)
+			s.writing.load = load
 		}
 		return p, err
 	}
@@ -84,6 +87,7 @@ const (
 type encoding struct {
 	basis        *packed
 	left         int
+	load         bool // the basis carried a load
 	body, series *zstd.Encoder
 }
 
