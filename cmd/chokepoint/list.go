@@ -22,8 +22,9 @@ type listed struct {
 	Reason  string    `json:"reason,omitempty"`
 	Trials  int       `json:"trials"`
 	Failed  int       `json:"failed"`
-	Alive   bool      `json:"alive"`             // its program is running; a run without an end that is not was killed
-	Damaged string    `json:"damaged,omitempty"` // why it cannot be read
+	// Alive: its program is running; a run without an end that is not was killed
+	Alive   bool   `json:"alive"`
+	Damaged string `json:"damaged,omitempty"` // why it cannot be read
 }
 
 func newListCommand(p *program) *cobra.Command {

@@ -92,7 +92,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	return write(p.Out, file+"\n")
 }
 
-// reportPlace is where the report of a stored run goes: its directory, or, beside a store that can only be read,
+// reportPlace is where the report of a stored run goes: its directory, or, where the store can only be read,
 // the one that the program was started in.
 func reportPlace(p *program, run string) (string, error) {
 	file := p.dirs.reportFile(run)

@@ -113,7 +113,7 @@ func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Docum
 // derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
 // caveat, unless none can.
 func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(documentGC))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(documentMemory))
 	d := analysis.Begin(run, n)
 	var unread []error
 	read := 0
@@ -135,8 +135,9 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	return d.Document(), nil
 }
 
-// documentGC is how much garbage a document of many long trials may make, in percent of what it needs.
-const documentGC = 30
+// documentMemory is from where on the making of a document rather works than uses memory; the trials of a run
+// of a day are many and long.
+const documentMemory = 96 << 20
 
 // again is how what failed is tried again.
 func again(r analysis.RunHead) string {

@@ -24,18 +24,20 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	return d.Document()
 }
 
-// Derivation is the making of a document, trial by trial: of each it keeps what does not grow with the trial's
-// length.
+// Derivation is the making of a document, trial by trial: of each it keeps what does not grow with the
+// trial's length.
 type Derivation struct {
 	run    record.Run
 	points int // of a chart
 	all    []*validity.Judged
 	charts map[*validity.Judged]*Series
+	memory map[*validity.Judged]map[string]memoryUse
 }
 
 // Begin starts the document of a run of so many trials, which are added in any order.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
+		memory: map[*validity.Judged]map[string]memoryUse{},
 		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), leastPoints))}
 }
 
@@ -49,13 +51,10 @@ func (d *Derivation) Add(t record.Trial) {
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}
 	for name, n := range j.Trial.Nodes {
-		kept := record.NodeData{Cost: n.Cost}
-		for _, s := range n.Samples { // soaks read it later
-			if d.run.Design.Method.Soak > 0 && s.Probe == "memory" {
-				kept.Samples = append(kept.Samples, s)
-			}
-		}
-		light.Nodes[name] = kept
+		light.Nodes[name] = record.NodeData{Cost: n.Cost}
+	}
+	if d.run.Design.Method.Soak > 0 {
+		d.memory[j] = memoryOf(j.Trial)
 	}
 	j.Trial = &light
 	d.all = append(d.all, j)
@@ -105,7 +104,7 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		doc.Cells = append(doc.Cells, g.cell)
 	}
 	doc.addSearches(&run, cells)
-	doc.Scaling, doc.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells)
+	doc.Scaling, doc.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, d.memory)
 	for _, j := range all {
 		doc.Trials = append(doc.Trials, view(j, d.charts[j]))
 	}

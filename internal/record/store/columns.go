@@ -23,8 +23,8 @@ var errSeries = errors.New("damaged series")
 // absent are the bits of the one NaN that a gap gives back.
 var absent = math.Float64bits(math.NaN())
 
-// appendSeries encodes the parts of a trial: first what and how large each is, which hardly differs from trial
-// to trial, then the values.
+// appendSeries encodes the parts of a trial: first what each is, which hardly differs from trial to trial,
+// then the values.
 func appendSeries(b []byte, parts []part) ([]byte, error) {
 	b = binary.AppendUvarint(b, uint64(len(parts)))
 	for _, p := range parts {

@@ -15,13 +15,14 @@ func TestSeries(t *testing.T) {
 	nan := math.NaN()
 	columns := map[string][]float64{
 		"zeros": {0, 0, 0, 0}, "minus zero": {0, math.Copysign(0, -1), 0, 0}, "one fraction": {1, 2, 2.5, 4},
-		"counter": {1e15, 1e15 + 7, 1e15 + 7, 1e15 + 900}, "ticks": {3e7, 4e7, 4e7, 9e7}, "none": {nan, nan, nan, nan},
+		"counter": {1e15, 1e15 + 7, 1e15 + 7, 1e15 + 900}, "ticks": {3e7, 4e7, 4e7, 9e7},
+		"none": {nan, nan, nan, nan},
 		"gaps": {nan, 5, nan, -7}, "same fraction": {.1, .1, .1, .1}, "huge": {1e300, math.Inf(1), -1, 0},
 		"beyond whole": {1 << 53, 1<<53 + 2, 1<<60 + 1<<20, 1}, "edge": {-1 << 53, 1 << 53, -1 << 53, 1 << 53},
 		"down": {4, 3, 2, 1},
 	}
-	parts := []part{{path: "idle", kind: kindLatency, latency: &record.Latency{RTT: []int64{5, -1, math.MaxInt64},
-		UserRTT: []int64{6, -1, math.MinInt64}, Late: []int64{1, 2, 3}, SentAt: []int64{10, 20, 30}}},
+	parts := []part{{path: "idle", kind: kindLatency, latency: &record.Latency{
+		RTT: []int64{5, -1, math.MaxInt64}, UserRTT: []int64{6, -1, math.MinInt64}, Late: []int64{1, 2, 3}, SentAt: []int64{10, 20, 30}}},
 		{path: rawPath, kind: kindRaw, body: []byte("as received")},
 		{path: "e", kind: kindTable, table: &record.Table{Names: []string{"empty"}, V: [][]float64{nil}}}}
 	for name, v := range columns {
@@ -32,9 +33,8 @@ func TestSeries(t *testing.T) {
 	must(t, err)
 	got, err := readSeries(b)
 	must(t, err)
-	if d := cmp.Diff(got, parts, cmp.AllowUnexported(part{}), cmpopts.EquateEmpty(), cmp.Comparer(func(a, b float64) bool {
-		return math.Float64bits(a) == math.Float64bits(b)
-	})); d != "" {
+	bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
+	if d := cmp.Diff(got, parts, cmp.AllowUnexported(part{}), cmpopts.EquateEmpty(), bits); d != "" {
 		t.Errorf("series differ (-got +want):\n%s", d)
 	}
 	for n := range b {

@@ -77,7 +77,8 @@ func TestForeignIDs(t *testing.T) {
 		}
 	}
 	// A head that is another run's.
-	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', started_ns, head FROM runs WHERE id = 'good'`)
+	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', started_ns, head FROM runs
+		WHERE id = 'good'`)
 	must(t, err)
 	if _, err := s.Find(ctx, "other"); err == nil {
 		t.Error("the head of another run was taken")

@@ -69,8 +69,8 @@ CREATE TRIGGER blobs_fixed     BEFORE UPDATE ON blobs     BEGIN SELECT RAISE(ABO
 CREATE TRIGGER blobs_kept      BEFORE DELETE ON blobs     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
-// schema2: a trial's series in one piece beside it, by a dictionary; what list shows; and the removal of whole
-// runs. Trials of schema 1 stay as they are.
+// schema2: a trial's series in one piece beside it, by a dictionary; what list shows; and the removal of
+// whole runs. Trials of schema 1 stay as they are.
 const schema2 = `
 ALTER TABLE trials ADD COLUMN base TEXT;   -- the trial that is the dictionary of body and series; '' = none
 ALTER TABLE trials ADD COLUMN series BLOB; -- zstd; NULL in trials of schema 1, which have blobs
