@@ -62,8 +62,8 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	}
 	for _, id := range doomed {
 		if slices.Contains(alive, id) {
-			return check.WithHint(fmt.Errorf("delete run %s: it is still going on", id), "wait for it, or stop "+
-				"it with Ctrl-C; nothing was deleted")
+			return check.WithHint(fmt.Errorf("delete run %s: it is still going on, nothing was deleted", id),
+				"wait for it, or stop it with Ctrl-C")
 		}
 	}
 	for i, h := range heads {

@@ -66,7 +66,8 @@ func (l listed) row() []string {
 	if l.Damaged != "" {
 		status = "damaged"
 	}
-	return []string{shownID(l.ID), l.Started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, status}
+	started := l.Started.Local().Format("2006-01-02 15:04")
+	return []string{shownID(l.ID), started, l.Plan, l.Lab, trials, status}
 }
 
 // shownID is an id for people; that of a damaged run may hold anything.

@@ -52,7 +52,7 @@ func counters(r *rand.Rand, columns []string, start int64, rows int, step int64)
 	values := make([]float64, len(columns))
 	for i := range rows {
 		for j := range values {
-			if j%3 == 0 { // the others stand still
+			if j%3 == 0 { // the others stay as they are
 				values[j] += math.Round(math.Abs(r.NormFloat64()) * 1e4)
 			}
 		}

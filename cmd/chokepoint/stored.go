@@ -113,7 +113,7 @@ func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Docum
 // derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
 // caveat, unless none can.
 func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(documentMemory))
+	debug.SetMemoryLimit(documentMemory) // also for what is written of it
 	d := analysis.Begin(run, n)
 	var unread []error
 	read := 0
@@ -129,8 +129,8 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 		return nil, unread[0]
 	}
 	if len(unread) > 0 {
-		d.Caveat(record.Caveat{Kind: "unreadable", Text: fmt.Sprintf("%s of %d cannot be read from the store: %v",
-			unit.Count(len(unread), "trial"), n, unread[0])})
+		d.Caveat(record.Caveat{Kind: "unreadable", Text: fmt.Sprintf("%s of %d cannot be read from the "+
+			"store: %v", unit.Count(len(unread), "trial"), n, unread[0])})
 	}
 	return d.Document(), nil
 }

@@ -115,7 +115,9 @@ func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, metric(s.Metric))
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"},
-			func(j *validity.Judged) (float64, string) { return memory[j][node].bytes, memory[j][node].missing })
+			func(j *validity.Judged) (float64, string) {
+				return memory[j][node].bytes, memory[j][node].missing
+			})
 	}
 	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, metric(metrics.ConntrackUsed))
 	return s

@@ -22,12 +22,14 @@ func TestSeries(t *testing.T) {
 		"down": {4, 3, 2, 1},
 	}
 	parts := []part{{path: "idle", kind: kindLatency, latency: &record.Latency{
-		RTT: []int64{5, -1, math.MaxInt64}, UserRTT: []int64{6, -1, math.MinInt64}, Late: []int64{1, 2, 3}, SentAt: []int64{10, 20, 30}}},
+		RTT: []int64{5, -1, math.MaxInt64}, UserRTT: []int64{6, -1, math.MinInt64},
+		Late: []int64{1, 2, 3}, SentAt: []int64{10, 20, 30}}},
 		{path: rawPath, kind: kindRaw, body: []byte("as received")},
 		{path: "e", kind: kindTable, table: &record.Table{Names: []string{"empty"}, V: [][]float64{nil}}}}
 	for name, v := range columns {
-		parts = append(parts, part{path: name, kind: kindTable, table: &record.Table{Names: []string{name, "b"},
-			T: []int64{7, math.MaxInt64, math.MinInt64, 9}, V: [][]float64{v, {1, 2, 3, 4}}}})
+		parts = append(parts, part{path: name, kind: kindTable, table: &record.Table{
+			Names: []string{name, "b"}, T: []int64{7, math.MaxInt64, math.MinInt64, 9},
+			V: [][]float64{v, {1, 2, 3, 4}}}})
 	}
 	b, err := appendSeries(nil, parts)
 	must(t, err)

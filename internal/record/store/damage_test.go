@@ -18,7 +18,7 @@ import (
 
 // A run whose head has a flipped bit hides no other run.
 func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
-	for _, sample := range []string{"", filepath.Join("testdata", "format-1.db")} { // written by us, or migrated
+	for _, sample := range []string{"", filepath.Join("testdata", "format-1.db")} { // of today, or migrated
 		ctx := t.Context()
 		path := filepath.Join(t.TempDir(), "runs.db")
 		if sample != "" {

@@ -46,7 +46,15 @@ func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	if locked(err) {
 		return nil
 	}
-	return err
+	return roomHint(err)
+}
+
+// roomHint says what to do about a full disk.
+func roomHint(err error) error {
+	if codeOf(err) != sqlite3.SQLITE_FULL {
+		return err
+	}
+	return check.WithHint(err, "make room (chokepoint delete --keep 50 removes old runs), then resume the run")
 }
 
 // locked says that another program has the store, and that it may give it back.
@@ -94,8 +102,8 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		}
 	}
 	if err != nil {
-		return check.WithHint(fmt.Errorf("%d trials are not stored: %w", k.waiting, err), "the results are "+
-			"shown from memory; end what holds the store, or make room")
+		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
+			roomHint(err))
 	}
 	entries, err := k.Store.Index(ctx, k.Run)
 	has := map[string]bool{}
@@ -115,8 +123,8 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		err = k.Store.confirm(ctx, k.trials[len(k.trials)-1].packed)
 	}
 	if err != nil {
-		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)), Path: k.Store.path,
-			Err: err}
+		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
+			Path: k.Store.path, Err: err}
 	}
 	return nil
 }

@@ -38,8 +38,8 @@ func TestListOfThousandRuns(t *testing.T) {
 		if d := processTime(t) - before; i == 0 || d < took {
 			took = d
 		}
-		if len(heads) != 1001 || heads[0].ID != "run-1000" || heads[0].Trials != 29 || heads[0].Status != "done" {
-			t.Fatalf("%d runs, first %+v", len(heads), heads[0])
+		if h := heads[0]; len(heads) != 1001 || h.ID != "run-1000" || h.Trials != 29 || h.Status != "done" {
+			t.Fatalf("%d runs, first %+v", len(heads), h)
 		}
 	}
 	t.Logf("a list of 1,001 runs with 29 trials each: %v of CPU time", took)

@@ -25,7 +25,7 @@ type packed struct {
 	block, index, attempt int
 	status                string
 	started               int64
-	base                  string  // the trial whose body and series are the dictionary of this one's; "" = none
+	base                  string  // the trial that is the dictionary of body and series; "" = none
 	basis                 *packed // that trial, nil if it is to be read
 	body, series          []byte
 }
@@ -60,7 +60,7 @@ func (s *Store) pack(t record.Trial) (*packed, error) {
 	defer s.mu.Unlock()
 	ok, load := t.Status == record.TrialOK, t.Row.Kind == record.RowLoad
 	e := s.writing
-	if e == nil || e.basis.run != t.Run || e.left == 0 || ok && load && !e.load { // which has more than others
+	if e == nil || e.basis.run != t.Run || e.left == 0 || ok && load && !e.load { // has more to it
 		p.body, p.series = s.enc.EncodeAll(body, nil), s.enc.EncodeAll(series, nil)
 		if ok {
 			s.writing, err = newEncoding(p, body, series)
@@ -285,7 +285,8 @@ func (s *Store) decodingBy(ctx context.Context, of *packed) (*decoding, error) {
 		return nil, err
 	}
 	d := &decoding{run: of.run, trial: of.base}
-	if d.body, err = newDecoder(zstd.WithDecoderDictRaw(dictionaryID, first(body, bodyDictionary))); err == nil {
+	d.body, err = newDecoder(zstd.WithDecoderDictRaw(dictionaryID, first(body, bodyDictionary)))
+	if err == nil {
 		d.series, err = newDecoder(zstd.WithDecoderDictRaw(dictionaryID, first(series, dictionary)))
 	}
 	if err != nil {
