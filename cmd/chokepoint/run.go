@@ -395,8 +395,8 @@ func (x *execution) present(ctx context.Context) error {
 	run, lost := x.store.Find(ctx, x.run.ID)
 	if lost != nil { // what is in memory must do
 		run = x.campaign.Run
-		run.Status, run.Reason = x.run.Status, x.run.Reason
 	}
+	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
 	doc, err := derive(run, x.keeper.Len(), x.keeper.Trials(ctx))
 	if err != nil {
