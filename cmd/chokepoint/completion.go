@@ -28,11 +28,14 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 // runNames are all that can be written for RUN, each with its plan.
 func runNames(ctx context.Context, d dirs) (names []string, err error) {
 	runs, err := storedRuns(ctx, d)
-	for i, r := range runs {
-		if i == 0 {
+	for _, r := range runs {
+		if r.Damaged != "" {
+			continue
+		}
+		if len(names) == 0 {
 			names = append(names, "latest\tthe newest run")
 		}
-		names = append(names, r.ID+"\t"+r.Design.Name)
+		names = append(names, r.ID+"\t"+r.Plan)
 	}
 	return names, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -20,7 +21,8 @@ type listed struct {
 	Reason  string    `json:"reason,omitempty"`
 	Trials  int       `json:"trials"`
 	Failed  int       `json:"failed"`
-	Alive   bool      `json:"alive"` // its program is running
+	Alive   bool      `json:"alive"`             // its program is running
+	Damaged string    `json:"damaged,omitempty"` // why it cannot be read
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -30,18 +32,18 @@ func newListCommand(p *program) *cobra.Command {
 			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			runs, err := storedRuns(cmd.Context(), p.dirs)
-			if err != nil || len(runs) == 0 {
-				return err
+			runs, unread := storedRuns(cmd.Context(), p.dirs)
+			if len(runs) == 0 {
+				return unread
 			}
 			var list []listed
 			for _, r := range runs {
 				list = append(list, listed{ID: r.ID, Started: r.Started.UTC().Truncate(time.Second),
-					Plan: r.Design.Name, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
-					Failed: r.Failed, Alive: r.Status == record.RunRunning})
+					Plan: r.Plan, Lab: r.Lab, Status: r.Status, Reason: r.Reason, Trials: r.Trials,
+					Failed: r.Failed, Alive: r.Status == record.RunRunning, Damaged: r.Damaged})
 			}
-			return printList(p, list, []string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"},
-				listed.row)
+			return errors.Join(unread, printList(p, list,
+				[]string{"RUN", "STARTED", "PLAN", "LAB", "TRIALS", "STATUS"}, listed.row))
 		},
 	}, "print one JSON object per run")
 }
@@ -51,5 +53,18 @@ func (l listed) row() []string {
 	if l.Failed > 0 {
 		trials += fmt.Sprintf(" (%d failed)", l.Failed)
 	}
-	return []string{l.ID, l.Started.Local().Format("2006-01-02 15:04"), l.Plan, l.Lab, trials, l.Status}
+	status := l.Status
+	if l.Damaged != "" {
+		status = "damaged"
+	}
+	started := l.Started.Local().Format("2006-01-02 15:04")
+	return []string{shownID(l.ID), started, l.Plan, l.Lab, trials, status}
+}
+
+// shownID is an id for people; that of a damaged run may hold anything.
+func shownID(id string) string {
+	if q := strconv.Quote(id); q != `"`+id+`"` {
+		return q
+	}
+	return id
 }

@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"golang.org/x/sys/unix"
 )
 
 // formats are those of a report, the default first.
@@ -63,14 +62,13 @@ func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
-	run, trials, err := loadRun(ctx, p.dirs, name)
+	doc, err := loadDocument(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
 	file := o.file
 	if file == "" && o.format == "html" {
-		file = p.dirs.reportFile(run.ID)
-		if err := prepare(filepath.Dir(file)); err != nil {
+		if file, err = reportPlace(p, doc.Run.ID); err != nil {
 			return err
 		}
 	}
@@ -81,7 +79,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()
 	}
-	content, err := render(analysis.Derive(run, trials), o.format)
+	content, err := render(doc, o.format)
 	if err != nil {
 		return err
 	}
@@ -92,4 +90,19 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 	return write(p.Out, file+"\n")
+}
+
+// reportPlace is where the report of a stored run goes: its directory, or, where the store can only be read,
+// the one that the program was started in.
+func reportPlace(p *program, run string) (string, error) {
+	file := p.dirs.reportFile(run)
+	err := prepare(filepath.Dir(file))
+	if err == nil && unix.Access(filepath.Dir(file), unix.W_OK) == nil {
+		return file, nil
+	}
+	if canWrite(p.dirs.Data) {
+		return "", err
+	}
+	p.note("%s cannot be written to; the report goes to this directory", p.dirs.Data)
+	return "chokepoint-" + run + ".html", nil
 }

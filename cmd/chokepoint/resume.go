@@ -67,7 +67,7 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 			return err
 		}
 	}
-	run, trials, err := loadRun(ctx, p.dirs, name)
+	run, trials, err := loadLight(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -34,6 +33,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
+
+// settleTime is how long a run waits at its end for a store that another program has locked.
+const settleTime = 2 * time.Minute
 
 // undoTime is how long putting a local lab back may take. It takes 20 ms.
 const undoTime = 20 * time.Second
@@ -140,6 +142,8 @@ type execution struct {
 	force      bool        // resume it although what it stands on has changed
 
 	store    *store.Store
+	keeper   *store.Keeper // of the trials
+	began    bool          // the run's head is stored
 	journal  *journal.Journal
 	sink     progress.Sink
 	campaign *trial.Campaign
@@ -173,18 +177,21 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		status, reason = record.RunFailed, runErr.Error()
 	}
 	after := context.WithoutCancel(ctx)
-	_, findErr := x.store.Find(after, x.run.ID) // did the run's head reach the store?
-	if findErr == nil {
+	if x.began {
+		if err := x.keeper.Settle(after, settleTime); err != nil {
+			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
+		}
 		undoErr = errors.Join(undoErr, x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()))
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
-	if findErr != nil {
+	if !x.began {
 		return errors.Join(dirty(undoErr), runErr)
 	}
 	if runErr != nil && !record.WithPeer(x.run.Lab) {
 		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" goes on with it")
 	}
+	x.run.Status, x.run.Reason = status, reason
 	return errors.Join(dirty(undoErr), runErr, x.present(after))
 }
 
@@ -244,6 +251,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if x.store, err = store.Open(ctx, d.storeFile()); err != nil {
 		return err
 	}
+	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
 	x.journal, err = journal.Create(journalDir(d), x.run.ID)
 	return err
 }
@@ -293,8 +301,9 @@ func (x *execution) tell(e record.Event) {
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(),
 		Engines: node.Engines(), Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(),
-		Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
+		Store: x.keeper, Sink: x.tell, Ask: x.ask, Done: done}
 	c := x.campaign
+	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
@@ -311,6 +320,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	} else if err := x.begin(ctx, labs); err != nil {
 		return err
 	}
+	x.began = true
 	_, err = c.Execute(ctx)
 	return err
 }
@@ -392,24 +402,34 @@ func (x *execution) undo(ctx context.Context) error {
 
 // present derives the document, writes the report and prints the result.
 func (x *execution) present(ctx context.Context) error {
-	run, err := x.store.Find(ctx, x.run.ID)
-	if err != nil {
-		return err
+	run, lost := x.store.Find(ctx, x.run.ID)
+	if lost != nil { // what is in memory must do
+		run = x.campaign.Run
 	}
-	trials, err := x.store.Trials(ctx, run.ID)
-	if err != nil {
-		return err
-	}
+	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
-	doc := analysis.Derive(run, trials)
-	html, err := report.HTML(doc)
+	doc, err := derive(run, x.keeper.Len(), x.keeper.Trials(ctx))
 	if err != nil {
-		return err
+		return errors.Join(lost, err)
 	}
-	if err := x.report.commit(html); err != nil {
-		return err
+	place := ""
+	html, err := report.HTML(doc)
+	if err == nil {
+		err = x.report.commit(html)
 	}
-	return errors.Join(x.p.line(doc, x.p.resultText(doc)+"\nReport: "+x.reportPath+"\n"), outcome(doc))
+	if err == nil {
+		place = "\nReport: " + x.reportPath + "\n"
+	}
+	return errors.Join(lost, err, x.p.line(doc, x.p.resultText(doc)+place), outcome(doc))
+}
+
+// waits tells of trials that wait for the store.
+func (x *execution) waits(n int, why error) {
+	text := "the store has all trials again"
+	if n > 0 {
+		text = fmt.Sprintf("%s in memory, the store does not take them: %v", unit.Count(n, "trial"), why)
+	}
+	x.tell(record.Event{Event: "warning", Run: x.run.ID, Text: text})
 }
 
 // shut closes what open opened. Nothing here loses a result.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -26,7 +28,8 @@ func readStore(ctx context.Context, d dirs) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, d.storeFile())
 }
 
-// storedRuns are all runs, the newest first; none where there is no store.
+// storedRuns are all runs, the newest first; none where there is no store. An error comes with those that
+// could be read.
 func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
 	st, err := readStore(ctx, d)
 	if errors.Is(err, store.ErrNone) {
@@ -63,35 +66,88 @@ func openStore(ctx context.Context, d dirs) (*store.Store, error) {
 	return st, err
 }
 
-// loadRun reads a run and its trials; name is RUN as typed.
-func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Trial, error) {
+// withRun opens the run that is called name on the command line, and gives its trials to f one by one.
+func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, record.Run) error) error {
 	st, err := openStore(ctx, d)
 	if err != nil {
-		return record.Run{}, nil, err
+		return err
 	}
 	run, err := st.Find(ctx, name)
-	var trials []record.Trial
-	if err == nil {
-		trials, err = st.Trials(ctx, run.ID)
-	}
 	if err == nil {
 		err = reckon(d, run.ID, &run.Status)
 	}
-	if err := errors.Join(err, st.Close()); err != nil {
-		return record.Run{}, nil, err
+	if err == nil {
+		run.Design.Catalogue = registry.Catalogue()
+		err = f(st, run)
 	}
-	run.Design.Catalogue = registry.Catalogue()
-	return run, trials, nil
+	return errors.Join(err, st.Close())
+}
+
+// loadRun reads a run and its trials; name is RUN as typed.
+func loadRun(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
+	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) (err error) {
+		run = r
+		trials, err = st.Trials(ctx, run.ID)
+		return err
+	})
+	return run, trials, err
+}
+
+// loadLight is loadRun without what grows with the length of trials.
+func loadLight(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
+	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) error {
+		run = r
+		for t, err := range st.Each(ctx, run.ID) {
+			if err != nil {
+				return err
+			}
+			trials = append(trials, t.Light())
+		}
+		return nil
+	})
+	return run, trials, err
 }
 
 // loadDocument derives the document of a stored run.
-func loadDocument(ctx context.Context, d dirs, name string) (*analysis.Document, error) {
-	run, trials, err := loadRun(ctx, d, name)
-	if err != nil {
-		return nil, err
-	}
-	return analysis.Derive(run, trials), nil
+func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Document, err error) {
+	err = withRun(ctx, d, name, func(st *store.Store, run record.Run) error {
+		entries, err := st.Index(ctx, run.ID)
+		if err == nil {
+			doc, err = derive(run, len(entries), st.Each(ctx, run.ID))
+		}
+		return err
+	})
+	return doc, err
 }
+
+// derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
+// caveat, unless none can.
+func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
+	debug.SetMemoryLimit(documentMemory) // also for what is written of it
+	d := analysis.Begin(run, n)
+	var unread []error
+	read := 0
+	for t, err := range trials {
+		if err != nil {
+			unread = append(unread, err)
+			continue
+		}
+		d.Add(t)
+		read++
+	}
+	if len(unread) > 0 && read == 0 {
+		return nil, unread[0]
+	}
+	if len(unread) > 0 {
+		d.Caveat(record.Caveat{Kind: "unreadable", Text: fmt.Sprintf("%s of %d cannot be read from the "+
+			"store: %v", unit.Count(len(unread), "trial"), n, unread[0])})
+	}
+	return d.Document(), nil
+}
+
+// documentMemory is from where on the making of a document rather works than uses memory; the trials of a run
+// of a day are many and long.
+const documentMemory = 96 << 20
 
 // again is how what failed is tried again.
 func again(r analysis.RunHead) string {

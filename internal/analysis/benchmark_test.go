@@ -33,7 +33,7 @@ func BenchmarkChart(b *testing.B) {
 	rtts := map[string][]float64{"loaded": metrics.Answered(trial.Loaded)}
 	b.ReportAllocs()
 	for range b.N {
-		chart(&trial, rtts)
+		chart(&trial, rtts, chartPoints)
 	}
 }
 

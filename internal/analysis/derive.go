@@ -17,8 +17,61 @@ import (
 // cells, comparisons, thresholds, what observing cost, and the summary. Nothing derived is ever stored, so
 // an old run gains what a newer version knows to compute.
 func Derive(run record.Run, trials []record.Trial) *Document {
-	trials = withImports(&run, trials)
-	all := validity.Judge(&run, trials)
+	d := Begin(run, len(trials))
+	for _, t := range trials {
+		d.Add(t)
+	}
+	return d.Document()
+}
+
+// Derivation is the making of a document, trial by trial: of each it keeps what does not grow with the
+// trial's length.
+type Derivation struct {
+	run    record.Run
+	points int // of a chart
+	all    []*validity.Judged
+	charts map[*validity.Judged]*Series
+	memory map[*validity.Judged]map[string]memoryUse
+}
+
+// Begin starts the document of a run of so many trials, which are added in any order.
+func Begin(run record.Run, trials int) *Derivation {
+	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
+		memory: map[*validity.Judged]map[string]memoryUse{},
+		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), leastPoints))}
+}
+
+// Add computes the numbers of a trial and its validity.
+func (d *Derivation) Add(t record.Trial) {
+	with := withImports(&d.run, []record.Trial{t})
+	j := validity.Judge(&d.run, with)[0]
+	if j.Grade != evidence.GradeFailed {
+		d.charts[j] = chart(j.Trial, j.Metrics.RTTs, d.points)
+	}
+	light := j.Trial.Light()
+	light.Nodes = map[string]record.NodeData{}
+	for name, n := range j.Trial.Nodes {
+		light.Nodes[name] = record.NodeData{Cost: n.Cost}
+	}
+	if d.run.Design.Method.Soak > 0 {
+		d.memory[j] = memoryOf(j.Trial)
+	}
+	j.Trial = &light
+	d.all = append(d.all, j)
+}
+
+// Caveat qualifies the run.
+func (d *Derivation) Caveat(c record.Caveat) { d.run.Caveats = append(d.run.Caveats, c) }
+
+// Document joins what was added.
+func (d *Derivation) Document() *Document {
+	slices.SortStableFunc(d.all, func(a, b *validity.Judged) int {
+		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
+	})
+	return d.join(d.run, d.all)
+}
+
+func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	cells := groups(&run, all)
 	declarations := metrics.Metrics()
 	readSearches(&run, cells)
@@ -41,30 +94,30 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
 			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
 	}
-	d := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
+	doc := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
 		Topologies: orEmpty(run.Topologies), Nodes: nodes(&run), Skipped: skippedCells(&run, all),
 		Tester: run.Ceilings, UnderLoad: underLoad(run.Design.Catalogue, cells),
-		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(trials),
+		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {
-		d.Cells = append(d.Cells, g.cell)
+		doc.Cells = append(doc.Cells, g.cell)
 	}
-	d.addSearches(&run, cells)
-	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells)
+	doc.addSearches(&run, cells)
+	doc.Scaling, doc.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, d.memory)
 	for _, j := range all {
-		d.Trials = append(d.Trials, view(j))
+		doc.Trials = append(doc.Trials, view(j, d.charts[j]))
 	}
-	d.Metrics = declared(declarations, run.Metrics, d)
-	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
+	doc.Metrics = declared(declarations, run.Metrics, doc)
+	doc.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, doc.Skipped)
 	var runs []int
 	var factors []record.Factors
-	for i := range d.Cells {
-		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
+	for i := range doc.Cells {
+		runs, factors = append(runs, doc.Cells[i].Runs), append(factors, doc.Cells[i].Factors)
 	}
-	d.Caveats = validity.Caveats(&run, runs, factors)
-	d.Summary = summary(&run, d)
-	return d
+	doc.Caveats = validity.Caveats(&run, runs, factors)
+	doc.Summary = summary(&run, doc)
+	return doc
 }
 
 // nodes are the facts of every node of the topologies, and of the machine that carries them where there is
@@ -111,7 +164,7 @@ func (g *group) addResolved() {
 }
 
 // view is a trial as shown. A failed one has no number.
-func view(j *validity.Judged) TrialView {
+func view(j *validity.Judged, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
@@ -127,7 +180,7 @@ func view(j *validity.Judged) TrialView {
 	if j.Grade == evidence.GradeFailed {
 		return v
 	}
-	v.Metrics, v.Missing, v.Series = j.Metrics.Values, j.Metrics.Missing, chart(t, j.Metrics.RTTs)
+	v.Metrics, v.Missing, v.Series = j.Metrics.Values, j.Metrics.Missing, series
 	return v
 }
 
@@ -168,13 +221,13 @@ func pick(declared []record.Metric, used map[string]bool) []record.Metric {
 var fastProbes = map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 
 // observing sums what watching cost over all trials.
-func observing(trials []record.Trial) Observing {
+func observing(trials []*validity.Judged) Observing {
 	o := Observing{Probes: map[string]float64{}}
 	type key struct{ node, probe string }
 	type total struct{ own, charged, over float64 }
 	spent := map[key]total{}
 	for i := range trials {
-		for node, n := range trials[i].Nodes {
+		for node, n := range trials[i].Trial.Nodes {
 			for _, c := range n.Cost {
 				k := key{node, c.Probe}
 				t := spent[k]

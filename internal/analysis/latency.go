@@ -213,10 +213,8 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 	p.Confidence = metrics.ConfidenceHigh
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
-		if j.Trial.Traffic == nil || j.Trial.Traffic.Responsiveness == nil {
-			continue
-		}
-		if c := metrics.RPMConfidence(j.Trial); slices.Index(order, c) < slices.Index(order, p.Confidence) {
+		c := j.Metrics.Confidence
+		if c != "" && slices.Index(order, c) < slices.Index(order, p.Confidence) {
 			p.Confidence = c // that of the least certain trial
 		}
 	}

@@ -22,22 +22,25 @@ func quantiles(sorted []float64) []float64 {
 	return out
 }
 
-// Chart sizes: a trial's series is thinned to at most this many points.
+// Chart sizes: a trial's series is thinned to at most this many points, one of very many trials to fewer, so
+// that a document of a day stays small.
 const (
 	chartPoints   = 300
+	manyTrials    = 100
+	leastPoints   = 60
 	chartStep     = int64(100e6) // ns
 	chartRTTBins  = 150          // each gives its smallest and its largest value
 	coreSmoothing = int64(500e6) // ns: one 100 ms sample of a core is mostly tick noise
 )
 
 // chart makes what the charts of one trial need: from the begin of the load to its stop.
-func chart(t *record.Trial, rtts map[string][]float64) *Series {
+func chart(t *record.Trial, rtts map[string][]float64, points int) *Series {
 	from := t.Window.Start
 	if t.Window.Begin != 0 {
 		from = min(from, t.Window.Begin)
 	}
 	length := max(t.Window.Stop, t.Window.End) - from
-	step := max(chartStep, length/chartPoints)
+	step := max(chartStep, length/int64(points))
 	bins := 0
 	if t.Traffic != nil {
 		bins = max(int(length/step), 0)

@@ -59,20 +59,20 @@ const (
 )
 
 // soaks reads the cells of a run whose plan asks for a soak.
-func soaks(run *record.Run, cells []*group) []Soak {
+func soaks(run *record.Run, cells []*group, memory map[*validity.Judged]map[string]memoryUse) []Soak {
 	if run.Design.Method.Soak <= 0 {
 		return nil
 	}
 	var out []Soak
 	for _, g := range cells {
 		if len(g.good()) > 0 {
-			out = append(out, g.soak())
+			out = append(out, g.soak(memory))
 		}
 	}
 	return out
 }
 
-func (g *group) soak() Soak {
+func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 	good := g.good()
 	first, last := good[0].Trial, good[len(good)-1].Trial
 	s := Soak{Factors: g.factors, Label: g.cell.Label, Windows: len(good), Failed: g.cell.Failed,
@@ -115,7 +115,9 @@ func (g *group) soak() Soak {
 	add(Trend{Of: s.Metric, Kind: TrendDrift, Unit: metrics.Of(s.Metric).Unit}, metric(s.Metric))
 	for _, node := range slices.Sorted(maps.Keys(first.Nodes)) {
 		add(Trend{Of: node + " memory in use", Kind: TrendLeak, Unit: "bytes"},
-			func(j *validity.Judged) (float64, string) { return memoryUsed(j.Trial, node) })
+			func(j *validity.Judged) (float64, string) {
+				return memory[j][node].bytes, memory[j][node].missing
+			})
 	}
 	add(Trend{Of: metrics.ConntrackUsed, Kind: TrendLeak, Unit: "count"}, metric(metrics.ConntrackUsed))
 	return s
@@ -123,6 +125,21 @@ func (g *group) soak() Soak {
 
 // noSuchProbe is the reason of a node that does not read memory: it has the host's, which is watched there.
 const noSuchProbe = "probe memory did not run"
+
+// memoryUse is what a node's programs used in a window, or why that is not known.
+type memoryUse struct {
+	bytes   float64
+	missing string
+}
+
+func memoryOf(t *record.Trial) map[string]memoryUse {
+	out := map[string]memoryUse{}
+	for node := range t.Nodes {
+		bytes, missing := memoryUsed(t, node)
+		out[node] = memoryUse{bytes, missing}
+	}
+	return out
+}
 
 // memoryUsed is the mean of what programs could not get, in a window.
 func memoryUsed(t *record.Trial, node string) (float64, string) {

@@ -277,9 +277,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, le
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
-	light := *t
-	light.Nodes = nil // which only the store needs
-	c.trials = append(c.trials, light)
+	c.trials = append(c.trials, t.Light()) // the rest only the store needs
 	e := summary(t)
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.timeLeft(left)
 	if t.Failure != nil {

@@ -127,6 +127,8 @@ func caveats() []Kind {
 			"of each search, at the bound that it found"},
 		{Name: "count-mode", Of: OfTrial, Means: "datagrams were counted by length: order, duplicates and " +
 			"delays are unknown", Do: "set udp_mode=exact to see them"},
+		{Name: "unreadable", Of: OfRun, Means: "trials that the store lists could not be read from it",
+			Do: "find out what has damaged the file: the disk, or another program"},
 		{Name: "cut", Of: OfRun, Means: "--budget left this out"},
 		{Name: "emulated", Of: OfRun, Means: "the router's CPUs are emulated: its absolute speed means " +
 			"nothing; its " +

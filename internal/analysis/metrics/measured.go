@@ -15,8 +15,10 @@ type Measured struct {
 	Values  map[string]float64
 	Missing map[string]string
 	RTTs    map[string][]float64 // "idle", "loaded": answered probes, sorted
-	busy    float64              // busy cores of the host in the window, all together; 0 = unknown
-	routers float64              // the same of the routers' own cores
+	// Confidence is that of Responsiveness, where there is one.
+	Confidence string
+	busy       float64 // busy cores of the host in the window, all together; 0 = unknown
+	routers    float64 // the same of the routers' own cores
 }
 
 func NewMeasured() *Measured {

@@ -52,6 +52,7 @@ func (m *Measured) addResponsiveness(t *record.Trial) {
 	m.Set(foreignRPM, foreign)
 	m.Set(loadedRPM, loaded)
 	m.Set(Responsiveness, (foreign+loaded)/2)
+	m.Confidence = RPMConfidence(t)
 }
 
 // roundTrips are the two halves of the responsiveness, from the requests that were made from one time up to

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,10 +22,16 @@ const formatRun = "20261121-153012-4f2a"
 // formatNote is added to the sample's run after its first trial.
 var formatNote = Note{Caveats: []record.Caveat{{Kind: "few-runs", Text: "two runs, no interval"}}}
 
-// TestFormat1 reads the sample of schema version 1, forever: a later version gets a file of its own and
-// this one stays as it is.
-func TestFormat1(t *testing.T) {
-	sample := filepath.Join("testdata", "format-1.db")
+// TestFormats reads the samples of all schema versions, forever: a later version gets a file of its own and
+// the others stay as they are.
+func TestFormats(t *testing.T) {
+	for version := range migrations {
+		name := fmt.Sprintf("format-%d.db", version+1)
+		t.Run(name, func(t *testing.T) { testFormat(t, filepath.Join("testdata", name)) })
+	}
+}
+
+func testFormat(t *testing.T, sample string) {
 	if _, err := os.Stat(sample); *update && errors.Is(err, fs.ErrNotExist) {
 		writeSample(t, sample)
 	}
@@ -32,9 +39,10 @@ func TestFormat1(t *testing.T) {
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "runs.db")
 	must(t, os.WriteFile(path, data, 0o600))
-	s, err := Open(t.Context(), path)
+	s, err := OpenReadOnly(t.Context(), path) // which brings it forward
 	must(t, err)
 	defer s.Close()
+	must(t, s.Verify(t.Context()))
 
 	want := sampleRun(formatRun)
 	want.Status, want.Ended = record.RunDone, sampleStart.Add(time.Minute)
@@ -49,6 +57,29 @@ func TestFormat1(t *testing.T) {
 	wantTrials := []record.Trial{sampleTrial(formatRun, 1), sampleTrial(formatRun, 2)}
 	if d := cmp.Diff(trials, wantTrials, same); d != "" {
 		t.Errorf("trials differ (-got +want):\n%s", d)
+	}
+
+	// Compacted it is the same, in today's form.
+	must(t, s.Close())
+	s, err = Open(t.Context(), path)
+	must(t, err)
+	defer s.Close()
+	before, after, err := s.Compact(t.Context())
+	must(t, err)
+	if after > before {
+		t.Errorf("compacted from %d bytes to %d", before, after)
+	}
+	must(t, s.Verify(t.Context()))
+	trials, err = s.Trials(t.Context(), formatRun)
+	must(t, err)
+	if d := cmp.Diff(trials, wantTrials, same); d != "" {
+		t.Errorf("compacted trials differ (-got +want):\n%s", d)
+	}
+	var old int
+	must(t, s.db.QueryRowContext(t.Context(),
+		`SELECT (SELECT count(*) FROM blobs) + count(*) FILTER (WHERE series IS NULL) FROM trials`).Scan(&old))
+	if _, err := s.db.ExecContext(t.Context(), `UPDATE trials SET body = 'x'`); old != 0 || err == nil {
+		t.Errorf("compacted: %d trials in the old form; a change: %v, want an error", old, err)
 	}
 }
 

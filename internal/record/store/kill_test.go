@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +29,60 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(1)
 	}
+	if path := os.Getenv(readOnlyEnv); path != "" {
+		if err := readMounted(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// readOnlyEnv makes the test binary a reader of the store at this path, whose directory it has mounted
+// read-only for itself.
+const readOnlyEnv = "CHOKEPOINT_TEST_STORE_READER"
+
+func readOnlyChild(t *testing.T, dir, path string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), readOnlyEnv+"="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+func readMounted(path string) error {
+	dir := filepath.Dir(path)
+	for _, flags := range []uintptr{syscall.MS_REC | syscall.MS_PRIVATE, syscall.MS_BIND,
+		syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY} {
+		target := dir
+		if flags&syscall.MS_PRIVATE != 0 {
+			target = "/"
+		}
+		if err := syscall.Mount(dir, target, "", flags, ""); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background()
+	s, err := OpenReadOnly(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	heads, err := s.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	trials, err := s.Trials(ctx, formatRun)
+	fmt.Printf("%d runs, %d trials\n", len(heads), len(trials))
+	return err
 }
 
 // writeForever continues the run where the last writer was killed and says each trial's index once the

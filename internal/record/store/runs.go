@@ -6,17 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Head is a run with the number of its stored trials.
+// Head is what is shown of a run in a list.
 type Head struct {
-	record.Run
-	Trials int // stored, of all kinds and attempts
-	Failed int // of them without a number
+	ID, Plan, Lab  string
+	Started        time.Time
+	Status, Reason string
+	Trials         int    // stored, of all kinds and attempts
+	Failed         int    // of them without a number
+	Damaged        string // why the run cannot be read, as far as this has been looked at
 }
 
 // Note is what is learnt about a run after its head was stored. Reading a run adds its notes to the head,
@@ -77,11 +81,61 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	if err != nil {
 		return fmt.Errorf("store run %s: %v", run.ID, err)
 	}
-	res, err := s.db.ExecContext(ctx,
-		`INSERT INTO runs (id, started_ns, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
-		run.ID, run.Started.UnixNano(), body)
-	return s.added(res, err, "run "+run.ID)
+	if !validID.MatchString(run.ID) {
+		return fmt.Errorf("store run %q: %w", run.ID, errID)
+	}
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, started_ns, head)
+			SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
+			run.ID, run.Started.UnixNano(), body)
+		if err := s.added(res, err, "run "+run.ID); err != nil {
+			return err
+		}
+		return s.list(ctx, tx, &run)
+	})
 }
+
+// list adds a run to the listing.
+func (s *Store) list(ctx context.Context, tx *sql.Tx, run *record.Run) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO listing (run, started_ns, plan, lab) VALUES (?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, run.ID, run.Started.UnixNano(), run.Design.Name, run.Lab)
+	return err
+}
+
+// fillListing adds the runs of schema 1. What cannot be read is left to who asks for it.
+func (s *Store) fillListing(ctx context.Context) error {
+	ids, err := query(ctx, s, scanText, `SELECT id FROM runs WHERE id NOT IN (SELECT run FROM listing)`)
+	if err != nil {
+		return fmt.Errorf("list runs in %s: %w", s.path, err)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		for _, id := range ids {
+			run := record.Run{}
+			var body []byte
+			err := tx.QueryRowContext(ctx, `SELECT head FROM runs WHERE id = ?`, id).Scan(&body)
+			if err != nil || s.unpackJSON(body, &run) != nil || run.ID != id {
+				continue
+			}
+			if err := s.list(ctx, tx, &run); err != nil {
+				return fmt.Errorf("list run %s in %s: %w", id, s.path, err)
+			}
+		}
+		return nil
+	})
+}
+
+func scanText(r *sql.Rows) (text string, err error) { return text, r.Scan(&text) }
+
+// validID is what a run may be called: it becomes part of paths.
+var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+
+// ValidID says whether a run may be called so.
+func ValidID(id string) bool { return validID.MatchString(id) }
+
+var errID = errors.New("an id is up to 64 small letters, digits and hyphens")
 
 // added turns the result of an insertion into an error.
 func (s *Store) added(res sql.Result, err error, what string) error {
@@ -113,59 +167,94 @@ func (s *Store) EndRun(ctx context.Context, runID, status, reason string, when t
 	return s.added(res, err, "end of run "+runID)
 }
 
-// Runs lists all runs, newest first.
+// Runs lists all runs, newest first. One that is damaged says so, as far as it shows, and hides no other; an
+// error comes with those that could be read.
 func (s *Store) Runs(ctx context.Context) ([]Head, error) {
-	ids, err := s.ids(ctx)
-	if err != nil {
+	var errs []error
+	type count struct{ trials, failed int }
+	counts, ends := map[string]count{}, map[string]Head{}
+	_, err := query(ctx, s, func(r *sql.Rows) (none any, err error) {
+		var id string
+		var c count
+		err = r.Scan(&id, &c.trials, &c.failed)
+		counts[id] = c
 		return nil, err
+	}, `SELECT run, count(*), count(*) FILTER (WHERE status <> ?) FROM trials GROUP BY run`, record.TrialOK)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("count trials in %s: %w", s.path, err))
 	}
-	heads := make([]Head, 0, len(ids))
-	for _, id := range ids {
-		run, err := s.run(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		h := Head{Run: run}
-		err = s.db.QueryRowContext(ctx,
-			`SELECT count(*), count(*) FILTER (WHERE status <> ?) FROM trials WHERE run = ?`,
-			record.TrialOK, id).Scan(&h.Trials, &h.Failed)
-		if err != nil {
-			return nil, fmt.Errorf("count trials of run %s in %s: %w", id, s.path, err)
-		}
-		heads = append(heads, h)
+	_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
+		var id string
+		var h Head
+		err = r.Scan(&id, &h.Status, &h.Reason)
+		ends[id] = h
+		return nil, err
+	}, `SELECT run, status, reason FROM run_ends ORDER BY seq`)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("read ends of runs in %s: %w", s.path, err))
 	}
-	return heads, nil
+	heads, err := query(ctx, s, func(r *sql.Rows) (h Head, err error) {
+		var started int64
+		var plan, lab sql.NullString
+		err = r.Scan(&h.ID, &started, &plan, &lab)
+		h.Started, h.Plan, h.Lab = time.Unix(0, started).UTC(), plan.String, lab.String
+		h.Status = record.RunRunning
+		if end, ok := ends[h.ID]; ok {
+			h.Status, h.Reason = end.Status, end.Reason
+		}
+		h.Trials, h.Failed = counts[h.ID].trials, counts[h.ID].failed
+		switch {
+		case !validID.MatchString(h.ID):
+			h.Damaged = errID.Error()
+		case !plan.Valid:
+			h.Damaged = "its head cannot be read"
+		}
+		return h, err
+	}, `SELECT r.id, r.started_ns, l.plan, l.lab FROM runs r LEFT JOIN listing l ON l.run = r.id
+		ORDER BY r.started_ns DESC, r.id DESC`)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list runs in %s: %w", s.path, err))
+	}
+	return heads, errors.Join(errs...)
 }
 
 // Find returns the run with this id, with this unique prefix, or the newest ("latest"). The error is a
 // *NotFoundError or an *AmbiguousError.
 func (s *Store) Find(ctx context.Context, name string) (record.Run, error) {
-	ids, err := s.ids(ctx)
+	id, err := s.Resolve(ctx, name)
 	if err != nil {
 		return record.Run{}, err
 	}
+	return s.run(ctx, id)
+}
+
+// Resolve is the id of the run that Find would return.
+func (s *Store) Resolve(ctx context.Context, name string) (string, error) {
+	ids, err := s.ids(ctx)
+	if err != nil {
+		return "", err
+	}
 	var match []string
 	for _, id := range ids {
-		if id == name {
-			return s.run(ctx, id)
+		if id == name && validID.MatchString(id) {
+			return id, nil
 		}
-		if name == "latest" || name != "" && strings.HasPrefix(id, name) {
+		if validID.MatchString(id) && (name == "latest" || name != "" && strings.HasPrefix(id, name)) {
 			match = append(match, id)
 		}
 	}
 	switch {
 	case len(match) == 0:
-		return record.Run{}, &NotFoundError{Name: name}
+		return "", &NotFoundError{Name: name}
 	case len(match) > 1 && name != "latest":
-		return record.Run{}, &AmbiguousError{Prefix: name, Candidates: match}
+		return "", &AmbiguousError{Prefix: name, Candidates: match}
 	}
-	return s.run(ctx, match[0])
+	return match[0], nil
 }
 
 // ids lists the runs' ids, newest first.
 func (s *Store) ids(ctx context.Context) ([]string, error) {
-	ids, err := query(ctx, s, func(r *sql.Rows) (id string, err error) { return id, r.Scan(&id) },
-		`SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
+	ids, err := query(ctx, s, scanText, `SELECT id FROM runs ORDER BY started_ns DESC, id DESC`)
 	if err != nil {
 		return nil, fmt.Errorf("list runs in %s: %w", s.path, err)
 	}
@@ -179,8 +268,12 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
 	}
 	var run record.Run
-	if err := s.unpackJSON(body, &run); err != nil {
-		return record.Run{}, fmt.Errorf("read run %s in %s: %v", id, s.path, err)
+	err := s.unpackJSON(body, &run)
+	if err == nil && run.ID != id {
+		err = errors.New("it holds another run")
+	}
+	if err != nil {
+		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
 	}
 	notes, err := query(ctx, s, func(r *sql.Rows) (n Note, err error) {
 		if err := r.Scan(&body); err != nil {
@@ -216,7 +309,7 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	return run, nil
 }
 
-// query collects what scan reads of each row.
+// query collects what scan reads of each row; with an error, of those before it.
 func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error), text string,
 	args ...any) (list []T, err error) {
 	rows, err := s.db.QueryContext(ctx, text, args...)
@@ -227,7 +320,7 @@ func query[T any](ctx context.Context, s *Store, scan func(*sql.Rows) (T, error)
 	for rows.Next() {
 		x, err := scan(rows)
 		if err != nil {
-			return nil, err
+			return list, err
 		}
 		list = append(list, x)
 	}

@@ -5,14 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // migrations brings a store from version i to version i+1. They only go forward, and an entry that has been
 // released never changes. The format is described in docs/reference/store.md; testdata has one file of each
 // version.
-var migrations = []string{schema1}
+var migrations = []string{schema1, schema2}
 
 // schema1: the head of a run and what was learnt about it later (notes), how it ended, its trials without
 // their series, and the series.
@@ -69,6 +67,44 @@ CREATE TRIGGER trials_fixed    BEFORE UPDATE ON trials    BEGIN SELECT RAISE(ABO
 CREATE TRIGGER trials_kept     BEFORE DELETE ON trials    BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER blobs_fixed     BEFORE UPDATE ON blobs     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER blobs_kept      BEFORE DELETE ON blobs     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+`
+
+// schema2: a trial's series in one piece beside it, by a dictionary; what list shows; and the removal of
+// whole runs. Trials of schema 1 stay as they are.
+const schema2 = `
+ALTER TABLE trials ADD COLUMN base TEXT;   -- the trial that is the dictionary of body and series; '' = none
+ALTER TABLE trials ADD COLUMN series BLOB; -- zstd; NULL in trials of schema 1, which have blobs
+CREATE INDEX trials_status ON trials(run, status);
+CREATE TABLE listing (
+	run        TEXT PRIMARY KEY REFERENCES runs(id),
+	started_ns INTEGER NOT NULL,
+	plan       TEXT NOT NULL,
+	lab        TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE removed (                     -- runs whose rows may be deleted
+	run        TEXT PRIMARY KEY,
+	removed_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER listing_fixed BEFORE UPDATE ON listing BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER removed_fixed BEFORE UPDATE ON removed BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER removed_kept  BEFORE DELETE ON removed BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+DROP TRIGGER runs_kept;
+DROP TRIGGER run_notes_kept;
+DROP TRIGGER run_ends_kept;
+DROP TRIGGER trials_kept;
+DROP TRIGGER blobs_kept;
+CREATE TRIGGER runs_kept BEFORE DELETE ON runs WHEN OLD.id NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER listing_kept BEFORE DELETE ON listing WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER run_notes_kept BEFORE DELETE ON run_notes WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER run_ends_kept BEFORE DELETE ON run_ends WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER trials_kept BEFORE DELETE ON trials WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER blobs_kept BEFORE DELETE ON blobs WHEN OLD.run NOT IN (SELECT run FROM removed)
+	BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 `
 
 // NewerError says that a newer program wrote the store.
@@ -152,6 +188,9 @@ func advance(ctx context.Context, tx *sql.Tx, steps []string) error {
 	return err
 }
 
+// errOlder says that a store must be brought forward before it is read.
+var errOlder = errors.New("it has an older schema")
+
 // checkReadable is migrate for a reader, which may not change the file.
 func checkReadable(ctx context.Context, db *sql.DB, path string, steps []string) error {
 	has, err := version(ctx, db)
@@ -163,8 +202,7 @@ func checkReadable(ctx context.Context, db *sql.DB, path string, steps []string)
 	case has > len(steps):
 		return &NewerError{Path: path, Has: has, Knows: len(steps)}
 	case has < len(steps):
-		return check.WithHint(fmt.Errorf("open store %s: it has schema version %d and cannot be brought "+
-			"forward while read only", path, has), "start any run once, which brings the store forward")
+		return errOlder
 	}
 	return nil
 }

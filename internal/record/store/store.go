@@ -1,6 +1,6 @@
 // Package store keeps runs and their finished trials in one SQLite file. It answers what was recorded,
-// exactly as it was received, and refuses to change or remove anything: rows are only ever added, and
-// triggers in the file hold everyone else to the same rule. Nothing derived is kept here.
+// exactly as it was received, and refuses to change anything: rows are only ever added, until a whole run is
+// removed, and triggers in the file hold everyone else to the same rule. Nothing derived is kept here.
 package store
 
 import (
@@ -8,13 +8,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite" // registers the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -29,6 +33,10 @@ type Store struct {
 	db   *sql.DB
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
+
+	mu      sync.Mutex // guards what follows
+	writing *encoding
+	reading *decoding
 }
 
 // Open opens the store at path for writing, creates it (and its directories, mode 0700) where it is
@@ -52,11 +60,18 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return open(ctx, path, "rwc", migrate)
+	s, err := open(ctx, path, modeWrite, migrate)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.fillListing(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
-// OpenReadOnly opens an existing store for reading. A store that does not exist, or that no run was ever
-// written to, is ErrNone.
+// OpenReadOnly opens an existing store for reading, also where nothing can be written. A store that does not
+// exist, or that no run was ever written to, is ErrNone. An older one is brought forward, or a copy of it.
 func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -69,7 +84,75 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	return open(ctx, path, "ro", checkReadable)
+	s, err := open(ctx, path, modeRead, checkReadable)
+	if errors.Is(err, errOlder) {
+		if s, err = Open(ctx, path); err == nil {
+			if err = s.Close(); err == nil {
+				s, err = open(ctx, path, modeRead, checkReadable)
+			}
+		}
+	}
+	if err == nil || !unwritable(err) {
+		return s, err
+	}
+	// SQLite wants to write beside a file in write-ahead mode even to read it. Where that is not possible,
+	// nobody writes to it: without a log it is all there is, else a copy is read.
+	log, logErr := os.Stat(path + "-wal")
+	if errors.Is(logErr, fs.ErrNotExist) || logErr == nil && log.Size() == 0 {
+		s, err := open(ctx, path, modeFrozen, checkReadable)
+		if !errors.Is(err, errOlder) {
+			return s, err
+		}
+	}
+	return openCopy(ctx, path)
+}
+
+// unwritable says that SQLite could not write where it had to.
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) ||
+		slices.Contains([]int{sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR,
+			sqlite3.SQLITE_FULL}, codeOf(err))
+}
+
+// codeOf is SQLite's primary result code of an error, 0 for another error.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// openCopy reads a copy, of which no name is left.
+func openCopy(ctx context.Context, path string) (s *Store, err error) {
+	dir, err := os.MkdirTemp("", "chokepoint-store-")
+	if err != nil {
+		return nil, fmt.Errorf("copy store %s to read it: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	file := filepath.Join(dir, filepath.Base(path))
+	for _, end := range []string{"", "-wal"} {
+		if err := copyFile(file+end, path+end); err != nil && !(end != "" && errors.Is(err, fs.ErrNotExist)) {
+			return nil, fmt.Errorf("copy store %s to read it: %w", path, err)
+		}
+	}
+	if s, err = Open(ctx, file); err == nil {
+		s.path = path
+	}
+	return s, err
+}
+
+func copyFile(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // open connects and proves that the file is a database, with a schema that is fit.
@@ -87,10 +170,10 @@ func open(ctx context.Context, path, mode string,
 		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	}
 	if err == nil {
-		s.dec, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBlob))
+		s.dec, err = newDecoder()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %v", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
 	if err := fit(ctx, db, path, migrations); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -98,13 +181,17 @@ func open(ctx context.Context, path, mode string,
 	return s, nil
 }
 
+func newDecoder(more ...zstd.DOption) (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, append(more, zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxMemory(maxBlob))...)
+}
+
 // ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
 // once, all but one are told at once that it is busy.
 func ping(ctx context.Context, db *sql.DB) error {
 	for end := time.Now().Add(patience); ; {
 		err := db.PingContext(ctx)
-		var locked *sqlite.Error
-		if !errors.As(err, &locked) || locked.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+		if codeOf(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
 			return err
 		}
 		select {
@@ -121,14 +208,25 @@ const patience = 5 * time.Second
 // maxBlob bounds what one damaged blob can make us allocate.
 const maxBlob = 1 << 30
 
+// How a file is opened.
+const (
+	modeWrite  = "rwc"
+	modeRead   = "ro"
+	modeFrozen = "frozen" // and nobody writes
+)
+
 // dsn is the one place of the pragmas. WAL with synchronous FULL loses no committed trial even when the
 // power fails; a kill never tears one.
 func dsn(path, mode string) string {
 	q := url.Values{}
+	if mode == modeFrozen {
+		mode = modeRead
+		q.Set("immutable", "1")
+	}
 	q.Set("mode", mode)
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", patience.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(1)")
-	if mode != "ro" {
+	if mode == modeWrite {
 		q.Add("_pragma", "journal_mode(wal)")
 		q.Add("_pragma", "synchronous(full)")
 		q.Set("_txlock", "immediate")
@@ -142,6 +240,7 @@ func (s *Store) Path() string { return s.path }
 // Close releases the file.
 func (s *Store) Close() error {
 	s.dec.Close()
+	s.reading.close()
 	return errors.Join(s.enc.Close(), s.db.Close())
 }
 
@@ -178,10 +277,13 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("verify store %s: %w", s.path, err)
 	}
-	heads, err := s.Runs(ctx) // reads each run
-	for _, h := range heads {
+	ids, err := s.ids(ctx)
+	for _, id := range ids {
 		if err == nil {
-			_, err = s.Trials(ctx, h.ID)
+			_, err = s.run(ctx, id)
+		}
+		if err == nil {
+			_, err = s.Trials(ctx, id)
 		}
 	}
 	if err != nil {

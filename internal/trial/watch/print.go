@@ -135,26 +135,25 @@ const (
 func ReadPrinted(r io.Reader) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), mostLine)
-	cut := false
-	in.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-		n, token, err := bufio.ScanLines(data, atEOF)
-		cut = atEOF && n == len(data) && n > 0 && data[n-1] != '\n'
-		return n, token, err
-	})
 	p := &printing{index: map[string]int{}}
+	var cut *LineError // of the last line: pasting and power cuts leave its beginning, with an end or NULs
 	for number := 1; in.Scan(); number++ {
-		line := bytes.TrimSpace(in.Bytes())
+		line := bytes.TrimSpace(bytes.TrimRight(in.Bytes(), "\x00"))
 		if len(line) == 0 {
 			continue
 		}
+		if cut != nil {
+			return nil, cut
+		}
 		err := p.line(number == 1, line)
 		switch {
-		case err != nil && cut && number > 1:
-			p.out.Cut = true
+		case err != nil && number > 1 && line[0] == '{' && !json.Valid(line):
+			cut = &LineError{number, err.Error()}
 		case err != nil:
 			return nil, &LineError{number, err.Error()}
 		}
 	}
+	p.out.Cut = cut != nil
 	switch err := in.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
 		return nil, &LineError{1 + p.lines, "it is too long"}

@@ -107,6 +107,19 @@ func TestReadPrinted(t *testing.T) {
 	}
 }
 
+// Wherever the text ends, and whatever a paste or a power cut has put behind it, what stands before is read.
+func TestReadPrintedTorn(t *testing.T) {
+	sample := `{"at_ns":10,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n"
+	for n := 1; n < len(sample)-1; n++ {
+		for _, end := range []string{"", "\n", "\r\n", "\x00\x00\x00", "\n\n", "\x00\n"} {
+			got, err := ReadPrinted(strings.NewReader(printedHead + sample + sample[:n] + end))
+			if err != nil || !got.Cut || len(got.Samples) != 1 || len(got.Samples[0].Table.T) != 1 {
+				t.Fatalf("cut after %q and %q: got %+v, %v", sample[:n], end, got, err)
+			}
+		}
+	}
+}
+
 func TestReadPrintedRefuses(t *testing.T) {
 	sample := `{"at_ns":10,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n"
 	for name, test := range map[string]struct {

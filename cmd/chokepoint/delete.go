@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+func newDeleteCommand(p *program) *cobra.Command {
+	keep := -1
+	cmd := &cobra.Command{
+		Use: "delete [RUN…] [--keep N] [--json]", Short: "Delete stored runs",
+		Long: "Delete runs from the store, with their directories and the reports there. Later\n" +
+			"runs use the room; chokepoint gc gives it back to the file system. A run that is\n" +
+			"still going on is never deleted.",
+		ValidArgsFunction: completeRuns(p, 1000),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed("keep")
+			switch {
+			case given == (len(args) > 0):
+				return &usageError{"delete: want either RUN… or --keep N", "usage: " + cmd.UseLine()}
+			case given && keep < 0:
+				return &usageError{fmt.Sprintf("--keep %d: it is below 0", keep), "--keep 0 deletes all runs"}
+			}
+			return deleteRuns(cmd.Context(), args, keep, p)
+		},
+	}
+	cmd.Flags().IntVar(&keep, "keep", -1, "delete all but the newest `N`")
+	cmd.Flags().Lookup("keep").DefValue = ""
+	return addJSON(cmd, "print the ids of the deleted runs as a JSON object")
+}
+
+func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err error) {
+	st, err := openToChange(ctx, p)
+	if errors.Is(err, store.ErrNone) && keep >= 0 {
+		return p.line(deleted{Deleted: []string{}}, "")
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	heads, err := st.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	alive, err := journal.Living(journalDir(p.dirs))
+	if err != nil {
+		return err
+	}
+	doomed, err := chosen(ctx, st, heads, names)
+	if err != nil {
+		return err
+	}
+	for _, id := range doomed {
+		if slices.Contains(alive, id) {
+			return check.WithHint(fmt.Errorf("delete run %s: it is still going on, nothing was deleted", id),
+				"wait for it, or stop it with Ctrl-C")
+		}
+	}
+	for i, h := range heads {
+		if keep >= 0 && i >= keep && !slices.Contains(alive, h.ID) {
+			doomed = append(doomed, h.ID)
+		}
+	}
+	d, text := deleted{Deleted: []string{}}, ""
+	for _, id := range doomed {
+		// Its directory first: on a full disk the store needs room to delete.
+		if err = removeRunDirectory(p.dirs, id); err == nil {
+			err = st.Remove(ctx, id)
+		}
+		if err != nil {
+			break
+		}
+		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+shownID(id)+"\n"
+	}
+	return errors.Join(err, p.line(d, text))
+}
+
+// deleted is what delete prints with --json.
+type deleted struct {
+	Deleted []string `json:"deleted"`
+}
+
+// openToChange opens the store for removal; that there is none is an error.
+func openToChange(ctx context.Context, p *program) (*store.Store, error) {
+	st, err := openStore(ctx, p.dirs)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.Close(); err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, p.dirs.storeFile())
+}
+
+// chosen are the ids of the runs that are named; a damaged one goes by its exact id.
+func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []string) ([]string, error) {
+	var ids []string
+	for _, name := range names {
+		id, err := name, error(nil)
+		if !slices.ContainsFunc(heads, func(h store.Head) bool { return h.ID == name }) {
+			id, err = st.Resolve(ctx, name)
+		}
+		if err != nil {
+			return nil, &exitError{codeUsage, err}
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// removeRunDirectory removes what was put beside the store for a run.
+func removeRunDirectory(d dirs, id string) error {
+	if !store.ValidID(id) {
+		return nil // no directory can have that name
+	}
+	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.reportFile(id))))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(root.RemoveAll(id), root.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("delete the directory of run %s: %w", id, err)
+	}
+	return nil
+}
+
+func newGCCommand(p *program) *cobra.Command {
+	return addJSON(&cobra.Command{
+		Use: "gc [--json]", Short: "Give the room of deleted runs back to the file system",
+		Long: "Write the store anew without the room of deleted runs, and runs of older versions in\n" +
+			"the shorter form of today. While it works it needs as much free space as the store\n" +
+			"has content. No run may be going on.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
+	}, "print the store's size in bytes, before and after, as a JSON object")
+}
+
+// collected is what gc prints with --json.
+type collected struct {
+	Before int64 `json:"before_bytes"`
+	After  int64 `json:"after_bytes"`
+}
+
+func collect(ctx context.Context, p *program) (err error) {
+	alive, err := journal.Living(journalDir(p.dirs))
+	if err != nil {
+		return err
+	}
+	if len(alive) > 0 {
+		return check.WithHint(fmt.Errorf("gc: run %s is going on, and would be disturbed", alive[0]),
+			"wait for it, or stop it with Ctrl-C")
+	}
+	st, err := openToChange(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	ids, err := st.Removed(ctx)
+	for _, id := range ids {
+		err = errors.Join(err, removeRunDirectory(p.dirs, id)) // what a delete that failed has left
+	}
+	if err != nil {
+		return err
+	}
+	var c collected
+	if c.Before, c.After, err = st.Compact(ctx); err != nil {
+		return err
+	}
+	return p.line(c, fmt.Sprintf("%s: %.1f MB, was %.1f MB\n", st.Path(), float64(c.After)/1e6,
+		float64(c.Before)/1e6))
+}

@@ -1,0 +1,324 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// A run whose head has a flipped bit hides no other run.
+func TestDamagedHeadHidesNoOtherRun(t *testing.T) {
+	for _, sample := range []string{"", filepath.Join("testdata", "format-1.db")} { // of today, or migrated
+		ctx := t.Context()
+		path := filepath.Join(t.TempDir(), "runs.db")
+		if sample != "" {
+			data, err := os.ReadFile(sample)
+			must(t, err)
+			must(t, os.WriteFile(path, data, 0o600))
+		}
+		s, err := Open(ctx, path)
+		must(t, err)
+		must(t, s.CreateRun(ctx, sampleRun("good")))
+		if sample == "" {
+			must(t, s.CreateRun(ctx, sampleRun(formatRun)))
+		}
+		_, err = s.db.ExecContext(ctx, `DROP TRIGGER runs_fixed; UPDATE runs SET head = substr(head, 1, 200) ||
+			x'ff' || substr(head, 202) WHERE id = ?`, formatRun)
+		must(t, err)
+		heads, err := s.Runs(ctx)
+		if err != nil || len(heads) != 2 {
+			t.Errorf("list: got %+v, %v, want both runs", heads, err)
+		}
+		if run, err := s.Find(ctx, "good"); err != nil || run.ID != "good" {
+			t.Errorf("find the other run: %v", err)
+		}
+		if _, err := s.Find(ctx, formatRun); err == nil || !strings.Contains(err.Error(), formatRun) {
+			t.Errorf("find the damaged run: %v, want an error that names it", err)
+		}
+		must(t, s.Remove(ctx, formatRun))
+		must(t, s.Verify(ctx))
+		must(t, s.Close())
+	}
+}
+
+// Ids of a foreign store do not become paths.
+func TestForeignIDs(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("good")))
+	for _, id := range []string{"../../x", "a/b", "", "-rf", "A", "\x1b[2J", strings.Repeat("a", 65)} {
+		if err := s.CreateRun(ctx, sampleRun(id)); err == nil {
+			t.Errorf("a run %q was stored", id)
+		}
+		_, err := s.db.ExecContext(ctx, `INSERT INTO runs SELECT ?, started_ns+1, head FROM runs WHERE id = 'good'`,
+			id)
+		must(t, err)
+		if _, err := s.Find(ctx, id); err == nil {
+			t.Errorf("a run %q was found", id)
+		}
+	}
+	if run, err := s.Find(ctx, "latest"); err != nil || run.ID != "good" {
+		t.Errorf("latest: %q, %v, want the only one whose id is good", run.ID, err)
+	}
+	heads, err := s.Runs(ctx)
+	must(t, err)
+	for _, h := range heads {
+		if (h.Damaged == "") != (h.ID == "good") {
+			t.Errorf("run %q: damaged %q", h.ID, h.Damaged)
+		}
+	}
+	// A head that is another run's.
+	_, err = s.db.ExecContext(ctx, `INSERT INTO runs SELECT 'other', started_ns, head FROM runs
+		WHERE id = 'good'`)
+	must(t, err)
+	if _, err := s.Find(ctx, "other"); err == nil {
+		t.Error("the head of another run was taken")
+	}
+}
+
+// Whatever bit is flipped, nothing panics, and what is read is what was written.
+func TestFlippedBits(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s, err := Open(ctx, path)
+	must(t, err)
+	for i := range 3 {
+		id := fmt.Sprint("r", i)
+		must(t, s.CreateRun(ctx, sampleRun(id)))
+		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))
+		must(t, s.AppendTrial(ctx, sampleTrial(id, 2)))
+	}
+	must(t, s.Close())
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	r, wrong := rand.New(rand.NewPCG(18, 18)), 0
+	for range 150 {
+		data := append([]byte(nil), whole...)
+		data[r.IntN(len(data))] ^= 1 << r.IntN(8)
+		must(t, os.WriteFile(path, data, 0o600))
+		s, err := OpenReadOnly(ctx, path)
+		if err != nil {
+			continue // in the part that says what the file is
+		}
+		for i := range 3 {
+			id := fmt.Sprint("r", i)
+			trials, err := s.Trials(ctx, id)
+			for j := range trials {
+				if err == nil && !cmp.Equal(trials[j].Traffic, sampleTrial(id, j+1).Traffic, same) {
+					wrong++
+				}
+			}
+		}
+		must(t, s.Close())
+	}
+	if wrong > 0 {
+		t.Errorf("%d trials were read wrongly", wrong)
+	}
+}
+
+// A store that was removed, replaced or overwritten does not take trials without a word, and what was
+// measured is still there.
+func TestLostStore(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, path string){
+		"removed": func(t *testing.T, path string) { must(t, os.Remove(path)) },
+		"with its directory": func(t *testing.T, path string) {
+			must(t, os.RemoveAll(filepath.Dir(path)))
+		},
+		"replaced": func(t *testing.T, path string) {
+			must(t, os.Rename(path, path+".old"))
+			other, err := Open(t.Context(), path)
+			must(t, err)
+			must(t, other.Close())
+		},
+		"overwritten": func(t *testing.T, path string) {
+			for _, file := range []string{path, path + "-wal"} {
+				info, err := os.Stat(file)
+				must(t, err)
+				f, err := os.OpenFile(file, os.O_WRONLY, 0)
+				must(t, err)
+				_, err = f.Write(make([]byte, info.Size()))
+				must(t, errors.Join(err, f.Close()))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, s := t.Context(), newStore(t)
+			must(t, s.CreateRun(ctx, sampleRun("r1")))
+			k := &Keeper{Store: s, Run: "r1"}
+			must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
+			must(t, k.Settle(ctx, 0))
+			harm(t, s.Path())
+			err := k.AppendTrial(ctx, sampleTrial("r1", 2))
+			if err == nil {
+				t.Error("the store took a trial")
+			}
+			if err := k.Settle(ctx, 0); err == nil {
+				t.Error("the store has every trial")
+			}
+			wantTrials(t, k, 2)
+		})
+	}
+}
+
+// Lost after the last trial it is noticed at the run's end.
+func TestStoreLostAtTheEnd(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	k := &Keeper{Store: s, Run: "r1"}
+	must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
+	must(t, os.Remove(s.Path()))
+	if err := k.Settle(ctx, 0); !errors.As(err, new(*LostError)) {
+		t.Errorf("settle: got %v, want a LostError", err)
+	}
+	wantTrials(t, k, 1)
+}
+
+func wantTrials(t *testing.T, k *Keeper, n int) {
+	t.Helper()
+	var want, got []record.Trial
+	for i := range n {
+		want = append(want, sampleTrial(k.Run, i+1))
+	}
+	for trial, err := range k.Trials(t.Context()) {
+		must(t, err)
+		got = append(got, trial)
+	}
+	if d := cmp.Diff(got, want, same); d != "" {
+		t.Errorf("trials differ (-got +want):\n%s", d)
+	}
+}
+
+// A store that another program has locked costs no trial.
+func TestLockedStore(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	other, err := Open(ctx, s.Path())
+	must(t, err)
+	defer other.Close()
+	_, err = s.db.ExecContext(ctx, `PRAGMA busy_timeout = 50`)
+	must(t, err)
+	_, err = other.db.ExecContext(ctx, `BEGIN IMMEDIATE`)
+	must(t, err)
+	waits := []int{}
+	k := &Keeper{Store: s, Run: "r1", Waits: func(n int, _ error) { waits = append(waits, n) }}
+	for i := 1; i <= 3; i++ {
+		must(t, k.AppendTrial(ctx, sampleTrial("r1", i)))
+	}
+	if err := k.Settle(ctx, 0); err == nil {
+		t.Error("all is stored in a locked store")
+	}
+	wantTrials(t, k, 3)
+	released := make(chan error)
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		_, err := other.db.Exec(`ROLLBACK`)
+		released <- err
+	}()
+	must(t, k.Settle(ctx, 10*time.Second))
+	must(t, <-released)
+	if d := cmp.Diff(waits, []int{1, 2, 3, 0}); d != "" {
+		t.Errorf("trials told to wait differ (-got +want):\n%s", d)
+	}
+	trials, err := s.Trials(ctx, "r1")
+	must(t, err)
+	if len(trials) != 3 {
+		t.Errorf("%d trials are stored, want 3", len(trials))
+	}
+}
+
+// On a full disk what was measured is still there, and the store stays whole.
+func TestFullDisk(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	k := &Keeper{Store: s, Run: "r1"}
+	must(t, k.AppendTrial(ctx, sampleTrial("r1", 1)))
+	_, err := s.db.ExecContext(ctx, `PRAGMA max_page_count = 1`) // SQLite says SQLITE_FULL, as for ENOSPC
+	must(t, err)
+	n := 2
+	for ; n < 50; n++ {
+		if err = k.AppendTrial(ctx, sampleTrial("r1", n)); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("got %v, want that it is full", err)
+	}
+	wantTrials(t, k, n)
+	must(t, s.Verify(ctx))
+}
+
+// Where nothing can be written a store is read, with its log and in an older schema, too.
+func TestUnwritable(t *testing.T) {
+	for name, test := range map[string]struct {
+		version int
+		log     bool
+	}{"today's": {2, false}, "with a log": {2, true}, "older": {1, false}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "runs.db")
+			data, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("format-%d.db", test.version)))
+			must(t, err)
+			must(t, os.WriteFile(path, data, 0o400))
+			want := 2
+			if test.log {
+				from := newStore(t)
+				must(t, from.CreateRun(t.Context(), sampleRun(formatRun)))
+				must(t, from.AppendTrial(t.Context(), sampleTrial(formatRun, 1)))
+				for _, end := range []string{"", "-wal"} { // as a killed writer leaves them
+					data, err := os.ReadFile(from.Path() + end)
+					must(t, err)
+					must(t, os.RemoveAll(path+end))
+					must(t, os.WriteFile(path+end, data, 0o400))
+				}
+				want = 1
+			}
+			out, err := readOnlyChild(t, dir, path)
+			if errors.Is(err, fs.ErrPermission) {
+				t.Skip("skip: no directory can be mounted read-only here")
+			}
+			if got := fmt.Sprintf("1 runs, %d trials\n", want); err != nil || out != got {
+				t.Errorf("got %q, %v, want %q", out, err, got)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 2 {
+				t.Errorf("left in the directory: %v", left)
+			}
+		})
+	}
+}
+
+// Removal takes a whole run and nothing else.
+func TestRemove(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	for _, id := range []string{"r1", "r2"} {
+		must(t, s.CreateRun(ctx, sampleRun(id)))
+		must(t, s.AppendTrial(ctx, sampleTrial(id, 1)))
+		must(t, s.AddNote(ctx, id, formatNote))
+		must(t, s.EndRun(ctx, id, record.RunDone, "", sampleStart))
+	}
+	must(t, s.Remove(ctx, "r1"))
+	must(t, s.Verify(ctx))
+	heads, err := s.Runs(ctx)
+	if err != nil || len(heads) != 1 || heads[0].ID != "r2" || heads[0].Trials != 1 {
+		t.Errorf("left: %+v, %v, want r2 alone", heads, err)
+	}
+	for _, table := range []string{"runs", "run_notes", "run_ends", "trials", "listing"} {
+		if _, err := s.db.ExecContext(ctx, "DELETE FROM "+table); err == nil {
+			t.Errorf("delete from %s: got no error", table)
+		}
+	}
+	if err := s.CreateRun(ctx, sampleRun("r1")); !errors.As(err, new(*DuplicateError)) {
+		t.Errorf("a deleted id again: got %v, want a DuplicateError", err)
+	}
+	if ids, err := s.Removed(ctx); err != nil || len(ids) != 1 || ids[0] != "r1" {
+		t.Errorf("removed: %v, %v", ids, err)
+	}
+}

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Keeper stores the trials of one run as they end. A store that another program has locked costs no trial:
+// it waits in memory until it can be stored. What was stored is kept in memory, too, as far as keptBytes go,
+// so that there is a result where the store is lost under the run.
+type Keeper struct {
+	Store *Store
+	Run   string
+	// Waits is told how many trials wait in memory, and why, when that changes.
+	Waits func(n int, why error)
+
+	trials  []*kept // in the order in which they ended
+	bytes   int
+	waiting int
+}
+
+type kept struct {
+	*packed
+	stored bool
+}
+
+const keptBytes = 24 << 20
+
+// AppendTrial stores a trial and those that wait. That the store is locked is no error.
+func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
+	p, err := k.Store.pack(t)
+	if err != nil {
+		return err
+	}
+	k.trials = append(k.trials, &kept{packed: p})
+	k.bytes += len(p.body) + len(p.series)
+	err = k.flush(ctx)
+	if locked(err) {
+		return nil
+	}
+	return roomHint(err)
+}
+
+// roomHint says what to do about a full disk.
+func roomHint(err error) error {
+	if codeOf(err) != sqlite3.SQLITE_FULL {
+		return err
+	}
+	return check.WithHint(err, "make room (chokepoint delete --keep 50 removes old runs), then resume the run")
+}
+
+// locked says that another program has the store, and that it may give it back.
+func locked(err error) bool {
+	code := codeOf(err)
+	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
+}
+
+// flush stores what waits, up to the first that cannot be stored.
+func (k *Keeper) flush(ctx context.Context) error {
+	n, err := 0, error(nil)
+	for _, t := range k.trials {
+		if !t.stored && err == nil {
+			err = k.Store.insert(ctx, t.packed)
+			if _, again := errors.AsType[*DuplicateError](err); again { // it could not be read back then
+				err = k.Store.confirm(ctx, t.packed)
+			}
+			t.stored = err == nil
+		}
+		if !t.stored {
+			n++
+		}
+	}
+	if n != k.waiting && k.Waits != nil {
+		k.Waits(n, err)
+	}
+	k.waiting = n
+	for len(k.trials) > 0 && k.bytes > keptBytes && k.trials[0].stored {
+		k.bytes -= len(k.trials[0].body) + len(k.trials[0].series)
+		k.trials = k.trials[1:]
+	}
+	return err
+}
+
+// Settle stores what waits, trying for so long, and then makes sure that the store has every trial.
+func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
+	var err error
+	for end := time.Now().Add(patience); ; {
+		if err = k.flush(ctx); !locked(err) || ctx.Err() != nil || time.Now().After(end) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
+			roomHint(err))
+	}
+	entries, err := k.Store.Index(ctx, k.Run)
+	has := map[string]bool{}
+	for _, e := range entries {
+		has[e.Trial] = true
+	}
+	missing := 0
+	for _, t := range k.trials {
+		if !has[t.id] {
+			missing++
+		}
+	}
+	if err == nil && missing > 0 {
+		err = errors.New("they are not there any more")
+	}
+	if err == nil && len(k.trials) > 0 {
+		err = k.Store.confirm(ctx, k.trials[len(k.trials)-1].packed)
+	}
+	if err != nil {
+		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
+			Path: k.Store.path, Err: err}
+	}
+	return nil
+}
+
+// Len is how many trials end in the store or in memory, those of an earlier part of the run left out.
+func (k *Keeper) Len() int { return len(k.trials) }
+
+// Trials are those of the run, from the store or else from memory. An error stands for one that neither has
+// any more.
+func (k *Keeper) Trials(ctx context.Context) iter.Seq2[record.Trial, error] {
+	return func(yield func(record.Trial, error) bool) {
+		mine := map[string]*packed{}
+		for _, t := range k.trials {
+			mine[t.id] = t.packed
+		}
+		entries, err := k.Store.Index(ctx, k.Run)
+		if err != nil && len(mine) == 0 {
+			yield(record.Trial{}, err)
+		}
+		for _, e := range entries {
+			t, err := k.Store.Trial(ctx, k.Run, e.Trial)
+			if p := mine[e.Trial]; err != nil && p != nil {
+				t, err = k.Store.unpack(ctx, p)
+			}
+			delete(mine, e.Trial)
+			if !yield(t, err) {
+				return
+			}
+		}
+		for _, p := range k.trials {
+			if mine[p.id] == nil {
+				continue
+			}
+			if t, err := k.Store.unpack(ctx, p.packed); !yield(t, err) {
+				return
+			}
+		}
+	}
+}
