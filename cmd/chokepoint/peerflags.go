@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
@@ -63,16 +64,33 @@ const (
 
 func (o otherEnd) thirdParty() bool { return strings.HasPrefix(o.peer, iperf3Scheme) }
 
-// vocabulary is what a plan may speak of. With a third-party iperf3 server, iperf3 is the default engine.
+// vocabulary is what a plan may speak of.
 func (o otherEnd) vocabulary() plan.Vocabulary {
-	if o.thirdParty() {
-		return registry.ThirdPartyVocabulary()
+	if o.peer == "" {
+		return registry.Vocabulary()
 	}
-	return registry.Vocabulary()
+	address, _ := o.address() // check says what is wrong with it
+	name, _, _ := net.SplitHostPort(address)
+	a, err := netip.ParseAddr(name)
+	return registry.PeerVocabulary(o.thirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limits takes out of a design what a third-party server cannot serve, and says so.
+// limits takes out of a design what cannot be known or had of two machines and what lies between: whether
+// addresses are translated there is found out and not set, and a third-party server, as note says, serves
+// less.
 func (o otherEnd) limits(d *record.Design) (note string) {
+	unsaid := func(cell record.Factors) record.Factors {
+		if factor.NAT.Is(cell, factor.Off) {
+			return factor.NAT.With(cell, "")
+		}
+		return cell
+	}
+	for i := range d.Cells {
+		d.Cells[i] = unsaid(d.Cells[i])
+	}
+	for i := range d.Skipped {
+		d.Skipped[i].Factors = unsaid(d.Skipped[i].Factors)
+	}
 	if !o.thirdParty() {
 		return ""
 	}

@@ -52,10 +52,11 @@ func newRunCommand(p *program) *cobra.Command {
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
 			"LAB] [--peer HOST] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
-		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
-			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
-			"trial is stored before the next begins. The first Ctrl-C stops the load, puts\n" +
-			"everything back and keeps what is finished; the second stops waiting.\n\n" +
+		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
+			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
+			"afterwards. Every finished trial is stored before the next begins. The first\n" +
+			"Ctrl-C stops the load, puts everything back and keeps what is finished; the second\n" +
+			"stops waiting.\n\n" +
 			"With --peer the lab is this machine, another one that runs chokepoint peer, and\n" +
 			"whatever lies between: it is measured as it is, and nothing is changed.",
 		Args: optionalArg, ValidArgsFunction: completePlans,
@@ -89,6 +90,9 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
+	if o.plan.name == "" && o.other.peer != "" {
+		o.plan.name = plan.PathPlan
+	}
 	pl, err := o.plan.read(o.other.vocabulary())
 	if err != nil {
 		return err
@@ -121,8 +125,8 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		}
 		if note := o.other.limits(&x.run.Design); note != "" {
 			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
-			x.plan = plan.New(x.run.Design)
 		}
+		x.plan = plan.New(x.run.Design)
 	}
 	return x.whole(ctx, nil)
 }

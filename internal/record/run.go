@@ -33,6 +33,7 @@ type Run struct {
 	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
 	Queues       int           `json:"queues,omitempty"`     // of each virtual link, where more than one
 	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
+	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Command      string        `json:"command"`              // exact command line
 	Version      string        `json:"version"`              // of the program
