@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,21 @@ func (o otherEnd) address() (string, error) {
 			"write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
 	}
 	return net.JoinHostPort(name, port), nil
+}
+
+// of is the other end with which a stored run goes on: the one that it had, unless it is named anew.
+func (o otherEnd) of(run record.Run) (otherEnd, error) {
+	with := record.WithPeer(run.Lab)
+	switch {
+	case !with && (o.peer != "" || o.codeFile != ""):
+		return o, &usageError{fmt.Sprintf("resume run %s with a peer: it was made without one", run.ID),
+			"leave --peer and --peer-code-file out"}
+	case with && o.peer == "" && run.Peer == "":
+		return o, &usageError{fmt.Sprintf("resume run %s: it does not say with which peer it was made", run.ID),
+			"name that machine: --peer HOST"}
+	}
+	o.peer = cmp.Or(o.peer, run.Peer)
+	return o, o.check()
 }
 
 // lab is how the lab with the other machine is made.

@@ -19,31 +19,32 @@ import (
 func newResumeCommand(p *program) *cobra.Command {
 	var report string
 	var force bool
+	var other otherEnd
 	cmd := &cobra.Command{
-		Use:   "resume RUN [--force] [--report FILE] [--json]",
+		Use:   "resume RUN [--force] [--peer HOST] [--report FILE] [--json]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
 			"order; failed ones are tried again. If the program or the kernel is another than\n" +
 			"before, resume refuses, because the numbers would not compare; --force goes on\n" +
-			"and marks the run.",
+			"and marks the run. A run with --peer needs the code that the peer shows now.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return resume(cmd.Context(), args[0], report, force, p)
+			return resume(cmd.Context(), args[0], report, force, other, p)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "go on with another program or kernel, and mark the run")
+	other.addFlags(cmd.Flags())
 	addRunOutput(cmd, &report)
 	return cmd
 }
 
-func resume(ctx context.Context, name, report string, force bool, p *program) error {
+func resume(ctx context.Context, name, report string, force bool, other otherEnd, p *program) error {
 	run, trials, err := loadRun(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
-	if record.WithPeer(run.Lab) {
-		return check.WithHint(fmt.Errorf("resume run %s: it was made with a peer, whose code is gone",
-			run.ID), "run the plan again with --peer; compare sets the two runs side by side")
+	if other, err = other.of(run); err != nil {
+		return err
 	}
 	stale, living, err := journal.FindStale(journalDir(p.dirs))
 	mine := false // what the killed run has left: its journal would be in the way of the new one
@@ -78,6 +79,11 @@ func resume(ctx context.Context, name, report string, force bool, p *program) er
 	}
 	run.Status, run.Reason = record.RunRunning, ""
 	x := &execution{p: p, plan: plan.New(run.Design), run: run, reportPath: report, resumed: true}
+	if other.peer != "" {
+		if x.peer, err = other.lab(ctx, run.ID, p); err != nil {
+			return err
+		}
+	}
 	return x.whole(ctx, trials)
 }
 

@@ -119,7 +119,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
-		x.run.Lab = record.LabPair
+		x.run.Lab, x.run.Peer = record.LabPair, o.other.peer
 		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
 			return err
 		}
@@ -165,10 +165,15 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
 	status, reason := record.RunDone, ""
+	gone := errors.Is(runErr, trial.ErrPeerGone)
 	switch {
 	// A signal that came after the last trial has interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status, reason = record.RunInterrupted, "by a signal"
+	case gone:
+		status, reason = record.RunInterrupted, runErr.Error()
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+
+			"chokepoint peer there again, then: chokepoint resume "+x.run.ID)
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
 	}
@@ -182,7 +187,11 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if findErr != nil {
 		return errors.Join(dirty(undoErr), runErr)
 	}
-	return errors.Join(dirty(undoErr), runErr, x.present(after))
+	shown := x.present(after)
+	if gone && exitCode(shown) == codeFailed {
+		shown = nil // its last trial failed of that
+	}
+	return errors.Join(dirty(undoErr), runErr, shown)
 }
 
 // labs are where the campaign runs.
@@ -244,9 +253,14 @@ func (x *execution) open(ctx context.Context) (err error) {
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
 // that has them.
 func (x *execution) refuseLeftovers() error {
-	stale, _, err := journal.FindStale(journalDir(x.p.dirs))
+	stale, living, err := journal.FindStale(journalDir(x.p.dirs))
 	if err != nil {
 		return err
+	}
+	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
+		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the other's load"
+		x.p.note("%s; wait until it has ended", text)
+		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
 	}
 	var refused error
 	for _, s := range stale {

@@ -57,7 +57,7 @@ type About struct {
 const LeastDataPorts = 3
 
 const (
-	pairFixed = "nothing is changed on the two machines or between them: set it there, and compare two runs"
+	pairFixed   = "nothing is changed on the two machines or between them: set it there, and compare two runs"
 	pairBetween = "nothing of chokepoint runs on it; what chokepoint-agent probe sees there, chokepoint " +
 		"import adds"
 )
