@@ -27,7 +27,8 @@ func newImportCommand(p *program) *cobra.Command {
 	var into string
 	var undo, clockWrong bool
 	cmd := &cobra.Command{
-		Use: "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]", Short: "Add to a stored run what an agent recorded on the router",
+		Use: "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]",
+		Short: "Add to a stored run what an agent recorded on the router",
 		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
 			"commands, or - for standard input, to paste it:\n\n" +
@@ -112,8 +113,8 @@ func undoImport(ctx context.Context, into string, p *program) error {
 		return &usageError{fmt.Sprintf("import --undo: nothing was imported into run %s", run.ID),
 			"chokepoint list shows the runs, --into names one"}
 	}
-	return addNote(ctx, run.ID, store.Note{ForgetSamples: router, ForgetFacts: router}, fmt.Sprintf("what was "+
-		"imported about the %s of run %s is taken back", router, run.ID), p)
+	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", router, run.ID)
+	return addNote(ctx, run.ID, store.Note{ForgetSamples: router, ForgetFacts: router}, said, p)
 }
 
 func addNote(ctx context.Context, run string, note store.Note, said string, p *program) error {
@@ -160,8 +161,8 @@ func watched(node string, trials []record.Trial) bool {
 }
 
 // noteOf reads a text of the agent's, and says what it adds to a run.
-func noteOf(text []byte, name, router, run string, trials []record.Trial, clockWrong bool) (store.Note, string,
-	error) {
+func noteOf(text []byte, name, router, run string, trials []record.Trial, clockWrong bool) (store.Note,
+	string, error) {
 	var e record.Environment
 	if json.Unmarshal(text, &e) == nil && len(e.Facts) > 0 {
 		e.Node = router

@@ -128,8 +128,8 @@ func (o otherEnd) of(run record.Run) (otherEnd, error) {
 		return o, &usageError{fmt.Sprintf("resume run %s with a peer: it was made without one", run.ID),
 			"leave --peer and --peer-code-file out"}
 	case with && o.peer == "" && run.Peer == "":
-		return o, &usageError{fmt.Sprintf("resume run %s: it does not say with which peer it was made", run.ID),
-			"name that machine: --peer HOST"}
+		return o, &usageError{fmt.Sprintf("resume run %s: it does not say with which peer it was made",
+			run.ID), "name that machine: --peer HOST"}
 	}
 	o.peer = cmp.Or(o.peer, run.Peer)
 	return o, o.check()

@@ -258,7 +258,8 @@ func (x *execution) refuseLeftovers() error {
 		return err
 	}
 	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
-		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the other's load"
+		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the " +
+			"other's load"
 		x.p.note("%s; wait until it has ended", text)
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
 	}

@@ -19,8 +19,8 @@ import (
 // (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
 // wall clocks tell, 0 if they do not. Unless the machine's is wrong, they agree within ClocksAgree: other
 // runs of the same plan look alike, and only the time tells them apart.
-func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64, wrong bool) (statistics.Aligned,
-	error) {
+func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
+	wrong bool) (statistics.Aligned, error) {
 	carried := carriedBy(trials)
 	if len(carried.T) == 0 {
 		return statistics.Aligned{}, errors.New("the run has no trial with a series of its traffic")

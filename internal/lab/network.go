@@ -78,10 +78,11 @@ func (l *Lab) Translated(ip int) string {
 	}
 	var out []string
 	ends := l.network.ends[ip]
-	if near, far := ends[0], ends[1]; near.Addr != near.Target || near.Addr.IsPrivate() && public(far.Target) {
+	near, far := ends[0], ends[1]
+	if near.Addr != near.Target || near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
 	}
-	if ends[1].Addr != ends[1].Target {
+	if far.Addr != far.Target {
 		out = append(out, "far")
 	}
 	// Only over the version of the control connection has each end told how it sees the other.

@@ -40,11 +40,13 @@ func (n Note) addTo(run *record.Run, own int) {
 	if n.ForgetSamples != "" {
 		of := func(im record.Import) bool { return im.Node == n.ForgetSamples }
 		run.Imports = slices.DeleteFunc(run.Imports, of)
-		run.Caveats = slices.DeleteFunc(run.Caveats, func(c record.Caveat) bool { return c.Kind == "imported" })
+		run.Caveats = slices.DeleteFunc(run.Caveats,
+			func(c record.Caveat) bool { return c.Kind == "imported" })
 	}
 	if n.ForgetFacts != "" {
 		of := func(e record.Environment) bool { return e.Node == n.ForgetFacts }
-		run.Environments = append(run.Environments[:own:own], slices.DeleteFunc(run.Environments[own:], of)...)
+		left := slices.DeleteFunc(run.Environments[own:], of)
+		run.Environments = append(run.Environments[:own], left...)
 	}
 	run.Caveats = append(run.Caveats, n.Caveats...)
 	run.Skipped = append(run.Skipped, n.Skipped...)

@@ -188,7 +188,8 @@ func TestASecondImportReplacesTheFirst(t *testing.T) {
 	must(t, err)
 	if len(got.Imports) != 1 || got.Imports[0].File != "b" || len(got.Caveats) != 1 ||
 		len(got.Environments) != 2 || got.Environments[1].Facts["file"] != "b" {
-		t.Errorf("after two imports: got %v, %v, %v, want the second", got.Imports, got.Caveats, got.Environments)
+		t.Errorf("after two imports: got %v, %v, %v, want the second", got.Imports, got.Caveats,
+			got.Environments)
 	}
 	must(t, s.AddNote(ctx, "r1", Note{ForgetSamples: "router", ForgetFacts: "router"}))
 	got, err = s.Find(ctx, "r1")

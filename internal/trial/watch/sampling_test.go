@@ -128,7 +128,8 @@ func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
 		s.log = append(s.log, record.LogLine{At: from})
 		s.stalls = append(s.stalls, record.Stall{At: from})
 		rows := 0
-		_, err := s.collect(from, from+second, func(r record.Samples) error { rows = len(r.Table.T); return nil })
+		count := func(r record.Samples) error { rows = len(r.Table.T); return nil }
+		_, err := s.collect(from, from+second, count)
 		if err != nil || rows < 10 {
 			t.Fatalf("trial %d: got %d samples, %v, want 10 and the one before", trial, rows, err)
 		}
