@@ -27,7 +27,7 @@ func newImportCommand(p *program) *cobra.Command {
 	var into string
 	var undo, clockWrong bool
 	cmd := &cobra.Command{
-		Use: "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]",
+		Use:   "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]",
 		Short: "Add to a stored run what an agent recorded on the router",
 		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +

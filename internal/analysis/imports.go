@@ -32,8 +32,7 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
 	if wrong {
 		return statistics.Align(carried, seen, wall, 0)
 	}
-	const hint = "if it is that machine's clock that is wrong, --clock-wrong has the traffic alone tell when " +
-		"it was"
+	const hint = "if that machine's clock is wrong, --clock-wrong has the traffic alone tell when it was"
 	if wall == 0 {
 		return statistics.Aligned{}, check.WithHint(errors.New("its wall clock is not told"), hint)
 	}
@@ -42,8 +41,8 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
 		return a, nil
 	}
 	if far, other := statistics.Align(carried, seen, wall, 0); other == nil {
-		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were %s: "+
-			"the clocks must agree within %s", AheadWords(far.Offset-wall), ClocksAgree), hint)
+		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were "+
+			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), ClocksAgree), hint)
 	}
 	return a, err
 }
