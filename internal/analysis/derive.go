@@ -45,7 +45,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
 		Topologies: orEmpty(run.Topologies), Ways: ways(&run), Nodes: nodes(&run),
 		Skipped: skippedCells(&run, all), Tester: run.Ceilings,
-		UnderLoad: underLoad(run.Design.Catalogue, cells),
+		UnderLoad:   underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(trials),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {
