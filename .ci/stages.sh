@@ -157,11 +157,59 @@ race() {
 	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
 }
 
-# Nightly only: a router under load for long; drift, throttling and leaks.
+# Nightly only: a router under load for long; drift, throttling and leaks. Then
+# hundreds of short trials, in which no process of the program may grow.
 soak() {
 	private_home "$WORK/soak" root
 	as_root "$PROGRAM" run soak --set "method.soak=${SOAK:-30m}" >/dev/null
 	as_root "$PROGRAM" show latest
+	cat >"$WORK/trials.yaml" <<-'END'
+		method: {duration: 200ms, warmup: 50ms, cooldown: 20ms, idle: 100ms, runs: 200}
+		matrix: {direction: [up, down], streams: [1, 4]}
+		measure: {latency_idle: block}
+	END
+	as_root "$PROGRAM" run "$WORK/trials.yaml" >/dev/null 2>&1 &
+	sizes $! >"$WORK/sizes"
+	wait $! || fail "the run of short trials: exit $?"
+	grown "$WORK/sizes"
+}
+
+# sizes PID prints every five seconds the time, id, resident kB, descriptors and
+# command line of each process below PID, until that ends.
+sizes() {
+	local began=$SECONDS p
+	while kill -0 "$1" 2>/dev/null; do
+		for p in $(ps -eo pid=,ppid= | awk -v top="$1" '{up[$1] = $2}
+			END {for (p in up) for (q = p; q > 1; q = up[q]) if (q == top) {print p; break}}'); do
+			printf '%d %d %d %d %s\n' $((SECONDS - began)) "$p" \
+				"$(awk '/^VmRSS/ {print $2}' "/proc/$p/status" 2>/dev/null)" \
+				"$(as_root ls "/proc/$p/fd" 2>/dev/null | wc -l)" \
+				"$(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null | cut -c1-40)"
+		done
+		sleep 5
+	done
+}
+
+# grown FILE judges what sizes printed of the processes that lived for two minutes
+# or longer: the most memory and the least descriptors of their second minute
+# and of their last, which leaves out 15 s in which the run makes its report. More
+# than 5 % is a failure; so are fewer than four such processes.
+grown() {
+	awk '{name = $5 " " $6 " " $7; t = $1; if (!($2 in first)) first[$2] = t
+		last[$2] = t; command[$2] = name; n++; at[n] = t; id[n] = $2; kb[n] = $3; fds[n] = $4}
+		END {for (i = 1; i <= n; i++) {p = id[i]
+				if (at[i] >= first[p] + 60 && at[i] < first[p] + 120) {
+					if (kb[i] > kb0[p]) kb0[p] = kb[i]
+					if (!(p in fd0) || fds[i] < fd0[p]) fd0[p] = fds[i]}
+				if (at[i] > last[p] - 75 && at[i] < last[p] - 15) {
+					if (kb[i] > kb1[p]) kb1[p] = kb[i]
+					if (!(p in fd1) || fds[i] < fd1[p]) fd1[p] = fds[i]}}
+			for (p in first) if (last[p] - first[p] >= 120) {seen++
+				bad = kb1[p] > 1.05 * kb0[p] || fd1[p] > 1.05 * fd0[p] + 1; failed += bad
+				printf "%s%s (%d): %d to %d kB, %d to %d descriptors, from the second minute to the last of %d s\n",
+					bad ? "fail: " : "", command[p], p, kb0[p], kb1[p], fd0[p], fd1[p], last[p] - first[p]}
+			if (seen < 4) {print "fail: only " seen + 0 " processes lived for two minutes"; exit 1}
+			exit failed > 0}' "$1"
 }
 
 # Nightly only: every fuzz target for minutes (its seeds are tests, too); a package is built once

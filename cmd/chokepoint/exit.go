@@ -29,7 +29,7 @@ var exitMeanings = []struct {
 	{codeOK, "success; skipped cells do not change it"},
 	{codeError, "error"},
 	{codeUsage, "wrong command line or plan; nothing was touched"},
-	{codeFailed, "finished, with failed trials"},
+	{codeFailed, "finished, with failed trials or nothing measured"},
 	{codeThreshold, "a threshold was missed, or a regression was found"},
 	{codeDirty, "the lab could not be left as it was found; see chokepoint lab restore"},
 	{codeInterrupted, "interrupted; finished trials are kept"},

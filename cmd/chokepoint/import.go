@@ -25,19 +25,34 @@ import (
 
 func newImportCommand(p *program) *cobra.Command {
 	var into string
+	var undo, clockWrong bool
 	cmd := &cobra.Command{
-		Use: "import FILE [--into RUN]", Short: "Add to a stored run what an agent recorded on the router",
+		Use:   "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]",
+		Short: "Add to a stored run what an agent recorded on the router",
 		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
 			"commands, or - for standard input, to paste it:\n\n" +
 			"  chokepoint-agent probe --json    while the run went on\n" +
 			"  chokepoint-agent environment     at any time\n\n" +
-			"The router's clock need not be right: the traffic of the run tells when it was.",
-		Args: exactArgs("FILE"),
+			"The traffic of the run tells exactly when it was, the router's clock roughly: it\n" +
+			"must be right within two minutes. What was imported before is replaced.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if undo {
+				return noArgs(cmd, args)
+			}
+			return exactArgs("FILE")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return importFile(cmd.Context(), args[0], into, p)
+			if undo {
+				return undoImport(cmd.Context(), into, p)
+			}
+			return importFile(cmd.Context(), args[0], into, clockWrong, p)
 		},
 	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take back what was imported")
+	cmd.Flags().BoolVar(&clockWrong, "clock-wrong", false,
+		"have the traffic alone tell when it was: the router's\nclock is off by more than two minutes")
+	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
 	cmd.Flags().StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
 	return cmd
 }
@@ -45,7 +60,7 @@ func newImportCommand(p *program) *cobra.Command {
 // maxImportBytes bounds a file to import: a day of samples of a second.
 const maxImportBytes = 1 << 30
 
-func importFile(ctx context.Context, file, into string, p *program) (err error) {
+func importFile(ctx context.Context, file, into string, clockWrong bool, p *program) (err error) {
 	run, trials, err := loadRun(ctx, p.dirs, into)
 	if err != nil {
 		return err
@@ -71,15 +86,43 @@ func importFile(ctx context.Context, file, into string, p *program) (err error) 
 		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", name),
 			"cut it to the time of the run"}
 	}
-	note, said, err := noteOf(text, name, router, run.ID, trials)
+	note, said, err := noteOf(text, name, router, run.ID, trials, clockWrong)
 	if err != nil {
 		return err
 	}
+	return addNote(ctx, run.ID, note, said, p)
+}
+
+// undoImport takes back what was imported into a run.
+func undoImport(ctx context.Context, into string, p *program) error {
+	run, trials, err := loadRun(ctx, p.dirs, into)
+	if err != nil {
+		return err
+	}
+	router, err := unwatched(&run, trials)
+	if err != nil {
+		return err
+	}
+	facts := 0
+	for _, e := range run.Environments {
+		if e.Node == router {
+			facts++
+		}
+	}
+	if len(run.Imports) == 0 && facts < 2 { // the run has told of it itself
+		return &usageError{fmt.Sprintf("import --undo: nothing was imported into run %s", run.ID),
+			"chokepoint list shows the runs, --into names one"}
+	}
+	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", router, run.ID)
+	return addNote(ctx, run.ID, store.Note{ForgetSamples: router, ForgetFacts: router}, said, p)
+}
+
+func addNote(ctx context.Context, run string, note store.Note, said string, p *program) error {
 	st, err := store.Open(ctx, p.dirs.storeFile())
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(st.AddNote(ctx, run.ID, note), st.Close()); err != nil {
+	if err := errors.Join(st.AddNote(ctx, run, note), st.Close()); err != nil {
 		return err
 	}
 	return write(p.Out, said+"\n")
@@ -114,11 +157,12 @@ func watched(node string, trials []record.Trial) bool {
 }
 
 // noteOf reads a text of the agent's, and says what it adds to a run.
-func noteOf(text []byte, name, router, run string, trials []record.Trial) (store.Note, string, error) {
+func noteOf(text []byte, name, router, run string, trials []record.Trial, clockWrong bool) (store.Note,
+	string, error) {
 	var e record.Environment
 	if json.Unmarshal(text, &e) == nil && len(e.Facts) > 0 {
 		e.Node = router
-		return store.Note{Environments: []record.Environment{e}},
+		return store.Note{Environments: []record.Environment{e}, ForgetFacts: router},
 			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(e.Facts), router, run), nil
 	}
 	printed, err := watch.ReadPrinted(bytes.NewReader(text))
@@ -135,9 +179,14 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 			devices = s.Table
 		}
 	}
-	a, err := analysis.AlignByTraffic(trials, devices, wallOffset(printed, trials))
+	wall := wallOffset(printed, trials)
+	a, err := analysis.AlignByTraffic(trials, devices, wall, clockWrong)
 	if err != nil {
-		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
+		return store.Note{}, "", fmt.Errorf("import %s into run %s: %w", name, run, err)
+	}
+	clock := "related to the run's " + a.Text()
+	if wall != 0 {
+		clock = analysis.AheadWords(a.Offset-wall) + ", " + clock
 	}
 	im := record.Import{Node: router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
 		Samples: printed.Samples, Log: printed.Log}
@@ -157,15 +206,16 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial) (store
 		im.Log[i].At -= a.Offset
 	}
 	covered := analysis.Covered(im, trials)
-	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is related to the run's %s",
+	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s",
 		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
-		unit.Count(len(trials), "trial"), run, a.Text())
+		unit.Count(len(trials), "trial"), run, clock)
 	if printed.Cut {
 		said += "; the last line is incomplete and was left out"
 	}
 	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
-		"own probe wrote; its clock was related to the run's %s", router, name, a.Text())}
-	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}}, said, nil
+		"own probe wrote; its clock was %s", router, name, clock)}
+	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}, ForgetSamples: router},
+		said, nil
 }
 
 // wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =

@@ -142,7 +142,7 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, at netip.Addr, 
 		}
 		secret = "code\n  in " + o.codeFile + "\n"
 	}
-	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run quick --peer " + o.target(own) +
+	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run --peer " + o.target(own) +
 		"\n")
 	return write(p.Out, b.String())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
@@ -63,16 +65,33 @@ const (
 
 func (o otherEnd) thirdParty() bool { return strings.HasPrefix(o.peer, iperf3Scheme) }
 
-// vocabulary is what a plan may speak of. With a third-party iperf3 server, iperf3 is the default engine.
+// vocabulary is what a plan may speak of.
 func (o otherEnd) vocabulary() plan.Vocabulary {
-	if o.thirdParty() {
-		return registry.ThirdPartyVocabulary()
+	if o.peer == "" {
+		return registry.Vocabulary()
 	}
-	return registry.Vocabulary()
+	address, _ := o.address() // check says what is wrong with it
+	name, _, _ := net.SplitHostPort(address)
+	a, err := netip.ParseAddr(name)
+	return registry.PeerVocabulary(o.thirdParty(), err == nil && !a.Unmap().Is4())
 }
 
-// limits takes out of a design what a third-party server cannot serve, and says so.
+// limits takes out of a design what cannot be known or had of two machines and what lies between: whether
+// addresses are translated there is found out and not set, and a third-party server, as note says, serves
+// less.
 func (o otherEnd) limits(d *record.Design) (note string) {
+	unsaid := func(cell record.Factors) record.Factors {
+		if factor.NAT.Is(cell, factor.Off) {
+			return factor.NAT.With(cell, "")
+		}
+		return cell
+	}
+	for i := range d.Cells {
+		d.Cells[i] = unsaid(d.Cells[i])
+	}
+	for i := range d.Skipped {
+		d.Skipped[i].Factors = unsaid(d.Skipped[i].Factors)
+	}
 	if !o.thirdParty() {
 		return ""
 	}
@@ -99,6 +118,21 @@ func (o otherEnd) address() (string, error) {
 			"write a name or an address, such as 192.0.2.7, 192.0.2.7:20100 or [2001:db8::7]:20100"}
 	}
 	return net.JoinHostPort(name, port), nil
+}
+
+// of is the other end with which a stored run goes on: the one that it had, unless it is named anew.
+func (o otherEnd) of(run record.Run) (otherEnd, error) {
+	with := record.WithPeer(run.Lab)
+	switch {
+	case !with && (o.peer != "" || o.codeFile != ""):
+		return o, &usageError{fmt.Sprintf("resume run %s with a peer: it was made without one", run.ID),
+			"leave --peer and --peer-code-file out"}
+	case with && o.peer == "" && run.Peer == "":
+		return o, &usageError{fmt.Sprintf("resume run %s: it does not say with which peer it was made",
+			run.ID), "name that machine: --peer HOST"}
+	}
+	o.peer = cmp.Or(o.peer, run.Peer)
+	return o, o.check()
 }
 
 // lab is how the lab with the other machine is made.

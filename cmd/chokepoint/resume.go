@@ -22,12 +22,13 @@ import (
 type resumeOptions struct {
 	attach, report string
 	force          bool
+	other          otherEnd
 }
 
 func newResumeCommand(p *program) *cobra.Command {
 	var o resumeOptions
 	cmd := &cobra.Command{
-		Use:   "resume [RUN] [--attach LAB] [--force] [--report FILE] [--json]",
+		Use:   "resume [RUN] [--attach LAB] [--peer HOST] [--force] [--report FILE] [--json]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
 			"order; failed ones are tried again. Without RUN it is the latest run that did not\n" +
@@ -35,7 +36,7 @@ func newResumeCommand(p *program) *cobra.Command {
 			"If the program, the kernel or what the lab stands on is another than before, resume\n" +
 			"refuses, because the numbers would not compare; --force goes on and marks the run.\n" +
 			"A run that used a lab of lab up goes on in that one, or in the one that --attach\n" +
-			"names.",
+			"names. A run with --peer needs the code that the peer shows now.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return resume(cmd.Context(), append(args, "")[0], o, p)
@@ -44,6 +45,7 @@ func newResumeCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&o.force, "force", false,
 		"go on with another program, kernel, machine or lab, and mark the run")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	o.other.addFlags(cmd.Flags())
 	addRunOutput(cmd, &o.report)
 	return cmd
 }
@@ -71,11 +73,10 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	if err != nil {
 		return err
 	}
-	switch {
-	case record.WithPeer(run.Lab):
-		return refuse(run, "run the plan again with --peer; compare sets the two runs side by side",
-			"it was made with a peer, whose code is gone")
-	case run.Status == record.RunRunning:
+	if o.other, err = o.other.of(run); err != nil {
+		return err
+	}
+	if run.Status == record.RunRunning {
 		return refuse(run, "wait for it, or stop it with Ctrl-C", "it is still running")
 	}
 	x := &execution{p: p, plan: plan.New(run.Design), before: &run, run: run, force: o.force,
@@ -94,6 +95,11 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	}
 	if err := putBack(ctx, run, p); err != nil {
 		return err
+	}
+	if o.other.peer != "" {
+		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
+			return err
+		}
 	}
 	x.run.Status, x.run.Reason = record.RunRunning, ""
 	// What is found there now is compared with what was.

@@ -54,10 +54,11 @@ func newRunCommand(p *program) *cobra.Command {
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
 			"LAB] [--peer HOST] [--report FILE] [--json]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
-		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
-			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
-			"trial is stored before the next begins. The first Ctrl-C stops the load, puts\n" +
-			"everything back and keeps what is finished; the second stops waiting.\n\n" +
+		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
+			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
+			"afterwards. Every finished trial is stored before the next begins. The first\n" +
+			"Ctrl-C stops the load, puts everything back and keeps what is finished; the second\n" +
+			"stops waiting.\n\n" +
 			"With --peer the lab is this machine, another one that runs chokepoint peer, and\n" +
 			"whatever lies between: it is measured as it is, and nothing is changed.",
 		Args: optionalArg, ValidArgsFunction: completePlans,
@@ -91,6 +92,9 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
+	if o.plan.name == "" && o.other.peer != "" {
+		o.plan.name = plan.PathPlan
+	}
 	pl, err := o.plan.read(o.other.vocabulary())
 	if err != nil {
 		return err
@@ -117,14 +121,14 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
-		x.run.Lab = record.LabPair
+		x.run.Lab, x.run.Peer = record.LabPair, o.other.peer
 		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
 			return err
 		}
 		if note := o.other.limits(&x.run.Design); note != "" {
 			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
-			x.plan = plan.New(x.run.Design)
 		}
+		x.plan = plan.New(x.run.Design)
 	}
 	return x.whole(ctx, nil)
 }
@@ -169,10 +173,15 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
 	status, reason := record.RunDone, ""
+	gone := errors.Is(runErr, trial.ErrPeerGone)
 	switch {
 	// A signal that came after the last trial has interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status, reason = record.RunInterrupted, "by a signal"
+	case gone:
+		status, reason = record.RunInterrupted, runErr.Error()
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+
+			"chokepoint peer there again, then: chokepoint resume "+x.run.ID)
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
 	}
@@ -188,11 +197,15 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if !x.began {
 		return errors.Join(dirty(undoErr), runErr)
 	}
-	if runErr != nil && !record.WithPeer(x.run.Lab) {
+	if runErr != nil && !gone {
 		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" goes on with it")
 	}
 	x.run.Status, x.run.Reason = status, reason
-	return errors.Join(dirty(undoErr), runErr, x.present(after))
+	shown := x.present(after)
+	if gone && exitCode(shown) == codeFailed {
+		shown = nil // its last trial failed of that
+	}
+	return errors.Join(dirty(undoErr), runErr, shown)
 }
 
 // labs are where the campaign runs.
@@ -259,13 +272,19 @@ func (x *execution) open(ctx context.Context) (err error) {
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
 // that has them.
 func (x *execution) refuseLeftovers() error {
-	stale, _, err := journal.FindStale(journalDir(x.p.dirs), nil)
+	stale, living, err := journal.FindStale(journalDir(x.p.dirs), nil)
 	if err != nil && x.attach != "" {
 		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
 	if err != nil {
 		x.p.note("%v", err)
+	}
+	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
+		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the " +
+			"other's load"
+		x.p.note("%s; wait until it has ended", text)
+		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
 	}
 	var refused error
 	for _, s := range stale {

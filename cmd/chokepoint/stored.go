@@ -149,32 +149,32 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 // of a day are many and long.
 const documentMemory = 96 << 20
 
-// again is how what failed is tried again.
-func again(r analysis.RunHead) string {
-	if record.WithPeer(r.Lab) {
-		return "the plan can be run again"
-	}
-	return "chokepoint resume " + r.ID + " tries again"
-}
-
-// outcome is what a finished run's document means for the exit code: failed trials, missed thresholds,
-// both, or nil. A trial that failed and was measured well in a later attempt does not count.
+// outcome is what a finished run's document means for the exit code: failed trials, nothing measured, missed
+// thresholds, or nil. A trial that failed and was measured well in a later attempt does not count.
 func outcome(d *analysis.Document) error {
 	var errs []error
 	last := map[string]analysis.TrialView{}
 	for _, t := range d.Trials {
 		last[t.Row] = t
 	}
-	failed := 0
+	failed, measured := 0, false
 	for _, t := range last {
-		if t.Grade == evidence.GradeFailed {
+		switch {
+		case t.Grade == evidence.GradeFailed:
 			failed++
+		case t.Kind != record.RowIdle && t.Kind != record.RowVerify:
+			measured = true
 		}
 	}
 	if failed > 0 {
 		errs = append(errs, &exitError{codeFailed,
 			check.WithHint(fmt.Errorf("%s of %d failed and have no number", unit.Count(failed, "trial"),
-				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; "+again(d.Run))})
+				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; chokepoint resume "+d.Run.ID+
+				" tries again")})
+	}
+	if failed == 0 && !measured {
+		errs = append(errs, &exitError{codeFailed, check.WithHint(errors.New("nothing was measured: "+
+			whyNothing(d)), "chokepoint show "+d.Run.ID+" lists what was skipped")})
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {
@@ -183,6 +183,15 @@ func outcome(d *analysis.Document) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// whyNothing is the first of the reasons for which cells were skipped.
+func whyNothing(d *analysis.Document) string {
+	if len(d.Skipped) == 0 {
+		return "no cell has a trial"
+	}
+	return fmt.Sprintf("%s skipped, the first for this reason: %s", unit.Count(len(d.Skipped), "cell"),
+		d.Skipped[0].Reason)
 }
 
 // thresholdText is a requirement with the cell and the reason.

@@ -34,7 +34,9 @@ func TestOutcome(t *testing.T) {
 			"goodput >= 1G (the cell failed)"},
 		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
 			Thresholds: []comparison.Threshold{missed}}, codeThreshold, "1 trial of 1 failed"},
-		{"nothing measured", analysis.Document{}, codeOK, ""},
+		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{ID: "b1-r01.1", Row: "b1-r01",
+			Kind: record.RowVerify}}, Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, codeFailed,
+			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

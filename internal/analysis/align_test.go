@@ -65,7 +65,7 @@ func TestAlignByTraffic(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(test.interval)))
 			trials := alignRun(rng, 12, false)
 			got, err := AlignByTraffic(trials, watchOf(rng, trials, test.offset, test.interval, test.from,
-				test.to), 0)
+				test.to), 0, true)
 			if err != nil {
 				t.Errorf("every %d ns, offset %d, seed %d: %v", test.interval, test.offset, seed, err)
 				continue
@@ -83,15 +83,15 @@ func TestAlignAmbiguous(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	trials := alignRun(rng, 12, true)
 	part := watchOf(rng, trials, 1e15, 1e8, 13e9, 25e9) // four of twelve trials that are alike
-	_, err := AlignByTraffic(trials, part, 0)
+	_, err := AlignByTraffic(trials, part, 0, true)
 	if none := (&statistics.NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
 		t.Errorf("got error %v, want one that says that it fits at several times", err)
 	}
-	got, err := AlignByTraffic(trials, part, 1e15+5e8)
+	got, err := AlignByTraffic(trials, part, 1e15+5e8, true)
 	if off := got.Offset - 1e15; err != nil || off > got.Bound || -off > got.Bound {
 		t.Errorf("with wall clocks that are half a second apart: got an error of %d, %v", off, err)
 	}
-	if _, err := AlignByTraffic(trials, part, 1); err == nil {
+	if _, err := AlignByTraffic(trials, part, 1, true); err == nil {
 		t.Error("with a wall clock that is days off: got no error")
 	}
 }
@@ -109,11 +109,11 @@ func TestAlignNothing(t *testing.T) {
 		"others' traffic": other, "nothing": nil, "two samples": watchOf(rng, trials, 0, 1e9, 0, 1e9),
 		"a machine at rest": watchOf(rng, trials, 0, 1e8, 100e9, 160e9),
 	} {
-		if got, err := AlignByTraffic(trials, table, 0); err == nil {
+		if got, err := AlignByTraffic(trials, table, 0, true); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
-	if _, err := AlignByTraffic(nil, other, 0); err == nil {
+	if _, err := AlignByTraffic(nil, other, 0, true); err == nil {
 		t.Error("without trials: got no error")
 	}
 }

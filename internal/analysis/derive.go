@@ -96,8 +96,9 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	}
 	doc := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
-		Topologies: orEmpty(run.Topologies), Nodes: nodes(&run), Skipped: skippedCells(&run, all),
-		Tester: run.Ceilings, UnderLoad: underLoad(run.Design.Catalogue, cells),
+		Topologies: orEmpty(run.Topologies), Ways: ways(&run), Nodes: nodes(&run),
+		Skipped: skippedCells(&run, all), Tester: run.Ceilings,
+		UnderLoad:   underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {

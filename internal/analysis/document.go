@@ -23,13 +23,15 @@ type Document struct {
 	Environment []record.Environment `json:"environment"`
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`
-	Nodes       []record.NodeFacts   `json:"nodes"`   // of the topologies: what each is and can
-	Metrics     []record.Metric      `json:"metrics"` // declarations of every metric that occurs
-	Cells       []Cell               `json:"cells"`
-	Searches    []SearchView         `json:"searches,omitempty"` // one per row whose rate was looked for
-	Searching   *Searching           `json:"searching,omitempty"`
-	Scaling     []Scaling            `json:"scaling,omitempty"` // with streams, tunnels or CPUs
-	Soaks       []Soak               `json:"soaks,omitempty"`
+	// Ways are what lies between two machines, by version of IP; absent for labs of our own.
+	Ways      []Way              `json:"ways,omitempty"`
+	Nodes     []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
+	Metrics   []record.Metric    `json:"metrics"` // declarations of every metric that occurs
+	Cells     []Cell             `json:"cells"`
+	Searches  []SearchView       `json:"searches,omitempty"` // one per row whose rate was looked for
+	Searching *Searching         `json:"searching,omitempty"`
+	Scaling   []Scaling          `json:"scaling,omitempty"` // with streams, tunnels or CPUs
+	Soaks     []Soak             `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`

@@ -3,19 +3,24 @@ package analysis
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // AlignByTraffic finds the offset of a machine's clock at which the bytes that its network devices received
 // (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
-// wall clocks tell, 0 if they do not.
-func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (statistics.Aligned, error) {
+// wall clocks tell, 0 if they do not. Unless the machine's is wrong, they agree within ClocksAgree: other
+// runs of the same plan look alike, and only the time tells them apart.
+func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
+	wrong bool) (statistics.Aligned, error) {
 	carried := carriedBy(trials)
 	if len(carried.T) == 0 {
 		return statistics.Aligned{}, errors.New("the run has no trial with a series of its traffic")
@@ -24,7 +29,38 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64) (st
 	if len(seen.T) < 3 {
 		return statistics.Aligned{}, errors.New("there are fewer than three samples of netdev")
 	}
-	return statistics.Align(carried, seen, wall)
+	if wrong {
+		return statistics.Align(carried, seen, wall, 0)
+	}
+	const hint = "if that machine's clock is wrong, --clock-wrong has the traffic alone tell when it was"
+	if wall == 0 {
+		return statistics.Aligned{}, check.WithHint(errors.New("its wall clock is not told"), hint)
+	}
+	a, err := statistics.Align(carried, seen, wall, int64(ClocksAgree))
+	if err == nil {
+		return a, nil
+	}
+	if far, other := statistics.Align(carried, seen, wall, 0); other == nil {
+		return a, check.WithHint(fmt.Errorf("by its traffic it would be of this run if its clock were "+
+			"%s: the clocks must agree within %s", AheadWords(far.Offset-wall), ClocksAgree), hint)
+	}
+	return a, err
+}
+
+// ClocksAgree is how far the wall clock of a machine, whose own record of a run is imported, may be off.
+const ClocksAgree = 2 * time.Minute
+
+// AheadWords says how far a clock is ahead of the run's, in ns.
+func AheadWords(ns int64) string {
+	word := "ahead"
+	if ns < 0 {
+		ns, word = -ns, "behind"
+	}
+	round := time.Millisecond
+	if ns > int64(10*time.Second) {
+		round = time.Second
+	}
+	return time.Duration(ns).Round(round).String() + " " + word
 }
 
 // carriedBy adds up what all flows of all trials carried, as one counter by the controller's clock.
@@ -98,6 +134,9 @@ func withImports(run *record.Run, trials []record.Trial) []record.Trial {
 		for _, im := range run.Imports {
 			if d, ok := during(im, t.Origin, t.Ended); ok {
 				t.Nodes[im.Node] = d
+				t.Caveats = slices.DeleteFunc(slices.Clone(t.Caveats), func(c record.Caveat) bool {
+					return c.Kind == "router-not-watched" && strings.HasPrefix(c.Text, im.Node+" ")
+				})
 			}
 		}
 	}

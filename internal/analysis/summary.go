@@ -17,7 +17,11 @@ import (
 
 // summary says in words what the run found, most important first.
 func summary(run *record.Run, d *Document) []string {
-	out := []string{opening(run)}
+	var out []string
+	for _, w := range d.Ways { // what was measured is nowhere else said
+		out = append(out, w.Words())
+	}
+	out = append(out, opening(run))
 	out = append(out, fastest(d)...)
 	out = append(out, tunnelCost(d)...)
 	out = append(out, smallPackets(d)...)

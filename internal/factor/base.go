@@ -100,6 +100,7 @@ type Options struct {
 	Tunnels     []string // NoTunnel must be one, and is the default
 	Engines     []string // the first is the default
 	Congestions []string // the first is the default
+	IPs         []string // versions of IP, the default first; nil = 4 and 6
 	// TunnelMTU is the inner MTU that a kind of tunnel takes by itself over a version of IP; nil leaves 80
 	// bytes for the outer headers, as wg-quick(8) does.
 	TunnelMTU  func(tunnel string, outerIP, linkMTU int) int
@@ -111,6 +112,9 @@ type Options struct {
 func Base(o Options) []Declaration {
 	if o.TunnelMTU == nil {
 		o.TunnelMTU = func(_ string, _, linkMTU int) int { return linkMTU - 80 }
+	}
+	if o.IPs == nil {
+		o.IPs = []string{"4", "6"}
 	}
 	var topologies []string
 	for _, s := range o.Shapes {
@@ -143,7 +147,7 @@ func Base(o Options) []Declaration {
 			Kind: Path, Parse: Whole(1, int64(max(o.MaxTunnels, 1))), Applies: tunnelled,
 			Conflict: tunnelsConflict, Without: &Without{"1", "of the same through one tunnel"}, Scales: true,
 			Dependent: true, Rank: 3, Short: counted("tunnel")},
-		choice([]string{"4", "6"}, Declaration{Name: "ip", Doc: "version of the Internet Protocol",
+		choice(o.IPs, Declaration{Name: "ip", Doc: "version of the Internet Protocol",
 			Kind: Path, Conflict: o.ipConflict, Without: &Without{"4", "of the same with IPv4"}, Rank: 9,
 			Leading: true, Short: phrase("IPv%")}),
 		choice([]string{Off, "masquerade", NATForward}, Declaration{Name: "nat", Kind: Path,

@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -15,6 +16,7 @@ type network struct {
 	farOpens int                // the version over which the far node may open connections to the near one
 	ports    DataPorts
 	tag      func(name string) string // what tells the packets of that name from others'
+	lost     error                    // why the far node, which is gone, could not be met again
 }
 
 // newNetwork looks for the ends over both versions of IP.
@@ -58,6 +60,40 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 
 // FarMayOpen reports whether the far node may open connections to the near one.
 func (l *Lab) FarMayOpen(ip int) bool { return l.network == nil || l.network.farOpens == ip }
+
+// Lost says why the far node, whose connection is gone, could not be met again by the last Renew; nil where
+// it is there, and where it is one of the lab's own.
+func (l *Lab) Lost() error {
+	if l.network == nil {
+		return nil
+	}
+	return l.network.lost
+}
+
+// Translated says which ends' addresses are translated on the way, over a version of IP: "near", "far",
+// "near far" or "none"; "" where that cannot be told.
+func (l *Lab) Translated(ip int) string {
+	if l.network == nil {
+		return ""
+	}
+	var out []string
+	ends := l.network.ends[ip]
+	near, far := ends[0], ends[1]
+	if near.Addr != near.Target || near.Addr.IsPrivate() && public(far.Target) {
+		out = append(out, "near")
+	}
+	if far.Addr != far.Target {
+		out = append(out, "far")
+	}
+	// Only over the version of the control connection has each end told how it sees the other.
+	if len(out) == 0 && l.network.farOpens == ip {
+		return "none"
+	}
+	return strings.Join(out, " ")
+}
+
+// public is an address that only a translation leads to from a private one (RFC 1918, RFC 4193).
+func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
 // DataPorts are those that others have left; ok is false for a lab whose network is its own.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {

@@ -57,8 +57,7 @@ type About struct {
 const LeastDataPorts = 3
 
 const (
-	pairFixed = "in lab pair nothing is changed on the two machines or between them: set it there, and " +
-		"compare two runs"
+	pairFixed   = "nothing is changed on the two machines or between them: set it there, and compare two runs"
 	pairBetween = "nothing of chokepoint runs on it; what chokepoint-agent probe sees there, chokepoint " +
 		"import adds"
 )
@@ -205,7 +204,7 @@ type Peers struct {
 func (o *Peers) For(ctx context.Context, topology string) (_ *Lab, err error) {
 	if topology != "forward" {
 		return nil, &NoTopology{topology,
-			"lab pair has two machines with a router between them, which is topology forward"}
+			"two machines with what lies between them are topology forward"}
 	}
 	if o.lab == nil {
 		o.lab, err = o.Up(ctx)

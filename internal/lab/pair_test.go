@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -107,4 +108,55 @@ func TestTagsNeedTheKey(t *testing.T) {
 	if got := (&Lab{}).Tag("r/1"); got != "r/1" {
 		t.Errorf("in a network of its own: got %q, want the name", got)
 	}
+}
+
+// TestTranslated: whose address is translated on the way, as far as that can be told.
+func TestTranslated(t *testing.T) {
+	a := netip.MustParseAddr
+	for _, tt := range []struct {
+		name                       string
+		near, seen, far, reachedAt string
+		control                    int // version of IP of the control connection
+		want                       string
+	}{
+		{"plain", "192.0.2.1", "192.0.2.1", "198.51.100.2", "198.51.100.2", 4, "none"},
+		{"near", "192.168.1.10", "203.0.113.9", "203.0.113.10", "203.0.113.10", 4, "near"},
+		{"far", "192.0.2.1", "192.0.2.1", "0.0.0.0", "203.0.113.10", 4, "far"},
+		{"both", "10.0.0.1", "192.0.2.9", "192.168.0.2", "203.0.113.10", 4, "near far"},
+		{"other version", "192.0.2.1", "192.0.2.1", "198.51.100.2", "198.51.100.2", 6, ""},
+		{"other version, private", "192.168.1.10", "192.168.1.10", "198.51.100.2", "198.51.100.2", 6, "near"},
+	} {
+		l := &Lab{supply: supply{network: &network{farOpens: tt.control, ends: map[int][2]Meeting{
+			4: {{a(tt.near), a(tt.seen)}, {a(tt.far), a(tt.reachedAt)}}}}}}
+		if got := l.Translated(4); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestALostPeerIsTold: Renew cannot meet it again, and Lost says why; once it is there again it does not.
+func TestALostPeerIsTold(t *testing.T) {
+	l, err := newPair("pair", Parts{}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, away := context.Background(), errors.New("connection refused")
+	l.network = &network{}
+	connected := func(ctx context.Context) *Node {
+		n := untouched(l.Topology.Far, record.ClockRelated)
+		n.Agent = host.Inside(ctx, nil)
+		return n
+	}
+	serving, leave := context.WithCancel(ctx)
+	l.nodes[l.Topology.Far] = connected(serving)
+	leave()
+	l.dial = func(context.Context, string) (*Node, error) { return nil, away }
+	if fresh, _ := l.Renew(ctx); fresh || !errors.Is(l.Lost(), away) {
+		t.Errorf("peer away: got fresh %v and lost %v, want %v", fresh, l.Lost(), away)
+	}
+	l.dial = func(context.Context, string) (*Node, error) { return connected(ctx), nil }
+	if fresh, _ := l.Renew(ctx); !fresh || l.Lost() != nil {
+		t.Errorf("peer back: got fresh %v and lost %v, want it met", fresh, l.Lost())
+	}
+	l.nodes[l.Topology.Far].close()
 }

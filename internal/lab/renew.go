@@ -68,6 +68,9 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 				fresh.close()
 			}
 		}
+		if l.network != nil && name == l.Topology.Far {
+			l.network.lost = err
+		}
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}

@@ -52,7 +52,7 @@ func defaultMeasure() record.Measure {
 		ProbeInterval: 10 * time.Millisecond, ProbeSpacing: record.Isochronous, Verify: true, Telemetry: true}
 }
 
-// Bounds of one trial: the probes keep their last 20 minutes, and the whole load must lie in them.
+// Bounds of one trial: the probes keep 20 minutes of it, and the whole load must lie in them.
 const (
 	longestWindow = 15 * time.Minute
 	longestPhase  = time.Minute

@@ -35,6 +35,7 @@ type Run struct {
 	OwnKernel    *OwnKernel    `json:"own_kernel,omitempty"` // that the user gave for the routers
 	Queues       int           `json:"queues,omitempty"`     // of each virtual link, where more than one
 	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
+	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Attached     string        `json:"attached,omitempty"`   // the lab of lab up that it used, "" = its own
 	Command      string        `json:"command"`              // exact command line

@@ -25,24 +25,30 @@ func LabParts() lab.Parts { return lab.Parts{Knobs: node.Knobs(), Tunnels: node.
 
 // Vocabulary is what plans may speak of: the factors of every plan, of the engines and of the knobs, and
 // the metrics.
-func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines()) }
+func Vocabulary() plan.Vocabulary { return vocabularyOf(node.Engines(), nil) }
 
 // Catalogue lists the factors that plans may speak of.
 func Catalogue() *factor.Catalogue { return Vocabulary().Catalogue }
 
-// ThirdPartyVocabulary is the same for a run against somebody else's iperf3 server: iperf3 is the engine
-// where a plan names none.
-func ThirdPartyVocabulary() plan.Vocabulary {
+// PeerVocabulary is the same for a run with another machine: where a plan names no version of IP it is the
+// one of the address that was typed, and where it names no engine, iperf3 against somebody else's iperf3
+// server.
+func PeerVocabulary(thirdParty, typedIPv6 bool) plan.Vocabulary {
 	engines := node.Engines()
-	i := slices.IndexFunc(engines,
-		func(e traffic.Engine) bool { return e.Name() == (iperf3.Engine{}).Name() })
-	engines[0], engines[i] = engines[i], engines[0]
-	return vocabularyOf(engines)
+	if thirdParty {
+		i := slices.IndexFunc(engines,
+			func(e traffic.Engine) bool { return e.Name() == (iperf3.Engine{}).Name() })
+		engines[0], engines[i] = engines[i], engines[0]
+	}
+	if typedIPv6 {
+		return vocabularyOf(engines, []string{"6", "4"})
+	}
+	return vocabularyOf(engines, nil)
 }
 
-func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
+func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
 	options := factor.Options{Shapes: lab.Topologies(), Tunnels: []string{factor.NoTunnel},
-		Congestions: congestions[:], TunnelMTU: overhead.TunnelMTU, MaxTunnels: lab.Slots - 1}
+		Congestions: congestions[:], TunnelMTU: overhead.TunnelMTU, MaxTunnels: lab.Slots - 1, IPs: ips}
 	for _, t := range node.Tunnels() {
 		options.Tunnels = append(options.Tunnels, t.Name())
 	}

@@ -1,8 +1,12 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -18,6 +22,36 @@ type chainNode struct {
 	Name   string
 	Router bool
 	Ends   bool // traffic starts or ends here
+	Note   string
+}
+
+// chainOfWay is what was found between two machines: both ends, and what stands for all routers.
+func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
+	near, far := "client", "server"
+	for _, t := range topologies {
+		near, far = t.Near, t.Far
+	}
+	wire := fmt.Sprintf("IPv%d", w.IP)
+	if w.MTU > 0 {
+		wire += fmt.Sprintf(", MTU %d", w.MTU)
+	}
+	c.Nodes, c.Links = []chainNode{{Name: near, Ends: true, Note: w.Near}}, []string{wire}
+	if w.Hops == nil || *w.Hops > 0 {
+		notes := []string{}
+		if len(w.Routers) > 0 {
+			notes = append(notes, w.Routers[0])
+		}
+		if len(w.Routers) > 1 {
+			notes[0] += " …"
+		}
+		if nat := w.Translates(); nat != "" {
+			notes = append(notes, nat)
+		}
+		c.Nodes = append(c.Nodes, chainNode{Name: w.Passes(), Router: true, Note: strings.Join(notes, ", ")})
+		c.Links = append(c.Links, "")
+	}
+	c.Nodes = append(c.Nodes, chainNode{Name: far, Ends: true, Note: w.Far})
+	return c
 }
 
 // chainOf walks from the near node; nodes off the path are left out, which ok = false says.
@@ -27,7 +61,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 		routers[n.Name] = n.Router
 	}
 	at, used := t.Near, make([]bool, len(t.Links))
-	c.Nodes = append(c.Nodes, chainNode{at, routers[at], true})
+	c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: true})
 	for found := true; found; {
 		found = false
 		for i, l := range t.Links {
@@ -35,7 +69,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 				if !found && !used[i] && l.Ends[side].Node == at {
 					at, used[i], found = l.Ends[1-side].Node, true, true
 					c.Links = append(c.Links, l.Name)
-					c.Nodes = append(c.Nodes, chainNode{at, routers[at], at == t.Far})
+					c.Nodes = append(c.Nodes, chainNode{Name: at, Router: routers[at], Ends: at == t.Far})
 				}
 			}
 		}
@@ -69,11 +103,14 @@ func (c chain) lines() []string {
 	}
 	for i, n := range c.Nodes {
 		n.Name = printable(n.Name)
-		w := len([]rune(n.Name)) + 2
-		bar, mark := strings.Repeat("─", w), ""
+		w, mark := utf8.RuneCountInString(n.Name)+2, ""
 		if n.Router {
 			mark = "router"
 		}
+		mark = cmp.Or(printable(n.Note), mark)
+		w = max(w, utf8.RuneCountInString(mark)-1)
+		bar := strings.Repeat("─", w)
+		n.Name = centre(n.Name, w-2)
 		add("┌"+bar+"┐", c.edge(i-1, "│┤╡")+" "+n.Name+" "+c.edge(i, "│├╞"), "└"+bar+"┘", centre(mark, w+2))
 		if i < len(c.Links) {
 			gap := max(len([]rune(c.Links[i]))+2, 8)
@@ -111,7 +148,13 @@ func (c chain) words() string {
 	s := ""
 	for i, n := range c.Nodes {
 		s += n.Name
-		if i < len(c.Links) {
+		if n.Note != "" {
+			s += " (" + n.Note + ")"
+		}
+		switch {
+		case i < len(c.Links) && c.Links[i] == "":
+			s += " – "
+		case i < len(c.Links):
 			s += " – " + c.Links[i] + " – "
 		}
 	}
@@ -134,7 +177,7 @@ func (c chain) Draw(width float64) string {
 	n := float64(len(c.Nodes))
 	widest := 0.0
 	for _, node := range c.Nodes {
-		widest = max(widest, textWidth(node.Name, 13)+24)
+		widest = max(widest, textWidth(node.Name, 13)+24, textWidth(node.Note, 11))
 	}
 	gap := min((width-2-n*widest)/max(n-1, 1), 260)
 	if gap < 34 {
@@ -162,6 +205,9 @@ func (c chain) Draw(width float64) string {
 		k.text("t node-name", "middle", x(i)+widest/2, middle+4.5, shorten(node.Name, 13, widest-4))
 		if node.Router {
 			k.text("ax", "middle", x(i)+widest/2, top-9, shorten("under test", 11, widest+gap))
+		}
+		if node.Note != "" {
+			k.text("ax", "middle", x(i)+widest/2, top+height+18, shorten(node.Note, 11, widest+gap))
 		}
 	}
 	return k.svg("Path of the packets: " + c.words())
@@ -191,7 +237,11 @@ func (c chain) drawDown(width float64) string {
 			k.text("ax", "start", left+wide+8, y(i)+height/2+4, "under test")
 		}
 		k.box(class, left, y(i), wide, height, 6)
-		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(node.Name, 13, wide-6))
+		name := node.Name
+		if node.Note != "" { // an end's address, or what the routers do, says more than what they are
+			name = node.Note
+		}
+		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(name, 13, wide-6))
 	}
 	return k.svg("Path of the packets: " + c.words())
 }

@@ -34,6 +34,14 @@ func (v *view) pictures() []Picture {
 			}
 		}
 	}
+	for _, w := range v.Ways {
+		c := chainOfWay(w, v.Topologies)
+		out = append(out, Picture{ID: fmt.Sprintf("path-ipv%d", w.IP), Draw: c, Text: c.lines(),
+			Title: fmt.Sprintf("Over IPv%d", w.IP), Sub: w.Words()})
+	}
+	if len(out) > 0 {
+		return out
+	}
 	for _, t := range v.Topologies {
 		name, ok := tunnels[t.Name], true
 		if name == "" && len(v.Topologies) == 1 {

@@ -81,13 +81,25 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		out.Lines = append(out.Lines, timeLine{Title: "trial " + t.ID, Strong: t == typical,
 			T: t.Series.T, V: t.Series.Goodput})
 	}
-	for _, n := range slices.SortedFunc(maps.Keys(typical.Series.Cores), coresByName) {
-		node, short, ok := strings.Cut(n, "/")
-		if !ok {
-			node, short = "", n
-		}
-		out.CoreName = cmp.Or(out.CoreName, "cores of "+node)
-		out.Cores = append(out.Cores, coreLine{Name: short, T: typical.Series.T, V: typical.Series.Cores[n]})
-	}
+	out.addCores(typical.Series)
 	return out, true
+}
+
+// addCores adds the cores of all nodes that were watched; those of several are named by their node.
+func (t *timeline) addCores(s *analysis.Series) {
+	var nodes []string
+	for _, n := range slices.SortedFunc(maps.Keys(s.Cores), coresByName) {
+		node, _, _ := strings.Cut(n, "/")
+		nodes = once(nodes, node)
+	}
+	for _, n := range slices.SortedFunc(maps.Keys(s.Cores), coresByName) {
+		_, short, ok := strings.Cut(n, "/")
+		if !ok || len(nodes) > 1 {
+			short = strings.Replace(n, "/", " ", 1)
+		}
+		t.Cores = append(t.Cores, coreLine{Name: short, T: s.T, V: s.Cores[n]})
+	}
+	if len(nodes) > 0 {
+		t.CoreName = "cores of " + strings.Join(nodes, ", ")
+	}
 }

@@ -15,6 +15,13 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	h := headOf(v)
 	t := &terminal{width: max(width, 40), colour: colour}
+	if len(v.Ways) > 0 { // what lies between two machines comes first
+		for range v.Ways {
+			t.wrap("", "", h.Lead, bold)
+			h.Lead, h.Points = h.Points[0], h.Points[1:]
+		}
+		t.gap()
+	}
 	t.line(t.paint(bold, printable(h.Title)))
 	t.wrap("", "", runWords(v), dim)
 	t.gap()

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,22 +143,36 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
+// ErrPeerGone says that the machine at the far end is gone: no further trial can succeed.
+var ErrPeerGone = errors.New("the peer is gone")
+
+// A peer that is gone is looked for so often again, a second apart: the network may be back soon.
+const gonePatience = 5
+
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
-// found gone, and what their consoles said last.
-func (c *Campaign) renew(ctx context.Context, t *record.Trial) {
+// found gone, and what their consoles said last. The error is ErrPeerGone.
+func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.benches[factor.Topology.Of(t.Row.Factors)]
 	if b == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.lab.RenewTime())
 	defer cancel()
 	fresh, found := b.lab.Renew(ctx)
+	for try := 1; b.lab.Lost() != nil && try < gonePatience && ctx.Err() == nil; try++ {
+		time.Sleep(time.Second)
+		again, _ := b.lab.Renew(ctx)
+		fresh = fresh || again
+	}
+	if why := b.lab.Lost(); why != nil {
+		gone = fmt.Errorf("%w: %v", ErrPeerGone, why) // whose hint is not for a run that has begun
+	}
 	if fresh && b.watch != nil {
 		b.watch.Close() // part of it went with the old agents
 		b.watch = nil
 	}
 	if found == nil {
-		return
+		return gone
 	}
 	for _, said := range strings.Split(found.Error(), "\n") {
 		_, what, _ := strings.Cut(said, ": ")
@@ -165,12 +180,15 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) {
 			t.Failure.Error += "; afterwards " + said
 		}
 	}
+	return gone
 }
 
 // Execute runs all rows that Prepare did not skip and Done does not hold. It returns ctx's cause when it
 // was cancelled; finished trials are stored.
 func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
-	c.trials = slices.Clone(c.Done)
+	for _, t := range c.Done {
+		c.trials = append(c.trials, t.Light())
+	}
 	done := map[string]bool{}
 	c.attempts = map[string]int{}
 	for _, t := range c.Done {
@@ -260,10 +278,11 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	if err != nil {
 		return nil, err
 	}
+	var gone error
 	if t.Status == record.TrialFailed {
-		c.renew(ctx, t)
+		gone = c.renew(ctx, t)
 	}
-	return t, c.keep(ctx, row, t, left-1)
+	return t, cmp.Or(c.keep(ctx, row, t, left-1), gone)
 }
 
 // attempt is the number of the next trial of a row.

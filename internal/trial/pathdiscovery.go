@@ -21,8 +21,12 @@ import (
 type discoveredPath struct {
 	opener map[string]string // protocol → the end that can open: "near" or "far"
 	why    map[string]string // protocol → why neither can
-	mtu    int
+	mtu    int               // 0: not known
 	route  *agent.FoundRoute // nil: it could not be looked for
+	ends   [2]lab.Meeting
+	nat    string // see lab.Lab.Translated
+	// unasked: the far end is a program that is not ours, and nothing was found out.
+	unasked bool
 }
 
 // portsOf are the ports of a lab's listening ends.
@@ -50,6 +54,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		if _, err := l.End(0, 0, d.ip); err != nil {
 			return err.Error(), nil
 		}
+		c.found(l, d.ip, &discoveredPath{unasked: true})
 		return "", nil
 	}
 	if len(d.cpus[l.Topology.Far]) > 0 {
@@ -81,11 +86,20 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	} else if err := c.explore(ctx, l, ip, x); err != nil {
 		return nil, err
 	}
+	c.found(l, ip, x)
+	return x, nil
+}
+
+// found keeps what was found out about the path over a version of IP.
+func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	if c.discovered == nil {
 		c.discovered = map[int]*discoveredPath{}
 	}
+	for i := range x.ends {
+		x.ends[i], _ = l.End(0, i, ip) // then nowhere
+	}
+	x.nat = l.Translated(ip)
 	c.discovered[ip] = x
-	return x, nil
 }
 
 func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) error {
@@ -136,7 +150,7 @@ func (x *discoveredPath) attempt(ctx context.Context, l *lab.Lab, ip int, protoc
 // latency can be measured there.
 func (c *Campaign) silent(row record.Row) bool {
 	x := c.discovered[cmp.Or(factor.IP.Number(row.Factors), 4)]
-	return x != nil && x.opener["udp"] == ""
+	return x != nil && !x.unasked && x.opener["udp"] == ""
 }
 
 // A connection is tried by a load of this length.
@@ -236,8 +250,16 @@ func (c *Campaign) between(name string) record.Environment {
 			continue
 		}
 		prefix := fmt.Sprintf("path_ipv%d:", ip)
-		if why := x.why["udp"]; why != "" {
-			e.Missing[prefix+"mtu"] = why
+		if len(x.opener) > 0 || x.unasked {
+			for name, fact := range map[string]string{"near": x.ends[0].Addr.String(),
+				"far": x.ends[1].Target.String(), "nat": x.nat} {
+				if fact != "" {
+					e.Facts[prefix+name] = fact
+				}
+			}
+		}
+		if why := x.why["udp"]; why != "" || x.unasked {
+			e.Missing[prefix+"mtu"] = cmp.Or(why, "only chokepoint peer at its far end could answer")
 			continue
 		}
 		e.Facts[prefix+"mtu"] = strconv.Itoa(x.mtu)
@@ -276,9 +298,7 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 // ofMachine adds to a machine's fingerprint what its being an end tells.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
 	if virtual(e.Facts) {
-		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "virtual-cards", Text: "the " + n.Name +
-			" has no network card of hardware: packets of up to 64 KiB may cross between, and then " +
-			"offload=wire does not hold"})
+		c.noCards(n.Name)
 	}
 	if n.Name != l.Topology.Far {
 		return nil
@@ -289,6 +309,21 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	}
 	e.Facts["clock_related_within_ns"] = strconv.FormatInt(bound, 10)
 	return nil
+}
+
+// noCards says of the ends without a network card of hardware, in one sentence, what that means.
+func (c *Campaign) noCards(name string) {
+	const kind, means = "virtual-cards", " no network card of hardware: packets of up to 64 KiB may cross " +
+		"between, and then offload=wire does not hold"
+	for i, other := range c.Run.Caveats {
+		if first, ok := strings.CutSuffix(other.Text, " has"+means); ok && other.Kind == kind {
+			if first != "the "+name {
+				c.Run.Caveats[i].Text = first + " and the " + name + " have" + means
+			}
+			return
+		}
+	}
+	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
 // virtualDrivers are those of cards that a hypervisor plays.

@@ -27,6 +27,8 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		known[s.Factors.Key()] = true
 	}
 	answers := map[string]check.Answer{}
+	var reasons []string
+	cells := map[string][]record.Factors{} // by the reason for which they are skipped
 	for _, cell := range c.Plan.Cells() {
 		reason, err := c.impossible(ctx, cell, answers)
 		if err != nil {
@@ -37,8 +39,17 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 			if !known[cell.Key()] {
 				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
 			}
-			c.tell(record.Event{Event: "warning", Cell: cell, Text: "skipped: " + reason})
+			if cells[reason] = append(cells[reason], cell); len(cells[reason]) == 1 {
+				reasons = append(reasons, reason)
+			}
 		}
+	}
+	for _, reason := range reasons { // each told once
+		e := record.Event{Event: "warning", Cell: cells[reason][0], Text: "skipped: " + reason}
+		if n := len(cells[reason]); n > 1 {
+			e.Cell, e.Text = nil, fmt.Sprintf("%s (%d cells)", e.Text, n)
+		}
+		c.tell(e)
 	}
 	return c.fingerprint(ctx)
 }

@@ -123,6 +123,8 @@ func reasons() []Kind {
 
 func caveats() []Kind {
 	all := []Kind{
+		{Name: "another-run", Of: OfRun, Means: "another run went on on the same machine when this one " +
+			"began: each measured the other's load", Do: "repeat it alone"},
 		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +
 			"of each search, at the bound that it found"},
 		{Name: "count-mode", Of: OfTrial, Means: "datagrams were counted by length: order, duplicates and " +

@@ -15,7 +15,7 @@ type Aligned struct {
 
 // Limits of an alignment.
 const (
-	leastMatch  = 0.5  // below, the traffic of the two has nothing in common
+	leastMatch  = 0.8  // below, it may be other traffic: that of another run matches by up to 0.76
 	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
 	coarseMost  = 2000 // intervals of the run in the first pass
 	finestSteps = 50   // of an interval
@@ -25,9 +25,9 @@ const (
 
 // Align finds the offset of a counter's clock at which it agrees best with another one: their rates over
 // each interval of the former's samples are correlated (Pearson). wall is the offset that the wall clocks
-// tell, 0 if they do not: it only decides between offsets that match alike, since a router's clock may be
-// set to anything.
-func Align(carried, seen Curve, wall int64) (Aligned, error) {
+// tell, 0 if they do not: it decides between offsets that match alike, and no other is looked for than those
+// within that of it; 0 = any, where the machine's wall clock is not to be believed.
+func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 	gaps := make([]float64, max(len(seen.T)-1, 0))
 	for i := range gaps {
 		gaps[i] = float64(seen.T[i+1] - seen.T[i])
@@ -41,8 +41,14 @@ func Align(carried, seen Curve, wall int64) (Aligned, error) {
 	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
 	var all []Aligned
 	first, last := seen.T[0]-carried.T[len(carried.T)-1], seen.T[len(seen.T)-1]-carried.T[0]
+	if within > 0 {
+		first, last = max(first, wall-within), min(last, wall+within)
+	}
 	for d := first; d <= last; d += max(width/2, 1) {
 		all = append(all, Aligned{Offset: d, Match: roughly.agree(rough, d)})
+	}
+	if len(all) == 0 {
+		return Aligned{}, &NoMatchError{}
 	}
 	tops := peaks(all)
 	closely := newIntervals(seen)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,31 @@ type Note struct {
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Metrics      []record.Metric      `json:"metrics,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
+	// Of these nodes nothing counts any more that earlier notes imported: samples, and facts.
+	ForgetSamples string `json:"forget_samples,omitempty"`
+	ForgetFacts   string `json:"forget_facts,omitempty"`
+}
+
+// addTo adds the note to a head that has own environments of the run's itself.
+func (n Note) addTo(run *record.Run, own int) {
+	if n.ForgetSamples != "" {
+		of := func(im record.Import) bool { return im.Node == n.ForgetSamples }
+		run.Imports = slices.DeleteFunc(run.Imports, of)
+		run.Caveats = slices.DeleteFunc(run.Caveats,
+			func(c record.Caveat) bool { return c.Kind == "imported" })
+	}
+	if n.ForgetFacts != "" {
+		of := func(e record.Environment) bool { return e.Node == n.ForgetFacts }
+		left := slices.DeleteFunc(run.Environments[own:], of)
+		run.Environments = append(run.Environments[:own], left...)
+	}
+	run.Caveats = append(run.Caveats, n.Caveats...)
+	run.Skipped = append(run.Skipped, n.Skipped...)
+	run.Environments = append(run.Environments, n.Environments...)
+	run.Ceilings = append(run.Ceilings, n.Ceilings...)
+	run.Topologies = append(run.Topologies, n.Topologies...)
+	run.Metrics = append(run.Metrics, n.Metrics...)
+	run.Imports = append(run.Imports, n.Imports...)
 }
 
 // DuplicateError says that the same run or trial is already stored.
@@ -284,14 +310,9 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
 	}
+	own := len(run.Environments)
 	for _, n := range notes {
-		run.Caveats = append(run.Caveats, n.Caveats...)
-		run.Skipped = append(run.Skipped, n.Skipped...)
-		run.Environments = append(run.Environments, n.Environments...)
-		run.Ceilings = append(run.Ceilings, n.Ceilings...)
-		run.Topologies = append(run.Topologies, n.Topologies...)
-		run.Metrics = append(run.Metrics, n.Metrics...)
-		run.Imports = append(run.Imports, n.Imports...)
+		n.addTo(&run, own)
 	}
 	// The last end counts; without one the run is running, or was killed: only the caller can tell, by
 	// asking whether its owner lives.

@@ -170,6 +170,37 @@ func TestRunStateAndNotes(t *testing.T) {
 	}
 }
 
+// TestASecondImportReplacesTheFirst, and a note that only forgets takes it back; what the run itself has told
+// of the node stays.
+func TestASecondImportReplacesTheFirst(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	run := sampleRun("r1")
+	own := record.Environment{Node: "router", Facts: map[string]string{"path_ipv4:mtu": "1500"}}
+	run.Environments, run.Imports, run.Caveats = []record.Environment{own}, nil, nil
+	must(t, s.CreateRun(ctx, run))
+	imported := func(file string) {
+		must(t, s.AddNote(ctx, "r1", Note{ForgetSamples: "router", Imports: []record.Import{{Node: "router",
+			File: file}}, Caveats: []record.Caveat{{Kind: "imported", Text: file}}}))
+		must(t, s.AddNote(ctx, "r1", Note{ForgetFacts: "router",
+			Environments: []record.Environment{{Node: "router", Facts: map[string]string{"file": file}}}}))
+	}
+	imported("a")
+	imported("b")
+	got, err := s.Find(ctx, "r1")
+	must(t, err)
+	if len(got.Imports) != 1 || got.Imports[0].File != "b" || len(got.Caveats) != 1 ||
+		len(got.Environments) != 2 || got.Environments[1].Facts["file"] != "b" {
+		t.Errorf("after two imports: got %v, %v, %v, want the second", got.Imports, got.Caveats,
+			got.Environments)
+	}
+	must(t, s.AddNote(ctx, "r1", Note{ForgetSamples: "router", ForgetFacts: "router"}))
+	got, err = s.Find(ctx, "r1")
+	must(t, err)
+	if d := cmp.Diff(got, run, same); d != "" {
+		t.Errorf("after it was taken back (-got +want):\n%s", d)
+	}
+}
+
 func TestFindAndRuns(t *testing.T) {
 	ctx, s := t.Context(), newStore(t)
 	if _, err := s.Find(ctx, "latest"); !errors.As(err, new(*NotFoundError)) {

@@ -305,11 +305,15 @@ func (s *sampling) stalled(due, now int64) {
 func (s *sampling) trim(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	trimSeries(s.all(), now)
+}
+
+func (s *sampling) all() []*series {
 	all := []*series{&s.overhead}
 	for _, src := range s.sources {
 		all = append(all, &src.kept)
 	}
-	trimSeries(all, now)
+	return all
 }
 
 // schedule adds marks. Those that are past when they arrive are taken at once; the sampler is not to blame
@@ -347,7 +351,8 @@ func isSlow(p probe.Probe) bool {
 const samplerCost = "sampler"
 
 // collect hands each probe's samples of from…to, and the nearest outside, to send, and returns the rest:
-// cost, log lines, stalls.
+// cost, log lines, stalls. What ended before is forgotten: each collection is of later times than the one
+// before it, and a watch of many trials must not hold them all.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
 	for _, src := range s.sources {
@@ -374,6 +379,11 @@ func (s *sampling) collect(from, to int64, send func(record.Samples) error) (rec
 		if st.At >= from && st.At-st.LateNs <= to {
 			d.Stalls = append(d.Stalls, st)
 		}
+	}
+	s.log = slices.DeleteFunc(s.log, func(l record.LogLine) bool { return l.At < from })
+	s.stalls = slices.DeleteFunc(s.stalls, func(st record.Stall) bool { return st.At < from })
+	for _, kept := range s.all() {
+		kept.forget(from)
 	}
 	return d, nil
 }

@@ -106,3 +106,39 @@ func TestNextSpacesASourceByItsSteadyCost(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchKeepsNoTrialThatWasCollected: over hundreds of trials as much is held as over the first few.
+func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
+	s := &sampling{sources: []*source{{probe: fake{name: "x"}, columns: []string{"a", "b"},
+		row: make([]float64, 2)}}}
+	held := func() (n int) {
+		for _, kept := range s.all() {
+			n += len(kept.blocks)
+		}
+		return n + len(s.log) + len(s.stalls)
+	}
+	const second = int64(1e9)
+	most := 0
+	for trial := range int64(600) {
+		from := trial * second
+		for at := from; at < from+second; at += second / 10 {
+			s.keep(s.sources[0], at, 1000)
+			s.book(at, 1000)
+		}
+		s.log = append(s.log, record.LogLine{At: from})
+		s.stalls = append(s.stalls, record.Stall{At: from})
+		rows := 0
+		count := func(r record.Samples) error { rows = len(r.Table.T); return nil }
+		_, err := s.collect(from, from+second, count)
+		if err != nil || rows < 10 {
+			t.Fatalf("trial %d: got %d samples, %v, want 10 and the one before", trial, rows, err)
+		}
+		if trial < 20 {
+			most = max(most, held())
+		}
+	}
+	if got := held(); got > most {
+		t.Errorf("after 600 trials: got %d blocks, lines and stalls, want no more than the %d of the first "+
+			"20", got, most)
+	}
+}

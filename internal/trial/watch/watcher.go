@@ -172,7 +172,8 @@ func (w *Watcher) Live() []float64 {
 }
 
 // Collect fetches what was sampled from…to, and the nearest sample outside on either side. The node keeps 20
-// minutes. Clock tells the relation at Start or the last Collect, and now; times are moved by their middle.
+// minutes at most, and nothing from before the from of the last collection. Clock tells the relation at
+// Start or the last Collect, and now; times are moved by their middle.
 func (w *Watcher) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	before, after, err := w.sync(ctx)
 	if err != nil {

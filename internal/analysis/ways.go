@@ -1,0 +1,89 @@
+package analysis
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Way is what was found out about the path between two machines over a version of IP.
+type Way struct {
+	IP   int    `json:"ip"`
+	Near string `json:"near"` // its own address
+	Far  string `json:"far"`  // where the near end finds it
+	// Hops is how many routers forward a packet; absent where that is not known.
+	Hops    *int     `json:"hops,omitempty"`
+	Routers []string `json:"routers,omitempty"` // nearest first; "?" does not name itself
+	// NAT says whose address is translated on the way: "near", "far", "near far" or "none"; absent where it
+	// cannot be told.
+	NAT string `json:"nat,omitempty"`
+	MTU int    `json:"mtu,omitempty"` // of packets that make the round trip whole; absent where not known
+}
+
+// ways reads the facts about what lies between two machines that trial/pathdiscovery stores.
+func ways(run *record.Run) []Way {
+	var out []Way
+	for _, e := range run.Environments {
+		for _, ip := range []int{4, 6} {
+			fact := func(name string) string { return e.Facts[fmt.Sprintf("path_ipv%d:%s", ip, name)] }
+			w := Way{IP: ip, Near: fact("near"), Far: fact("far"), NAT: fact("nat"),
+				Routers: strings.Fields(fact("route"))}
+			if w.Near == "" || w.Far == "" {
+				continue
+			}
+			w.MTU, _ = strconv.Atoi(fact("mtu"))
+			if n, err := strconv.Atoi(fact("routers")); err == nil {
+				w.Hops = &n
+			}
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Between says what lies between the ends: "1 router (192.168.1.1), NAT, MTU 1500".
+func (w Way) Between() string {
+	parts := []string{w.Passes()}
+	if len(w.Routers) > 0 {
+		parts[0] += " (" + strings.Join(w.Routers, ", ") + ")"
+	}
+	if nat := w.Translates(); nat != "" {
+		parts = append(parts, nat)
+	}
+	if w.MTU > 0 {
+		parts = append(parts, "MTU "+strconv.Itoa(w.MTU))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Passes says how many routers the way has.
+func (w Way) Passes() string {
+	switch {
+	case w.Hops == nil:
+		return "routers not known"
+	case *w.Hops == 0:
+		return "no router"
+	}
+	return unit.Count(*w.Hops, "router")
+}
+
+// Translates says whether addresses are translated on the way, "" where that is not known.
+func (w Way) Translates() string {
+	switch w.NAT {
+	case "":
+		return ""
+	case "none":
+		return "no NAT"
+	case "far":
+		return "NAT before the far end"
+	case "near far":
+		return "NAT at both ends"
+	}
+	return "NAT"
+}
+
+// Words is the way in one line, from end to end.
+func (w Way) Words() string { return w.Near + " → " + w.Between() + " → " + w.Far }
