@@ -53,7 +53,7 @@ func vocabularyOf(engines []traffic.Engine) plan.Vocabulary {
 			ofEngines = append(ofEngines, d.Factors()...)
 		}
 	}
-	v := plan.Vocabulary{Catalogue: &factor.Catalogue{Shapes: options.Shapes,
+	v := plan.Vocabulary{Absent: metrics.Absent, Catalogue: &factor.Catalogue{Shapes: options.Shapes,
 		Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
 			knob.Factors(node.Knobs()))}}
 	for _, m := range metrics.Metrics() {

@@ -50,7 +50,7 @@ func TestPairingCancelsDrift(t *testing.T) {
 func TestBaselineBySomeFactors(t *testing.T) {
 	cells := []*Cell{{Factors: quickFactors()}, {Factors: quickFactors("tunnel", "wireguard", "streams",
 		"4")}, {Factors: quickFactors("streams", "4")}}
-	g, name := named(declaredFactors(), cells, cells[1].Factors, record.Factors{"tunnel": "none"})
+	g, name, _ := named(declaredFactors(), cells, cells[1].Factors, record.Factors{"tunnel": "none"})
 	if g != cells[2] || name != "of the same with tunnel none" {
 		t.Errorf("baseline %v, %q", g, name)
 	}
@@ -63,7 +63,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 	small := quickFactors("protocol", "udp", "packet_size", "200", "tunnel", "wireguard")
 	cells := []*Cell{{Factors: plain}, {Factors: inside}, {Factors: small}}
 	var got []string
-	for _, p := range pairsOf(declaredFactors(), cells, nil) {
+	for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()}, cells) {
 		got = append(got, p.cell.Factors["packet_size"]+" against "+p.against.Factors["packet_size"])
 	}
 	if diff := cmp.Diff([]string{"1420 against 1500"}, got); diff != "" {
@@ -75,7 +75,7 @@ func TestQueueAgainstDefault(t *testing.T) {
 	plain := quickFactors()
 	queue := quickFactors("queue@router.wan", "pfifo limit 100")
 	cells := []*Cell{{Factors: plain}, {Factors: queue}}
-	pairs := pairsOf(declaredFactors(), cells, nil)
+	pairs := pairsOf(&record.Design{Catalogue: declaredFactors()}, cells)
 	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
 		pairs[0].name != "of the same with the default queue" {
 		t.Errorf("pairs %+v", pairs)
@@ -101,7 +101,8 @@ func TestZeroIsNoBaseline(t *testing.T) {
 			"of the same without firewall rules"},
 	} {
 		got := ""
-		for _, p := range pairsOf(declaredFactors(), []*Cell{{Factors: test.a}, {Factors: test.b}}, nil) {
+		for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()},
+			[]*Cell{{Factors: test.a}, {Factors: test.b}}) {
 			got += p.name
 		}
 		if got != test.want {
