@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 const help = `chokepoint-agent watches and drives a node of a chokepoint lab.
@@ -114,5 +115,5 @@ func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text += " " + info.Main.Version
 	}
-	return text + " " + runtime.GOOS + "/" + runtime.GOARCH
+	return text + " " + runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)
 }

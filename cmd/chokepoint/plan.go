@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newPlanCommand(p *program) *cobra.Command {
@@ -34,7 +37,7 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the built-in plans; the first is the default", Args: noArgs,
+		Use: "list [--json]", Short: "List the built-in plans with their times; the first is the default", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
 			for _, name := range plan.BuiltIns() {
@@ -46,11 +49,21 @@ func newPlanListCommand(p *program) *cobra.Command {
 					pl.Design.Method.Runs, int64(pl.Estimate(rowOverhead))})
 			}
 			return printList(p, list, nil, func(l listedPlan) []string {
-				first, _, _ := strings.Cut(l.Description, "\n")
-				return []string{l.Name, first}
+				return []string{l.Name, unit.Seconds(time.Duration(l.Estimate).Round(time.Second)),
+					fmt.Sprintf("%s × %d", unit.Count(l.Cells, "cell"), l.Runs), summary(l.Description)}
 			})
 		},
 	}, "print one JSON object per plan")
+}
+
+var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
+
+// summary is what a description begins with, up to its first colon or full stop, on one line.
+func summary(description string) string {
+	if at := summaryEnd.FindStringIndex(description); at != nil {
+		description = description[:at[0]]
+	}
+	return strings.Join(strings.Fields(description), " ")
 }
 
 func newPlanShowCommand(p *program) *cobra.Command {

@@ -20,7 +20,7 @@ func newResumeCommand(p *program) *cobra.Command {
 	var report string
 	var force bool
 	cmd := &cobra.Command{
-		Use:   "resume RUN [--force] [--report FILE] [--json]",
+		Use:   "resume RUN [--force] [--report FILE] [--json] [--quiet]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
 			"order; failed ones are tried again. If the program or the kernel is another than\n" +
@@ -28,6 +28,9 @@ func newResumeCommand(p *program) *cobra.Command {
 			"and marks the run.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := htmlFile(report); err != nil {
+				return err
+			}
 			return resume(cmd.Context(), args[0], report, force, p)
 		},
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -50,7 +51,7 @@ func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--report FILE] [--json]",
+			"LAB] [--peer HOST] [--report FILE] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick. The\n" +
 			"lab is made of namespaces of this machine and is gone afterwards. Every finished\n" +
@@ -61,7 +62,7 @@ func newRunCommand(p *program) *cobra.Command {
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.plan.name = append(args, "")[0]
-			if err := o.plan.validate(cmd.Flags()); err != nil {
+			if err := cmp.Or(o.plan.validate(cmd.Flags()), htmlFile(o.report)); err != nil {
 				return err
 			}
 			return runRun(cmd.Context(), o, p)
@@ -86,6 +87,7 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 	cmd.Flags().StringVar(report, "report", "",
 		"write the HTML report to this `FILE` instead of the run's directory")
 	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
+	cmd.Flags().Bool("quiet", false, "show no progress: warnings, errors and the result alone")
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
@@ -156,7 +158,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if err != nil {
 		return err
 	}
-	x.sink = x.p.sink(x.p.json)
+	x.sink = x.p.sink()
 	runErr := x.campaignOver(ctx, labs, done)
 	// From here on nothing may be cut short by the first signal: undo, store, report.
 	undoErr := x.undo(ctx)
@@ -285,7 +287,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		return fmt.Errorf("encode design: %w", err)
 	}
 	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name,
-		Total: len(x.plan.Rows()), Data: data})
+		Total: len(x.plan.Rows()), Left: x.plan.Estimate(rowOverhead), Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
@@ -332,7 +334,10 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
 					x.run.Version)})
 		}
-		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
+		takes := time.Duration(len(c.Kinds())) * ceiling.Each
+		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
+			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
+			Left: takes + x.plan.Estimate(rowOverhead)})
 		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 			Parts: registry.LabParts()} // whose topology is still to be said
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {

@@ -141,7 +141,10 @@ func Kindred(text string, candidates []string) []string {
 	words := strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return c == '_' || c == '-' || c == ' ' })
 	shared := func(candidate string) (n int) {
 		for _, part := range strings.Split(candidate, "_") {
-			if slices.Contains(words, part) || Nearest(part, words) != "" {
+			switch {
+			case slices.Contains(words, part):
+				n += 2
+			case Nearest(part, words) != "":
 				n++
 			}
 		}

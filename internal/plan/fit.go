@@ -84,7 +84,7 @@ func (p *Plan) Searches() int {
 }
 
 // LeastWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
-const LeastWindow = 5 * time.Second
+const LeastWindow = 3 * time.Second
 
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
 // adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to LeastWindow, which

@@ -54,12 +54,12 @@ func TestFit(t *testing.T) {
 			[]string{"6 repetitions instead of 10"}, nil},
 		{"shorter windows", 251 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
 			[]string{"6 repetitions instead of 10", "windows of 7.9s instead of 8s"}, nil},
-		{"shortest windows", 180 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
-			[]string{"6 repetitions instead of 10", "windows of 5s instead of 8s"}, nil},
-		{"last cell goes", 179 * time.Second, 0, 6, []string{"1", "2", "4"},
-			[]string{"6 repetitions instead of 10", "windows of 7.2s instead of 8s"}, []string{"8"}},
-		{"one cell stays", 54 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10",
-			"windows of 5s instead of 8s"}, []string{"2", "4", "8"}},
+		{"shortest windows", 132 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
+			[]string{"6 repetitions instead of 10", "windows of 3s instead of 8s"}, nil},
+		{"last cell goes", 131 * time.Second, 0, 6, []string{"1", "2", "4"},
+			[]string{"6 repetitions instead of 10", "windows of 4.6s instead of 8s"}, []string{"8"}},
+		{"one cell stays", 42 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10",
+			"windows of 3s instead of 8s"}, []string{"2", "4", "8"}},
 	} {
 		p := read(t, fitPlan)
 		if err := p.Fit(tc.budget, tc.overhead); err != nil {
@@ -99,7 +99,7 @@ func TestFitAdaptive(t *testing.T) {
 		"measure: {verify: false, latency_idle: off}\n")
 	before := *p.Design.Method.Adaptive
 	fitted := p.WithSeed(1)
-	if err := fitted.Fit(59*time.Second, 0); err != nil {
+	if err := fitted.Fit(35*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 ||
@@ -132,7 +132,7 @@ func TestFitLargest(t *testing.T) {
 // A plan with fewer repetitions than give an interval keeps all it has.
 func TestFitFewRuns(t *testing.T) {
 	p := read(t, fitPlan, "method.runs=4")
-	if err := p.Fit(70*time.Second, 0); err != nil {
+	if err := p.Fit(50*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.Design.Method.Runs; got != 4 || len(p.Cells()) != 2 {
@@ -146,7 +146,7 @@ func TestFitTooSmall(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if got, want := err.Error(), "one cell with 6 repetitions and windows of 5s takes 54s and does not "+
+	if got, want := err.Error(), "one cell with 6 repetitions and windows of 3s takes 42s and does not "+
 		"fit into 35s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

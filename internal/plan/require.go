@@ -72,7 +72,9 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 	for _, m := range r.v.Metrics {
 		allowed = append(allowed, withoutUnit(m))
 	}
-	return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
+	ours := strings.NewReplacer("latency", "rtt", "ping", "rtt", "delay", "rtt", "speed", "goodput",
+		"throughput", "goodput", "bandwidth", "goodput").Replace(name)
+	return "", r.fail(n, choiceHint(ours, "metrics", allowed), "unknown metric %q", name)
 }
 
 // withoutUnit is the short name of a metric.

@@ -82,7 +82,7 @@ func isFree(path string) bool {
 	if nested {
 		return (list == "include" || list == "exclude") && index != ""
 	}
-	return path == "matrix" || path == "conditions"
+	return path == "matrix" || path == "conditions" || path == "baseline"
 }
 
 func containerKind(key string) yaml.Kind {

@@ -59,9 +59,7 @@ type Campaign struct {
 	attempts   map[string]int  // row → attempts in Done
 	total      int
 	index      int
-	took       time.Duration // of the last row, for the time left
-	began      time.Time
-	rows       int // run so far
+	pace       pace
 }
 
 type bench struct {
@@ -185,7 +183,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 		}
 	}
 	rows := c.pending(done)
-	c.total, c.began = len(rows)+len(done), time.Now()
+	c.total, c.pace.plan = len(rows)+len(done), c.Plan
 	var out Outcome
 	if err := c.steps(ctx, "start"); err != nil {
 		return out, err
@@ -202,12 +200,11 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 			}
 		}
 		c.index = len(done) + i + 1
-		start := time.Now()
-		if err := c.row(ctx, row, len(rows)-i, &out); err != nil {
+		c.pace.begin(rows[i:])
+		if err := c.row(ctx, row, &out); err != nil {
 			return out, err
 		}
-		c.rows++
-		c.took += time.Since(start)
+		c.pace.end()
 	}
 	return out, c.steps(ctx, "end")
 }
@@ -217,12 +214,12 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
-func (c *Campaign) row(ctx context.Context, row record.Row, left int, out *Outcome) error {
+func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error {
 	if c.Run.Design.Searches(row) {
-		return c.search(ctx, row, left, out)
+		return c.search(ctx, row, out)
 	}
 	for range stallTries {
-		t, err := c.one(ctx, row, nil, left)
+		t, err := c.one(ctx, row, nil)
 		if err != nil {
 			return err
 		}
@@ -245,10 +242,10 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 }
 
 // one runs a trial of a row, or the next one of its search, and stores it.
-func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial,
-	left int) (*record.Trial, error) {
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial,
+	error) {
 	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
-		Left: c.timeLeft(left)}
+		Left: c.pace.left(false)}
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
 		began.PPS = step.Load
@@ -263,7 +260,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	if t.Status == record.TrialFailed {
 		c.renew(ctx, t)
 	}
-	return t, c.keep(ctx, row, t, left-1)
+	return t, c.keep(ctx, row, t)
 }
 
 // attempt is the number of the next trial of a row.
@@ -273,7 +270,7 @@ func (c *Campaign) attempt(row record.Row) int {
 }
 
 // keep stores a trial, even if a signal arrives now, and tells of it.
-func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, left int) error {
+func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
@@ -281,7 +278,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, le
 	light.Nodes = nil // which only the store needs
 	c.trials = append(c.trials, light)
 	e := summary(t)
-	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.timeLeft(left)
+	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
 	}
@@ -310,13 +307,6 @@ func summary(t *record.Trial) (e record.Event) {
 		}
 	}
 	return e
-}
-
-func (c *Campaign) timeLeft(rows int) time.Duration {
-	if c.rows == 0 {
-		return c.Plan.Estimate(400 * time.Millisecond)
-	}
-	return c.took / time.Duration(c.rows) * time.Duration(rows)
 }
 
 // steps asks for what a human must do at this point.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/google/go-cmp/cmp"
 )
@@ -79,6 +80,44 @@ func TestQueueAgainstDefault(t *testing.T) {
 	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
 		pairs[0].name != "of the same with the default queue" {
 		t.Errorf("pairs %+v", pairs)
+	}
+}
+
+// TestSettingsWithoutBaseline: a setting that no cell has at its baseline level is compared with the level
+// listed first, and a baseline of some factors is compared on all metrics.
+func TestSettingsWithoutBaseline(t *testing.T) {
+	c := &factor.Catalogue{Factors: append(declaredFactors().Factors, factor.Declaration{Name: "table",
+		Without: &factor.Without{Words: "of the same with the default table"}})}
+	d := &record.Design{Catalogue: c, Factors: []record.FactorLevels{{Name: "table",
+		Levels: []string{"64", "9", "7"}}}}
+	var cells []*Cell
+	for _, level := range []string{"9", "64", "7"} {
+		cells = append(cells, &Cell{Factors: quickFactors("table", level)})
+	}
+	said := func() (out []string) {
+		for _, p := range pairsOf(d, cells) {
+			out = append(out, p.cell.Factors["table"]+": "+p.name)
+			if p.baseline {
+				t.Errorf("%s: compared on rates alone", p.name)
+			}
+		}
+		return out
+	}
+	want := []string{"9: of the same with table 64", "7: of the same with table 64"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs (-want +got)\n%s", diff)
+	}
+	cells = append(cells, &Cell{Factors: quickFactors()})
+	want = []string{"9: of the same with the default table", "64: of the same with the default table",
+		"7: of the same with the default table"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs with the default (-want +got)\n%s", diff)
+	}
+	cells, d.Baseline = cells[:3], record.Factors{"table": "7"}
+	want = []string{"9: of the same with table 64", "9: of the same with table 7",
+		"64: of the same with table 7", "7: of the same with table 64"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs with a named baseline (-want +got)\n%s", diff)
 	}
 }
 
