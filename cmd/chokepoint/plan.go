@@ -37,7 +37,8 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the built-in plans with their times; the first is the default", Args: noArgs,
+		Use: "list [--json]", Args: noArgs,
+		Short: "List the built-in plans with their times; the first is the default",
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
 			for _, name := range plan.BuiltIns() {

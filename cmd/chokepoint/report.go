@@ -73,7 +73,8 @@ func htmlFile(file string) error {
 }
 
 func unknownFile(file, hint string) error {
-	return &usageError{fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)), hint}
+	return &usageError{fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)),
+		hint}
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {

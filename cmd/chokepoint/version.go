@@ -21,7 +21,8 @@ type version struct {
 }
 
 func readVersion() version {
-	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)}
+	v := version{Version: "(devel)", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

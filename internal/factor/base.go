@@ -3,6 +3,7 @@ package factor
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,8 +193,9 @@ func Base(o Options) []Declaration {
 			"of datagrams in one write (UDP GSO); auto if not given", Levels: []string{"auto", Off},
 			Parse: Choice("auto", Off)},
 		choice(o.Congestions, Declaration{Name: "congestion",
-			Doc: "TCP congestion control; streams take several, joined by +, in turn", Kind: Load,
-			Applies: tcp, Parse: severalOf(Choice(o.Congestions...)), Dependent: true, Rank: 21}),
+			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
+				"joined by +, in turn", Kind: Load, Applies: tcp, Parse: severalOf(congestion),
+			Dependent: true, Rank: 21}),
 		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
 			Doc:   "TCP payload of all streams together, at which the kernel paces them",
 			Parse: rateOr("a bit rate such as 300M, or a share such as 90% of found")},
@@ -274,6 +276,17 @@ func tunnelName(level string) string {
 		return "IPsec ESP" + strings.Replace(rest, "-", ", ", 1)
 	}
 	return level
+}
+
+// congestionForm is that of a name that the kernel takes (TCP_CA_NAME_MAX).
+var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
+
+// congestion reads the name of a congestion control. Whether a kernel has it is found out on the lab.
+func congestion(text string) (string, error) {
+	if !congestionForm.MatchString(text) {
+		return "", &LevelError{Text: text, Want: "the name of a congestion control, such as cubic"}
+	}
+	return text, nil
 }
 
 // severalOf reads levels joined by "+", each once.

@@ -138,7 +138,8 @@ func Nearest(text string, candidates []string) string {
 // at most, in their order.
 func Kindred(text string, candidates []string) []string {
 	const most = 8
-	words := strings.FieldsFunc(strings.ToLower(text), func(c rune) bool { return c == '_' || c == '-' || c == ' ' })
+	words := strings.FieldsFunc(strings.ToLower(text),
+		func(c rune) bool { return strings.ContainsRune("_- ", c) })
 	shared := func(candidate string) (n int) {
 		for _, part := range strings.Split(candidate, "_") {
 			switch {

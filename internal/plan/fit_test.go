@@ -153,7 +153,8 @@ func TestFitTooSmall(t *testing.T) {
 	if hint := err.(*plan.Error).Hint(); hint == "" {
 		t.Error("got no hint")
 	}
-	if p.Design.Method.Duration != 8*time.Second || p.Design.Method.Runs != 10 || len(p.Cells()) != 4 || p.Design.Cuts != nil || len(p.Skipped()) > 0 {
+	if m := p.Design.Method; m.Duration != 8*time.Second || m.Runs != 10 || len(p.Cells()) != 4 ||
+		p.Design.Cuts != nil || len(p.Skipped()) > 0 {
 		t.Error("a failed Fit changed the plan")
 	}
 }
