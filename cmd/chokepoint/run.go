@@ -189,7 +189,10 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Driver: x.run.Driver, Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+		Driver: x.run.Driver, Parts: registry.LabParts()}
+	if x.store != nil {
+		labs.Keep = filepath.Dir(x.p.dirs.reportFile(x.run.ID))
+	}
 	var err error
 	if x.attach != "" {
 		if labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal); err != nil {
@@ -278,10 +281,9 @@ func (x *execution) tell(e record.Event) {
 
 // campaignOver brings the labs up, stores the run's head and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
-	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(),
-		Engines: node.Engines(), Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(),
-		Store: x.store, Sink: x.tell, Ask: x.ask, Done: done}
+	x.campaign = x.newCampaign(labs)
 	c := x.campaign
+	c.Store, c.Sink, c.Ask, c.Done = x.store, x.tell, x.ask, done
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
@@ -305,6 +307,27 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	}
 	_, err = c.Execute(ctx)
 	return err
+}
+
+func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
+	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+		Prober: proberOf(x.run.Design.Measure), Probes: node.Probes()}
+}
+
+// try brings up the labs of the plan and says which cells cannot be run there. No trial is made.
+func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
+	err = x.p.withJournal(x.run.ID, func(j *journal.Journal) error {
+		x.journal = j
+		labs, err := x.labs(ctx)
+		if err != nil {
+			return err
+		}
+		c := x.newCampaign(labs)
+		err = c.Prepare(ctx)
+		skipped = c.Run.Skipped
+		return errors.Join(err, dirty(c.Close(context.WithoutCancel(ctx))))
+	})
+	return skipped, err
 }
 
 // proberOf is the latency probe that a design asks for; a design of an older version names none.

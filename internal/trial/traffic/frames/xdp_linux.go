@@ -61,6 +61,20 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
+// Way is a way to make frames, or to count them.
+type Way struct{ Name, Frames, Sink string }
+
+// Ways are all that the engine knows, the best first: to make frames, then to count them.
+func Ways() (ways []Way) {
+	for _, m := range sendModes {
+		ways = append(ways, Way{Name: modeNames[m], Frames: m})
+	}
+	for _, m := range sinkModes {
+		ways = append(ways, Way{Name: modeNames[m], Sink: m})
+	}
+	return ways
+}
+
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
 // checkFrames judges what depends on no machine.
