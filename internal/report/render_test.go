@@ -279,7 +279,8 @@ func TestCSVOpensInASpreadsheet(t *testing.T) {
 	if !bytes.HasPrefix(out, []byte("\xef\xbb\xbfrun,trial,")) {
 		t.Errorf("begins with %q, want the mark of UTF-8", out[:8])
 	}
-	for _, want := range []string{",'=1+1\r\n", ",'+x\r\n", ",a-b\r\n", ",1500000000000000000000,\r\n", ",-3,\r\n"} {
+	for _, want := range []string{",'=1+1\r\n", ",'+x\r\n", ",a-b\r\n",
+		",1500000000000000000000,\r\n", ",-3,\r\n"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("got no %q", want)
 		}

@@ -17,8 +17,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // Capability is one thing that a lab can do, cannot do, or that could not be told.
@@ -78,18 +76,12 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 	tcp := record.Load{Protocol: "tcp", Direction: record.Up}
 	for _, e := range engines {
-		load := tcp
-		switch e.Name() {
-		case (shortflow.Requests{}).Name():
-			load.Direction = record.Both // requests there, responses back
-		case (frames.XDP{}).Name():
-			load.Protocol, load.PacketSize = "udp", 64
+		asked := []traffic.Asked{{Load: tcp}}
+		if own, ok := e.(interface{ Asked() []traffic.Asked }); ok {
+			asked = own.Asked()
 		}
-		add("engine", e.Name(), ask(e, load))
-		for _, way := range frames.Ways() {
-			if load.Frames, load.Sink = way.Frames, way.Sink; e.Name() == (frames.XDP{}).Name() {
-				add("frames of "+e.Name(), way.Name, ask(e, load))
-			}
+		for _, a := range asked {
+			add("engine", strings.TrimSuffix(e.Name()+": "+a.Way, ": "), ask(e, a.Load))
 		}
 	}
 	offered, _ := host.Local().ReadFile(ctx, "/proc/sys/net/ipv4/tcp_available_congestion_control")

@@ -124,7 +124,7 @@ func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 	var better []string
 	for _, t := range lab.Topologies() {
 		router := func(node string) bool {
-			return slices.ContainsFunc(t.Nodes, func(n factor.Node) bool { return n.Name == node && n.Router })
+			return slices.Contains(t.Nodes, factor.Node{Name: node, Router: true})
 		}
 		if router(t.Tunnel[0]) && router(t.Tunnel[1]) {
 			better = append(better, t.Name)

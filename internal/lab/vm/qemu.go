@@ -172,14 +172,15 @@ func (g Guest) String() string {
 func CheckProgram(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
-	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
-		return check.Not("%s is not installed", g.Program()).Hinted("install %s (Debian, Ubuntu)", g.Package())
+		return check.Not("%s is not installed", g.Program()).Hinted("install %s (Debian, Ubuntu)",
+			g.Package())
 	case err != nil:
 		return check.CouldNotTell("%v", err)
 	}
-	return check.OKBecause("%s", first)
+	return check.OKBecause("%s", version)
 }
 
 // Package is the distribution's package that has the emulator.

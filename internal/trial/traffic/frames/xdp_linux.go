@@ -61,18 +61,18 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
-// Way is a way to make frames, or to count them.
-type Way struct{ Name, Frames, Sink string }
-
-// Ways are all that the engine knows, the best first: to make frames, then to count them.
-func Ways() (ways []Way) {
-	for _, m := range sendModes {
-		ways = append(ways, Way{Name: modeNames[m], Frames: m})
+// Asked has the ways to make frames and to count them, the best first.
+func (XDP) Asked() []traffic.Asked {
+	load := record.Load{Protocol: "udp", Direction: record.Up, PacketSize: 64}
+	asked := []traffic.Asked{{Load: load}}
+	for _, load.Frames = range sendModes {
+		asked = append(asked, traffic.Asked{Way: modeNames[load.Frames], Load: load})
 	}
-	for _, m := range sinkModes {
-		ways = append(ways, Way{Name: modeNames[m], Sink: m})
+	load.Frames = ""
+	for _, load.Sink = range sinkModes {
+		asked = append(asked, traffic.Asked{Way: modeNames[load.Sink], Load: load})
 	}
-	return ways
+	return asked
 }
 
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
