@@ -302,7 +302,7 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		if err := x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC()); err != nil {
 			return err
 		}
-	} else if err := x.begin(ctx, labs); err != nil {
+	} else if err := x.begin(ctx); err != nil {
 		return err
 	}
 	_, err = c.Execute(ctx)
@@ -341,13 +341,9 @@ func proberOf(m record.Measure) traffic.Prober {
 }
 
 // begin measures the tester's own ceiling and stores the run's head.
-func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
+func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
-	if len(c.Run.Topologies) > 0 {
-		l, err := labs.For(ctx, c.Run.Topologies[0].Name)
-		if err != nil {
-			return err
-		}
+	if l := c.Lab(); l != nil {
 		far, err := l.Node(ctx, l.Topology.Far)
 		if err != nil {
 			return err

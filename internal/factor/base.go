@@ -35,6 +35,8 @@ const (
 	ECN          Name = "ecn"
 	Engine       Name = "engine"
 	DSCP         Name = "dscp"
+	VCPUs        Name = "vcpus"
+	Memory       Name = "memory"
 	Copy         Name = "copy"
 
 	FlowSize       Name = "flow_size"
@@ -87,6 +89,13 @@ const (
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
+)
+
+// Bounds of what a virtual router can be given; with less memory, in MB, the image does not boot.
+const (
+	MaxVCPUs    = 64
+	LeastMemory = 128
+	MostMemory  = 64 << 10
 )
 
 // maxStreams is of UDP; an engine says how many it carries of TCP.
@@ -217,6 +226,12 @@ func Base(o Options) []Declaration {
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
+		{Name: "vcpus", Unit: "CPUs", Doc: "vCPUs that each virtual router is booted with; as the lab says if " +
+			"not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs), Needs: NeedsRouter,
+			Short: counted("vCPU")},
+		{Name: "memory", Unit: "MB", Doc: "memory that each virtual router is booted with; as the lab says " +
+			"if not given", Kind: Path, Hard: true, Parse: Whole(LeastMemory, MostMemory), Needs: NeedsRouter,
+			Short: phrase("% MB of memory")},
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
 			Parse: Whole(0, 63)},
 		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),

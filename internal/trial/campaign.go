@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,9 +22,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Labs lends testbeds by topology. A lab it has lent stays up until Close, which puts everything back.
+// Labs lends testbeds by topology, and by the size of the routers where a cell names one. A lab it has lent
+// stays up until Close, which puts everything back.
 type Labs interface {
-	For(ctx context.Context, topology string) (*lab.Lab, error)
+	For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error)
 	Close(ctx context.Context) error
 }
 
@@ -51,7 +51,7 @@ type Campaign struct {
 	Slack time.Duration
 
 	mu      sync.Mutex // guards Sink: events come from several goroutines
-	benches map[string]*bench
+	benches map[labPlace]*bench
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
 	trials     []record.Trial
@@ -60,6 +60,27 @@ type Campaign struct {
 	total      int
 	index      int
 	pace       pace
+}
+
+// labPlace is the lab that a cell needs.
+type labPlace struct {
+	topology string
+	size     record.GuestSize
+}
+
+func placeOf(cell record.Factors) labPlace {
+	return labPlace{factor.Topology.Of(cell), record.GuestSize{CPUs: factor.VCPUs.Number(cell),
+		MemoryMB: factor.Memory.Number(cell)}}
+}
+
+// Lab is the lab of the first cell that is run, nil if none is.
+func (c *Campaign) Lab() *lab.Lab {
+	for _, cell := range c.Plan.Cells() {
+		if b := c.benches[placeOf(cell)]; b != nil && !c.skip[cell.Key()] {
+			return b.lab
+		}
+	}
+	return nil
 }
 
 type bench struct {
@@ -71,7 +92,7 @@ type bench struct {
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
-		b := c.benches[factor.Topology.Of(cell)]
+		b := c.benches[placeOf(cell)]
 		if c.skip[cell.Key()] || b == nil {
 			continue
 		}
@@ -111,12 +132,13 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
-// bench brings up the lab of a topology with its watch, once.
-func (c *Campaign) bench(ctx context.Context, topology string) (*bench, error) {
-	if b := c.benches[topology]; b != nil {
+// bench brings up the lab of a cell with its watch, once.
+func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, error) {
+	place := placeOf(cell)
+	if b := c.benches[place]; b != nil {
 		return b, c.attend(ctx, b)
 	}
-	l, err := c.Labs.For(ctx, topology)
+	l, err := c.Labs.For(ctx, place.topology, place.size)
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +147,10 @@ func (c *Campaign) bench(ctx context.Context, topology string) (*bench, error) {
 		return nil, err
 	}
 	if c.benches == nil {
-		c.benches = map[string]*bench{}
+		c.benches = map[labPlace]*bench{}
 	}
-	c.benches[topology] = b
-	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
+	c.benches[place] = b
+	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, place.topology)})
 	return b, nil
 }
 
@@ -143,7 +165,7 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
 // found gone, and what their consoles said last.
 func (c *Campaign) renew(ctx context.Context, t *record.Trial) {
-	b := c.benches[factor.Topology.Of(t.Row.Factors)]
+	b := c.benches[placeOf(t.Row.Factors)]
 	if b == nil {
 		return
 	}
@@ -382,8 +404,8 @@ func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 // Close ends the watches and puts every lab back.
 func (c *Campaign) Close(ctx context.Context) error {
 	var err error
-	for _, topology := range slices.Sorted(maps.Keys(c.benches)) {
-		err = errors.Join(err, c.benches[topology].watch.Close())
+	for _, b := range c.benches {
+		err = errors.Join(err, b.watch.Close())
 	}
 	return errors.Join(err, c.Labs.Close(ctx))
 }

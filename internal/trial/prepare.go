@@ -65,8 +65,7 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 // it can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	answers map[string]check.Answer) (can check.Answer, err error) {
-	topology := factor.Topology.Of(cell)
-	b, err := c.bench(ctx, topology)
+	b, err := c.bench(ctx, cell)
 	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
 		return check.Not("%v", no), nil
 	}
@@ -80,7 +79,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return check.Not("%v", err), nil
 	}
 	once := func(key string, ask func() check.Answer) check.Answer {
-		key = topology + " " + key
+		key = fmt.Sprint(placeOf(cell), key)
 		if _, known := answers[key]; !known {
 			answers[key] = ask()
 		}
@@ -162,7 +161,12 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
-		b := c.benches[t.Name]
+		var b *bench // routers of several sizes are told apart by the cells
+		for _, cell := range c.Plan.Cells() {
+			if factor.Topology.Is(cell, t.Name) && b == nil {
+				b = c.benches[placeOf(cell)]
+			}
+		}
 		if b == nil {
 			continue
 		}
