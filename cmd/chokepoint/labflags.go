@@ -93,7 +93,8 @@ func (o labOptions) check() error {
 		return &usageError{"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
 			"--lab vm boots virtual routers"}
 	case size.CPUs < 0 || size.CPUs > factor.MaxVCPUs:
-		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d", factor.MaxVCPUs)}
+		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d",
+			factor.MaxVCPUs)}
 	case most > 0 && size.CPUs > most:
 		return &usageError{fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
 			fmt.Sprintf("its board has %d", most)}

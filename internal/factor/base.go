@@ -226,9 +226,9 @@ func Base(o Options) []Declaration {
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
-		{Name: "vcpus", Unit: "CPUs", Doc: "vCPUs that each virtual router is booted with; as the lab says if " +
-			"not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs), Needs: NeedsRouter,
-			Short: counted("vCPU")},
+		{Name: "vcpus", Unit: "CPUs", Doc: "vCPUs that each virtual router is booted with; as the lab " +
+			"says if not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs),
+			Needs: NeedsRouter, Short: counted("vCPU")},
 		{Name: "memory", Unit: "MB", Doc: "memory that each virtual router is booted with; as the lab says " +
 			"if not given", Kind: Path, Hard: true, Parse: Whole(LeastMemory, MostMemory), Needs: NeedsRouter,
 			Short: phrase("% MB of memory")},

@@ -413,8 +413,8 @@ func bornAt(pid int) uint64 {
 	return t
 }
 
-// Locals lends local labs by topology and size of the guests; it makes each at first use and owns them all. Attached, where it is
-// set, is the only lab lent, and is not ours to take down.
+// Locals lends local labs by topology and size of the guests; it makes each at first use and owns them all.
+// Attached, where it is set, is the only lab lent, and is not ours to take down.
 type Locals struct {
 	Owner    string // prefix of the labs' ids: the run
 	Dir      string

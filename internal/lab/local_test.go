@@ -330,8 +330,8 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 		}
 		attached := &lab.Locals{Attached: firstOf(seen)}
 		var no *lab.NoTopology
-		if _, err := attached.For(labtest.Context(t), "site-to-site", record.GuestSize{}); !errors.As(err, &no) ||
-			no.Topology != "site-to-site" {
+		_, err := attached.For(labtest.Context(t), "site-to-site", record.GuestSize{})
+		if !errors.As(err, &no) || no.Topology != "site-to-site" {
 			t.Errorf("another topology of an attached lab: got %v, want that there is none", err)
 		}
 		if err := labs.Close(labtest.Context(t)); err != nil {
