@@ -129,8 +129,12 @@ func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
 			better = append(better, t.Name)
 		}
 	}
-	return "take topology " + strings.Join(better, " or ") + ": there the tunnel ends on routers with " +
+	hint := "take topology " + strings.Join(better, " or ") + ": there the tunnel ends on routers with " +
 		"kernels of their own"
+	if a.Hint != "" {
+		hint = a.Hint + "; or " + hint
+	}
+	return hint
 }
 
 func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can check.Answer, err error) {
