@@ -42,7 +42,7 @@ func TestEverySettingIsExamined(t *testing.T) {
 // there.
 func TestTunnelHint(t *testing.T) {
 	own := record.NodeFacts{OwnKernel: true}
-	const other = "take topology site-to-site or peer-to-router: there the tunnel ends on routers with " +
+	const other = "take topology peer-to-router or site-to-site: there the tunnel ends on routers with " +
 		"kernels of their own"
 	for _, tt := range []struct {
 		topology    string
