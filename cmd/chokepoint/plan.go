@@ -233,8 +233,17 @@ func planHead(p *plan.Plan) string {
 		all = append(all, sk.Factors)
 	}
 	apart := varyingFactors(all)
-	for _, sk := range p.Skipped() {
-		fmt.Fprintf(&b, "skipped: %s: %s\n", factorText(sk.Factors, apart), sk.Reason)
+	for rest := slices.Clone(p.Skipped()); len(rest) > 0; {
+		sk := rest[0]
+		var cells []record.Factors
+		rest = slices.DeleteFunc(rest, func(s record.Skipped) bool {
+			same := s.Reason == sk.Reason && s.Hint == sk.Hint
+			if same {
+				cells = append(cells, s.Factors)
+			}
+			return same
+		})
+		fmt.Fprintf(&b, "skipped: %s: %s\n", groupText(cells, apart), sk.Reason)
 		if sk.Hint != "" {
 			fmt.Fprintf(&b, "  to make it possible: %s\n", sk.Hint)
 		}
@@ -274,6 +283,19 @@ func varyingFactors(cells []record.Factors) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(varying))
+}
+
+// groupText is a cell, or what cells have in common, and how many they are.
+func groupText(cells []record.Factors, varying []string) string {
+	if len(cells) == 1 {
+		return factorText(cells[0], varying)
+	}
+	common := cells[0].Clone()
+	apart := varyingFactors(cells)
+	maps.DeleteFunc(common, func(name, _ string) bool {
+		return !slices.Contains(varying, name) || slices.Contains(apart, name)
+	})
+	return strings.TrimLeft(common.Key()+" ("+unit.Count(len(cells), "cell")+")", " ")
 }
 
 // factorText is a cell by the factors that vary, or by all of them where none does.
