@@ -295,7 +295,11 @@ func groupText(cells []record.Factors, varying []string) string {
 	maps.DeleteFunc(common, func(name, _ string) bool {
 		return !slices.Contains(varying, name) || slices.Contains(apart, name)
 	})
-	return strings.TrimLeft(common.Key()+" ("+unit.Count(len(cells), "cell")+")", " ")
+	n := unit.Count(len(cells), "cell")
+	if len(common) == 0 {
+		return n
+	}
+	return common.Key() + " (" + n + ")"
 }
 
 // factorText is a cell by the factors that vary, or by all of them where none does.

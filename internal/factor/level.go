@@ -135,7 +135,7 @@ func Nearest(text string, candidates []string) string {
 }
 
 // Kindred returns the candidates that share the most words with text, which are parted by underscores; a few
-// at most, in their order.
+// at most, in their order, and none where no word is shared.
 func Kindred(text string, candidates []string) []string {
 	const most = 8
 	words := strings.FieldsFunc(strings.ToLower(text),
@@ -151,7 +151,7 @@ func Kindred(text string, candidates []string) []string {
 		}
 		return n
 	}
-	best := 0
+	best := 1
 	var out []string
 	for _, c := range candidates {
 		switch n := shared(c); {

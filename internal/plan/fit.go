@@ -107,7 +107,9 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 		cells--
 	}
 	spare := budget - p.estimate(parts[cells], runs, overhead)
-	if loads := parts[cells].cells - parts[cells].searches; spare > 0 && loads > 0 {
+	if loads := parts[cells].cells - parts[cells].searches; loads == 0 {
+		m.Duration = window // searches have windows of their own
+	} else if spare > 0 {
 		longer := spare / time.Duration(loads*runs)
 		m.Duration = min(window, m.Duration+longer.Truncate(100*time.Millisecond))
 	}

@@ -129,6 +129,18 @@ func TestFitLargest(t *testing.T) {
 	}
 }
 
+// A search's windows are its own.
+func TestFitSearch(t *testing.T) {
+	p := read(t, "method: {runs: 1, search: quick}\nmatrix: {protocol: udp, packet_size: [64, 128, 256]}\n")
+	if err := p.Fit(p.Estimate(0)/2, 0); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Cells()) == 3 || p.Design.Method.Duration != 10*time.Second || p.Design.Cuts != nil {
+		t.Errorf("got %d cells with windows of %v: %v", len(p.Cells()), p.Design.Method.Duration,
+			p.Design.Cuts)
+	}
+}
+
 // A plan with fewer repetitions than give an interval keeps all it has.
 func TestFitFewRuns(t *testing.T) {
 	p := read(t, fitPlan, "method.runs=4")

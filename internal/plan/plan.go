@@ -100,8 +100,8 @@ func choiceHint(text, noun string, allowed []string) string {
 	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
-	if len(allowed) > longList {
-		noun, allowed = "nearest "+noun, factor.Kindred(text, allowed)
+	if kindred := factor.Kindred(text, allowed); len(allowed) > longList && len(kindred) > 0 {
+		noun, allowed = "nearest "+noun, kindred
 	}
 	return fmt.Sprintf("%s: %s", noun, strings.Join(allowed, ", "))
 }
