@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm/guest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 const help = `chokepoint-agent watches and drives a node of a chokepoint lab.
@@ -116,5 +117,5 @@ func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text += " " + info.Main.Version
 	}
-	return text + " " + runtime.GOOS + "/" + runtime.GOARCH
+	return text + " " + runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)
 }

@@ -48,7 +48,7 @@ func planKeys(t *testing.T) []string {
 		for name, value := range m {
 			below, ok := value.(map[string]any)
 			switch _, list := value.([]any); {
-			case path == "" && (list || name == "matrix" || name == "conditions"):
+			case path == "" && (list || name == "matrix" || name == "conditions" || name == "baseline"):
 				keys = append(keys, name+".")
 			case ok:
 				walk(path+name+".", below)

@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -26,8 +27,9 @@ import (
 func newDoctorCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "doctor [--json]", Short: "Say what this machine can do, and how fast the tester itself is",
-		Long: "Say what this machine can do (yes, no, or could not tell, with the reason), how\n" +
-			"fast the tester itself is without a router, and how well its timer keeps time.\n" +
+		Long: "Say what this machine can do (yes, no, or could not tell, with the reason): guests,\n" +
+			"tunnels, settings, engines, telemetry; how fast the tester itself is without a\n" +
+			"router, and how well its timer keeps time. lab check --lab vm boots the guests.\n" +
 			"It makes a lab for some ten seconds and changes nothing else.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd.Context(), p) },
@@ -58,6 +60,12 @@ func runDoctor(ctx context.Context, p *program) error {
 func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p *program) (err error) {
 	f.Lab = trial.Capability{Area: "lab", Name: "local"}
 	start := time.Now()
+	for _, arch := range vm.Arches() {
+		f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "QEMU for " + arch,
+			Answer: vm.CheckProgram(ctx, arch)})
+	}
+	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
+		Answer: vm.CheckKVM(vm.NativeArch())})
 	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
 		Parts: registry.LabParts()}
 	l, err := own.Up(ctx)
@@ -68,8 +76,8 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
 	f.Lab.Answer = check.OKBecause("up in %s", time.Since(start).Round(time.Millisecond))
 	f.Note = l.Note
-	if f.Capabilities, err = trial.Examine(ctx, l, node.Tunnels(), node.Engines(),
-		node.Probes()); err != nil {
+	more, err := trial.Examine(ctx, l, node.Tunnels(), node.Engines(), node.Probes())
+	if f.Capabilities = append(f.Capabilities, more...); err != nil {
 		return err
 	}
 	if f.Ceilings, err = trial.Ceilings(ctx, l, own, ceiling.UsualKinds()); err != nil {

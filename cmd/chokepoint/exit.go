@@ -123,23 +123,26 @@ func leafCode(err error) int {
 	return codeError
 }
 
-// printError tells what went wrong, one line for each error, and what can be done about it; as one object
-// where output is for programs.
+// printError tells what went wrong, one line for each error, and below it what can be done about it, once;
+// as one object where output is for programs.
 func printError(w io.Writer, err error, code int, asJSON bool) {
 	said := struct {
 		Errors []string `json:"errors"`
 		Hints  []string `json:"hints"`
 		Exit   int      `json:"exit"`
 	}{[]string{}, []string{}, code}
+	text := ""
 	for _, e := range leaves(err) {
 		if exit, ok := e.(*exitError); ok && exit.err == nil {
 			continue
 		}
+		text += "chokepoint: error: " + check.Plain(e.Error()) + "\n"
 		said.Errors = append(said.Errors, check.Plain(e.Error()))
 		for _, h := range hints(e) {
 			h = check.Plain(h)
 			if !slices.Contains(said.Hints, h) {
 				said.Hints = append(said.Hints, h)
+				text += "hint: " + h + "\n"
 			}
 		}
 	}
@@ -147,12 +150,16 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 		_ = printLine(w, said) // nowhere is left to complain
 		return
 	}
-	for _, text := range said.Errors {
-		_, _ = fmt.Fprintf(w, "chokepoint: error: %s\n", text)
+	_, _ = io.WriteString(w, text)
+}
+
+// usageErrors gives each of several errors the code of what cannot be meant.
+func usageErrors(err error) error {
+	all := leaves(err)
+	for i, e := range all {
+		all[i] = &exitError{codeUsage, e}
 	}
-	for _, text := range said.Hints {
-		_, _ = fmt.Fprintf(w, "hint: %s\n", text)
-	}
+	return errors.Join(all...)
 }
 
 // hints are what the error and everything it wraps know about a next step.

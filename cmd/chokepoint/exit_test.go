@@ -71,8 +71,8 @@ func TestPrintError(t *testing.T) {
 		json bool
 		want string
 	}{
-		{"lines", twice, false, "chokepoint: error: first\nchokepoint: error: second: inner\nchokepoint: " +
-			"error: third\nhint: do this\nhint: do that\n"},
+		{"lines", twice, false, "chokepoint: error: first\nhint: do this\nchokepoint: error: second: " +
+			"inner\nhint: do that\nchokepoint: error: third\n"},
 		{"object", twice, true,
 			`{"errors":["first","second: inner","third"],"hints":["do this","do that"],"exit":1}` + "\n"},
 		{"all was said", &exitError{code: codeFailed}, false, ""},

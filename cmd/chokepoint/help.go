@@ -56,19 +56,42 @@ func useLine(cmd *cobra.Command) string {
 	return cmd.UseLine()
 }
 
-// exitStatus lists the codes of a command; a group has those of all its commands.
+// exitStatus lists the codes of a command in words; the program's help has those of all.
 func exitStatus(cmd *cobra.Command) string {
 	codes := exitCodes(cmd)
 	var b strings.Builder
 	for _, m := range exitMeanings {
 		if slices.Contains(codes, m.code) {
-			fmt.Fprintf(&b, "  %3d  %s\n", m.code, m.text)
+			fmt.Fprintf(&b, "  %3d  %s\n", m.code, meaning(cmd, m.code, m.text))
 		}
 	}
 	return b.String()
 }
 
+// meaning is what a code means of one command; text says what it means of all.
+func meaning(cmd *cobra.Command, code int, text string) string {
+	path := cmd.CommandPath()
+	runs := path == "chokepoint run" || path == "chokepoint resume"
+	switch {
+	case !cmd.HasParent():
+	case code == codeOK && !runs:
+		return "success"
+	case code == codeUsage && !runs && !strings.HasPrefix(path, "chokepoint plan "):
+		return "wrong command line; nothing was touched"
+	case code == codeThreshold && runs:
+		return "a threshold was missed"
+	case code == codeThreshold:
+		return "a regression was found"
+	case code == codeInterrupted && !runs:
+		return "interrupted"
+	}
+	return text
+}
+
 func exitCodes(cmd *cobra.Command) []int {
+	if cmd.HasSubCommands() && cmd.HasParent() { // it only shows its help
+		return []int{codeOK, codeError, codeUsage}
+	}
 	codes := append([]int{codeOK, codeError, codeUsage, codeInterrupted}, furtherCodes[cmd.CommandPath()]...)
 	for _, sub := range cmd.Commands() {
 		codes = append(codes, exitCodes(sub)...)

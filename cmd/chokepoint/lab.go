@@ -13,9 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -287,41 +289,63 @@ type checkedLab struct {
 	OK       bool          `json:"ok"`
 	UpTime   time.Duration `json:"up_ns"`
 	Error    string        `json:"error,omitempty"`
+	Hint     string        `json:"hint,omitempty"`
 }
 
 func newLabCheckCommand(p *program) *cobra.Command {
-	return addJSON(&cobra.Command{
-		Use: "check [--json]", Short: "Bring every topology up and down, and say whether it works here",
-		Args: noArgs,
+	o := labOptions{queues: 1}
+	cmd := &cobra.Command{
+		Use:   "check [--lab KIND] [--json]",
+		Short: "Bring every topology up and down, and say whether it works here",
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			return p.withJournal("check-"+store.NewID(time.Now(), uint16(rand.Uint32())),
-				func(j *journal.Journal) error { return labCheck(cmd.Context(), j, p) })
+				func(j *journal.Journal) error { return labCheck(cmd.Context(), o, j, p) })
 		},
-	}, "print one JSON object per topology")
+	}
+	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH")
+	return addJSON(cmd, "print one JSON object per topology")
 }
 
-func labCheck(ctx context.Context, j *journal.Journal, p *program) error {
+func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program) error {
+	guest, err := o.guest(ctx, p)
+	if err != nil {
+		return err
+	}
 	var failed []error
 	for _, t := range lab.Topologies() {
 		c := checkedLab{Topology: t.Name}
 		start := time.Now()
 		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", uint16(rand.Uint32()), t.Name), Topology: t,
-			Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts()}.Up(ctx)
+			Dir: labsDir(p.dirs), Journal: j, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
 		c.UpTime = time.Since(start)
 		if err == nil {
 			err = l.Close(context.WithoutCancel(ctx))
 		}
 		line := fmt.Sprintf("%s: up in %s and gone again\n", t.Name, c.UpTime.Round(time.Millisecond))
 		if c.OK = err == nil; !c.OK {
-			c.Error = err.Error()
-			failed = append(failed, dirty(err))
+			err = dirty(err)
+			c.Error, c.Hint = err.Error(), check.HintOf(err)
+			failed = append(failed, err)
 			line = fmt.Sprintf("%s: %s\n", t.Name, c.Error)
+			if c.Hint != "" {
+				line += "  hint: " + c.Hint + "\n"
+			}
 		}
 		if err := p.line(c, line); err != nil {
 			return err
 		}
 	}
-	return errors.Join(failed...)
+	switch {
+	case ctx.Err() != nil:
+		return errors.Join(failed...)
+	case len(failed) > 0: // all is said
+		return &exitError{code: exitCode(errors.Join(failed...))}
+	}
+	return nil
 }
 
 // withJournal lets f make labs of its own, with a journal of what it changes.

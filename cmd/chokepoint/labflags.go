@@ -12,18 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of what can be asked for. A guest with less memory does not boot the image.
-const (
-	minMemoryMB = 128
-	maxMemoryMB = 64 << 10
-	maxCPUs     = 64
-	maxQueues   = 256
-)
+// maxQueues bounds what can be asked for of a virtual link.
+const maxQueues = 256
 
 // labOptions say what the routers of a lab are, and its links.
 type labOptions struct {
@@ -96,14 +92,15 @@ func (o labOptions) check() error {
 	case size != record.GuestSize{} && arch == "":
 		return &usageError{"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
 			"--lab vm boots virtual routers"}
-	case size.CPUs < 0 || size.CPUs > maxCPUs:
-		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d", maxCPUs)}
+	case size.CPUs < 0 || size.CPUs > factor.MaxVCPUs:
+		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d",
+			factor.MaxVCPUs)}
 	case most > 0 && size.CPUs > most:
 		return &usageError{fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
 			fmt.Sprintf("its board has %d", most)}
-	case size.MemoryMB != 0 && (size.MemoryMB < minMemoryMB || size.MemoryMB > maxMemoryMB):
+	case size.MemoryMB != 0 && (size.MemoryMB < factor.LeastMemory || size.MemoryMB > factor.MostMemory):
 		return &usageError{fmt.Sprintf("--memory %d", size.MemoryMB), fmt.Sprintf("megabytes, from %d to %d",
-			minMemoryMB, maxMemoryMB)}
+			factor.LeastMemory, factor.MostMemory)}
 	case strings.ContainsFunc(size.Model, func(r rune) bool { return r <= ' ' || r > '~' }) ||
 		strings.HasPrefix(size.Model, "-"):
 		return &usageError{fmt.Sprintf("--cpu-model %q", size.Model),

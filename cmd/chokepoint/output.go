@@ -96,15 +96,19 @@ func table(rows [][]string, flags uint) string {
 }
 
 // sink is where a run's events are shown: as JSON lines with the result, as a live view on a terminal, else
-// as plain lines. Only one is ever in use, so that one writer owns the terminal.
-func (s streams) sink(asJSON bool) progress.Sink {
-	if asJSON {
-		return progress.JSON(s.Out)
+// as plain lines; or, quietly, warnings alone. Only one is ever in use, so that one writer owns the
+// terminal.
+func (p *program) sink() progress.Sink {
+	if p.quiet {
+		return progress.Quiet(p.Err)
 	}
-	if f, ok := s.Err.(*os.File); ok && s.ErrTTY {
+	if p.json {
+		return progress.JSON(p.Out)
+	}
+	if f, ok := p.Err.(*os.File); ok && p.ErrTTY {
 		return progress.Live(f, registry.Catalogue())
 	}
-	return progress.Plain(s.Err, registry.Catalogue())
+	return progress.Plain(p.Err, registry.Catalogue())
 }
 
 // note prints something that is worth knowing and is no error, on its own line.

@@ -2,22 +2,28 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newPlanCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
 		Long: "A plan says what is compared: a YAML file, or one of the built-in plans.\n" +
-			"None of these commands touches a machine."}
+			"None of these commands touches a machine, but for check with --lab or --peer."}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -34,7 +40,8 @@ type listedPlan struct {
 
 func newPlanListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
-		Use: "list [--json]", Short: "List the built-in plans; the first is the default", Args: noArgs,
+		Use: "list [--json]", Args: noArgs,
+		Short: "List the built-in plans with their times; the first is the default",
 		RunE: func(*cobra.Command, []string) error {
 			var list []listedPlan
 			for _, name := range plan.BuiltIns() {
@@ -46,11 +53,21 @@ func newPlanListCommand(p *program) *cobra.Command {
 					pl.Design.Method.Runs, int64(pl.Estimate(rowOverhead))})
 			}
 			return printList(p, list, nil, func(l listedPlan) []string {
-				first, _, _ := strings.Cut(l.Description, "\n")
-				return []string{l.Name, first}
+				return []string{l.Name, unit.Seconds(time.Duration(l.Estimate).Round(time.Second)),
+					fmt.Sprintf("%s × %d", unit.Count(l.Cells, "cell"), l.Runs), summary(l.Description)}
 			})
 		},
 	}, "print one JSON object per plan")
+}
+
+var summaryEnd = regexp.MustCompile(`[:.](\s|$)`)
+
+// summary is what a description begins with, up to its first colon or full stop, on one line.
+func summary(description string) string {
+	if at := summaryEnd.FindStringIndex(description); at != nil {
+		description = description[:at[0]]
+	}
+	return strings.Join(strings.Fields(description), " ")
 }
 
 func newPlanShowCommand(p *program) *cobra.Command {
@@ -69,7 +86,8 @@ func newPlanShowCommand(p *program) *cobra.Command {
 }
 
 // newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) error) *cobra.Command {
+func newPlanViewCommand(p *program, cmd *cobra.Command, other *otherEnd,
+	show func(context.Context, *plan.Plan) error) *cobra.Command {
 	var o planOptions
 	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]"
 	cmd.Args = optionalArg
@@ -79,11 +97,11 @@ func newPlanViewCommand(p *program, cmd *cobra.Command, show func(*plan.Plan) er
 		if err := o.validate(cmd.Flags()); err != nil {
 			return err
 		}
-		pl, err := o.read(registry.Vocabulary())
+		pl, err := o.read(other.vocabulary())
 		if err != nil {
 			return err
 		}
-		return show(pl)
+		return show(cmd.Context(), pl)
 	}
 	o.addFlags(cmd)
 	return addJSON(cmd, "print one JSON document")
@@ -98,14 +116,60 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 }
 
 func newPlanCheckCommand(p *program) *cobra.Command {
-	return newPlanViewCommand(p, &cobra.Command{
+	var kind string
+	var other otherEnd
+	cmd := newPlanViewCommand(p, &cobra.Command{
 		Use:   "check",
-		Short: "Read a plan and say what it amounts to, or what is wrong with it",
-	}, func(pl *plan.Plan) error {
+		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
+		Long: "Read a plan and say what it amounts to, or all that is wrong with it. With --lab or\n" +
+			"--peer its labs are brought up and down again, and the cells that would be skipped\n" +
+			"there are told, with what would make them possible. No trial is made.",
+	}, &other, func(ctx context.Context, pl *plan.Plan) error {
+		err := other.check()
+		if err != nil {
+			return err
+		}
+		if kind != "" || other.peer != "" {
+			if pl, err = tryPlan(ctx, p, pl, labOptions{kind: kind, queues: 1}, other); err != nil {
+				return err
+			}
+		}
 		doc := expandPlan(pl)
 		doc.Rows = nil
 		return p.document(doc, planHead(pl))
 	})
+	cmd.Use += " [--lab KIND | --peer HOST]"
+	cmd.Flags().StringVar(&kind, "lab", "",
+		"say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH")
+	other.addFlags(cmd.Flags())
+	cmd.MarkFlagsMutuallyExclusive("lab", "peer")
+	return cmd
+}
+
+// tryPlan is the plan without the cells that a lab cannot run, which it has as skipped ones.
+func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, other otherEnd) (*plan.Plan,
+	error) {
+	x := &execution{p: p, plan: pl, run: record.Run{ID: "plan-" + store.NewID(time.Now(),
+		uint16(rand.Uint32())), Lab: o.kind, Queues: o.queues, Design: pl.Design}}
+	var err error
+	if other.peer == "" {
+		err = o.check()
+	} else {
+		x.run.Lab = record.LabPair
+		other.limits(&x.run.Design)
+		x.peer, err = other.lab(ctx, x.run.ID, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	skipped, err := x.try(ctx)
+	tried := pl.WithSeed(pl.Design.Method.Seed)
+	d := &tried.Design
+	d.Skipped = append(slices.Clone(d.Skipped), skipped...)
+	d.Cells = slices.DeleteFunc(slices.Clone(d.Cells), func(c record.Factors) bool {
+		return slices.ContainsFunc(skipped, func(s record.Skipped) bool { return s.Factors.Key() == c.Key() })
+	})
+	return tried, err
 }
 
 func newPlanExpandCommand(p *program) *cobra.Command {
@@ -114,7 +178,7 @@ func newPlanExpandCommand(p *program) *cobra.Command {
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
 			"the same seed, run executes the same trials in the same order.",
-	}, func(pl *plan.Plan) error {
+	}, &otherEnd{}, func(_ context.Context, pl *plan.Plan) error {
 		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	})
 }
@@ -169,8 +233,20 @@ func planHead(p *plan.Plan) string {
 		all = append(all, sk.Factors)
 	}
 	apart := varyingFactors(all)
-	for _, sk := range p.Skipped() {
-		fmt.Fprintf(&b, "skipped: %s: %s\n", factorText(sk.Factors, apart), sk.Reason)
+	for rest := slices.Clone(p.Skipped()); len(rest) > 0; {
+		sk := rest[0]
+		var cells []record.Factors
+		rest = slices.DeleteFunc(rest, func(s record.Skipped) bool {
+			same := s.Reason == sk.Reason && s.Hint == sk.Hint
+			if same {
+				cells = append(cells, s.Factors)
+			}
+			return same
+		})
+		fmt.Fprintf(&b, "skipped: %s: %s\n", groupText(cells, apart), sk.Reason)
+		if sk.Hint != "" {
+			fmt.Fprintf(&b, "  to make it possible: %s\n", sk.Hint)
+		}
 	}
 	for _, cut := range d.Cuts {
 		fmt.Fprintf(&b, "cut to fit: %s\n", cut)
@@ -207,6 +283,23 @@ func varyingFactors(cells []record.Factors) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(varying))
+}
+
+// groupText is a cell, or what cells have in common, and how many they are.
+func groupText(cells []record.Factors, varying []string) string {
+	if len(cells) == 1 {
+		return factorText(cells[0], varying)
+	}
+	common := cells[0].Clone()
+	apart := varyingFactors(cells)
+	maps.DeleteFunc(common, func(name, _ string) bool {
+		return !slices.Contains(varying, name) || slices.Contains(apart, name)
+	})
+	n := unit.Count(len(cells), "cell")
+	if len(common) == 0 {
+		return n
+	}
+	return common.Key() + " (" + n + ")"
 }
 
 // factorText is a cell by the factors that vary, or by all of them where none does.

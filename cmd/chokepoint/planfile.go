@@ -41,7 +41,8 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("set", completeSet)
 	flags.StringVar(&o.seed, "seed", "", "order the trials by this number `N` instead of a drawn one")
 	flags.DurationVar(&o.budget, "budget", 0, "cut the plan to this time `D`, such as 10m: "+
-		"first\nrepetitions, to six if there are more, then the\ncells listed last")
+		"first\nrepetitions, to six if there are more, then windows,\nto "+plan.LeastWindow.String()+
+		" if they are longer, then the cells listed last")
 	flags.BoolVar(&o.strict, "strict", false,
 		"with the plan rfc2544: the standard's own times, which are\nhours for each size of frames")
 	// pflag shows a zero duration as a default that means something.
@@ -75,7 +76,7 @@ func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
 	}
 	p, err := readPlan(o.name, v, sets)
 	if err != nil {
-		return nil, &exitError{codeUsage, err}
+		return nil, usageErrors(err)
 	}
 	switch {
 	case o.seed != "":

@@ -32,6 +32,8 @@ type program struct {
 	ran  bool            // a command's own code was reached; before that every error is usage
 	json bool            // the command has --json (see addJSON) and it is set
 	lost error           // of --help, which cobra prints without a way to say so
+
+	quiet bool // the command has --quiet and it is set
 }
 
 // newProgram is a program on the process's own streams and environment.
@@ -115,7 +117,7 @@ func newRoot(p *program) *cobra.Command {
 var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsCommand, newImportCommand,
 	newListCommand, newDeleteCommand, newGCCommand, newPlanCommand, newReportCommand, newDoctorCommand,
 	newRunCommand, newPeerCommand, newResumeCommand, newLabCommand, newShowCommand, newVMCommand,
-	newVersionCommand}
+	newVersionCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
@@ -137,7 +139,11 @@ func finish(p *program, cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := nothingEmpty(cmd, args); err != nil {
+			return err
+		}
 		p.ran = true
+		p.quiet, _ = cmd.Flags().GetBool("quiet")
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
 		if !slices.Contains(homeless, strings.Fields(cmd.CommandPath() + " x")[1]) {
 			if err := p.dirs.trusted(); err != nil {
@@ -149,6 +155,22 @@ func finish(p *program, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		finish(p, sub)
 	}
+}
+
+// nothingEmpty refuses ” in the place of a name, which most often comes of a variable that is not set.
+func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
+	}
+	if slices.Contains(args, "") {
+		return &usageError{cmd.CommandPath() + ": an argument is empty", "usage: " + cmd.UseLine()}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && err == nil {
+			err = &usageError{fmt.Sprintf("--%s is empty", f.Name), "leave it out, or give it a value"}
+		}
+	})
+	return err
 }
 
 // parser is what the flag library quotes of Go's number parsers.

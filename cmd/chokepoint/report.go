@@ -30,7 +30,7 @@ func newReportCommand(p *program) *cobra.Command {
 			"md, csv, json and text go to standard output.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
+			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
 				return err
 			}
 			return writeReport(cmd.Context(), args[0], o, p)
@@ -43,22 +43,37 @@ func newReportCommand(p *program) *cobra.Command {
 }
 
 // validate judges the flags and lets the file's name choose the format where none is given.
-func (o *reportOptions) validate(formatGiven, fileGiven bool) error {
-	if fileGiven && o.file == "" {
-		return &usageError{"--report has no file name", "- is standard output"}
-	}
+func (o *reportOptions) validate(formatGiven bool) error {
 	extension := strings.TrimPrefix(strings.ToLower(filepath.Ext(o.file)), ".")
 	if !formatGiven && slices.Contains(formats, extension) {
 		o.format = extension
 	}
-	if !formatGiven && extension == "txt" {
+	switch {
+	case formatGiven || extension == "" || extension == "htm" || slices.Contains(formats, extension):
+	case extension == "txt":
 		o.format = "text"
+	default:
+		return unknownFile(o.file, "say which by --format: "+strings.Join(formats, ", "))
 	}
 	if !slices.Contains(formats, o.format) {
 		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " +
 			strings.Join(formats, ", ")}
 	}
 	return nil
+}
+
+// htmlFile refuses a file for HTML whose name is that of something else.
+func htmlFile(file string) error {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case "", ".html", ".htm":
+		return nil
+	}
+	return unknownFile(file, "it is HTML here; chokepoint report writes other formats of a stored run")
+}
+
+func unknownFile(file, hint string) error {
+	return &usageError{fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)),
+		hint}
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {

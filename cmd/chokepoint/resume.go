@@ -28,7 +28,7 @@ type resumeOptions struct {
 func newResumeCommand(p *program) *cobra.Command {
 	var o resumeOptions
 	cmd := &cobra.Command{
-		Use:   "resume [RUN] [--attach LAB] [--peer HOST] [--force] [--report FILE] [--json]",
+		Use:   "resume [RUN] [--attach LAB] [--peer HOST] [--force] [--report FILE] [--json] [--quiet]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
 			"order; failed ones are tried again. Without RUN it is the latest run that did not\n" +
@@ -39,6 +39,9 @@ func newResumeCommand(p *program) *cobra.Command {
 			"names. A run with --peer needs the code that the peer shows now.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := htmlFile(o.report); err != nil {
+				return err
+			}
 			return resume(cmd.Context(), append(args, "")[0], o, p)
 		},
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -52,7 +53,7 @@ func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--report FILE] [--json]",
+			"LAB] [--peer HOST] [--report FILE] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
 			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
@@ -64,7 +65,7 @@ func newRunCommand(p *program) *cobra.Command {
 		Args: optionalArg, ValidArgsFunction: completePlans,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.plan.name = append(args, "")[0]
-			if err := o.plan.validate(cmd.Flags()); err != nil {
+			if err := cmp.Or(o.plan.validate(cmd.Flags()), htmlFile(o.report)); err != nil {
 				return err
 			}
 			return runRun(cmd.Context(), o, p)
@@ -89,6 +90,7 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 	cmd.Flags().StringVar(report, "report", "",
 		"write the HTML report to this `FILE` instead of the run's directory")
 	addJSON(cmd, "print one JSON object per event, and the document of show --json last")
+	cmd.Flags().Bool("quiet", false, "show no progress: warnings, errors and the result alone")
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
@@ -165,7 +167,7 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	if err != nil {
 		return err
 	}
-	x.sink = x.p.sink(x.p.json)
+	x.sink = x.p.sink()
 	runErr := x.campaignOver(ctx, labs, done)
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
 		return errors.Join(dirty(x.undo(ctx)), x.sink.Close(), refused)
@@ -214,7 +216,10 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 		return &lab.Peers{Up: x.peer}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-		Driver: x.run.Driver, Parts: registry.LabParts(), Keep: filepath.Dir(x.p.dirs.reportFile(x.run.ID))}
+		Driver: x.run.Driver, Parts: registry.LabParts()}
+	if x.store != nil {
+		labs.Keep = filepath.Dir(x.p.dirs.reportFile(x.run.ID))
+	}
 	var err error
 	if x.attach != "" {
 		i, err := lab.Standing(labs.Dir, x.attach)
@@ -318,17 +323,16 @@ func (x *execution) tell(e record.Event) {
 
 // campaignOver brings the labs up, stores the run's head and runs all rows.
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
-	x.campaign = &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(),
-		Engines: node.Engines(), Prober: proberOf(x.run.Design.Measure), Probes: node.Probes(),
-		Store: x.keeper, Sink: x.tell, Ask: x.ask, Done: done}
+	x.campaign = x.newCampaign(labs)
 	c := x.campaign
+	c.Store, c.Sink, c.Ask, c.Done = x.keeper, x.tell, x.ask, done
 	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
 	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name,
-		Total: len(x.plan.Rows()), Data: data})
+		Total: len(x.plan.Rows()), Left: x.plan.Estimate(rowOverhead), Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
@@ -336,12 +340,33 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		if err := x.goOn(ctx); err != nil {
 			return err
 		}
-	} else if err := x.begin(ctx, labs); err != nil {
+	} else if err := x.begin(ctx); err != nil {
 		return err
 	}
 	x.began = true
 	_, err = c.Execute(ctx)
 	return err
+}
+
+func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
+	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+		Prober: proberOf(x.run.Design.Measure), Probes: node.Probes()}
+}
+
+// try brings up the labs of the plan and says which cells cannot be run there. No trial is made.
+func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
+	err = x.p.withJournal(x.run.ID, func(j *journal.Journal) error {
+		x.journal = j
+		labs, err := x.labs(ctx)
+		if err != nil {
+			return err
+		}
+		c := x.newCampaign(labs)
+		err = c.Prepare(ctx)
+		skipped = c.Run.Skipped
+		return errors.Join(err, dirty(c.Close(context.WithoutCancel(ctx))))
+	})
+	return skipped, err
 }
 
 // proberOf is the latency probe that a design asks for; a design of an older version names none.
@@ -355,13 +380,9 @@ func proberOf(m record.Measure) traffic.Prober {
 }
 
 // begin measures the tester's own ceiling and stores the run's head.
-func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
+func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
-	if len(c.Run.Topologies) > 0 {
-		l, err := labs.For(ctx, c.Run.Topologies[0].Name)
-		if err != nil {
-			return err
-		}
+	if l := c.Lab(); l != nil {
 		far, err := l.Node(ctx, l.Topology.Far)
 		if err != nil {
 			return err
@@ -371,7 +392,10 @@ func (x *execution) begin(ctx context.Context, labs trial.Labs) error {
 				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
 					x.run.Version)})
 		}
-		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling"})
+		takes := time.Duration(len(c.Kinds())) * ceiling.Each
+		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
+			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
+			Left: takes + x.plan.Estimate(rowOverhead)})
 		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 			Parts: registry.LabParts()} // whose topology is still to be said
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // version is what the toolchain wrote into the program.
@@ -19,7 +21,8 @@ type version struct {
 }
 
 func readVersion() version {
-	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := version{Version: "(devel)", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -3,6 +3,7 @@ package factor
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,8 @@ const (
 	ECN          Name = "ecn"
 	Engine       Name = "engine"
 	DSCP         Name = "dscp"
+	VCPUs        Name = "vcpus"
+	Memory       Name = "memory"
 	Copy         Name = "copy"
 
 	FlowSize       Name = "flow_size"
@@ -86,6 +89,13 @@ const (
 const (
 	minSegment, maxSegment = 88, 65535 - ipv4Header - 20
 	minBuffer, maxBuffer   = 4608, 1 << 30
+)
+
+// Bounds of what a virtual router can be given; with less memory, in MB, the image does not boot.
+const (
+	MaxVCPUs    = 64
+	LeastMemory = 128
+	MostMemory  = 64 << 10
 )
 
 // maxStreams is of UDP; an engine says how many it carries of TCP.
@@ -196,8 +206,9 @@ func Base(o Options) []Declaration {
 			"of datagrams in one write (UDP GSO); auto if not given", Levels: []string{"auto", Off},
 			Parse: Choice("auto", Off)},
 		choice(o.Congestions, Declaration{Name: "congestion",
-			Doc: "TCP congestion control; streams take several, joined by +, in turn", Kind: Load,
-			Applies: tcp, Parse: severalOf(Choice(o.Congestions...)), Dependent: true, Rank: 21}),
+			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
+				"joined by +, in turn", Kind: Load, Applies: tcp, Parse: severalOf(congestion),
+			Dependent: true, Rank: 21}),
 		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
 			Doc:   "TCP payload of all streams together, at which the kernel paces them",
 			Parse: rateOr("a bit rate such as 300M, or a share such as 90% of found")},
@@ -219,6 +230,12 @@ func Base(o Options) []Declaration {
 func Further() []Declaration {
 	copies := []string{"a", "b", "c", "d"} // names for cells that are the same
 	return []Declaration{
+		{Name: "vcpus", Unit: "CPUs", Doc: "vCPUs that each virtual router is booted with; as the lab " +
+			"says if not given", Kind: Path, Hard: true, Scales: true, Parse: Whole(1, MaxVCPUs),
+			Needs: NeedsRouter, Short: counted("vCPU")},
+		{Name: "memory", Unit: "MB", Doc: "memory that each virtual router is booted with; as the lab says " +
+			"if not given", Kind: Path, Hard: true, Parse: Whole(LeastMemory, MostMemory), Needs: NeedsRouter,
+			Short: phrase("% MB of memory")},
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
 			Parse: Whole(0, 63)},
 		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
@@ -278,6 +295,17 @@ func tunnelName(level string) string {
 		return "IPsec ESP" + strings.Replace(rest, "-", ", ", 1)
 	}
 	return level
+}
+
+// congestionForm is that of a name that the kernel takes (TCP_CA_NAME_MAX).
+var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
+
+// congestion reads the name of a congestion control. Whether a kernel has it is found out on the lab.
+func congestion(text string) (string, error) {
+	if !congestionForm.MatchString(text) {
+		return "", &LevelError{Text: text, Want: "the name of a congestion control, such as cubic"}
+	}
+	return text, nil
 }
 
 // severalOf reads levels joined by "+", each once.

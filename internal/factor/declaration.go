@@ -185,6 +185,28 @@ func (c *Catalogue) all() []Declaration {
 	return c.Factors
 }
 
+// Places lists the nodes and ports of the labs of these topologies, each once.
+func (c *Catalogue) Places(topologies ...string) []string {
+	var out []string
+	add := func(place string) {
+		if !slices.Contains(out, place) {
+			out = append(out, place)
+		}
+	}
+	for _, s := range c.Shapes {
+		if !slices.Contains(topologies, s.Name) {
+			continue
+		}
+		for _, n := range s.Nodes {
+			add(n.Name)
+			for _, p := range s.Ports(n.Name) {
+				add(p.Node + "." + p.Port)
+			}
+		}
+	}
+	return out
+}
+
 var placeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?$`)
 
 // Lookup finds a factor by the name written in a plan, which may be placed ("queue@router.wan") or

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -178,5 +179,16 @@ func TestFoundOf(t *testing.T) {
 	}
 	if _, ok = FoundOf(Cell{"rate": "300M"}); ok {
 		t.Error("a stated rate is a share")
+	}
+}
+
+// TestKindred: of many names those that share most words with a wrong one.
+func TestKindred(t *testing.T) {
+	names := []string{"rtt_idle_p50", "rtt_loaded_p50", "rtt_loaded_p99", "goodput", "loss_p99"}
+	for text, want := range map[string]string{"rtt_p99": "rtt_loaded_p99", "quux": "",
+		"RTT-p50": "rtt_idle_p50 rtt_loaded_p50", "rtt": "rtt_idle_p50 rtt_loaded_p50 rtt_loaded_p99"} {
+		if got := strings.Join(Kindred(text, names), " "); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
 	}
 }

@@ -134,6 +134,36 @@ func Nearest(text string, candidates []string) string {
 	return best
 }
 
+// Kindred returns the candidates that share the most words with text, which are parted by underscores; a few
+// at most, in their order, and none where no word is shared.
+func Kindred(text string, candidates []string) []string {
+	const most = 8
+	words := strings.FieldsFunc(strings.ToLower(text),
+		func(c rune) bool { return strings.ContainsRune("_- ", c) })
+	shared := func(candidate string) (n int) {
+		for _, part := range strings.Split(candidate, "_") {
+			switch {
+			case slices.Contains(words, part):
+				n += 2
+			case Nearest(part, words) != "":
+				n++
+			}
+		}
+		return n
+	}
+	best := 1
+	var out []string
+	for _, c := range candidates {
+		switch n := shared(c); {
+		case n > best:
+			best, out = n, []string{c}
+		case n == best:
+			out = append(out, c)
+		}
+	}
+	return out[:min(most, len(out))]
+}
+
 // distance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b
 // (optimal string alignment), up to limit.
 func distance(a, b string, limit int) int {

@@ -37,7 +37,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	defer cancel()
 	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t),
 		Keep: t.TempDir()}
-	l, err := labs.For(ctx, "forward")
+	l, err := labs.For(ctx, "forward", record.GuestSize{})
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestProbesOfAGuest(t *testing.T) {
 	defer cancel()
 	labs := &lab.Locals{Owner: "probes", Dir: t.TempDir(), Parts: registry.LabParts(),
 		Guest: labtest.Guest(t)}
-	l, err := labs.For(ctx, "forward")
+	l, err := labs.For(ctx, "forward", record.GuestSize{})
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	labs := &lab.Locals{Owner: "flows", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
-	_, err := labs.For(ctx, "forward")
+	_, err := labs.For(ctx, "forward", record.GuestSize{})
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)

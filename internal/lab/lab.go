@@ -156,8 +156,10 @@ func (l *Lab) Close(ctx context.Context) error {
 // restore` tries again.
 var ErrDirty = errors.New("left dirty")
 
-// NoTopology says that the labs at hand do not have a shape.
+// NoTopology says that the labs at hand do not have a shape, or not with such routers.
 type NoTopology struct{ Topology, Reason string }
+
+const noGuests = "its routers are not booted for the run, so that they are of one size: lab vm boots them"
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -470,8 +471,8 @@ func bornAt(pid int) uint64 {
 	return t
 }
 
-// Locals lends local labs by topology; it makes each at first use and owns them all. Attached, where it is
-// set, is the only lab lent, and is not ours to take down.
+// Locals lends local labs by topology and size of the guests; it makes each at first use and owns them all.
+// Attached, where it is set, is the only lab lent, and is not ours to take down.
 type Locals struct {
 	Owner    string // prefix of the labs' ids: the run
 	Dir      string
@@ -486,22 +487,35 @@ type Locals struct {
 	labs map[string]*Lab
 }
 
-// For returns the lab of a topology.
-func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
+// For returns the lab of a topology whose guests have this size, where it is not that of all.
+func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize) (*Lab, error) {
+	guest, key := o.Guest, topology
+	if size != (record.GuestSize{}) {
+		if o.Attached != nil || o.Guest == nil {
+			return nil, &NoTopology{topology, noGuests}
+		}
+		sized := *o.Guest
+		sized.CPUs, sized.MemoryMB = cmp.Or(size.CPUs, sized.CPUs), cmp.Or(size.MemoryMB, sized.MemoryMB)
+		if most := vm.MaxCPUs(sized.Image.Arch); most > 0 && sized.CPUs > most {
+			return nil, &NoTopology{topology, fmt.Sprintf("a guest of %s has at most %d vCPUs",
+				sized.Image.Arch, most)}
+		}
+		guest, key = &sized, fmt.Sprintf("%s-c%d-m%d", topology, size.CPUs, size.MemoryMB)
+	}
 	if o.Attached != nil {
 		if has := o.Attached.Topology.Name; has != topology {
 			return nil, &NoTopology{topology, "the attached lab " + o.Attached.ID + " is " + has}
 		}
 		return o.Attached, nil
 	}
-	if l := o.labs[topology]; l != nil {
+	if l := o.labs[key]; l != nil {
 		return l, nil
 	}
 	t, err := TopologyNamed(topology)
 	if err != nil {
 		return nil, err
 	}
-	l, err := Local{ID: o.Owner + "-" + topology, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: o.Guest,
+	l, err := Local{ID: o.Owner + "-" + key, Topology: t, Dir: o.Dir, Journal: o.Journal, Guest: guest,
 		Driver: o.Driver, Queues: o.Queues, Parts: o.Parts}.Up(ctx)
 	if err != nil {
 		return nil, err
@@ -509,16 +523,20 @@ func (o *Locals) For(ctx context.Context, topology string) (*Lab, error) {
 	if o.labs == nil {
 		o.labs = map[string]*Lab{}
 	}
-	o.labs[topology] = l
+	o.labs[key] = l
 	return l, nil
 }
 
 // Close puts every lab back and ends those that were made here.
 func (o *Locals) Close(ctx context.Context) error {
 	var err error
-	for _, topology := range slices.Sorted(maps.Keys(o.labs)) {
-		err = errors.Join(err, keepConsoles(o.labs[topology], o.Keep), o.labs[topology].Close(ctx))
-		delete(o.labs, topology)
+	for _, key := range slices.Sorted(maps.Keys(o.labs)) {
+		l, keep := o.labs[key], o.Keep
+		if keep != "" && key != l.Topology.Name {
+			keep = filepath.Join(keep, key)
+		}
+		err = errors.Join(err, keepConsoles(l, keep), l.Close(ctx))
+		delete(o.labs, key)
 	}
 	if o.Attached != nil {
 		err = errors.Join(err, keepConsoles(o.Attached, o.Keep), o.Attached.Close(ctx))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -314,7 +315,7 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 		labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
 		seen := map[*lab.Lab]bool{}
 		for _, topology := range []string{"to-router", "direct", "to-router"} {
-			l, err := labs.For(labtest.Context(t), topology)
+			l, err := labs.For(labtest.Context(t), topology, record.GuestSize{})
 			labtest.Refused(t, err)
 			if err != nil || l.Topology.Name != topology || l.ID != "run-"+topology {
 				t.Fatalf("lab for %s: got %+v, %v", topology, l, err)
@@ -324,13 +325,13 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 		if len(seen) != 2 {
 			t.Errorf("labs: got %d for two topologies, want one each", len(seen))
 		}
-		if _, err := labs.For(labtest.Context(t), "ring"); err == nil {
+		if _, err := labs.For(labtest.Context(t), "ring", record.GuestSize{}); err == nil {
 			t.Error("lab for an unknown topology: got no error, want one")
 		}
 		attached := &lab.Locals{Attached: firstOf(seen)}
 		var no *lab.NoTopology
-		if _, err := attached.For(labtest.Context(t), "site-to-site"); !errors.As(err, &no) ||
-			no.Topology != "site-to-site" {
+		_, err := attached.For(labtest.Context(t), "site-to-site", record.GuestSize{})
+		if !errors.As(err, &no) || no.Topology != "site-to-site" {
 			t.Errorf("another topology of an attached lab: got %v, want that there is none", err)
 		}
 		if err := labs.Close(labtest.Context(t)); err != nil {
@@ -338,6 +339,22 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 		}
 	})
 	wantEmpty(t, dir)
+}
+
+// TestRoutersOfOneSize: namespaces, and what has been booted already, have no size of their own.
+func TestRoutersOfOneSize(t *testing.T) {
+	size := record.GuestSize{MemoryMB: 512}
+	var no *lab.NoTopology
+	for name, labs := range map[string]interface {
+		For(context.Context, string, record.GuestSize) (*lab.Lab, error)
+	}{
+		"namespaces": &lab.Locals{}, "attached": &lab.Locals{Attached: &lab.Lab{}}, "pair": &lab.Peers{},
+		"mipsel": &lab.Locals{Guest: &vm.Guest{CPUs: 2, Image: vm.Image{Arch: "mipsel"}}},
+	} {
+		if _, err := labs.For(t.Context(), "forward", size); !errors.As(err, &no) {
+			t.Errorf("%s: got %v, want that there is none", name, err)
+		}
+	}
 }
 
 func firstOf(labs map[*lab.Lab]bool) *lab.Lab {

@@ -279,7 +279,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		As: cage.as}.Start()
 	inside.started()
 	if errors.Is(err, host.ErrUnsupported) {
-		return nil, check.WithHint(err, "install "+packageOf(g)+" (Debian, Ubuntu)")
+		return nil, check.WithHint(err, "install "+g.Package()+" (Debian, Ubuntu)")
 	}
 	if err != nil {
 		return nil, err

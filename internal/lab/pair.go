@@ -201,7 +201,10 @@ type Peers struct {
 }
 
 // For returns the lab, meeting the peer at first use.
-func (o *Peers) For(ctx context.Context, topology string) (_ *Lab, err error) {
+func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize) (_ *Lab, err error) {
+	if size != (record.GuestSize{}) {
+		return nil, &NoTopology{topology, noGuests}
+	}
 	if topology != "forward" {
 		return nil, &NoTopology{topology,
 			"two machines with what lies between them are topology forward"}

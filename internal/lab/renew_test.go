@@ -229,7 +229,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 `, registry.Vocabulary())
 	p.Design.Method.Duration = 100 * time.Millisecond
 	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts()}
-	l, err := labs.For(labtest.Context(t), "forward")
+	l, err := labs.For(labtest.Context(t), "forward", record.GuestSize{})
 	labtest.Refused(t, err)
 	if err != nil {
 		t.Fatal(err)

@@ -156,16 +156,6 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 	return facts
 }
 
-func packageOf(g vm.Guest) string {
-	switch g.Image.Arch {
-	case "arm64":
-		return "qemu-system-arm"
-	case "mipsel":
-		return "qemu-system-mips"
-	}
-	return "qemu-system-x86"
-}
-
 // consoleLines is how much of a guest's console is quoted.
 const consoleLines = 6
 

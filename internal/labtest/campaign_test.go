@@ -157,7 +157,7 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 func TestDetourIsNoticed(t *testing.T) {
 	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n",
 		registry.Vocabulary()), Labs: &labtest.Labs{}}
-	l, err := rig.Labs.For(context.Background(), "forward")
+	l, err := rig.Labs.For(context.Background(), "forward", record.GuestSize{})
 	if err != nil {
 		t.Fatal(err)
 	}

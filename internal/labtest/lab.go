@@ -117,14 +117,16 @@ type Labs struct {
 	Agentless []string
 	Engine    Engine
 	Changed   func(router, setting, value string)
-	Missing   map[string]string // topology → why there is no lab of it
-	Fakes     map[string]*Lab   // those that were lent
+	Missing   map[string]string  // topology → why there is no lab of it
+	Fakes     map[string]*Lab    // those that were lent
+	Sizes     []record.GuestSize // that were asked for
 
 	up map[string]*lab.Lab
 }
 
 // For implements trial.Labs.
-func (o *Labs) For(_ context.Context, topology string) (*lab.Lab, error) {
+func (o *Labs) For(_ context.Context, topology string, size record.GuestSize) (*lab.Lab, error) {
+	o.Sizes = append(o.Sizes, size)
 	if why := o.Missing[topology]; why != "" {
 		return nil, &lab.NoTopology{Topology: topology, Reason: why}
 	}

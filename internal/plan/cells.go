@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -20,6 +22,9 @@ type expansion struct {
 	skipped []record.Skipped
 	reasons []string // of dropped factors, in order of appearance
 	dropped map[string]int
+
+	exclude  []combination
+	excluded []bool // entries that matched
 }
 
 func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
@@ -33,13 +38,14 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 			e.base = append(e.base, f)
 		}
 	}
+	e.exclude, e.excluded = m.exclude, make([]bool, len(m.exclude))
 	for _, c := range m.listed() {
 		for _, a := range c.axes {
 			e.given[a.factor.Name] = a.factor
 			p.Design.Factors = addLevels(p.Design.Factors, a)
 		}
 		for _, given := range c.cells() {
-			e.add(given, m.exclude)
+			e.add(given)
 		}
 	}
 	e.dropUnfound()
@@ -55,12 +61,90 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	}
 	d := &p.Design
 	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
-	d.Baseline = e.cells[0].Clone()
 	d.Catalogue, d.Loads = r.v.Catalogue, r.v.Loads(e.cells)
+	if r.baseline == nil {
+		d.Baseline = e.baseline()
+	}
 	for _, reason := range e.reasons {
 		p.notes = append(p.notes, reason+" ("+unit.Count(e.dropped[reason], "combination")+")")
 	}
-	return nil
+	return r.checkUse(p, m, e)
+}
+
+// combinations are the cells, those that are skipped too.
+func (p *Plan) combinations() []factor.Cell {
+	all := slices.Clone(p.Design.Cells)
+	for _, s := range p.Design.Skipped {
+		all = append(all, s.Factors)
+	}
+	return all
+}
+
+// checkUse refuses what is written and means nothing in any cell: a place that no cell's topology has, an
+// exclude that matches nothing, a baseline that is in no cell.
+func (r *reader) checkUse(p *Plan, m *matrix, e *expansion) error {
+	var told error
+	var topologies []string
+	all := p.combinations()
+	for _, c := range all {
+		topologies = append(topologies, factor.Topology.Of(c))
+	}
+	here := append(r.v.Places(topologies...), "", factor.Host)
+	for _, c := range m.listed() {
+		for _, a := range c.axes {
+			if _, place := factor.Split(a.factor.Name); !slices.Contains(here, place) {
+				told = r.note(r.fail(a.at, r.placeHint(place), "%s: no topology of the plan has a place %q",
+					a.factor.Name, place))
+			}
+		}
+	}
+	changed := slices.ContainsFunc(p.Design.Set, func(set string) bool {
+		return strings.HasPrefix(set, "matrix.") || strings.HasPrefix(set, "include.")
+	})
+	for i, x := range m.exclude {
+		switch {
+		case e.excluded[i]:
+		case changed: // what is left out of the plan need not be there
+			p.notes = append(p.notes, "exclude: entry "+strconv.Itoa(i+1)+" matches nothing")
+		default:
+			told = r.note(r.fail(x.at, "chokepoint plan expand prints the cells",
+				"this entry of exclude matches nothing"))
+		}
+	}
+	if r.baseline != nil && !slices.ContainsFunc(all, func(c factor.Cell) bool {
+		return holds(c, p.Design.Baseline)
+	}) {
+		told = r.note(r.fail(r.baseline, "chokepoint plan expand prints the cells",
+			"no cell has the baseline's levels"))
+	}
+	return told
+}
+
+// holds says that a cell has these levels.
+func holds(c, levels factor.Cell) bool {
+	for name, level := range levels {
+		if !factor.Same(c[name], level) {
+			return false
+		}
+	}
+	return true
+}
+
+// baseline is the cell in which the fewest factors differ from their own baseline; of several the first.
+func (e *expansion) baseline() factor.Cell {
+	least, best := len(e.cells[0])+1, e.cells[0]
+	for _, c := range e.cells {
+		off := 0
+		for _, f := range e.of(c) {
+			if f.Without != nil && !f.AtBaseline(c[f.Name]) {
+				off++
+			}
+		}
+		if off < least {
+			least, best = off, c
+		}
+	}
+	return best.Clone()
 }
 
 func (m *matrix) listed() []combination {
@@ -99,14 +183,20 @@ func addLevels(all []record.FactorLevels, a axis) []record.FactorLevels {
 }
 
 // add completes one combination and files it as cell, skip or duplicate.
-func (e *expansion) add(given factor.Cell, exclude []combination) {
+func (e *expansion) add(given factor.Cell) {
 	cell := e.complete(given)
 	key := cell.Key()
 	if e.seen[key] {
 		return
 	}
 	e.seen[key] = true
-	if slices.ContainsFunc(exclude, func(x combination) bool { return x.matches(cell) }) {
+	out := false
+	for i, x := range e.exclude {
+		if x.matches(cell) {
+			out, e.excluded[i] = true, true
+		}
+	}
+	if out {
 		return
 	}
 	if reason := cmp.Or(e.conflict(cell), searchConflict(e.method, cell)); reason != "" {

@@ -38,22 +38,43 @@ func (p *Plan) parts() []part {
 }
 
 func (p *Plan) estimate(of part, runs int, overhead time.Duration) time.Duration {
-	m, w := p.Design.Method, p.Design.Measure
-	block := time.Duration(of.cells-of.searches) * (m.Warmup + m.Duration + m.Cooldown + overhead)
+	w := p.Design.Measure
+	block := time.Duration(of.cells-of.searches) * p.rowTime(record.RowLoad, false, overhead)
 	if of.searches > 0 {
-		block += time.Duration(of.searches) * estimateSearch(m, overhead)
+		block += time.Duration(of.searches) * p.rowTime(record.RowLoad, true, overhead)
 	}
-	switch w.LatencyIdle {
-	case IdleTrial:
-		block += time.Duration(of.cells) * m.Idle
-	case IdleBlock:
-		block += time.Duration(of.paths) * (m.Idle + overhead)
+	if w.LatencyIdle == IdleBlock {
+		block += time.Duration(of.paths) * p.rowTime(record.RowIdle, false, overhead)
 	}
 	total := time.Duration(runs) * block
 	if w.Verify {
-		total += time.Duration(of.paths) * (VerifyLength + overhead)
+		total += time.Duration(of.paths) * p.rowTime(record.RowVerify, false, overhead)
 	}
 	return total
+}
+
+// RowTime is how long a row is estimated to take.
+func (p *Plan) RowTime(r record.Row, overhead time.Duration) time.Duration {
+	return p.rowTime(r.Kind, p.Design.Searches(r), overhead)
+}
+
+func (p *Plan) rowTime(kind string, searches bool, overhead time.Duration) time.Duration {
+	m := p.Design.Method
+	var load time.Duration
+	switch {
+	case kind == record.RowVerify:
+		return VerifyLength + overhead
+	case kind == record.RowIdle:
+		return m.Idle + overhead
+	case searches:
+		load = estimateSearch(m, overhead)
+	default:
+		load = m.Warmup + m.Duration + m.Cooldown + overhead
+	}
+	if p.Design.Measure.LatencyIdle == IdleTrial {
+		load += m.Idle
+	}
+	return load
 }
 
 // Searches is how many of the cells are searched.
@@ -62,12 +83,16 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
+// LeastWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
+const LeastWindow = 3 * time.Second
+
 // Fit cuts the plan until it is estimated to take no longer than the budget: first repetitions, down to
-// adaptive.min, or to six, the fewest that give a 95 % interval, which the design's Cuts say in words; then
-// the cells listed last, which become skipped ones. Nothing is changed if not even one cell fits.
+// adaptive.min, or to six, the fewest that give a 95 % interval; then windows, down to LeastWindow, which
+// the design's Cuts say in words; then the cells listed last, which become skipped ones. Nothing is changed
+// if not even one cell fits.
 func (p *Plan) Fit(budget, overhead time.Duration) error {
 	m := &p.Design.Method
-	cells, runs, parts := len(p.Design.Cells), m.Runs, p.parts()
+	cells, runs, parts, window := len(p.Design.Cells), m.Runs, p.parts(), m.Duration
 	least := min(runs, 6)
 	if m.Adaptive != nil {
 		least = m.Adaptive.Min
@@ -75,13 +100,26 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	for runs > least && p.estimate(parts[cells], runs, overhead) > budget {
 		runs--
 	}
+	if p.estimate(parts[cells], runs, overhead) > budget && m.Soak == 0 {
+		m.Duration = min(window, LeastWindow)
+	}
 	for cells > 1 && p.estimate(parts[cells], runs, overhead) > budget {
 		cells--
 	}
-	if need := p.estimate(parts[cells], runs, overhead); need > budget {
+	spare := budget - p.estimate(parts[cells], runs, overhead)
+	if loads := parts[cells].cells - parts[cells].searches; loads == 0 {
+		m.Duration = window // searches have windows of their own
+	} else if spare > 0 {
+		longer := spare / time.Duration(loads*runs)
+		m.Duration = min(window, m.Duration+longer.Truncate(100*time.Millisecond))
+	}
+	if spare < 0 {
+		least := m.Duration
+		m.Duration = window
 		return &Error{
-			Text: fmt.Sprintf("one cell with %s takes %s and does not fit into %s",
-				unit.Count(runs, "repetition"), unit.Seconds(need), unit.Seconds(budget)),
+			Text: fmt.Sprintf("one cell with %s and windows of %s takes %s and does not fit into %s",
+				unit.Count(runs, "repetition"), short(least), unit.Seconds(budget-spare),
+				unit.Seconds(budget)),
 			HintText: "give a longer --budget, or a shorter method.duration"}
 	}
 	d := &p.Design
@@ -93,6 +131,10 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 			a := *m.Adaptive
 			a.Max, m.Adaptive = runs, &a
 		}
+	}
+	if m.Duration < window {
+		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("windows of %s instead of %s", short(m.Duration),
+			short(window)))
 	}
 	d.Skipped = slices.Clone(d.Skipped)
 	for _, c := range d.Cells[cells:] {

@@ -52,10 +52,14 @@ func TestFit(t *testing.T) {
 			[]string{"8 repetitions instead of 10"}, nil},
 		{"fewest repetitions", 252 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
 			[]string{"6 repetitions instead of 10"}, nil},
-		{"last cell goes", 251 * time.Second, 0, 6, []string{"1", "2", "4"},
-			[]string{"6 repetitions instead of 10"}, []string{"8"}},
-		{"one cell stays", 72 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10"},
-			[]string{"2", "4", "8"}},
+		{"shorter windows", 251 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
+			[]string{"6 repetitions instead of 10", "windows of 7.9s instead of 8s"}, nil},
+		{"shortest windows", 132 * time.Second, 0, 6, []string{"1", "2", "4", "8"},
+			[]string{"6 repetitions instead of 10", "windows of 3s instead of 8s"}, nil},
+		{"last cell goes", 131 * time.Second, 0, 6, []string{"1", "2", "4"},
+			[]string{"6 repetitions instead of 10", "windows of 4.6s instead of 8s"}, []string{"8"}},
+		{"one cell stays", 42 * time.Second, 0, 6, []string{"1"}, []string{"6 repetitions instead of 10",
+			"windows of 3s instead of 8s"}, []string{"2", "4", "8"}},
 	} {
 		p := read(t, fitPlan)
 		if err := p.Fit(tc.budget, tc.overhead); err != nil {
@@ -95,7 +99,7 @@ func TestFitAdaptive(t *testing.T) {
 		"measure: {verify: false, latency_idle: off}\n")
 	before := *p.Design.Method.Adaptive
 	fitted := p.WithSeed(1)
-	if err := fitted.Fit(100*time.Second, 0); err != nil {
+	if err := fitted.Fit(35*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	if m := fitted.Design.Method; m.Runs != 6 || m.Adaptive.Max != 6 || len(fitted.Cells()) != 1 ||
@@ -125,10 +129,22 @@ func TestFitLargest(t *testing.T) {
 	}
 }
 
+// A search's windows are its own.
+func TestFitSearch(t *testing.T) {
+	p := read(t, "method: {runs: 1, search: quick}\nmatrix: {protocol: udp, packet_size: [64, 128, 256]}\n")
+	if err := p.Fit(p.Estimate(0)/2, 0); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Cells()) == 3 || p.Design.Method.Duration != 10*time.Second || p.Design.Cuts != nil {
+		t.Errorf("got %d cells with windows of %v: %v", len(p.Cells()), p.Design.Method.Duration,
+			p.Design.Cuts)
+	}
+}
+
 // A plan with fewer repetitions than give an interval keeps all it has.
 func TestFitFewRuns(t *testing.T) {
 	p := read(t, fitPlan, "method.runs=4")
-	if err := p.Fit(100*time.Second, 0); err != nil {
+	if err := p.Fit(50*time.Second, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.Design.Method.Runs; got != 4 || len(p.Cells()) != 2 {
@@ -142,14 +158,15 @@ func TestFitTooSmall(t *testing.T) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if got, want := err.Error(), "one cell with 6 repetitions takes 1m12s and does not fit "+
-		"into 35s"; got != want {
+	if got, want := err.Error(), "one cell with 6 repetitions and windows of 3s takes 42s and does not "+
+		"fit into 35s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if hint := err.(*plan.Error).Hint(); hint == "" {
 		t.Error("got no hint")
 	}
-	if p.Design.Method.Runs != 10 || len(p.Cells()) != 4 || p.Design.Cuts != nil || len(p.Skipped()) > 0 {
+	if m := p.Design.Method; m.Duration != 8*time.Second || m.Runs != 10 || len(p.Cells()) != 4 ||
+		p.Design.Cuts != nil || len(p.Skipped()) > 0 {
 		t.Error("a failed Fit changed the plan")
 	}
 }

@@ -2,15 +2,19 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
 
 // axis is one factor with the levels that a plan gives it.
 type axis struct {
+	at     *yaml.Node
 	factor factor.Declaration
 	levels []string
 }
@@ -58,7 +62,7 @@ func (r *reader) combination(what string, c *combination) func(*yaml.Node) error
 				}
 			}
 			levels, err := r.levels(value, f)
-			c.axes = append(c.axes, axis{f, levels})
+			c.axes = append(c.axes, axis{key, f, levels})
 			return err
 		})
 		if err == nil && len(c.axes) == 0 {
@@ -77,7 +81,62 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	if now, was := factor.Renamed(name); was {
 		return f, r.fail(n, name+" is now "+now, "unknown factor %q", name)
 	}
-	return f, r.fail(n, choiceHint(name, "factors", r.v.Names()), "unknown factor %q", name)
+	plain, place := factor.Split(name)
+	f, ok = r.v.Lookup(plain)
+	switch {
+	case !ok:
+		return f, r.fail(n, choiceHint(plain, "factors", r.v.Names()), "unknown factor %q", name)
+	case f.Placed == 0 && plain != name:
+		return f, r.fail(n, "write "+plain, "%s is not of a place", plain)
+	}
+	return f, r.fail(n, r.placeHint(place), "%s: no lab has a place %q", name, place)
+}
+
+// placeHint names the places of the topologies that the plan speaks of.
+func (r *reader) placeHint(place string) string {
+	var named []string
+	for _, c := range append(contentOf(valueOf(r.root, "include")), valueOf(r.root, "matrix")) {
+		if c == nil {
+			continue
+		}
+		if t := valueOf(c, string(factor.Topology)); t != nil {
+			for _, level := range append(contentOf(t), t) {
+				named = append(named, level.Value)
+			}
+		}
+	}
+	here := r.v.Places(named...)
+	if len(here) == 0 {
+		here = r.v.Places(r.v.Shapes[0].Name)
+	}
+	hint := "places here: " + strings.Join(here, ", ")
+	if near := factor.Nearest(place, here); near != "" {
+		return fmt.Sprintf("did you mean %s? %s", near, hint)
+	}
+	return hint
+}
+
+func contentOf(n *yaml.Node) []*yaml.Node {
+	if n == nil {
+		return nil
+	}
+	return slices.Clone(n.Content)
+}
+
+// namedBaseline reads the levels that cells are compared with.
+func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
+	r.baseline, d.Baseline = n, factor.Cell{}
+	return r.pairs(n, "baseline", func(key, value *yaml.Node) error {
+		f, err := r.lookup(key, key.Value)
+		if err != nil {
+			return err
+		}
+		text, err := r.scalar(value, f.Name)
+		if err == nil {
+			d.Baseline[f.Name], err = r.level(value, f, text)
+		}
+		return err
+	})
 }
 
 // levels reads one level or a list of them, each once.
@@ -128,8 +187,8 @@ func (r *reader) level(n *yaml.Node, f factor.Declaration, text string) (string,
 		return level, nil
 	}
 	hint := check.HintOf(err)
-	if hint == "" && factor.Nearest(text, f.Levels) != "" {
-		hint = choiceHint(text, "levels", f.Levels)
+	if near := factor.Nearest(text, f.Levels); hint == "" && near != "" {
+		hint = "did you mean " + near + "?"
 	}
 	return "", r.fail(n, hint, "%s: %v", f.Name, err)
 }

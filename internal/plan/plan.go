@@ -8,11 +8,13 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Plan is a plan that has been read and expanded to cells. Design is what is stored with the run; New makes
@@ -48,9 +50,11 @@ func (p *Plan) Notes() []string { return p.notes }
 type Vocabulary struct {
 	*factor.Catalogue
 	Metrics []string
+	// Absent is why a metric cannot exist in a cell of a design, or "". nil: every metric can.
+	Absent func(metric string, d record.Design, cell factor.Cell) string
 }
 
-// Error is what is wrong with a plan, and where. Every error of Read is one.
+// Error is one thing that is wrong with a plan, and where.
 type Error struct {
 	File   string // file name, or "--set PATH"; empty for a plan as a whole
 	Line   int    // from 1; 0 if the error has no place in a file
@@ -73,10 +77,31 @@ func (e *Error) Error() string {
 // Hint is the next step, or "".
 func (e *Error) Hint() string { return e.HintText }
 
+// mostErrors are told of a plan; more would hide the first.
+const mostErrors = 20
+
+// together joins what is wrong with a plan; nil if nothing is.
+func together(errs []error) error {
+	switch more := len(errs) - mostErrors; {
+	case len(errs) == 1:
+		return errs[0]
+	case more > 0:
+		errs = append(errs[:mostErrors:mostErrors], &Error{Text: "and " + unit.Count(more, "more error")})
+	}
+	return errors.Join(errs...)
+}
+
+// longList is more than a hint names.
+const longList = 40
+
 // choiceHint helps with a misspelled word out of a list.
 func choiceHint(text, noun string, allowed []string) string {
-	if near := factor.Nearest(text, allowed); near != "" {
+	near := factor.Nearest(text, allowed)
+	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
+	}
+	if kindred := factor.Kindred(text, allowed); len(allowed) > longList && len(kindred) > 0 {
+		noun, allowed = "nearest "+noun, kindred
 	}
 	return fmt.Sprintf("%s: %s", noun, strings.Join(allowed, ", "))
 }

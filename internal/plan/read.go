@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -12,30 +13,25 @@ import (
 )
 
 // Read reads a plan and expands it to cells. sets are "path=value" texts that replace values of the file.
-// file is only a name, for messages. Every error is an *Error.
+// file is only a name, for messages. An error is an *Error, or several, joined: all that is wrong.
 func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) {
 	root, err := parseTree(file, data)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: file, v: v, origin: map[*yaml.Node]string{}}
-	if err := r.applySets(root, sets); err != nil {
-		return nil, err
-	}
+	r := &reader{file: file, v: v, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
+	r.applySets(root, sets)
 	p := &Plan{Design: record.Design{Name: baseName(file), Source: file, Text: string(data),
 		Set: append([]string(nil), sets...), Method: defaultMethod(), Measure: defaultMeasure()}}
 	var m matrix
-	if err := r.plan(root, p, &m); err != nil {
-		return nil, err
+	if r.note(r.plan(root, p, &m)) == nil {
+		r.note(r.checkSearch(p, root))
 	}
-	if err := r.checkSearch(p, root); err != nil {
-		return nil, err
+	if r.expandable(&m) && r.note(r.expand(p, &m, root)) == nil {
+		r.checkWhere(p)
 	}
-	if err := r.expand(p, &m, root); err != nil {
-		return nil, err
-	}
-	if err := r.checkWhere(p); err != nil {
-		return nil, err
+	if len(r.errs) > 0 {
+		return nil, together(r.errs)
 	}
 	return p, nil
 }
@@ -51,12 +47,44 @@ func baseName(file string) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// reader walks the tree of one plan. The first error ends the walk.
+// reader walks the tree of one plan, past what is wrong: errs has all of it.
 type reader struct {
-	file   string
-	v      Vocabulary
-	origin map[*yaml.Node]string // nodes that a --set made
-	where  []placedRequirement
+	file     string
+	v        Vocabulary
+	root     *yaml.Node
+	origin   map[*yaml.Node]string // nodes that a --set made
+	where    []placedRequirement
+	baseline *yaml.Node
+
+	errs   []error
+	broken map[string]bool // keys of the plan below which something is wrong
+	below  int             // errors below keys
+}
+
+// errTold stands for errors that are noted: what they are in has no value.
+var errTold = errors.New("told")
+
+// note keeps what is wrong and lets the walk go on behind it.
+func (r *reader) note(err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, errTold) {
+		r.errs = append(r.errs, err)
+	}
+	return errTold
+}
+
+// expandable says that the cells can be told, whatever else is wrong.
+func (r *reader) expandable(m *matrix) bool {
+	switch {
+	case len(r.errs) == 0:
+		return true
+	case len(r.errs) > r.below || m.full.at == nil && len(m.include) == 0:
+		return false
+	}
+	return !slices.ContainsFunc([]string{"method", "matrix", "include", "exclude", "baseline"},
+		func(key string) bool { return r.broken[key] })
 }
 
 // field is a key that a map may have.
@@ -67,18 +95,29 @@ type field struct {
 
 func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 	d := &p.Design
-	return r.object(root, wholePlan, []field{
+	fields := []field{
 		{"name", r.name(&d.Name)},
 		{"description", r.text("description", 4000, &d.Description)},
 		{"method", func(n *yaml.Node) error { return r.method(n, p) }},
 		{"matrix", r.combination("matrix", &m.full)},
 		{"include", func(n *yaml.Node) error { return r.combinations(n, "include", &m.include) }},
 		{"exclude", func(n *yaml.Node) error { return r.combinations(n, "exclude", &m.exclude) }},
+		{"baseline", func(n *yaml.Node) error { return r.namedBaseline(n, d) }},
 		{"measure", func(n *yaml.Node) error { return r.measure(n, &d.Measure) }},
 		{"require", func(n *yaml.Node) error { return r.require(n, d) }},
 		{"conditions", func(n *yaml.Node) error { return r.conditions(n, d) }},
 		{"steps", func(n *yaml.Node) error { return r.steps(n, d) }},
-	})
+	}
+	for i, f := range fields {
+		fields[i].read = func(n *yaml.Node) error {
+			before := len(r.errs)
+			err := r.note(f.read(n))
+			r.broken[f.name] = err != nil
+			r.below += len(r.errs) - before
+			return err
+		}
+	}
+	return r.object(root, wholePlan, fields)
 }
 
 func (r *reader) fail(n *yaml.Node, hint, format string, args ...any) error {
@@ -136,8 +175,7 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 		return r.fail(n, "write \"key: value\" lines", "%s must be a map of keys, not %s", what, kind(n))
 	}
 	seen := make(map[string]bool, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+	pair := func(key, value *yaml.Node) error {
 		if seen[key.Value] {
 			return r.fail(key, "keep one of them", "%s has the key %q twice", what, key.Value)
 		}
@@ -149,26 +187,30 @@ func (r *reader) pairs(n *yaml.Node, what string, read func(key, value *yaml.Nod
 			}
 			return r.fail(at, "give it a value or remove the key", "%s has no value", key.Value)
 		}
-		if err := read(key, value); err != nil {
-			return err
+		return read(key, value)
+	}
+	var told error
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if err := pair(n.Content[i], n.Content[i+1]); err != nil {
+			told = r.note(err)
 		}
 	}
-	return nil
+	return told
 }
 
 func (r *reader) list(n *yaml.Node, what string, read func(i int, item *yaml.Node) error) error {
 	if n.Kind != yaml.SequenceNode {
 		return r.fail(n, "start each entry with \"- \"", "%s must be a list, not %s", what, kind(n))
 	}
+	var told error
 	for i, item := range n.Content {
 		if isNull(item) {
-			return r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what)
-		}
-		if err := read(i, item); err != nil {
-			return err
+			told = r.note(r.fail(item, "give it a value or remove it", "entry %d of %s is empty", i+1, what))
+		} else if err := read(i, item); err != nil {
+			told = r.note(err)
 		}
 	}
-	return nil
+	return told
 }
 
 // scalar returns the text of a single value; what it means is up to its key.

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +44,9 @@ var badFiles = []struct{ name, text, want, hint string }{
 		"1:10001: not YAML: while increasing flow level: exceeded max depth of 10000", ""},
 	{"unclosed", "matrix: {ip: [4\n", "2:1: not YAML: while parsing a flow sequence: did not find expected " +
 		"',' or ']'", ""},
-	{"tab", "matrix:\n\tip: 4\n", "2:1: not YAML: while scanning for the next token: found character that " +
-		"cannot start any token", ""},
+	{"tab", "matrix:\n\tip: 4\n", "2:1: a tab in front of the first word",
+		"YAML wants spaces, not tabs"},
+	{"tab after spaces", "matrix:\n  ip: 4\n \tstreams: 4\n", "3:2: a tab in front of the first word", ""},
 	{"two colons", "name: a: b\n", "1:8: not YAML: mapping values are not allowed in this context", ""},
 
 	// Shape.
@@ -52,10 +54,17 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"scalar", "hello\n", "1:1: the plan must be a map of keys, not a single value", ""},
 	{"unknown key", "matirx: {ip: 4}\n", `1:1: the plan has no key "matirx"`, "did you mean matrix?"},
 	{"unrelated key", "zzzzzzzz: 1\n", `1:1: the plan has no key "zzzzzzzz"`,
-		"keys: name, description, method, matrix, include, exclude, measure, require, conditions, steps"},
+		"keys: name, description, method, matrix, include, exclude, baseline, measure, require, " +
+			"conditions, steps"},
 	{"factor at the top", "streams: 4\n", `1:1: the plan has no key "streams"`,
 		"streams is a factor and belongs under matrix"},
-	{"baseline", "baseline: none\n", `1:1: the plan has no key "baseline"`, ""},
+	{"baseline", "baseline: none\n", `1:11: baseline must be a map of keys, not a single value`, ""},
+	{"baseline in no cell", "matrix: {streams: 4}\nbaseline: {tunnel: wireguard}\n",
+		"2:11: no cell has the baseline's levels", "chokepoint plan expand prints the cells"},
+	{"level of the baseline", "matrix: {streams: 4}\nbaseline: {tunnel: wiregard}\n",
+		`2:20: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, ` +
+			`openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
+		"did you mean wireguard?"},
 	{"duplicate key", "name: a\nmatrix: {ip: 4}\nname: b\n", `3:1: the plan has the key "name" twice`,
 		"keep one of them"},
 	{"duplicate factor", "matrix:\n  ip: 4\n  \"ip\": 6\n", `3:3: matrix has the key "ip" twice`, ""},
@@ -99,7 +108,22 @@ var badFiles = []struct{ name, text, want, hint string }{
 		"add matrix or include, such as matrix: {streams: [1, 4]}"},
 	{"empty matrix", "matrix: {}\n", "1:9: matrix names no factor", ""},
 	{"unknown factor", "matrix: {steams: 4}\n", `1:10: unknown factor "steams"`, "did you mean streams?"},
-	{"unknown place", "matrix: {queue@nowhere: noqueue}\n", `1:10: unknown factor "queue@nowhere"`, ""},
+	{"unknown place", "matrix: {queue@nowhere: noqueue}\n",
+		`1:10: queue@nowhere: no lab has a place "nowhere"`,
+		"places here: client, client.lan, router, router.lan, router.wan, server, server.wan"},
+	{"place misspelled", "matrix: {queue@router.wam: noqueue, topology: [site-to-site, forward]}\n",
+		`1:10: queue@router.wam: no lab has a place "router.wam"`, "did you mean router.wan? places here: " +
+			"client, client.lan, router, router.lan, router.wan, server, server.wan, router-a, " +
+			"router-a.lan, router-a.wan, router-b, router-b.wan, router-b.lan, server.lan"},
+	{"place of another topology", "matrix: {topology: site-to-site}\ninclude: [{queue@router.wan: noqueue, " +
+		"topology: site-to-site}]\n",
+		`2:12: queue@router.wan: no topology of the plan has a place "router.wan"`,
+		"did you mean router-a.wan? places here: client, client.lan, router-a, router-a.lan, router-a.wan, " +
+			"router-b, router-b.wan, router-b.lan, server, server.lan"},
+	{"factor without place", "matrix: {streams@router: 4}\n", "1:10: streams is not of a place",
+		"write streams"},
+	{"exclude that matches nothing", "matrix: {ip: [4, 6]}\nexclude:\n  - {ip: 6, streams: 4}\n",
+		"3:5: this entry of exclude matches nothing", "chokepoint plan expand prints the cells"},
 	{"unknown level", "matrix:\n  tunnel: [none, wiregard]\n",
 		`2:18: tunnel: "wiregard" is not one of none, wireguard, wireguard-kernel, wireguard-userspace, openvpn, openvpn-chacha20-poly1305, openvpn-tcp, openvpn-tcp-chacha20-poly1305`,
 		"did you mean wireguard?"},
@@ -187,6 +211,50 @@ func TestBadFiles(t *testing.T) {
 				t.Errorf("hint: got %q, want %q", e.Hint(), tc.hint)
 			}
 		})
+	}
+}
+
+// TestAllErrors: what is wrong is told whole, each once, as far as it does not follow from the rest.
+func TestAllErrors(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		sets, want []string
+	}{
+		{"everywhere", `method: {runz: 3, duration: 5, adaptive: {min: x, max: 2}}
+matrix: {ip: [4, 5, 7], steams: 4, queue@router-a.wam: noqueue}
+include: [{ip: 8}, 3]
+measure: {verify: yes}
+require: [speed > 3, goodput > fast]
+steps: [{when: start}, {when: never, prompt: x}]
+frob: 1
+`, nil, []string{"1:10: method has", "1:29: duration: ", "1:48: min: ", "2:18: ip: ", "2:21: ip: ",
+			"2:25: unknown factor", "2:36: queue@router-a.wam: ", "3:16: ip: ", "3:20: include must",
+			"4:19: verify: ", "5:11: unknown metric", "5:22: ", "6:9: the step has", "6:31: when: ",
+			"7:1: the plan has"}},
+		{"cells beside the rest", `matrix: {ip: 4}
+exclude: [{ip: 6}, {streams: 4}]
+measure: {verify: yes}
+`, nil, []string{"3:19: verify: ", "2:11: this entry", "2:20: this entry"}},
+		{"sets", "matrix: {ip: 4}\n", []string{"method", "name=a b", "matrix.streams=x"},
+			[]string{": there is no path=value", ": streams: ", ": \"a b\" is not a name"}},
+		{"form", "name: !!str a\ndescription: &x b\nmatrix: {ip: *x}\n", nil,
+			[]string{"1:7: a tag", "2:14: an anchor", "3:14: an alias"}},
+		{"many", "matrix: {ip: [" + strings.Repeat("x,", 100) + "4]}\n", nil,
+			append(slices.Repeat([]string{"1:"}, 20), "and 80 more errors")},
+	} {
+		_, err := plan.Read("p", []byte(tc.text), words(), tc.sets)
+		if err == nil {
+			t.Fatalf("%s: got no error", tc.name)
+		}
+		got := strings.Split(err.Error(), "\n")
+		for i, want := range tc.want {
+			if i >= len(got) || !strings.Contains(got[i], want) {
+				t.Errorf("%s: got %q, want %q there", tc.name, got[min(i, len(got)-1)], want)
+			}
+		}
+		if len(got) != len(tc.want) {
+			t.Errorf("%s: got %d errors, want %d:\n%s", tc.name, len(got), len(tc.want), err)
+		}
 	}
 }
 
@@ -284,5 +352,18 @@ func TestRequireKnowsMetrics(t *testing.T) {
 		if got := p.Design.Requirements[0].Metric; got != tc.metric || tc.err != "" {
 			t.Errorf("%s: got metric %s, want %s%s", tc.text, got, tc.metric, tc.err)
 		}
+	}
+}
+
+// TestBaseline: a plan names what its cells are compared with; else it is the cell nearest to the factors'
+// own baselines.
+func TestBaseline(t *testing.T) {
+	p := read(t, "matrix: {tunnel: [wireguard, none], nat: [masquerade, off]}\nbaseline: {tunnel: none}\n")
+	if diff := cmp.Diff(factors("tunnel", "none"), p.Design.Baseline); diff != "" {
+		t.Errorf("named (-want +got):\n%s", diff)
+	}
+	p = read(t, "matrix: {tunnel: [wireguard, none], nat: [masquerade, off]}\n")
+	if diff := cmp.Diff(plainCell, p.Design.Baseline); diff != "" {
+		t.Errorf("default (-want +got):\n%s", diff)
 	}
 }

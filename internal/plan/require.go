@@ -68,8 +68,23 @@ func (r *reader) metric(n *yaml.Node, name string) (string, error) {
 			return name + unit, nil
 		}
 	}
-	allowed := append([]string{"goodput", "pps", "loss"}, r.v.Metrics...)
-	return "", r.fail(n, choiceHint(name, "metrics", allowed), "unknown metric %q", name)
+	allowed := []string{"pps", "loss"}
+	for _, m := range r.v.Metrics {
+		allowed = append(allowed, withoutUnit(m))
+	}
+	ours := strings.NewReplacer("latency", "rtt", "ping", "rtt", "delay", "rtt", "speed", "goodput",
+		"throughput", "goodput", "bandwidth", "goodput").Replace(name)
+	return "", r.fail(n, choiceHint(ours, "metrics", allowed), "unknown metric %q", name)
+}
+
+// withoutUnit is the short name of a metric.
+func withoutUnit(metric string) string {
+	for _, unit := range metricUnits {
+		if short, ok := strings.CutSuffix(metric, unit); ok {
+			return short
+		}
+	}
+	return metric
 }
 
 // threshold is how the values of a metric whose name ends so are written, in its base unit.
@@ -136,9 +151,9 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 	return where, nil
 }
 
-// checkWhere refuses a threshold that no cell can meet or miss. A cell that is skipped counts: its
-// threshold is missed, and that is shown.
-func (r *reader) checkWhere(p *Plan) error {
+// checkWhere refuses a threshold that no cell can meet. A cell that is skipped counts: its threshold is
+// missed, and that is shown.
+func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
 		match := func(cell factor.Cell) bool {
 			for name, level := range w.req.Where {
@@ -148,11 +163,21 @@ func (r *reader) checkWhere(p *Plan) error {
 			}
 			return true
 		}
-		if !slices.ContainsFunc(p.Design.Cells, match) &&
-			!slices.ContainsFunc(p.Design.Skipped, func(s record.Skipped) bool { return match(s.Factors) }) {
-			return r.fail(w.at, "chokepoint plan expand prints the cells", "no cell matches the threshold %q",
-				w.req.Text)
+		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !match(c) })
+		if len(cells) == 0 {
+			r.note(r.fail(w.at, "chokepoint plan expand prints the cells",
+				"no cell matches the threshold %q", w.req.Text))
+			continue
+		}
+		if r.v.Absent == nil {
+			continue
+		}
+		why := r.v.Absent(w.req.Metric, p.Design, cells[0])
+		if !slices.ContainsFunc(cells, func(c factor.Cell) bool {
+			return r.v.Absent(w.req.Metric, p.Design, c) == ""
+		}) {
+			r.note(r.fail(w.at, "chokepoint plan expand prints the cells",
+				"no cell can meet the threshold %q: %s", w.req.Text, why))
 		}
 	}
-	return nil
 }

@@ -11,25 +11,26 @@ import (
 
 // applySets writes each "path=value" into the tree, before anything is read from it, so that a value from the
 // command line is judged like one in the file. Nodes that come from there are remembered, for error messages.
-func (r *reader) applySets(root *yaml.Node, sets []string) error {
+func (r *reader) applySets(root *yaml.Node, sets []string) {
 	if root.Kind != yaml.MappingNode {
-		return nil // the walk says what is wrong
+		return // the walk says what is wrong
 	}
 	for _, set := range sets {
-		path, value, ok := strings.Cut(set, "=")
-		origin := "--set " + path
-		if !ok || path == "" {
-			return &Error{File: "--set " + set, Text: "there is no path=value",
-				HintText: "write, for example, --set method.duration=5s"}
-		}
-		if err := checkBytes(origin, []byte(set)); err != nil {
-			return &Error{File: origin, Text: err.(*Error).Text}
-		}
-		if err := r.set(root, path, value, origin); err != nil {
-			return err
-		}
+		r.note(r.applySet(root, set))
 	}
-	return nil
+}
+
+func (r *reader) applySet(root *yaml.Node, set string) error {
+	path, value, ok := strings.Cut(set, "=")
+	origin := "--set " + path
+	if !ok || path == "" {
+		return &Error{File: "--set " + set, Text: "there is no path=value",
+			HintText: "write, for example, --set method.duration=5s"}
+	}
+	if err := checkBytes(origin, []byte(set)); err != nil {
+		return &Error{File: origin, Text: err.(*Error).Text}
+	}
+	return r.set(root, path, value, origin)
 }
 
 func (r *reader) set(n *yaml.Node, path, value, origin string) error {
@@ -81,7 +82,7 @@ func isFree(path string) bool {
 	if nested {
 		return (list == "include" || list == "exclude") && index != ""
 	}
-	return path == "matrix" || path == "conditions"
+	return path == "matrix" || path == "conditions" || path == "baseline"
 }
 
 func containerKind(key string) yaml.Kind {

@@ -28,7 +28,7 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	}
 	var doc, second yaml.Node
 	if err := loader.Load(&doc); err != nil {
-		return nil, yamlError(file, err)
+		return nil, yamlError(file, data, err)
 	}
 	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
 		return nil, emptyError(file)
@@ -39,9 +39,9 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 		return nil, &Error{file, second.Line, second.Column, "a second document starts here",
 			"a file holds one plan; remove the line --- or split the file"}
 	case !errors.Is(err, io.EOF):
-		return nil, yamlError(file, err)
+		return nil, yamlError(file, data, err)
 	}
-	return root, inspect(file, root, 1)
+	return root, together(inspect(file, root, 1))
 }
 
 func emptyError(file string) error {
@@ -87,7 +87,7 @@ func isControl(c rune) bool {
 	return c < 0x20 || c >= 0x7f && c < 0xa0
 }
 
-func yamlError(file string, err error) error {
+func yamlError(file string, data []byte, err error) error {
 	if errors.Is(err, io.EOF) {
 		return emptyError(file)
 	}
@@ -102,6 +102,15 @@ func yamlError(file string, err error) error {
 	if strings.Contains(text, "unknown anchor") {
 		return &Error{file, at.Mark.Line, at.Mark.Column, aliasText, aliasHint}
 	}
+	// Most often the tab stands in the line where the parser gave up, or in the one before.
+	lines := strings.Split(string(data), "\n")
+	for n := min(at.Mark.Line, len(lines)); n > 0 && n >= at.Mark.Line-1; n-- {
+		line := lines[n-1]
+		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+		if i := strings.IndexByte(indent, '\t'); i >= 0 {
+			return &Error{file, n, i + 1, "a tab in front of the first word", "YAML wants spaces, not tabs"}
+		}
+	}
 	return &Error{file, at.Mark.Line, at.Mark.Column, "not YAML: " + text, ""}
 }
 
@@ -111,10 +120,10 @@ const (
 )
 
 // inspect walks the whole tree once, so that what comes after can rely on its form: plain scalars, lists
-// and maps whose keys are scalars.
-func inspect(file string, n *yaml.Node, depth int) error {
-	fail := func(at *yaml.Node, hint, format string, args ...any) error {
-		return &Error{file, at.Line, at.Column, fmt.Sprintf(format, args...), hint}
+// and maps whose keys are scalars. It returns all that is otherwise.
+func inspect(file string, n *yaml.Node, depth int) (errs []error) {
+	fail := func(at *yaml.Node, hint, format string, args ...any) []error {
+		return []error{&Error{file, at.Line, at.Column, fmt.Sprintf(format, args...), hint}}
 	}
 	switch {
 	case depth > maxDepth:
@@ -129,15 +138,14 @@ func inspect(file string, n *yaml.Node, depth int) error {
 	for i, c := range n.Content {
 		switch isKey := n.Kind == yaml.MappingNode && i%2 == 0; {
 		case isKey && c.Tag == "!!merge":
-			return fail(c, "write the keys out", "a merge key (<<) is not allowed")
+			errs = append(errs, fail(c, "write the keys out", "a merge key (<<) is not allowed")...)
 		case isKey && (c.Kind == yaml.MappingNode || c.Kind == yaml.SequenceNode):
-			return fail(c, "", "a key must be one word")
-		}
-		if err := inspect(file, c, depth+1); err != nil {
-			return err
+			errs = append(errs, fail(c, "", "a key must be one word")...)
+		default:
+			errs = append(errs, inspect(file, c, depth+1)...)
 		}
 	}
-	return nil
+	return errs
 }
 
 // isNull says that nothing is written where a value belongs.

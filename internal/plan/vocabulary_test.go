@@ -113,8 +113,8 @@ func TestListResolvesNames(t *testing.T) {
 
 func TestBaseLevels(t *testing.T) {
 	for _, tc := range []struct{ factor, text, want string }{
-		{"congestion", "bbr", "bbr"}, {"congestion", "cubic+bbr", "cubic+bbr"}, {"congestion", "bbr+bbr", ""},
-		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", ""},
+		{"congestion", "bbr", "bbr"}, {"congestion", "westwood", "westwood"}, {"congestion", "-x y", ""}, {"congestion", "cubic+bbr", "cubic+bbr"}, {"congestion", "bbr+bbr", ""},
+		{"congestion", "cubic+", ""}, {"congestion", "cubic+vegas", "cubic+vegas"},
 		{"pacing", "300M", "300M"}, {"pacing", "flat", ""}, {"pacing", "0", ""},
 		{"mss", "88", "88"}, {"mss", "87", ""}, {"mss", "65496", ""}, {"socket_buffer", "4608", "4608"},
 		{"socket_buffer", "4607", ""},

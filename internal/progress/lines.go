@@ -32,6 +32,16 @@ func Plain(w io.Writer, factors *factor.Catalogue) Sink {
 	}}
 }
 
+// Quiet writes the warnings of a run, one on each line.
+func Quiet(w io.Writer) Sink {
+	return &lineSink{w: w, line: func(e record.Event) (string, error) {
+		if e.Event == Warning {
+			return "warning: " + clean(e.Text), nil
+		}
+		return "", nil
+	}}
+}
+
 // lineSink writes what line makes of each event, unless that is empty: one write per event, so that a
 // reader of a pipe sees whole lines.
 type lineSink struct {
@@ -83,6 +93,8 @@ func plainLine(e record.Event, v *view) string {
 		return "lab: " + text
 	case Warning:
 		return "warning: " + text
+	case Phase:
+		return text // of what takes long before the first trial
 	case TrialEnded:
 		r := v.last[len(v.last)-1]
 		where := fmt.Sprint(r.index)

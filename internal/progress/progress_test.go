@@ -388,3 +388,29 @@ func FuzzDraw(f *testing.F) {
 		}
 	})
 }
+
+// TestQuietAndFirstSeconds: a log is told what takes long before the first trial; quietly, warnings alone.
+func TestQuietAndFirstSeconds(t *testing.T) {
+	events := []record.Event{
+		{Event: RunStarted, Run: "r1", Text: "quick", Total: 4, Left: 80 * time.Second},
+		{Event: Phase, Phase: "tester ceiling", Text: "measuring what this machine can send, 8s"},
+		{Event: Phase, Row: "b1-r01", Phase: "window"},
+		{Event: Warning, Text: "skipped:\x1b[2J no queue"},
+		{Event: RunEnded, Status: "done"},
+	}
+	var log, quiet strings.Builder
+	for _, s := range []Sink{Plain(&log, nil), Quiet(&quiet)} {
+		for _, e := range events {
+			s.Event(e)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	const warning = "warning: skipped:[2J no queue\n"
+	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" + warning +
+		"run r1 done\n"
+	if log.String() != want || quiet.String() != warning {
+		t.Errorf("log %q, want %q\nquiet %q, want %q", log.String(), want, quiet.String(), warning)
+	}
+}

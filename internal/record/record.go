@@ -121,6 +121,7 @@ func (f *FactorLevels) UnmarshalJSON(data []byte) error {
 type Skipped struct {
 	Factors Factors `json:"factors"`
 	Reason  string  `json:"reason"`
+	Hint    string  `json:"hint,omitempty"` // what would make it possible
 }
 
 // Row kinds.

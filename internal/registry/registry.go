@@ -16,8 +16,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// Congestions are the TCP congestion controls a plan may name, the default first. Whether a kernel has one
-// is found out when the plan meets a lab.
+// Congestions are the usual TCP congestion controls, the default first. Whether a kernel has one, or
+// another, is found out when the plan meets a lab.
 var congestions = [...]string{"cubic", "reno", "bbr"}
 
 // LabParts are the controller halves that a lab is made with.
@@ -59,7 +59,7 @@ func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
 			ofEngines = append(ofEngines, d.Factors()...)
 		}
 	}
-	v := plan.Vocabulary{Catalogue: &factor.Catalogue{Shapes: options.Shapes,
+	v := plan.Vocabulary{Absent: metrics.Absent, Catalogue: &factor.Catalogue{Shapes: options.Shapes,
 		Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
 			knob.Factors(node.Knobs()))}}
 	for _, m := range metrics.Metrics() {

@@ -25,7 +25,8 @@ func JSON(d *analysis.Document) ([]byte, error) {
 
 // CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
 // base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included. A trial without any number has one line, so that it is not lost.
+// run included. A trial without any number has one line, so that it is not lost. Spreadsheets open it as it
+// is: it begins with the mark of UTF-8, numbers have no exponent, and no text is taken for a formula.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -33,8 +34,9 @@ func CSV(d *analysis.Document) ([]byte, error) {
 		maps.Copy(all, v.Trials[i].Factors)
 	}
 	factors := v.sorted(all)
-	var out bytes.Buffer
-	w := csv.NewWriter(&out)
+	out := bytes.NewBufferString("\uFEFF")
+	w := csv.NewWriter(out)
+	w.UseCRLF = true // RFC 4180
 	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats"}
 	lines := [][]string{append(append(head, factors...), "metric", "unit", "value", "missing")}
 	for i := range d.Trials {
@@ -58,10 +60,17 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	}
 	var lines [][]string
 	add := func(metric, unit, value, missing string) {
-		lines = append(lines, append(slices.Clone(stem), metric, unit, value, missing))
+		line := append(slices.Clone(stem), metric, unit, "", missing)
+		for i, text := range line {
+			if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+				line[i] = "'" + text // which spreadsheets take for text
+			}
+		}
+		line[len(line)-2] = value
+		lines = append(lines, line)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
-		add(name, v.unitOf(name), strconv.FormatFloat(t.Metrics[name], 'g', -1, 64), "")
+		add(name, v.unitOf(name), strconv.FormatFloat(t.Metrics[name], 'f', -1, 64), "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
 		add(name, v.unitOf(name), "", t.Missing[name])

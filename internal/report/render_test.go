@@ -266,3 +266,23 @@ func TestTextColourAddsNoWord(t *testing.T) {
 		t.Error("colour changes the words")
 	}
 }
+
+// TestCSVOpensInASpreadsheet: what Excel and LibreOffice need to show it as it is meant.
+func TestCSVOpensInASpreadsheet(t *testing.T) {
+	d := damagedDocument()
+	d.Trials[0].Missing = map[string]string{"a": "=1+1", "b": "+x", "c": "a-b"}
+	d.Trials[0].Metrics = map[string]float64{"goodput_bps": 1.5e21, "clock_offset_ns": -3}
+	out, err := CSV(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(out, []byte("\xef\xbb\xbfrun,trial,")) {
+		t.Errorf("begins with %q, want the mark of UTF-8", out[:8])
+	}
+	for _, want := range []string{",'=1+1\r\n", ",'+x\r\n", ",a-b\r\n",
+		",1500000000000000000000,\r\n", ",-3,\r\n"} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("got no %q", want)
+		}
+	}
+}

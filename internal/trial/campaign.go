@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,9 +23,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
 
-// Labs lends testbeds by topology. A lab it has lent stays up until Close, which puts everything back.
+// Labs lends testbeds by topology, and by the size of the routers where a cell names one. A lab it has lent
+// stays up until Close, which puts everything back.
 type Labs interface {
-	For(ctx context.Context, topology string) (*lab.Lab, error)
+	For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error)
 	Close(ctx context.Context) error
 }
 
@@ -52,7 +52,7 @@ type Campaign struct {
 	Slack time.Duration
 
 	mu      sync.Mutex // guards Sink: events come from several goroutines
-	benches map[string]*bench
+	benches map[labPlace]*bench
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
 	trials     []record.Trial
@@ -60,9 +60,28 @@ type Campaign struct {
 	attempts   map[string]int  // row → attempts in Done
 	total      int
 	index      int
-	took       time.Duration // of the last row, for the time left
-	began      time.Time
-	rows       int // run so far
+	pace       pace
+}
+
+// labPlace is the lab that a cell needs.
+type labPlace struct {
+	topology string
+	size     record.GuestSize
+}
+
+func placeOf(cell record.Factors) labPlace {
+	return labPlace{factor.Topology.Of(cell), record.GuestSize{CPUs: factor.VCPUs.Number(cell),
+		MemoryMB: factor.Memory.Number(cell)}}
+}
+
+// Lab is the lab of the first cell that is run, nil if none is.
+func (c *Campaign) Lab() *lab.Lab {
+	for _, cell := range c.Plan.Cells() {
+		if b := c.benches[placeOf(cell)]; b != nil && !c.skip[cell.Key()] {
+			return b.lab
+		}
+	}
+	return nil
 }
 
 type bench struct {
@@ -74,7 +93,7 @@ type bench struct {
 func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
-		b := c.benches[factor.Topology.Of(cell)]
+		b := c.benches[placeOf(cell)]
 		if c.skip[cell.Key()] || b == nil {
 			continue
 		}
@@ -114,12 +133,13 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
-// bench brings up the lab of a topology with its watch, once.
-func (c *Campaign) bench(ctx context.Context, topology string) (*bench, error) {
-	if b := c.benches[topology]; b != nil {
+// bench brings up the lab of a cell with its watch, once.
+func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, error) {
+	place := placeOf(cell)
+	if b := c.benches[place]; b != nil {
 		return b, c.attend(ctx, b)
 	}
-	l, err := c.Labs.For(ctx, topology)
+	l, err := c.Labs.For(ctx, place.topology, place.size)
 	if err != nil {
 		return nil, err
 	}
@@ -128,10 +148,10 @@ func (c *Campaign) bench(ctx context.Context, topology string) (*bench, error) {
 		return nil, err
 	}
 	if c.benches == nil {
-		c.benches = map[string]*bench{}
+		c.benches = map[labPlace]*bench{}
 	}
-	c.benches[topology] = b
-	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, topology)})
+	c.benches[place] = b
+	c.tell(record.Event{Event: "lab", Text: fmt.Sprintf("lab %s is up: %s", l.ID, place.topology)})
 	return b, nil
 }
 
@@ -152,7 +172,7 @@ const gonePatience = 5
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
 // found gone, and what their consoles said last. The error is ErrPeerGone.
 func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
-	b := c.benches[factor.Topology.Of(t.Row.Factors)]
+	b := c.benches[placeOf(t.Row.Factors)]
 	if b == nil {
 		return nil
 	}
@@ -203,7 +223,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 		}
 	}
 	rows := c.pending(done)
-	c.total, c.began = len(rows)+len(done), time.Now()
+	c.total, c.pace.plan = len(rows)+len(done), c.Plan
 	var out Outcome
 	if err := c.steps(ctx, "start"); err != nil {
 		return out, err
@@ -220,12 +240,11 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 			}
 		}
 		c.index = len(done) + i + 1
-		start := time.Now()
-		if err := c.row(ctx, row, len(rows)-i, &out); err != nil {
+		c.pace.begin(rows[i:])
+		if err := c.row(ctx, row, &out); err != nil {
 			return out, err
 		}
-		c.rows++
-		c.took += time.Since(start)
+		c.pace.end()
 	}
 	return out, c.steps(ctx, "end")
 }
@@ -235,12 +254,12 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 const stallTries = 3
 
 // row runs one row: a trial, or as many as its search takes.
-func (c *Campaign) row(ctx context.Context, row record.Row, left int, out *Outcome) error {
+func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error {
 	if c.Run.Design.Searches(row) {
-		return c.search(ctx, row, left, out)
+		return c.search(ctx, row, out)
 	}
 	for range stallTries {
-		t, err := c.one(ctx, row, nil, left)
+		t, err := c.one(ctx, row, nil)
 		if err != nil {
 			return err
 		}
@@ -263,10 +282,10 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 }
 
 // one runs a trial of a row, or the next one of its search, and stores it.
-func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial,
-	left int) (*record.Trial, error) {
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial,
+	error) {
 	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
-		Left: c.timeLeft(left)}
+		Left: c.pace.left(false)}
 	switch {
 	case step != nil && step.Unit == record.UnitPackets:
 		began.PPS = step.Load
@@ -282,7 +301,7 @@ func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchT
 	if t.Status == record.TrialFailed {
 		gone = c.renew(ctx, t)
 	}
-	return t, cmp.Or(c.keep(ctx, row, t, left-1), gone)
+	return t, cmp.Or(c.keep(ctx, row, t), gone)
 }
 
 // attempt is the number of the next trial of a row.
@@ -292,13 +311,13 @@ func (c *Campaign) attempt(row record.Row) int {
 }
 
 // keep stores a trial, even if a signal arrives now, and tells of it.
-func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial, left int) error {
+func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) error {
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
 	c.trials = append(c.trials, t.Light()) // the rest only the store needs
 	e := summary(t)
-	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.timeLeft(left)
+	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
 	}
@@ -327,13 +346,6 @@ func summary(t *record.Trial) (e record.Event) {
 		}
 	}
 	return e
-}
-
-func (c *Campaign) timeLeft(rows int) time.Duration {
-	if c.rows == 0 {
-		return c.Plan.Estimate(400 * time.Millisecond)
-	}
-	return c.took / time.Duration(c.rows) * time.Duration(rows)
 }
 
 // steps asks for what a human must do at this point.
@@ -409,8 +421,8 @@ func (c *Campaign) narrate(row string, w record.Window) (end func()) {
 // Close ends the watches and puts every lab back.
 func (c *Campaign) Close(ctx context.Context) error {
 	var err error
-	for _, topology := range slices.Sorted(maps.Keys(c.benches)) {
-		err = errors.Join(err, c.benches[topology].watch.Close())
+	for _, b := range c.benches {
+		err = errors.Join(err, b.watch.Close())
 	}
 	return errors.Join(err, c.Labs.Close(ctx))
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"
 )
 
 // Capability is one thing that a lab can do, cannot do, or that could not be told.
@@ -25,18 +26,25 @@ type Capability struct {
 	Answer check.Answer `json:"answer"`
 }
 
-// settings that are asked for in an examination, one per thing a kernel may lack: knob, level.
+// settings that are asked for in an examination, at least one of each knob, and one per thing a kernel may
+// lack: knob, level.
 var examined = [...][2]string{
 	{"queue", "noqueue"}, {"queue", "pfifo"}, {"queue", "bfifo limit 256k"}, {"queue", "pfifo_fast"},
-	{"queue", "mq"},
-	{"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "fq_codel"}, {"queue", "cake"},
-	{"queue", "fq"}, {"queue", "sfq"}, {"queue", "netem delay 1ms"},
+	{"queue", "mq"}, {"queue", "tbf rate 300M"}, {"queue", "htb rate 300M"}, {"queue", "codel"},
+	{"queue", "fq_codel"}, {"queue", "cake"}, {"queue", "fq"}, {"queue", "sfq"},
+	{"queue", "netem delay 1ms"}, {"shape", "300M"}, {"policer", "300M"}, {"txqueuelen", "500"},
 	{"nat", "masquerade"}, {"nat", "forward"}, {"firewall", "100"}, {"firewall", "100 stateful"},
-	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"}, {"txqueuelen", "500"},
-	{"ip_forward", "on"}, {"cpus", "0"}, {"sysctl:net.ipv4.tcp_congestion_control", "cubic"},
+	{"flowtable", "on"}, {"flow_export", "softflowd"}, {"conntrack_max", "65536"}, {"ip_forward", "on"},
+	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"}, {"cpus", "0"},
+	{"cpu_count", "1"}, {"cpu_quota", "50%"}, {"irq_affinity", "0"}, {"napi_threaded", "on"},
+	{"gro_flush_timeout", "20us"}, {"idle_tunnels", "1"}, {"idle_policies", "1"},
+	{"sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"},
 }
 
-// Examine asks a lab and this machine what they can do. Nothing is changed.
+// usualControls are asked for beside the congestion controls that the kernel offers.
+var usualControls = []string{"cubic", "reno", "bbr"}
+
+// Examine asks a lab and this machine what they can do, each thing once. Nothing is changed.
 func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines []traffic.Engine,
 	probes []probe.Probe) ([]Capability, error) {
 	var out []Capability
@@ -46,6 +54,11 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 	for _, s := range examined {
 		node := l.Topology.Routers[0]
+		if slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
+			return k.Name() == s[0] && k.Factor().Target == factor.Carrier
+		}) {
+			node = lab.HostNode
+		}
 		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node,
 			Value: s[1]}))
 	}
@@ -57,16 +70,24 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		}
 		ends[i] = traffic.End{Node: n.Name, Agent: n.Agent}
 	}
+	ask := func(e traffic.Engine, load record.Load) check.Answer {
+		load.Streams, load.IP, load.Opener = 1, 4, "near"
+		return e.Check(ctx, ends[0], ends[1], load)
+	}
+	tcp := record.Load{Protocol: "tcp", Direction: record.Up}
 	for _, e := range engines {
-		direction := record.Up
-		if e.Name() == (shortflow.Requests{}).Name() {
-			direction = record.Both // requests there, responses back
+		asked := []traffic.Asked{{Load: tcp}}
+		if own, ok := e.(interface{ Asked() []traffic.Asked }); ok {
+			asked = own.Asked()
 		}
-		for _, congestion := range []string{"cubic", "reno", "bbr"} {
-			add("engine", e.Name()+", tcp "+congestion, e.Check(ctx, ends[0], ends[1],
-				record.Load{Protocol: "tcp", Direction: direction, Streams: 1, IP: 4, Congestion: congestion,
-					Opener: "near"}))
+		for _, a := range asked {
+			add("engine", strings.TrimSuffix(e.Name()+": "+a.Way, ": "), ask(e, a.Load))
 		}
+	}
+	offered, _ := host.Local().ReadFile(ctx, "/proc/sys/net/ipv4/tcp_available_congestion_control")
+	controls := slices.Sorted(slices.Values(append(strings.Fields(string(offered)), usualControls...)))
+	for _, tcp.Congestion = range slices.Compact(controls) {
+		add("congestion control", tcp.Congestion, ask(engines[0], tcp))
 	}
 	for _, p := range probes {
 		add("probe", p.Name(), probe.Check(ctx, p))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -30,17 +31,18 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 	var reasons []string
 	cells := map[string][]record.Factors{} // by the reason for which they are skipped
 	for _, cell := range c.Plan.Cells() {
-		reason, err := c.impossible(ctx, cell, answers)
+		no, err := c.impossible(ctx, cell, answers)
 		if err != nil {
 			return err
 		}
-		if reason != "" {
+		if no.Reason != "" {
 			c.skip[cell.Key()] = true
 			if !known[cell.Key()] {
-				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: reason})
+				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: no.Reason,
+					Hint: no.Hint})
 			}
-			if cells[reason] = append(cells[reason], cell); len(cells[reason]) == 1 {
-				reasons = append(reasons, reason)
+			if cells[no.Reason] = append(cells[no.Reason], cell); len(cells[no.Reason]) == 1 {
+				reasons = append(reasons, no.Reason)
 			}
 		}
 	}
@@ -70,25 +72,25 @@ func (c *Campaign) cellsOf(row record.Row) []record.Factors {
 	})
 }
 
-// impossible finds the reason why a cell cannot be run here, or "".
+// impossible finds the reason why a cell cannot be run here, and what would make it possible; no reason if
+// it can.
 func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
-	answers map[string]check.Answer) (string, error) {
-	topology := factor.Topology.Of(cell)
-	b, err := c.bench(ctx, topology)
+	answers map[string]check.Answer) (can check.Answer, err error) {
+	b, err := c.bench(ctx, cell)
 	if no, ok := errors.AsType[*lab.NoTopology](err); ok {
-		return no.Error(), nil
+		return check.Not("%v", no), nil
 	}
 	if err != nil {
-		return "", err
+		return can, err
 	}
 	l := b.lab
 	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
 		c.Run.Design.Method, c.Run.Design.Catalogue)
 	if err != nil { // a level that means nothing at its place
-		return err.Error(), nil
+		return check.Not("%v", err), nil
 	}
 	once := func(key string, ask func() check.Answer) check.Answer {
-		key = topology + " " + key
+		key = fmt.Sprint(placeOf(cell), key)
 		if _, known := answers[key]; !known {
 			answers[key] = ask()
 		}
@@ -97,56 +99,89 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
 		func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
 	if a.State == check.No {
-		return "tunnel " + d.tunnel.Kind + ": " + a.Reason, nil
+		return check.Not("tunnel %s: %s", d.tunnel.Kind, a.Reason).Hinted("%s", tunnelHint(ctx, l, a)), nil
 	}
 	for _, s := range d.settings {
 		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
 		if a.State == check.No {
-			return fmt.Sprintf("%s=%s on %s: %s", s.Knob, s.Value, s.Node, a.Reason), nil
+			return check.Not("%s=%s on %s: %s", s.Knob, s.Value, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
 	}
-	if reason, err := c.noEngine(ctx, l, d); reason != "" || err != nil {
-		return reason, err
+	if no, err := c.noEngine(ctx, l, d); no.Reason != "" || err != nil {
+		return no, err
 	}
 	if reason, err := c.fit(ctx, l, &d); reason != "" || err != nil {
-		return reason, err
+		return check.Not("%s", reason), err
 	}
 	if d.probeOpener == "far" && c.Run.Design.Measure.Probe == plan.ProbeICMP {
-		return "latency probe icmp: the far end has to open what is sent, and no ping of it is led past " +
-			"the router, which would answer itself", nil
+		return check.Not("latency probe icmp: the far end has to open what is sent, and no ping of it is " +
+			"led past the router, which would answer itself").Hinted("set measure.probe: echo"), nil
 	}
-	return "", nil
+	return can, nil
 }
 
-func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (string, error) {
+// tunnelHint is what would make a tunnel possible. Where routers have kernels of their own, which may have
+// what this machine's lacks, those topologies do whose tunnels end on routers.
+func tunnelHint(ctx context.Context, l *lab.Lab, a check.Answer) string {
+	own := func(node string) bool {
+		n, err := l.Node(ctx, node)
+		return err == nil && n.Facts.OwnKernel && n.Facts.Fixed == ""
+	}
+	ends := l.Topology.Tunnel
+	if !slices.ContainsFunc(l.Topology.Routers, own) || own(ends[0]) && own(ends[1]) {
+		return a.Hint
+	}
+	var better []string
+	for _, t := range lab.Topologies() {
+		router := func(node string) bool {
+			return slices.Contains(t.Nodes, factor.Node{Name: node, Router: true})
+		}
+		if router(t.Tunnel[0]) && router(t.Tunnel[1]) {
+			better = append(better, t.Name)
+		}
+	}
+	hint := "take topology " + strings.Join(better, " or ") + ": there the tunnel ends on routers with " +
+		"kernels of their own"
+	if a.Hint != "" {
+		hint = a.Hint + "; or " + hint
+	}
+	return hint
+}
+
+func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can check.Answer, err error) {
 	engine := c.engine(d.engine)
 	if engine == nil {
-		return "no engine " + d.engine, nil
+		return check.Not("no engine %s", d.engine), nil
 	}
 	var ends [2]traffic.End
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
 		n, err := l.Node(ctx, name)
 		if err != nil {
-			return "", err
+			return can, err
 		}
 		ends[i] = traffic.End{Node: name, ThirdParty: n.Serves}
 		if n.Serves == "" {
 			if ends[i].Agent, err = n.AgentFor("end traffic"); err != nil {
-				return err.Error(), nil
+				return check.Not("%v", err), nil
 			}
 		}
 	}
 	if a := engine.Check(ctx, ends[0], ends[1], d.load); a.State == check.No {
-		return "engine " + d.engine + ": " + a.Reason, nil
+		return check.Not("engine %s: %s", d.engine, a.Reason).Hinted("%s", a.Hint), nil
 	}
-	return "", nil
+	return can, nil
 }
 
 // fingerprint records what each node is, once per run.
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
-		b := c.benches[t.Name]
+		var b *bench // routers of several sizes are told apart by the cells
+		for _, cell := range c.Plan.Cells() {
+			if factor.Topology.Is(cell, t.Name) && b == nil {
+				b = c.benches[placeOf(cell)]
+			}
+		}
 		if b == nil {
 			continue
 		}

@@ -21,7 +21,7 @@ const searchBounds = "set method.search.min and method.search.max"
 
 // search runs trials of a row until the search that the design asks for has ended. What follows is decided
 // by the trials that are stored, so a search that was interrupted goes on where it was.
-func (c *Campaign) search(ctx context.Context, row record.Row, left int, out *Outcome) error {
+func (c *Campaign) search(ctx context.Context, row record.Row, out *Outcome) error {
 	failures := 0
 	for failures < maxSearchFailures {
 		next, more, err := c.nextOfSearch(row)
@@ -31,7 +31,7 @@ func (c *Campaign) search(ctx context.Context, row record.Row, left int, out *Ou
 		if !more {
 			return nil
 		}
-		t, err := c.one(ctx, row, &next, left)
+		t, err := c.one(ctx, row, &next)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (c *Campaign) refuse(ctx context.Context, row record.Row, why error, out *O
 	t.Ended, t.Status = host.Monotonic(), record.TrialFailed
 	t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: why.Error(), Hint: searchBounds}
 	out.add(t)
-	return c.keep(ctx, row, t, 0)
+	return c.keep(ctx, row, t)
 }
 
 // asks turns what a search wants into the demand's load: the rate in bits of payload, of all streams and

@@ -41,7 +41,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	}
 	a := &attempt{c: c, m: m, t: t}
 	slack := cmp.Or(c.Slack, lab.UsualSlack)
-	if b := c.benches[factor.Topology.Of(row.Factors)]; b != nil && c.Slack == 0 {
+	if b := c.benches[placeOf(row.Factors)]; b != nil && c.Slack == 0 {
 		slack = b.lab.Slack()
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
@@ -125,11 +125,7 @@ func (a *attempt) run(ctx context.Context) error {
 
 // setUp changes only what differs from the row before.
 func (a *attempt) setUp(ctx context.Context) (err error) {
-	topology, err := lab.TopologyNamed(factor.Topology.Of(a.t.Row.Factors))
-	if err != nil {
-		return err
-	}
-	b, err := a.c.bench(ctx, topology.Name)
+	b, err := a.c.bench(ctx, a.t.Row.Factors)
 	if err != nil {
 		return err
 	}

@@ -10,3 +10,11 @@ func TestRatio(t *testing.T) {
 		}
 	}
 }
+
+func TestArch(t *testing.T) {
+	for goarch, want := range map[string]string{"mipsle": "mipsel", "mips": "mips", "amd64": "amd64"} {
+		if got := Arch(goarch); got != want {
+			t.Errorf("%s: got %q, want %q", goarch, got, want)
+		}
+	}
+}

@@ -163,6 +163,9 @@ func (s Scale) Text(v float64) string {
 	return s.Number(v) + " " + s.Unit
 }
 
+// Arch names an architecture, given as Go does; little-endian MIPS is mipsel, as everywhere else.
+func Arch(goarch string) string { return strings.Replace(goarch, "mipsle", "mipsel", 1) }
+
 // Count prints a number of things: "1 trial", "3 trials".
 func Count(n int, noun string) string {
 	if n == 1 {

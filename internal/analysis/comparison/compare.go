@@ -57,9 +57,11 @@ type pair struct {
 }
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
-// baseline level, or the plan's own baseline.
-func pairsOf(c *factor.Catalogue, groups []*Cell, baseline record.Factors) []pair {
+// baseline level, or the plan's own baseline. Of a setting that no cell has at its baseline level, that is
+// the level listed first.
+func pairsOf(design *record.Design, groups []*Cell) []pair {
 	var pairs []pair
+	c, baseline := design.Catalogue, design.Baseline
 	for _, g := range groups {
 		seen := map[*Cell]bool{}
 		add := func(other *Cell, name string, baseline bool) {
@@ -69,34 +71,51 @@ func pairsOf(c *factor.Catalogue, groups []*Cell, baseline record.Factors) []pai
 			}
 		}
 		for _, name := range g.Factors.Names() {
-			d := c.Of(name)
-			if d.Without == nil || d.AtBaseline(g.Factors[name]) {
+			without := baselineOf(design, groups, name)
+			if without == nil || factor.Same(g.Factors[name], without.Level) {
 				continue
 			}
-			add(find(c, groups, g.Factors, record.Factors{name: d.Without.Level}), d.Without.Words, false)
+			add(find(c, groups, g.Factors, record.Factors{name: without.Level}), without.Words, false)
 		}
-		other, name := named(c, groups, g.Factors, baseline)
-		add(other, name, true)
+		other, name, whole := named(c, groups, g.Factors, baseline)
+		add(other, name, whole)
 	}
 	return pairs
 }
 
+// baselineOf is what levels of a factor are compared with; nil: with nothing.
+func baselineOf(design *record.Design, groups []*Cell, name string) *factor.Without {
+	d := design.Catalogue.Of(name)
+	if d.Kind != factor.Setting || slices.ContainsFunc(groups, func(g *Cell) bool {
+		return d.AtBaseline(g.Factors[name])
+	}) {
+		return d.Without
+	}
+	for _, f := range design.Factors {
+		if f.Name == name && len(f.Levels) > 0 {
+			return &factor.Without{Level: f.Levels[0], Words: "of the same with " + d.Words(f.Levels[0])}
+		}
+	}
+	return d.Without
+}
+
 // named finds the plan's own baseline: the cell that it names in full, for cells of the same protocol, or
 // the cell that differs in the named factors.
-func named(c *factor.Catalogue, groups []*Cell, f, baseline record.Factors) (*Cell, string) {
+func named(c *factor.Catalogue, groups []*Cell, f, baseline record.Factors) (_ *Cell, name string,
+	whole bool) {
 	if len(baseline) == 0 {
-		return nil, ""
+		return nil, "", false
 	}
 	for _, g := range groups {
 		if g.Factors.Key() != baseline.Key() {
 			continue
 		}
 		if factor.Protocol.Of(f) != factor.Protocol.Of(baseline) {
-			return nil, ""
+			return nil, "", true
 		}
-		return g, "of the plan's baseline, " + g.Label
+		return g, "of the plan's baseline, " + g.Label, true
 	}
-	return find(c, groups, f, baseline), "of the same with " + describe(baseline)
+	return find(c, groups, f, baseline), "of the same with " + describe(baseline), false
 }
 
 func describe(f record.Factors) string {
@@ -249,7 +268,7 @@ func verdict(c Comparison, relevant float64) string {
 
 // OfCells compares all cells on all metrics, in a stable order.
 func OfCells(groups []*Cell, d *record.Design) []Comparison {
-	pairs := pairsOf(d.Catalogue, groups, d.Baseline)
+	pairs := pairsOf(d, groups)
 	out := []Comparison{}
 	var family []map[int]float64
 	for _, m := range comparedMetrics {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/google/go-cmp/cmp"
 )
@@ -50,7 +51,7 @@ func TestPairingCancelsDrift(t *testing.T) {
 func TestBaselineBySomeFactors(t *testing.T) {
 	cells := []*Cell{{Factors: quickFactors()}, {Factors: quickFactors("tunnel", "wireguard", "streams",
 		"4")}, {Factors: quickFactors("streams", "4")}}
-	g, name := named(declaredFactors(), cells, cells[1].Factors, record.Factors{"tunnel": "none"})
+	g, name, _ := named(declaredFactors(), cells, cells[1].Factors, record.Factors{"tunnel": "none"})
 	if g != cells[2] || name != "of the same with tunnel none" {
 		t.Errorf("baseline %v, %q", g, name)
 	}
@@ -63,7 +64,7 @@ func TestBaselineOfFullPackets(t *testing.T) {
 	small := quickFactors("protocol", "udp", "packet_size", "200", "tunnel", "wireguard")
 	cells := []*Cell{{Factors: plain}, {Factors: inside}, {Factors: small}}
 	var got []string
-	for _, p := range pairsOf(declaredFactors(), cells, nil) {
+	for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()}, cells) {
 		got = append(got, p.cell.Factors["packet_size"]+" against "+p.against.Factors["packet_size"])
 	}
 	if diff := cmp.Diff([]string{"1420 against 1500"}, got); diff != "" {
@@ -75,10 +76,48 @@ func TestQueueAgainstDefault(t *testing.T) {
 	plain := quickFactors()
 	queue := quickFactors("queue@router.wan", "pfifo limit 100")
 	cells := []*Cell{{Factors: plain}, {Factors: queue}}
-	pairs := pairsOf(declaredFactors(), cells, nil)
+	pairs := pairsOf(&record.Design{Catalogue: declaredFactors()}, cells)
 	if len(pairs) != 1 || pairs[0].cell != cells[1] || pairs[0].against != cells[0] ||
 		pairs[0].name != "of the same with the default queue" {
 		t.Errorf("pairs %+v", pairs)
+	}
+}
+
+// TestSettingsWithoutBaseline: a setting that no cell has at its baseline level is compared with the level
+// listed first, and a baseline of some factors is compared on all metrics.
+func TestSettingsWithoutBaseline(t *testing.T) {
+	c := &factor.Catalogue{Factors: append(declaredFactors().Factors, factor.Declaration{Name: "table",
+		Without: &factor.Without{Words: "of the same with the default table"}})}
+	d := &record.Design{Catalogue: c, Factors: []record.FactorLevels{{Name: "table",
+		Levels: []string{"64", "9", "7"}}}}
+	var cells []*Cell
+	for _, level := range []string{"9", "64", "7"} {
+		cells = append(cells, &Cell{Factors: quickFactors("table", level)})
+	}
+	said := func() (out []string) {
+		for _, p := range pairsOf(d, cells) {
+			out = append(out, p.cell.Factors["table"]+": "+p.name)
+			if p.baseline {
+				t.Errorf("%s: compared on rates alone", p.name)
+			}
+		}
+		return out
+	}
+	want := []string{"9: of the same with table 64", "7: of the same with table 64"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs (-want +got)\n%s", diff)
+	}
+	cells = append(cells, &Cell{Factors: quickFactors()})
+	want = []string{"9: of the same with the default table", "64: of the same with the default table",
+		"7: of the same with the default table"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs with the default (-want +got)\n%s", diff)
+	}
+	cells, d.Baseline = cells[:3], record.Factors{"table": "7"}
+	want = []string{"9: of the same with table 64", "9: of the same with table 7",
+		"64: of the same with table 7", "7: of the same with table 64"}
+	if diff := cmp.Diff(want, said()); diff != "" {
+		t.Errorf("pairs with a named baseline (-want +got)\n%s", diff)
 	}
 }
 
@@ -101,7 +140,8 @@ func TestZeroIsNoBaseline(t *testing.T) {
 			"of the same without firewall rules"},
 	} {
 		got := ""
-		for _, p := range pairsOf(declaredFactors(), []*Cell{{Factors: test.a}, {Factors: test.b}}, nil) {
+		for _, p := range pairsOf(&record.Design{Catalogue: declaredFactors()},
+			[]*Cell{{Factors: test.a}, {Factors: test.b}}) {
 			got += p.name
 		}
 		if got != test.want {

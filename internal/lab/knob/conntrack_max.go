@@ -17,8 +17,9 @@ const conntrackMax = "net.netfilter.nf_conntrack_max"
 func ConntrackMax() Knob {
 	return &ofNode[int]{
 		declared: declared{&factor.Declaration{Name: "conntrack_max", Unit: "connections",
-			Doc: "connections that the router tracks at most", Placed: factor.Placed,
-			Needs: factor.NeedsRouter}},
+			Doc:     "connections that the router tracks at most",
+			Without: &factor.Without{Words: "of the same with the default conntrack_max"},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: numbers(1, math.MaxInt32),
 		read: func(Place) (int, error) {
 			value, err := kernel.ReadSysctl(conntrackMax)

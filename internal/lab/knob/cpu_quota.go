@@ -19,7 +19,7 @@ func CPUQuota() Knob {
 		Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",
 		Placed: factor.OnHost, Target: factor.Carrier,
 		Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",
-		Needs: factor.NeedsRouter,
+		Needs: factor.NeedsRouter, Without: &factor.Without{Level: "off", Words: "of the same without quota"},
 	}},
 		spelling: spelling[kernel.Quota]{parse: parsePercent, spell: spellPercent,
 			bound: func(q kernel.Quota) error {

@@ -148,6 +148,14 @@ type spelling[T any] struct {
 // want says what a text may be.
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
+// near adds to an error which word was probably meant.
+func near(text string, words []string, err error) error {
+	if n := factor.Nearest(text, words); n != "" {
+		return check.WithHint(err, "did you mean "+n+"?")
+	}
+	return err
+}
+
 func refuse(name, text string, err error) error {
 	return fmt.Errorf("parse %s %q: %w", name, text, err)
 }
@@ -211,7 +219,7 @@ func words(list ...string) spelling[State] {
 	wrong := want("%s or %s", strings.Join(list[:last], ", "), list[last])
 	return verbatim(func(text string) (State, error) {
 		if text = strings.TrimSpace(text); !slices.Contains(list, text) {
-			return "", wrong
+			return "", near(text, list, wrong)
 		}
 		return State(text), nil
 	})

@@ -15,8 +15,9 @@ import (
 func IRQAffinity() Knob {
 	return &perPort[[]*big.Int]{
 		declared: declared{&factor.Declaration{Name: "irq_affinity", Unit: "CPUs such as 0-1",
-			Doc: "CPUs that serve the interrupts of the virtual router's ports", Placed: factor.Placed,
-			Needs: factor.NeedsRouter}},
+			Doc:     "CPUs that serve the interrupts of the virtual router's ports",
+			Without: &factor.Without{Words: "of the same with interrupts where they were"},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: spelling[[]*big.Int]{
 			parse: parseAffinity,
 			spell: func(sets []*big.Int) State { return spellEach(sets, eachInterrupt, spellCPUs) },

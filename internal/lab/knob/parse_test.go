@@ -3,6 +3,8 @@ package knob
 import (
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 func TestParse(t *testing.T) {
@@ -25,6 +27,11 @@ func TestParse(t *testing.T) {
 		{Queue(), "bfifo limit 1m", "bfifo limit 1m"},
 		{Queue(), "tbf limit 256k rate 300Mbit burst 131072", "tbf rate 300M burst 128k limit 256k"},
 		{Queue(), "tbf rate 0.3G", "tbf rate 300M burst 128k limit 367k"},
+		{Queue(), "tbf rate 10mbit burst 32kb limit 1mb", "tbf rate 10M burst 32k limit 1m"},
+		{Queue(), "tbf rate 10mbps", ""},
+		{Queue(), "cake bandwidth 10Mbps", ""},
+		{Shape(), "10mbps", ""},
+		{Policer(), "1.25MBps", ""},
 		{Queue(), "tbf", ""},
 		{Queue(), "tbf rate 0", ""},
 		{Queue(), "tbf rate 1G rate 2G", ""},
@@ -179,4 +186,25 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%s: %q differs from itself", k.Name(), s)
 		}
 	})
+}
+
+// TestHints: what was probably meant.
+func TestHints(t *testing.T) {
+	for _, tt := range []struct {
+		knob       Knob
+		text, want string
+	}{
+		{Queue(), "fq-codel", "did you mean fq_codel?"},
+		{Queue(), "cake bandwith 300M", "did you mean bandwidth?"},
+		{Queue(), "cake besteffrt", "did you mean besteffort?"},
+		{Queue(), "tbf rate 10mbps", "write bits per second, such as 10mbit"},
+		{Shape(), "10mbps", "write bits per second, such as 10mbit"},
+		{NAT(), "masquarade", "did you mean masquerade?"},
+		{Queue(), "quux", ""},
+	} {
+		_, err := tt.knob.Parse(tt.text)
+		if got := check.HintOf(err); err == nil || got != tt.want {
+			t.Errorf("%s %q: got %v with hint %q, want %q", tt.knob.Name(), tt.text, err, got, tt.want)
+		}
+	}
 }

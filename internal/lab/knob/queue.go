@@ -43,7 +43,8 @@ func parseQueue(text string) (kernel.Queue, error) {
 	}
 	parameters, ok := kernel.QueueParameters(words[0])
 	if !ok {
-		return kernel.Queue{}, want("one of these kinds: %s", strings.Join(kernel.QueueKinds(), ", "))
+		return kernel.Queue{}, near(words[0], kernel.QueueKinds(),
+			want("one of these kinds: %s", strings.Join(kernel.QueueKinds(), ", ")))
 	}
 	q := kernel.Queue{Kind: words[0], Values: map[string]uint64{}}
 	for words = words[1:]; len(words) > 0; {
@@ -113,7 +114,7 @@ func parseParameter(q kernel.Queue, parameters []kernel.Parameter, words []strin
 	if len(names) == 0 {
 		return 0, fmt.Errorf("%s takes no parameters", q.Kind)
 	}
-	return 0, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", "))
+	return 0, near(words[0], names, fmt.Errorf("%s: want %s", words[0], strings.Join(names, ", ")))
 }
 
 // fillDefaults names what was left out. A shaper's bucket holds two milliseconds of its rate, and its queue
@@ -244,10 +245,15 @@ func parseQuantity(p kernel.Parameter, text string) (uint64, error) {
 	return v, nil
 }
 
-// parseRate reads a rate; the kernel keeps whole bytes per second.
+// parseRate reads a rate; the kernel keeps whole bytes per second. What ends in bps is refused: tc(8) has
+// bytes per second there, and all else has bits.
 func parseRate(p kernel.Parameter, text string) (uint64, error) {
 	if text == "unlimited" && !p.Required {
 		return 0, nil
+	}
+	if n := len(text) - len("bps"); n >= 0 && strings.EqualFold(text[n:], "bps") {
+		return 0, check.WithHint(fmt.Errorf("%s %s: bps are bytes per second in tc(8), and bits elsewhere",
+			p.Name, text), "write bits per second, such as "+text[:n]+"bit")
 	}
 	r, err := unit.ParseBitrate(text)
 	if err != nil || float64(r) < 8000 && (r != 0 || p.Required) || float64(r) > 1e13 {

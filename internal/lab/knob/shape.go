@@ -67,7 +67,7 @@ func parseLimit(text string) (uint64, error) {
 	}
 	rate, err := parseRate(kernel.Parameter{Quantity: kernel.BitsPerSecond, Required: true}, text)
 	if err != nil {
-		return 0, want("off or a rate such as 50M")
+		return 0, check.WithHint(want("off or a rate such as 50M"), check.HintOf(err))
 	}
 	return rate, nil
 }

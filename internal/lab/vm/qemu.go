@@ -2,6 +2,8 @@ package vm
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // PortName is of the virtio port that the guest's agent serves; our end is QEMU's standard input and output.
@@ -167,6 +170,32 @@ func (g Guest) String() string {
 	}
 	return fmt.Sprintf("%s, %s, %s, CPU %s × %d, %d MB, Linux %s", what, g.Image.Arch, accel,
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
+}
+
+// CheckProgram says whether the emulator of an architecture is there, and which version it is.
+func CheckProgram(ctx context.Context, arch string) check.Answer {
+	g := Guest{Image: Image{Arch: arch}}
+	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
+	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s is not installed", g.Program()).Hinted("install %s (Debian, Ubuntu)",
+			g.Package())
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	}
+	return check.OKBecause("%s", version)
+}
+
+// Package is the distribution's package that has the emulator.
+func (g Guest) Package() string {
+	switch g.Image.Arch {
+	case "arm64":
+		return "qemu-system-arm"
+	case "mipsel":
+		return "qemu-system-mips"
+	}
+	return "qemu-system-x86"
 }
 
 // CheckKVM says whether this machine may try hardware virtualisation for a guest. That it works is only

@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // VerbEnvironment reads a node's environment.
@@ -50,7 +51,7 @@ func ServeEnvironment(root Root) host.Handler {
 // hold host names, serial numbers, boot identifiers or hardware addresses.
 func Fingerprint(root Root) record.Environment {
 	f := facts{root: root, missing: map[string]string{}, known: map[string]string{"os": runtime.GOOS,
-		"agent_arch": runtime.GOARCH, "go_version": runtime.Version()}}
+		"agent_arch": unit.Arch(runtime.GOARCH), "go_version": runtime.Version()}}
 	f.kernel()
 	f.cpu()
 	f.machine()

@@ -78,6 +78,13 @@ type Engine interface {
 	Offer(ctx context.Context, near, far End, load record.Load, c Conductor) (*record.Traffic, error)
 }
 
+// Asked is a load that doctor asks an engine for, and by which way of several it is to be offered. An engine
+// that has a method Asked says them; others are asked for a stream of TCP.
+type Asked struct {
+	Way  string
+	Load record.Load
+}
+
 // Prober is an activity that measures latency.
 type Prober interface {
 	Activity

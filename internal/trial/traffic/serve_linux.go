@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -129,8 +131,10 @@ func checkCongestion(cc string) check.Answer {
 	case nil:
 		return check.OK()
 	case unix.ENOENT:
-		return check.Not("congestion control %s: the kernel does not have it", cc).
-			Hinted("see /proc/sys/net/ipv4/tcp_available_congestion_control; a module may be missing")
+		offers, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+		return check.Not("congestion control %s: the kernel does not have it, but %s", cc,
+			strings.Join(strings.Fields(string(offers)), ", ")).
+			Hinted("load the module tcp_%s, or take a kernel that has it", cc)
 	case unix.EPERM:
 		return check.Not("congestion control %s: not allowed for ordinary users", cc).
 			Hinted("add it to net.ipv4.tcp_allowed_congestion_control")

@@ -33,6 +33,9 @@ const (
 	ceilingWindows = 3
 )
 
+// Each is about how long a kind takes, with setting up and collecting.
+const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
+
 // Link is what decides on the packets of a link: its zero value is for a link that is as it is.
 type Link struct {
 	Offload string `json:"offload,omitempty"`  // as the knob

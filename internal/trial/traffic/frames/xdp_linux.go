@@ -61,6 +61,20 @@ func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Loa
 	return ""
 }
 
+// Asked has the ways to make frames and to count them, the best first.
+func (XDP) Asked() []traffic.Asked {
+	load := record.Load{Protocol: "udp", Direction: record.Up, PacketSize: 64}
+	asked := []traffic.Asked{{Load: load}}
+	for _, load.Frames = range sendModes {
+		asked = append(asked, traffic.Asked{Way: modeNames[load.Frames], Load: load})
+	}
+	load.Frames = ""
+	for _, load.Sink = range sinkModes {
+		asked = append(asked, traffic.Asked{Way: modeNames[load.Sink], Load: load})
+	}
+	return asked
+}
+
 func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
 // checkFrames judges what depends on no machine.

@@ -48,6 +48,11 @@ func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Loa
 }
 
 // Check asks both nodes, once it is clear that the load is one of requests.
+// Asked is of requests there and responses back.
+func (e Requests) Asked() []traffic.Asked {
+	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
+}
+
 func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }

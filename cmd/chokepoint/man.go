@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newManCommand(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages, one of each command, to a folder",
+		Long: "Write the manual pages, one of each command, to a folder, such as\n" +
+			"/usr/local/share/man/man1. The shells' completions are made by completion.",
+		Args: exactArgs("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("write manual pages to %s: %v", args[0], underlying(err))
+			}
+			return manPages(p, cmd.Root(), args[0])
+		},
+	}
+}
+
+// manPages writes the page of a command and those of all below it, and prints their paths.
+func manPages(p *program, cmd *cobra.Command, dir string) (err error) {
+	if cmd.Hidden {
+		return nil
+	}
+	file := filepath.Join(dir, manName(cmd)+".1")
+	out, err := createOutFile(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.abort()) }()
+	if err := errors.Join(out.commit([]byte(manPage(cmd))), write(p.Out, file+"\n")); err != nil {
+		return err
+	}
+	for _, sub := range cmd.Commands() {
+		if err := manPages(p, sub, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// manPage is the help of a command in the macros of man(7).
+func manPage(cmd *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %q 1 \"\" \"chokepoint\" \"User Commands\"\n.SH NAME\n%s \\- %s\n",
+		strings.ToUpper(manName(cmd)), manName(cmd), roff(cmd.Short))
+	about, rest, _ := strings.Cut(helpText(cmd), "\n\nUSAGE\n")
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n%s", strings.ReplaceAll(roff(about+"\n"), "\n\n", "\n.PP\n"))
+	for section := range strings.SplitSeq("USAGE\n"+rest, "\n\n") {
+		title, text, _ := strings.Cut(section, "\n")
+		fmt.Fprintf(&b, ".SH %q\n.nf\n%s\n.fi\n", title, roff(strings.TrimRight(text, "\n")))
+	}
+	return b.String()
+}
+
+// roff spells text so that troff(1) shows it as it is.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...").Replace(text)
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
+			lines[i] = `\&` + l
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,42 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Absent is why a metric cannot exist in a cell of a design, whatever happens there, or "".
+func Absent(metric string, d record.Design, cell factor.Cell) string {
+	among := func(all []record.Metric) bool {
+		return slices.ContainsFunc(all, func(m record.Metric) bool { return m.Name == metric })
+	}
+	of := func(stems ...string) bool {
+		return slices.ContainsFunc(stems, func(s string) bool { return strings.HasPrefix(metric, s) })
+	}
+	udp := factor.Protocol.Is(cell, factor.UDP)
+	switch {
+	case !udp && of(PacketRate, offeredRate, LossRatio, UnsentRatio, duplicates, reordered, delayVariation,
+		longestGap, oneWayP50, oneWayP99):
+		return "it is of UDP packets, and protocol is " + factor.Protocol.Of(cell)
+	case udp && among(tcpMetrics()):
+		return "it is of TCP, and protocol is udp"
+	case of(GoodputUp, GoodputDown) && !factor.Direction.Is(cell, factor.Both):
+		return "it is of both directions at once, and direction is " + factor.Direction.Of(cell)
+	case among(searchMetrics()) && !d.Searches(record.Row{Kind: record.RowLoad, Factors: cell}):
+		return "the plan has no method.search of it"
+	case of("rtt_loaded_", RTTAdded) && !d.Measure.LatencyLoaded:
+		return "measure.latency_loaded is false"
+	case of("rtt_idle_", RTTAdded) && d.Measure.LatencyIdle == "off":
+		return "measure.latency_idle is off"
+	case of("flow") && among(flowMetrics()) && !factor.FlowSize.In(cell):
+		return "it is of short flows, which engine flows makes"
+	case of("request") && among(flowMetrics()) && !factor.RequestSize.In(cell):
+		return "it is of requests, which engine requests makes"
+	case !d.Measure.Telemetry && (among(dropMetrics()) || of(record.HostNode+"_", "router_")):
+		return "measure.telemetry is false"
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+package trial
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// rowOverhead is what setting up and collecting a row is taken for until some have been run.
+const rowOverhead = 400 * time.Millisecond
+
+// pace estimates the time left. Rows of a kind take about as long as those before them, and as the plan
+// says while there were few: so the estimate moves slowly.
+type pace struct {
+	plan  *plan.Plan
+	rows  []record.Row // left; the first is under way
+	began time.Time    // of the first
+	seen  map[pacedKind]took
+}
+
+type pacedKind struct {
+	kind   string
+	search bool
+}
+
+type took struct {
+	rows int
+	time time.Duration
+}
+
+func (p *pace) kindOf(r record.Row) pacedKind { return pacedKind{r.Kind, p.plan.Design.Searches(r)} }
+
+// begin says which rows are left, of which the first begins.
+func (p *pace) begin(rows []record.Row) { p.rows, p.began = rows, time.Now() }
+
+// end says that the row under way has ended.
+func (p *pace) end() {
+	if p.seen == nil {
+		p.seen = map[pacedKind]took{}
+	}
+	kind := p.kindOf(p.rows[0])
+	of := p.seen[kind]
+	p.seen[kind] = took{of.rows + 1, of.time + time.Since(p.began)}
+	p.rows = p.rows[1:]
+}
+
+// each is how long a row takes.
+func (p *pace) each(r record.Row) time.Duration {
+	const trusted = 2 // rows, for as many of which the plan's own estimate counts
+	of := p.seen[p.kindOf(r)]
+	return (trusted*p.plan.RowTime(r, rowOverhead) + of.time) / time.Duration(trusted+of.rows)
+}
+
+// left is the time until all rows have ended; ended says that the trial under way has.
+func (p *pace) left(ended bool) (sum time.Duration) {
+	for i, r := range p.rows {
+		switch {
+		case i > 0:
+			sum += p.each(r)
+		case !ended || p.plan.Design.Searches(r): // which has further trials
+			sum += max(0, p.each(r)-time.Since(p.began))
+		}
+	}
+	return sum
+}
