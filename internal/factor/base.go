@@ -44,6 +44,8 @@ const (
 
 	LinkMTU Name = "link_mtu"
 	Queue   Name = "queue"
+	Shaper  Name = "shape"
+	Policer Name = "policer"
 	VLAN    Name = "vlan"
 )
 
