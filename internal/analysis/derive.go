@@ -36,6 +36,9 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		g.addIrregular()
 	}
 	labels(run.Design.Catalogue, cells)
+	for _, g := range cells {
+		g.addTester(&run, cells)
+	}
 	sides := make([]*comparison.Cell, 0, len(cells))
 	for _, g := range cells {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
@@ -62,7 +65,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 	for i := range d.Cells {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
-	d.Caveats = validity.Caveats(&run, runs, factors)
+	d.Caveats = validity.Caveats(&run, all, runs, factors)
 	d.Summary = summary(&run, d)
 	return d
 }
@@ -115,7 +118,7 @@ func view(j *validity.Judged) TrialView {
 	t := j.Trial
 	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
-		Reasons: j.Reasons, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path, Search: t.Search,
+		Reasons: j.Reasons, Unchecked: j.Unchecked, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path, Search: t.Search,
 		Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats}
 	if t.Traffic != nil {
 		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)

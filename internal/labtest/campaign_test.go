@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -172,5 +173,40 @@ func TestDetourIsNoticed(t *testing.T) {
 				"traffic",
 				tr.ID, tr.Status, tr.Failure, record.PhaseVerify)
 		}
+	}
+}
+
+// TestDetourInTheWindowIsNoticed: the warm-up takes the path, the window does not. What is held against the
+// window's payload are counters of the window, so that the warm-up is no proof.
+func TestDetourInTheWindowIsNoticed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		agentless []string
+		tunnel    string
+		plant     func(w *labtest.Wire)
+		valid     bool
+	}{
+		"past the tunnel":           {tunnel: "wireguard", plant: (*labtest.Wire).PastTunnels},
+		"past the router":           {tunnel: "none", plant: func(w *labtest.Wire) { w.Detour("router") }},
+		"through the tunnel":        {tunnel: "wireguard", plant: func(*labtest.Wire) {}, valid: true},
+		"by a router without agent": {[]string{"router"}, "none", func(*labtest.Wire) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, warmup: 600ms, "+
+				"duration: 300ms}\nmatrix: {topology: forward, tunnel: "+tt.tunnel+"}\n"+
+				"measure: {verify: false, latency_idle: off}\n", registry.Vocabulary()),
+				Labs: &labtest.Labs{Agentless: tt.agentless, Engine: labtest.Engine{AtStart: tt.plant}}}
+			doc, _ := carry(t, rig)
+			c, tr := doc.Cells[0], doc.Trials[0]
+			noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
+				return r.Kind == evidence.ReasonNotInTunnel
+			})
+			if noticed == tt.valid || tt.valid && c.Grade != evidence.GradeValid {
+				t.Errorf("got %s for %v, counters %+v", c.Grade, c.Reasons, tr.Path)
+			}
+			if agents := tt.agentless == nil; (tr.Path.CountedFrom > 0) != agents {
+				t.Errorf("counters of the window from %d on, want some if there is an agent: %v",
+					tr.Path.CountedFrom, agents)
+			}
+		})
 	}
 }

@@ -257,12 +257,15 @@ func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 
 // PathEvidence is the proof that traffic took the intended way.
 type PathEvidence struct {
-	Tunnel       string            `json:"tunnel"`
-	PathMTU      int               `json:"path_mtu"`
-	WantMTU      int               `json:"want_mtu"`
-	BytesOffered int64             `json:"bytes_offered"` // payload bytes sent by the check
-	Counters     []CounterMove     `json:"counters"`
-	Details      map[string]string `json:"details,omitempty"`
+	Tunnel       string        `json:"tunnel"`
+	PathMTU      int           `json:"path_mtu"`
+	WantMTU      int           `json:"want_mtu"`
+	BytesOffered int64         `json:"bytes_offered"` // payload bytes sent by the check
+	Counters     []CounterMove `json:"counters"`
+	// CountedFrom is when the counters of "window" had been read, just before it began. Absent in older
+	// runs, in which they are those of the whole load.
+	CountedFrom int64             `json:"counted_from_ns,omitempty"`
+	Details     map[string]string `json:"details,omitempty"`
 }
 
 // Counters of a tunnel, in a CounterMove; each tunnel of several side by side has its own, in the order in
@@ -272,14 +275,15 @@ const (
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterMove is a counter before and after the path check or the window.
+// CounterMove is a counter before and after the path check, the window, or the whole load where nothing
+// reads it under load.
 type CounterMove struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`
 	Counter string `json:"counter"`
 	Before  uint64 `json:"before"`
 	After   uint64 `json:"after"`
-	When    string `json:"when"` // "check" or "window"
+	When    string `json:"when"` // "check", "window" or "load"
 }
 
 // Traffic directions: where the data goes. Up is near to far.
@@ -480,6 +484,9 @@ type Ceiling struct {
 
 // WattsCondition names the condition that holds a mean power under load, read by hand.
 const WattsCondition = "watts"
+
+// LinkCondition names the condition that states the rate of the link under test, such as "1G".
+const LinkCondition = "link"
 
 // Watts is the power in watts that was typed in as a condition, such as "6.1" or "6.1 W"; 0 if none was.
 func (d *Design) Watts() (float64, error) {
