@@ -55,6 +55,8 @@ type Measure struct {
 	// "isochronous" (also if absent) or "exponential", see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
 	Verify       bool   `json:"verify"`    // one short verified-content trial per run and path
+	// VerifyAll: the content of every load is checked as well
+	VerifyAll bool `json:"verify_all,omitempty"`
 	Telemetry    bool   `json:"telemetry"` // probes on the nodes
 }
 

@@ -134,7 +134,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.lab, a.watch = b.lab, b.watch
-	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.Run.Design.Catalogue); err != nil {
+	if a.d, err = a.c.ask(a.t.Row, a.lab.Topology, a.m); err != nil {
 		return err
 	}
 	if a.t.Search != nil {
