@@ -187,6 +187,9 @@ type SearchResult struct {
 	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent:
 	// above one half the tester was found, not the path.
 	UnsentShare float64 `json:"unsent_share"`
+	// Bursts are trials at the upper bound that missed too many, in which the sender sent more at once than
+	// a policer's bucket holds.
+	Bursts int `json:"burst_trials,omitempty"`
 }
 
 // SearchStep is one trial of a search.

@@ -101,6 +101,10 @@ func TestGateFires(t *testing.T) {
 			lost := t.Traffic.Flows[0].Packets.Sent / 20
 			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(lost)}
 		}, ""},
+		{"a burst of the sender's own", quickFactors("protocol", "udp", "policer", "300M"), 1e8,
+			evidence.ReasonTesterLimited, func(t *record.Trial) {
+				t.Traffic.Details = map[string]string{"near.burst_most_bytes": "200000"}
+			}, ""},
 		{"busy thread", tcp, 1e9, evidence.ReasonTesterLimited,
 			func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
 		{"tunnel idle", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) {
@@ -306,6 +310,10 @@ func TestGateStaysSilent(t *testing.T) {
 			p.Sent, p.Lost = p.Sent+50000, p.Lost+50000
 		}},
 		{"no telemetry", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Nodes = nil }},
+		{"a burst that the bucket holds", quickFactors("protocol", "udp", "policer", "300M"), 1e8, "local",
+			func(t *record.Trial) {
+				t.Traffic.Details = map[string]string{"near.burst_most_bytes": "100000"}
+			}},
 		{"the stall of the trial before", quickFactors(), 1e9, "local", func(t *record.Trial) {
 			n := t.Nodes["host"]
 			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start - second/2, LateNs: 4 * second})

@@ -54,10 +54,10 @@ type Measure struct {
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
 	// "isochronous" (also if absent) or "exponential", see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
-	Verify       bool   `json:"verify"`    // one short verified-content trial per run and path
+	Verify       bool   `json:"verify"` // one short verified-content trial per run and path
 	// VerifyAll: the content of every load is checked as well
 	VerifyAll bool `json:"verify_all,omitempty"`
-	Telemetry    bool   `json:"telemetry"` // probes on the nodes
+	Telemetry bool `json:"telemetry"` // probes on the nodes
 }
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.

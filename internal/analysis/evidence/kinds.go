@@ -71,7 +71,8 @@ func reasons() []Kind {
 	all := []Kind{
 		{Name: ReasonTesterLimited, Of: OfTrial, Means: "the generator could not send more than 1 % of " +
 			"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
-			"receiver's own socket buffers; or, where the generator has a machine of its own, one of its " +
+			"receiver's own socket buffers; or a sender that came late sent more at once than a policer's " +
+			"bucket holds; or, where the generator has a machine of its own, one of its " +
 			"threads or a core of its machine was busy for 98 % of the window; or, of a cell whose tester " +
 			"and router have CPUs of their own, the tester alone is less than 1.2 times as fast",
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},

@@ -18,6 +18,7 @@ type ceiling struct {
 	Kind       string
 	Bps        float64 // of goodput; 0 = none
 	Burst      float64 // bytes that may pass at once beside it
+	Bucket     float64 // bytes that may arrive at once where nothing is queued; 0 = any
 	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
 }
 
@@ -41,7 +42,10 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	}
 	for _, l := range slices.Concat(settingLimits(run, f), cardLimits(run, f)) {
 		if bps := l.goodput(f); bps > 0 && (c.Bps == 0 || bps < c.Bps) {
-			c.Bps, c.Burst = bps, l.burst
+			c.Bps, c.Burst, c.Bucket = bps, l.burst, 0
+			if l.kind == string(factor.Policer) {
+				c.Bucket = l.burst
+			}
 			c.Kind = l.kind + " " + unit.Bitrate(l.rate).String()
 			if l.place != "" {
 				c.Kind += " on " + strings.ReplaceAll(l.place, ".", "/")

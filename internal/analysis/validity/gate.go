@@ -79,6 +79,11 @@ func testerLimited(s suspect) []evidence.Reason {
 			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
 				"loss, not the path's", n, unit.Percent(share))
 	}
+	if burst, lost := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && lost > 0 {
+		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
+			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's bucket "+
+				"of %.0f holds: packets were lost for that, and not for the rate", burst, s.ceil.Bucket)
+	}
 	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
 	}
@@ -93,6 +98,24 @@ func testerLimited(s suspect) []evidence.Reason {
 		}
 	}
 	return nil
+}
+
+// BucketElement is the element of a reason that stands on what a sender sent at once.
+const BucketElement = "policer's bucket"
+
+// ownBurst is how much a sender of datagrams sent back to back, at most, and how many were lost.
+func ownBurst(s suspect) (bytes float64, lost int64) {
+	for _, f := range s.traffic().Flows {
+		if f.Packets != nil {
+			lost += f.Packets.Lost
+		}
+	}
+	for _, side := range []string{"near", "far"} {
+		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
+			bytes = max(bytes, n)
+		}
+	}
+	return bytes, lost
 }
 
 // ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
