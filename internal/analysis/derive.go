@@ -118,7 +118,8 @@ func view(j *validity.Judged) TrialView {
 	t := j.Trial
 	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
-		Reasons: j.Reasons, Unchecked: j.Unchecked, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path, Search: t.Search,
+		Reasons: j.Reasons, Unchecked: j.Unchecked, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path,
+		Search: t.Search,
 		Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats}
 	if t.Traffic != nil {
 		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)

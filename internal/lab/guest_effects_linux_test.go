@@ -19,7 +19,8 @@ func offer(t *testing.T, l *lab.Lab, load record.Load) *record.Traffic {
 	near, far := labtest.Ends(t, l, 0, 4)
 	for _, e := range node.Engines() {
 		if e.Name() == "native" {
-			got, err := e.Offer(labtest.Context(t), near, far, load, &labtest.Conductor{Length: load.Duration})
+			got, err := e.Offer(labtest.Context(t), near, far, load,
+				&labtest.Conductor{Length: load.Duration})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,8 +158,8 @@ func TestGuestCoreEffects(t *testing.T) {
 		for value, columns := range map[string][2]string{"0": {"2", "3"}, "1": {"3", "2"}} {
 			hold(t, l, record.Setting{Knob: "irq_affinity", Node: "router", Value: value})
 			if here, there := grew(interrupts(columns[0])), grew(interrupts(columns[1])); here < 10*there+10 {
-				t.Errorf("irq_affinity=%s: %v interrupts of the ports there and %v on the other, want nearly "+
-					"all there", value, here, there)
+				t.Errorf("irq_affinity=%s: %v interrupts of the ports there and %v on the other, want "+
+					"nearly all there", value, here, there)
 			}
 		}
 	})

@@ -102,8 +102,9 @@ func reasons() []Kind {
 			"used more than 10 % of one core, or a hypervisor took more than 5 % of all",
 			Do: "stop what else runs there, and repeat"},
 		{Name: ReasonSamplerStalled, Of: OfTrial, Chance: true, Means: "the 10 Hz sampler came a second " +
-			"late or more in the window, samples of so long a time are missing, or the node's clock stood " +
-			"still for as long", Do: "the node had no time for it: read its CPU figures with care"},
+			"late or more in the window, samples of so long a time are missing, or the node's clock was " +
+			"behind by as much afterwards", Do: "the node had no time for it: read its CPU figures with " +
+			"care"},
 		{Name: ReasonEngineStalled, Of: OfTrial, Chance: true, Means: "an end of the load took no note of " +
 			"its counts for a second or more of the window", Do: "keep other work off that machine, and " +
 			"repeat"},
@@ -186,8 +187,8 @@ func caveats() []Kind {
 			Means: "the far end is somebody else's iperf3: of its machine nothing is known"},
 		{Name: "tunnel-not-set", Of: OfTrial, Means: "a setting could not be made on a tunnel's device"},
 		{Name: "unchecked", Of: OfRun, Means: "checks of the gate that trials gave no means for, and why: " +
-			"valid does not say that they would have passed", Do: "measure where the sources that are named " +
-			"exist, if it matters"},
+			"valid does not say that they would have passed",
+			Do: "measure where the sources that are named exist, if it matters"},
 		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
 		{Name: "user-stamps", Of: OfTrial, Means: "the kernel did not stamp every probe: latency includes " +
 			"the tester's own wake-ups"},

@@ -333,9 +333,11 @@ func ControlOf(control, cell record.Factors) bool {
 	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
 		return false
 	}
+	control = control.Clone()
+	factor.Topology.Set(control, factor.Topology.Of(cell))
+	factor.NAT.Set(control, factor.NAT.Of(cell))
 	for name, level := range control {
-		same := cell[name] == level
-		if n := factor.Name(name); !same && n != factor.Topology && n != factor.NAT {
+		if cell[name] != level {
 			return false
 		}
 	}

@@ -81,8 +81,8 @@ func testerLimited(s suspect) []evidence.Reason {
 	}
 	if burst, lost := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && lost > 0 {
 		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
-			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's bucket "+
-				"of %.0f holds: packets were lost for that, and not for the rate", burst, s.ceil.Bucket)
+			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
+				"bucket of %.0f holds: packets were lost for that, not for the rate", burst, s.ceil.Bucket)
 	}
 	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
@@ -240,7 +240,7 @@ func corrupt(s suspect) []evidence.Reason {
 }
 
 // samplerStalled fires when telemetry has a hole in the window: a sample that the sampler took late, one
-// that is missing, or a clock that stood still, as that of a virtual machine does which is stopped.
+// that is missing, or a clock that is behind afterwards, as that of a virtual machine which was stopped.
 func samplerStalled(s suspect) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
 		n := s.t.Nodes[node]
@@ -261,7 +261,7 @@ func samplerStalled(s suspect) []evidence.Reason {
 		}
 		c := n.Clock
 		if step := abs(c.OffsetAfter-c.OffsetBefore) - c.BoundAfter - c.BoundBefore; step > late {
-			late, what = step, "the clock of %s is off by %s after the trial: it stood still"
+			late, what = step, "the clock of %s is %s behind after the trial: it was stopped"
 		}
 		if late >= gateStall {
 			return because(evidence.ReasonSamplerStalled, at{Node: node, Element: "sampler",
@@ -291,7 +291,7 @@ func engineStalled(s suspect) []evidence.Reason {
 	for _, end := range slices.Sorted(maps.Keys(times)) {
 		if hole := holeIn(s.t.Window, times[end]); hole >= gateStall {
 			return because(evidence.ReasonEngineStalled, at{Node: s.t.Traffic.Ends[end].Node,
-				Element: "load generator", Value: new(float64(hole))}, "the %s end of the load stood still "+
+				Element: "load generator", Value: new(float64(hole))}, "the %s end of the load was stopped "+
 				"for %s", end, unit.Nanoseconds(float64(hole)))
 		}
 	}

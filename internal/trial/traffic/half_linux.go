@@ -64,8 +64,9 @@ type Phases struct {
 }
 
 // A window without a warm-up that is shorter than any of a plan is a burst. That has a length and a rate,
-// but no time of the day: it begins when the sender has its turn, or not at all. Beside an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
-// sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
+// but no time of the day: it begins when the sender has its turn, or not at all. Beside an emulator a sender
+// waited for 50 to 80 ms on its run queue: where the kernel shares a core among sessions (sched_autogroup), 8
+// and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
 const (
 	leastWindow   = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond

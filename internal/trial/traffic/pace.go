@@ -52,8 +52,8 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most is how many packets at most were due at once since the call before, and so are sent back to back: after
-// a late wake-up far more than one burst.
+// Most is how many packets at most were due at once since the call before, and so are sent back to back:
+// after a late wake-up far more than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
 	p.most = 0

@@ -24,7 +24,7 @@ const asNode = "CHOKEPOINT_TEST_WATCH_NODE"
 // TestBeTheNode is no test: it is the node of the one below, in a process of its own.
 func TestBeTheNode(t *testing.T) {
 	if os.Getenv(asNode) == "" {
-		t.Skip("started by TestAStoppedProcessIsAStallOfItsTime alone")
+		t.Skip("skip: started by TestAStoppedProcessIsAStallOfItsTime alone")
 	}
 	host.Serve(context.Background(), stdio{os.Stdin, os.Stdout},
 		map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe()})})

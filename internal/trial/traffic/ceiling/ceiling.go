@@ -273,9 +273,9 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	return found, nil
 }
 
-// look offers a load in several windows and takes the median, of two the lower one. A window in which nothing arrived, or that was
-// counted late, says nothing of what the machine can do, and is made up for once. How often that was is
-// noted.
+// look offers a load in several windows and takes the median, of two the lower one. A window in which nothing
+// arrived, or that was counted late, says nothing of what the machine can do, and is made up for once. How
+// often that was is noted.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 	l record.Load) (record.Ceiling, error) {
 	var late error
