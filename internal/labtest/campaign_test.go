@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -31,7 +32,7 @@ measure: {latency_idle: block, latency_loaded: true}
 `
 
 // carry takes the plan through campaign, store, analysis and report.
-func carry(t *testing.T, rig *labtest.Rig) (*analysis.Document, string) {
+func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
 	t.Helper()
 	ctx := context.Background()
 	s, err := store.Open(ctx, filepath.Join(t.TempDir(), "store.db"))
@@ -191,22 +192,23 @@ func TestDetourInTheWindowIsNoticed(t *testing.T) {
 		"by a router without agent": {[]string{"router"}, "none", func(*labtest.Wire) {}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, warmup: 600ms, "+
-				"duration: 300ms}\nmatrix: {topology: forward, tunnel: "+tt.tunnel+"}\n"+
-				"measure: {verify: false, latency_idle: off}\n", registry.Vocabulary()),
-				Labs: &labtest.Labs{Agentless: tt.agentless, Engine: labtest.Engine{AtStart: tt.plant}}}
-			doc, _ := carry(t, rig)
-			c, tr := doc.Cells[0], doc.Trials[0]
-			noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
-				return r.Kind == evidence.ReasonNotInTunnel
+			steady.Run(t, func(t *steady.Trial) {
+				p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+
+					tt.tunnel+"}\nmeasure: {verify: false, latency_idle: off}\n", registry.Vocabulary())
+				p.Design.Method.Warmup, p.Design.Method.Duration = 600*time.Millisecond, 300*time.Millisecond
+				doc, _ := carry(t, &labtest.Rig{Plan: p, Labs: &labtest.Labs{Agentless: tt.agentless,
+					Engine: labtest.Engine{AtStart: tt.plant}}})
+				c, tr := doc.Cells[0], doc.Trials[0]
+				noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
+					return r.Kind == evidence.ReasonNotInTunnel
+				})
+				if agents := tt.agentless == nil; (tr.Path.CountedFrom > 0) != agents {
+					t.Timedf("counters of the window from %d on, want some if there is an agent: %v",
+						tr.Path.CountedFrom, agents)
+				} else if noticed == tt.valid || tt.valid && c.Grade != evidence.GradeValid {
+					t.Timedf("got %s for %v, counters %+v", c.Grade, c.Reasons, tr.Path)
+				}
 			})
-			if noticed == tt.valid || tt.valid && c.Grade != evidence.GradeValid {
-				t.Errorf("got %s for %v, counters %+v", c.Grade, c.Reasons, tr.Path)
-			}
-			if agents := tt.agentless == nil; (tr.Path.CountedFrom > 0) != agents {
-				t.Errorf("counters of the window from %d on, want some if there is an agent: %v",
-					tr.Path.CountedFrom, agents)
-			}
 		})
 	}
 }

@@ -309,7 +309,7 @@ func holeIn(w record.Window, times []int64) int64 {
 	longest := int64(0)
 	for i, t := range times[1:] {
 		steps = append(steps, float64(t-times[i]))
-		if t > w.Start && times[i] < w.End {
+		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // so much of it lay there
 			longest = max(longest, t-times[i])
 		}
 	}
