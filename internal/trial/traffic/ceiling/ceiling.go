@@ -107,6 +107,8 @@ func (k Kind) Over(way string) string {
 		text = append(text, fmt.Sprintf("%d and %d bytes", k.RequestSize, k.ResponseSize), streams)
 	case k.Protocol != "udp":
 		text = append(text, streams)
+	case k.Frames() && k.IMIX:
+		text = append(text, "IMIX frames")
 	case k.Frames():
 		// Ethernet's header and check sequence
 		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
@@ -157,7 +159,7 @@ const (
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: shortflow.Flows{}.Name(),
 		Protocol: "tcp"}, {Engine: shortflow.Requests{}.Name(), Protocol: "tcp"},
-	{Engine: frames.XDP{}.Name(), Protocol: "udp"},
+	{Engine: frames.XDP{}.Name(), Protocol: "udp"}, {Engine: frames.XDP{}.Name(), Protocol: "udp", IMIX: true},
 }
 
 // Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
