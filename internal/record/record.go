@@ -277,8 +277,8 @@ const (
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterMove is a counter before and after the path check, the window, or the whole load where nothing
-// reads it under load.
+// CounterMove is a counter before and after the path check, before and after the whole load, or from the
+// window's start until after the load.
 type CounterMove struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`

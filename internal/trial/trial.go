@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -271,10 +272,11 @@ func (a *attempt) load(ctx context.Context) error {
 	moves, err := settled(ctx, func() ([]record.CounterMove, error) {
 		return a.way.moved(ctx, a.moves, "load")
 	})
-	if from, ok := start.ofWindow(moves, a.t.Window); ok {
-		a.t.Path.CountedFrom = from
+	window := start.ofWindow(moves, a.t.Window)
+	if len(window) > 0 {
+		a.t.Path.CountedFrom = start.at
 	}
-	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
+	a.t.Path.Counters = slices.Concat(a.t.Path.Counters, moves, window)
 	return err
 }
 

@@ -182,21 +182,21 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	return out
 }
 
-// ofWindow has those moves that were read at the window's start begin there, unless that was so late that
-// they tell little of it.
-func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (from int64, ok bool) {
-	if e.err != nil || len(e.counters) == 0 || e.at-win.Start > (win.End-win.Start)/edgeLate {
-		return 0, false
+// ofWindow are those of a load's moves that were read at the window's start, from then on; none where that
+// was so late that they tell little of it.
+func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (out []record.CounterMove) {
+	if e.err != nil || e.at-win.Start > (win.End-win.Start)/edgeLate {
+		return nil
 	}
-	for i := range moves {
-		m := &moves[i]
+	for _, m := range moves {
 		for _, c := range e.counters {
 			if c.Node == m.Node && c.Device == m.Device && c.Counter == m.Counter {
 				m.Before, m.When = c.Before, "window"
+				out = append(out, m)
 			}
 		}
 	}
-	return e.at, true
+	return out
 }
 
 // edgeLate is the part of a window, as a divisor, by which its first counters may come late.

@@ -78,8 +78,8 @@ func reasons() []Kind {
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},
 		{Name: ReasonNotInTunnel, Of: OfTrial, Content: true,
 			Means: "the counters of the tunnel's devices, or of the router's, did not move, or show less " +
-				"than 90 % of the window's payload between its start and the load's end (where nothing " +
-				"reads them under load, 80 % in the whole load); or nothing proves the path",
+				"than 90 % of the window's payload between its start and the load's end, or than 80 % " +
+				"in the whole load; or nothing proves the path",
 			Do: "look for a second route between the ends that bypasses the tunnel or the router"},
 		{Name: ReasonWrongMTU, Of: OfTrial, Content: true,
 			Means: "the path carries packets of another size than the factors say, or TCP's segments had " +
