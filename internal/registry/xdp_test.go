@@ -541,8 +541,8 @@ func TestXDPSendsIMIX(t *testing.T) {
 			for _, f := range got.Flows {
 				want := float64(f.Packets.Received) * (mean - headers)
 				if f.ReceivedBytes != f.SentBytes || math.Abs(float64(f.ReceivedBytes)-want) > 2*1500 {
-					t.Errorf("IPv%d by %s, flow %d: sent %d bytes, received %d, want %.0f", ip, mode, f.Stream,
-						f.SentBytes, f.ReceivedBytes, want)
+					t.Errorf("IPv%d by %s, flow %d: sent %d bytes, received %d, want %.0f", ip, mode,
+						f.Stream, f.SentBytes, f.ReceivedBytes, want)
 				}
 			}
 			frame := float64(after["wan"].TxBytes-before["wan"].TxBytes) /

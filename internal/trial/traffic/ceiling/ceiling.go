@@ -159,7 +159,8 @@ const (
 var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: shortflow.Flows{}.Name(),
 		Protocol: "tcp"}, {Engine: shortflow.Requests{}.Name(), Protocol: "tcp"},
-	{Engine: frames.XDP{}.Name(), Protocol: "udp"}, {Engine: frames.XDP{}.Name(), Protocol: "udp", IMIX: true},
+	{Engine: frames.XDP{}.Name(), Protocol: "udp"},
+	{Engine: frames.XDP{}.Name(), Protocol: "udp", IMIX: true},
 }
 
 // Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet

@@ -72,10 +72,10 @@ func checkFrames(load record.Load) check.Answer {
 	case load.Streams < 1 || load.Streams > bpf.MaxFlows:
 		return check.Not("%d flows in each direction: want 1 to %d", load.Streams, bpf.MaxFlows)
 	case len(load.Sizes) > bpf.MaxSizes:
-		return check.Not("packets of %d sizes in turn: its frames have at most %d", len(load.Sizes), bpf.MaxSizes)
+		return check.Not("packets of %d sizes in turn: its frames have at most %d", len(sizes), bpf.MaxSizes)
 	case slices.Min(sizes) < least || slices.Max(sizes) > maxFramePacket:
-		return check.Not("IPv%d packets of %d to %d bytes: its frames hold %d to %d", load.IP, slices.Min(sizes),
-			slices.Max(sizes), least, maxFramePacket)
+		return check.Not("IPv%d packets of %d to %d bytes: its frames hold %d to %d", load.IP,
+			slices.Min(sizes), slices.Max(sizes), least, maxFramePacket)
 	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("its frames are sent and counted one by one, always")
 	case load.Verify:
