@@ -183,9 +183,10 @@ func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 }
 
 // ofWindow are those of a load's moves that were read at the window's start, from then on; none where that
-// was so late that they tell little of it.
+// was so late that they tell little of it, or late at all without a warm-up: then those of the load are it.
 func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (out []record.CounterMove) {
-	if e.err != nil || e.at-win.Start > (win.End-win.Start)/edgeLate {
+	late := e.at - win.Start
+	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
 		return nil
 	}
 	for _, m := range moves {

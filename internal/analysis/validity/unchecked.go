@@ -49,7 +49,7 @@ func (s suspect) pathUnproven() string {
 	case p == nil || !slices.ContainsFunc(p.Counters,
 		func(c record.CounterMove) bool { return c.When != "check" }):
 		return "no counter of the path was read"
-	case p.CountedFrom == 0:
+	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up is no proof
 		return "the path's counters were read before and after the load only"
 	case payloads(s.traffic()).all == 0:
 		return "no payload arrived that the path's counters could be held against"
