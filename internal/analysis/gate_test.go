@@ -323,6 +323,10 @@ func TestGateStaysSilent(t *testing.T) {
 			func(t *record.Trial) { t.Path.CountedFrom = t.Window.Start - 40e6 }},
 		{"a mean of one segment size asked for", quickFactors("mss", "1000"), 1e9, "local",
 			func(t *record.Trial) { t.Traffic.Load.MSS, t.Traffic.Flows[0].TCP.MSS = 1000, 988 }},
+		{"segments that small buffers allow", quickFactors("socket_buffer", "4608"), 1e9, "local",
+			func(t *record.Trial) { t.Traffic.Load.Buffer, t.Traffic.Flows[0].TCP.MSS = 4608, 1152 }},
+		{"segments that a router between two machines made smaller", quickFactors(), 1e9, "pair",
+			func(t *record.Trial) { t.Traffic.Flows[0].TCP.MSS = 1348 }},
 		{"sources read once a second", quickFactors(), 1e9, "local", func(t *record.Trial) {
 			n := t.Nodes["router"]
 			slow := record.NewTable("wan/carrier_changes")

@@ -139,8 +139,9 @@ func ownDrops(s suspect) (dropped int64, share float64) {
 }
 
 // wrongMTU fires when the path's MTU is not what the factors say: before the load, or at the window's end,
-// when TCP had found out that only smaller segments pass. The engine that asks for a size of its own, or
-// tells that of the connection's start, says nothing of it.
+// when TCP had found out that only smaller segments pass. It says nothing of it where the load asks for a
+// size, where its buffers hold few segments (the kernel's are at most half the peer's window), where an
+// engine tells what the connection began with, and where routers between two machines may have had a say.
 func wrongMTU(s suspect) []evidence.Reason {
 	p := s.t.Path
 	if p == nil || p.WantMTU <= 0 {
@@ -151,7 +152,8 @@ func wrongMTU(s suspect) []evidence.Reason {
 			"the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
 	}
 	tr := s.traffic()
-	if tr.Load.MSS > 0 || tr.Engine != factor.Native {
+	if tr.Load.MSS > 0 || tr.Load.Buffer > 0 && tr.Load.Buffer < 16*p.WantMTU || tr.Engine != factor.Native ||
+		s.run.Near().OwnMachine() {
 		return nil
 	}
 	headers := metrics.HeadersOf(s.t.Row.Factors)
