@@ -98,8 +98,8 @@ func TestCountersOfTheWindow(t *testing.T) {
 		"late without a warm-up": {cold, 1001, nil, nil},
 		"could not be read":      {warm, 950, context.Canceled, nil},
 	} {
-		e := edge{counters: []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40}}, at: tt.at,
-			err: tt.err}
+		e := edge{counters: []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40}},
+			at: tt.at, err: tt.err}
 		if diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
