@@ -181,10 +181,14 @@ func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	} else if err != nil {
 		return err
 	}
+	warmup := o.Window.Start - o.Window.Begin
+	if err := until(ctx, o.Window.Begin+warmup/2); err != nil {
+		return err
+	}
+	e.carry(o, int64(o.Bps/8*float64(warmup)/1e9))
 	if err := until(ctx, o.Window.Start); err != nil {
 		return err
 	}
-	e.carry(o, int64(o.Bps/8*float64(o.Window.Start-o.Window.Begin)/1e9))
 	if e.AtStart != nil && e.wire != nil && o.Flows != nil {
 		e.AtStart(e.wire)
 	}
