@@ -112,15 +112,15 @@ func uncheckedIn(all []*Judged) []record.Caveat {
 	}
 	var words []string
 	for _, u := range order {
-		in := "no trial"
+		in := "any trial"
 		if n := count[u]; n < loads {
-			in = fmt.Sprintf("%d of %d trials not", n, loads)
+			in = fmt.Sprintf("%d of %d trials", n, loads)
 		}
 		words = append(words, fmt.Sprintf("%s in %s (%s)", u.Kind, in, u.Text))
 	}
 	if len(words) == 0 {
 		return nil
 	}
-	return []record.Caveat{{Kind: "unchecked", Text: "valid says nothing of what could not be checked: " +
+	return []record.Caveat{{Kind: "unchecked", Text: "valid says nothing of what was not checked: " +
 		strings.Join(words, "; ")}}
 }
