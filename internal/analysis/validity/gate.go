@@ -262,7 +262,7 @@ func samplerStalled(s suspect) []evidence.Reason {
 			late, what = hole, "the samples of %s lack %s"
 		}
 		c := n.Clock
-		if step := abs(c.OffsetAfter-c.OffsetBefore) - c.BoundAfter - c.BoundBefore; step > late {
+		if step := c.OffsetBefore - c.OffsetAfter - c.BoundAfter - c.BoundBefore; step > late {
 			late, what = step, "the clock of %s is %s behind after the trial: it was stopped"
 		}
 		if late >= gateStall {
@@ -272,8 +272,6 @@ func samplerStalled(s suspect) []evidence.Reason {
 	}
 	return nil
 }
-
-func abs(n int64) int64 { return max(n, -n) }
 
 // engineStalled fires when an end of the load took no note of its counts for a time of the window.
 func engineStalled(s suspect) []evidence.Reason {
