@@ -139,7 +139,7 @@ func moved(t *testing.T, load *record.Trial, node string) map[string]float64 {
 	out := map[string]float64{}
 	if load.Path != nil {
 		for _, m := range load.Path.Counters {
-			if m.When == "window" && m.Node == node {
+			if m.When == "load" && m.Node == node {
 				out[strings.TrimRight(m.Device, "0123456789")+" "+m.Counter] = float64(m.After - m.Before)
 			}
 		}

@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -40,5 +42,26 @@ func TestTesterHeadroom(t *testing.T) {
 		if want := float64(test.flows) / 1e5; test.flows > 0 && c.Ceiling.TesterRatio != want {
 			t.Errorf("%s: %g of the tester's ceiling, want %g", test.name, c.Ceiling.TesterRatio, want)
 		}
+	}
+}
+
+// TestATunnelIsHeldAgainstItsControl: its share of what the tester can do is of the control cell with the
+// same tunnel, not of plain TCP, which nothing encrypts.
+func TestATunnelIsHeldAgainstItsControl(t *testing.T) {
+	plain, tunnel := quickFactors(), quickFactors("tunnel", "wireguard")
+	control := quickFactors("tunnel", "wireguard", "topology", "direct")
+	s := newSynthetic(4)
+	trials := []record.Trial{s.trial(plain, 1, 1, 15e9), s.trial(tunnel, 1, 2, 1e9),
+		s.trial(control, 1, 3, 2e9)}
+	d := Derive(syntheticRun(plain, tunnel, control), trials)
+	for i, want := range []float64{.5, .5, 0} {
+		if got := d.Cells[i].Ceiling; math.Abs(got.TesterRatio-want) > .01 ||
+			(i == 1) != strings.HasPrefix(got.TesterKind, "control cell, ") {
+			t.Errorf("%s: got %g of %q, want %g", d.Cells[i].Label, got.TesterRatio, got.TesterKind, want)
+		}
+	}
+	d = Derive(syntheticRun(plain, tunnel), trials[:2])
+	if got := d.Cells[1].Ceiling; got.TesterRatio != 0 || got.TesterKind != "" {
+		t.Errorf("without a control: got %g of %q, want nothing", got.TesterRatio, got.TesterKind)
 	}
 }

@@ -161,14 +161,29 @@ func (g *group) addCeiling(run *record.Run) {
 	if ceil.Bps > 0 {
 		c.Ceiling.Ratio = v.Median / ceil.Bps
 	}
-	kind, top := validity.TesterCeiling(run, g.factors)
-	if top <= 0 {
+}
+
+// addTester compares the cell with what the tester can do alone: in a tunnel, with the control cell that has
+// the same tunnel and no router, and with nothing where the plan has none.
+func (g *group) addTester(run *record.Run, all []*group) {
+	c := &g.cell
+	metric := validity.TesterMetric(g.factors)
+	v, ok := c.Metrics[metric]
+	if !ok {
 		return
 	}
-	if metric := validity.TesterMetric(g.factors); metric != metrics.Goodput {
-		if v, ok = c.Metrics[metric]; !ok {
-			return
+	kind, top := validity.TesterCeiling(run, g.factors)
+	if !factor.Tunnel.Is(g.factors, "", factor.NoTunnel) {
+		kind, top = "", 0
+		for _, other := range all {
+			if found, ok := other.cell.Metrics[metric]; ok && other != g &&
+				validity.ControlOf(other.factors, g.factors) {
+				kind, top = "control cell, "+other.cell.Label, found.Median
+			}
 		}
+	}
+	if top <= 0 {
+		return
 	}
 	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top

@@ -89,6 +89,9 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		g.addIrregular()
 	}
 	labels(run.Design.Catalogue, cells)
+	for _, g := range cells {
+		g.addTester(&run, cells)
+	}
 	sides := make([]*comparison.Cell, 0, len(cells))
 	for _, g := range cells {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
@@ -116,7 +119,7 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	for i := range doc.Cells {
 		runs, factors = append(runs, doc.Cells[i].Runs), append(factors, doc.Cells[i].Factors)
 	}
-	doc.Caveats = validity.Caveats(&run, runs, factors)
+	doc.Caveats = validity.Caveats(&run, all, runs, factors)
 	doc.Summary = summary(&run, doc)
 	return doc
 }
@@ -169,7 +172,8 @@ func view(j *validity.Judged, series *Series) TrialView {
 	t := j.Trial
 	v := TrialView{ID: t.ID, Row: t.Row.ID, Block: t.Row.Block, Index: t.Row.Index, Kind: t.Row.Kind,
 		Factors: t.Row.Factors, Started: t.Started, Seconds: float64(t.Ended-t.Origin) / 1e9, Grade: j.Grade,
-		Reasons: j.Reasons, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path, Search: t.Search,
+		Reasons: j.Reasons, Unchecked: j.Unchecked, Failure: t.Failure, Resolved: t.Resolved, Path: t.Path,
+		Search: t.Search,
 		Phases: make([]record.Phase, 0, len(t.Phases)), Caveats: t.Caveats}
 	if t.Traffic != nil {
 		v.Caveats = slices.Concat(t.Caveats, t.Traffic.Caveats)

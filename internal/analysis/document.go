@@ -189,6 +189,9 @@ type SearchResult struct {
 	// UnsentShare is the share of the frames missing at the upper bound that the generator never sent:
 	// above one half the tester was found, not the path.
 	UnsentShare float64 `json:"unsent_share"`
+	// Bursts are trials at the upper bound that missed too many, in which the sender sent more at once than
+	// a policer's bucket holds.
+	Bursts int `json:"burst_trials,omitempty"`
 }
 
 // SearchStep is one trial of a search.
@@ -235,25 +238,27 @@ type BackToBack struct {
 
 // TrialView is one trial as shown.
 type TrialView struct {
-	ID       string               `json:"id"`
-	Row      string               `json:"row"`
-	Block    int                  `json:"block"`
-	Index    int                  `json:"index"`
-	Kind     string               `json:"kind"`
-	Factors  record.Factors       `json:"factors"`
-	Started  time.Time            `json:"started"`
-	Seconds  float64              `json:"seconds"` // whole trial
-	Grade    string               `json:"grade"`
-	Reasons  []evidence.Reason    `json:"reasons"`
-	Failure  *record.Failure      `json:"failure,omitempty"`
-	Metrics  map[string]float64   `json:"metrics,omitempty"`
-	Missing  map[string]string    `json:"missing,omitempty"`
-	Resolved map[string]string    `json:"resolved,omitempty"`
-	Path     *record.PathEvidence `json:"path,omitempty"`
-	Search   *record.SearchTrial  `json:"search,omitempty"` // what a search asked of it
-	Phases   []record.Phase       `json:"phases"`           // relative to the trial's start
-	Series   *Series              `json:"series,omitempty"`
-	Caveats  []record.Caveat      `json:"caveats,omitempty"`
+	ID      string            `json:"id"`
+	Row     string            `json:"row"`
+	Block   int               `json:"block"`
+	Index   int               `json:"index"`
+	Kind    string            `json:"kind"`
+	Factors record.Factors    `json:"factors"`
+	Started time.Time         `json:"started"`
+	Seconds float64           `json:"seconds"` // whole trial
+	Grade   string            `json:"grade"`
+	Reasons []evidence.Reason `json:"reasons"`
+	// Unchecked are the checks that this trial gave no means for.
+	Unchecked []evidence.Unchecked `json:"unchecked,omitempty"`
+	Failure   *record.Failure      `json:"failure,omitempty"`
+	Metrics   map[string]float64   `json:"metrics,omitempty"`
+	Missing   map[string]string    `json:"missing,omitempty"`
+	Resolved  map[string]string    `json:"resolved,omitempty"`
+	Path      *record.PathEvidence `json:"path,omitempty"`
+	Search    *record.SearchTrial  `json:"search,omitempty"` // what a search asked of it
+	Phases    []record.Phase       `json:"phases"`           // relative to the trial's start
+	Series    *Series              `json:"series,omitempty"`
+	Caveats   []record.Caveat      `json:"caveats,omitempty"`
 }
 
 // Series is what charts of one trial need. Times are seconds since the window's start; a null has no value.

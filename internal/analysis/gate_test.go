@@ -31,6 +31,24 @@ func after(t *record.Trial, tab *record.Table, column string, by float64) {
 	}
 }
 
+// cutAfter drops what a table has from a time on, without those of a time.
+func cutAfter(t *record.Table, at int64) { without(t, at, 1<<62) }
+
+func without(t *record.Table, from, to int64) {
+	keep := func(i int) bool { return t.T[i] < from || t.T[i] > to }
+	times := t.T
+	for c := range t.V {
+		var out []float64
+		for i := range times {
+			if keep(i) {
+				out = append(out, t.V[c][i])
+			}
+		}
+		t.V[c] = out
+	}
+	t.T = slices.DeleteFunc(slices.Clone(times), func(at int64) bool { return at >= from && at <= to })
+}
+
 // slower scales what arrives in a part of the window.
 func slower(t *record.Trial, from, factor float64) {
 	for k := range t.Traffic.Flows {
@@ -83,6 +101,10 @@ func TestGateFires(t *testing.T) {
 			lost := t.Traffic.Flows[0].Packets.Sent / 20
 			t.Traffic.Details = map[string]string{"far.socket_drops": fmt.Sprint(lost)}
 		}, ""},
+		{"a burst of the sender's own", quickFactors("protocol", "udp", "policer", "300M"), 1e8,
+			evidence.ReasonTesterLimited, func(t *record.Trial) {
+				t.Traffic.Details = map[string]string{"near.burst_most_bytes": "200000"}
+			}, ""},
 		{"busy thread", tcp, 1e9, evidence.ReasonTesterLimited,
 			func(t *record.Trial) { t.Traffic.Ends["near"].ThreadsNs[0] = 10 * second }, "ssh"},
 		{"tunnel idle", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) {
@@ -101,6 +123,10 @@ func TestGateFires(t *testing.T) {
 		}, ""},
 		{"no evidence", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
 		{"mtu", tunnel, 1e9, evidence.ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
+		{"above a policer", quickFactors("policer", "300M"), 310e6, evidence.ReasonAboveCeiling,
+			func(*record.Trial) {}, ""},
+		{"above a shaper", quickFactors("shape", "300M"), 310e6, evidence.ReasonAboveCeiling,
+			func(*record.Trial) {}, ""},
 		{"above ceiling", shaped, 290e6, evidence.ReasonAboveCeiling, func(*record.Trial) {}, ""},
 		{"lost count", udp, 1e8, evidence.ReasonAccounting,
 			func(t *record.Trial) { t.Traffic.Flows[0].Packets.Lost-- }, ""},
@@ -169,6 +195,47 @@ func TestGateFires(t *testing.T) {
 			""},
 		{"late edge", tcp, 1e9, evidence.ReasonLateEdge,
 			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .02) }, ""},
+		{"a sixth of the window past the tunnel", sideBySide, 1e9, evidence.ReasonNotInTunnel,
+			func(t *record.Trial) {
+				t.Path.CountedFrom = t.Window.Start - 40e6
+				for i := range t.Path.Counters {
+					if c := &t.Path.Counters[i]; c.When == "window" {
+						c.After = c.Before + (c.After-c.Before)*3/4 // with headers, 115 % of the payload
+					}
+				}
+			}, ""},
+		{"smaller segments at the end", tcp, 1e9, evidence.ReasonWrongMTU,
+			func(t *record.Trial) { t.Traffic.Flows[0].TCP.MSS = 1348 }, ""},
+		{"nothing arrived", udp, 1e8, evidence.ReasonNothingArrived, func(t *record.Trial) {
+			f := &t.Traffic.Flows[0]
+			f.ReceivedBytes, f.Packets.Received, f.Packets.Lost = 0, 0, f.Packets.Sent
+			for i := range f.Received.V[0] {
+				f.Received.V[0][i] = 0
+			}
+			for i := range t.Path.Counters { // nor did any counter move much
+				c := &t.Path.Counters[i]
+				c.After = c.Before + (c.After-c.Before)/1000
+			}
+			t.Path.BytesOffered = 0
+		}, ""},
+		{"sampler stopped over the window's end", tcp, 1e9, evidence.ReasonSamplerStalled,
+			func(t *record.Trial) {
+				n := t.Nodes["host"]
+				for i := range n.Samples {
+					if tab := n.Samples[i].Table; tab != nil {
+						cutAfter(tab, t.Window.End-4*second)
+					}
+				}
+			}, ""},
+		{"clock stopped", tcp, 1e9, evidence.ReasonSamplerStalled, func(t *record.Trial) {
+			n := t.Nodes["router"]
+			n.Clock = record.Clock{BoundBefore: 1e5, OffsetAfter: -5 * second, BoundAfter: 1e5}
+			t.Nodes["router"] = n
+		}, ""},
+		{"engine stopped", udp, 1e8, evidence.ReasonEngineStalled, func(t *record.Trial) {
+			tab := t.Traffic.Flows[0].Received
+			without(tab, t.Window.Start+2*second, t.Window.Start+6*second)
+		}, ""},
 	}
 	covered := map[string]bool{evidence.ReasonFailedTrials: true} // see TestFailedTrialHasNoNumber
 	for i, test := range tests {
@@ -199,6 +266,7 @@ func TestGateFires(t *testing.T) {
 		evidence.ReasonWrongMTU, evidence.ReasonCorrupt,
 		evidence.ReasonAccounting,
 		evidence.ReasonDrift, evidence.ReasonFailedTrials, evidence.ReasonLateProbe, evidence.ReasonLateEdge,
+		evidence.ReasonNothingArrived, evidence.ReasonEngineStalled,
 	} {
 		if !covered[kind] {
 			t.Errorf("no planted fault for reason %s", kind)
@@ -242,6 +310,32 @@ func TestGateStaysSilent(t *testing.T) {
 			p.Sent, p.Lost = p.Sent+50000, p.Lost+50000
 		}},
 		{"no telemetry", quickFactors(), 1e9, "local", func(t *record.Trial) { t.Nodes = nil }},
+		{"a burst that the bucket holds", quickFactors("protocol", "udp", "policer", "300M"), 1e8, "local",
+			func(t *record.Trial) {
+				t.Traffic.Details = map[string]string{"near.burst_most_bytes": "100000"}
+			}},
+		{"the stall of the trial before", quickFactors(), 1e9, "local", func(t *record.Trial) {
+			n := t.Nodes["host"]
+			n.Stalls = append(n.Stalls, record.Stall{At: t.Window.Start - second/2, LateNs: 4 * second})
+			t.Nodes["host"] = n
+		}},
+		{"counters of the window alone", quickFactors("tunnel", "wireguard"), 1e9, "local",
+			func(t *record.Trial) { t.Path.CountedFrom = t.Window.Start - 40e6 }},
+		{"a mean of one segment size asked for", quickFactors("mss", "1000"), 1e9, "local",
+			func(t *record.Trial) { t.Traffic.Load.MSS, t.Traffic.Flows[0].TCP.MSS = 1000, 988 }},
+		{"segments that small buffers allow", quickFactors("socket_buffer", "4608"), 1e9, "local",
+			func(t *record.Trial) { t.Traffic.Load.Buffer, t.Traffic.Flows[0].TCP.MSS = 4608, 1152 }},
+		{"segments that a router between two machines made smaller", quickFactors(), 1e9, "pair",
+			func(t *record.Trial) { t.Traffic.Flows[0].TCP.MSS = 1348 }},
+		{"sources read once a second", quickFactors(), 1e9, "local", func(t *record.Trial) {
+			n := t.Nodes["router"]
+			slow := record.NewTable("wan/carrier_changes")
+			for at := t.Window.Begin; at < t.Window.Stop; at += 1100e6 {
+				slow.Append(at, 3)
+			}
+			n.Samples = []record.Samples{{Probe: "link", Table: slow}}
+			t.Nodes["router"] = n
+		}},
 		{"path without tunnel has no evidence", quickFactors(), 1e9, "local",
 			func(t *record.Trial) { t.Path = nil }},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
@@ -222,7 +223,7 @@ func changes(a, b *Document) []Change {
 	add("plan", "latency_idle", x.LatencyIdle, y.LatencyIdle, true)
 	add("plan", "latency_loaded", fmt.Sprint(x.LatencyLoaded), fmt.Sprint(y.LatencyLoaded), true)
 	add("plan", "probe_interval", x.ProbeInterval.String(), y.ProbeInterval.String(), true)
-	add("plan", "verify", fmt.Sprint(x.Verify), fmt.Sprint(y.Verify), true)
+	add("plan", "verify", verified(x), verified(y), true)
 	add("plan", "telemetry", fmt.Sprint(x.Telemetry), fmt.Sprint(y.Telemetry), true)
 	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
@@ -312,4 +313,12 @@ func keys[V any](all ...map[string]V) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// verified is what of the content a plan has checked, in its words.
+func verified(m record.Measure) string {
+	if m.VerifyAll {
+		return "all"
+	}
+	return strconv.FormatBool(m.Verify)
 }

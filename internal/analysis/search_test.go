@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -286,4 +287,23 @@ func counted(flows ...record.Packets) *record.Traffic {
 		t.Flows = append(t.Flows, record.Flow{Packets: &p, ReceiverNs: 1e9, SenderNs: 1e9})
 	}
 	return t
+}
+
+// TestASearchSaysThatItsOwnBurstsWereLost: what a late sender makes good at once may overfill a policer's
+// bucket, and then the search has found how large that is.
+func TestASearchSaysThatItsOwnBurstsWereLost(t *testing.T) {
+	for burst, doubted := range map[string]bool{"200000": true, "20000": false} {
+		run, trials := searchRun(t, searchMethod(), 123456, 1e6)
+		run.Design.Cells[0]["policer"] = "300M" // of the trials, too
+		for i := range trials {
+			trials[i].Traffic.Details = map[string]string{"near.burst_most_bytes": burst}
+		}
+		d := Derive(run, trials)
+		got := slices.ContainsFunc(d.Cells[0].Reasons, func(r evidence.Reason) bool {
+			return r.Kind == evidence.ReasonTesterLimited && strings.Contains(r.Text, "bucket")
+		})
+		if got != doubted || (d.Searches[0].Results[0].Bursts > 0) != doubted {
+			t.Errorf("bursts of %s bytes: got %v, %+v", burst, d.Cells[0].Reasons, d.Searches[0].Results)
+		}
+	}
 }

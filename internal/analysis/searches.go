@@ -107,7 +107,7 @@ func (r *reading) search() (*SearchView, *validity.Judged) {
 			result.ThroughputBps = new(*got.Throughput * (payload * float64(s.Interfaces)))
 		}
 		if got.Upper != nil {
-			result.UnsentShare = r.unsentAt(*got.Upper, config.Goals[i].LossRatio)
+			result.UnsentShare, result.Bursts = r.testersAt(*got.Upper, config.Goals[i].LossRatio)
 		}
 		s.Results = append(s.Results, result)
 	}
@@ -120,18 +120,23 @@ func (r *reading) search() (*SearchView, *validity.Judged) {
 	return s, stands
 }
 
-// unsentAt is the share of the frames missing at a load that were never sent, of the trials that missed too
-// many.
-func (r *reading) unsentAt(load, ratio float64) float64 {
+// testersAt is what the tester did to the trials at a load that missed too many: the share of the missing
+// frames that were never sent, and in how many of them its own bursts overfilled a policer's bucket.
+func (r *reading) testersAt(load, ratio float64) (share float64, bursts int) {
 	var unsent, lost int64
 	for _, j := range r.counted {
 		if j.Trial.Search.Load == load && search.SearchTrial(r.run.Design.Method, j.Trial, nil).Loss > ratio {
 			sum, _ := search.PacketsOf(j.Trial.Traffic)
 			unsent += sum.Unsent
 			lost += sum.Lost
+			if slices.ContainsFunc(j.Reasons, func(x evidence.Reason) bool {
+				return len(x.Facts) > 0 && x.Facts[0].Element == validity.BucketElement
+			}) {
+				bursts++
+			}
 		}
 	}
-	return float64(unsent) / float64(max(unsent+lost, 1))
+	return float64(unsent) / float64(max(unsent+lost, 1)), bursts
 }
 
 // ending says whether the search has ended, or why not.
@@ -230,6 +235,12 @@ func (g *group) addIrregular() {
 				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: fmt.Sprintf("row %s, "+
 					"goal %s: %s of the frames missing at the upper bound were never sent: this is what the "+
 					"tester can do, the path may do more", s.Row, r.Goal, unit.Percent(r.UnsentShare))})
+			}
+			if r.Bursts > 0 {
+				g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited, Text: fmt.Sprintf("row %s, goal "+
+					"%s: in %d of the trials at the upper bound that lost too much the sender came late and "+
+					"sent more at once than the policer's bucket holds: it may let more through that comes "+
+					"evenly", s.Row, r.Goal, r.Bursts)})
 			}
 			if r.Irregular != "" {
 				caveat("irregular-search", "goal "+r.Goal+" has no regular result in row "+s.Row+": "+

@@ -33,9 +33,12 @@ type Soak struct {
 	Hours     float64        `json:"hours"` // from the start of the first to the end of the last
 	Metric    string         `json:"metric"`
 	Throttled int            `json:"throttled"` // windows in which heat or power held a machine back
-	Failed    int            `json:"failed"`
-	Trends    []Trend        `json:"trends"`
-	Missing   []string       `json:"missing,omitempty"` // what could not be watched, with the reason
+	// Unwatched windows have no source that tells of heat or power; Why is the reason of the last.
+	Unwatched    int      `json:"heat_unwatched,omitempty"`
+	UnwatchedWhy string   `json:"heat_unwatched_why,omitempty"`
+	Failed       int      `json:"failed"`
+	Trends       []Trend  `json:"trends"`
+	Missing      []string `json:"missing,omitempty"` // what could not be watched, with the reason
 }
 
 // Trend is how one quantity went over a soak (Theil and Sen's slope).
@@ -82,6 +85,11 @@ func (g *group) soak(memory map[*validity.Judged]map[string]memoryUse) Soak {
 		if slices.ContainsFunc(j.Reasons,
 			func(r evidence.Reason) bool { return r.Kind == evidence.ReasonThrottled }) {
 			s.Throttled++
+		}
+		for _, u := range j.Unchecked {
+			if u.Kind == evidence.ReasonThrottled {
+				s.Unwatched, s.UnwatchedWhy = s.Unwatched+1, u.Text
+			}
 		}
 	}
 	if len(good) < soakWindows {

@@ -3,10 +3,12 @@ package analysis
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -111,5 +113,48 @@ func TestKendallAndTheilSen(t *testing.T) {
 	x, y := []float64{0, 1, 2, 3, 4, 5}, []float64{0, 2, 4, 1000, 8, 10}
 	if got := statistics.TheilSen(x, y); got != 2 {
 		t.Errorf("slope with an outlier: got %v, want 2", got)
+	}
+}
+
+// TestSoakDoesNotSayWhatNobodySaw: without a source of heat no window was found to be held back by none.
+func TestSoakDoesNotSayWhatNobodySaw(t *testing.T) {
+	flat := func(int) float64 { return 1e9 }
+	run, trials := soakRun(6, flat, flat)
+	s := Derive(run, trials).Soaks[0]
+	if s.Throttled != 0 || s.Unwatched != 6 || !strings.Contains(s.UnwatchedWhy, "thermal") {
+		t.Errorf("got %+v, want six windows without a thermal source", s)
+	}
+}
+
+// TestValidSaysWhatWasNotLookedAt: a trial names the checks that it gave no means for, and the run counts
+// them.
+func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
+	f := quickFactors()
+	s := newSynthetic(3)
+	seen, blind := s.trial(f, 1, 1, 1e9), s.trial(f, 2, 2, 1e9)
+	blind.Path, blind.Nodes = nil, nil
+	d := Derive(syntheticRun(f), []record.Trial{seen, blind})
+	has := func(i int, kind string) bool {
+		return slices.ContainsFunc(d.Trials[i].Unchecked, func(u evidence.Unchecked) bool {
+			return u.Kind == kind && u.Text != ""
+		})
+	}
+	for _, kind := range []string{evidence.ReasonNotInTunnel, evidence.ReasonWrongMTU,
+		evidence.ReasonThrottled, evidence.ReasonBackgroundLoad, evidence.ReasonSamplerStalled,
+		evidence.ReasonKernelLog, evidence.ReasonLinkFlap} {
+		if !has(1, kind) {
+			t.Errorf("%s of a trial that nothing watched: got none among %v", kind, d.Trials[1].Unchecked)
+		}
+	}
+	for _, kind := range []string{evidence.ReasonThrottled, evidence.ReasonBackgroundLoad,
+		evidence.ReasonLinkFlap, evidence.ReasonWrongMTU} {
+		if has(0, kind) {
+			t.Errorf("%s of a watched trial: %v", kind, d.Trials[0].Unchecked)
+		}
+	}
+	i := slices.IndexFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "unchecked" })
+	if i < 0 || !strings.Contains(d.Caveats[i].Text, "link-flap in 1 of 2 trials (nothing watched") ||
+		!strings.Contains(d.Caveats[i].Text, "above-ceiling in any trial") {
+		t.Errorf("caveats %v, want what could not be checked, counted", d.Caveats)
 	}
 }

@@ -47,6 +47,8 @@ const (
 
 	LinkMTU Name = "link_mtu"
 	Queue   Name = "queue"
+	Shaper  Name = "shape"
+	Policer Name = "policer"
 	VLAN    Name = "vlan"
 )
 
@@ -394,8 +396,9 @@ func (o Options) sizeConflict(c Cell) string {
 	mtu := o.pathMTU(c)
 	if PacketSize.Is(c, IMIX) { // which is why packets of several sizes cannot be sent in turn
 		switch largest := slices.Max(c.PacketSizes()); {
-		case !Engine.Is(c, Native):
-			return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native", Engine.Of(c))
+		case !Engine.Is(c, Native, "xdp"):
+			return fmt.Sprintf("engine %s sends packets of one size: imix needs engine: native or xdp",
+				Engine.Of(c))
 		case UDPMode.Is(c, UDPCount):
 			return "count mode sends and counts batches of packets of one size: imix needs udp_mode: exact"
 		case largest > mtu:

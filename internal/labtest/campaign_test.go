@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -30,7 +32,7 @@ measure: {latency_idle: block, latency_loaded: true}
 `
 
 // carry takes the plan through campaign, store, analysis and report.
-func carry(t *testing.T, rig *labtest.Rig) (*analysis.Document, string) {
+func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
 	t.Helper()
 	ctx := context.Background()
 	s, err := store.Open(ctx, filepath.Join(t.TempDir(), "store.db"))
@@ -172,5 +174,41 @@ func TestDetourIsNoticed(t *testing.T) {
 				"traffic",
 				tr.ID, tr.Status, tr.Failure, record.PhaseVerify)
 		}
+	}
+}
+
+// TestDetourInTheWindowIsNoticed: the warm-up takes the path, the window does not. What is held against the
+// window's payload are counters of the window, so that the warm-up is no proof.
+func TestDetourInTheWindowIsNoticed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		agentless []string
+		tunnel    string
+		plant     func(w *labtest.Wire)
+		valid     bool
+	}{
+		"past the tunnel":           {tunnel: "wireguard", plant: (*labtest.Wire).PastTunnels},
+		"past the router":           {tunnel: "none", plant: func(w *labtest.Wire) { w.Detour("router") }},
+		"through the tunnel":        {tunnel: "wireguard", plant: func(*labtest.Wire) {}, valid: true},
+		"by a router without agent": {[]string{"router"}, "none", func(*labtest.Wire) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steady.Run(t, func(t *steady.Trial) {
+				p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+
+					tt.tunnel+"}\nmeasure: {verify: false, latency_idle: off}\n", registry.Vocabulary())
+				p.Design.Method.Warmup, p.Design.Method.Duration = 600*time.Millisecond, 300*time.Millisecond
+				doc, _ := carry(t, &labtest.Rig{Plan: p, Labs: &labtest.Labs{Agentless: tt.agentless,
+					Engine: labtest.Engine{AtStart: tt.plant}}})
+				c, tr := doc.Cells[0], doc.Trials[0]
+				noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {
+					return r.Kind == evidence.ReasonNotInTunnel
+				})
+				if agents := tt.agentless == nil; (tr.Path.CountedFrom > 0) != agents {
+					t.Timedf("counters of the window from %d on, want some if there is an agent: %v",
+						tr.Path.CountedFrom, agents)
+				} else if noticed == tt.valid || tt.valid && c.Grade != evidence.GradeValid {
+					t.Timedf("got %s for %v, counters %+v", c.Grade, c.Reasons, tr.Path)
+				}
+			})
+		})
 	}
 }

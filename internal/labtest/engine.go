@@ -28,6 +28,9 @@ type Engine struct {
 	// Late, where it is set, is how late the far end reads what a load carried.
 	Late  func(load record.Load) time.Duration
 	Watch func(load record.Load) // Watch, where it is set, hears of every offer.
+	// AtStart, where it is set, is called when the warm-up has been carried, before the window. It is for
+	// planted faults.
+	AtStart func(w *Wire)
 
 	wire *Wire // the node half's: what the load crosses
 
@@ -178,16 +181,32 @@ func (e Engine) Serve(ctx context.Context, s host.Session) error {
 	} else if err != nil {
 		return err
 	}
+	warmup := o.Window.Start - o.Window.Begin
+	if err := until(ctx, o.Window.Begin+warmup/2); err != nil {
+		return err
+	}
+	e.carry(o, int64(o.Bps/8*float64(warmup)/1e9))
+	if err := until(ctx, o.Window.Start); err != nil {
+		return err
+	}
+	if e.AtStart != nil && e.wire != nil && o.Flows != nil {
+		e.AtStart(e.wire)
+	}
 	if err := until(ctx, o.Window.End); err != nil {
 		return err
 	}
 	bytes := int64(o.Bps / 8 * o.Window.Seconds())
+	e.carry(o, bytes)
+	return s.Send(bytes)
+}
+
+// carry puts so many bytes of each flow on the wire.
+func (e Engine) carry(o order, bytes int64) {
 	for _, direction := range o.Flows {
 		if e.wire != nil {
 			e.wire.Carry(direction == record.Up, o.To, uint64(bytes/1448)+1, uint64(bytes)*105/100)
 		}
 	}
-	return s.Send(bytes)
 }
 
 // until waits for a time of the monotonic clock.

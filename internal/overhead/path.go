@@ -24,13 +24,18 @@ type Path struct {
 // fragmented to the link's MTU and framed. It is 0 if the packet cannot cross. In a stream it costs its
 // share, rounded up, of full segments: a sender in a hurry fills them, whatever the length of a record.
 func (p Path) Bytes(m int, at Layer) int {
+	return p.BytesBy(m, func(l3 int) int { return p.count(l3, at) })
+}
+
+// BytesBy is Bytes as something else counts each IP packet.
+func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
 		header := p.Tunnel.OuterIP.Header() + TCPHeader + TCPTimestamps // of each segment of the stream
 		length, room := p.Tunnel.Outer(m)-header, p.Link.mtu()-header
 		if room <= 0 {
 			return 0
 		}
-		return (p.count(p.Link.mtu(), at)*length + room - 1) / room
+		return (count(p.Link.mtu())*length + room - 1) / room
 	}
 	fragments := p.Tunnel.Fragments(m, p.Link.mtu())
 	if p.Tunnel.Kind == Plain {
@@ -38,7 +43,7 @@ func (p Path) Bytes(m int, at Layer) int {
 	}
 	sum := 0
 	for _, l3 := range fragments {
-		sum += p.count(l3, at)
+		sum += count(l3)
 	}
 	return sum
 }

@@ -163,7 +163,7 @@ func TestSkipsWithReason(t *testing.T) {
 		{"protocol: udp, packet_size: imix, udp_mode: count",
 			"count mode sends and counts batches of packets of one size: imix needs udp_mode: exact"},
 		{"protocol: udp, frame_size: imix, engine: iperf3",
-			"engine iperf3 sends packets of one size: imix needs engine: native"},
+			"engine iperf3 sends packets of one size: imix needs engine: native or xdp"},
 		{"protocol: udp, packet_size: imix, tunnel: wireguard",
 			"imix has packets of 1500 bytes, which do not fit the path's MTU of 1420, and fragmentation is " +
 				"not measured"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -164,7 +165,7 @@ func (r *reader) measure(n *yaml.Node, m *record.Measure) error {
 		{"probe", r.word("probe", &m.Probe, ProbeEcho, ProbeICMP)},
 		{"probe_spacing", r.word("probe_spacing", &m.ProbeSpacing, record.Isochronous, record.Exponential)},
 		{"probe_interval", r.duration("probe_interval", time.Millisecond, time.Second, &m.ProbeInterval)},
-		{"verify", r.yesNo("verify", &m.Verify)},
+		{"verify", r.verify(m)},
 		{"telemetry", r.yesNo("telemetry", &m.Telemetry)},
 	})
 }
@@ -182,6 +183,12 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 		d.Conditions[key.Value] = text
 		if _, err := d.Watts(); err != nil {
 			return r.fail(value, "write, for example, watts: 6.1", "%v", err)
+		}
+		if link, ok := d.Conditions[record.LinkCondition]; ok {
+			if rate, err := unit.ParseBitrate(link); err != nil || rate <= 0 {
+				return r.fail(value, "write, for example, link: 1G", "condition %s: %q is not a bit rate",
+					record.LinkCondition, link)
+			}
 		}
 		return nil
 	})
@@ -243,6 +250,18 @@ func (r *reader) word(what string, into *string, words ...string) func(*yaml.Nod
 		*into = text
 		return nil
 	})
+}
+
+// verify reads what of the content is checked: nothing, a short trial of each path, or every load as well.
+func (r *reader) verify(m *record.Measure) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		var text string
+		if err := r.word("verify", &text, "true", "false", "all")(n); err != nil {
+			return err
+		}
+		m.Verify, m.VerifyAll = text != "false", text == "all"
+		return nil
+	}
 }
 
 func (r *reader) yesNo(what string, into *bool) func(*yaml.Node) error {

@@ -184,6 +184,31 @@ func TestIdleAndVerifyRows(t *testing.T) {
 	}
 }
 
+// Cells that differ in what is sent alone, by whatever factor, share one idle latency and one verification.
+func TestOnePathIsIdleAndVerifiedOnce(t *testing.T) {
+	for _, matrix := range []string{
+		"pacing: [50M, 100M], mss: [536, 1000, 1448]",
+		"socket_buffer: [65536, 131072], ecn: [on, off], copy: [a, b]",
+		"protocol: udp, udp_mode: [exact, count], rate: [10M, 20M, 30M]",
+		"protocol: udp, udp_gso: [auto, off], frame_size: [128, 512, 1518]",
+		"congestion: [cubic, reno], dscp: [0, 10, 46]",
+		"engine: [native, iperf3], streams: [1, 2, 4]",
+		"engine: flows, flow_size: [1000, 10000], connection_rate: [10, 20, 30]",
+		"engine: requests, direction: both, request_size: [100, 200], response_size: [100, 200, 300]",
+		"direction: [up, down, both], copy: [a, b]",
+	} {
+		t.Run(matrix, func(t *testing.T) {
+			p := read(t, "matrix: {"+matrix+"}\n").WithSeed(1)
+			cells := len(p.Cells())
+			for k, want := range []int{cells + 2, cells + 1} {
+				if got := len(p.Block(k + 1)); got != want || cells < 4 {
+					t.Errorf("block %d: got %d rows for %d cells on one path, want %d", k+1, got, cells, want)
+				}
+			}
+		})
+	}
+}
+
 // Every cell stands at every place equally often. The counts of 4000 random permutations of four have both
 // margins fixed, so (4−1)/4 of the usual sum is χ² with 9 degrees of freedom; 33.7 is exceeded with
 // probability 1e-4.

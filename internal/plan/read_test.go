@@ -159,7 +159,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	// The rest.
 	{"measure", "measure: {latency_idle: never}\n",
 		`1:25: latency_idle: "never" is not one of block, trial, off`, "allowed: block, trial, off"},
-	{"yaml 1.1 truth", "measure: {verify: yes}\n", `1:19: verify: "yes" is not true or false`, ""},
+	{"yaml 1.1 truth", "measure: {verify: yes}\n", `1:19: verify: "yes" is not one of true, false, all`, ""},
 	{"threshold", "require: [fast]\n", `1:11: "fast" is not a threshold`,
 		"write, for example, goodput >= 300M where nat=masquerade, streams=1"},
 	{"threshold metric", "require: [speed > 3]\n", `1:11: unknown metric "speed"`, ""},

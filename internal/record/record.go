@@ -55,8 +55,10 @@ type Measure struct {
 	ProbeInterval time.Duration `json:"probe_interval_ns"`
 	// "isochronous" (also if absent) or "exponential", see Load.Spacing
 	ProbeSpacing string `json:"probe_spacing,omitempty"`
-	Verify       bool   `json:"verify"`    // one short verified-content trial per run and path
-	Telemetry    bool   `json:"telemetry"` // probes on the nodes
+	Verify       bool   `json:"verify"` // one short verified-content trial per run and path
+	// VerifyAll: the content of every load is checked as well
+	VerifyAll bool `json:"verify_all,omitempty"`
+	Telemetry bool `json:"telemetry"` // probes on the nodes
 }
 
 // Requirement is a threshold: Metric Op Value, in cells that match Where.
@@ -287,12 +289,15 @@ func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 
 // PathEvidence is the proof that traffic took the intended way.
 type PathEvidence struct {
-	Tunnel       string            `json:"tunnel"`
-	PathMTU      int               `json:"path_mtu"`
-	WantMTU      int               `json:"want_mtu"`
-	BytesOffered int64             `json:"bytes_offered"` // payload bytes sent by the check
-	Counters     []CounterMove     `json:"counters"`
-	Details      map[string]string `json:"details,omitempty"`
+	Tunnel       string        `json:"tunnel"`
+	PathMTU      int           `json:"path_mtu"`
+	WantMTU      int           `json:"want_mtu"`
+	BytesOffered int64         `json:"bytes_offered"` // payload bytes sent by the check
+	Counters     []CounterMove `json:"counters"`
+	// CountedFrom is when the counters of "window" had been read, just before it began. Absent in older
+	// runs, in which they are those of the whole load.
+	CountedFrom int64             `json:"counted_from_ns,omitempty"`
+	Details     map[string]string `json:"details,omitempty"`
 }
 
 // Counters of a tunnel, in a CounterMove; each tunnel of several side by side has its own, in the order in
@@ -302,14 +307,15 @@ const (
 	TunnelReceived = "tunnel_received_bytes"
 )
 
-// CounterMove is a counter before and after the path check or the window.
+// CounterMove is a counter before and after the path check, before and after the whole load, or from the
+// window's start until after the load.
 type CounterMove struct {
 	Node    string `json:"node"`
 	Device  string `json:"device"`
 	Counter string `json:"counter"`
 	Before  uint64 `json:"before"`
 	After   uint64 `json:"after"`
-	When    string `json:"when"` // "check" or "window"
+	When    string `json:"when"` // "check", "window" or "load"
 }
 
 // Traffic directions: where the data goes. Up is near to far.
@@ -510,6 +516,9 @@ type Ceiling struct {
 
 // WattsCondition names the condition that holds a mean power under load, read by hand.
 const WattsCondition = "watts"
+
+// LinkCondition names the condition that states the rate of the link under test, such as "1G".
+const LinkCondition = "link"
 
 // Watts is the power in watts that was typed in as a condition, such as "6.1" or "6.1 W"; 0 if none was.
 func (d *Design) Watts() (float64, error) {

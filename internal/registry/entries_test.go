@@ -113,6 +113,13 @@ func TestEveryEntryHasATestOnARealKernel(t *testing.T) {
 	for _, f := range found {
 		t.Error(f)
 	}
+	for _, e := range entries() {
+		switch test := kernelTest(e.Family, e.Name); test {
+		case "lab/knob.TestKnobsApplyWhatTheyReadAndRestore", "lab.TestGuestKnobs", "lab.TestGuestCores":
+			t.Errorf("%s %s names %s, which shows that it is read back, and no effect", e.Family, e.Name,
+				test)
+		}
+	}
 }
 
 func TestEntriesAreWholeAndUnique(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 )
 
 // kernelTest is the test of an entry on a real kernel, "package.TestName" with the package's folder below
-// internal, or "" for one that has none; the conformance suite of its family runs besides.
+// internal, or "" for one that has none; the conformance suite of its family runs besides. A knob's shows its
+// effect on traffic or counters: that it is read back as it was set proves none.
 func kernelTest(family, name string) string {
 	if family == "tunnel" {
 		return tunnelTest(name)
@@ -23,27 +24,27 @@ func kernelTest(family, name string) string {
 
 		"knob link_mtu":   "registry.TestLinkMTUBoundsThePath",
 		"knob queue":      "registry.TestQueueShapes",
-		"knob txqueuelen": "lab.TestRestorePutsBackWhatADeadGuestLeft",
+		"knob txqueuelen": "lab.TestGuestEffects",
 		"knob offload":    "lab/knob.TestOffloadDecidesPacketSize",
 		"knob nat":        "lab/knob.TestNATTranslates",
 		"knob vlan":       "registry.TestVLANTagsBothEnds",
 		"knob firewall":   "lab/knob.TestFirewallLetsTrafficPass",
 		"knob ip_forward": "registry.TestIPForwardDecidesWhatPasses",
-		"knob sysctl:":    "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob cpus":       "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob sysctl:":    "lab/knob.TestSysctlDecidesWhatPasses",
+		"knob cpus":       "lab.TestGuestCoreEffects",
 
-		"knob flowtable":         "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob conntrack_max":     "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob shape":             "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob policer":           "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
+		"knob flowtable":         "lab.TestGuestEffects",
+		"knob conntrack_max":     "lab.TestGuestEffects",
+		"knob shape":             "lab/knob.TestPolicerAndShapeHoldTheirRate",
+		"knob policer":           "lab/knob.TestPolicerAndShapeHoldTheirRate",
 		"knob gro_flush_timeout": "lab/knob.TestGROFlushTimeoutMergesPackets",
-		"knob napi_threaded":     "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob cpu_count":         "lab.TestGuestKnobs",
-		"knob irq_affinity":      "lab.TestGuestKnobs",
-		"knob flow_export":       "lab.TestGuestKnobs",
-		"knob cpu_quota":         "lab.TestGuestKnobs",
-		"knob idle_policies":     "lab/knob.TestKnobsApplyWhatTheyReadAndRestore",
-		"knob idle_tunnels":      "lab.TestGuestKnobs",
+		"knob napi_threaded":     "lab.TestGuestEffects",
+		"knob cpu_count":         "lab.TestGuestCoreEffects",
+		"knob irq_affinity":      "lab.TestGuestCoreEffects",
+		"knob flow_export":       "lab.TestGuestEffects",
+		"knob cpu_quota":         "lab/knob.TestCPUQuotaHoldsThreads",
+		"knob idle_policies":     "lab.TestGuestEffects",
+		"knob idle_tunnels":      "lab.TestGuestEffects",
 
 		"engine native":         "trial/traffic.TestTCPEveryOpenerAndDirection",
 		"engine iperf3":         "trial/traffic.TestIperf3EveryOpenerAndDirection",

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
@@ -514,5 +515,41 @@ func TestXDPFallsBack(t *testing.T) {
 		}) {
 		t.Errorf("got engine %s, mode %q and caveats %v, want it to say that it fell back", got.Engine,
 			got.Details["near.mode"], got.Caveats)
+	}
+}
+
+// TestXDPSendsIMIX: frames of several sizes cross the router whole, each with the size of its number, and
+// their bytes are those that its device counts.
+func TestXDPSendsIMIX(t *testing.T) {
+	l := framesLab(t)
+	for _, ip := range []int{4, 6} {
+		for _, mode := range []string{record.FramesLive, record.FramesPacket} {
+			load := frameLoad(ip, record.Up, 3, 20_000)
+			load.Sizes, load.PacketSize = factor.IMIXSizes(strconv.Itoa(ip)), 0
+			headers, mean := map[int]float64{4: 28, 6: 48}[ip], record.MeanSize(load.Sizes)
+			load.RateBps = 20_000 * 8 * (mean - headers)
+			load.Frames, load.Sink = mode, record.SinkDriver
+			before, err := l.Counters(labtest.Context(t), "router", "wan")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := offerFrames(t, l, load, 0)
+			after, err := l.Counters(labtest.Context(t), "router", "wan")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range got.Flows {
+				want := float64(f.Packets.Received) * (mean - headers)
+				if f.ReceivedBytes != f.SentBytes || math.Abs(float64(f.ReceivedBytes)-want) > 2*1500 {
+					t.Errorf("IPv%d by %s, flow %d: sent %d bytes, received %d, want %.0f", ip, mode,
+						f.Stream, f.SentBytes, f.ReceivedBytes, want)
+				}
+			}
+			frame := float64(after["wan"].TxBytes-before["wan"].TxBytes) /
+				float64(after["wan"].TxPackets-before["wan"].TxPackets)
+			if math.Abs(frame-mean-14) > 4 {
+				t.Errorf("IPv%d by %s: frames of %.1f bytes in the mean, want %.1f", ip, mode, frame, mean+14)
+			}
+		}
 	}
 }

@@ -23,9 +23,14 @@ func soakTitle(k analysis.Soak) string {
 
 func soakItems(k analysis.Soak) []Item {
 	throttle := Item{Kind: "throttle", Text: "no window was held back by heat or power", Tone: Good}
-	if k.Throttled > 0 {
+	switch unseen := bracket(k.UnwatchedWhy); {
+	case k.Throttled > 0:
 		throttle.Text, throttle.Tone = plural(k.Throttled, "window was", "windows were")+
 			" held back by heat or power", Doubt
+	case k.Unwatched == k.Windows:
+		throttle.Text, throttle.Tone = "heat and power were not watched"+unseen, Quiet
+	case k.Unwatched > 0:
+		throttle.Text += "; " + plural(k.Unwatched, "window", "windows") + " not watched" + unseen
 	}
 	items := []Item{throttle}
 	if k.Failed > 0 {

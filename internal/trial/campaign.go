@@ -98,7 +98,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 			continue
 		}
 		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
-		d, err := ask(row, b.lab.Topology, c.Run.Design.Method, c.Run.Design.Catalogue)
+		d, err := c.ask(row, b.lab.Topology, c.Run.Design.Method)
 		if err != nil {
 			continue
 		}

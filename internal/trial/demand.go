@@ -39,6 +39,13 @@ type demand struct {
 	probeOpener string // the end that opens what is sent beside the load: "near" or "far"
 }
 
+// ask is the demand of a row of the campaign.
+func (c *Campaign) ask(row record.Row, t record.Topology, m record.Method) (demand, error) {
+	d, err := ask(row, t, m, c.Run.Design.Catalogue)
+	d.load.Verify = d.load.Verify || c.Run.Design.Measure.VerifyAll
+	return d, err
+}
+
 // ask computes the demand of a row. Settings are made in the catalogue's order; one is placed on every
 // device under test of its kind unless the factor names a place, or its declaration says otherwise.
 func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue) (demand, error) {

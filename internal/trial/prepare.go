@@ -84,8 +84,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return can, err
 	}
 	l := b.lab
-	d, err := ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
-		c.Run.Design.Method, c.Run.Design.Catalogue)
+	d, err := c.ask(record.Row{ID: "check", Kind: record.RowLoad, Factors: cell}, l.Topology,
+		c.Run.Design.Method)
 	if err != nil { // a level that means nothing at its place
 		return check.Not("%v", err), nil
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.lab, a.watch = b.lab, b.watch
-	if a.d, err = ask(a.t.Row, a.lab.Topology, a.m, a.c.Run.Design.Catalogue); err != nil {
+	if a.d, err = a.c.ask(a.t.Row, a.lab.Topology, a.m); err != nil {
 		return err
 	}
 	if a.t.Search != nil {
@@ -234,19 +235,28 @@ func (a *attempt) load(ctx context.Context) error {
 		parties = 2
 	}
 	var err error
-	if a.moves, err = a.way.counters(ctx); err != nil {
+	if a.moves, err = a.way.counters(ctx, false); err != nil {
 		return err
 	}
 	con := newConductor(parties, a.d.load.Warmup, a.d.load.Duration)
 	con.progress = a.c.report(a.watch, a.t.Row.ID, "loaded")
 	told := func() {}
+	var begun <-chan edge
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
 	con.fixed = func(w record.Window) error {
 		a.t.Window = w
 		told = a.c.narrate(a.t.Row.ID, w)
+		begun = a.way.startEdge(looking, w)
 		return a.watch.schedule(w)
 	}
 	err = a.offer(ctx, engine, con, probed)
 	told()
+	stop()
+	start := edge{err: errors.New("the load did not begin")}
+	if begun != nil {
+		start = <-begun
+	}
 	a.t.Window.Stop = min(a.t.Window.Stop, host.Monotonic())
 	if at := a.t.Window.Start; err == nil || at > 0 && host.Monotonic() > at {
 		// The load's one phase was warm-up and window, which only the timeline tells apart. A load that
@@ -259,9 +269,13 @@ func (a *attempt) load(ctx context.Context) error {
 		return err
 	}
 	moves, err := settled(ctx, func() ([]record.CounterMove, error) {
-		return a.way.moved(ctx, a.moves, "window")
+		return a.way.moved(ctx, a.moves, "load")
 	})
-	a.t.Path.Counters = append(a.t.Path.Counters, moves...)
+	window := start.ofWindow(moves, a.t.Window)
+	if len(window) > 0 {
+		a.t.Path.CountedFrom = start.at
+	}
+	a.t.Path.Counters = slices.Concat(a.t.Path.Counters, moves, window)
 	return err
 }
 

@@ -102,3 +102,26 @@ func TestATrialBeginsWithMemoryForFragments(t *testing.T) {
 		t.Errorf("got phase %+v, want a set-up in which two looks were waited for", p)
 	}
 }
+
+// TestEveryLoadIsVerifiedOnRequest: the content of datagrams, too; and of none where the plan does not ask.
+func TestEveryLoadIsVerifiedOnRequest(t *testing.T) {
+	for verify, want := range map[string][2]int{"all": {2, 3}, "true": {0, 1}, "false": {0, 0}} {
+		r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {protocol: [tcp, udp]}\nmeasure: {latency_idle: "+
+			"off, latency_loaded: false, verify: "+verify+"}\n")
+		execute(t, r)
+		var loads, all int
+		for _, tr := range r.Trials {
+			if tr.Traffic == nil || !tr.Traffic.Load.Verify {
+				continue
+			}
+			all++
+			if tr.Row.Kind == record.RowLoad && tr.Traffic.Flows[0].Verified > 0 {
+				loads++
+			}
+		}
+		if got := [2]int{loads, all}; got != want {
+			t.Errorf("verify: %s: got %v trials of loads and of all kinds that check the content, want %v",
+				verify, got, want)
+		}
+	}
+}

@@ -25,6 +25,7 @@ type way struct {
 	ports     lab.DataPorts
 	tag       string   // that the path check's packets show; "" where nobody else sends any
 	unwatched []string // routers whose counters nobody reads
+	driven    []string // routers whose counters a driver reads
 	// thirdParty: at the far end is a program that is not ours, which answers nothing but its own traffic.
 	thirdParty bool
 }
@@ -77,8 +78,11 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		if err != nil {
 			return way{}, err
 		}
-		if !n.Counts() {
+		switch {
+		case !n.Counts():
 			w.unwatched = append(w.unwatched, r)
+		case !n.HasAgent():
+			w.driven = append(w.driven, r)
 		}
 	}
 	return w, nil
@@ -98,8 +102,8 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 }
 
 // counters reads every counter that must move when traffic takes the path: the tunnel's own and those of
-// the ports of routers that have an agent.
-func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
+// the ports of routers. Under load only agents are asked: a driver starts programs on a busy router.
+func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove, error) {
 	var out []record.CounterMove
 	for _, sub := range w.path.Subpaths() {
 		if sub.Tunnel == nil {
@@ -115,7 +119,7 @@ func (w way) counters(ctx context.Context) ([]record.CounterMove, error) {
 			move(near, device, record.TunnelReceived, c.Received))
 	}
 	for _, r := range w.lab.Topology.Routers {
-		if slices.Contains(w.unwatched, r) {
+		if slices.Contains(w.unwatched, r) || underLoad && slices.Contains(w.driven, r) {
 			continue
 		}
 		ports := w.lab.Ports(r)
@@ -140,7 +144,7 @@ func move(node, device, counter string, v uint64) record.CounterMove {
 // moved completes before with the counters as they are now.
 func (w way) moved(ctx context.Context, before []record.CounterMove, when string) ([]record.CounterMove,
 	error) {
-	after, err := w.counters(ctx)
+	after, err := w.counters(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +154,54 @@ func (w way) moved(ctx context.Context, before []record.CounterMove, when string
 	}
 	return out, nil
 }
+
+// edgeLead is how long before a window its counters are asked for: they are to be read before it begins.
+const edgeLead = 50 * time.Millisecond
+
+// edge is what counters were at a window's start.
+type edge struct {
+	counters []record.CounterMove
+	at       int64 // when all had been read
+	err      error
+}
+
+// startEdge reads the counters just before a window begins, unless it is called off. The channel gives one
+// edge.
+func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
+	out := make(chan edge, 1)
+	go func() {
+		select {
+		case <-ctx.Done():
+			out <- edge{err: context.Cause(ctx)}
+			return
+		case <-time.After(time.Duration(win.Start - int64(edgeLead) - host.Monotonic())):
+		}
+		counters, err := w.counters(ctx, true)
+		out <- edge{counters, host.Monotonic(), err}
+	}()
+	return out
+}
+
+// ofWindow are those of a load's moves that were read at the window's start, from then on; none where that
+// was so late that they tell little of it, or late at all without a warm-up: then those of the load are it.
+func (e edge) ofWindow(moves []record.CounterMove, win record.Window) (out []record.CounterMove) {
+	late := e.at - win.Start
+	if e.err != nil || late > (win.End-win.Start)/edgeLate || late > 0 && win.Begin == win.Start {
+		return nil
+	}
+	for _, m := range moves {
+		for _, c := range e.counters {
+			if c.Node == m.Node && c.Device == m.Device && c.Counter == m.Counter {
+				m.Before, m.When = c.Before, "window"
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// edgeLate is the part of a window, as a divisor, by which its first counters may come late.
+const edgeLate = 5
 
 // settled looks at counters after a load until its last packets are through and counted, for countTime at
 // most. Before, each node is at a different packet, a slow router for long.
@@ -184,7 +236,7 @@ const fewPackets = 4
 // at least what was sent.
 func (w way) prove(ctx context.Context, wantMTU int) (*record.PathEvidence, error) {
 	e := &record.PathEvidence{Tunnel: w.path.Resolved, WantMTU: wantMTU}
-	before, err := w.counters(ctx)
+	before, err := w.counters(ctx, false)
 	if err != nil {
 		return e, err
 	}

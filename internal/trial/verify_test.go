@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -72,5 +74,34 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 	a.Close()
 	if err := <-served; err != nil {
 		t.Errorf("node: %v", err)
+	}
+}
+
+// TestCountersOfTheWindow: what was read in time begins there, and the counters of the load stay; what was
+// read late tells nothing of the window, above all where the load has no warm-up.
+func TestCountersOfTheWindow(t *testing.T) {
+	load := []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 10, After: 100, When: "load"},
+		{Node: "driven", Counter: "rx_bytes", Before: 10, After: 100, When: "load"}}
+	warm := record.Window{Begin: 0, Start: 1000, End: 2000}
+	cold := record.Window{Begin: 1000, Start: 1000, End: 2000}
+	for name, tt := range map[string]struct {
+		window record.Window
+		at     int64
+		err    error
+		want   []record.CounterMove
+	}{
+		"in time": {warm, 950, nil, []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40,
+			After: 100, When: "window"}}},
+		"a little late": {warm, 1200, nil, []record.CounterMove{{Node: "router", Counter: "rx_bytes",
+			Before: 40, After: 100, When: "window"}}},
+		"late":                   {warm, 1201, nil, nil},
+		"late without a warm-up": {cold, 1001, nil, nil},
+		"could not be read":      {warm, 950, context.Canceled, nil},
+	} {
+		e := edge{counters: []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 40}},
+			at: tt.at, err: tt.err}
+		if diff := cmp.Diff(tt.want, e.ofWindow(load, tt.window)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -28,6 +28,12 @@ type Reason struct {
 	Facts []Evidence `json:"facts,omitempty"`
 }
 
+// Unchecked is a check of a trial that could not be made: nothing says whether its reason applies.
+type Unchecked struct {
+	Kind string `json:"kind"` // of the reason
+	Text string `json:"text"` // why it could not be made
+}
+
 // Finding is a named observation about a cell. Kind is one of Kinds.
 type Finding struct {
 	Kind       string     `json:"kind"`

@@ -45,6 +45,8 @@ const (
 	ReasonFailedTrials   = "failed-trials"
 	ReasonLateProbe      = "late-probe"
 	ReasonLateEdge       = "late-edge"
+	ReasonNothingArrived = "nothing-arrived"
+	ReasonEngineStalled  = "engine-stalled"
 )
 
 // FindingBufferbloat is the kind of what a load adds to the round trip.
@@ -69,22 +71,27 @@ func reasons() []Kind {
 	all := []Kind{
 		{Name: ReasonTesterLimited, Of: OfTrial, Means: "the generator could not send more than 1 % of " +
 			"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
-			"receiver's own socket buffers; or, where the generator has a machine of its own, one of its " +
+			"receiver's own socket buffers; or a sender that came late sent more at once than a policer's " +
+			"bucket holds; or, where the generator has a machine of its own, one of its " +
 			"threads or a core of its machine was busy for 98 % of the window; or, of a cell whose tester " +
 			"and router have CPUs of their own, the tester alone is less than 1.2 times as fast",
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},
 		{Name: ReasonNotInTunnel, Of: OfTrial, Content: true,
-			Means: "the counters of the tunnel's devices, or of the " +
-				"router's, did not move, or show less than 80 % of the payload; or nothing proves the path",
+			Means: "the counters of the tunnel's devices, or of the router's, did not move, or show less " +
+				"than 90 % of the window's payload between its start and the load's end, or than 80 % " +
+				"in the whole load; or nothing proves the path",
 			Do: "look for a second route between the ends that bypasses the tunnel or the router"},
 		{Name: ReasonWrongMTU, Of: OfTrial, Content: true,
-			Means: "the path carries packets of another size than the factors say",
-			Do:    "set the MTU of the link or tunnel, or the factor, to the same value"},
+			Means: "the path carries packets of another size than the factors say, or TCP's segments had " +
+				"become smaller by the window's end",
+			Do: "set the MTU of the link or tunnel, or the factor, to the same value"},
 		{Name: ReasonAboveCeiling, Of: OfTrial, Means: "more than 100.5 % of the ceiling arrived",
 			Do: "check that the shaper is on the path and that the stated link rate is right"},
 		{Name: ReasonAccounting, Of: OfTrial, Content: true,
 			Means: "sent ≠ received + lost for a stream, or a stream or flow is missing",
 			Do:    "repeat it; if it stays, report the run as an error of the load generator"},
+		{Name: ReasonNothingArrived, Of: OfTrial, Means: "no payload arrived in the window", Do: "see what " +
+			"drops it; a path that carries nothing at this load is not told from a broken one"},
 		{Name: ReasonCorrupt, Of: OfTrial, Content: true, Means: "checked bytes differ from those that " +
 			"were sent, or none was checked where all should have been", Do: "test memory, network cards " +
 			"and their offloads: something on the path changes data"},
@@ -95,7 +102,12 @@ func reasons() []Kind {
 			"used more than 10 % of one core, or a hypervisor took more than 5 % of all",
 			Do: "stop what else runs there, and repeat"},
 		{Name: ReasonSamplerStalled, Of: OfTrial, Chance: true, Means: "the 10 Hz sampler came a second " +
-			"late or more in the window", Do: "the node had no time for it: read its CPU figures with care"},
+			"late or more in the window, samples of so long a time are missing, or the node's clock was " +
+			"behind by as much afterwards", Do: "the node had no time for it: read its CPU figures with " +
+			"care"},
+		{Name: ReasonEngineStalled, Of: OfTrial, Chance: true, Means: "an end of the load took no note of " +
+			"its counts for a second or more of the window", Do: "keep other work off that machine, and " +
+			"repeat"},
 		{Name: ReasonKernelLog, Of: OfTrial, Means: "the kernel logged an error during the trial",
 			Do: "read the line; repeat once its cause is gone"},
 		{Name: ReasonLinkFlap, Of: OfTrial, Means: "a link went down and up",
@@ -178,6 +190,9 @@ func caveats() []Kind {
 		{Name: "third-party", Of: OfRun,
 			Means: "the far end is somebody else's iperf3: of its machine nothing is known"},
 		{Name: "tunnel-not-set", Of: OfTrial, Means: "a setting could not be made on a tunnel's device"},
+		{Name: "unchecked", Of: OfRun, Means: "checks of the gate that trials gave no means for, and why: " +
+			"valid does not say that they would have passed",
+			Do: "measure where the sources that are named exist, if it matters"},
 		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
 		{Name: "user-stamps", Of: OfTrial, Means: "the kernel did not stamp every probe: latency includes " +
 			"the tester's own wake-ups"},

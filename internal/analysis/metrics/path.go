@@ -38,21 +38,30 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 // PayloadShare is payload ÷ bytes, on a path and at a layer, of the cell's usual IP packets: full segments
 // with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
-	p := PathOf(f, true)
-	headers, sizes := p.Inner.Header()+overhead.TCPHeader+overhead.TCPTimestamps, []int(nil)
-	if factor.Protocol.Is(f, factor.UDP) {
-		headers, sizes = p.Inner.Header()+overhead.UDPHeader, f.PacketSizes()
-	}
-	if sizes == nil {
-		sizes = []int{p.MTU()}
+	return PayloadShareBy(f, func(size int) int { return on.Bytes(size, at) })
+}
+
+// PayloadShareBy is PayloadShare of what is counted of an inner packet of a size.
+func PayloadShareBy(f record.Factors, count func(size int) int) float64 {
+	headers, sizes := HeadersOf(f), []int{PathOf(f, true).MTU()}
+	if given := f.PacketSizes(); factor.Protocol.Is(f, factor.UDP) && given != nil {
+		sizes = given
 	}
 	payload, bytes := 0, 0
 	for _, size := range sizes {
-		n := on.Bytes(size, at)
+		n := count(size)
 		if n <= 0 {
 			return 0
 		}
 		payload, bytes = payload+max(size-headers, 0), bytes+n
 	}
 	return float64(payload) / float64(bytes)
+}
+
+// HeadersOf is the length of the IP and transport headers of a cell's packets: of TCP with time stamps.
+func HeadersOf(f record.Factors) int {
+	if factor.Protocol.Is(f, factor.UDP) {
+		return IPOf(f, factor.IP).Header() + overhead.UDPHeader
+	}
+	return IPOf(f, factor.IP).Header() + overhead.TCPHeader + overhead.TCPTimestamps
 }

@@ -17,11 +17,22 @@ import (
 type ceiling struct {
 	Kind       string
 	Bps        float64 // of goodput; 0 = none
+	Burst      float64 // bytes that may pass at once beside it
+	Bucket     float64 // bytes that may arrive at once where nothing is queued; 0 = any
 	Efficiency float64 // payload ÷ wire bytes on the link with the most headers
 }
 
-// CeilingOf computes a cell's ceiling. Only a shaper's rate, or a rate that the lab states, is real: a
-// virtual link has none.
+// limit is a rate that is real or stated, and what passes it: see passes.
+type limit struct {
+	kind, place string
+	rate        float64 // bit/s
+	burst       float64 // bytes
+	count       func(on overhead.Path, size int) int
+	up, down    []bool
+}
+
+// CeilingOf computes a cell's ceiling: the lowest of the rates on its path that are real or stated, those of
+// queues, shapers, policers and network cards, and the condition link. A virtual link has none.
 func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	tunnelled := metrics.PathOf(f, true)
 	c := ceiling{Kind: "none: virtual link", Efficiency: metrics.PayloadShare(f, tunnelled,
@@ -29,66 +40,215 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	if tested := run.Tested(); tested.CPUs != record.CPUsShared && !tested.Guest() {
 		c.Kind = "none: no link rate is known"
 	}
-	top := metrics.TopologyOf(run, f)
-	for place, level := range factor.Queue.Each(f) {
-		kind, rate, ok := shaper(level)
-		if !ok {
-			continue
-		}
-		node, port, _ := strings.Cut(place, ".")
-		up, down := passes(top, node, port)
-		if limit := shapedGoodput(f, rate, up, down); limit > 0 && (c.Bps == 0 || limit < c.Bps) {
-			c.Bps = limit
-			c.Kind = kind + " " + unit.Bitrate(rate).String()
-			if node != "" {
-				c.Kind += " on " + strings.TrimSuffix(node+"/"+port, "/")
+	for _, l := range slices.Concat(settingLimits(run, f), cardLimits(run, f)) {
+		if bps := l.goodput(f); bps > 0 && (c.Bps == 0 || bps < c.Bps) {
+			c.Bps, c.Burst, c.Bucket = bps, l.burst, 0
+			if l.kind == string(factor.Policer) {
+				c.Bucket = l.burst
+			}
+			c.Kind = l.kind + " " + unit.Bitrate(l.rate).String()
+			if l.place != "" {
+				c.Kind += " on " + strings.ReplaceAll(l.place, ".", "/")
 			}
 		}
 	}
 	return c
 }
 
+// settingLimits are those that the cell sets.
+func settingLimits(run *record.Run, f record.Factors) []limit {
+	var out []limit
+	top := metrics.TopologyOf(run, f)
+	for place, level := range factor.Queue.Each(f) {
+		if l, ok := shaper(level); ok {
+			node, port, _ := strings.Cut(place, ".")
+			l.place = place
+			l.up, l.down = passes(top, node, port)
+			out = append(out, l)
+		}
+	}
+	for place, level := range factor.Shaper.Each(f) {
+		node, port, placed := strings.Cut(place, ".")
+		up, down := passes(top, node, port)
+		if !placed { // the port towards the far side
+			down = nil
+		}
+		out = append(out, rated(string(factor.Shaper), place, level, asFrames, up, down)...)
+	}
+	for place, level := range factor.Policer.Each(f) {
+		node, port, placed := strings.Cut(place, ".")
+		// What arrives at a port passes the link by which the other direction leaves.
+		down, up := passes(top, node, port)
+		if !placed { // the port towards the near side
+			down = nil
+		}
+		out = append(out, rated(string(factor.Policer), place, level, arriving(f), up, down)...)
+	}
+	if level := run.Design.Conditions[record.LinkCondition]; level != "" {
+		out = append(out, rated(record.LinkCondition, "", level, onWire, []bool{true}, []bool{true})...)
+	}
+	return out
+}
+
+// rated is the limit of a level that is a rate alone, or none. The buckets of shape and policer hold two
+// milliseconds of their rate, or 128 KiB.
+func rated(kind, place, level string, count func(overhead.Path, int) int, up, down []bool) []limit {
+	r, err := unit.ParseBitrate(level)
+	if err != nil || r <= 0 {
+		return nil
+	}
+	l := limit{kind, place, float64(r), 0, count, up, down}
+	if kind != record.LinkCondition {
+		l.burst = bucketOf(l.rate)
+	}
+	return []limit{l}
+}
+
+func bucketOf(rate float64) float64 { return max(rate*.002/8, 128<<10) }
+
+// asFrames is what tbf, htb and other queues count of an inner packet, see overhead.Link.Frame.
+func asFrames(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerFrame) }
+
+func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerWire) }
+
+// arriving is what a policer counts: packets without the frame's header, where GRO may have joined many, of
+// which no more than the payload is certain to be counted.
+func arriving(f record.Factors) func(overhead.Path, int) int {
+	if factor.Offload.Is(f, "wire") {
+		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
+	}
+	return func(_ overhead.Path, size int) int { return size - metrics.HeadersOf(f) }
+}
+
+// cardLimits are the rates of the network cards of the ends, where each is a machine of its own: the fastest
+// of a machine's, since nothing tells which one the path takes, and none where that of a card is unknown.
+// Cards have a driver, virtual devices with a nominal speed have none.
+func cardLimits(run *record.Run, f record.Factors) []limit {
+	top := metrics.TopologyOf(run, f)
+	if top == nil {
+		return nil
+	}
+	var out []limit
+	for _, e := range run.Environments {
+		if e.Node != top.Near && e.Node != top.Far || !run.Node(e.Node).OwnMachine() {
+			continue
+		}
+		fastest, known := 0.0, true
+		for name := range e.Facts {
+			device, isCard := strings.CutSuffix(name, ":driver")
+			if !isCard || !strings.HasPrefix(name, "device:") {
+				continue
+			}
+			mbps, err := strconv.ParseFloat(e.Facts[device+":speed_mbps"], 64)
+			known = known && err == nil && mbps > 0
+			fastest = max(fastest, mbps*1e6)
+		}
+		if known && fastest > 0 {
+			out = append(out, limit{"network card", e.Node, fastest, 0, onWire, []bool{true}, []bool{true}})
+		}
+	}
+	return out
+}
+
 // shaper reads the level of a queue that sets a rate, such as "tbf rate 300M burst 128k".
-func shaper(level string) (kind string, rate float64, ok bool) {
+func shaper(level string) (l limit, ok bool) {
 	words := strings.FieldsFunc(level, func(r rune) bool { return r == ' ' || r == '=' || r == ',' })
 	if len(words) < 3 {
-		return "", 0, false
+		return limit{}, false
 	}
+	l = limit{kind: words[0], count: asFrames}
 	for i, w := range words[:len(words)-1] {
 		if w != "rate" && w != "bandwidth" {
 			continue
 		}
 		if r, err := unit.ParseBitrate(words[i+1]); err == nil && r > 0 {
-			return words[0], float64(r), true
+			l.rate, ok = float64(r), true
 		}
 	}
-	return "", 0, false
+	switch l.kind {
+	case "cake": // which has no bucket
+		l.count = cakeCounts(words)
+	default:
+		l.burst = bucketOf(l.rate)
+		if i := slices.Index(words, "burst"); i >= 0 && i+1 < len(words) {
+			l.burst = max(l.burst, kibibytes(words[i+1]))
+		}
+	}
+	return l, ok
 }
 
-// shapedGoodput is the goodput that shapers of a rate leave to a cell, or 0 if some of its data passes
-// none. tbf and htb count bytes of the frame, see overhead.Link.Frame; acknowledgements of the other
-// direction are left out, so it is an upper bound where they share a shaper with data.
-func shapedGoodput(f record.Factors, rate float64, up, down []bool) float64 {
-	limit := func(passes []bool) float64 {
+// kibibytes reads a size in the words of tc(8), "128k"; 0 if it is none.
+func kibibytes(text string) float64 {
+	text = strings.TrimSuffix(strings.ToLower(text), "b")
+	by := 1.0
+	for suffix, n := range map[string]float64{"k": 1 << 10, "m": 1 << 20} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, by = rest, n
+		}
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0
+	}
+	return v * by
+}
+
+// cakeCounts is what cake counts of a packet (cake_calc_overhead of net/sched/sch_cake.c): with an overhead
+// the IP packet and that, else the frame; at least mpu; in cells of 53 bytes for 48 (atm), or with a byte
+// more for each 64 begun (ptm).
+func cakeCounts(words []string) func(overhead.Path, int) int {
+	number := func(name string) (n int, given bool) {
+		i := slices.Index(words, name)
+		if i < 0 || i+1 >= len(words) {
+			return 0, false
+		}
+		n, err := strconv.Atoi(words[i+1])
+		return n, err == nil
+	}
+	extra, given := number("overhead")
+	least, _ := number("mpu")
+	return func(on overhead.Path, size int) int {
+		return on.BytesBy(size, func(l3 int) int {
+			n := on.Link.Frame(l3)
+			if given {
+				n = l3 + extra
+			}
+			n = max(n, least)
+			switch {
+			case slices.Contains(words, "atm"):
+				n = (n + 47) / 48 * 53
+			case slices.Contains(words, "ptm"):
+				n += (n + 63) / 64
+			}
+			return n
+		})
+	}
+}
+
+// goodput is what a limit leaves to a cell, or 0 if some of its data does not pass it. Acknowledgements of
+// the other direction are left out, so it is an upper bound where they share it with data.
+func (l limit) goodput(f record.Factors) float64 {
+	least := func(passes []bool) float64 {
 		least := 0.0
 		for _, inTunnel := range passes {
-			share := metrics.PayloadShare(f, metrics.PathOf(f, inTunnel), overhead.LayerFrame)
-			if l := rate * share; share > 0 && (least == 0 || l < least) {
-				least = l
+			on := metrics.PathOf(f, inTunnel)
+			share := metrics.PayloadShareBy(f, func(size int) int { return l.count(on, size) })
+			if g := l.rate * share; share > 0 && (least == 0 || g < least) {
+				least = g
 			}
 		}
 		return least
 	}
 	switch factor.Direction.Of(f) {
 	case record.Down:
-		return limit(down)
+		return least(l.down)
 	case record.Both:
-		if a, b := limit(up), limit(down); a > 0 && b > 0 {
+		if a, b := least(l.up), least(l.down); a > 0 && b > 0 {
 			return a + b
 		}
 		return 0
 	}
-	return limit(up)
+	return least(l.up)
 }
 
 // passes lists how often data leaves through a port when it goes up (to far) and down: one entry per pass,
@@ -165,6 +325,23 @@ func TesterMetric(f record.Factors) string {
 		return metrics.RequestRate
 	}
 	return metrics.RateOf(f)
+}
+
+// ControlOf says whether a cell is the control of another: the same load through the same tunnel with nothing
+// between the ends. What needs a router, the other may have besides.
+func ControlOf(control, cell record.Factors) bool {
+	if !factor.Topology.Is(control, "direct") || factor.Topology.Is(cell, "direct") {
+		return false
+	}
+	control = control.Clone()
+	factor.Topology.Set(control, factor.Topology.Of(cell))
+	factor.NAT.Set(control, factor.NAT.Of(cell))
+	for name, level := range control {
+		if cell[name] != level {
+			return false
+		}
+	}
+	return true
 }
 
 // framesOfACore is more frames per second than one core makes, on any machine known: where a search for the

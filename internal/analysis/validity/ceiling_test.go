@@ -54,6 +54,28 @@ func TestCeiling(t *testing.T) {
 			"tbf 300 Mbit/s on client/lan", 300e6 * 1368 / 1494, 1368.0 / 1518},
 		{"the slower of two", quickFactors("queue@client.lan", "tbf rate 1G", "queue@router.wan",
 			"tbf rate 300M"), "tbf 300 Mbit/s on router/wan", 300e6 * 1448 / 1514, 1448.0 / 1538},
+		{"cake with DSL's overhead", quickFactors("queue@router.wan",
+			"cake bandwidth 50M rtt 100ms overhead 34 mpu 68 atm"), "cake 50.0 Mbit/s on router/wan",
+			50e6 * 1448 / (32 * 53), 1448.0 / 1538},
+		{"cake with PTM", quickFactors("queue@router.wan", "cake bandwidth 50M overhead 30 ptm"),
+			"cake 50.0 Mbit/s on router/wan", 50e6 * 1448 / (1530 + 24), 1448.0 / 1538},
+		{"cake, small packets", quickFactors("protocol", "udp", "queue@router.wan",
+			"cake bandwidth 50M mpu 84"), "cake 50.0 Mbit/s on router/wan", 50e6 * 36 / 84, 36.0 / 102},
+		{"shape", quickFactors("shape", "50M"), "shape 50.0 Mbit/s", 50e6 * 1448 / 1514, 1448.0 / 1538},
+		{"shape towards the far side, data the other way", quickFactors("shape", "50M", "direction", "down"),
+			"none: virtual link", 0, 1448.0 / 1538},
+		{"shape on the near side's port", quickFactors("shape@router.lan", "50M", "direction", "down"),
+			"shape 50.0 Mbit/s on router/lan", 50e6 * 1448 / 1514, 1448.0 / 1538},
+		{"no shape", quickFactors("shape", "off"), "none: virtual link", 0, 1448.0 / 1538},
+		{"policer", quickFactors("policer", "50M"), "policer 50.0 Mbit/s", 50e6 * 1448 / 1500, 1448.0 / 1538},
+		{"policer of packets that GRO joins", quickFactors("policer", "50M", "offload", "super"),
+			"policer 50.0 Mbit/s", 50e6, 1448.0 / 1538},
+		{"policer, data the other way", quickFactors("policer", "50M", "direction", "down"),
+			"none: virtual link", 0, 1448.0 / 1538},
+		{"policer on the far side", quickFactors("policer@router.wan", "50M", "direction", "down"),
+			"policer 50.0 Mbit/s on router/wan", 50e6 * 1448 / 1500, 1448.0 / 1538},
+		{"policer before the tunnel", quickFactors("policer", "50M", "tunnel", "wireguard"),
+			"policer 50.0 Mbit/s", 50e6 * 1368 / 1480, 1368.0 / 1518},
 		{"fragmented tunnel", quickFactors("tunnel", "wireguard", "mtu", "1500"), "none: virtual link", 0,
 			1448.0 / (1538 + 118)},
 	}
@@ -191,6 +213,62 @@ func TestTesterCeilingOfALink(t *testing.T) {
 	} {
 		if _, got := TesterCeiling(&run, test.factors); got != test.want {
 			t.Errorf("%s: %g, want %g", test.factors.Key(), got, test.want)
+		}
+	}
+}
+
+// TestCeilingOfCardsAndStatedLinks: a network card's rate is one, and so is that of the condition link.
+func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
+	f := quickFactors()
+	end := func(node string, facts map[string]string) record.Environment {
+		return record.Environment{Node: node, Facts: facts}
+	}
+	card := func(name, mbps string) map[string]string {
+		return map[string]string{"device:" + name + ":driver": "igb",
+			"device:" + name + ":speed_mbps": mbps, "device:veth0:speed_mbps": "10000"}
+	}
+	for name, tt := range map[string]struct {
+		lab, link string
+		ends      []record.Environment
+		kind      string
+		bps       float64
+	}{
+		"both ends known": {record.LabPair, "", []record.Environment{end("client", card("eth0", "2500")),
+			end("server", card("eth1", "1000"))}, "network card 1.00 Gbit/s on server", 1e9 * 1448 / 1538},
+		"a card of unknown speed": {record.LabPair, "", []record.Environment{end("client",
+			map[string]string{"device:eth0:driver": "igb", "device:eth0:speed_mbps": "1000",
+				"device:wlan0:driver": "ath9k"})}, "none: no link rate is known", 0},
+		"no card": {record.LabLocal, "", []record.Environment{end("client", card("eth0", "1000"))},
+			"none: virtual link", 0},
+		"stated": {record.LabPair, "500M", []record.Environment{end("client", card("eth0", "1000"))},
+			"link 500 Mbit/s", 500e6 * 1448 / 1538},
+	} {
+		run := syntheticRun(f)
+		run.Lab, run.Environments = tt.lab, tt.ends
+		if tt.link != "" {
+			run.Design.Conditions = map[string]string{record.LinkCondition: tt.link}
+		}
+		if c := CeilingOf(&run, f); c.Kind != tt.kind || math.Abs(c.Bps-tt.bps) > 1 {
+			t.Errorf("%s: got %s, %.0f bit/s, want %s, %.0f", name, c.Kind, c.Bps, tt.kind, tt.bps)
+		}
+	}
+}
+
+// TestControlOf: a tunnel's control is the same load in the same tunnel without a router.
+func TestControlOf(t *testing.T) {
+	cell := quickFactors("tunnel", "wireguard", "queue@router.wan", "tbf rate 1G", "nat", "masquerade")
+	for name, tt := range map[string]struct {
+		control record.Factors
+		want    bool
+	}{
+		"the same without a router": {quickFactors("tunnel", "wireguard", "topology", "direct"), true},
+		"no tunnel":                 {quickFactors("topology", "direct"), false},
+		"more streams": {quickFactors("tunnel", "wireguard", "topology", "direct", "streams", "4"),
+			false},
+		"with a router": {quickFactors("tunnel", "wireguard"), false},
+	} {
+		if got := ControlOf(tt.control, cell); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 	}
 }

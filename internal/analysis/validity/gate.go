@@ -24,7 +24,8 @@ const (
 	gateForeign    = .10         // of one core, used by processes that are not the lab's
 	gateSteal      = .05         // of all cores, taken by the hypervisor
 	gateStall      = int64(1e9)  // ns: ten periods of the fast sampler
-	gateMoved      = .80         // of the payload must show on counters read around the window
+	gateMoved      = .80         // of the payload must show on counters read around the whole load
+	gateWindow     = .90         // of the payload must show on counters of the window
 	gateCeiling    = 1.005       // goodput ÷ ceiling
 	gateLateKernel = int64(20e6) // ns: only spacing suffers, the kernel stamps the packets
 	gateLateUser   = int64(5e6)  // ns: lateness is part of the round trip
@@ -45,8 +46,8 @@ type suspect struct {
 func gate(s suspect) []evidence.Reason {
 	reasons := []evidence.Reason{}
 	for _, check := range []func(suspect) []evidence.Reason{testerLimited, busyTester, notInTunnel, wrongMTU,
-		aboveCeiling, accounting, corrupt, throttled, backgroundLoad, samplerStalled, kernelLog, linkFlap,
-		drifting, lateProbe, lateEdge} {
+		aboveCeiling, accounting, nothingArrived, corrupt, throttled, backgroundLoad, samplerStalled,
+		engineStalled, kernelLog, linkFlap, drifting, lateProbe, lateEdge} {
 		for _, r := range check(s) {
 			r.Trial = s.t.ID
 			reasons = append(reasons, r)
@@ -78,6 +79,11 @@ func testerLimited(s suspect) []evidence.Reason {
 			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
 				"loss, not the path's", n, unit.Percent(share))
 	}
+	if burst, lost := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && lost > 0 {
+		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
+			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
+				"bucket of %.0f holds: packets were lost for that, not for the rate", burst, s.ceil.Bucket)
+	}
 	if s.run.Near().CPUs == record.CPUsShared {
 		return nil
 	}
@@ -92,6 +98,24 @@ func testerLimited(s suspect) []evidence.Reason {
 		}
 	}
 	return nil
+}
+
+// BucketElement is the element of a reason that stands on what a sender sent at once.
+const BucketElement = "policer's bucket"
+
+// ownBurst is how much a sender of datagrams sent back to back, at most, and how many were lost.
+func ownBurst(s suspect) (bytes float64, lost int64) {
+	for _, f := range s.traffic().Flows {
+		if f.Packets != nil {
+			lost += f.Packets.Lost
+		}
+	}
+	for _, side := range []string{"near", "far"} {
+		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
+			bytes = max(bytes, n)
+		}
+	}
+	return bytes, lost
 }
 
 // ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
@@ -114,11 +138,32 @@ func ownDrops(s suspect) (dropped int64, share float64) {
 	return dropped, share
 }
 
-// wrongMTU fires when the path's MTU is not what the factors say.
+// wrongMTU fires when the path's MTU is not what the factors say: before the load, or at the window's end,
+// when TCP had found out that only smaller segments pass. It says nothing of it where the load asks for a
+// size, where its buffers hold few segments (the kernel's are at most half the peer's window), where an
+// engine tells what the connection began with, and where routers between two machines may have had a say.
 func wrongMTU(s suspect) []evidence.Reason {
-	if p := s.t.Path; p != nil && p.WantMTU > 0 && p.PathMTU != p.WantMTU {
+	p := s.t.Path
+	if p == nil || p.WantMTU <= 0 {
+		return nil
+	}
+	if p.PathMTU > 0 && p.PathMTU != p.WantMTU {
 		return because(evidence.ReasonWrongMTU, at{Value: new(float64(p.PathMTU))},
 			"the path's MTU is %d, wanted %d", p.PathMTU, p.WantMTU)
+	}
+	tr := s.traffic()
+	if tr.Load.MSS > 0 || tr.Load.Buffer > 0 && tr.Load.Buffer < 16*p.WantMTU || tr.Engine != factor.Native ||
+		s.run.Near().OwnMachine() {
+		return nil
+	}
+	headers := metrics.HeadersOf(s.t.Row.Factors)
+	for i := range tr.Flows {
+		f := &tr.Flows[i]
+		if f.TCP != nil && f.TCP.MSS > 0 && f.TCP.MSS+headers < p.WantMTU {
+			return because(evidence.ReasonWrongMTU, at{Metric: "mss", Value: new(float64(f.TCP.MSS))},
+				"stream %d %s ended the window with segments of %d bytes, which make packets of %d: the "+
+					"path's MTU is to be %d", f.Stream, f.Direction, f.TCP.MSS, f.TCP.MSS+headers, p.WantMTU)
+		}
 	}
 	return nil
 }
@@ -129,7 +174,9 @@ func aboveCeiling(s suspect) []evidence.Reason {
 	if s.ceil.Bps <= 0 || s.t.Row.Kind != record.RowLoad {
 		return nil
 	}
-	if ratio := s.m.Values[metrics.Goodput] / s.ceil.Bps; ratio > gateCeiling {
+	// A bucket that was full at the window's start lets its content through at once.
+	rate := s.m.Values[metrics.Goodput] - 8*s.ceil.Burst/s.t.Window.Seconds()
+	if ratio := rate / s.ceil.Bps; ratio > gateCeiling {
 		return because(evidence.ReasonAboveCeiling, at{Metric: metrics.Goodput,
 			Value: new(s.m.Values[metrics.Goodput])}, "%s of the ceiling of %s (%s)", unit.Percent(ratio),
 			unit.Bitrate(s.ceil.Bps), s.ceil.Kind)
@@ -168,6 +215,15 @@ func accounting(s suspect) []evidence.Reason {
 	return flowAccounts(tr)
 }
 
+// nothingArrived fires where no payload did: a rate of 0 is what a broken path looks like, too.
+func nothingArrived(s suspect) []evidence.Reason {
+	if got, ok := s.m.Values[metrics.Goodput]; s.t.Row.Kind == record.RowLoad && ok && got <= 0 {
+		return because(evidence.ReasonNothingArrived, at{Metric: metrics.Goodput, Value: new(0.0)},
+			"nothing arrived in the window")
+	}
+	return nil
+}
+
 // corrupt fires when bytes that were checked were not those that were sent.
 func corrupt(s suspect) []evidence.Reason {
 	var wrong, checked int64
@@ -185,19 +241,85 @@ func corrupt(s suspect) []evidence.Reason {
 	return nil
 }
 
-// samplerStalled fires when telemetry has a hole in the window.
+// samplerStalled fires when telemetry has a hole in the window: a sample that the sampler took late, one
+// that is missing, or a clock that is behind afterwards, as that of a virtual machine which was stopped.
 func samplerStalled(s suspect) []evidence.Reason {
 	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
-		for _, stall := range s.t.Nodes[node].Stalls {
-			if stall.LateNs >= gateStall && stall.At+stall.LateNs > s.t.Window.Start &&
-				stall.At-stall.LateNs < s.t.Window.End {
-				return because(evidence.ReasonSamplerStalled, at{Node: node, Element: "sampler",
-					Value: new(float64(stall.LateNs))}, "the sampler on %s came %s late", node,
-					unit.Nanoseconds(float64(stall.LateNs)))
+		n := s.t.Nodes[node]
+		late, what := int64(0), "the sampler on %s came %s late"
+		for _, stall := range n.Stalls { // each lasted until its time
+			if stall.At > s.t.Window.Start && stall.At-stall.LateNs < s.t.Window.End {
+				late = max(late, stall.LateNs)
 			}
+		}
+		var times []int64 // of the source that is read most often
+		for _, p := range n.Samples {
+			if p.Table != nil && len(p.Table.T) > len(times) {
+				times = p.Table.T
+			}
+		}
+		if hole := holeIn(s.t.Window, times); hole > late {
+			late, what = hole, "the samples of %s lack %s"
+		}
+		c := n.Clock
+		if step := c.OffsetBefore - c.OffsetAfter - c.BoundAfter - c.BoundBefore; step > late {
+			late, what = step, "the clock of %s is %s behind after the trial: it was stopped"
+		}
+		if late >= gateStall {
+			return because(evidence.ReasonSamplerStalled, at{Node: node, Element: "sampler",
+				Value: new(float64(late))}, what, node, unit.Nanoseconds(float64(late)))
 		}
 	}
 	return nil
+}
+
+// engineStalled fires when an end of the load took no note of its counts for a time of the window.
+func engineStalled(s suspect) []evidence.Reason {
+	times := map[string][]int64{} // by end
+	for i := range s.traffic().Flows {
+		f := &s.t.Traffic.Flows[i]
+		sender, receiver := "near", "far"
+		if f.Direction == record.Down {
+			sender, receiver = receiver, sender
+		}
+		for end, table := range map[string]*record.Table{sender: f.Sent, receiver: f.Received} {
+			if table != nil {
+				times[end] = append(times[end], table.T...)
+			}
+		}
+	}
+	for _, end := range slices.Sorted(maps.Keys(times)) {
+		if hole := holeIn(s.t.Window, times[end]); hole >= gateStall {
+			return because(evidence.ReasonEngineStalled, at{Node: s.t.Traffic.Ends[end].Node,
+				Element: "load generator", Value: new(float64(hole))}, "the %s end of the load was stopped "+
+				"for %s", end, unit.Nanoseconds(float64(hole)))
+		}
+	}
+	return nil
+}
+
+// holeIn is the longest time of a window without any of these times, or 0 where that is no longer than what
+// is usual between them: sources that are read once a second have no hole of a second.
+func holeIn(w record.Window, times []int64) int64 {
+	times = slices.Compact(slices.Sorted(slices.Values(times)))
+	if len(times) < 2 {
+		return 0
+	}
+	var steps []float64
+	longest := int64(0)
+	for i, t := range times[1:] {
+		steps = append(steps, float64(t-times[i]))
+		if min(t, w.End)-max(times[i], w.Start) >= gateStall/10 { // so much of it lay there
+			longest = max(longest, t-times[i])
+		}
+	}
+	if last := times[len(times)-1]; last < w.End { // what was due by then is missing
+		longest = max(longest, w.End-last)
+	}
+	if float64(longest) < 3*statistics.Median(steps) {
+		return 0
+	}
+	return longest
 }
 
 // drifting fires when the throughput at the window's end was another one than at its start.
@@ -278,16 +400,24 @@ func notInTunnel(s suspect) []evidence.Reason {
 	}
 	carried := payloads(s.traffic())
 	seen := 0 // tunnels of the window
-	for _, d := range devicesMoved(s.t.Path.Counters) {
-		want := float64(s.t.Path.BytesOffered)
-		if d.when == "window" {
-			want = carried.all
+	both := carried.up > 0 && carried.down > 0
+	for _, d := range devicesMoved(s.t.Path.Counters, both) {
+		payload, share := float64(s.t.Path.BytesOffered), gateMoved
+		if d.when != "check" {
+			payload = carried.all
 			if d.tunnel && len(carried.tunnel) > 0 {
-				want = carried.tunnel[seen%len(carried.tunnel)]
+				payload = carried.tunnel[seen%len(carried.tunnel)]
 				seen++
 			}
+			if from := s.t.Path.CountedFrom; d.when == "window" && from > 0 {
+				late := float64(max(from-s.t.Window.Start, 0)) / float64(s.t.Window.End-s.t.Window.Start)
+				share = gateWindow * (1 - late)
+			}
+			if payload == 0 {
+				continue // see nothingArrived
+			}
 		}
-		want *= gateMoved
+		want := payload * share
 		switch {
 		case d.most == 0:
 			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device, Value: new(0.0)},
@@ -296,7 +426,7 @@ func notInTunnel(s suspect) []evidence.Reason {
 		case d.bytes >= 0 && d.bytes < want:
 			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device,
 				Value: new(d.bytes)}, "%s on %s carried %.0f bytes in the %s, %.0f of payload were to be "+
-				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.when, want/gateMoved, what)
+				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.when, payload, what)
 		}
 	}
 	return nil
@@ -305,8 +435,8 @@ func notInTunnel(s suspect) []evidence.Reason {
 // carried is a trial's payload in bytes: all of it, and that of the streams which took each of several
 // tunnels.
 type carried struct {
-	all    float64
-	tunnel []float64
+	all, up, down float64
+	tunnel        []float64
 }
 
 func payloads(t *record.Traffic) carried {
@@ -317,6 +447,11 @@ func payloads(t *record.Traffic) carried {
 	for _, f := range t.Flows {
 		bytes := float64(f.ReceivedBytes)
 		c.all += bytes
+		if f.Direction == record.Down {
+			c.down += bytes
+		} else {
+			c.up += bytes
+		}
 		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
 			c.tunnel[(f.Stream-1)%n] += bytes
 		}
@@ -328,13 +463,13 @@ func payloads(t *record.Traffic) carried {
 type deviceMove struct {
 	node, device, when string
 	most               float64 // of any counter
-	bytes              float64 // received and sent together; -1 = no such counter
+	bytes              float64 // received or sent, or both together; -1 = no such counter
 	tunnel             bool    // a tunnel's own
 }
 
-// devicesMoved sums by device. Bytes of both directions count together, since data may go in either
-// direction.
-func devicesMoved(moves []record.CounterMove) []deviceMove {
+// devicesMoved is told by device. Of a load in one direction the counter with more bytes has the data; of
+// one in both, and of the check, whose answers are as long as what it sent, both are added.
+func devicesMoved(moves []record.CounterMove, both bool) []deviceMove {
 	var out []deviceMove
 	for _, c := range moves {
 		i := slices.IndexFunc(out, func(d deviceMove) bool {
@@ -347,8 +482,12 @@ func devicesMoved(moves []record.CounterMove) []deviceMove {
 		}
 		d := float64(c.After) - float64(c.Before)
 		out[i].most = math.Max(out[i].most, d)
-		if strings.Contains(c.Counter, "bytes") {
+		switch {
+		case !strings.Contains(c.Counter, "bytes"):
+		case both || c.When == "check":
 			out[i].bytes = math.Max(out[i].bytes, 0) + d
+		default:
+			out[i].bytes = math.Max(out[i].bytes, d)
 		}
 	}
 	return out

@@ -21,6 +21,8 @@ type Judged struct {
 	Metrics *metrics.Measured
 	Grade   string
 	Reasons []evidence.Reason
+	// Unchecked are the checks that could not be made, of a trial of a load.
+	Unchecked []evidence.Unchecked
 }
 
 func Judge(run *record.Run, trials []record.Trial) []*Judged {
@@ -37,7 +39,10 @@ func Judge(run *record.Run, trials []record.Trial) []*Judged {
 				ceilings[key] = c
 			}
 			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
-			j.Reasons = gate(suspect{run, t, j.Metrics, c})
+			s := suspect{run, t, j.Metrics, c}
+			if j.Reasons = gate(s); t.Row.Kind == record.RowLoad {
+				j.Unchecked = unchecked(s)
+			}
 		}
 		j.Grade = grade(t, j.Reasons)
 		all = append(all, j)
@@ -195,9 +200,9 @@ func LastGood(trials []*Judged) []*Judged {
 	return out
 }
 
-// Caveats are those of the whole run: what it stored, and what follows from its shape: its cells, and how
-// many runs with numbers each of them has.
-func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Caveat {
+// Caveats are those of the whole run: what it stored, what its trials could not check, and what follows from
+// its shape: its cells, and how many runs with numbers each of them has.
+func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Factors) []record.Caveat {
 	out := append([]record.Caveat(nil), run.Caveats...)
 	have := map[string]bool{}
 	for _, c := range out {
@@ -245,5 +250,5 @@ func Caveats(run *record.Run, runs []int, cells []record.Factors) []record.Cavea
 	if run.LabNote != "" {
 		add("lab-note", run.LabNote)
 	}
-	return out
+	return append(out, uncheckedIn(trials)...)
 }

@@ -63,18 +63,18 @@ type Phases struct {
 	Abandoned atomic.Bool // abandon everything
 }
 
-// A window without a warm-up that is no longer than a sender may wait for its CPU is a burst. That has a
-// length and a rate, but no time of the day: it begins when the sender has its turn, or not at all. Beside
-// an emulator a sender waited for 50 to 80 ms on its run queue: where the kernel shares a core among
-// sessions (sched_autogroup), 8 and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
+// A window without a warm-up that is shorter than any of a plan is a burst. That has a length and a rate,
+// but no time of the day: it begins when the sender has its turn, or not at all. Beside an emulator a sender
+// waited for 50 to 80 ms on its run queue: where the kernel shares a core among sessions (sched_autogroup), 8
+// and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
 const (
-	longestBurst  = 100 * time.Millisecond
+	leastWindow   = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
 )
 
 func newPhases(w record.Window) *Phases {
 	half := (w.Stop - w.End) / 2
-	if w.Begin == w.Start && w.End-w.Start <= int64(longestBurst) {
+	if w.Begin == w.Start && w.End-w.Start < int64(leastWindow) {
 		slack := min(int64(burstPatience), half)
 		return &Phases{Window: w, Senders: w.End + slack, Slack: slack}
 	}

@@ -18,7 +18,8 @@ func TestOnlyABurstMayBeginLate(t *testing.T) {
 		{"a burst", 0, ms, 600 * ms, 250 * ms, 250 * ms},
 		{"a burst that is waited for shortly", 0, ms, 100 * ms, 50 * ms, 50 * ms},
 		{"no burst, with a warm-up", ms, ms, 600 * ms, 20 * ms, 0},
-		{"no burst, too long", 0, 101 * ms, 600 * ms, 20 * ms, 0},
+		{"no burst, as long as a plan's shortest window", 0, 100 * ms, 600 * ms, 20 * ms, 0},
+		{"a burst nearly as long", 0, 99 * ms, 600 * ms, 250 * ms, 250 * ms},
 	}
 	for _, tt := range tests {
 		w := record.Window{Begin: 5, Start: 5 + tt.warmup, End: 5 + tt.warmup + tt.lasts, Stop: 5 +

@@ -11,6 +11,7 @@ type Pace struct {
 	burst   int64   // packets per deadline
 	start   int64
 	taken   int64 // sent or given up since start
+	most    int64 // packets that were due at once
 	Forever bool
 }
 
@@ -45,9 +46,18 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 		ready = max(debt, p.burst)
 	}
 	if ready >= p.burst {
+		p.most = max(p.most, ready)
 		return int(min(ready, MaxBurst)), 0
 	}
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
+}
+
+// Most is how many packets at most were due at once since the call before, and so are sent back to back:
+// after a late wake-up far more than one burst.
+func (p *Pace) Most() int64 {
+	most := p.most
+	p.most = 0
+	return most
 }
 
 // sendBatchMax is more than any batch holds.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -39,6 +40,7 @@ type sampling struct {
 
 	mu        sync.Mutex
 	stopping  bool
+	due       int64   // when something is read next, as the loop last planned
 	marks     []int64 // extra times at which everything is read, in order
 	liveEvery int64
 	overhead  series // cost of the loop itself: what the reads do not explain
@@ -188,9 +190,24 @@ func (s *sampling) plan() (next int64, marked bool, liveEvery int64, stop bool) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.marks) > 0 && s.marks[0] <= next {
-		return s.marks[0], true, s.liveEvery, s.stopping
+		next, marked = s.marks[0], true
 	}
-	return next, false, s.liveEvery, s.stopping
+	s.due = next
+	return next, marked, s.liveEvery, s.stopping
+}
+
+// catchUp waits until the loop has noticed that it is late, for half a second at most. Of a process that was
+// stopped, what answers the controller may wake before the loop does, and say nothing of the stall.
+func (s *sampling) catchUp() {
+	for range 100 {
+		s.mu.Lock()
+		late := host.Monotonic() - s.due
+		s.mu.Unlock()
+		if late <= stallNs {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 // tick reads what is due, or everything at a mark, and returns the CPU time that the reads took. One
@@ -355,6 +372,7 @@ const samplerCost = "sampler"
 // before it, and a watch of many trials must not hold them all.
 func (s *sampling) collect(from, to int64, send func(record.Samples) error) (record.NodeData, error) {
 	var d record.NodeData
+	s.catchUp()
 	for _, src := range s.sources {
 		samples, cost := s.cut(src, from, to)
 		if cost.Reads > 0 { // also when there was nothing to be had

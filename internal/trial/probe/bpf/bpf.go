@@ -20,6 +20,7 @@ var ErrUnsupported = errors.New("not supported by this kernel")
 const (
 	MaxFlows = 1024 // in each direction
 	Header   = 18   // bytes of UDP payload that every frame needs: see frame
+	MaxSizes = 16   // that frames have in turn
 )
 
 // Phases of a load. A frame's number counts within its phase and flow.
@@ -37,15 +38,18 @@ type Tuple struct{ From, To netip.AddrPort }
 type Load struct {
 	IP         int    // 4 or 6
 	Tag        uint32 // tells the load's frames from strays
-	PacketSize int    // IP length
-	DSCP       int
-	Send       []Tuple
-	Receive    []Tuple
-	Base       int              // the first of Send, as the receiver numbers them
-	Source     net.HardwareAddr // of frames sent
-	Next       net.HardwareAddr // where they go first
-	PPS        float64          // of all flows sent; 0 = flat out
-	Shared     bool             // the device has several receive queues
+	PacketSize int    // IP length, the largest where there are several
+	// Sizes are the IP lengths that a flow's frames have in turn, by number: flow n begins with the n-th. nil
+	// = PacketSize alone.
+	Sizes   []int
+	DSCP    int
+	Send    []Tuple
+	Receive []Tuple
+	Base    int              // the first of Send, as the receiver numbers them
+	Source  net.HardwareAddr // of frames sent
+	Next    net.HardwareAddr // where they go first
+	PPS     float64          // of all flows sent; 0 = flat out
+	Shared  bool             // the device has several receive queues
 }
 
 // Timeline are times of CLOCK_MONOTONIC, ns: frames of the warm-up are sent from Begin, of the window from
@@ -70,6 +74,7 @@ type Arrived struct {
 	All                                   int64 // of all phases
 	First, Last                           int64 // ns, when frames that have a time arrived
 	Contended                             int64 // not counted, because two queues brought one flow
+	Bytes                                 int64 // of payload, of those received
 }
 
 // A frame: Ethernet, IP, UDP, then the tag (4 bytes), the number (4), the time it was sent or zero (8), the
@@ -84,6 +89,49 @@ func (l Load) headers() int {
 		return ethernet + 40 + udp
 	}
 	return ethernet + 20 + udp
+}
+
+// overhead are the headers of IP and UDP.
+func (l Load) overhead() int { return l.headers() - ethernet }
+
+// SizeOf is the IP length of a flow's frame of that number in its phase.
+func (l Load) SizeOf(flow int, seq uint32) int {
+	if len(l.Sizes) == 0 {
+		return l.PacketSize
+	}
+	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
+}
+
+// variant is what frames of one size have: the headers, and what the size adds to the constant part of the
+// check sum, which is that of the largest.
+type variant struct {
+	size int
+	head []byte
+	sum  uint32
+}
+
+func (l Load) variants() []variant {
+	var of Tuple // only addresses and ports hang on it
+	switch {
+	case len(l.Send) > 0:
+		of = l.Send[0]
+	case len(l.Receive) > 0:
+		of = l.Receive[0]
+	}
+	sizes := l.Sizes
+	if sizes == nil {
+		sizes = []int{l.PacketSize}
+	}
+	largest := l.constant(l.frame(of))
+	var out []variant
+	for _, n := range sizes {
+		one := l
+		one.PacketSize = n
+		b := one.frame(of)
+		out = append(out, variant{n, b[:l.headers()],
+			uint32(fold(uint64(l.constant(b)) + uint64(^uint16(largest))))})
+	}
+	return out
 }
 
 // frame is the first frame of a flow, without its check sum of UDP.

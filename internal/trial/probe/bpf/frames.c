@@ -27,6 +27,7 @@ enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_DEVMAP = 14 };
 static void *(*const map_lookup)(const void *map, const void *key) = (void *)1;
 static u64 (*const now_ns)(void) = (void *)5; // CLOCK_MONOTONIC
 static long (*const redirect_map)(const void *map, u64 key, u64 flags) = (void *)51;
+static long (*const adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define NET16(x) __builtin_bswap16(x)
@@ -45,6 +46,7 @@ static long (*const redirect_map)(const void *map, u64 key, u64 flags) = (void *
 #define LEAP (1 << 30) // a larger step is damage, not loss
 #define DELAYS 1184   // buckets, see delay()
 #define LATE 1000000  // ns
+#define SIZES 16      // a power of two
 #define LOOPBACK 1    // the index of every namespace's loopback device
 
 enum { WARMUP, WINDOW, COOLDOWN, OVER };
@@ -58,11 +60,16 @@ struct config {
 	u32 out, in;  // flows sent and received
 	u32 tag;      // net
 	u32 from[4], to[4]; // net, of frames received
-	u16 length;   // net, the IP header's field, of frames received
+	u16 unused0;
 	u8 ip;        // 4 or 6
 	u8 shared;    // several queues of the device may receive one flow
 	u16 sink;     // received frames are ours to count
 	u16 base;     // the first flow sent, as the receiver numbers them
+	// Of each size; frames have them in turn, by number and flow.
+	u32 sums[SIZES]; // what it adds to the sum of a flow, which is of the largest
+	u16 lengths[SIZES], checks[SIZES], udp[SIZES]; // net: fields of IP, and that of UDP
+	u16 cut[SIZES], payload[SIZES]; // bytes less than the largest; of UDP
+	u16 sizes, unused[3];
 };
 const volatile struct config config SEC(".rodata") = {};
 
@@ -98,6 +105,7 @@ struct arrivals {
 	u32 ports;      // net
 	u32 lock;
 	u64 contended;
+	u64 bytes;      // of payload, of those received; where there are several sizes
 };
 
 struct map_def {
@@ -179,7 +187,7 @@ INLINE int generate(struct xdp_md *ctx)
 	struct sending *s = &sending;
 	struct out_flow *f;
 	u64 now = 0, stamp = 0;
-	u32 i, seq, *count;
+	u32 i, seq, total, *count, k = 0;
 	u16 mark, sum;
 
 	if (!s->left) {
@@ -201,10 +209,19 @@ INLINE int generate(struct xdp_md *ctx)
 	i &= FLOWS - 1;
 	f = &s->flows[i];
 	count = &f->seq[s->phase & 3];
+	total = f->sum;
+	if (config.sizes > 1) {
+		k = (*count + config.base + i) % config.sizes & (SIZES - 1);
+		if (config.cut[k] && adjust_tail(ctx, -(int)config.cut[k]))
+			return XDP_ABORTED;
+		p = (void *)(long)ctx->data;
+		end = (void *)(long)ctx->data_end;
+		total += config.sums[k];
+	}
 	seq = NET32(*count);
 	(*count)++;
 	mark = NET16((u16)(s->phase << 14 | (config.base + i)));
-	sum = checksum(f->sum, seq, stamp, mark);
+	sum = checksum(total, seq, stamp, mark);
 	if (config.ip == 4) {
 		if (p + 60 > end)
 			return XDP_ABORTED;
@@ -213,6 +230,11 @@ INLINE int generate(struct xdp_md *ctx)
 		*(u64 *)(p + 16) = s->head[2];
 		*(u64 *)(p + 24) = s->head[3];
 		*(u64 *)(p + 32) = f->word;
+		if (config.sizes > 1) {
+			*(u16 *)(p + 16) = config.lengths[k];
+			*(u16 *)(p + 24) = config.checks[k];
+			*(u16 *)(p + 38) = config.udp[k];
+		}
 		p += 40;
 	} else {
 		if (p + 80 > end)
@@ -225,6 +247,10 @@ INLINE int generate(struct xdp_md *ctx)
 		*(u64 *)(p + 40) = s->head[5];
 		*(u64 *)(p + 48) = f->word;
 		*(u32 *)(p + 56) = f->tail;
+		if (config.sizes > 1) {
+			*(u16 *)(p + 18) = config.lengths[k];
+			*(u16 *)(p + 58) = config.udp[k];
+		}
 		p += 60;
 	}
 	*(u16 *)(p + 0) = sum;
@@ -246,7 +272,7 @@ INLINE void add(u64 *counter, u64 n)
 // see takes note of one number of the window. Which numbers were seen is
 // remembered for the last SLOTS × 32 of them; each slot says which numbers it
 // is about, so that none need be cleared when numbers are skipped.
-INLINE void see(struct arrivals *a, u64 *slots, u32 seq)
+INLINE void see(struct arrivals *a, u64 *slots, u32 seq, u32 bytes)
 {
 	s32 ahead = (s32)(seq - (u32)a->next);
 	u64 n = a->next + (s64)ahead, block = n >> 5, *slot = &slots[block & (SLOTS - 1)], word = *slot;
@@ -275,6 +301,8 @@ INLINE void see(struct arrivals *a, u64 *slots, u32 seq)
 	}
 	*slot = word | bit;
 	a->received++;
+	if (config.sizes > 1)
+		a->bytes += bytes;
 }
 
 // delay enters a one-way delay into buckets of 1/32 of an octave: the first 64
@@ -320,7 +348,7 @@ INLINE int count(u8 *payload, u32 ports, u16 length)
 {
 	u16 mark = NET16(*(u16 *)(payload + 16));
 	u64 stamp, *slots, *buckets, now;
-	u32 flow = mark & 0x3fff, zero = 0;
+	u32 flow = mark & 0x3fff, seq = NET32(*(u32 *)(payload + 4)), zero = 0, k = 0;
 	struct arrivals *a;
 
 	if (*(u32 *)payload != config.tag)
@@ -328,7 +356,9 @@ INLINE int count(u8 *payload, u32 ports, u16 length)
 	a = map_lookup(&arrived, &flow);
 	if (!a || a->ports != ports)
 		return XDP_PASS;
-	if (length != config.length) {
+	if (config.sizes > 1)
+		k = (seq + flow) % config.sizes & (SIZES - 1);
+	if (length != config.lengths[k]) {
 		add(&a->wrong, 1);
 		return XDP_DROP;
 	}
@@ -342,7 +372,7 @@ INLINE int count(u8 *payload, u32 ports, u16 length)
 		__sync_fetch_and_add(&a->contended, 1);
 		return XDP_DROP;
 	}
-	see(a, slots, NET32(*(u32 *)(payload + 4)));
+	see(a, slots, seq, config.payload[k]);
 	stamp = *(u64 *)(payload + 8);
 	if (stamp) {
 		now = now_ns();

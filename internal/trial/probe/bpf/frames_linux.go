@@ -24,9 +24,15 @@ type config struct {
 	Part, Burst, Stamp, Out, In uint32
 	Tag                         [4]byte
 	From, To                    [16]byte
-	Length                      [2]byte
+	_                           [2]byte
 	IP, Shared                  uint8
 	Sink, Base                  uint16
+
+	Sums                 [MaxSizes]uint32
+	Lengths, Checks, UDP [MaxSizes][2]byte
+	Cut, Payload         [MaxSizes]uint16
+	Sizes                uint16
+	_                    [3]uint16
 }
 
 type outFlow struct {
@@ -53,6 +59,7 @@ type arrivals struct {
 	Ports                                 [4]byte
 	Lock                                  uint32
 	Contended                             int64
+	Bytes                                 int64
 }
 
 // once is how often one test run makes a frame: until a signal comes.
@@ -103,6 +110,9 @@ func Open(l Load, device int) (*Frames, error) {
 		return nil, fmt.Errorf("load frames of %d and %d flows: want at most %d", l.Base+len(l.Send),
 			len(l.Receive), MaxFlows)
 	}
+	if n := len(l.Sizes); n > MaxSizes {
+		return nil, fmt.Errorf("load frames of %d sizes: want at most %d", n, MaxSizes)
+	}
 	spec, err := specification()
 	if err != nil {
 		return nil, err
@@ -137,11 +147,16 @@ func (f *Frames) config() config {
 	if l.Shared {
 		c.Shared = 1
 	}
-	length := l.PacketSize
-	if l.IP == 6 {
-		length -= 40 // its field counts what follows the header
+	for k, v := range l.variants() {
+		c.Sums[k], c.Cut[k], c.Payload[k] = v.sum, uint16(l.PacketSize-v.size), uint16(v.size-l.overhead())
+		copy(c.Lengths[k][:], v.head[ethernet+2:])
+		if l.IP == 6 {
+			copy(c.Lengths[k][:], v.head[ethernet+4:])
+		}
+		copy(c.Checks[k][:], v.head[ethernet+10:])
+		copy(c.UDP[k][:], v.head[l.headers()-udp+4:])
+		c.Sizes++
 	}
-	binary.BigEndian.PutUint16(c.Length[:], uint16(length))
 	if len(l.Receive) > 0 {
 		c.Sink = 1
 		copy(c.From[:], l.Receive[0].From.Addr().AsSlice())
@@ -288,9 +303,12 @@ func (f *Frames) Arrived() ([]Arrived, error) {
 		if err := f.loaded.Arrived.Lookup(uint32(i), &a); err != nil {
 			return nil, fmt.Errorf("read what arrived from a BPF map: %w", err)
 		}
+		if len(f.load.Sizes) < 2 {
+			a.Bytes = a.Received * int64(f.load.PacketSize-f.load.overhead())
+		}
 		out = append(out, Arrived{Next: a.Next, Received: a.Received, Lost: a.Lost, Duplicates: a.Duplicates,
 			Reordered: a.Reordered, Ancient: a.Ancient, Strange: a.Strange, Wrong: a.Wrong, All: a.All,
-			First: a.First, Last: a.Last, Contended: a.Contended})
+			First: a.First, Last: a.Last, Contended: a.Contended, Bytes: a.Bytes})
 	}
 	return out, nil
 }

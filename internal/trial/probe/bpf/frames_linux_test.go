@@ -102,6 +102,7 @@ func TestArrivalsAreCountedExactly(t *testing.T) {
 					t.Fatal(err)
 				}
 				tt.want.All = int64(len(tt.seqs))
+				tt.want.Bytes = tt.want.Received * int64(l.PacketSize-l.overhead())
 				if diff := cmp.Diff([]Arrived{tt.want}, got); diff != "" {
 					t.Errorf("IPv%d, shared %v, %s (-want +got):\n%s", ip, shared, tt.name, diff)
 				}
@@ -125,7 +126,8 @@ func TestNumbersGoOnBeyond32Bits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Arrived{{Next: 1<<32 + 1, Received: 9, Lost: 1<<32 + 1 - 9, All: 9}}
+	want := []Arrived{{Next: 1<<32 + 1, Received: 9, Lost: 1<<32 + 1 - 9, All: 9,
+		Bytes: 9 * int64(l.PacketSize-l.overhead())}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -248,6 +250,72 @@ func TestFramesAreWrittenWhole(t *testing.T) {
 			}
 			if err != nil || early != 0 || n != int64(stamped) {
 				t.Errorf("IPv%d: %d delays and %d early, %v, want %d", ip, n, early, err, stamped)
+			}
+		}
+	}
+}
+
+// TestFramesOfSeveralSizes: each frame has the size of its number, whole, as a router and a receiver read it,
+// and as those write it who send by a socket; the receiving program counts its bytes, and nothing that has
+// the size of another number.
+func TestFramesOfSeveralSizes(t *testing.T) {
+	for _, ip := range []int{4, 6} {
+		l, tuple := testLoad(ip)
+		small := l.PacketSize
+		second := tuple
+		second.From = netipPort(second.From, 40777)
+		l.Send, l.PacketSize = []Tuple{tuple, second}, 1500
+		l.Sizes = []int{small, 552, small, 1500, small, 553}
+		f := open(t, l)
+		r := l
+		r.Send, r.Receive = nil, l.Send
+		sink := open(t, r)
+		now := clock(t)
+		s := &f.state
+		s.Begin, s.Start, s.End, s.Stop, s.Next = uint64(now), uint64(now), 1<<62, 1<<62, uint64(now)
+		if err := f.enter(); err != nil {
+			t.Fatal(err)
+		}
+		writer := NewWriter(l)
+		written := make([]byte, writer.Size())
+		writer.Begin(written)
+		want := [2]int64{}
+		const frames = 60
+		for i := range frames {
+			flow, seq := i%2, uint32(i/2)
+			_, b := run(t, f, slices.Clone(f.first))
+			one := l
+			one.Sizes, one.PacketSize = nil, l.SizeOf(flow, seq)
+			whole := numbered(one, l.Send[flow], flow, Window, seq)
+			at := l.headers()
+			copy(whole[at+8:at+16], b[at+8:])
+			copy(whole[at-2:at], b[at-2:])
+			if diff := cmp.Diff(whole, b); diff != "" {
+				t.Fatalf("IPv%d, frame %d of %d bytes (-want +got):\n%s", ip, i, one.PacketSize, diff)
+			}
+			if n := add(b[at-udp:], pseudo(b, ip)); n != 0xffff {
+				t.Fatalf("IPv%d, frame %d: sum of UDP %#x, want 0xffff", ip, i, n)
+			}
+			if verdict, _ := run(t, sink, b); verdict != 1 {
+				t.Fatalf("IPv%d, frame %d: verdict %d of the receiver, want drop (1)", ip, i, verdict)
+			}
+			n := writer.Put(written, flow, Window, seq, int64(binary.BigEndian.Uint64(b[at+8:])))
+			if diff := cmp.Diff(b, written[:n]); diff != "" {
+				t.Fatalf("IPv%d, frame %d (-program +writer):\n%s", ip, i, diff)
+			}
+			want[flow] += int64(one.PacketSize - l.overhead())
+		}
+		one := l
+		one.Sizes, one.PacketSize = nil, small+1
+		run(t, sink, numbered(one, tuple, 0, Window, frames))
+		got, err := sink.Arrived()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range got {
+			if a.Received != frames/2 || a.Bytes != want[i] || a.Wrong != int64(1-i) {
+				t.Errorf("IPv%d, flow %d: got %+v, want %d frames of %d bytes of payload", ip, i, a, frames/2,
+					want[i])
 			}
 		}
 	}

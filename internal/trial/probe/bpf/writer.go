@@ -11,11 +11,12 @@ type Writer struct {
 	udp   int    // where the header of UDP begins
 	ports [][4]byte
 	sums  []uint32 // of each flow, in the machine's byte order
+	sizes []variant
 }
 
 // NewWriter is for the flows that a load sends, of which it has some.
 func NewWriter(l Load) *Writer {
-	w := &Writer{udp: l.headers() - udp}
+	w := &Writer{udp: l.headers() - udp, sizes: l.variants()}
 	for i, t := range l.Send {
 		b := l.frame(t)
 		if i == 0 {
@@ -27,26 +28,31 @@ func NewWriter(l Load) *Writer {
 	return w
 }
 
-// Size is that of every frame.
+// Size is that of the largest frame.
 func (w *Writer) Size() int { return len(w.whole) }
 
 // Begin writes what is the same in all frames.
 func (w *Writer) Begin(b []byte) { copy(b, w.whole) }
 
 // Put makes of a frame that was begun, or put before, one of a flow: with its number in a phase, and the
-// time, ns of CLOCK_MONOTONIC, or zero.
-func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) {
+// time, ns of CLOCK_MONOTONIC, or zero. It returns the frame's length.
+func (w *Writer) Put(b []byte, flow, phase int, seq uint32, stamp int64) int {
+	size := &w.sizes[(seq+uint32(flow))%uint32(len(w.sizes))]
+	if len(w.sizes) > 1 {
+		copy(b, size.head)
+	}
 	header := b[w.udp:]
 	copy(header, w.ports[flow][:])
 	payload := header[udp:]
 	binary.BigEndian.PutUint32(payload[4:], seq)
 	binary.BigEndian.PutUint64(payload[8:], uint64(stamp))
 	binary.BigEndian.PutUint16(payload[16:], uint16(phase<<14|flow))
-	check := ^fold(uint64(w.sums[flow]) + sum(payload[4:Header]))
+	check := ^fold(uint64(w.sums[flow]) + uint64(size.sum) + sum(payload[4:Header]))
 	if check == 0 {
 		check = 0xffff // zero means none (RFC 768)
 	}
 	binary.NativeEndian.PutUint16(header[6:], check)
+	return ethernet + size.size
 }
 
 // ports are the first bytes of UDP's header.

@@ -22,9 +22,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
-// Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the best
-// counts, since a machine that others slow down in one does in another what it can: of 12 windows of the
-// same kind on two shared cores, one in six had less than three quarters of the most.
+// Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the median
+// counts, as it does of the trials that are compared with it.
 const (
 	ceilingWarmup  = 100 * time.Millisecond
 	ceilingWindow  = 200 * time.Millisecond
@@ -111,6 +110,8 @@ func (k Kind) Over(way string) string {
 		text = append(text, fmt.Sprintf("%d and %d bytes", k.RequestSize, k.ResponseSize), streams)
 	case k.Protocol != "udp":
 		text = append(text, streams)
+	case k.Frames() && k.IMIX:
+		text = append(text, "IMIX frames")
 	case k.Frames():
 		// Ethernet's header and check sequence
 		text = append(text, fmt.Sprintf("%d-byte frames", k.PacketSize+18))
@@ -162,6 +163,7 @@ var classes = [...]Kind{
 	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: shortflow.Flows{}.Name(),
 		Protocol: "tcp"}, {Engine: shortflow.Requests{}.Name(), Protocol: "tcp"},
 	{Engine: frames.XDP{}.Name(), Protocol: "udp"},
+	{Engine: frames.XDP{}.Name(), Protocol: "udp", IMIX: true},
 }
 
 // Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
@@ -277,14 +279,15 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 	return found, nil
 }
 
-// look offers a load in several windows and takes the best. A window in which nothing arrived, or that was
-// counted late, says nothing of what the machine can do, and is made up for once. How often that was is
-// noted.
+// look offers a load in several windows and takes the median, of two the lower one. A window in which nothing
+// arrived, or that was counted late, says nothing of what the machine can do, and is made up for once. How
+// often that was is noted.
 func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
-	l record.Load) (best record.Ceiling, err error) {
+	l record.Load) (record.Ceiling, error) {
 	var late error
-	said, silent := 0, 0
-	for said < ceilingWindows && silent < ceilingWindows {
+	var said []record.Ceiling
+	silent := 0
+	for len(said) < ceilingWindows && silent < ceilingWindows {
 		t, err := e.Offer(ctx, near, far, l, ceilingClock{})
 		if err != nil {
 			return record.Ceiling{}, err
@@ -294,20 +297,20 @@ func look(ctx context.Context, e traffic.Engine, near, far traffic.End, k Kind,
 			silent++
 			continue
 		}
-		said++
-		if c.Value > best.Value {
-			best = c
-		}
+		said = append(said, c)
 	}
 	switch {
-	case said > 0 && silent > 0:
-		best.Note += fmt.Sprintf("; windows that said nothing: %d", silent)
-	case said == 0 && late != nil:
+	case len(said) == 0 && late != nil:
 		return record.Ceiling{}, late
-	case said == 0:
+	case len(said) == 0:
 		return record.Ceiling{}, fmt.Errorf("nothing arrived in any of three windows of %v", ceilingWindow)
 	}
-	return best, nil
+	slices.SortFunc(said, func(a, b record.Ceiling) int { return cmp.Compare(a.Value, b.Value) })
+	middle := said[(len(said)-1)/2]
+	if silent > 0 {
+		middle.Note += fmt.Sprintf("; windows that said nothing: %d", silent)
+	}
+	return middle, nil
 }
 
 // ceiling adds up what arrived.

@@ -3,6 +3,8 @@ package frames
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,24 +42,25 @@ type xdpPort struct {
 
 // xdpFlow is one end of one stream in one direction.
 type xdpFlow struct {
-	port    *xdpPort
-	thread  *xdpSender // that sends its BPF test-run frames; else nil
-	key     traffic.FlowKey
-	sends   bool
-	index   int  // among those of its direction
-	first   bool // of the end's flows; it does the work of all
-	leads   bool // the first of those that send
-	heads   bool // the first of those that are received
-	addr    string
-	payload int
-	perNs   float64 // frames asked for; 0 = flat out
-	table   *record.Table
-	fd      int // of the socket that said hello
+	port   *xdpPort
+	thread *xdpSender // that sends its BPF test-run frames; else nil
+	key    traffic.FlowKey
+	sends  bool
+	index  int  // among those of its direction
+	first  bool // of the end's flows; it does the work of all
+	leads  bool // the first of those that send
+	heads  bool // the first of those that are received
+	addr   string
+	mean   float64 // payload
+	perNs  float64 // frames asked for; 0 = flat out
+	table  *record.Table
+	fd     int // of the socket that said hello
 
 	// Of frames that go or come by a socket; owned by its thread but for the first.
 	moved      atomic.Int64 // in all phases
 	total      int64        // the same
 	window     int64        // sent in the window
+	bytes      int64        // of payload, received in the window
 	sequence   traffic.Sequence
 	wrong      int64 // of another length, or nobody's
 	from, till int64
@@ -70,13 +73,13 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	q := l.Request
 	p := &xdpPort{request: q}
 	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash(traffic.TagFrames, q.Load.Tag),
-		PacketSize: q.Load.PacketSize, DSCP: q.Load.DSCP, PPS: ratePPS(q.Load)}
+		PacketSize: slices.Max(q.Load.PacketSizes()), Sizes: q.Load.Sizes, DSCP: q.Load.DSCP,
+		PPS: ratePPS(q.Load)}
 	var receiving []*xdpFlow
 	for i, k := range l.Keys {
 		local, remote := g.local[i], g.remote[i]
 		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
-			fd: g.sockets[i], payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
-			table: record.NewTable("bytes", "packets")}
+			fd: g.sockets[i], mean: meanPayload(q.Load), table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
 			f.index, f.leads = len(p.sending), len(p.sending) == 0
@@ -357,7 +360,7 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 		f.dropped[e-traffic.StartEdge] = f.socketDrops()
 	}
 	n := f.packets()
-	f.table.Append(at, float64(n*int64(f.payload)), float64(n))
+	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
 }
 
 // Received is asked beside the meter: it reads for itself.
@@ -367,7 +370,22 @@ func (f *xdpFlow) Received() (bytes, packets int64) {
 	} else if f.first && f.port.sink.mode == record.SinkDriver {
 		packets, _ = arrivedOf(f.port.frames)
 	}
-	return packets * int64(f.payload), packets
+	return int64(float64(packets) * f.mean), packets
+}
+
+// payload is that of the frame with a number.
+func (f *xdpFlow) payload(seq uint32) int {
+	return f.port.load.SizeOf(f.index, seq) - traffic.PacketOverhead(f.port.load.IP)
+}
+
+// bytesOf is the payload of the first n frames of a phase.
+func (f *xdpFlow) bytesOf(n int64) int64 {
+	cycle := int64(max(len(f.port.load.Sizes), 1))
+	sum := n / cycle * int64(math.Round(f.mean*float64(cycle)))
+	for seq := n / cycle * cycle; seq < n; seq++ {
+		sum += int64(f.payload(uint32(seq % cycle)))
+	}
+	return sum
 }
 
 func (f *xdpFlow) Report() traffic.FlowReport {
@@ -387,7 +405,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 		if p.tx == nil {
 			r.Sent = p.sent[f.index][bpf.Window]
 		}
-		r.Bytes = r.Sent * int64(f.payload)
+		r.Bytes = f.bytesOf(r.Sent)
 		r.Ns = f.sendPhases().window()
 		if p.tx != nil {
 			r.Unsent = f.unsent(r.Sent, r.Ns)
@@ -405,12 +423,12 @@ func (f *xdpFlow) account() traffic.FlowReport {
 		r.Received, r.Lost = f.sequence.Received, f.sequence.Lost
 		r.Duplicates, r.Reordered = f.sequence.Duplicates, f.sequence.Reordered
 		r.Gaps, r.Highest, r.Announced = f.sequence.Gaps.List(), int64(f.sequence.Next), -1
-		r.Bytes, r.Ns = r.Received*int64(f.payload), f.till-f.from
+		r.Bytes, r.Ns = f.bytes, f.till-f.from
 		return r
 	}
 	a := p.arrived[f.index]
 	r.Received, r.Lost, r.Duplicates, r.Reordered = a.Received, a.Lost, a.Duplicates, a.Reordered
-	r.Bytes, r.Ns = a.Received*int64(f.payload), p.atLeastDue(a.Last-a.First)
+	r.Bytes, r.Ns = a.Bytes, p.atLeastDue(a.Last-a.First)
 	r.Highest, r.Announced = int64(a.Next), -1
 	return r
 }

@@ -155,11 +155,11 @@ func (r *ring) slot() []byte {
 }
 
 // queue writes the descriptor; the kernel sees it by the next push.
-func (r *ring) queue() {
+func (r *ring) queue(length int) {
 	last := len(r.free) - 1
 	d := (*unix.XDPDesc)(unsafe.Add(r.transmit.entries,
 		uintptr(r.submitted&slotMask)*unsafe.Sizeof(unix.XDPDesc{})))
-	*d = unix.XDPDesc{Addr: r.free[last], Len: r.size}
+	*d = unix.XDPDesc{Addr: r.free[last], Len: uint32(length)}
 	r.free = r.free[:last]
 	r.submitted++
 }

@@ -17,8 +17,8 @@ import (
 type txSocket interface {
 	// slot is one to fill, or nil while all are taken.
 	slot() []byte
-	// queue gives the slot back, filled.
-	queue()
+	// queue gives the slot back, filled so far.
+	queue(length int)
 	// push gives the kernel what it takes now of what is queued.
 	push() error
 	// left is how many frames are queued, and how many of these and of those that the kernel has are not
@@ -77,7 +77,7 @@ type txSender struct {
 }
 
 func newTxSender(p *xdpPort, flows []*xdpFlow) *txSender {
-	payload := float64(flows[0].payload)
+	payload := flows[0].mean
 	return &txSender{xdpPort: p, writer: bpf.NewWriter(p.load), flows: flows, seq: make([]uint32,
 		len(flows)), pace: traffic.NewPace(p.load.PPS*8*payload, payload), stamp: bpf.StampEvery(p.load.PPS)}
 }
@@ -134,8 +134,7 @@ func (s *txSender) step(ph *traffic.Phases) error {
 		if b == nil {
 			break
 		}
-		s.make(b)
-		s.tx.queue()
+		s.tx.queue(s.make(b))
 	}
 	s.pace.Took(made)
 	for i := range min(made, len(s.flows)) { // whose turn it was
@@ -167,8 +166,8 @@ func (s *txSender) edge(ph *traffic.Phases) int64 {
 	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
 }
 
-// make writes the next frame.
-func (s *txSender) make(b []byte) {
+// make writes the next frame and returns its length.
+func (s *txSender) make(b []byte) int {
 	stamp := int64(0)
 	if s.until == 0 {
 		s.until, stamp = s.stamp, traffic.Monotonic()
@@ -178,12 +177,13 @@ func (s *txSender) make(b []byte) {
 	if s.turn++; s.turn == len(s.flows) {
 		s.turn = 0
 	}
-	s.writer.Put(b, i, s.phase, s.seq[i], stamp)
+	length := s.writer.Put(b, i, s.phase, s.seq[i], stamp)
 	s.seq[i]++
 	s.flows[i].total++
 	if s.phase == bpf.Window {
 		s.flows[i].window++
 	}
+	return length
 }
 
 // settle waits until all that was queued is out: it was counted as sent.
@@ -254,7 +254,10 @@ func (p *packetSocket) slot() []byte {
 	return p.batch.At(p.tail)
 }
 
-func (p *packetSocket) queue() { p.tail++ }
+func (p *packetSocket) queue(length int) {
+	p.batch.Size(p.tail, length)
+	p.tail++
+}
 
 func (p *packetSocket) push() error {
 	n, err := p.batch.Send(p.FD, p.head, p.tail)
@@ -352,7 +355,7 @@ func (r *frameReader) take(i int, now int64) {
 		return
 	}
 	f := r.flows[d.Flow]
-	if r.batch.Length(i) != f.payload {
+	if r.batch.Length(i) != f.payload(d.Seq) {
 		f.wrong++
 		return
 	}
@@ -364,5 +367,8 @@ func (r *frameReader) take(i int, now int64) {
 		f.from = now
 	}
 	f.till = now
-	f.sequence.See32(d.Seq)
+	before := f.sequence.Received
+	if f.sequence.See32(d.Seq); f.sequence.Received > before {
+		f.bytes += int64(f.payload(d.Seq))
+	}
 }

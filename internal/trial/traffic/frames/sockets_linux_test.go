@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
@@ -30,7 +31,7 @@ type socketLoad struct {
 }
 
 // newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
-func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64) *socketLoad {
+func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64, sizes ...int) *socketLoad {
 	t.Helper()
 	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
 	if err != nil {
@@ -42,17 +43,18 @@ func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64) *soc
 		t.Fatal(err)
 	}
 	p := &xdpPort{hop: kernel.Hop{Device: "lo"}, sends: true, receives: true,
-		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, PPS: pps, Source: make([]byte, 6),
-			Next: make([]byte, 6)}}
-	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, receives: true}
+		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, Sizes: sizes, PPS: pps,
+			Source: make([]byte, 6), Next: make([]byte, 6)}}
+	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, receives: true, load: p.load}
+	mean := meanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
 	l := &socketLoad{}
 	for i := range flows {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(netip.IPv6Loopback(),
 			uint16(30000+i)),
 			To: at})
-		f := &xdpFlow{port: p, sends: true, index: i, payload: size - traffic.PacketOverhead(6),
+		f := &xdpFlow{port: p, sends: true, index: i, mean: mean,
 			perNs: pps / float64(flows) / 1e9}
-		g := &xdpFlow{port: q, index: i, payload: f.payload, fd: fd}
+		g := &xdpFlow{port: q, index: i, mean: mean, fd: fd}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
 	p.tx, err = openTxSocket(mode, lo.Index, bpf.NewWriter(p.load))
@@ -101,10 +103,12 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 		for _, tt := range []struct {
 			flows, size int
 			pps         float64
-		}{{1, 66, 5000}, {7, 66, 20_000}, {3, 1500, 2000}, {1, 66, 0}, {5, 1500, 0}} {
+			sizes       []int
+		}{{1, 66, 5000, nil}, {7, 66, 20_000, nil}, {3, 1500, 2000, nil}, {1, 66, 0, nil}, {5, 1500, 0, nil},
+			{3, 1500, 2000, factor.IMIXSizes("6")}} {
 			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", mode, tt.flows, tt.size, tt.pps),
 				func(t *testing.T) {
-					l := newSocketLoad(t, mode, tt.flows, tt.size, tt.pps)
+					l := newSocketLoad(t, mode, tt.flows, tt.size, tt.pps, tt.sizes...)
 					defer l.sender.tx.close()
 					send, receive := l.run(timeline(80 * time.Millisecond))
 					if send != nil || receive != nil {
@@ -117,6 +121,9 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 						if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
 							t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
 								r.Received, r.Lost, r.Highest, r.Duplicates)
+						}
+						if lost == 0 && s.Bytes != r.Bytes || r.Bytes == 0 {
+							t.Errorf("flow %d: sent %d bytes of payload, received %d", i, s.Bytes, r.Bytes)
 						}
 						all := f.packets() - l.got[i].packets()
 						if tt.pps == 0 {

@@ -79,17 +79,17 @@ func (x XDP) verb() string { return host.Verb(host.FamilyTraffic, x.Name()) }
 
 // checkFrames judges what depends on no machine.
 func checkFrames(load record.Load) check.Answer {
-	least := traffic.PacketOverhead(load.IP) + bpf.Header
+	least, sizes := traffic.PacketOverhead(load.IP)+bpf.Header, load.PacketSizes()
 	switch {
 	case load.Protocol != "udp":
 		return check.Not("protocol %s: its frames carry udp", load.Protocol)
 	case load.Streams < 1 || load.Streams > bpf.MaxFlows:
 		return check.Not("%d flows in each direction: want 1 to %d", load.Streams, bpf.MaxFlows)
-	case len(load.Sizes) > 0:
-		return check.Not("packets of several sizes: its frames have one")
-	case load.PacketSize < least || load.PacketSize > maxFramePacket:
-		return check.Not("%d-byte IPv%d packets: its frames hold %d to %d bytes", load.PacketSize, load.IP,
-			least, maxFramePacket)
+	case len(load.Sizes) > bpf.MaxSizes:
+		return check.Not("packets of %d sizes in turn: its frames have at most %d", len(sizes), bpf.MaxSizes)
+	case slices.Min(sizes) < least || slices.Max(sizes) > maxFramePacket:
+		return check.Not("IPv%d packets of %d to %d bytes: its frames hold %d to %d", load.IP,
+			slices.Min(sizes), slices.Max(sizes), least, maxFramePacket)
 	case load.UDPMode == record.UDPCount || load.GSO != "":
 		return check.Not("its frames are sent and counted one by one, always")
 	case load.Verify:
@@ -205,10 +205,15 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	}, nil
 }
 
+// meanPayload is that of a load's frames.
+func meanPayload(load record.Load) float64 {
+	return record.MeanSize(load.PacketSizes()) - float64(traffic.PacketOverhead(load.IP))
+}
+
 // ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP
 // payload of all streams, both directions together.
 func ratePPS(load record.Load) float64 {
-	bits := 8 * float64(load.PacketSize-traffic.PacketOverhead(load.IP))
+	bits := 8 * meanPayload(load)
 	if load.Direction == record.Both {
 		bits *= 2
 	}

@@ -82,8 +82,7 @@ func (r *iperf3Report) length(socket int, t *iperf3Counts) int64 {
 
 func nanoseconds(s float64) int64 { return wholeNumber(s * 1e9) }
 
-// wholeNumber keeps nonsense in a file from becoming nonsense of another kind: what is no plausible count
-// is 0.
+// wholeNumber rounds a count; one a little below 0 is 0, see plausible.
 func wholeNumber(v float64) int64 {
 	if math.IsNaN(v) || v < 0 || v > 1<<62 {
 		return 0
@@ -103,7 +102,57 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	if len(r.End.Streams) == 0 {
 		return nil, errors.New("read iperf3 output: no stream in it")
 	}
+	for _, i := range r.Intervals {
+		for _, s := range i.Streams {
+			s.Lost = 0 // of one interval it is below 0 where late packets arrive that were taken for lost
+			if err := s.plausible(); err != nil {
+				return nil, fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
+			}
+		}
+	}
+	for n, s := range r.End.Streams {
+		for _, total := range []*iperf3Counts{s.Sender, s.Receiver, s.UDP} {
+			if err := total.plausible(); err != nil {
+				return nil, fmt.Errorf("read iperf3 output: stream %d: %w", n+1, err)
+			}
+		}
+	}
 	return &r, nil
+}
+
+// Bounds of what iperf3 can have counted. Losses are known to the receiver and what was sent to the sender,
+// whose counts differ by the packets that are on their way at the edges: so much more may have been lost
+// than sent, or less than nothing.
+const (
+	mostCounted = 1 << 53
+	edgeShare   = .01
+	edgePackets = 10
+)
+
+// plausible says what of the counts cannot be.
+func (c *iperf3Counts) plausible() error {
+	if c == nil {
+		return nil
+	}
+	for _, v := range []struct {
+		name     string
+		is, most float64
+	}{{"bytes", c.Bytes, mostCounted}, {"packets", c.Packets, mostCounted}, {"start", c.Start, 1e7},
+		{"end", c.End, 1e7}, {"retransmits", max(c.Retransmits, 0), mostCounted}} { // -1: not known
+		if !(v.is >= 0 && v.is <= v.most) {
+			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
+		}
+	}
+	slack := edgeShare*c.Packets + edgePackets
+	for name, v := range map[string]float64{"lost_packets": c.Lost, "out_of_order": c.OutOfOrder} {
+		if !(v >= -slack && v <= c.Packets+slack) {
+			return fmt.Errorf("%s are %g of %g packets, which cannot be", name, v, c.Packets)
+		}
+	}
+	if c.End < c.Start-1 { // where the warm-up ends it may by its jitter
+		return fmt.Errorf("it ends at %g s and starts at %g s", c.End, c.Start)
+	}
+	return nil
 }
 
 // iperf3Flows pairs the client's streams with the server's. The near end is the client unless clientFar.

@@ -1,6 +1,7 @@
 package iperf3
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -111,6 +112,51 @@ func TestIperf3Failures(t *testing.T) {
 		got, err := joinIperf3(load, tc.client, tc.server, 0)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || got != nil {
 			t.Errorf("%s: got %v, %v; want an error with %q", name, got, err, tc.want)
+		}
+	}
+}
+
+// TestImpossibleIperf3OutputFails: numbers that nothing can have counted make no result, above all not a
+// valid rate of 0.
+func TestImpossibleIperf3OutputFails(t *testing.T) {
+	edit := func(b []byte, part, key string, to any) []byte {
+		var doc map[string]any
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		stream := doc["end"].(map[string]any)["streams"].([]any)[0].(map[string]any)
+		if part == "interval" {
+			interval := doc["intervals"].([]any)[1].(map[string]any)
+			stream = map[string]any{part: interval["streams"].([]any)[0]}
+		}
+		stream[part].(map[string]any)[key] = to
+		b, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, tc := range map[string]struct {
+		protocol, part, key string
+		to                  any
+		fails               bool
+	}{
+		"negative bytes":               {"tcp", "receiver", "bytes", -5, true},
+		"absurd bytes":                 {"tcp", "sender", "bytes", 9e18, true},
+		"negative interval":            {"tcp", "interval", "bytes", -5, true},
+		"ends before it starts":        {"tcp", "sender", "end", -1, true},
+		"more lost than sent":          {"udp", "udp", "lost_packets", 1e6, true},
+		"less lost than none":          {"udp", "udp", "lost_packets", -1e3, true},
+		"absurd packets":               {"udp", "udp", "packets", 9e18, true},
+		"as it was":                    {"tcp", "receiver", "bytes", 1e6, false},
+		"a late packet of an interval": {"udp", "interval", "lost_packets", -3, false},
+		"retransmits not known":        {"tcp", "sender", "retransmits", -1, false},
+	} {
+		client, server := iperf3Files(t, tc.protocol+"-2")
+		load := record.Load{Protocol: tc.protocol, Direction: record.Up, Opener: "near", Streams: 2, IP: 4}
+		got, err := joinIperf3(load, edit(client, tc.part, tc.key, tc.to), server, 0)
+		if (err != nil) != tc.fails || tc.fails && got != nil {
+			t.Errorf("%s: got %v, want a failure: %v", name, err, tc.fails)
 		}
 	}
 }

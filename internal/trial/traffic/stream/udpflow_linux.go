@@ -54,6 +54,7 @@ type udpFlow struct {
 	endSeen    int64 // when the first end of the stream arrived; 0 = not yet
 	sent       int64 // in the window
 	unsent     int64
+	burst      int64 // bytes that its thread sent back to back, at most
 	from, till int64 // of the window as this end saw it
 	wrong      int64 // datagrams of another size
 	corrupt    int64
@@ -110,6 +111,9 @@ func (f *udpFlow) Report() traffic.FlowReport {
 	r := traffic.FlowReport{Sends: f.sends, Addr: f.addr, Table: f.table, Ns: f.till - f.from}
 	if f.sends {
 		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.bytes(uint64(f.sent)), f.unsent
+		if f.burst > 0 {
+			r.Notes = map[string]int64{"burst_most_bytes": f.burst}
+		}
 		return r
 	}
 	r.Bytes, r.Verified, r.Corrupt = f.arrived, f.verified, f.corrupt

@@ -31,12 +31,14 @@ type udpSource struct {
 	ttl    []byte // control message of a shared listener; nil where it is the socket's own business
 	from   int64  // of the window
 	till   int64
+	length float64 // mean IP length of its packets
 }
 
 // newUDPSource sends flows, which have an equal part of the rate of all.
 func newUDPSource(flows []*udpFlow, q traffic.Request, all int) *udpSource {
 	return &udpSource{flows: flows, phase: traffic.PhaseWarmup,
-		pace: traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), MeanPayload(q.Load))}
+		length: MeanPayload(q.Load) + float64(traffic.PacketOverhead(q.Load.IP)),
+		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), MeanPayload(q.Load))}
 }
 
 func (s *udpSource) Name() string { return workerName(s.flows) }
@@ -73,6 +75,7 @@ func (s *udpSource) Run(p *traffic.Phases) error {
 func (s *udpSource) advance(now int64) {
 	if s.phase == traffic.PhaseWarmup && now >= s.phases.Start {
 		s.phase, s.from = traffic.PhaseWindow, now
+		s.pace.Most()
 		for _, f := range s.flows {
 			f.seq, f.from = 0, now
 		}
@@ -107,6 +110,7 @@ func (s *udpSource) account() {
 		missing -= f.unsent
 	}
 	s.flows[0].unsent += missing
+	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
 }
 
 // Times to live of the phases in count mode, so that no receiver joins datagrams of two phases: a kernel

@@ -1,0 +1,73 @@
+package lab_test
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+// TestAStoppedGuestMarksItsTrial: the emulator is stopped for three seconds of a window. That trial ends
+// well, and its number is doubted; those before and after are not.
+func TestAStoppedGuestMarksItsTrial(t *testing.T) {
+	p := labtest.ReadPlan(t, `
+name: x
+method: {runs: 3, order: listed, seed: 1}
+matrix: {streams: 1}
+measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: true}
+`, registry.Vocabulary())
+	p.Design.Method.Duration, p.Design.Method.Warmup = 6*time.Second, time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts(), Guest: labtest.Guest(t)}
+	l, err := labs.For(ctx, "forward", record.GuestSize{})
+	labtest.Refused(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trials labtest.Trials
+	c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabVM, Design: p.Design,
+		Topologies: []record.Topology{l.Topology}}, Plan: p, Labs: labs, Knobs: node.Knobs(),
+		Engines: node.Engines(), Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
+	windows := 0
+	c.Sink = func(e record.Event) {
+		if e.Event != "phase" || e.Phase != record.PhaseWindow {
+			return
+		}
+		if windows++; windows == 2 {
+			freeze(t, l)
+			time.AfterFunc(3*time.Second, func() {
+				for _, pid := range emulators(t, l.ID) {
+					syscall.Kill(pid, syscall.SIGCONT)
+				}
+			})
+		}
+	}
+	if err := c.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Execute(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	for i, tr := range analysis.Derive(c.Run, trials).Trials {
+		marked := slices.ContainsFunc(tr.Reasons, func(r evidence.Reason) bool {
+			return r.Kind == evidence.ReasonSamplerStalled
+		})
+		if marked != (i == 1) || tr.Failure != nil {
+			t.Errorf("trial %d: %v, %v, want the second marked alone", i+1, tr.Reasons, tr.Failure)
+		}
+	}
+}

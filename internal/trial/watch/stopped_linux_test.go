@@ -1,0 +1,79 @@
+package watch
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// stdio is the line of a process to the one that started it.
+type stdio struct {
+	io.Reader
+	io.WriteCloser
+}
+
+const asNode = "CHOKEPOINT_TEST_WATCH_NODE"
+
+// TestBeTheNode is no test: it is the node of the one below, in a process of its own.
+func TestBeTheNode(t *testing.T) {
+	if os.Getenv(asNode) == "" {
+		t.Skip("skip: started by TestAStoppedProcessIsAStallOfItsTime alone")
+	}
+	host.Serve(context.Background(), stdio{os.Stdin, os.Stdout},
+		map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe()})})
+	os.Exit(0)
+}
+
+// TestAStoppedProcessIsAStallOfItsTime: a node's process is stopped in a time that is collected, and goes on
+// only while it is asked for it. The answer has the stall, and that of the time after has it not.
+func TestAStoppedProcessIsAStallOfItsTime(t *testing.T) {
+	const stopped = 1500 * time.Millisecond
+	node := exec.Command(os.Args[0], "-test.run=^TestBeTheNode$")
+	node.Env, node.Stderr = append(os.Environ(), asNode+"=1"), os.Stderr
+	in, err := node.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := node.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	agent := host.Connect(stdio{out, in})
+	defer func() { agent.Close(); in.Close(); node.Wait() }()
+	w, err := Start(t.Context(), agent, "n", []string{"counting"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for range 5 {
+		from := host.Monotonic()
+		time.Sleep(300 * time.Millisecond)
+		syscall.Kill(node.Process.Pid, syscall.SIGSTOP)
+		time.AfterFunc(stopped, func() { syscall.Kill(node.Process.Pid, syscall.SIGCONT) })
+		to := host.Monotonic() + int64(stopped)/2
+		d, err := w.Collect(t.Context(), from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest := int64(0)
+		for _, s := range d.Stalls {
+			if s.At-s.LateNs <= to {
+				longest = max(longest, s.LateNs)
+			}
+		}
+		if longest < int64(stopped)*8/10 {
+			t.Errorf("stalls: got %v, want one of %v that began by %d", d.Stalls, stopped, to)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
