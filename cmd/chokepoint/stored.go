@@ -70,7 +70,7 @@ func loadRun(ctx context.Context, d dirs, name string) (record.Run, []record.Tri
 	if err := errors.Join(err, st.Close()); err != nil {
 		return record.Run{}, nil, err
 	}
-	run.Design.Catalogue = registry.Catalogue()
+	run.Design.Catalogue = registry.Catalogue().Labelled(run.Design.Labels)
 	return run, trials, nil
 }
 

@@ -63,7 +63,7 @@ func Derive(run record.Run, trials []record.Trial) *Document {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
 	d.Caveats = validity.Caveats(&run, runs, factors)
-	d.Summary = summary(&run, d)
+	d.Verdict, d.Summary = verdict(&run, d), summary(&run, d)
 	return d
 }
 

@@ -18,7 +18,8 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: file, v: v, origin: map[*yaml.Node]string{}}
+	r := &reader{file: file, v: v, origin: map[*yaml.Node]string{},
+		labels: map[string]map[string]string{}}
 	if err := r.applySets(root, sets); err != nil {
 		return nil, err
 	}
@@ -57,6 +58,7 @@ type reader struct {
 	v      Vocabulary
 	origin map[*yaml.Node]string // nodes that a --set made
 	where  []placedRequirement
+	labels map[string]map[string]string // of levels, by factor
 }
 
 // field is a key that a map may have.

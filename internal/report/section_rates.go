@@ -156,7 +156,7 @@ func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []
 	if hasInterval(x) {
 		out[1], out[2] = stat("low", x.Low), stat("high", x.High)
 	}
-	return append(out, TableCell{Text: unit.Significant(float64(x.N), 9)}, TableCell{Text: intervalName(x)})
+	return append(out, TableCell{Text: strconv.Itoa(x.N)}, TableCell{Text: intervalName(x)})
 }
 
 func ratioCell(ratio float64, note string) TableCell {
