@@ -14,24 +14,32 @@ import (
 )
 
 // formats are those of a report, the default first.
-var formats = []string{"html", "md", "csv", "json", "text"}
+var formats = []string{"html", "md", "csv", "json", "text", "svg", "png"}
 
 // standard is the name of a file that means standard output, or input.
 const standard = "-"
 
-type reportOptions struct{ format, file string }
+type reportOptions struct {
+	format, file string
+	pictureOptions
+}
 
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use: "report RUN [--format FORMAT] [--report FILE]", Short: "Write the report of a stored run",
+		Use: "report RUN [--format FORMAT] [--chart NAME] [--report FILE]", Short: "Write the report of a stored run",
 		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
 			"html is one file that needs no network; it is written to the run's data\n" +
 			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
-			"md, csv, json and text go to standard output.",
+			"md, csv, json and text go to standard output. svg and png are a single chart\n" +
+			"that can be posted alone: title, legend, validity, run, machine and date are\n" +
+			"in it. svg goes to standard output, png to a file beside the report.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format"), cmd.Flags().Changed("report")); err != nil {
+				return err
+			}
+			if err := o.pictureOptions.validate(o.format); err != nil {
 				return err
 			}
 			return writeReport(cmd.Context(), args[0], o, p)
@@ -39,6 +47,7 @@ func newReportCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats, ", ")+
 		"; left out: what the\nname of the file says")
+	o.add(cmd)
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd
 }
@@ -68,8 +77,10 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 	file := o.file
-	if file == "" && o.format == "html" {
-		file = p.dirs.reportFile(run.ID)
+	if file == "" {
+		file = o.place(p.dirs, run.ID)
+	}
+	if o.file == "" && file != "" {
 		if err := prepare(filepath.Dir(file)); err != nil {
 			return err
 		}
@@ -81,7 +92,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()
 	}
-	content, err := render(analysis.Derive(run, trials), o.format)
+	content, err := o.render(analysis.Derive(run, trials))
 	if err != nil {
 		return err
 	}

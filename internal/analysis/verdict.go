@@ -18,7 +18,7 @@ func verdict(run *record.Run, d *Document) []string {
 	for _, best := range d.fastestCells() {
 		var parts []string
 		for _, m := range []struct{ stem, whose string }{{"router", "of the router"},
-			{record.HostNode, "of the machine that carries all nodes"}} {
+			{record.HostNode, "of the shared host"}} {
 			if v, ok := best.Metrics[m.stem+"_busiest_core_ratio"]; ok {
 				parts = append(parts, fmt.Sprintf("the busiest core %s was busy for %s of the time", m.whose,
 					unit.Percent(v.Median)))

@@ -133,7 +133,7 @@ func ratioInterval(k comparison.Comparison) string {
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
+	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
 		Low: k.Low, High: k.High, Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
 		Title: v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
@@ -199,15 +199,8 @@ func comparisonLines(v *view) []string {
 // findingSection: what else did the run show?
 func findingSection(v *view, s *Section) {
 	s.ID, s.Title = "findings", "Findings"
-	t := Table{ID: "finding-table", Columns: columns("Cell", "Finding", "Evidence")}
-	for _, c := range v.all {
-		for _, f := range c.Findings {
-			t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, TableCell{Text: f.Text, Sub: f.Kind},
-				TableCell{Text: strings.Join(evidenceWords(f), "; ")})
-		}
-	}
-	if len(t.Rows) > 0 {
-		s.add(t)
+	if items := findingItems(v); len(items) > 0 {
+		s.add(List{Items: items})
 	}
 }
 

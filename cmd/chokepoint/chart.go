@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// pictureFormats are those of a single chart.
+var pictureFormats = []string{"svg", "png"}
+
+// pictureOptions are those of a report that is a part of the whole.
+type pictureOptions struct {
+	chart, size string
+	brief       bool
+	pixels      report.Size
+}
+
+func (o *pictureOptions) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.chart, "chart", "", "with svg or png: the chart of this `NAME`; left out: the "+
+		"first.\nA name that there is not is answered with all there are")
+	cmd.Flags().StringVar(&o.size, "size", "", "with svg or png: `WIDTHxHEIGHT` in pixels, or social for\n"+
+		"1200x630, which previews of links have")
+	cmd.Flags().BoolVar(&o.brief, "brief", false, "with md: the table and five lines")
+}
+
+var sizeForm = regexp.MustCompile(`^([1-9][0-9]{2,3})x([1-9][0-9]{2,3})$`)
+
+// validate holds the options to the format.
+func (o *pictureOptions) validate(format string) error {
+	switch picture := slices.Contains(pictureFormats, format); {
+	case !picture && o.chart != "":
+		return &usageError{"--chart is for a single chart", "add --format png, or svg"}
+	case !picture && o.size != "":
+		return &usageError{"--size is for a single chart", "add --format png, or svg"}
+	case o.brief && format != "md":
+		return &usageError{"--brief is for md", "add --format md"}
+	case o.size == "social":
+		o.pixels = report.Social()
+	case o.size != "":
+		m := sizeForm.FindStringSubmatch(o.size)
+		if m == nil {
+			return &usageError{fmt.Sprintf("--size %q is no size", o.size),
+				"a size is 1200x630, with 100 to 9999 pixels, or social"}
+		}
+		var err error
+		if o.pixels.Width, err = strconv.Atoi(m[1]); err != nil {
+			return err
+		}
+		if o.pixels.Height, err = strconv.Atoi(m[2]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// render lays out what was asked for.
+func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
+	switch {
+	case slices.Contains(pictureFormats, o.format):
+		return report.Chart(d, o.chart, o.format, o.pixels)
+	case o.brief:
+		return report.Brief(d)
+	}
+	return render(d, o.format)
+}
+
+// place is where a report goes that was given no file: "" is standard output.
+func (o *reportOptions) place(d dirs, run string) string {
+	page := d.reportFile(run)
+	switch {
+	case o.format == "html":
+		return page
+	case o.format == "png":
+		name := o.chart
+		if name == "" {
+			name = "chart"
+		}
+		return filepath.Join(filepath.Dir(page), filepath.Base(name)+".png")
+	}
+	return ""
+}
