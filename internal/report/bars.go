@@ -96,7 +96,7 @@ func (b bars) Draw(width float64) string {
 	case high > 0:
 		right -= delayRoom
 	}
-	left = min(left+14, right*0.42)
+	left = min(left+14, right*0.48)
 	if narrow {
 		left = 1
 	}

@@ -28,7 +28,8 @@ type raster struct {
 	img   *image.RGBA
 	scale float64
 	rules []styleRule
-	x, y  []float64 // translations of the open groups
+	x, y  []float64   // translations of the open groups
+	from  image.Point // of the part of the picture that a shape is drawn in
 	fonts map[string]*opentype.Font
 	text  *styled // the text whose characters come
 }
@@ -192,13 +193,37 @@ func (r *raster) start(e xml.StartElement) {
 	}
 }
 
-func (r *raster) px(x float64) float64 { return (x + r.x[len(r.x)-1]) * r.scale }
-func (r *raster) py(y float64) float64 { return (y + r.y[len(r.y)-1]) * r.scale }
+func (r *raster) px(x float64) float64 { return (x+r.x[len(r.x)-1])*r.scale - float64(r.from.X) }
+func (r *raster) py(y float64) float64 { return (y+r.y[len(r.y)-1])*r.scale - float64(r.from.Y) }
+
+// hull is the box around the points of a shape.
+type hull struct{ box fixed.Rectangle26_6 }
+
+func (e *hull) Start(p fixed.Point26_6) { e.Line(p) }
+func (e *hull) Line(p fixed.Point26_6) {
+	if e.box.Empty() && e.box.Min.X == 0 {
+		e.box = fixed.Rectangle26_6{Min: p, Max: p.Add(fixed.P(1, 1))}
+	}
+	e.box = e.box.Union(fixed.Rectangle26_6{Min: p, Max: p.Add(fixed.P(1, 1))})
+}
+func (e *hull) QuadBezier(b, c fixed.Point26_6)    { e.Line(b); e.Line(c) }
+func (e *hull) CubeBezier(b, c, d fixed.Point26_6) { e.QuadBezier(b, c); e.Line(d) }
+func (e *hull) Stop(bool)                          {}
 
 // shape fills and strokes what add draws.
 func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
-	w, h := r.img.Bounds().Dx(), r.img.Bounds().Dy()
-	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, r.img, r.img.Bounds()) }
+	var e hull
+	add(&e)
+	around := int(numberOf(s.set["stroke-width"])*r.scale) + 2
+	part := image.Rect(e.box.Min.X.Floor(), e.box.Min.Y.Floor(), e.box.Max.X.Ceil(), e.box.Max.Y.Ceil()).
+		Inset(-around).Intersect(r.img.Bounds())
+	if part.Empty() {
+		return
+	}
+	r.from = part.Min
+	defer func() { r.from = image.Point{} }()
+	w, h := part.Dx(), part.Dy()
+	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, r.img, part) }
 	if fill := s.set["fill"]; fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
 		f.SetColor(hexColour(fill, opacity(s.set["fill-opacity"])))
