@@ -223,7 +223,11 @@ func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
 	r.from = part.Min
 	defer func() { r.from = image.Point{} }()
 	w, h := part.Dx(), part.Dy()
-	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, r.img, part) }
+	within, ok := r.img.SubImage(part).(*image.RGBA)
+	if !ok {
+		return // it is one, of the same picture
+	}
+	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
 	if fill := s.set["fill"]; fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
 		f.SetColor(hexColour(fill, opacity(s.set["fill-opacity"])))
