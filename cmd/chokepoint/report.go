@@ -27,7 +27,8 @@ type reportOptions struct {
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use: "report RUN [--format FORMAT] [--chart NAME] [--report FILE]", Short: "Write the report of a stored run",
+		Use:   "report RUN [--format FORMAT] [--chart NAME] [--report FILE]",
+		Short: "Write the report of a stored run",
 		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
 			"html is one file that needs no network; it is written to the run's data\n" +
 			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +

@@ -161,8 +161,8 @@ func (g *group) addWideInterval(run *record.Run) {
 		return
 	}
 	c.Caveats = append(c.Caveats, record.Caveat{Kind: "interval-not-reached",
-		Text: fmt.Sprintf("after %d runs, the most that the plan allows, the interval is %s of the median, not "+
-			"%s", v.N, unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
+		Text: fmt.Sprintf("after %d runs, the most that the plan allows, the interval is %s of the median, "+
+			"not %s", v.N, unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
 }
 
 func (g *group) addCeiling(run *record.Run) {

@@ -39,11 +39,12 @@ func watchedChanges(a, b *Document) []Change {
 			left, right := x[len(x)/2], y[len(y)/2]
 			differs := math.Abs(left-right) > w.least
 			if w.ratio { // and beyond what it varies by itself
-				differs = math.Abs(left-right) > w.least*max(left, right) && outside(left, y) && outside(right, x)
+				differs = math.Abs(left-right) > w.least*max(left, right) && outside(left, y) &&
+					outside(right, x)
 			}
 			if differs {
-				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say), rangeOf(y, w.say),
-					true})
+				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say),
+					rangeOf(y, w.say), true})
 			}
 		}
 	}

@@ -50,9 +50,9 @@ func fastest(d *Document) []string {
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).", capital(d.with(c)),
-			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
-			c.Label))
+		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).",
+			capital(d.with(c)), unit.Bitrate(v.Median),
+			spread(v, func(x float64) string { return unit.Bitrate(x).String() }), c.Label))
 	}
 	return out
 }

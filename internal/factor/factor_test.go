@@ -185,8 +185,8 @@ func TestFoundOf(t *testing.T) {
 func TestLabelsOfThePlan(t *testing.T) {
 	c := (*Catalogue)(nil).Labelled(map[string]map[string]string{"tunnel": {"wireguard": "WG"}})
 	d := c.Of("tunnel")
-	if got := []string{d.Label("wireguard"), d.Words("wireguard"), d.Label("none"), c.Of("streams").Label("1")}; !slices.Equal(got,
-		[]string{"WG", "WG", "no tunnel", "1 stream"}) {
+	got := []string{d.Label("wireguard"), d.Words("wireguard"), d.Label("none"), c.Of("streams").Label("1")}
+	if !slices.Equal(got, []string{"WG", "WG", "no tunnel", "1 stream"}) {
 		t.Errorf("labels are %q", got)
 	}
 }

@@ -108,7 +108,8 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 
 // named reads one level, or the name of several.
 func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
-	if n.Kind == yaml.MappingNode && len(n.Content) > 0 && (n.Content[0].Value == "level" || n.Content[0].Value == "label") {
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 &&
+		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {
 		return r.labelled(n, f)
 	}
 	if set, ok := f.Sets[n.Value]; ok {

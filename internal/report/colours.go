@@ -18,16 +18,14 @@ const maxColours = 8
 func (v *view) lineFactor() string {
 	cells := v.cells(loaded)
 	names := v.varying(cells)
-	words := func(n string) bool {
+	number := func(n string) bool {
 		_, err := strconv.ParseFloat(levels(cells, n)[0], 64)
-		return err != nil
+		return err == nil
 	}
-	for _, fits := range []func(string) bool{func(n string) bool { return n == string(factor.Tunnel) }, words,
-		func(string) bool { return true }} {
-		for _, n := range names {
-			if l := levels(cells, n); len(l) >= 2 && len(l) <= maxColours && fits(n) {
-				return n
-			}
+	words := slices.DeleteFunc(slices.Clone(names), number)
+	for _, n := range slices.Concat([]string{string(factor.Tunnel)}, words, names) {
+		if l := levels(cells, n); slices.Contains(names, n) && len(l) >= 2 && len(l) <= maxColours {
+			return n
 		}
 	}
 	return ""
@@ -90,10 +88,10 @@ func seriesStyle() string {
 	var b strings.Builder
 	for i := range maxColours + 1 {
 		c, colour := ".c"+strconv.Itoa(i), "var(--c"+strconv.Itoa(i)+")"
-		b.WriteString(".bar" + c + ",.point" + c + "{fill:" + colour + "}.hatch" + c + ",.line" + c + ",.q" + c +
-			",.run-line" + c + ",.frame" + c + ",.reach" + c + "{stroke:" + colour + "}.hollow" + c +
-			"{fill:var(--surface);stroke:" + colour + "}.tube" + c + "{fill:" + colour + ";stroke:" + colour +
-			"}.dot" + c + "{background:" + colour + "}\n")
+		rules := strings.NewReplacer("@", c, "#", colour).Replace(".bar@,.point@{fill:#}" +
+			".hatch@,.line@,.q@,.run-line@,.frame@,.reach@{stroke:#}.hollow@{fill:var(--surface);stroke:#}" +
+			".tube@{fill:#;stroke:#}.dot@{background:#}\n")
+		b.WriteString(rules)
 	}
 	for i, d := range dashes {
 		b.WriteString(".line.d" + strconv.Itoa(i+1) + "{stroke-dasharray:" + d + "}\n")

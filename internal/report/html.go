@@ -34,8 +34,9 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
+	style := themes() + pageStyle + chartStyle + seriesStyle()
 	page := map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v),
-		"Style": template.CSS(themes() + pageStyle + chartStyle + seriesStyle()), "Script": template.JS(pageScript)}
+		"Style": template.CSS(style), "Script": template.JS(pageScript)}
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
@@ -71,7 +72,7 @@ func pageFunctions(v *view) template.FuncMap {
 		"mark":        mark,
 		"kind":        Block.kind,
 		"exact":       func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
-		"draw":        func(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) },
+		"draw":        drawn,
 		"swatch":      func(class string) template.HTML { return template.HTML(swatch(class)) },
 		"saveFigure":  func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
 		"savePanel":   func(all Panels, p Panel) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
@@ -81,6 +82,8 @@ func pageFunctions(v *view) template.FuncMap {
 		},
 	}
 }
+
+func drawn(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) }
 
 func saved(id string, s sheet) savedFile {
 	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +

@@ -87,8 +87,9 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	m.gap()
 	full := resultTable(v)
 	t := Table{}
+	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
 	for i, c := range full.Columns {
-		if slices.Contains([]string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}, c.Head) {
+		if slices.Contains(shown, c.Head) {
 			c.Sub = ""
 			t.Columns = append(t.Columns, c)
 			for k, r := range full.Rows {

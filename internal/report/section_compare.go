@@ -133,9 +133,10 @@ func ratioInterval(k comparison.Comparison) string {
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
-		Low: k.Low, High: k.High, Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title: v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
+	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name,
+		Text: unit.Ratio(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
+		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k.Low, k.High) + ")"
 	}

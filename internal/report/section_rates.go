@@ -78,7 +78,8 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 	if i := slices.IndexFunc(cells, func(c *analysis.Cell) bool {
 		return c.Grade == evidence.GradeSuspect
 	}); i >= 0 {
-		out = append(out, LegendItem{"doubt " + v.class(cells[i].Factors), "suspect: the reason is in the table"})
+		out = append(out, LegendItem{"doubt " + v.class(cells[i].Factors),
+			"suspect: the reason is in the table"})
 	}
 	if ceilings {
 		out = append(out, LegendItem{"ceiling", "theoretical ceiling"})
@@ -140,8 +141,8 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 // numbers is the table behind a chart of one metric.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
 	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: columns("Cell",
-		"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency", "#Of ceiling",
-		"#Of the tester's own ceiling")}
+		"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency",
+		"#Of ceiling", "#Of the tester's own ceiling")}
 	for _, c := range cells {
 		stats := []TableCell{missingCell(c, metric), {}, {}, {}, {}}
 		if x, ok := c.Metrics[metric]; ok {
@@ -172,5 +173,5 @@ func ratioCell(ratio float64, note string) TableCell {
 	if ratio == 0 {
 		return TableCell{Text: "–", Sub: note, Tone: Quiet}
 	}
-	return TableCell{Text: unit.Percent(ratio), Sub: note}
+	return TableCell{Text: unit.Ratio(ratio), Sub: note}
 }

@@ -41,7 +41,8 @@ func resultTable(v *view) Table {
 			lost = v.cellOf(c, retransmits)
 		}
 		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
-			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), gradeCell(c)}}
+			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
+			gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}
@@ -76,7 +77,7 @@ func testerCell(c *analysis.Cell) TableCell {
 	if c.Ceiling.TesterRatio == 0 || c.Grade == evidence.GradeFailed {
 		return none
 	}
-	return TableCell{Text: unit.Percent(c.Ceiling.TesterRatio), Long: "of " + c.Ceiling.TesterKind}
+	return TableCell{Text: unit.Ratio(c.Ceiling.TesterRatio), Long: "of " + c.Ceiling.TesterKind}
 }
 
 // dropEmpty takes out the columns in which no row has anything.

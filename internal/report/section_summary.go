@@ -26,8 +26,8 @@ func headOf(v *view) head {
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	h := head{Title: v.Run.Plan, Verdict: v.Verdict, Alerts: alerts(v), Meta: []Fact{{Name: "Run", Value: v.Run.ID},
-		{Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
+	h := head{Title: v.Run.Plan, Verdict: v.Verdict, Alerts: alerts(v), Meta: []Fact{
+		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}
 	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })

@@ -20,7 +20,8 @@ type sheet struct {
 	Natural    float64 // width
 }
 
-// Size of a saved chart in pixels; that of zeros is as wide as the chart likes to be, and as high as it needs.
+// Size of a saved chart in pixels; that of zeros is as wide as the chart likes to be, and as high as
+// it needs.
 type Size struct{ Width, Height int }
 
 // Social is the size of the pictures that social networks show beside a link.

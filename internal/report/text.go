@@ -182,8 +182,9 @@ const minLabel = 14
 
 // terminalTable is the result table with its columns joined until they fit into 80 characters.
 func terminalTable(v *view, full Table) Table {
-	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured", "#Rate|interval",
-		"#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester", "Validity|evenness")}
+	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
+		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
+		"Validity|evenness")}
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {

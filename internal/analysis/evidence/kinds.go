@@ -151,8 +151,9 @@ func caveats() []Kind {
 		{Name: "lab-note", Of: OfRun, Means: "what the lab says of itself, such as what an ordinary " +
 			"user loses"},
 		{Name: "late-edge", Of: OfTrial, Means: "an end read its CPU time late at an edge of the window"},
-		{Name: "interval-not-reached", Of: OfCell, Means: "an adaptive run reached its greatest number of runs " +
-			"before the interval was as narrow as the plan asks", Do: "allow more runs, or a wider interval"},
+		{Name: "interval-not-reached", Of: OfCell, Means: "an adaptive run reached its greatest number of " +
+			"runs before the interval was as narrow as the plan asks",
+			Do: "allow more runs, or a wider interval"},
 		{Name: "no-datagrams", Of: OfRun, Means: "no UDP gets through between the machines: latency is " +
 			"not measured", Do: "open the port in the firewall between them"},
 		{Name: "no-tester-ceiling", Of: OfRun,

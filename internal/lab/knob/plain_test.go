@@ -5,7 +5,8 @@ import "testing"
 // What a plan need not write is not said in labels; what was written, and is no default, is.
 func TestQueueIsSaidAsTyped(t *testing.T) {
 	k := Queue()
-	for _, typed := range []string{"fq_codel", "fq_codel limit 500", "tbf rate 300M", "tbf rate 300M burst 256k",
+	for _, typed := range []string{"fq_codel", "fq_codel limit 500", "tbf rate 300M",
+		"tbf rate 300M burst 256k",
 		"cake bandwidth 50M", "noqueue", "sfq", "pfifo limit 100", "netem delay 5ms"} {
 		q, err := parseQueue(typed)
 		if err != nil {
