@@ -26,6 +26,7 @@ import (
 var (
 	page     = flag.String("page", "", "the report to look at")
 	pictures = flag.String("pictures", "", "folder for its pictures")
+	tallest  = flag.Int("tallest", 0, "most pixels of height that a page may have on a telephone; 0: any")
 	numbers  = flag.String("document", "", "output of show --json of the same run")
 )
 
@@ -147,8 +148,8 @@ func (b *browser) look(address, dir string, width int, theme string,
 	name := fmt.Sprintf("%d-%s", width, theme)
 	file := filepath.Join(dir, name+".png")
 	must(b.t, os.WriteFile(file, b.screenshot(), 0o644))
-	fmt.Fprintf(b.t.Output(), "%s: page %d px wide in %d, %s, %d faults\n", file, l.Scroll, l.Inner, checked,
-		len(wrong))
+	fmt.Fprintf(b.t.Output(), "%s: page %d px wide in %d, %d high, %s, %d faults\n", file, l.Scroll, l.Inner,
+		l.Height, checked, len(wrong))
 	for _, w := range wrong {
 		found = append(found, name+": "+w)
 	}

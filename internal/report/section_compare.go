@@ -40,7 +40,7 @@ func metSection(v *view, s *Section) {
 func thresholdSection(v *view, s *Section) {
 	s.ID, s.Title = "requirements", "Requirements"
 	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
-	t := Table{ID: "threshold-table", Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
+	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
 		"Reason")}
 	for _, r := range v.Thresholds {
 		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
@@ -227,7 +227,7 @@ func findingItems(v *view) []Item {
 func skippedSection(v *view, s *Section) {
 	s.ID, s.Title = "skipped", "Not measured"
 	if len(v.Skipped) > 0 {
-		t := Table{ID: "skipped-table", Columns: columns("Cell", "Reason")}
+		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
 			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()},
 				TableCell{Text: k.Reason})

@@ -55,7 +55,7 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 			continue
 		}
 		class := v.colour("line", key) // of several factors
-		if slices.Contains(names, v.line) {
+		if slices.Contains(names, v.line) || len(order) == 1 {
 			class = v.class(byLine[key][0].Factors)
 		}
 		class += lineDash(len(k.Lines))
