@@ -52,7 +52,8 @@ func (l layout) fits(width int, theme string) (faults []string) {
 		faults = append(faults, fmt.Sprintf("the page is %d px wide in a window of %d", l.Scroll, l.Inner))
 	}
 	if *tallest > 0 && width < 600 && l.Height > *tallest {
-		faults = append(faults, fmt.Sprintf("the page is %d px high, at most %d are allowed", l.Height, *tallest))
+		faults = append(faults, fmt.Sprintf("the page is %d px high, at most %d are allowed", l.Height,
+			*tallest))
 	}
 	for _, o := range l.Over {
 		faults = append(faults, "sticks out: "+o)

@@ -62,7 +62,7 @@ func TestPlantedFaults(t *testing.T) {
 	}
 	bad := string(good)
 	for _, r := range [][2]string{
-		{">5.81 Gbit/s<", ">5.82 Gbit/s<"},
+		{">5.81 Gbit/s</span>", ">5.82 Gbit/s</span>"},
 		{"(prefers-color-scheme:dark)", "(prefers-color-scheme:none)"},
 		{"</main>", `<p style="width:2000px">wide</p><img src="missing.png"/></main>`},
 		{"img-src data:", "img-src *"}, // the page's own policy would stop the request

@@ -88,7 +88,8 @@ func (d *Document) with(c *Cell) string {
 	}
 	words := "through " + d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
 	if r := factor.Tunnel.Of(c.Resolved); r != "" && r != kind {
-		words += " (" + strings.TrimPrefix(r, kind+"-") + ")"
+		r = strings.TrimPrefix(strings.TrimPrefix(r, kind+"-"), kind+" ")
+		words += " (" + strings.Trim(r, "()") + ")"
 	}
 	return words
 }

@@ -23,6 +23,19 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// What a tunnel was resolved to stands beside its name, once.
+func TestTunnelIsSaidOnce(t *testing.T) {
+	d := Derive(quickRun(1))
+	for resolved, want := range map[string]string{"wireguard-userspace": "through WireGuard (userspace)",
+		"wireguard (client userspace, router kernel)": "through WireGuard (client userspace, router kernel)",
+		"wireguard": "through WireGuard"} {
+		c := &Cell{Factors: quickFactors("tunnel", "wireguard"), Resolved: record.Factors{"tunnel": resolved}}
+		if got := d.with(c); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A grade of A is no finding; what is worse is.
 func TestFindingsAreWhatIsWrong(t *testing.T) {
 	for added, want := range map[float64]int{20e6: 0, 45e6: 1, 500e6: 1} {

@@ -40,8 +40,8 @@ func metSection(v *view, s *Section) {
 func thresholdSection(v *view, s *Section) {
 	s.ID, s.Title = "requirements", "Requirements"
 	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
-	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
-		"Reason")}
+	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell",
+		"#Measured", "Reason")}
 	for _, r := range v.Thresholds {
 		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
 			{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, {Text: r.Reason}}}

@@ -73,6 +73,7 @@ func underLoadTable(v *view) Table {
 		}
 	}
 	t.dropEmpty()
+	t.Cards = len(t.Columns) > 4 // fewer have room
 	return t
 }
 
