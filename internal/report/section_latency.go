@@ -55,11 +55,12 @@ func underLoadTable(v *view) Table {
 		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
 		"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
 		"their mean."}
-	if slices.ContainsFunc(v.UnderLoad, responsive) {
-		t.Caption += " Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
-			"else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness " +
-			"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."
+	if !slices.ContainsFunc(v.UnderLoad, responsive) {
+		return addedTable(v, "What the load adds to the median round trip. "+t.Caption)
 	}
+	t.Caption += " Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
+		"else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness " +
+		"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {
@@ -73,7 +74,30 @@ func underLoadTable(v *view) Table {
 		}
 	}
 	t.dropEmpty()
-	t.Cards = len(t.Columns) > 4 // fewer have room
+	return t
+}
+
+// addedTable has a row for each path: what the load adds in each direction, with its grade.
+func addedTable(v *view, caption string) Table {
+	t := Table{ID: "under-load", Caption: caption, Columns: columns("Path full of TCP", "#Up", "#Down", "#Both",
+		"#Mean|of up and down")}
+	cell := func(ns float64, grade string) TableCell {
+		return TableCell{Text: v.text(rttAdded, ns), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
+	}
+	for _, p := range v.UnderLoad {
+		row := []TableCell{{Text: p.Label}, none, none, none, none}
+		for i, direction := range []string{record.Up, record.Down, record.Both} {
+			if w := p.Directions[direction]; w.AddedNs != nil {
+				row[i+1] = cell(*w.AddedNs, w.Grade)
+				row[i+1].Num = &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}
+			}
+		}
+		if p.Grade != "" {
+			row[4] = cell(p.AddedNs, p.Grade)
+		}
+		t.row(row...)
+	}
+	t.dropEmpty()
 	return t
 }
 
