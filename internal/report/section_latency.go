@@ -79,8 +79,8 @@ func underLoadTable(v *view) Table {
 
 // addedTable has a row for each path: what the load adds in each direction, with its grade.
 func addedTable(v *view, caption string) Table {
-	t := Table{ID: "under-load", Caption: caption, Columns: columns("Path full of TCP", "#Up", "#Down", "#Both",
-		"#Mean|of up and down")}
+	t := Table{ID: "under-load", Cards: true, Caption: caption, Columns: columns("Path full of TCP", "#Up",
+		"#Down", "#Both", "#Mean|of up and down")}
 	cell := func(ns float64, grade string) TableCell {
 		return TableCell{Text: v.text(rttAdded, ns), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
 	}
