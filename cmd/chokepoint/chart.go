@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
@@ -31,8 +31,6 @@ func (o *pictureOptions) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.brief, "brief", false, "with md: the table and five lines")
 }
 
-var sizeForm = regexp.MustCompile(`^([1-9][0-9]{2,3})x([1-9][0-9]{2,3})$`)
-
 // validate holds the options to the format.
 func (o *pictureOptions) validate(format string) error {
 	switch picture := slices.Contains(pictureFormats, format); {
@@ -45,18 +43,14 @@ func (o *pictureOptions) validate(format string) error {
 	case o.size == "social":
 		o.pixels = report.Social()
 	case o.size != "":
-		m := sizeForm.FindStringSubmatch(o.size)
-		if m == nil {
+		w, h, _ := strings.Cut(o.size, "x")
+		width, err := factor.ParseWhole(w, 200, 4096)
+		height, err2 := factor.ParseWhole(h, 200, 4096)
+		if err != nil || err2 != nil {
 			return &usageError{fmt.Sprintf("--size %q is no size", o.size),
-				"a size is 1200x630, with 100 to 9999 pixels, or social"}
+				"a size is 1200x630, of 200 to 4096 pixels, or social"}
 		}
-		var err error
-		if o.pixels.Width, err = strconv.Atoi(m[1]); err != nil {
-			return err
-		}
-		if o.pixels.Height, err = strconv.Atoi(m[2]); err != nil {
-			return err
-		}
+		o.pixels = report.Size{Width: int(width), Height: int(height)}
 	}
 	return nil
 }

@@ -86,8 +86,9 @@ func pageFunctions(v *view) template.FuncMap {
 func drawn(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) }
 
 func saved(id string, s sheet) savedFile {
+	svg, _, _ := s.svg(Size{})
 	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
-		base64.StdEncoding.EncodeToString([]byte(s.svg(Size{}))))}
+		base64.StdEncoding.EncodeToString([]byte(svg)))}
 }
 
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,

@@ -44,14 +44,9 @@ type styled struct {
 	attribute map[string]string
 }
 
-// paint renders a file of sheet.svg as PNG, at a number of pixels per unit.
-func paint(svg string, scale float64) ([]byte, error) {
-	w, h, box, err := fileSize(svg)
-	if err != nil {
-		return nil, err
-	}
-	scale *= w / box
-	r := &raster{scale: scale, img: image.NewRGBA(image.Rect(0, 0, int(box*scale+.5), int(h/w*box*scale+.5))),
+// paint renders a file of sheet.svg as PNG of a size, at a number of pixels per unit of its box.
+func paint(svg string, size Size, scale float64) (_ []byte, err error) {
+	r := &raster{scale: scale, img: image.NewRGBA(image.Rect(0, 0, size.Width, size.Height)),
 		x: []float64{0}, y: []float64{0}, fonts: map[string]*opentype.Font{}}
 	for weight, data := range map[string][]byte{"": goregular.TTF, "600": gobold.TTF} {
 		if r.fonts[weight], err = opentype.Parse(data); err != nil {
@@ -68,23 +63,6 @@ func paint(svg string, scale float64) ([]byte, error) {
 		return nil, fmt.Errorf("encode PNG: %v", err)
 	}
 	return out.Bytes(), nil
-}
-
-// fileSize reads the size of a file and the width of its box.
-func fileSize(svg string) (w, h, box float64, err error) {
-	var high float64
-	head := svg[:strings.Index(svg, ">")]
-	m := regexp.MustCompile(`width="([0-9.]+)" height="([0-9.]+)" viewBox="0 0 ([0-9.]+) ([0-9.]+)"`).
-		FindStringSubmatch(head)
-	if m == nil {
-		return 0, 0, 0, fmt.Errorf("read the chart's size: %.80q", head)
-	}
-	for i, into := range []*float64{&w, &h, &box, &high} {
-		if *into, err = strconv.ParseFloat(m[i+1], 64); err != nil || *into <= 0 || *into > 20000 {
-			return 0, 0, 0, fmt.Errorf("read the chart's size: %q", m[0])
-		}
-	}
-	return w, h, box, nil
 }
 
 func (r *raster) walk(svg string) error {

@@ -34,10 +34,11 @@ const (
 	leastWide  = 620.0 // in which no drawing changes to its narrow form
 )
 
-// svg is the whole file. In a given size the chart is laid out as wide as it must be to fit.
-func (s sheet) svg(size Size) string {
+// svg is the whole file, with its size in pixels and the pixels of a unit. In a given size the chart is laid
+// out as wide as it must be to fit.
+func (s sheet) svg(size Size) (file string, pixels Size, unit float64) {
 	c := s.compose(s.Natural)
-	outer := ` width="` + attr(c.w) + `" height="` + attr(c.h) + `"`
+	pixels, unit = Size{int(c.w + .5), int(c.h + .5)}, 1
 	if size.Width > 0 && size.Height > 0 {
 		shape := float64(size.Height) / float64(size.Width)
 		for width := leastWide; width < 20*s.Natural; width *= 1.04 {
@@ -45,13 +46,14 @@ func (s sheet) svg(size Size) string {
 				break
 			}
 		}
-		c.h = c.w * shape
-		outer = fmt.Sprintf(` width="%d" height="%d"`, size.Width, size.Height)
+		c.h, pixels, unit = c.w*shape, size, float64(size.Width)/c.w
 	}
-	body := strings.Replace(c.svg(s.Title), "<svg", `<svg xmlns="http://www.w3.org/2000/svg"`+outer, 1)
+	open := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`, pixels.Width,
+		pixels.Height)
+	body := strings.Replace(c.svg(s.Title), "<svg", open, 1)
 	end := strings.Index(body, ">") + 1
-	return body[:end] + "<style>" + resolve(chartStyle+seriesStyle()) + "</style>" +
-		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:]
+	return printable(body[:end] + "<style>" + resolve(chartStyle+seriesStyle()) + "</style>" +
+		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:]), pixels, unit
 }
 
 // compose lays the parts out from top to bottom.
@@ -244,8 +246,8 @@ func Charts(d *analysis.Document) []string {
 	return names
 }
 
-// pixels of a PNG for each unit of a chart that is as wide as it likes to be: screens are dense.
-const pixels = 2
+// dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today.
+const dense = 2
 
 // Chart is one chart as a file of its own, "svg" or "png"; "" is the first. It has its title, legend, units,
 // validity, run, machine and date in it.
@@ -262,15 +264,14 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),
 			"its charts: "+strings.Join(names, ", "))
 	}
-	svg := printable(s.svg(size))
+	svg, pixels, unit := s.svg(size)
 	if format != "png" {
 		return []byte(svg), nil
 	}
-	scale := 1.0
-	if size.Width == 0 {
-		scale = pixels
+	if size == (Size{}) {
+		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
 	}
-	data, err := paint(svg, scale)
+	data, err := paint(svg, pixels, unit)
 	if err != nil {
 		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, d.Run.ID, err)
 	}

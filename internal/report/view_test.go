@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestIntervalName(t *testing.T) {
@@ -194,5 +195,39 @@ func TestBriefIsBrief(t *testing.T) {
 	}
 	if lines != 5 || len(out) > 3000 || !strings.Contains(string(out), d.Run.ID) {
 		t.Errorf("%d lines, %d bytes:\n%s", lines, len(out), out)
+	}
+}
+
+// What all nodes share stands once, nodes that are alike are one, and all of it is folded.
+func TestEnvironmentStandsOnce(t *testing.T) {
+	d := sampleDocument()
+	facts := func(forward string) map[string]string {
+		return map[string]string{"kernel": "6.1", "forward": forward}
+	}
+	d.Environment = []record.Environment{{Node: "client", Facts: facts("0")}, {Node: "router",
+		Facts: facts("1")}, {Node: "server", Facts: facts("0")}}
+	var s Section
+	environmentSection(newView(d), &s)
+	fold, ok := s.Blocks[0].(Fold)
+	if !ok || len(s.Blocks) != 1 {
+		t.Fatalf("the section is %#v, want one fold", s.Blocks)
+	}
+	var got []string
+	for _, b := range fold.Blocks {
+		f, _ := b.(Facts)
+		got = append(got, f.Title+": "+fmt.Sprint(f.Items))
+	}
+	want := []string{"All nodes: [{kernel 6.1 }]", "client, server: [{forward 0 }]", "router: [{forward 1 }]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCountsAreWhole(t *testing.T) {
+	v := newView(sampleDocument())
+	for _, r := range v.numbers("n", v.all, goodput).Rows {
+		if n := r.Cells[4].Text; n != "3" {
+			t.Errorf("%s has n = %s, want 3", r.Cells[0].Text, n)
+		}
 	}
 }
