@@ -132,6 +132,8 @@ var homes = []home{
 	{"go.yaml.in/yaml", []string{"plan"}},
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
+	{"github.com/srwiley/rasterx", []string{"report"}},
+	{"golang.org/x/image", []string{"report"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only

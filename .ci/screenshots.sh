@@ -3,11 +3,13 @@
 # if anything overflows, is fetched, or differs from the document:
 #   .ci/screenshots.sh REPORT.html OUTDIR [DOCUMENT.json]
 # DOCUMENT is the output of `chokepoint show --json` of the same run. Without
-# it the numbers are not compared, and each line of output says so.
+# it the numbers are not compared, and each line of output says so. With
+# TALLEST=N a page of more than N px at 390 px fails, too.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 [[ ($# == 2 || $# == 3) && -f $1 ]] || { echo "usage: $0 REPORT.html OUTDIR [DOCUMENT.json]" >&2; exit 2; }
 (cd "$top" && go test -c -o "$built/pagecheck" ./bench/pagecheck)
-"$built/pagecheck" -test.v -test.run '^TestReport$' -page "$1" -pictures "$2" -document "${3:-}"
+"$built/pagecheck" -test.v -test.run '^TestReport$' -page "$1" -pictures "$2" -document "${3:-}" \
+	-tallest "${TALLEST:-0}"

@@ -376,7 +376,7 @@ foreign() {
 
 screenshots() {
 	mkdir -p "$WORK/shots"
-	as_root .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
+	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
 		"$WORK/shots" "$WORK/as_root.json"
 }
 

@@ -17,6 +17,7 @@ import (
 type layout struct {
 	Inner   int      `json:"inner"`
 	Scroll  int      `json:"scroll"`
+	Height  int      `json:"height"`
 	Dark    bool     `json:"dark"`
 	Over    []string `json:"over"` // elements that stick out of the window
 	Numbers []shown  `json:"numbers"`
@@ -36,7 +37,8 @@ const probe = `(() => {
     if (r.width > 0 && r.right > innerWidth + 0.5) over.push(e.tagName + "." + e.className + " to " + r.right);
   }
   const ground = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number);
-  return {inner: innerWidth, scroll: document.documentElement.scrollWidth, dark: ground[0] < 100, over: over.slice(0, 8),
+  return {inner: innerWidth, scroll: document.documentElement.scrollWidth,
+    height: document.documentElement.scrollHeight, dark: ground[0] < 100, over: over.slice(0, 8),
     numbers: [...document.querySelectorAll("[data-value]")].map(e => ({Cell: e.dataset.cell, Metric: e.dataset.metric,
       Stat: e.dataset.stat, Value: e.dataset.value, Text: e.textContent}))};
 })()`
@@ -48,6 +50,10 @@ func (l layout) fits(width int, theme string) (faults []string) {
 	}
 	if l.Scroll > l.Inner {
 		faults = append(faults, fmt.Sprintf("the page is %d px wide in a window of %d", l.Scroll, l.Inner))
+	}
+	if *tallest > 0 && width < 600 && l.Height > *tallest {
+		faults = append(faults, fmt.Sprintf("the page is %d px high, at most %d are allowed", l.Height,
+			*tallest))
 	}
 	for _, o := range l.Over {
 		faults = append(faults, "sticks out: "+o)

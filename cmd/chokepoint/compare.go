@@ -18,9 +18,9 @@ import (
 )
 
 func newCompareCommand(p *program) *cobra.Command {
-	var failOnRegression bool
+	var failOnRegression, suspectToo bool
 	cmd := &cobra.Command{
-		Use:   "compare RUN RUN [--json] [--fail-on-regression]",
+		Use:   "compare RUN RUN [--json] [--fail-on-regression [--suspect-too]]",
 		Short: "Compare two stored runs, made at different times",
 		Long: "Compare two stored runs, the second with the first: rates, loss, retransmits and\n" +
 			"latency of each cell that both measured, and everything else that differs between\n" +
@@ -41,11 +41,18 @@ func newCompareCommand(p *program) *cobra.Command {
 					"chokepoint list shows the runs"}
 			}
 			c, labels := analysis.CompareRuns(a, b), labelsOf(a, b)
+			if suspectToo && !failOnRegression {
+				return &usageError{"--suspect-too changes what --fail-on-regression counts",
+					"add --fail-on-regression"}
+			}
 			if err := p.document(c, comparisonText(c, labels)); err != nil || !failOnRegression {
 				return err
 			}
 			var errs []error
 			for _, r := range c.Regressions {
+				if r.Suspect && !suspectToo {
+					continue
+				}
 				errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s",
 					labels[r.Factors.Key()], r.Text)})
 			}
@@ -54,7 +61,9 @@ func newCompareCommand(p *program) *cobra.Command {
 	}
 	addJSON(cmd, "print one JSON document")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
-		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there")
+		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
+			"a cell that is suspect in either run does not count")
+	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression: it does count")
 	return cmd
 }
 
@@ -89,7 +98,11 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string) string 
 		b.WriteString("\n")
 	}
 	for _, r := range c.Regressions {
-		fmt.Fprintf(&b, "worse in B: %s: %s\n", labels[r.Factors.Key()], r.Text)
+		doubt := ""
+		if r.Suspect {
+			doubt = " (suspect)"
+		}
+		fmt.Fprintf(&b, "worse in B: %s: %s%s\n", labels[r.Factors.Key()], r.Text, doubt)
 	}
 	if len(c.Changes) > 0 {
 		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
@@ -115,21 +128,40 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string) string 
 
 // comparisonRows are the headline's comparisons, and those that found a difference, whatever its cause.
 func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
-	rows := [][]string{{"CELL", "METRIC", "B ÷ A", "INTERVAL", "RUNS", "VERDICT"}}
+	rows := [][]string{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
 		if !slices.Contains(headline, x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
-		metric := metrics.Label(x.Metric)
+		metric, say := metrics.Label(x.Metric), ratioText
 		if x.Difference {
 			metric += ", B − A"
+			say = func(v float64) string { return metrics.Say(x.Metric, v) }
 		}
-		interval := fmt.Sprintf("%s to %s", unit.Significant(x.Low, 3), unit.Significant(x.High, 3))
+		interval := say(x.Low) + " to " + say(x.High)
 		if x.Interval == statistics.IntervalSingle {
 			interval = "-"
 		}
-		rows = append(rows, []string{labels[x.Factors.Key()], metric, unit.Significant(x.Ratio, 3), interval,
-			strconv.Itoa(x.N), x.Verdict})
+		side := func(v *float64) string {
+			if v == nil {
+				return "-"
+			}
+			return metrics.Say(x.Metric, *v)
+		}
+		validity := x.GradeA
+		if x.GradeB != x.GradeA {
+			validity += ", " + x.GradeB
+		}
+		rows = append(rows, []string{labels[x.Factors.Key()], metric, side(x.A), side(x.B), say(x.Ratio),
+			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), x.Verdict})
 	}
 	return rows
+}
+
+// ratioText is a ratio in three digits; large ones are times.
+func ratioText(v float64) string {
+	if v >= 10 {
+		return unit.Ratio(v)
+	}
+	return unit.Significant(v, 3)
 }

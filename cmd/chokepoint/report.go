@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,24 +14,33 @@ import (
 )
 
 // formats are those of a report, the default first.
-var formats = []string{"html", "md", "csv", "json", "text"}
+var formats = []string{"html", "md", "csv", "json", "text", "svg", "png"}
 
 // standard is the name of a file that means standard output, or input.
 const standard = "-"
 
-type reportOptions struct{ format, file string }
+type reportOptions struct {
+	format, file string
+	pictureOptions
+}
 
 func newReportCommand(p *program) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
-		Use: "report RUN [--format FORMAT] [--report FILE]", Short: "Write the report of a stored run",
+		Use:   "report RUN [--format FORMAT] [--chart NAME] [--report FILE]",
+		Short: "Write the report of a stored run",
 		Long: "Write the report of a stored run. RUN is an id, a unique prefix, or latest.\n\n" +
 			"html is one file that needs no network; it is written to the run's data\n" +
 			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
-			"md, csv, json and text go to standard output.",
+			"md, csv, json and text go to standard output. svg and png are a single chart\n" +
+			"that can be posted alone: title, legend, validity, run, machine and date are\n" +
+			"in it. svg goes to standard output, png to a file beside the report.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
+				return err
+			}
+			if err := o.pictureOptions.validate(o.format); err != nil {
 				return err
 			}
 			return writeReport(cmd.Context(), args[0], o, p)
@@ -38,6 +48,7 @@ func newReportCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats, ", ")+
 		"; left out: what the\nname of the file says")
+	o.add(cmd)
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd
 }
@@ -82,8 +93,8 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		return err
 	}
 	file := o.file
-	if file == "" && o.format == "html" {
-		if file, err = reportPlace(p, doc.Run.ID); err != nil {
+	if file == "" {
+		if file, err = o.place(p, doc.Run.ID); err != nil {
 			return err
 		}
 	}
@@ -94,7 +105,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()
 	}
-	content, err := render(doc, o.format)
+	content, err := o.render(doc)
 	if err != nil {
 		return err
 	}
@@ -107,10 +118,18 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	return write(p.Out, file+"\n")
 }
 
-// reportPlace is where the report of a stored run goes: its directory, or, where the store can only be read,
-// the one that the program was started in.
-func reportPlace(p *program, run string) (string, error) {
-	file := p.dirs.reportFile(run)
+// place is where the report of a stored run goes that was given no file: its directory, or, where the store
+// can only be read, the one that the program was started in. "" is standard output.
+func (o *reportOptions) place(p *program, run string) (string, error) {
+	file, name := p.dirs.reportFile(run), "chokepoint-"+run+".html"
+	switch o.format {
+	case "html":
+	case "png":
+		chart := filepath.Base(cmp.Or(o.chart, "chart")) + ".png"
+		file, name = filepath.Join(filepath.Dir(file), chart), "chokepoint-"+run+"-"+chart
+	default:
+		return "", nil
+	}
 	err := prepare(filepath.Dir(file))
 	if err == nil && unix.Access(filepath.Dir(file), unix.W_OK) == nil {
 		return file, nil
@@ -119,5 +138,5 @@ func reportPlace(p *program, run string) (string, error) {
 		return "", err
 	}
 	p.note("%s cannot be written to; the report goes to this directory", p.dirs.Data)
-	return "chokepoint-" + run + ".html", nil
+	return name, nil
 }

@@ -77,7 +77,7 @@ func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, reco
 		err = reckon(d, run.ID, &run.Status)
 	}
 	if err == nil {
-		run.Design.Catalogue = registry.Catalogue()
+		run.Design.Catalogue = registry.Catalogue().Labelled(run.Design.Labels)
 		err = f(st, run)
 	}
 	return errors.Join(err, st.Close())

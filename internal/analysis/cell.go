@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // group is a cell with its trials, in run order.
@@ -148,6 +149,20 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		c.Consistency = &Consistency{Word: statistics.ConsistencyWord(r), Ratio: r}
 	}
 	g.addCeiling(run)
+	g.addWideInterval(run)
+}
+
+// addWideInterval says of a cell that took all the runs an adaptive plan allows that its interval of the
+// rate, by which the campaign decides, is still too wide.
+func (g *group) addWideInterval(run *record.Run) {
+	a, c := run.Design.Method.Adaptive, &g.cell
+	v, ok := c.Metrics[metrics.RateOf(g.factors)]
+	if a == nil || !ok || v.N < a.Max || statistics.Narrow(v.Values, a.Width, a.Min) {
+		return
+	}
+	c.Caveats = append(c.Caveats, record.Caveat{Kind: "interval-not-reached",
+		Text: fmt.Sprintf("after %d runs, the most that the plan allows, the interval is %s of the median, "+
+			"not %s", v.N, unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
 }
 
 func (g *group) addCeiling(run *record.Run) {

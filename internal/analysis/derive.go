@@ -120,7 +120,7 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		runs, factors = append(runs, doc.Cells[i].Runs), append(factors, doc.Cells[i].Factors)
 	}
 	doc.Caveats = validity.Caveats(&run, all, runs, factors)
-	doc.Summary = summary(&run, doc)
+	doc.Verdict, doc.Summary = verdict(&run, doc), summary(&run, doc)
 	return doc
 }
 

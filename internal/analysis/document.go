@@ -19,7 +19,8 @@ import (
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
-	Summary     []string             `json:"summary"` // in words, most important first
+	Summary     []string             `json:"summary"`           // in words, most important first
+	Verdict     []string             `json:"verdict,omitempty"` // what was busiest, and the tester's share
 	Environment []record.Environment `json:"environment"`
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`

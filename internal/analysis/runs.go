@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -44,6 +45,8 @@ type Regression struct {
 	Factors record.Factors `json:"factors"`
 	Metric  string         `json:"metric,omitempty"` // absent: the cell as a whole
 	Text    string         `json:"text"`
+	// Suspect says that one of the two numbers is in doubt: what is worse may not be what is measured.
+	Suspect bool `json:"suspect,omitempty"`
 }
 
 // CompareRuns matches the cells of two runs by their factors and compares the metrics that both have: the
@@ -76,6 +79,7 @@ func CompareRuns(a, b *Document) *RunComparison {
 	}
 	c.Comparisons = comparison.OfRuns(matched, comparison.Run{Values: numbers(a), Path: a.Path},
 		comparison.Run{Values: numbers(b), Path: b.Path}, causesOf(c.Changes))
+	c.addSides(a, b)
 	used := map[string]bool{}
 	for _, x := range c.Comparisons {
 		used[x.Metric] = true
@@ -116,7 +120,7 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		if why := b.Missing[m.Name]; why != "" {
 			text += ": " + why
 		}
-		out = append(out, Regression{a.Factors, m.Name, text})
+		out = append(out, Regression{Factors: a.Factors, Metric: m.Name, Text: text})
 	}
 	return out
 }
@@ -136,7 +140,8 @@ func worse(c *RunComparison) []Regression {
 		bad := better[x.Metric] == record.Higher && x.Ratio < same || better[x.Metric] == record.Lower &&
 			x.Ratio > same
 		if bad && (x.Verdict == "different" || x.Verdict == "confounded") {
-			out = append(out, Regression{x.Factors, x.Metric, metrics.Label(x.Metric) + " " + text})
+			out = append(out, Regression{x.Factors, x.Metric, metrics.Label(x.Metric) + " " + text,
+				x.GradeA == evidence.GradeSuspect || x.GradeB == evidence.GradeSuspect})
 		}
 	}
 	return out
@@ -228,6 +233,7 @@ func changes(a, b *Document) []Change {
 	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
+	out = append(out, watchedChanges(a, b)...)
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
 	left, right := resolved(a), resolved(b)
 	for _, name := range keys(left, right) {
@@ -249,8 +255,11 @@ func environmentChanges(a, b []record.Environment) []Change {
 	left, right := facts(a), facts(b)
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
-	var out []Change
+	out := nodeChanges(left, right)
 	for _, node := range keys(left, right) {
+		if left[node] == nil || right[node] == nil {
+			continue // said at once
+		}
 		for _, name := range keys(left[node], right[node]) {
 			x, y := known(left[node], name), known(right[node], name)
 			if x == y || volatileFacts[name] {

@@ -48,28 +48,15 @@ func sentence(s string) string {
 
 // fastest names the highest goodput with and without a tunnel.
 func fastest(d *Document) []string {
-	var kinds, out []string
-	for i := range d.Cells {
-		c := &d.Cells[i]
-		kind := factor.Tunnel.Of(c.Factors)
-		if _, ok := c.Metrics[metrics.Goodput]; ok && !factor.Protocol.Is(c.Factors, factor.UDP) &&
-			!slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
+	var out []string
+	for _, c := range d.fastestCells() {
+		v, ok := c.Metrics[metrics.Goodput]
+		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
+			continue
 		}
-	}
-	for _, kind := range kinds {
-		c, v := d.most(metrics.Goodput, func(f record.Factors) bool {
-			return factor.Tunnel.Of(f) == kind && !factor.Protocol.Is(f, factor.UDP)
-		})
-		with := "Through " + kind
-		if kind == factor.NoTunnel || kind == "" {
-			with = "Without a tunnel"
-		} else if r := factor.Tunnel.Of(c.Resolved); r != "" && r != kind {
-			with += " (" + r + ")"
-		}
-		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).", with,
-			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
-			c.Label))
+		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).",
+			capital(d.with(c)), unit.Bitrate(v.Median),
+			spread(v, func(x float64) string { return unit.Bitrate(x).String() }), c.Label))
 	}
 	return out
 }
@@ -239,8 +226,9 @@ func capital(s string) string {
 func (g *group) addFindings() {
 	c := &g.cell
 	added, ok := c.Metrics[metrics.RTTAdded]
-	if !ok || factor.Protocol.Is(g.factors, factor.UDP) || metrics.Bufferbloat(added.Median) == "A+" {
-		return // what was not found is no finding
+	if !ok || factor.Protocol.Is(g.factors, factor.UDP) ||
+		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
+		return // what is not wrong is no finding
 	}
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
 		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": the load adds "+addedWords(added.Median)+

@@ -108,8 +108,11 @@ type Declaration struct {
 	Leading bool
 	Quiet   bool // not said, though leading, where no factor varies
 	// Short says a level in a label, such as "1 stream", and Long in a sentence, such as "1500-byte
-	// packets". nil: Long is Short, and Short is "name level".
-	Short, Long func(level string) string
+	// packets". nil: Long is Short, and Short is "name level", with the level as Plain has it: without what
+	// is said by default.
+	Short, Long, Plain func(level string) string
+
+	labels map[string]string // of levels, that the plan gives
 }
 
 // usual are the words that stand for a level that nobody set.
@@ -130,15 +133,20 @@ func Same(level, baseline string) bool {
 
 // Label says a level in a label.
 func (d Declaration) Label(level string) string {
-	if d.Short != nil {
+	switch {
+	case d.labels[level] != "":
+		return d.labels[level]
+	case d.Short != nil:
 		return d.Short(level)
+	case d.Plain != nil:
+		level = d.Plain(level)
 	}
 	return d.Name + " " + level
 }
 
 // Words says a level the way people do.
 func (d Declaration) Words(level string) string {
-	if d.Long != nil {
+	if d.Long != nil && d.labels[level] == "" {
 		return d.Long(level)
 	}
 	return d.Label(level)
@@ -150,6 +158,20 @@ func (d Declaration) Words(level string) string {
 type Catalogue struct {
 	Factors []Declaration
 	Shapes  []Shape // of labs; the first is the default
+
+	labels map[string]map[string]string
+}
+
+// Labelled is the catalogue with the labels that a plan gives to levels: factor → level → label.
+func (c *Catalogue) Labelled(labels map[string]map[string]string) *Catalogue {
+	if len(labels) == 0 {
+		return c
+	}
+	of := &Catalogue{Factors: c.all(), labels: labels}
+	if c != nil {
+		of.Shapes = c.Shapes
+	}
+	return of
 }
 
 // Equal says whether two catalogues are the same one.
@@ -281,6 +303,9 @@ func (c *Catalogue) Of(name string) Declaration {
 		d = Declaration{}
 	}
 	d.Name = name
+	if c != nil {
+		d.labels = c.labels[name]
+	}
 	if _, param, isFamily := strings.Cut(name, ":"); isFamily && d.Without != nil {
 		d.Without = &Without{d.Without.Level, d.Without.Words + " " + param}
 	}

@@ -192,3 +192,13 @@ func TestKindred(t *testing.T) {
 		}
 	}
 }
+
+// A label that a plan gives to a level stands for it wherever levels are said, and for no other one.
+func TestLabelsOfThePlan(t *testing.T) {
+	c := (*Catalogue)(nil).Labelled(map[string]map[string]string{"tunnel": {"wireguard": "WG"}})
+	d := c.Of("tunnel")
+	got := []string{d.Label("wireguard"), d.Words("wireguard"), d.Label("none"), c.Of("streams").Label("1")}
+	if !slices.Equal(got, []string{"WG", "WG", "no tunnel", "1 stream"}) {
+		t.Errorf("labels are %q", got)
+	}
+}

@@ -61,7 +61,10 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	}
 	d := &p.Design
 	d.Cells, d.Skipped, d.Hard = e.cells, e.skipped, e.hard(d.Factors)
-	d.Catalogue, d.Loads = r.v.Catalogue, r.v.Loads(e.cells)
+	d.Catalogue, d.Loads = r.v.Catalogue.Labelled(r.labels), r.v.Loads(e.cells)
+	if len(r.labels) > 0 {
+		d.Labels = r.labels
+	}
 	if r.baseline == nil {
 		d.Baseline = e.baseline()
 	}

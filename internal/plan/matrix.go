@@ -35,6 +35,7 @@ type matrix struct {
 // maxCells bounds what a plan may expand to; more could never be run.
 const (
 	maxCells  = 10000
+	maxLabel  = 40    // bytes of a level's label
 	maxTrials = 50000 // with the longest times, still less than a time.Duration holds
 )
 
@@ -166,6 +167,10 @@ func (r *reader) levels(n *yaml.Node, f factor.Declaration) ([]string, error) {
 
 // named reads one level, or the name of several.
 func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 &&
+		slices.Contains([]string{"level", "label"}, n.Content[0].Value) {
+		return r.labelled(n, f)
+	}
 	if set, ok := f.Sets[n.Value]; ok {
 		return slices.Clone(set), nil
 	}
@@ -175,6 +180,32 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	}
 	level, err := r.level(n, f, text)
 	return []string{level}, err
+}
+
+// labelled reads a level with what it is to be called: {level: cake bandwidth 50M, label: CAKE}.
+func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) {
+	var level, label string
+	err := r.object(n, f.Name, []field{
+		{"level", func(n *yaml.Node) error {
+			text, err := r.scalar(n, f.Name)
+			if err == nil {
+				level, err = r.level(n, f, text)
+			}
+			return err
+		}},
+		{"label", r.text("label", maxLabel, &label)}})
+	switch {
+	case err != nil:
+		return nil, err
+	case level == "" || label == "":
+		return nil, r.fail(n, "write {level: fq_codel, label: FQ-CoDel}, or the level alone",
+			"a level of %s needs both level and label", f.Name)
+	}
+	if r.labels[f.Name] == nil {
+		r.labels[f.Name] = map[string]string{}
+	}
+	r.labels[f.Name][level] = label
+	return []string{level}, nil
 }
 
 // level is the canonical text of a level.

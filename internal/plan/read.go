@@ -19,7 +19,8 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: file, v: v, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
+	r := &reader{file: file, v: v, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{},
+		labels: map[string]map[string]string{}}
 	r.applySets(root, sets)
 	p := &Plan{Design: record.Design{Name: baseName(file), Source: file, Text: string(data),
 		Set: append([]string(nil), sets...), Method: defaultMethod(), Measure: defaultMeasure()}}
@@ -55,6 +56,7 @@ type reader struct {
 	origin   map[*yaml.Node]string // nodes that a --set made
 	where    []placedRequirement
 	baseline *yaml.Node
+	labels   map[string]map[string]string // of levels, by factor
 
 	errs   []error
 	broken map[string]bool // keys of the plan below which something is wrong

@@ -22,11 +22,13 @@ type labeller struct {
 // nothing.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
-		Cells []factor.Cell `json:"cells"`
+		Cells  []factor.Cell                `json:"cells"`
+		Labels map[string]map[string]string `json:"labels"`
 	}
 	if json.Unmarshal(data, &design) != nil || len(design.Cells) < 2 {
 		return
 	}
+	l.factors = l.factors.Labelled(design.Labels)
 	// A factor that follows from others (the one MTU of all tunnels) varies if it has several levels; a
 	// setting that only some cells have, such as a queue, tells those from the rest.
 	levels, has := map[string]string{}, map[string]int{}

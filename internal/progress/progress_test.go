@@ -320,12 +320,19 @@ func TestLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	labelled, err := json.Marshal(record.Design{Cells: []record.Factors{udp, tcp},
+		Labels: map[string]map[string]string{"tunnel": {"wireguard": "WG"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		data string
 		row  record.Event
 		want string
 	}{
+		{"a label of the plan", string(labelled), record.Event{Cell: tcp, Text: record.RowLoad},
+			"WG TCP 4 streams NAT masquerade"},
 		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad},
 			"wireguard TCP 4 streams NAT masquerade"},
 		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad},

@@ -88,14 +88,16 @@ type Design struct {
 	Measure     Measure        `json:"measure"`
 	Factors     []FactorLevels `json:"factors"` // in the order written
 	// what is run, in the order listed, after skips and cuts
-	Cells        []Factors         `json:"cells,omitempty"`
-	Hard         []string          `json:"hard,omitempty"` // factors that are hard to change, outermost first
-	Baseline     Factors           `json:"baseline"`       // the named baseline: factors that identify it
-	Requirements []Requirement     `json:"require,omitempty"`
-	Conditions   map[string]string `json:"conditions,omitempty"` // typed-in facts
-	Steps        []Step            `json:"steps,omitempty"`
-	Skipped      []Skipped         `json:"skipped,omitempty"` // by the plan's own rules
-	Cuts         []string          `json:"cuts,omitempty"`    // what --budget cut, in words
+	Cells []Factors `json:"cells,omitempty"`
+	// what the plan calls levels: factor → level → label
+	Labels       map[string]map[string]string `json:"labels,omitempty"`
+	Hard         []string                     `json:"hard,omitempty"` // factors that are hard to change, outermost first
+	Baseline     Factors                      `json:"baseline"`       // the named baseline: factors that identify it
+	Requirements []Requirement                `json:"require,omitempty"`
+	Conditions   map[string]string            `json:"conditions,omitempty"` // typed-in facts
+	Steps        []Step                       `json:"steps,omitempty"`
+	Skipped      []Skipped                    `json:"skipped,omitempty"` // by the plan's own rules
+	Cuts         []string                     `json:"cuts,omitempty"`    // what --budget cut, in words
 	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
 	// Absent in older runs.
 	Loads []string `json:"loads,omitempty"`

@@ -7,7 +7,7 @@ import (
 )
 
 // bars are horizontal bars from zero in groups, with every single run as a dot, the interval as a whisker,
-// and marks for ceilings and thresholds.
+// and marks for ceilings and thresholds. Beside them stands the round trip under load, if there is any.
 type bars struct {
 	Label  string // for those who do not see it
 	Axis   string // what the axis measures
@@ -21,7 +21,7 @@ type barGroup struct {
 }
 
 type bar struct {
-	Class             string // c1 … c5
+	Class             string // c0 … c8
 	Title             string // long form
 	Text              string // the median
 	Median, Low, High float64
@@ -31,49 +31,83 @@ type bar struct {
 	Limit             float64 // threshold, 0: none
 	Failed            string  // instead of a number
 	Doubt             bool
+
+	// round trips in ns, 0: none
+	Idle, Loaded, Loaded99 float64
 }
 
 const (
 	barHeight = 15
 	barGap    = 5
 	groupGap  = 16
+	axisRoom  = 34
+	// what the round trips take of a wide drawing, and of a narrow one, where they are numbers alone
+	delayRoom, delayColumn = 300, 66
 )
+
+func (b bars) each(visit func(bar)) {
+	for _, g := range b.Groups {
+		for _, x := range g.Bars {
+			visit(x)
+		}
+	}
+}
 
 func (b bars) top() float64 {
 	high := 0.0
-	for _, g := range b.Groups {
-		for _, x := range g.Bars {
-			high = slices.Max(append([]float64{high, x.Median, x.High, x.Ceiling, x.Limit}, x.Runs...))
-		}
-	}
+	b.each(func(x bar) {
+		high = slices.Max(append([]float64{high, x.Median, x.High, x.Ceiling, x.Limit}, x.Runs...))
+	})
 	return high
+}
+
+// delays are the smallest and the greatest round trip; high is 0 without any.
+func (b bars) delays() (low, high float64) {
+	b.each(func(x bar) {
+		for _, ns := range []float64{x.Idle, x.Loaded, x.Loaded99} {
+			if ns > 0 && x.Loaded > 0 {
+				if high = max(high, ns); low == 0 || ns < low {
+					low = ns
+				}
+			}
+		}
+	})
+	return low, high
 }
 
 // Draw puts the names of groups beside the bars, or above them on a narrow page.
 func (b bars) Draw(width float64) string {
-	c := &canvas{w: width}
+	c := &canvas{w: width, h: 4 + axisRoom}
 	narrow := width < 600
 	left, valueRoom := 0.0, 0.0
 	for _, g := range b.Groups {
 		left = max(left, textWidth(g.Name, 13))
-		for _, x := range g.Bars {
-			valueRoom = max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14)
-		}
-	}
-	left = min(left+14, width*0.42)
-	if narrow {
-		left = 1
-	}
-	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 6}[narrow])
-	x := linear{0, marks[len(marks)-1], left, width - min(valueRoom, width*0.35)}
-	c.h = 4 + 34
-	for _, g := range b.Groups {
 		c.h += float64(len(g.Bars))*(barHeight+barGap) - barGap + groupGap
 		if narrow && g.Name != "" {
 			c.h += 19
 		}
 	}
+	b.each(func(x bar) { valueRoom = max(valueRoom, textWidth(x.Text+x.Failed, 12.5)+14) })
+	low, high := b.delays()
+	right := width
+	switch {
+	case high > 0 && narrow:
+		right -= delayColumn
+	case high > 0:
+		right -= delayRoom
+	}
+	left = min(left+14, right*0.48)
+	if narrow {
+		left = 1
+	}
+	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 5}[narrow])
+	x := linear{0, marks[len(marks)-1], left, right - min(valueRoom, right*0.4)}
+	d := delayAxis{narrow: narrow, right: width}
+	if high > 0 {
+		d.of = roundTrips(low, high, right+34, width-66)
+	}
 	b.axis(c, x, marks)
+	d.axis(c)
 	y := 4.0
 	for _, g := range b.Groups {
 		if narrow && g.Name != "" {
@@ -86,6 +120,7 @@ func (b bars) Draw(width float64) string {
 		}
 		for _, one := range g.Bars {
 			one.draw(c, x, y)
+			d.draw(c, one, y+barHeight/2.0)
 			y += barHeight + barGap
 		}
 		y += groupGap - barGap
@@ -94,7 +129,7 @@ func (b bars) Draw(width float64) string {
 }
 
 func (b bars) axis(c *canvas, x linear, marks []float64) {
-	base := c.h - 34
+	base := c.h - axisRoom
 	s := unit.ScaleOf(b.Unit, marks[len(marks)-1])
 	for i, m := range marks {
 		c.line("grid", x.at(m), 0, x.at(m), base)
@@ -102,7 +137,7 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 		if i == 0 && x.from < 10 {
 			anchor = "start"
 		}
-		c.text("ax", anchor, x.at(m), base+15, tickText(s, m))
+		c.tick(anchor, x.at(m), base+15, tickText(s, m))
 	}
 	c.line("axis", x.from, 0, x.from, base)
 	name := b.Axis
@@ -120,11 +155,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 		c.text("t bad", "start", x.from+6, middle+4.5, b.Failed)
 		return
 	}
-	class := "bar " + b.Class
-	if b.Doubt {
-		class += " doubt"
-	}
-	c.rect(class, x.from, y, x.at(b.Median)-x.from, barHeight)
+	c.bar(b.Class, b.Doubt, x.from, y, x.at(b.Median)-x.from, barHeight)
 	end := b.Median
 	if b.Whisker {
 		c.whisker(x.at(b.Low), x.at(b.High), middle)
@@ -149,4 +180,64 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 		}
 	}
 	c.text("v", "start", at, middle+4.5, b.Text)
+}
+
+// delayAxis is the right part of the bars: round trips on a logarithmic axis, idle and under load.
+type delayAxis struct {
+	of     logarithmic
+	narrow bool
+	right  float64
+}
+
+// roundTrips covers a range of times with room at its ends.
+func roundTrips(low, high, from, to float64) logarithmic {
+	return logarithmic{low / 1.3, high * 1.3, from, to}
+}
+
+func (d delayAxis) axis(c *canvas) {
+	if d.of.high == 0 {
+		return
+	}
+	base := c.h - axisRoom
+	if d.narrow {
+		c.text("ax", "end", d.right, base+31, "RTT, p50")
+		return
+	}
+	_, _, marks := decades(d.of.low, d.of.high)
+	for _, m := range marks {
+		if m < d.of.low || m > d.of.high {
+			continue
+		}
+		s := unit.ScaleOf("ns", m)
+		c.line("grid", d.of.at(m), 0, d.of.at(m), base)
+		c.tick("middle", d.of.at(m), base+15, tickText(s, m)+" "+s.Unit)
+	}
+	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
+}
+
+func (d delayAxis) draw(c *canvas, b bar, y float64) {
+	if d.of.high == 0 || b.Loaded <= 0 {
+		return
+	}
+	text := unit.Nanoseconds(b.Loaded)
+	if d.narrow {
+		c.text("ax", "end", d.right, y+4.5, text)
+		return
+	}
+	c.open(b.Title)
+	defer c.close()
+	far := max(b.Loaded, b.Loaded99)
+	from := b.Loaded
+	if b.Idle > 0 {
+		from = min(from, b.Idle)
+	}
+	c.line("reach "+b.Class, d.of.at(from), y, d.of.at(far), y)
+	if b.Loaded99 > 0 {
+		c.line("reach "+b.Class, d.of.at(far), y-4, d.of.at(far), y+4)
+	}
+	if b.Idle > 0 {
+		c.circle("hollow "+b.Class, d.of.at(b.Idle), y, 3.5)
+	}
+	c.circle("point "+b.Class, d.of.at(b.Loaded), y, 4.5)
+	c.text("v", "end", d.right, y+4.5, text)
 }

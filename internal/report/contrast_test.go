@@ -40,7 +40,8 @@ func TestContrast(t *testing.T) {
 					t.Errorf("%s: text %s on %s has contrast %.2f, want 4.5", name, text, ground, got)
 				}
 			}
-			for _, mark := range []string{"c1", "c2", "c3", "c4", "c5", "heat"} {
+			for _, mark := range []string{"c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c0",
+				"heat"} {
 				if got := contrast(t, p[mark][theme], p[ground][theme]); got < 3 {
 					t.Errorf("%s: mark %s on %s has contrast %.2f, want 3", name, mark, ground, got)
 				}

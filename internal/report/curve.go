@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -53,7 +54,7 @@ func (k curves) Draw(width float64) string {
 		c.text("ax", "end", left-8, y.at(m)+4, tickText(s, m))
 	}
 	for _, level := range k.X {
-		c.text("ax", "middle", x(level), top+height+17, tickText(unit.Scale{Div: 1}, level))
+		c.tick("middle", x(level), top+height+17, tickText(unit.Scale{Div: 1}, level))
 	}
 	c.text("ax", "start", left, top+height+36, k.XName)
 	c.text("ax unit", "start", left+4, top+10, k.YName+", "+s.Unit)
@@ -76,7 +77,7 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 			c.path("whisker", "M"+attr(at)+" "+attr(y.at(pt.Low))+"V"+attr(y.at(pt.High))+
 				"M"+attr(at-4)+" "+attr(y.at(pt.Low))+"h8M"+attr(at-4)+" "+attr(y.at(pt.High))+"h8")
 		}
-		c.circle("point "+l.Class, at, y.at(pt.Median), 4)
+		c.circle("point "+strings.Fields(l.Class)[0], at, y.at(pt.Median), 4)
 		c.close()
 	}
 }
@@ -90,7 +91,7 @@ type quantilePlot struct {
 }
 
 type quantileCurve struct {
-	Class      string // idle or loaded
+	Class      string // idle, or the colour of its cell
 	Title      string
 	Levels, NS []float64
 }
@@ -124,7 +125,7 @@ func (q quantilePlot) Draw(width float64) string {
 		}
 		at := x.at(nines(m.level))
 		c.line("grid", at, 8, at, 148)
-		c.text("ax", "middle", at, 163, m.name)
+		c.tick("middle", at, 163, m.name)
 	}
 	for _, k := range q.Curves {
 		k.draw(c, x, y)

@@ -74,22 +74,6 @@ func (v *view) setWords(f record.Factors, names []string) string {
 	return strings.Join(parts, " · ")
 }
 
-// lineFactor is the factor whose levels are told apart by colour: the tunnel if it varies, or else the
-// first that varies and has few levels.
-func lineFactor(cells []*analysis.Cell, names []string) string {
-	for _, n := range append([]string{string(factor.Tunnel)}, names...) {
-		if slices.Contains(names, n) {
-			if l := levels(cells, n); len(l) >= 2 && len(l) <= maxColours {
-				return n
-			}
-		}
-	}
-	return ""
-}
-
-// maxColours is the number of colours that stay apart in both themes and for all kinds of colour vision.
-const maxColours = 5
-
 // levels lists the levels of a factor in the order of the cells.
 func levels(cells []*analysis.Cell, name string) []string {
 	var out []string

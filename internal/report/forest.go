@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -14,6 +16,7 @@ type forest struct {
 
 type forestRow struct {
 	Name, Sub, Text, Title string
+	Class                  string
 	Ratio, Low, High       float64
 	Whisker                bool
 }
@@ -42,13 +45,17 @@ func (f forest) Draw(width float64) string {
 	}
 	x := logarithmic{low / 1.06, high * 1.06, left, width - right}
 	base := c.h - 34
-	for _, m := range ratioTicks(x.low, x.high) {
+	marks := ratioTicks(x.low, x.high)
+	slices.SortStableFunc(marks, func(a, b float64) int { // the same comes first: its number must stand
+		return cmp.Compare(math.Abs(math.Log(a)), math.Abs(math.Log(b)))
+	})
+	for _, m := range marks {
 		class := "grid"
 		if m == 1 {
 			class = "one"
 		}
 		c.line(class, x.at(m), 0, x.at(m), base)
-		c.text("ax", "middle", x.at(m), base+15, tickText(unit.Scale{Div: 0.01}, m)+" %")
+		c.tick("middle", x.at(m), base+15, ratioTick(m))
 	}
 	c.text("ax", "start", left, base+31, "median of the ratios of paired blocks; 100 % = the same")
 	for i, r := range f.Rows {
@@ -76,13 +83,31 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	if r.Whisker && r.Low > 0 {
 		c.whisker(x.at(r.Low), x.at(r.High), middle)
 	}
-	c.circle("point c1", x.at(r.Ratio), middle, 4.5)
+	c.circle("point "+r.Class, x.at(r.Ratio), middle, 4.5)
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
+}
+
+// ratioTick says a ratio as per cent, or from twice on as times, as the numbers beside it.
+func ratioTick(m float64) string {
+	if m < 2 {
+		return tickText(unit.Scale{Div: 0.01}, m) + " %"
+	}
+	return "×" + tickText(unit.Scale{Div: 1}, m)
 }
 
 // ratioTicks are few round ratios in a range, one always among them.
 func ratioTicks(low, high float64) []float64 {
-	all := []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50, 100}
+	all := []float64{1}
+	for at, room := 1.0, high/low; room > 1 && at < 1e9; at *= 10 {
+		steps := []float64{2, 5, 10}
+		if room > 1e3 {
+			steps = []float64{10} // more would not have room
+		}
+		for _, s := range steps {
+			all = append(all, at*s, 1/(at*s))
+		}
+	}
+	slices.Sort(all)
 	if high/low < 4 {
 		all = []float64{.4, .5, .6, .7, .8, .9, 1, 1.1, 1.2, 1.5, 2, 2.5}
 	}

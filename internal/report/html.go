@@ -30,13 +30,14 @@ var pageScript string
 // HTML is the report as one page that needs nothing else: no network, and no script except for saving a
 // chart as PNG.
 func HTML(d *analysis.Document) ([]byte, error) {
-	t, err := template.New("page").Funcs(pageFunctions()).Parse(pageTemplate)
+	v := newView(d)
+	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
-	v := newView(d)
+	style := themes() + pageStyle + chartStyle + seriesStyle()
 	page := map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v),
-		"Style": template.CSS(themes() + pageStyle + chartStyle), "Script": template.JS(pageScript)}
+		"Style": template.CSS(style), "Script": template.JS(pageScript)}
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
@@ -72,23 +73,31 @@ type savedFile struct {
 	URL  template.URL
 }
 
-func pageFunctions() template.FuncMap {
+func pageFunctions(v *view) template.FuncMap {
 	return template.FuncMap{
-		"slug":   slug,
-		"hash":   hash,
-		"mark":   mark,
-		"kind":   Block.kind,
-		"exact":  func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
-		"draw":   func(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) },
-		"swatch": func(class string) template.HTML { return template.HTML(swatch(class)) },
-		"save": func(id string, d Drawing) savedFile {
-			return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
-				base64.StdEncoding.EncodeToString(standalone(d)))}
-		},
+		"slug":        slug,
+		"hash":        hash,
+		"inAll":       inAll,
+		"mark":        mark,
+		"kind":        Block.kind,
+		"exact":       func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
+		"draw":        drawn,
+		"swatch":      func(class string) template.HTML { return template.HTML(swatch(class)) },
+		"saveFigure":  func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
+		"savePanel":   func(all Panels, p Panel) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
+		"savePicture": func(p Picture) savedFile { return saved(p.ID, v.pictureSheet(p)) },
 		"cell": func(t Table, i int, c TableCell) pageCell {
 			return pageCell{t, t.Columns[i], c, i, c.Text == "–" || c.Text == ""}
 		},
 	}
+}
+
+func drawn(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) }
+
+func saved(id string, s sheet) savedFile {
+	svg, _, _ := s.svg(Size{})
+	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
+		base64.StdEncoding.EncodeToString([]byte(svg)))}
 }
 
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,
@@ -116,8 +125,11 @@ func slug(s string) string {
 func swatch(class string) string {
 	c := &canvas{w: 22, h: 12}
 	switch {
-	case strings.HasPrefix(class, "bar"), strings.HasPrefix(class, "h "):
+	case strings.HasPrefix(class, "h "):
 		c.rect(class, 3, 0, 16, 12)
+	case strings.HasPrefix(class, "bar "), strings.HasPrefix(class, "doubt "):
+		kind, colour, _ := strings.Cut(class, " ")
+		c.bar(colour, kind == "doubt", 3, 0.5, 16, 11)
 	case class == "ceiling", class == "limit":
 		c.line(class, 11, 0, 11, 12)
 	default:
@@ -126,27 +138,7 @@ func swatch(class string) string {
 	return strings.Replace(c.svg(""), ` role="img" aria-label=""`, ` aria-hidden="true"`, 1)
 }
 
-// standalone is a drawing as a file of its own, in light colours.
-func standalone(d Drawing) []byte {
-	width := float64(wideWidth)
-	switch d.(type) {
-	case timeline, quantilePlot:
-		width = panelWidth * 1.5
-	case chain:
-		width = widths["picture"]
-	}
-	svg := d.Draw(width)
-	box := strings.SplitN(svg, `"`, 3)[1] // 0 0 width height
-	var size [4]string
-	copy(size[:], strings.Fields(box))
-	open := `<svg xmlns="http://www.w3.org/2000/svg" width="` + size[2] + `" height="` + size[3] + `"`
-	body := strings.Replace(svg, "<svg", open, 1)
-	end := strings.Index(body, ">") + 1
-	return []byte(body[:end] + "<style>" + resolve(chartStyle) + "</style>" +
-		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
-}
-
-// palette holds every colour of the page, light and dark. The five series colours keep apart for the common
+// palette holds every colour of the page, light and dark. The eight series colours keep apart for the common
 // kinds of colour vision and have at least 3:1 contrast to the ground they stand on (WCAG 2.2, 1.4.11);
 // text colours have 4.5:1.
 func palette() map[string][2]string {
@@ -167,6 +159,10 @@ func palette() map[string][2]string {
 		"c3":      {"#128069", "#41bfa0"},
 		"c4":      {"#8a4fa3", "#c592de"},
 		"c5":      {"#7d6a14", "#cfb94a"},
+		"c6":      {"#a8386f", "#ee86b4"},
+		"c7":      {"#3d7a1c", "#8ac75f"},
+		"c8":      {"#74503a", "#c9a183"},
+		"c0":      {"#646d77", "#a3acb7"},
 		"heat":    {"#c2410c", "#ff9d5c"},
 	}
 }

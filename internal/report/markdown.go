@@ -17,7 +17,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m := &markdown{}
 	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
 	m.gap()
-	for _, p := range h.Points {
+	for _, p := range append(h.Points, h.Verdict...) {
 		m.line("- " + escape(p))
 	}
 	m.gap()
@@ -78,6 +78,45 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
+// Brief is the result for a post: one table and at most five lines.
+func Brief(d *analysis.Document) ([]byte, error) {
+	v := newView(d)
+	h := headOf(v)
+	m := &markdown{}
+	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
+	m.gap()
+	full := resultTable(v)
+	t := Table{}
+	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
+	for i, c := range full.Columns {
+		if slices.Contains(shown, c.Head) {
+			c.Sub = ""
+			t.Columns = append(t.Columns, c)
+			for k, r := range full.Rows {
+				if len(t.Rows) <= k {
+					t.Rows = append(t.Rows, TableRow{})
+				}
+				cell := TableCell{Text: r.Cells[i].Text}
+				if c.Head == "Rate" {
+					cell = TableCell{Text: r.Cells[i].Text, Sub: r.Cells[i].Sub, Num: r.Cells[i].Num}
+				}
+				t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
+			}
+		}
+	}
+	m.table(t)
+	var lines []string
+	for _, a := range h.Alerts {
+		lines = append(lines, a.Text)
+	}
+	lines = append(append(lines, h.Verdict...), h.Points...)
+	for _, l := range lines[:min(len(lines), 4)] {
+		m.line("- " + escape(l))
+	}
+	m.line("- " + escape(strings.Join(v.footWords(v.all), "; ")))
+	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
+}
+
 type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
@@ -114,12 +153,17 @@ func (m *markdown) table(t Table) {
 			m.item(n)
 		}
 	}
+	for _, n := range inAll(t.Common) {
+		m.item(n)
+	}
 	for i, n := range t.Notes {
 		m.line(fmt.Sprintf("- [%s] **%s**: %s", mark(i), escape(n.Kind), escape(n.Text)))
 	}
 	m.gap()
-	m.line(escape(t.Caption))
-	m.gap()
+	if t.Caption != "" {
+		m.line(escape(t.Caption))
+		m.gap()
+	}
 }
 
 // markdownCell puts an interval in brackets and anything else behind a dot.

@@ -16,6 +16,7 @@ type chain struct {
 	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
 	Tunnel [2]int   // indexes of the nodes that it joins; equal: none
 	Name   string   // of the tunnel
+	Class  string   // its colour
 }
 
 type chainNode struct {
@@ -193,7 +194,7 @@ func (c chain) Draw(width float64) string {
 	}
 	if c.Tunnel[0] != c.Tunnel[1] {
 		from, to := x(c.Tunnel[0])+widest-1, x(c.Tunnel[1])+1
-		k.box("tube", from, middle-7, to-from, 14, 7)
+		k.box("tube "+c.Class, from, middle-7, to-from, 14, 7)
 		k.text("tube-name", "middle", (from+to)/2, top+height+18, shorten(c.Name, 12, width))
 	}
 	for i, node := range c.Nodes {
@@ -227,7 +228,7 @@ func (c chain) drawDown(width float64) string {
 	}
 	if c.Tunnel[0] != c.Tunnel[1] {
 		from, to := y(c.Tunnel[0])+height-1, y(c.Tunnel[1])+1
-		k.box("tube", middle-7, from, 14, to-from, 7)
+		k.box("tube "+c.Class, middle-7, from, 14, to-from, 7)
 		k.text("tube-name", "end", middle-14, (from+to)/2+4, shorten(c.Name, 12, middle-14))
 	}
 	for i, node := range c.Nodes {

@@ -4,7 +4,11 @@
 // document gives the same bytes.
 package report
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
 
 // Section answers one question about a run. It is made of blocks and holds no markup; renderers draw the
 // blocks.
@@ -20,6 +24,9 @@ type Block interface{ kind() string }
 
 // Prose is a paragraph, or several.
 type Prose struct{ Text []string }
+
+// Points are sentences, one below the other.
+type Points struct{ Text []string }
 
 // Facts is a short list of names with their values.
 type Facts struct {
@@ -62,8 +69,9 @@ type Table struct {
 	Columns     []Column
 	Rows        []TableRow
 	Notes       []Item
-	Cards       bool // on a narrow page each row becomes a card
-	Folded      bool // long: closed until asked for
+	Common      []Item // what is said of all rows
+	Cards       bool   // on a narrow page each row becomes a card
+	Folded      bool   // long: closed until asked for
 }
 
 // Column is the head of a column.
@@ -85,6 +93,7 @@ type TableRow struct {
 // show, so that a program can check the page.
 type TableCell struct {
 	Text      string
+	Class     string // colour of the level it is about
 	Pre       string // before the second line: "p99"
 	Sub, Long string
 	Tone      Tone
@@ -107,6 +116,7 @@ type Figure struct {
 	Legend             []LegendItem
 	Draw               Drawing
 	Table              *Table
+	Cells              []*analysis.Cell // that it shows; nil: all
 }
 
 // Panels are small drawings of the same kind side by side.
@@ -120,6 +130,7 @@ type Panels struct {
 type Panel struct {
 	ID, Title, Sub string
 	Draw           Drawing
+	Cell           *analysis.Cell
 }
 
 // LegendItem explains a colour or sign of a drawing.
@@ -132,22 +143,30 @@ type Picture struct {
 	Text           []string // the same as lines of characters
 }
 
+// Fold is blocks that are closed until asked for.
+type Fold struct {
+	Title  string
+	Blocks []Block
+}
+
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) string }
 
 func (Prose) kind() string   { return "prose" }
+func (Points) kind() string  { return "points" }
 func (Facts) kind() string   { return "facts" }
 func (List) kind() string    { return "list" }
 func (Table) kind() string   { return "table" }
 func (Figure) kind() string  { return "figure" }
 func (Panels) kind() string  { return "panels" }
 func (Picture) kind() string { return "picture" }
+func (Fold) kind() string    { return "fold" }
 
 // sections is the page, from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
 	var out []Section
-	for _, build := range []func(*view, *Section){missedSection, resultSection, pathSection, searchSection,
-		goodputSection, packetSection, curveSection, scalingSection, soakSection, latencySection,
+	for _, build := range []func(*view, *Section){missedSection, searchSection, goodputSection,
+		packetSection, resultSection, pathSection, curveSection, scalingSection, soakSection, latencySection,
 		timelineSection, comparisonSection, findingSection, metSection, skippedSection, methodSection,
 		environmentSection, metricSection, trialSection} {
 		var s Section

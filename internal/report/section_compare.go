@@ -40,8 +40,8 @@ func metSection(v *view, s *Section) {
 func thresholdSection(v *view, s *Section) {
 	s.ID, s.Title = "requirements", "Requirements"
 	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
-	t := Table{ID: "threshold-table", Columns: columns("Outcome", "Requirement", "Cell", "#Measured",
-		"Reason")}
+	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell",
+		"#Measured", "Reason")}
 	for _, r := range v.Thresholds {
 		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
 			{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, {Text: r.Reason}}}
@@ -133,9 +133,10 @@ func ratioInterval(k comparison.Comparison) string {
 }
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
-	r := forestRow{Name: v.label(k.Factors), Sub: k.Name, Text: unit.Ratio(k.Ratio), Ratio: k.Ratio,
-		Low: k.Low, High: k.High, Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title: v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
+	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name,
+		Text: unit.Ratio(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
+		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k.Low, k.High) + ")"
 	}
@@ -199,15 +200,8 @@ func comparisonLines(v *view) []string {
 // findingSection: what else did the run show?
 func findingSection(v *view, s *Section) {
 	s.ID, s.Title = "findings", "Findings"
-	t := Table{ID: "finding-table", Columns: columns("Cell", "Finding", "Evidence")}
-	for _, c := range v.all {
-		for _, f := range c.Findings {
-			t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, TableCell{Text: f.Text, Sub: f.Kind},
-				TableCell{Text: strings.Join(evidenceWords(f), "; ")})
-		}
-	}
-	if len(t.Rows) > 0 {
-		s.add(t)
+	if items := findingItems(v); len(items) > 0 {
+		s.add(List{Items: items})
 	}
 }
 
@@ -233,7 +227,7 @@ func findingItems(v *view) []Item {
 func skippedSection(v *view, s *Section) {
 	s.ID, s.Title = "skipped", "Not measured"
 	if len(v.Skipped) > 0 {
-		t := Table{ID: "skipped-table", Columns: columns("Cell", "Reason")}
+		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
 			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()},
 				TableCell{Text: k.Reason})

@@ -54,7 +54,11 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		if len(byLine[key]) < 3 || len(k.Lines) == maxColours {
 			continue
 		}
-		class := "c" + strconv.Itoa(len(k.Lines)+1)
+		class := v.colour("line", key) // of several factors
+		if slices.Contains(names, v.line) || len(order) == 1 {
+			class = v.class(byLine[key][0].Factors)
+		}
+		class += lineDash(len(k.Lines))
 		k.Lines = append(k.Lines, v.curveLine(byLine[key], d.Name, metric, class, key))
 		legend = append(legend, LegendItem{"line " + class, key})
 		used = append(used, byLine[key]...)

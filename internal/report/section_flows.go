@@ -47,6 +47,7 @@ func shortFlowTable(v *view) Table {
 		}
 		t.row(append(row, v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))...)
 	}
+	t.dropEmpty()
 	return t
 }
 

@@ -38,12 +38,12 @@ func latencySection(v *view, s *Section) {
 		Caption: "Each line is one trial, from its smallest round trip at the left into the tail " +
 			"at the right; both axes are logarithmic and the same in every panel. A curve ends where its " +
 			"number of probes no longer carries the percentile. Lost probes are not in the curves; their " +
-			"share is in the table of every metric.", Legend: []LegendItem{{"q idle", "idle path"},
-			{"q loaded", "beside the load"}}}
+			"share is in the table of every metric.", Legend: append([]LegendItem{{"q idle",
+			"idle path"}}, v.levelLegend(cells, "q ", "beside the load")...)}
 	for _, c := range cells {
 		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
-			Sub: v.latencyWords(c), Draw: quantilePlot{Label: "Round-trip times of " + c.Label, Low: low,
-				High: high, Curves: v.quantileCurves(c)}})
+			Sub: v.latencyWords(c), Cell: c, Draw: quantilePlot{Label: "Round-trip times of " + c.Label,
+				Low: low, High: high, Curves: v.quantileCurves(c)}})
 	}
 	s.add(p)
 }
@@ -54,9 +54,13 @@ func underLoadTable(v *view) Table {
 		"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
 		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
 		"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
-		"their mean. Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
+		"their mean."}
+	if !slices.ContainsFunc(v.UnderLoad, responsive) {
+		return addedTable(v, "What the load adds to the median round trip. "+t.Caption)
+	}
+	t.Caption += " Responsiveness in round trips per minute: below 300 poor, 1000 fair, 6000 good, " +
 		"else excellent (draft-ietf-ippm-responsiveness); only cells with the engine responsiveness " +
-		"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."}
+		"have it, and without TLS its foreign half is the mean over TCP's handshake and one exchange."
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {
@@ -69,20 +73,51 @@ func underLoadTable(v *view) Table {
 				TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)}, none, none)
 		}
 	}
+	t.dropEmpty()
+	return t
+}
+
+// addedTable has a row for each path: what the load adds in each direction, with its grade.
+func addedTable(v *view, caption string) Table {
+	t := Table{ID: "under-load", Cards: true, Caption: caption, Columns: columns("Path full of TCP", "#Up",
+		"#Down", "#Both", "#Mean|of up and down")}
+	cell := func(ns float64, grade string) TableCell {
+		return TableCell{Text: v.text(rttAdded, ns), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
+	}
+	for _, p := range v.UnderLoad {
+		row := []TableCell{{Text: p.Label}, none, none, none, none}
+		for i, direction := range []string{record.Up, record.Down, record.Both} {
+			if w := p.Directions[direction]; w.AddedNs != nil {
+				row[i+1] = cell(*w.AddedNs, w.Grade)
+				row[i+1].Num = &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}
+			}
+		}
+		if p.Grade != "" {
+			row[4] = cell(p.AddedNs, p.Grade)
+		}
+		t.row(row...)
+	}
+	t.dropEmpty()
 	return t
 }
 
 // briefTables are what the short forms show beside the results. Of a run that is not about latency under load
 // they leave the grades to the summary.
 func briefTables(v *view) []Table {
-	for _, p := range v.UnderLoad {
-		for _, w := range p.Directions {
-			if w.RPM != nil || w.Why != "" {
-				return append(filled(underLoadTable(v)), flowTables(v)...)
-			}
-		}
+	if slices.ContainsFunc(v.UnderLoad, responsive) {
+		return append(filled(underLoadTable(v)), flowTables(v)...)
 	}
 	return flowTables(v)
+}
+
+// responsive says that the responsiveness of a path was asked for.
+func responsive(p analysis.UnderLoad) bool {
+	for _, w := range p.Directions {
+		if w.RPM != nil || w.Why != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) []TableCell {
@@ -147,7 +182,11 @@ func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 			return
 		}
 		q := t.Series.Quantile[kind]
-		out = append(out, quantileCurve{Class: kind, Title: "trial " + t.ID + ", " + kind,
+		class := kind
+		if kind == "loaded" {
+			class = v.class(c.Factors)
+		}
+		out = append(out, quantileCurve{Class: class, Title: "trial " + t.ID + ", " + kind,
 			Levels: analysis.QuantileLevels[:min(len(q), len(analysis.QuantileLevels))], NS: q})
 	}
 	path := v.Path(c.Factors).Key()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -48,6 +49,7 @@ func (v *view) pictures() []Picture {
 			name = tunnels[""]
 		}
 		c, ok := chainOf(t, name)
+		c.Class = v.tunnelClass(v.all)
 		p := Picture{ID: "path-" + t.Name, Title: t.Name, Draw: c, Text: c.lines(),
 			Sub: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far)}
 		if name != "" && c.Tunnel[0] != c.Tunnel[1] {
@@ -93,14 +95,26 @@ func methodSection(v *view, s *Section) {
 			"Ethernet frames seven have 64 bytes (in IPv6 84), four 570 and one 1518. Bits are those of "+
 			"the payload that each has.")
 	}
+	if more := v.descriptionRest(); more != "" {
+		words.Text = append([]string{more}, words.Text...)
+	}
 	s.add(words, facts)
 	if len(v.Tester) > 0 {
 		s.add(testerFacts(v))
 	}
 	s.add(observingFacts(v))
+	if probes := probeFacts(v); len(probes.Items) > 0 {
+		s.add(Fold{Title: "Each probe by itself", Blocks: []Block{probes}})
+	}
 	if len(v.Conditions) > 0 {
 		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
 	}
+}
+
+// descriptionRest is what the plan's author says beyond the first sentence, which leads the page.
+func (v *view) descriptionRest() string {
+	_, more, _ := strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
+	return more
 }
 
 // factsOf are facts by name.
@@ -161,41 +175,100 @@ func observingFacts(v *view) Facts {
 		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
 		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
 		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}}
+	return f
+}
+
+// probeFacts are what each probe cost.
+func probeFacts(v *view) Facts {
+	o, f := v.Observing, Facts{}
 	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
 		f.Items = append(f.Items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}
 	return f
 }
 
-// environmentSection: what was it measured on?
+// environmentSection: what was it measured on? What is the same on all nodes stands once.
 func environmentSection(v *view, s *Section) {
 	s.ID, s.Title = "environment", "Environment"
-	for _, e := range v.Environment {
-		f := Facts{Title: "Node " + e.Node, Items: factsOf(e.Facts)}
-		for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
-			f.Items = append(f.Items, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
-		}
-		s.add(f)
+	if len(v.Environment) == 0 {
+		return
 	}
+	common := commonFacts(v.Environment)
+	fold := Fold{Title: plural(len(v.Environment), "node", "nodes") + ": kernel, settings, devices"}
+	if len(common.Items) > 0 {
+		fold.Blocks = append(fold.Blocks, common)
+	}
+	var own []Facts
+	for _, e := range v.Environment {
+		f := Facts{Title: e.Node, Items: slices.DeleteFunc(factsOfNode(e), func(f Fact) bool {
+			return slices.Contains(common.Items, f)
+		})}
+		// Nodes that are alike are one.
+		i := slices.IndexFunc(own, func(o Facts) bool { return slices.Equal(o.Items, f.Items) })
+		switch {
+		case len(f.Items) == 0:
+		case i >= 0:
+			own[i].Title += ", " + f.Title
+		default:
+			own = append(own, f)
+		}
+	}
+	for _, f := range own {
+		fold.Blocks = append(fold.Blocks, f)
+	}
+	s.add(fold)
+}
+
+// commonFacts are those that all nodes share, if there are several.
+func commonFacts(all []record.Environment) Facts {
+	f := Facts{Title: "All nodes"}
+	if len(all) < 2 {
+		return f
+	}
+	for _, fact := range factsOfNode(all[0]) {
+		if !slices.ContainsFunc(all[1:], func(e record.Environment) bool {
+			return !slices.Contains(factsOfNode(e), fact)
+		}) {
+			f.Items = append(f.Items, fact)
+		}
+	}
+	return f
+}
+
+func factsOfNode(e record.Environment) []Fact {
+	out := factsOf(e.Facts)
+	for _, k := range slices.Sorted(maps.Keys(e.Missing)) {
+		out = append(out, Fact{Name: k, Missing: "unavailable: " + e.Missing[k]})
+	}
+	return out
 }
 
 // metricSection is every metric of every cell.
 func metricSection(v *view, s *Section) {
 	s.ID, s.Title = "metrics", "Every metric of every cell"
+	fold := Fold{Title: plural(len(v.all), "table", "tables")}
 	for _, c := range v.all {
 		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true,
 			Columns: columns("Metric", "#Median", "#Low", "#High", "#n", "Interval", "Scope")}
 		for _, name := range v.metricOrder(c) {
-			t.row(slices.Concat([]TableCell{{Text: name, Long: v.metric[name].Doc}},
+			t.row(slices.Concat([]TableCell{v.metricCell(name)},
 				v.statCells(c, name, c.Metrics[name]), []TableCell{{Text: v.metric[name].Scope}})...)
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
-			t.row(TableCell{Text: name, Long: v.metric[name].Doc}, TableCell{Text: "n/a", Tone: Quiet},
+			t.row(v.metricCell(name), TableCell{Text: "n/a", Tone: Quiet},
 				TableCell{}, TableCell{}, TableCell{}, TableCell{Text: "unavailable: " + c.Missing[name],
 					Tone: Quiet}, TableCell{Text: v.metric[name].Scope})
 		}
-		s.add(t)
+		fold.Blocks = append(fold.Blocks, t)
 	}
+	if len(fold.Blocks) > 0 {
+		s.add(fold)
+	}
+}
+
+// metricCell is a metric in words, over its name in the document.
+func (v *view) metricCell(name string) TableCell {
+	return TableCell{Text: metrics.Label(name), Sub: name, Long: v.metric[name].Doc}
 }
 
 // metricOrder is the order of declaration, then what was not declared.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -17,6 +18,9 @@ import (
 func goodputSection(v *view, s *Section) {
 	s.ID, s.Title = "goodput", "How fast is a transfer?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
+	if len(cells) == 0 {
+		return
+	}
 	s.addBars(v, cells, goodput, "TCP goodput at the receiver")
 }
 
@@ -24,22 +28,21 @@ func goodputSection(v *view, s *Section) {
 func packetSection(v *view, s *Section) {
 	s.ID, s.Title = "packets", "How many packets per second?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
+	if len(cells) == 0 || len(cells) == 1 && len(v.cells(loaded)) > 1 {
+		return // one bar compares nothing; the table has its number
+	}
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
 }
 
 // addBars draws one metric of some cells: what is compared by colour stands side by side in groups of what
 // else varies.
 func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) {
-	if len(cells) == 0 {
-		return
-	}
 	names := v.varying(cells)
-	line := lineFactor(cells, names)
-	if len(names) == 1 && line != string(factor.Tunnel) {
+	line := v.line
+	if !slices.Contains(names, line) || len(names) == 1 && line != string(factor.Tunnel) {
 		line = "" // the names of the bars say it already
 	}
 	rest := independent(cells, without(names, line), line)
-	shown := levels(cells, line)
 	b := bars{Label: what + ", one bar per cell", Axis: what, Unit: v.unitOf(metric)}
 	var limits, ceilings bool
 	for _, c := range cells {
@@ -49,33 +52,34 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 			i = len(b.Groups)
 			b.Groups = append(b.Groups, barGroup{Name: key})
 		}
-		one := v.bar(c, metric, "c"+colour(shown, c.Factors[line]))
+		one := v.bar(c, metric)
 		limits = limits || one.Limit > 0
 		ceilings = ceilings || one.Ceiling > 0
 		b.Groups[i].Bars = append(b.Groups[i].Bars, one)
 	}
-	s.add(Figure{ID: s.ID + "-bars", Draw: b, Legend: v.legend(line, shown, cells, limits, ceilings),
-		Table: v.numbers(s.ID+"-numbers", cells, metric), Title: what + " by setting",
+	title := what
+	if _, high := b.delays(); high > 0 {
+		title += ", with the round trip under load"
+	}
+	s.add(Figure{ID: s.ID + "-bars", Draw: b, Legend: v.legend(line, cells, limits, ceilings),
+		Table: v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
 		Caption: "Bar: median over runs. Dots: every single run. Whisker: " + v.intervalsOf(cells, metric) +
 			"." + ceilingWords(cells, ceilings)})
 }
 
-// colour numbers a level from 1; a cell without the factor gets the first.
-func colour(shown []string, level string) string {
-	return strconv.Itoa(1 + max(slices.Index(shown, level), 0)%maxColours)
-}
-
-func (v *view) legend(line string, shown []string, cells []*analysis.Cell, limits,
-	ceilings bool) []LegendItem {
+func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool) []LegendItem {
 	var out []LegendItem
 	if line != "" {
-		for _, l := range shown {
-			out = append(out, LegendItem{"bar c" + colour(shown, l), v.Catalogue.Of(line).Words(l) +
+		for _, l := range levels(cells, line) {
+			out = append(out, LegendItem{"bar " + v.colour(line, l), v.Catalogue.Of(line).Words(l) +
 				v.implied(cells, line, l)})
 		}
 	}
-	if slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
-		out = append(out, LegendItem{"bar c1 doubt", "suspect, see its reason in the table"})
+	if i := slices.IndexFunc(cells, func(c *analysis.Cell) bool {
+		return c.Grade == evidence.GradeSuspect
+	}); i >= 0 {
+		out = append(out, LegendItem{"doubt " + v.class(cells[i].Factors),
+			"suspect: the reason is in the table"})
 	}
 	if ceilings {
 		out = append(out, LegendItem{"ceiling", "theoretical ceiling"})
@@ -105,9 +109,9 @@ func ceilingWords(cells []*analysis.Cell, some bool) string {
 	return " Theoretical ceilings of goodput: " + strings.Join(words, "; ") + "."
 }
 
-func (v *view) bar(c *analysis.Cell, metric, class string) bar {
+func (v *view) bar(c *analysis.Cell, metric string) bar {
 	x, ok := c.Metrics[metric]
-	b := bar{Class: class, Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
+	b := bar{Class: v.class(c.Factors), Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
 	if !ok {
 		b.Failed = "no number"
 		if c.Grade == evidence.GradeFailed {
@@ -118,6 +122,11 @@ func (v *view) bar(c *analysis.Cell, metric, class string) bar {
 	b.Median, b.Low, b.High, b.Whisker = x.Median, x.Low, x.High, hasInterval(x)
 	b.Runs, b.Text = x.Values, v.text(metric, x.Median)
 	b.Title += "\n" + v.sentence(metric, x)
+	b.Idle, b.Loaded, b.Loaded99 = c.Metrics[idleP50].Median, c.Metrics[loadedP50].Median,
+		c.Metrics[loadedP99].Median
+	if b.Loaded > 0 {
+		b.Title += "\n" + v.sentence(loadedP50, c.Metrics[loadedP50])
+	}
 	if metric == goodput {
 		b.Ceiling = c.Ceiling.Bps
 	}
@@ -132,8 +141,8 @@ func (v *view) bar(c *analysis.Cell, metric, class string) bar {
 // numbers is the table behind a chart of one metric.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
 	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: columns("Cell",
-		"#Median|"+metric, "#Low", "#High", "#n", "Interval", "#Header efficiency", "#Of ceiling",
-		"#Of the tester's own ceiling")}
+		"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency",
+		"#Of ceiling", "#Of the tester's own ceiling")}
 	for _, c := range cells {
 		stats := []TableCell{missingCell(c, metric), {}, {}, {}, {}}
 		if x, ok := c.Metrics[metric]; ok {
@@ -143,6 +152,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 			ratioCell(c.Ceiling.HeaderEfficiency, ""), ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
 			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind)})...)
 	}
+	t.dropEmpty()
 	return t
 }
 
@@ -156,12 +166,12 @@ func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []
 	if hasInterval(x) {
 		out[1], out[2] = stat("low", x.Low), stat("high", x.High)
 	}
-	return append(out, TableCell{Text: unit.Significant(float64(x.N), 9)}, TableCell{Text: intervalName(x)})
+	return append(out, TableCell{Text: strconv.Itoa(x.N)}, TableCell{Text: intervalName(x)})
 }
 
 func ratioCell(ratio float64, note string) TableCell {
 	if ratio == 0 {
 		return TableCell{Text: "–", Sub: note, Tone: Quiet}
 	}
-	return TableCell{Text: unit.Percent(ratio), Sub: note}
+	return TableCell{Text: unit.Ratio(ratio), Sub: note}
 }

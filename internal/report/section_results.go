@@ -3,11 +3,14 @@ package report
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -15,34 +18,196 @@ import (
 // resultSection is the table that everything else explains.
 func resultSection(v *view, s *Section) {
 	s.ID, s.Title = "results", "Results"
+	if points := headOf(v).Points; len(points) > 0 {
+		s.add(Points{points})
+	}
 	for _, t := range append(filled(resultTable(v)), flowTables(v)...) {
 		s.add(t)
 	}
 }
 
 // resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
-// stands once below, with a mark at each.
+// stands once below, with a mark at each, and what all share without.
 func resultTable(v *view) Table {
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, v.all), Columns: columns(
-		"What was measured", "#Rate|goodput or packets", "#Loss|of UDP", "#RTT idle|p50 · p99",
-		"#RTT under load|p50 · p99", "#Retransmits|TCP", "#Busiest core|"+coreOwner(v.all), "Validity")}
+		"What was measured", "#Rate|goodput or packets", lostHead(v.all), "#RTT idle|p50 · p99",
+		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(v.all), "#Of the tester|its own ceiling",
+		"Validity")}
+	same := sameRuns(v.all)
 	for _, c := range v.all {
 		busiest, _ := core(c)
-		row := TableRow{Cells: []TableCell{nameCell(c), rateCell(v, c), v.cellOf(c, lossRatio),
-			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, retransmits), v.cellOf(c, busiest),
+		lost := v.cellOf(c, lossRatio)
+		if !packets(c) {
+			lost = v.cellOf(c, retransmits)
+		}
+		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
+			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
 			gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed {
 			row.Tone = Bad
 		}
-		for _, r := range c.Reasons {
-			row.Notes = append(row.Notes, reasonItem(c.Grade, r))
-		}
-		for _, k := range c.Caveats {
-			row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(k))
-		}
 		t.Rows = append(t.Rows, row)
 	}
+	t.addNotes(v.all)
+	t.dropEmpty()
 	return t
+}
+
+// sameRuns says that all cells have the same number of runs, and none failed.
+func sameRuns(all []*analysis.Cell) bool {
+	return !slices.ContainsFunc(all, func(c *analysis.Cell) bool {
+		return c.Runs != all[0].Runs || c.Failed != 0
+	})
+}
+
+// lostHead is the column of what was lost: segments that TCP sent again, or the share of UDP's packets.
+func lostHead(all []*analysis.Cell) string {
+	udp := slices.ContainsFunc(all, packets)
+	switch {
+	case udp && !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return !packets(c) }):
+		return "#Loss|of UDP"
+	case udp:
+		return "#Retransmits|UDP: loss"
+	}
+	return "#Retransmits|TCP"
+}
+
+// testerCell is how much of what the tester can do alone the result is.
+func testerCell(c *analysis.Cell) TableCell {
+	if c.Ceiling.TesterRatio == 0 || c.Grade == evidence.GradeFailed {
+		return none
+	}
+	return TableCell{Text: unit.Ratio(c.Ceiling.TesterRatio), Long: "of " + c.Ceiling.TesterKind}
+}
+
+// dropEmpty takes out the columns in which no row has anything.
+func (t *Table) dropEmpty() {
+	for i := len(t.Columns) - 1; i > 0; i-- {
+		if !slices.ContainsFunc(t.Rows, func(r TableRow) bool {
+			return r.Cells[i].Text != none.Text && r.Cells[i].Text != "" || r.Cells[i].Sub != ""
+		}) {
+			t.Columns = slices.Delete(t.Columns, i, i+1)
+			for k := range t.Rows {
+				t.Rows[k].Cells = slices.Delete(t.Rows[k].Cells, i, i+1)
+			}
+		}
+	}
+}
+
+// addNotes files the cells' caveats and reasons. What differs in numbers alone is one, with their range; a
+// reason of one cell stands below its row.
+func (t *Table) addNotes(cells []*analysis.Cell) {
+	var notes []sharedNote
+	add := func(row int, item Item, caveat bool) {
+		i := slices.IndexFunc(notes, func(n sharedNote) bool {
+			return n.item.Kind == item.Kind && n.caveat == caveat && likeText(n.texts[0], item.Text)
+		})
+		if i < 0 {
+			i = len(notes)
+			notes = append(notes, sharedNote{item: item, caveat: caveat})
+		}
+		notes[i].add(row, item)
+	}
+	for row, c := range cells {
+		for _, k := range c.Caveats {
+			add(row, Item{Kind: k.Kind, Text: k.Text, Tone: Doubt}, true)
+		}
+		for _, r := range c.Reasons {
+			add(row, reasonItem(c.Grade, r), false)
+		}
+	}
+	last := len(t.Columns) - 1
+	for _, n := range notes {
+		if !n.caveat && len(n.rows) == 1 {
+			t.Rows[n.rows[0]].Notes = append(t.Rows[n.rows[0]].Notes, n.item)
+			continue
+		}
+		item := n.merged()
+		if len(n.rows) == len(cells) && len(cells) > 1 {
+			t.Common = append(t.Common, item)
+			continue
+		}
+		column := map[bool]int{true: 0, false: last}[n.caveat]
+		for _, row := range n.rows {
+			t.Rows[row].Cells[column].Mark = append(t.Rows[row].Cells[column].Mark, len(t.Notes))
+		}
+		t.Notes = append(t.Notes, item)
+	}
+}
+
+// says tells whether a note of the table says the same.
+func (t *Table) says(item Item) bool {
+	return slices.ContainsFunc(slices.Concat(t.Common, t.Notes), func(n Item) bool {
+		return n.Kind == item.Kind && likeText(n.Text, item.Text)
+	})
+}
+
+// inAll are the items that are said of all cells, with words for that.
+func inAll(items []Item) []Item {
+	out := slices.Clone(items)
+	for i := range out {
+		out[i].Text = "in all cells: " + out[i].Text
+	}
+	return out
+}
+
+// sharedNote is what is said of several rows in the same words.
+type sharedNote struct {
+	item   Item
+	caveat bool
+	rows   []int
+	texts  []string
+}
+
+func (n *sharedNote) add(row int, item Item) {
+	if !slices.Contains(n.rows, row) {
+		n.rows = append(n.rows, row)
+	}
+	n.texts = append(n.texts, item.Text)
+	if n.item.Tone != item.Tone {
+		n.item.Tone = Doubt
+	}
+}
+
+var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
+
+// likeText says that two texts are the same but for their numbers.
+func likeText(a, b string) bool {
+	return a == b || numberForm.ReplaceAllString(a, "#") == numberForm.ReplaceAllString(b, "#")
+}
+
+// merged is the text with a range where the numbers differ.
+func (n *sharedNote) merged() Item {
+	item := n.item
+	if len(n.rows) > 1 {
+		item.Evidence = nil // the trials have it, each by itself
+	}
+	at := 0
+	item.Text = numberForm.ReplaceAllStringFunc(n.texts[0], func(first string) string {
+		low, high := first, first
+		for _, text := range n.texts {
+			x := numberForm.FindAllString(text, -1)[at]
+			if numberOf(x) < numberOf(low) {
+				low = x
+			}
+			if numberOf(x) > numberOf(high) {
+				high = x
+			}
+		}
+		if at++; low == high {
+			return low
+		}
+		return low + "–" + high
+	})
+	return item
+}
+
+func numberOf(text string) float64 {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0 // it has the form of one
+	}
+	return v
 }
 
 // note files a caveat once and returns its index.
@@ -78,11 +243,27 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	}
 	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
-		"Round-trip times are percentiles of probes; warm-up is excluded everywhere."
+		"Round-trip times are percentiles of probes; warm-up is excluded everywhere." + testerWords(v)
 }
 
-func nameCell(c *analysis.Cell) TableCell {
+// testerWords say what the tester can do alone.
+func testerWords(v *view) string {
+	var all []string
+	for _, t := range v.Tester {
+		all = append(all, t.Kind+" "+unit.ScaleOf(t.Unit, t.Value).Text(t.Value))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
+}
+
+// nameCell is a cell's label, in its colour, over what its levels were resolved to.
+func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
+	if v.line != "" && len(v.all) > 1 {
+		cell.Class = v.class(c.Factors)
+	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Resolved)) {
 		knob, place, _ := strings.Cut(name, "@")
@@ -94,7 +275,9 @@ func nameCell(c *analysis.Cell) TableCell {
 			parts = append(parts, got)
 		}
 	}
-	parts = append(parts, "n = "+fmt.Sprint(c.Runs))
+	if runs {
+		parts = append(parts, "n = "+fmt.Sprint(c.Runs))
+	}
 	if c.Failed > 0 {
 		parts = append(parts, plural(c.Failed, "trial", "trials")+" failed")
 	}
@@ -129,7 +312,7 @@ func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 
 func missingCell(c *analysis.Cell, metric string) TableCell {
 	if why := c.Missing[metric]; why != "" {
-		return TableCell{Text: "n/a", Long: metric + ": unavailable: " + why, Tone: Quiet}
+		return TableCell{Text: "n/a", Long: metrics.Label(metric) + ": unavailable: " + why, Tone: Quiet}
 	}
 	return none
 }
@@ -145,7 +328,7 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 		cell.Long += "\n" + v.sentence(lower, x)
 	} else if why := c.Missing[lower]; why != "" {
 		cell.Sub = "p99 n/a"
-		cell.Long += "\n" + lower + ": unavailable: " + why
+		cell.Long += "\n" + metrics.Label(lower) + ": unavailable: " + why
 	}
 	return cell
 }
@@ -160,7 +343,7 @@ func coreOwner(all []*analysis.Cell) string {
 	if len(owners) > 1 {
 		return "router, or shared host"
 	}
-	return "of the " + strings.Join(owners, "")
+	return strings.Join(owners, "")
 }
 
 // gradeCell is the grade of the cell, and how even its rate was inside the windows. The reasons for the

@@ -14,8 +14,8 @@ import (
 type head struct {
 	Title   string // of the plan
 	Lead    string // what was measured
-	More    string // what else the plan's author says of it
 	Points  []string
+	Verdict []string
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
 	Caveats []Item
@@ -26,16 +26,14 @@ func headOf(v *view) head {
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	h := head{Title: v.Run.Plan, Alerts: alerts(v), Meta: []Fact{{Name: "Run", Value: v.Run.ID},
-		{Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
+	h := head{Title: v.Run.Plan, Verdict: v.Verdict, Alerts: alerts(v), Meta: []Fact{
+		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}
 	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
-	// The first sentence of the description leads.
-	_, h.More, _ = strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
 	for _, c := range v.Caveats {
 		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
 	}

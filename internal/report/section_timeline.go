@@ -19,15 +19,18 @@ func timelineSection(v *view, s *Section) {
 		Caption: "Each line is one run; the strong one is the run nearest to the median, and the " +
 			"strip below shows the cores during that run. What is shaded lies outside the measured window: " +
 			"warm-up before it, draining after it. Every panel has its own vertical scale, from zero." +
-			sharedCores(v), Legend: []LegendItem{{"run-line strong", "run nearest to the median"},
-			{"run-line", "other runs"}, {"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
+			sharedCores(v), Legend: []LegendItem{{"run-line strong c0", "run nearest to the median"},
+			{"run-line c0", "other runs"}, {"h h1", "core 10 % busy"}, {"h h5", "50 %"}, {"h h10", "100 %"}}}
+	var cells []*analysis.Cell
 	for _, c := range v.all {
 		if t, ok := v.timeline(c); ok {
+			cells = append(cells, c)
 			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label,
-				Sub: v.rateWords(c), Draw: t})
+				Sub: v.rateWords(c), Cell: c, Draw: t})
 		}
 	}
 	if len(p.Panels) > 0 {
+		p.Legend = append(v.levelLegend(cells, "run-line strong ", ""), p.Legend...)
 		s.add(p)
 	}
 }
@@ -75,7 +78,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 		return math.Abs(t.Metrics[goodput] - c.Metrics[goodput].Median)
 	}
 	typical := slices.MinFunc(runs, func(a, b *analysis.TrialView) int { return cmp.Compare(off(a), off(b)) })
-	out := timeline{Label: "Goodput over time of " + c.Label, Unit: "bit/s",
+	out := timeline{Label: "Goodput over time of " + c.Label, Unit: "bit/s", Class: v.class(c.Factors),
 		Window: v.Run.Method.Duration.Seconds()}
 	for _, t := range runs {
 		out.Lines = append(out.Lines, timeLine{Title: "trial " + t.ID, Strong: t == typical,

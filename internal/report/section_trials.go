@@ -6,6 +6,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -60,15 +61,15 @@ func (v *view) trialName(k *analysis.TrialView) string {
 }
 
 // trialCell is the first of the metrics that the trial has.
-func (v *view) trialCell(k *analysis.TrialView, metrics ...string) TableCell {
-	for _, m := range metrics {
+func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
+	for _, m := range names {
 		if x, ok := k.Metrics[m]; ok {
-			return TableCell{Text: v.text(m, x), Long: m}
+			return TableCell{Text: v.text(m, x), Long: metrics.Label(m)}
 		}
 	}
-	for _, m := range metrics {
+	for _, m := range names {
 		if why := k.Missing[m]; why != "" {
-			return TableCell{Text: "n/a", Long: m + ": unavailable: " + why, Tone: Quiet}
+			return TableCell{Text: "n/a", Long: metrics.Label(m) + ": unavailable: " + why, Tone: Quiet}
 		}
 	}
 	return none
@@ -117,7 +118,7 @@ func trialNotes(v *view, known Table) []Item {
 			add(item, t.ID)
 		}
 		for _, c := range t.Caveats {
-			if item := (Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}); indexOf(known.Notes, item) < 0 {
+			if item := (Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}); !known.says(item) {
 				add(item, t.ID)
 			}
 		}

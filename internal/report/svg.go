@@ -15,7 +15,11 @@ import (
 type canvas struct {
 	b    strings.Builder
 	w, h float64
+
+	ticks []tickSpan // that are taken
 }
+
+type tickSpan struct{ y, from, to float64 }
 
 // Draw sizes: a wide page and a telephone.
 const (
@@ -68,6 +72,25 @@ func (c *canvas) whisker(low, high, y float64) {
 		" "+attr(y-4)+"v8")
 }
 
+// bar is a filled box; one whose number is in doubt is hatched, here as in every legend.
+func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
+	if !doubt {
+		c.rect("bar "+class, x, y, w, h)
+		return
+	}
+	var lines strings.Builder
+	for at := x - h + 5; at < x+w; at += 5 {
+		// From the lower to the upper edge, cut at the sides.
+		from, to := max(at, x), min(at+h, x+w)
+		if from < to {
+			lines.WriteString("M" + attr(from) + " " + attr(y+h-(from-at)) + "L" + attr(to) + " " +
+				attr(y+h-(to-at)))
+		}
+	}
+	c.path("hatch "+class, lines.String())
+	c.rect("frame "+class, x, y, w, h)
+}
+
 // text anchors: start, middle, end.
 func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	c.tag(`<text class="`, class, `" x="`, attr(x), `" y="`, attr(y), `"`)
@@ -75,6 +98,22 @@ func (c *canvas) text(class, anchor string, x, y float64, s string) {
 		c.tag(` text-anchor="`, anchor, `"`)
 	}
 	c.tag(">", html.EscapeString(printable(s)), "</text>")
+}
+
+// tick writes a number of an axis, unless it would touch one that stands there already.
+func (c *canvas) tick(anchor string, x, y float64, s string) {
+	w := textWidth(s, 11.5) + 8
+	span := tickSpan{y, x - w/2, x + w/2}
+	if anchor == "start" {
+		span.from, span.to = x, x+w
+	}
+	for _, t := range c.ticks {
+		if t.y == y && span.from < t.to && t.from < span.to {
+			return
+		}
+	}
+	c.ticks = append(c.ticks, span)
+	c.text("ax", anchor, x, y, s)
 }
 
 // open begins a group that shows a title when pointed at.

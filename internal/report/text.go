@@ -2,7 +2,6 @@ package report
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -28,7 +27,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	if h.Lead != "" {
 		t.wrap("", "", h.Lead, bold)
 	}
-	for _, p := range h.Points {
+	for _, p := range append(h.Points, h.Verdict...) {
 		t.wrap("· ", "  ", p, "")
 	}
 	t.gap()
@@ -190,28 +189,31 @@ const minLabel = 14
 
 // terminalTable is the result table with its columns joined until they fit into 80 characters.
 func terminalTable(v *view, full Table) Table {
-	t := Table{Caption: full.Caption, Notes: full.Notes, Columns: columns("Measured", "#Rate|interval",
-		"#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Busiest|core", "Validity|evenness")}
-	same := !slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
-		return c.Runs != v.all[0].Runs || c.Failed != 0
-	})
-	for i, r := range full.Rows {
-		row := TableRow{Tone: r.Tone, Notes: r.Notes}
-		name, lost := r.Cells[0], r.Cells[2]
-		if same {
-			name.Sub = strings.TrimSuffix(strings.TrimSuffix(name.Sub, "n = "+strconv.Itoa(v.Cells[i].Runs)),
-				" · ")
+	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
+		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
+		"Validity|evenness")}
+	at := func(r TableRow, heads ...string) TableCell {
+		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
+		if i < 0 {
+			return none
 		}
-		if lost.Num == nil && r.Cells[5].Text != "–" {
-			lost = r.Cells[5]
-		}
-		r.Cells[3].Pre, r.Cells[4].Pre, r.Cells[6].Sub, r.Cells[7].Pre = "", "", "", ""
-		row.Cells = []TableCell{name, r.Cells[1], r.Cells[3], r.Cells[4], lost, r.Cells[6], r.Cells[7]}
-		if utf8.RuneCountInString(row.Cells[4].Sub) > 9 {
-			row.Cells[4].Sub = "" // no room; the report has it
-		}
-		t.Rows = append(t.Rows, row)
+		return r.Cells[i]
 	}
+	for _, r := range full.Rows {
+		idle, load, lost, busy := at(r, "RTT idle"), at(r, "RTT under load"), at(r, "Retransmits", "Loss"),
+			at(r, "Busiest core")
+		grade := r.Cells[len(r.Cells)-1]
+		idle.Pre, load.Pre, grade.Pre, busy.Sub = "", "", "", at(r, "Of the tester").Text
+		if busy.Sub == none.Text {
+			busy.Sub = ""
+		}
+		if utf8.RuneCountInString(lost.Sub) > 9 {
+			lost.Sub = "" // no room; the report has it
+		}
+		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
+			at(r, "Rate"), idle, load, lost, busy, grade}})
+	}
+	t.dropEmpty()
 	return t
 }
 
@@ -228,6 +230,9 @@ func (t *terminal) table(tab Table) {
 		t.columns(tab, widths)
 	} else {
 		t.stacked(tab)
+	}
+	for _, n := range inAll(tab.Common) {
+		t.item("", n)
 	}
 	for i, n := range tab.Notes {
 		t.wrap("["+mark(i)+"] ", "    ", n.Kind+": "+n.Text, yellow)

@@ -12,6 +12,7 @@ import (
 // timeline is a rate over the time of a trial, and below it how busy each core was, over the same time.
 type timeline struct {
 	Label, Unit string
+	Class       string  // colour of the cell
 	Window      float64 // length of the measured window in seconds
 	Lines       []timeLine
 	Cores       []coreLine // of the trial whose line is strong
@@ -56,7 +57,7 @@ func (t timeline) Draw(width float64) string {
 		foot += heat + 18
 	}
 	for _, m := range ticks(math.Ceil(from), to, 5) {
-		c.text("ax", "middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
+		c.tick("middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
 	}
 	return c.svg(t.Label)
 }
@@ -98,7 +99,7 @@ func (t timeline) plot(c *canvas, x linear) {
 	for _, strong := range []bool{false, true} {
 		for _, l := range t.Lines {
 			if l.Strong == strong {
-				l.draw(c, x, y)
+				l.draw(c, t.Class, x, y)
 			}
 		}
 	}
@@ -106,10 +107,10 @@ func (t timeline) plot(c *canvas, x linear) {
 
 // draw joins the points; more than one per pixel becomes the range of that pixel, so that a long trial does
 // not make a large page.
-func (l timeLine) draw(c *canvas, x, y linear) {
-	class := "run-line"
+func (l timeLine) draw(c *canvas, colour string, x, y linear) {
+	class := "run-line " + colour
 	if l.Strong {
-		class = "run-line strong"
+		class = "run-line strong " + colour
 	}
 	var p polyline
 	for i := 0; i < len(l.T) && i < len(l.V); {

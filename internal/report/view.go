@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -21,6 +22,9 @@ type view struct {
 	all    []*analysis.Cell
 	cell   map[string]*analysis.Cell        // by key
 	trials map[string][]*analysis.TrialView // key of the cell → its trials
+
+	line     string   // the factor that is told by colour
+	coloured []string // "factor=level", in the order of the colours
 }
 
 func newView(d *analysis.Document) *view {
@@ -36,6 +40,10 @@ func newView(d *analysis.Document) *view {
 	for i := range d.Trials {
 		t := &d.Trials[i]
 		v.trials[t.Factors.Key()] = append(v.trials[t.Factors.Key()], t)
+	}
+	v.line = v.lineFactor()
+	for _, level := range levels(v.cells(loaded), v.line) {
+		v.colour(v.line, level)
 	}
 	return v
 }
@@ -71,7 +79,7 @@ func (v *view) spread(metric string, x statistics.Value) string {
 // sentence says a value in full: what, how much, which interval, how many.
 func (v *view) sentence(metric string, x statistics.Value) string {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
-	text := metric + ": median " + s.Text(x.Median)
+	text := metrics.Label(metric) + ": median " + s.Text(x.Median)
 	if hasInterval(x) {
 		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
 	}

@@ -1,9 +1,18 @@
 package report
 
 import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"image/png"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestIntervalName(t *testing.T) {
@@ -20,6 +29,205 @@ func TestIntervalName(t *testing.T) {
 	} {
 		if got := intervalName(test.value); got != test.want {
 			t.Errorf("%s, level %v: %q, want %q", test.value.Interval, test.value.Level, got, test.want)
+		}
+	}
+}
+
+func TestNotesOfAllCellsStandOnce(t *testing.T) {
+	d := sampleDocument()
+	for i := range d.Cells {
+		d.Cells[i].Grade = evidence.GradeSuspect
+		d.Cells[i].Reasons = []evidence.Reason{{Kind: evidence.ReasonBackgroundLoad,
+			Text: fmt.Sprintf("other processes used %d %% of a core", 20+3*i), Trial: "b1-r01.1"}}
+	}
+	table := resultTable(newView(d))
+	want := "other processes used 20–47 % of a core"
+	if i := slices.IndexFunc(table.Common, func(n Item) bool { return n.Text == want }); i < 0 {
+		t.Errorf("what all cells share is %v, want among it %q", table.Common, want)
+	}
+	for _, r := range table.Rows {
+		if len(r.Notes) > 0 {
+			t.Errorf("%s repeats it: %v", r.Cells[0].Text, r.Notes)
+		}
+	}
+	for ext, render := range renderers() {
+		if out, err := render(d); err != nil {
+			t.Fatal(err)
+		} else if n := strings.Count(strings.Join(strings.Fields(string(out)), " "),
+			"in all cells: other"); ext == "html" && n != 1 {
+			t.Errorf("%s says it %d times", ext, n)
+		}
+	}
+}
+
+// One level has one colour wherever it is shown, and no two levels share one while there are enough.
+func TestOneColourPerLevel(t *testing.T) {
+	v := newView(sweepDocument())
+	seen := map[string]string{}
+	for _, c := range v.all {
+		class, level := v.class(c.Factors), c.Factors[v.line]
+		if other, ok := seen[class]; ok && other != level {
+			t.Errorf("%s is the colour of %s and %s", class, other, level)
+		}
+		seen[class] = level
+	}
+	page, err := HTML(sweepDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wireguard := v.colour(v.line, "wireguard")
+	for _, use := range []string{"bar ", "line ", "q ", "run-line strong ", "dot ", "tube "} {
+		if !strings.Contains(string(page), `class="`+use+wireguard) {
+			t.Errorf("nothing of class %q has the colour of wireguard, %s", use, wireguard)
+		}
+	}
+	if v.colour("a", "1") == v.colour("a", "2") {
+		t.Error("two levels have one colour")
+	}
+	for i := range 20 {
+		v.colour("b", fmt.Sprint(i))
+	}
+	if got := v.colour("b", "19"); got != "c0" {
+		t.Errorf("one level too many has the colour %s", got)
+	}
+}
+
+// What is in doubt is hatched, in the chart and in its legend.
+func TestDoubtIsHatched(t *testing.T) {
+	page, err := HTML(sampleDocument())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(page), `class="hatch c1"`); n < 3 { // wide, narrow, legend
+		t.Errorf("%d hatched shapes, want at least 3", n)
+	}
+}
+
+func TestEmptyColumnsGo(t *testing.T) {
+	d := sampleDocument()
+	for i := range d.Cells {
+		d.Cells[i].Ceiling.TesterRatio = 0
+	}
+	for _, c := range resultTable(newView(d)).Columns {
+		if c.Head == "Of the tester" {
+			t.Error("a column without anything in it is shown")
+		}
+	}
+}
+
+func TestRatioTicks(t *testing.T) {
+	c := &canvas{}
+	for _, x := range []float64{10, 20, 60} {
+		c.tick("middle", x, 5, "100 %")
+	}
+	if n := strings.Count(c.b.String(), "<text"); n != 2 {
+		t.Errorf("%d numbers stand where two have room", n)
+	}
+	if got := ratioTicks(.9, 2500); !slices.Contains(got, 1000) || !slices.Contains(got, 1) {
+		t.Errorf("the ticks to 2500 are %v", got)
+	}
+	if got := ratioTick(2000); got != "×2000" {
+		t.Errorf("a tick is %s", got)
+	}
+}
+
+// A chart that leaves the page has all that it needs with it, in either format and in the size asked for.
+func TestChartsStandAlone(t *testing.T) {
+	d := sampleDocument()
+	for _, name := range Charts(d) {
+		svg, err := Chart(d, name, "svg", Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{d.Run.ID, "21 Nov 2026", "AMD EPYC 7B13", "class=\"t title\""} {
+			if !strings.Contains(string(svg), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+		if strings.HasPrefix(name, "time-") != strings.Contains(string(svg), "3 runs") &&
+			!strings.HasPrefix(name, "quantiles-") {
+			t.Errorf("%s does not say how many runs it shows", name)
+		}
+	}
+	svg, err := Chart(d, "", "svg", Size{})
+	if err != nil || !strings.Contains(string(svg), "Validity: 8 of 9 cells valid, 1 suspect") ||
+		!strings.Contains(string(svg), "Gbit/s") || !strings.Contains(string(svg), "suspect: the reason") {
+		t.Errorf("the first chart lacks validity, unit or legend: %v", err)
+	}
+	data, err := Chart(d, "", "png", Social())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := img.Bounds(); b.Dx() != 1200 || b.Dy() != 630 {
+		t.Errorf("the preview has %v pixels", b)
+	}
+	colours := map[color.Color]bool{}
+	for y := range img.Bounds().Dy() {
+		for x := range img.Bounds().Dx() {
+			colours[img.At(x, y)] = true
+		}
+	}
+	for _, name := range []string{"surface", "ink", "soft", "c1", "c2"} {
+		if want := hexColour(palette()[name][0], 1); !colours[color.RGBA{want.R, want.G, want.B, 255}] {
+			t.Errorf("nothing has the colour %s", name)
+		}
+	}
+	if _, err := Chart(d, "no such", "png", Size{}); check.HintOf(err) == "" {
+		t.Errorf("an unknown chart: %v, without the known ones", err)
+	}
+}
+
+func TestBriefIsBrief(t *testing.T) {
+	d := sampleDocument()
+	out, err := Brief(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, l := range strings.Split(string(out), "\n") {
+		if strings.HasPrefix(l, "- ") {
+			lines++
+		}
+	}
+	if lines != 5 || len(out) > 3000 || !strings.Contains(string(out), d.Run.ID) {
+		t.Errorf("%d lines, %d bytes:\n%s", lines, len(out), out)
+	}
+}
+
+// What all nodes share stands once, nodes that are alike are one, and all of it is folded.
+func TestEnvironmentStandsOnce(t *testing.T) {
+	d := sampleDocument()
+	facts := func(forward string) map[string]string {
+		return map[string]string{"kernel": "6.1", "forward": forward}
+	}
+	d.Environment = []record.Environment{{Node: "client", Facts: facts("0")}, {Node: "router",
+		Facts: facts("1")}, {Node: "server", Facts: facts("0")}}
+	var s Section
+	environmentSection(newView(d), &s)
+	fold, ok := s.Blocks[0].(Fold)
+	if !ok || len(s.Blocks) != 1 {
+		t.Fatalf("the section is %#v, want one fold", s.Blocks)
+	}
+	var got []string
+	for _, b := range fold.Blocks {
+		f, _ := b.(Facts)
+		got = append(got, f.Title+": "+fmt.Sprint(f.Items))
+	}
+	want := []string{"All nodes: [{kernel 6.1 }]", "client, server: [{forward 0 }]", "router: [{forward 1 }]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCountsAreWhole(t *testing.T) {
+	v := newView(sampleDocument())
+	for _, r := range v.numbers("n", v.all, goodput).Rows {
+		if n := r.Cells[4].Text; n != "3" {
+			t.Errorf("%s has n = %s, want 3", r.Cells[0].Text, n)
 		}
 	}
 }

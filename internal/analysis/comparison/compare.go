@@ -310,4 +310,10 @@ type Comparison struct {
 	Test        string   `json:"test,omitempty"`
 	Verdict     string   `json:"verdict"` // "different", "same within ±x %", "cannot tell", "confounded"
 	Confounders []string `json:"confounders,omitempty"`
+
+	// of two runs: the medians of both, and how far they can be trusted
+	A      *float64 `json:"a,omitempty"`
+	B      *float64 `json:"b,omitempty"`
+	GradeA string   `json:"grade_a,omitempty"`
+	GradeB string   `json:"grade_b,omitempty"`
 }

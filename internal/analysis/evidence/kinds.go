@@ -167,6 +167,9 @@ func caveats() []Kind {
 		{Name: "lab-note", Of: OfRun, Means: "what the lab says of itself, such as what an ordinary " +
 			"user loses"},
 		{Name: "late-edge", Of: OfTrial, Means: "an end read its CPU time late at an edge of the window"},
+		{Name: "interval-not-reached", Of: OfCell, Means: "an adaptive run reached its greatest number of " +
+			"runs before the interval was as narrow as the plan asks",
+			Do: "allow more runs, or a wider interval"},
 		{Name: "no-datagrams", Of: OfRun, Means: "no UDP gets through between the machines: latency is " +
 			"not measured", Do: "open the port in the firewall between them"},
 		{Name: "no-tester-ceiling", Of: OfRun,
@@ -210,7 +213,7 @@ func caveats() []Kind {
 func findings() []Kind {
 	return []Kind{
 		{Name: FindingBufferbloat, Class: ClassFinding, Of: OfCell, Means: "the load adds to the median " +
-			"round trip: below 5 ms A+ (no finding), 30 A, 60 B, 200 C, 400 D, else F (DSLReports' " +
+			"round trip: below 5 ms A+, 30 A (no finding), 60 B, 200 C, 400 D, else F (DSLReports' " +
 			"grades, as LibreQoS keeps them)", Do: "put a queue such as cake or fq_codel before the " +
 			"bottleneck, with a rate just below it"},
 	}

@@ -6,7 +6,7 @@ import "math"
 // delayed acknowledgements' rhythm, and at most as many as a chart of a minute has.
 const (
 	evenBin     = int64(200e6) // ns
-	evenBinsMin = 8
+	evenBinsMin = 7            // a window of a second and a half
 	evenBinsMax = 120
 )
 

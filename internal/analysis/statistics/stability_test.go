@@ -118,11 +118,22 @@ func TestEvennessEstimatesVariation(t *testing.T) {
 }
 
 func TestEvennessNeedsData(t *testing.T) {
-	for name, v := range map[string][]float64{"none": nil, "short": {1, 2, 3, 4, 5, 6, 7},
+	for name, v := range map[string][]float64{"none": nil, "short": {1, 2, 3, 4, 5, 6},
 		"nothing flowed": make([]float64, 20)} {
 		if r, ok := Evenness(v); ok {
 			t.Errorf("%s: ratio %v, want none", name, r)
 		}
+	}
+}
+
+// The window of quick, a second and a half, is judged.
+func TestEvennessOfAShortWindow(t *testing.T) {
+	var c Curve
+	for at := int64(0); at <= 2e9; at += 100e6 {
+		c.T, c.V = append(c.T, at), append(c.V, float64(at))
+	}
+	if r, ok := WindowEvenness([]Curve{c}, 200e6, 1700e6); !ok || r > 1e-6 {
+		t.Errorf("an even rate in a window of 1.5 s: %v, %v; want 0, true", r, ok)
 	}
 }
 

@@ -3,6 +3,7 @@ package knob
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ func Queue() Knob {
 			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
 			Doc:     "queueing discipline of the router's ports, with its parameters",
 			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
-			Needs: factor.NeedsRouter}},
+			Plain: plainQueue, Needs: factor.NeedsRouter}},
 		spelling: spelling[kernel.Queue]{parse: parseQueue, spell: spellQueue, same: sameQueue},
 		read:     kernel.RootQueue, apply: kernel.SetRootQueue, check: checkQueue,
 	}
@@ -137,6 +138,27 @@ func fillDefaults(q kernel.Queue, parameters []kernel.Parameter) {
 	if q.Kind == "tbf" {
 		fill("limit", bounded(10*perMillisecond, 256<<10))
 	}
+}
+
+// plainQueue is a level without the parameters that are filled in when they are left out.
+func plainQueue(level string) string {
+	q, err := parseQueue(level)
+	if err != nil {
+		return level
+	}
+	parameters, _ := kernel.QueueParameters(q.Kind)
+	for _, p := range parameters {
+		v, given := q.Values[p.Name]
+		if !given || p.Required {
+			continue
+		}
+		delete(q.Values, p.Name)
+		filled := kernel.Queue{Kind: q.Kind, Values: maps.Clone(q.Values)}
+		if fillDefaults(filled, parameters); filled.Values[p.Name] != v {
+			q.Values[p.Name] = v
+		}
+	}
+	return string(spellQueue(q))
 }
 
 // bounded rounds up to whole KiB, within what 31 bits can carry.

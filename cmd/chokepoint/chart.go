@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+// pictureFormats are those of a single chart.
+var pictureFormats = []string{"svg", "png"}
+
+// pictureOptions are those of a report that is a part of the whole.
+type pictureOptions struct {
+	chart, size string
+	brief       bool
+	pixels      report.Size
+}
+
+func (o *pictureOptions) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.chart, "chart", "", "with svg or png: the chart of this `NAME`; left out: the "+
+		"first.\nA name that there is not is answered with all there are")
+	cmd.Flags().StringVar(&o.size, "size", "", "with svg or png: `WIDTHxHEIGHT` in pixels, or social for\n"+
+		"1200x630, which previews of links have")
+	cmd.Flags().BoolVar(&o.brief, "brief", false, "with md: the table and five lines")
+}
+
+// validate holds the options to the format.
+func (o *pictureOptions) validate(format string) error {
+	switch picture := slices.Contains(pictureFormats, format); {
+	case !picture && o.chart != "":
+		return &usageError{"--chart is for a single chart", "add --format png, or svg"}
+	case !picture && o.size != "":
+		return &usageError{"--size is for a single chart", "add --format png, or svg"}
+	case o.brief && format != "md":
+		return &usageError{"--brief is for md", "add --format md"}
+	case o.size == "social":
+		o.pixels = report.Social()
+	case o.size != "":
+		w, h, _ := strings.Cut(o.size, "x")
+		width, err := factor.ParseWhole(w, 200, 4096)
+		height, err2 := factor.ParseWhole(h, 200, 4096)
+		if err != nil || err2 != nil {
+			return &usageError{fmt.Sprintf("--size %q is no size", o.size),
+				"a size is 1200x630, of 200 to 4096 pixels, or social"}
+		}
+		o.pixels = report.Size{Width: int(width), Height: int(height)}
+	}
+	return nil
+}
+
+// render lays out what was asked for.
+func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
+	switch {
+	case slices.Contains(pictureFormats, o.format):
+		return report.Chart(d, o.chart, o.format, o.pixels)
+	case o.brief:
+		return report.Brief(d)
+	}
+	return render(d, o.format)
+}

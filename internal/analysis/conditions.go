@@ -1,0 +1,107 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// watched are the conditions that every trial records by itself, with the smallest difference of the medians
+// of two runs that can matter: in the metric's unit, or with ratio as a share.
+var watched = [...]struct {
+	stem  string
+	least float64
+	ratio bool
+	say   func(float64) string
+}{
+	{metrics.ForeignRatio, .05, false, func(x float64) string { return unit.Significant(x, 2) + " cores" }},
+	{metrics.StealRatio, .01, false, unit.Percent},
+	{metrics.Temperature, 5, false, func(x float64) string { return unit.Significant(x, 3) + " °C" }},
+	{"loop_rate_hz", .02, true, func(x float64) string { return metrics.Say("host_loop_rate_hz", x) }},
+}
+
+// watchedChanges are the recorded conditions in which two runs differ: what else ran, how warm it was, how
+// fast the cores were. Each is a candidate cause of every difference.
+func watchedChanges(a, b *Document) []Change {
+	var out []Change
+	for _, node := range []string{record.HostNode, "router"} {
+		for _, w := range watched {
+			name := node + "_" + w.stem
+			x, y := ofTrials(a, name), ofTrials(b, name)
+			if len(x) == 0 || len(y) == 0 {
+				continue
+			}
+			left, right := x[len(x)/2], y[len(y)/2]
+			differs := math.Abs(left-right) > w.least
+			if w.ratio { // and beyond what it varies by itself
+				differs = math.Abs(left-right) > w.least*max(left, right) && outside(left, y) &&
+					outside(right, x)
+			}
+			if differs {
+				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say),
+					rangeOf(y, w.say), true})
+			}
+		}
+	}
+	return out
+}
+
+func outside(v float64, sorted []float64) bool { return v < sorted[0] || v > sorted[len(sorted)-1] }
+
+// ofTrials are the values of a metric in the trials of a run that carried load, sorted.
+func ofTrials(d *Document, metric string) []float64 {
+	var out []float64
+	for _, t := range d.Trials {
+		if v, ok := t.Metrics[metric]; ok && t.Kind == record.RowLoad {
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func rangeOf(sorted []float64, say func(float64) string) string {
+	low, high := say(sorted[0]), say(sorted[len(sorted)-1])
+	if low == high {
+		return low
+	}
+	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
+}
+
+// nodeChanges says in one line which nodes only one of two runs has.
+func nodeChanges[V any](left, right map[string]V) []Change {
+	x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", ")
+	if x == y || x == "" || y == "" {
+		return nil
+	}
+	return []Change{{"environment", "nodes", x, y, true}}
+}
+
+// addSides puts the two values beside each ratio, and how far they can be trusted.
+func (c *RunComparison) addSides(a, b *Document) {
+	sides := [2]map[string]*Cell{{}, {}}
+	for i, d := range []*Document{a, b} {
+		for k := range d.Cells {
+			sides[i][d.Cells[k].Factors.Key()] = &d.Cells[k]
+		}
+	}
+	for i := range c.Comparisons {
+		x := &c.Comparisons[i]
+		one, two := sides[0][x.Factors.Key()], sides[1][x.Factors.Key()]
+		if one == nil || two == nil {
+			continue
+		}
+		x.GradeA, x.GradeB = one.Grade, two.Grade
+		if v, ok := one.Metrics[x.Metric]; ok {
+			x.A = new(v.Median)
+		}
+		if v, ok := two.Metrics[x.Metric]; ok {
+			x.B = new(v.Median)
+		}
+	}
+}

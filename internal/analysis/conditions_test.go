@@ -1,0 +1,80 @@
+package analysis
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// busier gives the trials of a run other work of its machine, in cores.
+func busier(d *Document, cores ...float64) *Document {
+	for i := range d.Trials {
+		if d.Trials[i].Metrics != nil {
+			d.Trials[i].Metrics["host_foreign_cpu_ratio"] = cores[i%len(cores)]
+		}
+	}
+	return d
+}
+
+// What else ran on the machine is a candidate cause, and the nodes that only one run has are one line.
+func TestRunsDifferInConditions(t *testing.T) {
+	a, b := busier(Derive(quickRun(3)), .30, .5, .68), busier(Derive(quickRun(3)), .95, 1, 1.01)
+	facts := map[string]string{"kernel": "6.1", "cores": "4", "sysctl:x": "1"}
+	a.Environment = []record.Environment{{Node: "host", Facts: facts}}
+	b.Environment = []record.Environment{{Node: "host", Facts: facts}, {Node: "router", Facts: facts}}
+	c := CompareRuns(a, b)
+	var said []string
+	for _, ch := range c.Changes {
+		said = append(said, ch.Kind+" "+ch.Name+": "+ch.A+" → "+ch.B)
+		if !ch.Cause {
+			t.Errorf("%s is no cause", ch.Name)
+		}
+	}
+	want := []string{
+		"condition CPU time of others of the host: 0.30 cores to 0.68 cores, median 0.50 cores → " +
+			"0.95 cores to 1.0 cores, median 1.0 cores",
+		"environment nodes: host → host, router"}
+	if !slices.Equal(said, want) {
+		t.Errorf("what differs:\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(want, "\n"))
+	}
+	if strings.Contains(strings.Join(c.Summary, " "), "Nothing that was recorded differs") {
+		t.Errorf("the summary is %q", c.Summary)
+	}
+	if same := CompareRuns(a, busier(Derive(quickRun(3)), .31, .5, .66)); slices.ContainsFunc(same.Changes,
+		func(ch Change) bool { return ch.Kind == "condition" }) {
+		t.Errorf("runs alike differ in %v", same.Changes)
+	}
+}
+
+// Both values stand beside their ratio with their validity, and what is worse in a suspect cell says so.
+func TestComparedRunsShowBothSides(t *testing.T) {
+	run, trials := quickRun(8)
+	a, b := Derive(run, trials), Derive(run, trials)
+	for i := range b.Trials {
+		if v := b.Trials[i].Metrics; v[metrics.Goodput] > 0 {
+			v[metrics.Goodput] /= 2
+		}
+	}
+	cellOf(t, b, quickFactors()).Grade = evidence.GradeSuspect
+	c := CompareRuns(a, b)
+	for _, x := range c.Comparisons {
+		if x.A == nil || x.B == nil || x.GradeA == "" || x.GradeB == "" {
+			t.Fatalf("%s of %s lacks a side: %+v", x.Metric, x.Factors.Key(), x)
+		}
+	}
+	suspect, sure := 0, 0
+	for _, r := range c.Regressions {
+		if r.Metric == metrics.Goodput && r.Suspect {
+			suspect++
+		} else if r.Metric == metrics.Goodput {
+			sure++
+		}
+	}
+	if suspect != 1 || sure < 3 {
+		t.Errorf("%d regressions are suspect and %d are not: %+v", suspect, sure, c.Regressions)
+	}
+}

@@ -1,0 +1,69 @@
+package analysis
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// The verdict of the fastest cells names the busiest core and the tester's share.
+func TestVerdict(t *testing.T) {
+	d := Derive(quickRun(3))
+	if len(d.Verdict) != 2 || !strings.HasPrefix(d.Verdict[0], "Without a tunnel: the busiest core") ||
+		!strings.HasPrefix(d.Verdict[1], "Through WireGuard: ") {
+		t.Fatalf("the verdict is %q", d.Verdict)
+	}
+	for _, want := range []string{"89.0 % of the time", "of all CPU time that was used",
+		"of what the tester reaches alone (tcp loopback, 1 stream)"} {
+		if !strings.Contains(d.Verdict[0], want) {
+			t.Errorf("%q lacks %q", d.Verdict[0], want)
+		}
+	}
+}
+
+// What a tunnel was resolved to stands beside its name, once.
+func TestTunnelIsSaidOnce(t *testing.T) {
+	d := Derive(quickRun(1))
+	for resolved, want := range map[string]string{"wireguard-userspace": "through WireGuard (userspace)",
+		"wireguard (client userspace, router kernel)": "through WireGuard (client userspace, router kernel)",
+		"wireguard": "through WireGuard"} {
+		c := &Cell{Factors: quickFactors("tunnel", "wireguard"), Resolved: record.Factors{"tunnel": resolved}}
+		if got := d.with(c); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A grade of A is no finding; what is worse is.
+func TestFindingsAreWhatIsWrong(t *testing.T) {
+	for added, want := range map[float64]int{20e6: 0, 45e6: 1, 500e6: 1} {
+		run, trials := quickRun(1)
+		s := newSynthetic(3)
+		for i := range trials {
+			if trials[i].Loaded != nil {
+				trials[i].Loaded = s.latency(trials[i].Window, added, 1)
+			}
+		}
+		c := cellOf(t, Derive(run, trials), quickFactors())
+		if len(c.Findings) != want {
+			t.Errorf("%v ns added: findings %v, want %d", added, c.Findings, want)
+		}
+	}
+}
+
+// A cell that took all runs that an adaptive plan allows says so if its interval is still too wide.
+func TestAdaptiveStopsAtItsMost(t *testing.T) {
+	said := func(width float64, most int) bool {
+		run, trials := quickRun(6)
+		run.Design.Method.Adaptive = &record.Adaptive{Min: 6, Max: most, Width: width}
+		return slices.ContainsFunc(cellOf(t, Derive(run, trials), quickFactors()).Caveats,
+			func(c record.Caveat) bool {
+				return c.Kind == "interval-not-reached" && strings.Contains(c.Text, "after 6 runs")
+			})
+	}
+	if !said(1e-4, 6) || said(.5, 6) || said(1e-4, 7) {
+		t.Errorf("said %v, %v, %v; want true, false, false", said(1e-4, 6), said(.5, 6), said(1e-4, 7))
+	}
+}

@@ -1,0 +1,279 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// sheet is a drawing that stands alone: with its title, its legend, and whose numbers it shows.
+type sheet struct {
+	Title, Sub string
+	Legend     []LegendItem
+	Draw       Drawing
+	Foot       []string
+	Natural    float64 // width
+}
+
+// Size of a saved chart in pixels; that of zeros is as wide as the chart likes to be, and as high as
+// it needs.
+type Size struct{ Width, Height int }
+
+// Social is the size of the pictures that social networks show beside a link.
+func Social() Size { return Size{1200, 630} }
+
+const (
+	sheetEdge  = 20.0
+	sheetLine  = 18.0
+	sheetTitle = 17.0
+	leastWide  = 620.0 // in which no drawing changes to its narrow form
+)
+
+// svg is the whole file, with its size in pixels and the pixels of a unit. In a given size the chart is laid
+// out as wide as it must be to fit.
+func (s sheet) svg(size Size) (file string, pixels Size, unit float64) {
+	c := s.compose(s.Natural)
+	pixels, unit = Size{int(c.w + .5), int(c.h + .5)}, 1
+	if size.Width > 0 && size.Height > 0 {
+		shape := float64(size.Height) / float64(size.Width)
+		for width := leastWide; width < 20*s.Natural; width *= 1.04 {
+			if c = s.compose(width); c.h <= c.w*shape {
+				break
+			}
+		}
+		c.h, pixels, unit = c.w*shape, size, float64(size.Width)/c.w
+	}
+	open := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`, pixels.Width,
+		pixels.Height)
+	body := strings.Replace(c.svg(s.Title), "<svg", open, 1)
+	end := strings.Index(body, ">") + 1
+	return printable(body[:end] + "<style>" + resolve(chartStyle+seriesStyle()) + "</style>" +
+		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:]), pixels, unit
+}
+
+// compose lays the parts out from top to bottom.
+func (s sheet) compose(width float64) *canvas {
+	c := &canvas{w: width}
+	room := width - 2*sheetEdge
+	y := sheetEdge
+	lines := func(class string, size float64, texts ...string) {
+		for _, text := range texts {
+			for _, l := range wrapText(text, size, room) {
+				c.text(class, "start", sheetEdge, y+size-3, l)
+				y += size + 5
+			}
+		}
+	}
+	lines("t title", sheetTitle, s.Title)
+	lines("ax", 11.5, s.Sub)
+	y += 6
+	x := sheetEdge
+	for _, l := range s.Legend {
+		w := 28 + textWidth(l.Text, 11.5) + 18
+		if x > sheetEdge && x+w > width-sheetEdge {
+			x, y = sheetEdge, y+sheetLine
+		}
+		c.place(swatch(l.Class), x, y)
+		c.text("ax", "start", x+28, y+10, l.Text)
+		x += w
+	}
+	if len(s.Legend) > 0 {
+		y += sheetLine + 6
+	}
+	drawn := s.Draw.Draw(room)
+	c.place(drawn, sheetEdge, y)
+	_, h := drawingSize(drawn)
+	y += h + 12
+	lines("ax", 11.5, s.Foot...)
+	c.h = y + sheetEdge - 12
+	return c
+}
+
+// place puts the elements of another drawing at a place of this one.
+func (c *canvas) place(svg string, x, y float64) {
+	inner := svg[strings.Index(svg, ">")+1:]
+	c.tag(`<g transform="translate(`, attr(x), " ", attr(y), `)">`, strings.TrimSuffix(inner, "</svg>"), "</g>")
+}
+
+// drawingSize reads what canvas.svg has written.
+func drawingSize(svg string) (w, h float64) {
+	box := strings.SplitN(svg, `"`, 3)[1]
+	if _, err := fmt.Sscanf(box, "0 0 %g %g", &w, &h); err != nil {
+		return wideWidth, 0 // no drawing is without a box
+	}
+	return w, h
+}
+
+// wrapText breaks text between words at a width.
+func wrapText(text string, size, width float64) []string {
+	var out []string
+	line := ""
+	for _, w := range strings.Fields(text) {
+		if line != "" && textWidth(line+" "+w, size) > width {
+			out, line = append(out, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+w, " ")
+	}
+	if line != "" {
+		out = append(out, line)
+	}
+	return out
+}
+
+// sheets are all charts of a run by name, in the order of the page.
+func sheets(v *view) (names []string, all map[string]sheet) {
+	all = map[string]sheet{}
+	add := func(name string, s sheet) {
+		if name = strings.Trim(name, "-"); all[name].Draw == nil {
+			names = append(names, name)
+			all[name] = s
+		}
+	}
+	for _, section := range sections(v) {
+		for _, b := range section.Blocks {
+			switch b := b.(type) {
+			case Figure:
+				add(slug(strings.TrimSuffix(b.ID, "-bars")), v.figureSheet(b))
+			case Panels:
+				for _, p := range b.Panels {
+					add(strings.SplitN(p.ID, "-", 2)[0]+"-"+shortSlug(p.Title), v.panelSheet(b, p))
+				}
+			case Picture:
+				add(slug(b.ID), v.pictureSheet(b))
+			}
+		}
+	}
+	return names, all
+}
+
+// shortSlug is a slug without repeated dashes.
+func shortSlug(s string) string {
+	return strings.Join(strings.FieldsFunc(slug(s), func(r rune) bool { return r == '-' }), "-")
+}
+
+func (v *view) figureSheet(f Figure) sheet {
+	return sheet{Title: f.Title, Sub: v.planWords(), Legend: f.Legend, Draw: f.Draw, Natural: wideWidth,
+		Foot: v.footWords(f.Cells)}
+}
+
+func (v *view) panelSheet(all Panels, p Panel) sheet {
+	s := sheet{Title: all.Title, Sub: p.Title, Draw: p.Draw, Natural: panelWidth * 1.7}
+	for _, l := range all.Legend {
+		// The colours of other cells are not in it.
+		colour := regexp.MustCompile(`\bc[1-8]\b`).FindString(l.Class)
+		if p.Cell == nil || colour == "" || colour == v.class(p.Cell.Factors) {
+			s.Legend = append(s.Legend, l)
+		}
+	}
+	if p.Sub != "" {
+		s.Sub += " · " + p.Sub
+	}
+	if p.Cell != nil {
+		s.Foot = v.footWords([]*analysis.Cell{p.Cell})
+	}
+	return s
+}
+
+func (v *view) pictureSheet(p Picture) sheet {
+	return sheet{Title: "Path under test: " + p.Title, Sub: p.Sub, Draw: p.Draw, Natural: widths["picture"],
+		Foot: v.footWords(nil)}
+}
+
+// planWords say what the chart's run was about.
+func (v *view) planWords() string {
+	if len(v.Summary) > 0 {
+		return v.Summary[0]
+	}
+	return "Plan " + v.Run.Plan
+}
+
+// footWords say how far the numbers of a chart can be trusted, and where and when they were measured. nil:
+// it shows no numbers.
+func (v *view) footWords(cells []*analysis.Cell) []string {
+	var out []string
+	if cells != nil {
+		out = append(out, validityWords(cells)+caveatNames(v))
+	}
+	h := headOf(v)
+	var facts []string
+	for _, f := range h.Meta {
+		if slices.Contains([]string{"Run", "Started", "Lab", "Machine"}, f.Name) {
+			facts = append(facts, strings.ToLower(f.Name)+" "+f.Value)
+		}
+	}
+	return append(out, "chokepoint plan "+v.Run.Plan+" · "+strings.Join(facts, " · "))
+}
+
+func validityWords(cells []*analysis.Cell) string {
+	count := map[string]int{}
+	for _, c := range cells {
+		count[c.Grade]++
+	}
+	if len(cells) == 1 {
+		return "Validity: " + cells[0].Grade + ", " + plural(cells[0].Runs, "run", "runs")
+	}
+	if count[evidence.GradeValid] == len(cells) {
+		return fmt.Sprintf("Validity: all %d cells valid", len(cells))
+	}
+	text := fmt.Sprintf("Validity: %d of %d cells valid", count[evidence.GradeValid], len(cells))
+	for _, grade := range []string{evidence.GradeSuspect, evidence.GradeFailed} {
+		if n := count[grade]; n > 0 {
+			text += fmt.Sprintf(", %d %s", n, grade)
+		}
+	}
+	return text
+}
+
+func caveatNames(v *view) string {
+	var kinds []string
+	for _, c := range v.Caveats {
+		kinds = once(kinds, c.Kind)
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	return "; to be known: " + strings.Join(kinds, ", ")
+}
+
+// Charts names the charts of a run, in the order of its page.
+func Charts(d *analysis.Document) []string {
+	names, _ := sheets(newView(d))
+	return names
+}
+
+// dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today.
+const dense = 2
+
+// Chart is one chart as a file of its own, "svg" or "png"; "" is the first. It has its title, legend, units,
+// validity, run, machine and date in it.
+func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error) {
+	names, all := sheets(newView(d))
+	if len(names) == 0 {
+		return nil, fmt.Errorf("draw a chart of run %s: it has no numbers", d.Run.ID)
+	}
+	if name == "" {
+		name = names[0]
+	}
+	s, ok := all[name]
+	if !ok {
+		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),
+			"its charts: "+strings.Join(names, ", "))
+	}
+	svg, pixels, unit := s.svg(size)
+	if format != "png" {
+		return []byte(svg), nil
+	}
+	if size == (Size{}) {
+		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
+	}
+	data, err := paint(svg, pixels, unit)
+	if err != nil {
+		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, d.Run.ID, err)
+	}
+	return data, nil
+}
