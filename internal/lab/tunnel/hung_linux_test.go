@@ -57,8 +57,8 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 		p := &path{spec: Spec{Device: "cphung0", MTU: 1400}, traits: traits{mute: true}}
 		for i, k := range []*sticky{near, far} {
 			address := netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)})
-			p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter), Outer: address,
-				Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
+			p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter),
+				Outer: address, Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
 		}
 		return up(t.Context(), p)
 	}

@@ -15,8 +15,8 @@ import (
 // HelloInterval is how often an opener of UDP flows repeats its hello until it is welcomed.
 const (
 	HelloInterval = 20 * time.Millisecond
-	maxRefusals   = 20 // then nobody is listening there
-	hellosAtOnce  = 64 // flows that say hello together
+	maxRefusals   = 20  // then nobody is listening there
+	hellosAtOnce  = 128 // flows that say hello together; each takes two round trips
 )
 
 // SayHello opens a socket for each flow on its path and, once admit has connected it, says hello on all until
