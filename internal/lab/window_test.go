@@ -43,7 +43,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 `, registry.Vocabulary())
 			p.Design.Method.Duration, p.Design.Method.Warmup = 2*time.Second, 2*time.Second
 			labs := &lab.Locals{Owner: "run", Dir: t.TempDir(), Parts: registry.LabParts()}
-			l, err := labs.For(labtest.Context(t), "forward")
+			l, err := labs.For(labtest.Context(t), "forward", record.GuestSize{})
 			labtest.Refused(t, err)
 			if err != nil {
 				t.Fatal(err)
