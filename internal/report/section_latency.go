@@ -89,7 +89,8 @@ func addedTable(v *view, caption string) Table {
 		for i, direction := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Directions[direction]; w.AddedNs != nil {
 				row[i+1] = cell(*w.AddedNs, w.Grade)
-				row[i+1].Num = &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}
+				row[i+1].Num = &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median",
+					Value: *w.AddedNs}
 			}
 		}
 		if p.Grade != "" {
