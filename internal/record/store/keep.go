@@ -54,7 +54,7 @@ func roomHint(err error) error {
 	if codeOf(err) != sqlite3.SQLITE_FULL {
 		return err
 	}
-	return check.WithHint(err, "make room (chokepoint delete --keep 50 removes old runs), then resume the run")
+	return check.WithHint(err, "make room: chokepoint delete --keep 50 removes old runs; then resume the run")
 }
 
 // locked says that another program has the store, and that it may give it back.

@@ -274,7 +274,8 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		err = errors.New("it holds another run")
 	}
 	if err != nil {
-		return record.Run{}, check.WithHint(fmt.Errorf("read run %s in %s: it is damaged: %w", id, s.path, err),
+		err = fmt.Errorf("read run %s in %s: it is damaged: %w", id, s.path, err)
+		return record.Run{}, check.WithHint(err,
 			"the other runs can be read; chokepoint delete "+id+" removes this one")
 	}
 	notes, err := query(ctx, s, func(r *sql.Rows) (n Note, err error) {
