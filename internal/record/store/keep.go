@@ -63,6 +63,21 @@ func locked(err error) bool {
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
+// Patiently repeats what finds the store locked, for so long.
+func Patiently(ctx context.Context, patience time.Duration, f func() error) error {
+	for end := time.Now().Add(patience); ; {
+		err := f()
+		if !locked(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // flush stores what waits, up to the first that cannot be stored.
 func (k *Keeper) flush(ctx context.Context) error {
 	n, err := 0, error(nil)
@@ -91,16 +106,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 
 // Settle stores what waits, trying for so long, and then makes sure that the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
-	var err error
-	for end := time.Now().Add(patience); ; {
-		if err = k.flush(ctx); !locked(err) || ctx.Err() != nil || time.Now().After(end) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	err := Patiently(ctx, patience, func() error { return k.flush(ctx) })
 	if err != nil {
 		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
 			roomHint(err))
