@@ -335,12 +335,7 @@ screenshots() {
 		"$WORK/shots" "$WORK/as_root.json"
 }
 
-# Nightly only: how often an interval covers the truth and a test cries wolf,
-# by simulation; and whether our engine and iperf3 agree.
-simulations() {
-	go test -v -count=1 -timeout 2h -run 'Coverage|FalseAlarm|ErrorRate' ./internal/analysis | sed 's/^/note: /'
-}
-
+# Nightly only: whether our engine and iperf3 agree.
 agreement() { as_root go run ./bench/engine -suite agreement -pairs 6 -seconds 3; }
 
 # Ten searches of one rate: of a router with a limit of its own, of one that is

@@ -165,6 +165,13 @@ func TestCheckQuick(t *testing.T) {
 		{"suspect for no reason", func(d *document) { d.Cells[3].Grade = "suspect" }, "without a reason"},
 		{"two runs", func(d *document) { d.Cells[3].Runs = 2 }, "2 runs"},
 		{"no loss", func(d *document) { delete(d.Cells[9].Metrics, "loss_ratio") }, "no loss_ratio"},
+		{"no loaded latency", func(d *document) { delete(d.Cells[9].Metrics, "rtt_loaded_p99_ns") },
+			"no rtt_loaded_p99_ns"},
+		{"no loaded latency, for most was lost", func(d *document) {
+			delete(d.Cells[9].Metrics, "rtt_loaded_p99_ns")
+			d.Cells[9].Metrics["loss_ratio"] = value{Median: .8, Low: .8, High: .8, N: 3,
+				Values: []float64{.8, .8, .8}, Interval: "range"}
+		}, ""},
 		{"no idle latency", func(d *document) { delete(d.Cells[2].Metrics, "rtt_idle_p50_ns") },
 			"no rtt_idle_p50_ns"},
 		{"interval of two", change("goodput_bps", func(v *value) { v.N = 2 }), "n=2"},

@@ -21,7 +21,7 @@ func TestSinkThatWokeLateLooksFirst(t *testing.T) {
 		return n, nil
 	}}
 	if err := sink.Run(ph); err != nil || n != 5 || looks < 6 {
-		t.Errorf("left after %d looks that saw %d frames (%v), want all 5, and a look that saw no more", looks,
-			n, err)
+		t.Errorf("left after %d looks that saw %d frames (%v), want all 5, and one look that saw no more",
+			looks, n, err)
 	}
 }
