@@ -157,6 +157,9 @@ race() {
 	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
 }
 
+# Nightly only: what a run of a day takes to be shown.
+long_runs() { PART=1 judge as_root go test -count=1 -run TestMemoryOfLongRuns ./cmd/chokepoint; }
+
 # Nightly only: a router under load for long; drift, throttling and leaks. Then
 # hundreds of short trials, in which no process of the program may grow.
 soak() {

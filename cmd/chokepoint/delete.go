@@ -73,12 +73,13 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 		}
 	}
 	d, text := deleted{Deleted: []string{}}, ""
-	for _, id := range doomed {
-		// Its directory first: on a full disk the store needs room to delete.
-		if err = removeRunDirectory(p.dirs, id); err == nil {
-			err = st.Remove(ctx, id)
+	for _, id := range doomed { // on a full disk the store needs some room to delete
+		if err := removeRunDirectory(p.dirs, id); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	for _, id := range doomed {
+		if err = st.Remove(ctx, id); err != nil {
 			break
 		}
 		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+shownID(id)+"\n"

@@ -123,8 +123,6 @@ func TestMemoryOfLongRuns(t *testing.T) {
 	windows, most := 12, 150<<20
 	if os.Getenv("CHOKEPOINT_LONG") != "" {
 		windows = 24 * 12
-	} else if testing.Short() {
-		t.Skip("skip: it takes half a minute")
 	}
 	data := t.TempDir()
 	d := dirs{Data: filepath.Join(data, "chokepoint")}

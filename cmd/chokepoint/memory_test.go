@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
-// TestResultOfALostStore shows every trial of a run whose store was destroyed, whether a report can be made
-// or not.
+// TestResultOfALostStore shows every trial of a run whose store was destroyed, whether a report can be
+// written or not.
 func TestResultOfALostStore(t *testing.T) {
 	for _, writable := range []bool{true, false} {
 		ctx, dir := t.Context(), t.TempDir()
@@ -63,8 +63,7 @@ func TestResultOfALostStore(t *testing.T) {
 		}
 		var text, errs bytes.Buffer
 		x := &execution{p: &program{streams: streams{Out: &text, Err: &errs}, dirs: d},
-			plan: plan.New(run.Design),
-			run:  run, store: st, keeper: keeper, report: out, reportPath: place,
+			plan: plan.New(run.Design), run: run, store: st, keeper: keeper, report: out, reportPath: place,
 			campaign: &trial.Campaign{Run: run}}
 		x.run.Status, x.run.Reason = record.RunFailed, lost.Error()
 		err = x.present(ctx)

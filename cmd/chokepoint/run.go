@@ -35,7 +35,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// settleTime is how long a run waits at its end for a store that another program has locked.
+// settleTime is how long a run waits, at its beginning and its end, for a store that another program has
+// locked.
 const settleTime = 2 * time.Minute
 
 // undoTime is how long putting a local lab back may take. It takes 20 ms.
@@ -192,7 +193,9 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		if err := x.keeper.Settle(after, settleTime); err != nil {
 			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
 		}
-		undoErr = errors.Join(undoErr, x.store.EndRun(after, x.run.ID, status, reason, time.Now().UTC()))
+		ended := time.Now().UTC()
+		undoErr = errors.Join(undoErr, store.Patiently(after, settleTime,
+			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) }))
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
@@ -405,7 +408,7 @@ func (x *execution) begin(ctx context.Context) error {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
 		}
 	}
-	return x.store.CreateRun(ctx, c.Run)
+	return store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
 }
 
 // ask prompts a human and waits for Enter.

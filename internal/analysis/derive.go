@@ -42,36 +42,36 @@ func Begin(run record.Run, trials int) *Derivation {
 }
 
 // Add computes the numbers of a trial and its validity.
-func (d *Derivation) Add(t record.Trial) {
-	with := withImports(&d.run, []record.Trial{t})
-	j := validity.Judge(&d.run, with)[0]
+func (x *Derivation) Add(t record.Trial) {
+	with := withImports(&x.run, []record.Trial{t})
+	j := validity.Judge(&x.run, with)[0]
 	if j.Grade != evidence.GradeFailed {
-		d.charts[j] = chart(j.Trial, j.Metrics.RTTs, d.points)
+		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}
 	for name, n := range j.Trial.Nodes {
 		light.Nodes[name] = record.NodeData{Cost: n.Cost}
 	}
-	if d.run.Design.Method.Soak > 0 {
-		d.memory[j] = memoryOf(j.Trial)
+	if x.run.Design.Method.Soak > 0 {
+		x.memory[j] = memoryOf(j.Trial)
 	}
 	j.Trial = &light
-	d.all = append(d.all, j)
+	x.all = append(x.all, j)
 }
 
 // Caveat qualifies the run.
-func (d *Derivation) Caveat(c record.Caveat) { d.run.Caveats = append(d.run.Caveats, c) }
+func (x *Derivation) Caveat(c record.Caveat) { x.run.Caveats = append(x.run.Caveats, c) }
 
 // Document joins what was added.
-func (d *Derivation) Document() *Document {
-	slices.SortStableFunc(d.all, func(a, b *validity.Judged) int {
+func (x *Derivation) Document() *Document {
+	slices.SortStableFunc(x.all, func(a, b *validity.Judged) int {
 		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
 	})
-	return d.join(d.run, d.all)
+	return x.join(x.run, x.all)
 }
 
-func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
+func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	cells := groups(&run, all)
 	declarations := metrics.Metrics()
 	readSearches(&run, cells)
@@ -97,7 +97,7 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
 			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
 	}
-	doc := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
+	d := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
 		Topologies: orEmpty(run.Topologies), Ways: ways(&run), Nodes: nodes(&run),
 		Skipped: skippedCells(&run, all), Tester: run.Ceilings,
@@ -105,23 +105,23 @@ func (d *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {
-		doc.Cells = append(doc.Cells, g.cell)
+		d.Cells = append(d.Cells, g.cell)
 	}
-	doc.addSearches(&run, cells)
-	doc.Scaling, doc.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, d.memory)
+	d.addSearches(&run, cells)
+	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, x.memory)
 	for _, j := range all {
-		doc.Trials = append(doc.Trials, view(j, d.charts[j]))
+		d.Trials = append(d.Trials, view(j, x.charts[j]))
 	}
-	doc.Metrics = declared(declarations, run.Metrics, doc)
-	doc.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, doc.Skipped)
+	d.Metrics = declared(declarations, run.Metrics, d)
+	d.Thresholds = comparison.Thresholds(run.Design.Requirements, sides, d.Skipped)
 	var runs []int
 	var factors []record.Factors
-	for i := range doc.Cells {
-		runs, factors = append(runs, doc.Cells[i].Runs), append(factors, doc.Cells[i].Factors)
+	for i := range d.Cells {
+		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
-	doc.Caveats = validity.Caveats(&run, all, runs, factors)
-	doc.Verdict, doc.Summary = verdict(&run, doc), summary(&run, doc)
-	return doc
+	d.Caveats = validity.Caveats(&run, all, runs, factors)
+	d.Verdict, d.Summary = verdict(&run, d), summary(&run, d)
+	return d
 }
 
 // nodes are the facts of every node of the topologies, and of the machine that carries them where there is

@@ -228,6 +228,19 @@ func TestLockedStore(t *testing.T) {
 	if d := cmp.Diff(waits, []int{1, 2, 3, 0}); d != "" {
 		t.Errorf("trials told to wait differ (-got +want):\n%s", d)
 	}
+	_, err = other.db.ExecContext(ctx, `BEGIN IMMEDIATE`)
+	must(t, err)
+	end := func() error { return s.EndRun(ctx, "r1", record.RunDone, "", sampleStart) }
+	if err := Patiently(ctx, 0, end); err == nil {
+		t.Error("a locked store took the end of a run")
+	}
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		_, err := other.db.Exec(`ROLLBACK`)
+		released <- err
+	}()
+	must(t, Patiently(ctx, 10*time.Second, end))
+	must(t, <-released)
 	trials, err := s.Trials(ctx, "r1")
 	must(t, err)
 	if len(trials) != 3 {

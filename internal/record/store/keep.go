@@ -54,14 +54,28 @@ func roomHint(err error) error {
 	if codeOf(err) != sqlite3.SQLITE_FULL {
 		return err
 	}
-	return check.WithHint(err,
-		"make room (chokepoint delete --keep 50 removes old runs), then resume the run")
+	return check.WithHint(err, "make room: chokepoint delete --keep 50 removes old runs; then resume the run")
 }
 
 // locked says that another program has the store, and that it may give it back.
 func locked(err error) bool {
 	code := codeOf(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
+}
+
+// Patiently repeats what finds the store locked, for so long.
+func Patiently(ctx context.Context, patience time.Duration, f func() error) error {
+	for end := time.Now().Add(patience); ; {
+		err := f()
+		if !locked(err) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // flush stores what waits, up to the first that cannot be stored.
@@ -92,16 +106,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 
 // Settle stores what waits, trying for so long, and then makes sure that the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
-	var err error
-	for end := time.Now().Add(patience); ; {
-		if err = k.flush(ctx); !locked(err) || ctx.Err() != nil || time.Now().After(end) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	err := Patiently(ctx, patience, func() error { return k.flush(ctx) })
 	if err != nil {
 		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
 			roomHint(err))

@@ -43,7 +43,7 @@ func TestListOfThousandRuns(t *testing.T) {
 		}
 	}
 	t.Logf("a list of 1,001 runs with 29 trials each: %v of CPU time", took)
-	if took > 50*time.Millisecond {
+	if took > 50*time.Millisecond && !raceDetector {
 		t.Errorf("a list of 1,001 runs took %v of CPU time, want 50 ms at most", took)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -299,7 +300,9 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		err = errors.New("it holds another run")
 	}
 	if err != nil {
-		return record.Run{}, fmt.Errorf("read run %s in %s: %w", id, s.path, err)
+		err = fmt.Errorf("read run %s in %s: it is damaged: %w", id, s.path, err)
+		return record.Run{}, check.WithHint(err,
+			"the other runs can be read; chokepoint delete "+id+" removes this one")
 	}
 	notes, err := query(ctx, s, func(r *sql.Rows) (n Note, err error) {
 		if err := r.Scan(&body); err != nil {
