@@ -408,8 +408,8 @@ func TestQuietAndFirstSeconds(t *testing.T) {
 		}
 	}
 	const warning = "warning: skipped:[2J no queue\n"
-	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" + warning +
-		"run r1 done\n"
+	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" +
+		warning + "run r1 done\n"
 	if log.String() != want || quiet.String() != warning {
 		t.Errorf("log %q, want %q\nquiet %q, want %q", log.String(), want, quiet.String(), warning)
 	}
