@@ -62,7 +62,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	start := time.Now()
 	for _, arch := range vm.Arches() {
 		f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "QEMU for " + arch,
-			Answer: vm.CheckProgram(ctx, arch)})
+			Answer: vm.CheckEmulator(ctx, arch)})
 	}
 	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
 		Answer: vm.CheckKVM(vm.NativeArch())})

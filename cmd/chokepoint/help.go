@@ -14,6 +14,7 @@ var furtherCodes = map[string][]int{
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
 	"chokepoint compare":     {codeThreshold},
 	"chokepoint doctor":      {codeDirty},
+	"chokepoint plan check":  {codeDirty},
 	"chokepoint lab check":   {codeDirty},
 	"chokepoint lab down":    {codeDirty},
 	"chokepoint lab restore": {codeDirty},

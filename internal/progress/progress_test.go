@@ -320,19 +320,12 @@ func TestLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	labelled, err := json.Marshal(record.Design{Cells: []record.Factors{udp, tcp},
-		Labels: map[string]map[string]string{"tunnel": {"wireguard": "WG"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	tests := []struct {
 		name string
 		data string
 		row  record.Event
 		want string
 	}{
-		{"a label of the plan", string(labelled), record.Event{Cell: tcp, Text: record.RowLoad},
-			"WG TCP 4 streams NAT masquerade"},
 		{"cells known", string(data), record.Event{Cell: tcp, Text: record.RowLoad},
 			"wireguard TCP 4 streams NAT masquerade"},
 		{"small packets", string(data), record.Event{Cell: udp, Text: record.RowLoad},
@@ -416,8 +409,7 @@ func TestQuietAndFirstSeconds(t *testing.T) {
 	}
 	const warning = "warning: skipped:[2J no queue\n"
 	want := "run r1, plan quick, 4 trials, about 1m20s\nmeasuring what this machine can send, 8s\n" +
-		warning +
-		"run r1 done\n"
+		warning + "run r1 done\n"
 	if log.String() != want || quiet.String() != warning {
 		t.Errorf("log %q, want %q\nquiet %q, want %q", log.String(), want, quiet.String(), warning)
 	}

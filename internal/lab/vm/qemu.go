@@ -172,8 +172,8 @@ func (g Guest) String() string {
 		g.CPUModel(), g.VCPUs(), g.Memory(), g.Image.Release)
 }
 
-// CheckProgram says whether the emulator of an architecture is there, and which version it is.
-func CheckProgram(ctx context.Context, arch string) check.Answer {
+// CheckEmulator says whether the emulator of an architecture is there, and which version it is.
+func CheckEmulator(ctx context.Context, arch string) check.Answer {
 	g := Guest{Image: Image{Arch: arch}}
 	out, err := host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"--version"}})
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")

@@ -1,6 +1,10 @@
 package vm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
 
 // TestVCPUs: an emulated x86 guest has one vCPU unless it is told otherwise, and then may hang.
 func TestVCPUs(t *testing.T) {
@@ -28,5 +32,14 @@ func TestVCPUs(t *testing.T) {
 			t.Errorf("%s, --cpus %d, KVM %v: fragile: got %v, want %v", tt.arch, tt.cpus, tt.kvm, got,
 				tt.fragile)
 		}
+	}
+}
+
+// TestCheckEmulator: an emulator that is not there is a no, with the package that has it.
+func TestCheckEmulator(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	a := CheckEmulator(t.Context(), "mipsel")
+	if a.State != check.No || a.Hint != "install qemu-system-mips (Debian, Ubuntu)" {
+		t.Errorf("got %+v, want a no with the package", a)
 	}
 }
