@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 )
 
 func TestPeerAddress(t *testing.T) {
@@ -78,6 +80,31 @@ func TestVersionsOfOneSource(t *testing.T) {
 	} {
 		if got := source(tt.a) == source(tt.b); got != tt.same {
 			t.Errorf("%q and %q: got the same source %v, want %v", tt.a, tt.b, got, tt.same)
+		}
+	}
+}
+
+// TestWithAPeerNoLevelOfNATIsClaimed: what lies between is found out, and the plan's default says nothing of
+// it. Where a plan names no version of IP, an address of IPv6 is measured by IPv6.
+func TestWithAPeerNoLevelOfNATIsClaimed(t *testing.T) {
+	for peer, ip := range map[string]string{"[2001:db8::7]:20100": "6", "2001:db8::7": "6", "192.0.2.7": "4",
+		"router.example": "4", "::ffff:192.0.2.7": "4"} {
+		o := otherEnd{peer: peer}
+		for _, name := range []string{"quick", "path"} {
+			p, err := plan.ReadBuiltIn(name, o.vocabulary(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := p.Design
+			o.limits(&d)
+			for _, cell := range append(d.Cells, d.Baseline) {
+				if level := cell["nat"]; level == "off" {
+					t.Errorf("%s, %s: got a cell with nat=off: %s", peer, name, cell.Key())
+				}
+				if name == "quick" && cell["ip"] != ip {
+					t.Errorf("%s, %s: got a cell over IPv%s, want IPv%s", peer, name, cell["ip"], ip)
+				}
+			}
 		}
 	}
 }

@@ -86,8 +86,12 @@ func (o otherEnd) limits(d *record.Design) (note string) {
 		}
 		return cell
 	}
+	d.Baseline = unsaid(d.Baseline)
 	for i := range d.Cells {
 		d.Cells[i] = unsaid(d.Cells[i])
+	}
+	for i := range d.Requirements {
+		d.Requirements[i].Where = unsaid(d.Requirements[i].Where)
 	}
 	for i := range d.Skipped {
 		d.Skipped[i].Factors = unsaid(d.Skipped[i].Factors)

@@ -102,7 +102,10 @@ func (o Pair) Up(ctx context.Context) (*Lab, error) {
 		"packets are those of the machines' own network cards",
 		func(ctx context.Context, l *Lab, far *Node) (err error) {
 			stop()
-			l.network, stop, err = o.meet(ctx, far)
+			n, leave, err := o.meet(ctx, far)
+			if stop = leave; err == nil { // else it stays known what there was
+				l.network = n
+			}
 			return err
 		})
 	if err != nil {

@@ -2,9 +2,11 @@ package lab
 
 import (
 	"context"
-	"errors"
+	"net"
 	"net/netip"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -134,29 +136,50 @@ func TestTranslated(t *testing.T) {
 	}
 }
 
-// TestALostPeerIsTold: Renew cannot meet it again, and Lost says why; once it is there again it does not.
+// TestALostPeerIsTold: Renew cannot meet it again, and Lost says why; once it is there again it does not. The
+// lab stays one whose network is not its own.
 func TestALostPeerIsTold(t *testing.T) {
-	l, err := newPair("pair", Parts{}, "", nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	code, address := pair.NewCode(), "127.0.0.1:0"
+	about := func(_ context.Context, s host.Session) error {
+		local := netip.MustParseAddr("127.0.0.1")
+		return s.Send(About{Local: local, Remote: local, Ports: [2]int{1, 3}})
+	}
+	peer := func() (leave func()) {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = ln.Addr().String()
+		serving, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		all.Go(func() {
+			l := pair.Listener{Code: code, Idle: time.Minute, Tell: func(netip.AddrPort, string) {}}
+			_ = l.Serve(serving, ln, func(ctx context.Context, v *pair.Visit) error { // ends when told
+				return host.Serve(ctx, v, map[string]host.Handler{VerbAbout: about})
+			})
+		})
+		return func() { stop(); all.Wait() }
+	}
+	leave := peer()
+	l, err := Pair{ID: "pair", Address: address, Code: code}.Up(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, away := context.Background(), errors.New("connection refused")
-	l.network = &network{}
-	connected := func(ctx context.Context) *Node {
-		n := untouched(l.Topology.Far, record.ClockRelated)
-		n.Agent = host.Inside(ctx, nil)
-		return n
-	}
-	serving, leave := context.WithCancel(ctx)
-	l.nodes[l.Topology.Far] = connected(serving)
 	leave()
-	l.dial = func(context.Context, string) (*Node, error) { return nil, away }
-	if fresh, _ := l.Renew(ctx); fresh || !errors.Is(l.Lost(), away) {
-		t.Errorf("peer away: got fresh %v and lost %v, want %v", fresh, l.Lost(), away)
+	for range 2 {
+		if fresh, _ := l.Renew(ctx); fresh || l.Lost() == nil || l.OwnNetwork() {
+			t.Errorf("peer away: got fresh %v, lost %v, own network %v, want it lost", fresh, l.Lost(),
+				l.OwnNetwork())
+		}
 	}
-	l.dial = func(context.Context, string) (*Node, error) { return connected(ctx), nil }
+	leave = peer()
 	if fresh, _ := l.Renew(ctx); !fresh || l.Lost() != nil {
 		t.Errorf("peer back: got fresh %v and lost %v, want it met", fresh, l.Lost())
 	}
-	l.nodes[l.Topology.Far].close()
+	if err := l.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	leave()
 }

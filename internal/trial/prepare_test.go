@@ -100,3 +100,35 @@ func TestSizesOfRouters(t *testing.T) {
 		t.Errorf("outer blocks (-want +got)\n%s", diff)
 	}
 }
+
+// TestAReasonToSkipIsToldOnce, with the number of the cells.
+func TestAReasonToSkipIsToldOnce(t *testing.T) {
+	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: "+
+		"[1, 2, 7]}\n", registry.Vocabulary())
+	labs := &labtest.Labs{Missing: map[string]string{"direct": "the cable is gone"}}
+	labs.Engine.Refuse = func(load record.Load) string {
+		if load.Streams == 7 {
+			return "seven is too many"
+		}
+		return ""
+	}
+	var got []string
+	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs,
+		Knobs: knob.All(), Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
+		Probes: labtest.Probes(), Sink: func(e record.Event) {
+			if e.Event == "warning" {
+				got = append(got, e.Text)
+			}
+		}}
+	if err := c.Prepare(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	want := []string{"skipped: engine native: seven is too many",
+		"skipped: topology direct: the cable is gone (3 cells)"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
