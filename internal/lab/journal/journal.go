@@ -248,7 +248,7 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open journal directory: %w", err)
+		return nil, fmt.Errorf("open journal directory %s: %w", dir, err)
 	}
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -317,7 +317,7 @@ func each(dir string, f func(owner, path string) error) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("list journals: %w", err)
+		return fmt.Errorf("list journals in %s: %w", dir, err)
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(-1)
@@ -341,7 +341,7 @@ func openOwn(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) {
-			err = fmt.Errorf("%s is a link", path)
+			err = errors.New("it is a link")
 		}
 		return nil, err
 	}
@@ -351,11 +351,11 @@ func openOwn(path string, how int) (*os.File, error) {
 		isDir := how&unix.O_DIRECTORY != 0
 		switch {
 		case isDir != info.IsDir() || !isDir && !info.Mode().IsRegular():
-			err = fmt.Errorf("%s is no journal but %s", path, info.Mode().Type())
+			err = fmt.Errorf("it is no such thing but %s", info.Mode().Type())
 		case is != nil && int(is.Uid) != os.Geteuid():
-			err = fmt.Errorf("%s belongs to user %d", path, is.Uid)
+			err = fmt.Errorf("it belongs to user %d", is.Uid)
 		case info.Mode().Perm()&0o022 != 0:
-			err = fmt.Errorf("%s can be written to by others", path)
+			err = errors.New("it can be written to by others")
 		}
 	}
 	if err != nil {

@@ -142,7 +142,7 @@ func TestHostileJournals(t *testing.T) {
 		{"a change left out", "change 2 follows change 0", entry(`{"seq":2,"kind":"lab","lab":"a"}`)},
 		{"what was never made", "undone that was not made", write(head + signed(`{"undone":1}`))},
 		{"a line without end", "line 2", write(head + strings.Repeat("x", maxLine) + "\n")},
-		{"a pipe", "no journal but p", func(path string) error { return unix.Mkfifo(path, 0o600) }},
+		{"a pipe", "no such thing but p", func(path string) error { return unix.Mkfifo(path, 0o600) }},
 		{"a directory", "is a directory", func(path string) error { return os.Mkdir(path, 0o700) }},
 		{"a link", "is a link", func(path string) error { return os.Symlink("good.jsonl", path) }},
 		{"open to others", "can be written to by others", func(path string) error {
