@@ -21,7 +21,7 @@ import (
 
 // telemetry is what all probes of a lab's nodes see in a window of so many seconds: most counters move, by
 // amounts that nobody can foretell.
-func telemetry(r *rand.Rand, start int64, seconds int) map[string]record.NodeData {
+func telemetry(r *rand.Rand, start int64, seconds int, labels ...string) map[string]record.NodeData {
 	fast := map[string]bool{"cpu": true, "softirq": true, "softnet": true, "netdev": true, "qdisc": true}
 	nodes := map[string]record.NodeData{}
 	for _, name := range []string{"host", "client", "router", "server"} {
@@ -29,7 +29,7 @@ func telemetry(r *rand.Rand, start int64, seconds int) map[string]record.NodeDat
 		for _, p := range node.Probes() {
 			s := record.Samples{Probe: p.Name(), Scope: record.ScopeNode, Metrics: p.Metrics()}
 			var columns []string
-			for _, label := range []string{"cpu0", "cpu1", "lan", "wan"} {
+			for _, label := range labels {
 				for _, m := range s.Metrics {
 					columns = append(columns, label+"/"+m.Name)
 				}
@@ -81,7 +81,7 @@ func soakRun(t *testing.T, d dirs, windows int) string {
 	trial.Window = record.Window{Begin: second, Start: 2 * second, End: (length + 2) * second,
 		Stop: (length + 2) * second}
 	trial.Ended = (length + 3) * second
-	trial.Nodes = telemetry(r, second, length+2)
+	trial.Nodes = telemetry(r, second, length+2, "cpu0", "cpu1", "lan", "wan")
 	flow := trial.Traffic.Flows[0]
 	trial.Traffic.Flows = nil
 	for i := range 8 {
@@ -115,6 +115,55 @@ func soakRun(t *testing.T, d dirs, windows int) string {
 		t.Fatal(err)
 	}
 	return run.ID
+}
+
+// TestSizeOfARun stores a run like quick: 29 trials of two seconds, with more than a thousand series each and
+// a latency probe. A store of schema 1 took 1.6 MB for a real one, of which this version makes 0.42 MB.
+func TestSizeOfARun(t *testing.T) {
+	const second, trials, most = int64(time.Second), 29, 500_000
+	d := dirs{Data: t.TempDir()}
+	st, err := store.Open(t.Context(), d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := samples["good"]
+	if err := st.CreateRun(t.Context(), s.run()); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(29, 29))
+	series := 0
+	for i := range trials {
+		trial := s.trial(record.Row{ID: fmt.Sprintf("b1-r%02d", i+1), Index: i + 1, Kind: record.RowLoad,
+			Factors: s.cell("none"), Block: 1}, 1e8)
+		trial.Nodes, series = telemetry(r, int64(i)*10*second, 2, "eth0"), 0
+		for _, n := range trial.Nodes {
+			for _, p := range n.Samples {
+				series += len(p.Table.Names)
+			}
+		}
+		trial.Loaded = &record.Latency{IntervalNs: 5e6, Size: 64, Stamps: "kernel"}
+		for i := range int64(300) {
+			l, late := trial.Loaded, r.Int64N(1e4)
+			l.RTT = append(l.RTT, 1e6+r.Int64N(1e5))
+			l.UserRTT = append(l.UserRTT, l.RTT[i]+2e4+r.Int64N(1e4))
+			l.Late, l.SentAt = append(l.Late, late), append(l.SentAt, 2*second+i*5e6+late)
+			l.EchoNs = append(l.EchoNs, 1e4+r.Int64N(1e4))
+		}
+		if err := st.AppendTrial(t.Context(), trial); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d trials of %d series: %d bytes", trials, series, info.Size())
+	if info.Size() > most || series < 1000 {
+		t.Errorf("%d trials of %d series took %d bytes, want %d at most", trials, series, info.Size(), most)
+	}
 }
 
 // TestMemoryOfLongRuns shows and reports a soak, whose length is a day where CHOKEPOINT_LONG is set, within
