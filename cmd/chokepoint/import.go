@@ -186,7 +186,7 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial, clockW
 	}
 	clock := "related to the run's " + a.Text()
 	if wall != 0 {
-		clock = analysis.AheadWords(a.Offset-wall) + ", " + clock
+		clock = analysis.AheadWords(a.Offset-wall) + ", " + a.Text()
 	}
 	im := record.Import{Node: router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
 		Samples: printed.Samples, Log: printed.Log}

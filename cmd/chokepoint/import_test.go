@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// watchedRun stores a run between two machines, and returns what a probe on the router printed meanwhile, whose
+// wall clock was ahead.
+func watchedRun(t *testing.T, d dirs, ahead time.Duration) (printed string) {
+	t.Helper()
+	s := samples["good"]
+	run := s.run()
+	run.Lab, run.Status = record.LabPair, record.RunDone
+	run.Topologies = []record.Topology{{Name: "forward", Near: "client", Far: "server",
+		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true},
+			{Name: "server"}}}}
+	st, err := store.Open(t.Context(), d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.CreateRun(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	const second, offset = int64(time.Second), int64(5e12)
+	wall := run.Started.Add(ahead)
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"format":"chokepoint-probe/1","at_ns":%d,"realtime_ns":%d}`+"\n", offset, wall.UnixNano())
+	at, total := second, 0.0
+	step := func(rate float64) {
+		fmt.Fprintf(&b, `{"at_ns":%d,"probe":"netdev","scope":"node","values":{"lan/rx_bytes":%d}}`+"\n",
+			at+offset, int64(total))
+		at, total = at+second/10, total+rate/10
+	}
+	for i, tr := range s.trials() {
+		for range 10 + i {
+			step(0)
+		}
+		table := record.NewTable("bytes")
+		tr.Origin, tr.Started = at, run.Started.Add(time.Duration(at))
+		rate := float64(100e6 * (i%3 + 1))
+		for k := range 21 {
+			table.Append(at+int64(k)*second/10, rate*float64(k)/10)
+		}
+		tr.Traffic.Flows[0].Received = table
+		tr.Window = record.Window{Begin: at, Start: at, End: at + 2*second, Stop: at + 2*second}
+		for range 20 {
+			step(rate)
+		}
+		tr.Ended = at
+		tr.Caveats = []record.Caveat{{Kind: "router-not-watched", Text: "router has no agent: its counters"}}
+		if err := st.AppendTrial(t.Context(), tr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 {
+		step(0)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestImport: what the clock was is printed, one that is an hour off is not believed unless it is said to be
+// wrong, a second file replaces the first, and all can be taken back.
+func TestImport(t *testing.T) {
+	for _, tt := range []struct {
+		ahead time.Duration
+		wrong bool
+		want  string
+	}{
+		{90 * time.Second, false, `its clock is 1m30s ahead, within ±50 ms, by the traffic itself`},
+		{-time.Hour, true, `its clock is 1h0m0s behind, within`},
+		{-time.Hour, false, ""},
+	} {
+		d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+		printed := watchedRun(t, d, tt.ahead)
+		file := filepath.Join(t.TempDir(), "router.jsonl")
+		if err := os.WriteFile(file, []byte(printed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		p := &program{streams: streams{Out: &out, Err: &out}, dirs: d}
+		args := []string{"import", file}
+		if tt.wrong {
+			args = append(args, "--clock-wrong")
+		}
+		for range 2 {
+			code := p.execute(context.Background(), args)
+			if tt.want == "" {
+				if code != codeError || !strings.Contains(out.String(), "--clock-wrong") {
+					t.Errorf("%v ahead: got code %d and %q, want a refusal", tt.ahead, code, &out)
+				}
+				continue
+			}
+			if code != codeOK || !regexp.MustCompile(tt.want).MatchString(out.String()) {
+				t.Fatalf("%v ahead: got code %d and %q, want %s", tt.ahead, code, &out, tt.want)
+			}
+		}
+		if tt.want == "" {
+			continue
+		}
+		doc, err := loadDocument(t.Context(), d, "latest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := 0
+		for _, c := range doc.Caveats {
+			if c.Kind == "imported" {
+				said++
+			}
+		}
+		for _, tr := range doc.Trials {
+			for _, c := range tr.Caveats {
+				if strings.Contains(c.Text, "has no agent") {
+					t.Errorf("trial %s: got %q, want it gone", tr.ID, c.Text)
+				}
+			}
+		}
+		if said != 1 {
+			t.Errorf("after two imports: it is said %d times, want once", said)
+		}
+		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeOK {
+			t.Fatalf("undo: got code %d and %q", code, &out)
+		}
+		run, _, err := loadRun(t.Context(), d, "latest")
+		if err != nil || len(run.Imports) != 0 || len(run.Caveats) != 0 {
+			t.Errorf("after undo: got %d imports, %v, %v, want none", len(run.Imports), run.Caveats, err)
+		}
+		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeUsage {
+			t.Errorf("undo of nothing: got code %d, want %d", code, codeUsage)
+		}
+	}
+}
