@@ -14,16 +14,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// watchedRun stores a run between two machines, and returns what a probe on the router printed meanwhile, whose
-// wall clock was ahead.
+// watchedRun stores a run between two machines, and returns what a probe on the router printed meanwhile,
+// whose wall clock was ahead.
 func watchedRun(t *testing.T, d dirs, ahead time.Duration) (printed string) {
 	t.Helper()
 	s := samples["good"]
 	run := s.run()
 	run.Lab, run.Status = record.LabPair, record.RunDone
 	run.Topologies = []record.Topology{{Name: "forward", Near: "client", Far: "server",
-		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"}, {Name: "router", Router: true},
-			{Name: "server"}}}}
+		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"},
+			{Name: "router", Router: true}, {Name: "server"}}}}
 	st, err := store.Open(t.Context(), d.storeFile())
 	if err != nil {
 		t.Fatal(err)

@@ -130,7 +130,9 @@ func withImports(run *record.Run, trials []record.Trial) []record.Trial {
 	trials = slices.Clone(trials)
 	for i := range trials {
 		t := &trials[i]
-		t.Nodes = maps.Clone(t.Nodes)
+		if t.Nodes = maps.Clone(t.Nodes); t.Nodes == nil { // without telemetry of its own
+			t.Nodes = map[string]record.NodeData{}
+		}
 		for _, im := range run.Imports {
 			if d, ok := during(im, t.Origin, t.Ended); ok {
 				t.Nodes[im.Node] = d
