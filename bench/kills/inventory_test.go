@@ -155,7 +155,11 @@ func held(t *testing.T, namespaces map[string]bool) (i inventory) {
 			delete(namespaces, ns)
 			continue
 		}
-		i = append(i, fmt.Sprintf("namespace %s, held by %d, first %s", ns, len(where[ns]), where[ns][0]))
+		// A number that was given to another program's namespace shows by that one's name.
+		pid := strings.Split(where[ns][0]+"//", "/")[2]
+		name, _ := os.ReadFile("/proc/" + pid + "/comm")
+		i = append(i, fmt.Sprintf("namespace %s, held by %d, first %s (%s)", ns, len(where[ns]), where[ns][0],
+			strings.TrimSpace(string(name))))
 	}
 	return i.sorted()
 }
