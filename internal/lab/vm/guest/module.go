@@ -228,8 +228,8 @@ func normal(text string) string {
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
 // matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as an
-// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart, nor
-// are a slash and NUL.
+// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart,
+// nor are a slash and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
