@@ -373,7 +373,7 @@ foreign() {
 	CHOKEPOINT_DISK=$disk as_root go test -v -count=1 -timeout 20m -run TestForeignImage ./internal/lab
 	as_root "$PROGRAM" run quick --lab vm --image "$disk/disk.img" --image-key "$disk/key"
 	as_root "$PROGRAM" show --json latest >"$WORK/foreign.json"
-	"$ASSERT" cells -plan quick -lab vm "$WORK/foreign.json" || fail "the cells of quick on a foreign image"
+	"$ASSERT" cells -plan quick -lab vm -flooded "$WORK/foreign.json" || fail "the cells of quick on a foreign image"
 	[[ $(sha256sum "$disk"/disk.*) == "$before" ]] || fail "the disk image was changed"
 }
 

@@ -167,11 +167,6 @@ func TestCheckQuick(t *testing.T) {
 		{"no loss", func(d *document) { delete(d.Cells[9].Metrics, "loss_ratio") }, "no loss_ratio"},
 		{"no loaded latency", func(d *document) { delete(d.Cells[9].Metrics, "rtt_loaded_p99_ns") },
 			"no rtt_loaded_p99_ns"},
-		{"no loaded latency, for most was lost", func(d *document) {
-			delete(d.Cells[9].Metrics, "rtt_loaded_p99_ns")
-			d.Cells[9].Metrics["loss_ratio"] = value{Median: .8, Low: .8, High: .8, N: 3,
-				Values: []float64{.8, .8, .8}, Interval: "range"}
-		}, ""},
 		{"no idle latency", func(d *document) { delete(d.Cells[2].Metrics, "rtt_idle_p50_ns") },
 			"no rtt_idle_p50_ns"},
 		{"interval of two", change("goodput_bps", func(v *value) { v.N = 2 }), "n=2"},
@@ -203,12 +198,31 @@ func TestCheckQuick(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			doc := goodDocument()
 			tt.spoil(&doc)
-			f := checkQuick(doc, "local")
+			f := checkQuick(doc, "local", false)
 			if got := fmt.Sprint(f.err()); tt.want == "" && len(f) > 0 || !strings.Contains(got, tt.want) &&
 				tt.want != "" {
 				t.Errorf("faults: got %v, want %q in it", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestCheckQuickOfAFloodedRouter: only where most of the load was lost, and only if that was said to happen,
+// may the latency under it be missing.
+func TestCheckQuickOfAFloodedRouter(t *testing.T) {
+	for _, tt := range []struct {
+		flooded bool
+		loss    float64
+		faults  int
+	}{{true, .8, 0}, {true, .4, 1}, {false, .8, 1}} {
+		doc := goodDocument()
+		m := doc.Cells[9].Metrics
+		delete(m, "rtt_loaded_p99_ns")
+		m["loss_ratio"] = value{Median: tt.loss, Low: tt.loss, High: tt.loss, N: 3,
+			Values: []float64{tt.loss, tt.loss, tt.loss}, Interval: "range"}
+		if f := checkQuick(doc, "local", tt.flooded); len(f) != tt.faults {
+			t.Errorf("%+v: got %v, want so many faults", tt, f)
+		}
 	}
 }
 

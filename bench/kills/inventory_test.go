@@ -131,14 +131,14 @@ func (s *suite) namespacesOf(t *testing.T, found map[string]bool) {
 	}
 }
 
-// held lists which of the namespaces some process, open file or mount holds, and forgets the others: once a
-// namespace is gone, its number may be given to one that another program makes.
-func held(t *testing.T, namespaces map[string]bool) (i inventory) {
+// held lists which of the namespaces some process of the suite, open file of one or mount holds, and forgets
+// the others: once a namespace is gone, its number may be given to one that another program makes.
+func (s *suite) held(t *testing.T, namespaces map[string]bool) (i inventory) {
 	where := map[string][]string{}
 	for _, pattern := range []string{"/proc/[0-9]*/ns/*", "/proc/[0-9]*/fd/*"} {
 		links, _ := filepath.Glob(pattern) // which is well-formed
 		for _, l := range links {
-			if ns, err := os.Readlink(l); err == nil && namespaces[ns] {
+			if ns, err := os.Readlink(l); err == nil && namespaces[ns] && !s.foreign(l) {
 				where[ns] = append(where[ns], l)
 			}
 		}
@@ -155,13 +155,17 @@ func held(t *testing.T, namespaces map[string]bool) (i inventory) {
 			delete(namespaces, ns)
 			continue
 		}
-		// A number that was given to another program's namespace shows by that one's name.
-		pid := strings.Split(where[ns][0]+"//", "/")[2]
-		name, _ := os.ReadFile("/proc/" + pid + "/comm")
-		i = append(i, fmt.Sprintf("namespace %s, held by %d, first %s (%s)", ns, len(where[ns]), where[ns][0],
-			strings.TrimSpace(string(name))))
+		i = append(i, fmt.Sprintf("namespace %s, held by %d, first %s", ns, len(where[ns]), where[ns][0]))
 	}
 	return i.sorted()
+}
+
+// foreign says that a link below /proc/PID is of a process that does not descend from the program under test:
+// whatever that starts inherits the suite's directory in its environment.
+func (s *suite) foreign(link string) bool {
+	pid := strings.Split(link, "/")[2]
+	environ, err := os.ReadFile("/proc/" + pid + "/environ")
+	return err == nil && len(environ) > 0 && !strings.Contains(string(environ), s.Dir)
 }
 
 // cgroupsOf lists cgroups that belong to a lab of one of the names.
@@ -357,14 +361,30 @@ func TestProcessesAreToldByTheirFile(t *testing.T) {
 }
 
 func TestHeldFindsANamespace(t *testing.T) {
+	s := &suite{Program: rig.Program{Dir: t.TempDir()}}
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := held(t, map[string]bool{own: true}); len(got) == 0 {
-		t.Errorf("held: got %v, want this process's namespace", got)
+	by := func(home string) (link string) {
+		c := exec.Command("sleep", "60")
+		c.Env = []string{"HOME=" + home}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		return fmt.Sprintf("/proc/%d/ns/net", c.Process.Pid)
 	}
-	if got := held(t, map[string]bool{"net:[1]": true}); len(got) != 0 {
+	if link := by(s.Dir + "/home"); s.foreign(link) {
+		t.Errorf("%s: got that it is foreign, want that the program under test began it", link)
+	}
+	if link := by("/"); !s.foreign(link) {
+		t.Errorf("%s: got that the program under test began it, want that it is foreign", link)
+	}
+	if got := s.held(t, map[string]bool{own: true}); len(got) == 0 {
+		t.Errorf("held: got %v, want the namespace of the first of them", got)
+	}
+	if got := s.held(t, map[string]bool{"net:[1]": true}); len(got) != 0 {
 		t.Errorf("held: got %v, want nothing", got)
 	}
 }

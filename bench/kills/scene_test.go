@@ -86,7 +86,7 @@ func (c *scene) left(when string, wait time.Duration) {
 	}
 	check(wait, c.running, func() inventory { return c.processesOf(c.T, "") })
 	if c.lab == "" {
-		check(wait, nil, func() inventory { return held(c.T, c.namespaces) })
+		check(wait, nil, func() inventory { return c.held(c.T, c.namespaces) })
 	} else {
 		check(wait, c.inLab, c.lookInto)
 	}

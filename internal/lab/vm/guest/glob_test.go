@@ -63,6 +63,7 @@ func FuzzMatches(f *testing.F) {
 	f.Add("[a-z]*", "q")
 	f.Add("[!]", "x")
 	f.Add(strings.Repeat("*a", 30), strings.Repeat("a", 60)+"b")
+	f.Add("/", "\x00")
 	f.Fuzz(func(t *testing.T, pattern, text string) {
 		got := matches(pattern, text)
 		if mayMatch(pattern+"\n", text) == false && got && text == normal(text) &&

@@ -100,6 +100,10 @@ func mayMatch(pattern, name string) bool {
 			if name[i] != '_' {
 				return false
 			}
+		case '/', 0: // which matches does not tell apart
+			if name[i] != '/' && name[i] != 0 {
+				return false
+			}
 		default:
 			if c != name[i] {
 				return false
@@ -224,7 +228,8 @@ func normal(text string) string {
 var asPath = strings.NewReplacer("/", "\x00", "[!", "[^")
 
 // matches reports whether a shell pattern covers the whole of a text. One that is not well formed, such as an
-// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart.
+// open bracket, covers nothing: the kernel's build makes none. Bytes that are no UTF-8 are not told apart,
+// nor are a slash and NUL.
 func matches(pattern, text string) bool {
 	ok, err := path.Match(asPath.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
