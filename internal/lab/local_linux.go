@@ -500,7 +500,11 @@ func (o *Locals) For(ctx context.Context, topology string, size record.GuestSize
 			return nil, &NoTopology{topology, fmt.Sprintf("a guest of %s has at most %d vCPUs",
 				sized.Image.Arch, most)}
 		}
-		guest, key = &sized, fmt.Sprintf("%s-c%d-m%d", topology, size.CPUs, size.MemoryMB)
+		if sized.Mitigations = size.Mitigations; sized.Mitigations != "" && sized.Disk != nil {
+			return nil, &NoTopology{topology, "an image that was given boots with its own mitigations"}
+		}
+		guest, key = &sized, strings.TrimSuffix(fmt.Sprintf("%s-c%d-m%d-%s", topology, size.CPUs,
+			size.MemoryMB, size.Mitigations), "-")
 	}
 	if o.Attached != nil {
 		if has := o.Attached.Topology.Name; has != topology {

@@ -341,7 +341,8 @@ func TestLocalsLendEachTopologyOnce(t *testing.T) {
 	wantEmpty(t, dir)
 }
 
-// TestRoutersOfOneSize: namespaces, and what has been booted already, have no size of their own.
+// TestRoutersOfOneSize: namespaces, and what has been booted already, have no size of their own; nor is the
+// command line of a disk's kernel ours.
 func TestRoutersOfOneSize(t *testing.T) {
 	size := record.GuestSize{MemoryMB: 512}
 	var no *lab.NoTopology
@@ -350,7 +351,9 @@ func TestRoutersOfOneSize(t *testing.T) {
 	}{
 		"namespaces": &lab.Locals{}, "attached": &lab.Locals{Attached: &lab.Lab{}}, "pair": &lab.Peers{},
 		"mipsel": &lab.Locals{Guest: &vm.Guest{CPUs: 2, Image: vm.Image{Arch: "mipsel"}}},
+		"disk": &lab.Locals{Guest: &vm.Guest{Disk: &vm.Disk{}}},
 	} {
+		size.Mitigations = map[string]string{"disk": "off"}[name]
 		if _, err := labs.For(t.Context(), "forward", size); !errors.As(err, &no) {
 			t.Errorf("%s: got %v, want that there is none", name, err)
 		}

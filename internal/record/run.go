@@ -20,6 +20,8 @@ type GuestSize struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
 	Model    string `json:"cpu_model,omitempty"` // in QEMU's words
+	// of its kernel against faults of CPUs: "auto" or "off"
+	Mitigations string `json:"mitigations,omitempty"`
 }
 
 // Run is the head of a campaign, stored before its first trial.

@@ -71,7 +71,7 @@ type labPlace struct {
 
 func placeOf(cell record.Factors) labPlace {
 	return labPlace{factor.Topology.Of(cell), record.GuestSize{CPUs: factor.VCPUs.Number(cell),
-		MemoryMB: factor.Memory.Number(cell)}}
+		MemoryMB: factor.Memory.Number(cell), Mitigations: factor.Mitigations.Of(cell)}}
 }
 
 // Lab is the lab of the first cell that is run, nil if none is.

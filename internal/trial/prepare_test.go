@@ -85,18 +85,18 @@ func TestLatencyIsToldAsWhatItIs(t *testing.T) {
 func TestSizesOfRouters(t *testing.T) {
 	labs := &labtest.Labs{}
 	p := labtest.ReadPlan(t, "matrix: {vcpus: [1, 2], memory: [256, 512], streams: [1, 4]}\n"+
-		"include: [{streams: 8}]\n", registry.Vocabulary())
+		"include: [{streams: 8}, {streams: 8, mitigations: auto}]\n", registry.Vocabulary())
 	c := &trial.Campaign{Run: record.Run{ID: "r", Design: p.Design}, Plan: p, Labs: labs, Knobs: knob.All(),
 		Engines: []traffic.Engine{labtest.Engine{}}}
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []record.GuestSize{{CPUs: 1, MemoryMB: 256}, {CPUs: 1, MemoryMB: 512},
-		{CPUs: 2, MemoryMB: 256}, {CPUs: 2, MemoryMB: 512}, {}}
+		{CPUs: 2, MemoryMB: 256}, {CPUs: 2, MemoryMB: 512}, {}, {Mitigations: "auto"}}
 	if diff := cmp.Diff(want, labs.Sizes); diff != "" {
 		t.Errorf("labs (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"topology", "vcpus", "memory"}, p.Design.Hard); diff != "" {
+	if diff := cmp.Diff([]string{"topology", "vcpus", "memory", "mitigations"}, p.Design.Hard); diff != "" {
 		t.Errorf("outer blocks (-want +got)\n%s", diff)
 	}
 }

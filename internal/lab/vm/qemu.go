@@ -27,6 +27,8 @@ type Guest struct {
 	MemoryMB int    `json:"memory_mb,omitempty"` // 0 = 320
 	Model    string `json:"model,omitempty"`     // of the vCPUs; "" = see board
 	KVM      bool   `json:"kvm,omitempty"`
+	// of its kernel against faults of CPUs: "auto", "off"; "" = auto with KVM, where speeds count, else off
+	Mitigations string `json:"mitigations,omitempty"`
 	// a foreign image, booted instead of Image, of which only the architecture counts
 	Disk *Disk `json:"disk,omitempty"`
 }
@@ -95,9 +97,13 @@ func (g Guest) Args(name string, taps []int, macs []net.HardwareAddr, console st
 		accel = "tcg,thread=multi"
 	}
 	a = append(a, "-accel", accel, "-cpu", g.CPUModel())
+	mitigations := "off" // which cost an emulated CPU time, and protect nothing
+	if g.KVM {
+		mitigations = "auto"
+	}
 	// For time at boot, addresses are not randomised and the kernel's own tests of ciphers do not run.
-	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "mitigations=off",
-		"nokaslr", "cryptomgr.notests"}, b.cmdline...)
+	words := append([]string{"console=" + b.console, "quiet", "loglevel=4", "panic=-1", "nokaslr",
+		"mitigations=" + cmp.Or(g.Mitigations, mitigations), "cryptomgr.notests"}, b.cmdline...)
 	a = append(a, "-chardev", g.Disk.console(console), "-serial", "chardev:console", "-chardev",
 		"stdio,id=agent,signal=off")
 	if b.serial {

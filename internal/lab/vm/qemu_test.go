@@ -1,6 +1,8 @@
 package vm
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -31,6 +33,20 @@ func TestVCPUs(t *testing.T) {
 		if got := g.Fragile(); got != tt.fragile {
 			t.Errorf("%s, --cpus %d, KVM %v: fragile: got %v, want %v", tt.arch, tt.cpus, tt.kvm, got,
 				tt.fragile)
+		}
+	}
+}
+
+// TestMitigations: with KVM, where speeds count, the kernel decides, unless it is told.
+func TestMitigations(t *testing.T) {
+	for _, tt := range []struct {
+		kvm        bool
+		told, want string
+	}{{false, "", "off"}, {true, "", "auto"}, {true, "off", "off"}, {false, "auto", "auto"}} {
+		g := Guest{Image: Image{Arch: "amd64"}, KVM: tt.kvm, Mitigations: tt.told}
+		words := strings.Fields(strings.Join(g.Args("g", nil, nil, "console"), " "))
+		if !slices.Contains(words, "mitigations="+tt.want) {
+			t.Errorf("KVM %t, told %q: got %q, want mitigations=%s", tt.kvm, tt.told, words, tt.want)
 		}
 	}
 }

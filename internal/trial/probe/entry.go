@@ -50,7 +50,7 @@ var ErrColumns = errors.New("columns changed")
 // Paced is implemented by probes whose source is slow to read or to change; the others are sampled at 10 Hz.
 type Paced interface{ Slow() bool }
 
-// Rare is implemented by slow probes of which only the totals between the edges of a window are asked.
+// Rare is implemented by slow probes that cost much and tell what is asked of them at the edges of a window.
 type Rare interface{ Rare() bool }
 
 // Emptier is implemented by probes that may have no column at all for the time being; Empty is the reason to
@@ -112,7 +112,7 @@ type entry struct {
 	name    string
 	scope   string                           // of its metrics
 	slow    bool                             // to read or to change
-	rare    bool                             // slow, and only its totals between marks matter
+	rare    bool                             // slow, and read at marks above all: see Rare
 	empty   string                           // why it may have no column for the time being
 	metrics []record.Metric                  // their scope left out
 	open    func(o Options) (Sampler, error) // a sampler beside an error is closed

@@ -74,7 +74,7 @@ func refusal(body []byte) error {
 // flows counts the connections that are marked as offloaded now: a flow table forgets its flows soon after
 // they end, so that only a sample during the traffic tells.
 func flows(root Root) Probe {
-	return entry{name: "flows", scope: record.ScopeNode, slow: true, metrics: []record.Metric{
+	return entry{name: "flows", scope: record.ScopeNode, slow: true, rare: true, metrics: []record.Metric{
 		level("flows_tracked", "count",
 			"connections tracked now, as listed; no value where there are more than 20,000, to bound "+
 				"the cost"),

@@ -55,7 +55,7 @@ const (
 	// slowShare bounds a slow source's cost: one whose read takes longer than this share of its interval is
 	// read less often.
 	slowShare = 0.002
-	// rareFactor spaces a source that costs much and whose totals between marks are all that is asked of it.
+	// rareFactor spaces a source that costs much and tells what is asked of it at the marks.
 	rareFactor = 5
 	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
 	// charged for interrupts that hit a read.
