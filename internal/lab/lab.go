@@ -159,7 +159,7 @@ var ErrDirty = errors.New("left dirty")
 // NoTopology says that the labs at hand do not have a shape, or not with such routers.
 type NoTopology struct{ Topology, Reason string }
 
-const noGuests = "its routers are not booted for the run, so that none is booted in another way: lab vm boots them"
+const noGuests = "its routers are not booted for the run, and so in no other way: lab vm boots them"
 
 func (e *NoTopology) Error() string { return "topology " + e.Topology + ": " + e.Reason }
 
