@@ -23,7 +23,7 @@ func newDeleteCommand(p *program) *cobra.Command {
 		Long: "Delete runs from the store, with their directories and the reports there. Later\n" +
 			"runs use the room; chokepoint gc gives it back to the file system. A run that is\n" +
 			"still going on is never deleted.",
-		ValidArgsFunction: completeRuns(p, 1000),
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
 			switch {
