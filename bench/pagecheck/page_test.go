@@ -140,7 +140,7 @@ func (b *browser) look(address, dir string, width int, theme string,
 	b.show(address, width, theme)
 	var l layout
 	b.evaluate(probe, &l)
-	wrong, checked := l.fits(width, theme), "not compared with a document"
+	wrong, checked := l.fits(width, theme, *tallest), "not compared with a document"
 	if want != nil {
 		wrong = append(wrong, compare(l.Numbers, want)...)
 		checked = fmt.Sprintf("%d numbers compared with %d of the document", len(l.Numbers), len(want))
