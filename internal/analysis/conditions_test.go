@@ -86,7 +86,9 @@ func TestSuspectRegressions(t *testing.T) {
 	}
 	slowPath := func(doubtIdle bool) func(a, b *Document) {
 		return func(a, b *Document) {
-			cellOf(t, b, f).Grade = evidence.GradeSuspect
+			for i := range b.Cells {
+				b.Cells[i].Grade = evidence.GradeSuspect
+			}
 			for i := range b.Trials {
 				k := &b.Trials[i]
 				if v, ok := k.Metrics["rtt_idle_p50_ns"]; ok {

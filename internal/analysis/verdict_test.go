@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -49,6 +52,22 @@ func TestFindingsAreWhatIsWrong(t *testing.T) {
 		c := cellOf(t, Derive(run, trials), quickFactors())
 		if len(c.Findings) != want {
 			t.Errorf("%v ns added: findings %v, want %d", added, c.Findings, want)
+		}
+	}
+}
+
+// A tunnel is called what its level is.
+func TestTunnelCostNamesTheTunnel(t *testing.T) {
+	d := Derive(quickRun(1))
+	words := d.Catalogue.Of(string(factor.Tunnel)).Without.Words
+	d.Comparisons = []comparison.Comparison{{Metric: metrics.Goodput, Name: words, Ratio: .5,
+		Factors: quickFactors("tunnel", "wireguard")}}
+	if got := tunnelCost(d); len(got) != 1 || !strings.HasPrefix(got[0], "Inside WireGuard ") {
+		t.Errorf("got %q", got)
+	}
+	for ratio, want := range map[float64]string{.5: "50.0 % of", 2.33: "2.33 times", 2330: "2,330 times"} {
+		if got := timesWords(ratio); got != want {
+			t.Errorf("%v: got %q, want %q", ratio, got, want)
 		}
 	}
 }
