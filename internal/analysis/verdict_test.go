@@ -77,7 +77,8 @@ func TestAdaptiveStopsAtItsMost(t *testing.T) {
 	said := func(width float64, most, failed int) bool {
 		run, trials := quickRun(6)
 		for i := range trials { // what failed took its turn as well
-			if k := &trials[i]; failed > 0 && k.Row.Kind == record.RowLoad && k.Row.Cell() == quickFactors().Key() {
+			k := &trials[i]
+			if failed > 0 && k.Row.Kind == record.RowLoad && k.Row.Cell() == quickFactors().Key() {
 				k.Status, k.Failure, failed = record.TrialFailed, &record.Failure{Phase: "load"}, failed-1
 			}
 		}

@@ -144,7 +144,8 @@ func ratioInterval(k comparison.Comparison) string {
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
 	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name,
-		Text: ratioText(k.Ratio, k), Doubt: v.doubt(k.Factors) || v.doubt(k.Against), Ratio: k.Ratio, Low: k.Low, High: k.High,
+		Text: ratioText(k.Ratio, k), Doubt: v.doubt(k.Factors) || v.doubt(k.Against),
+		Ratio: k.Ratio, Low: k.Low, High: k.High,
 		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
 		Title: v.label(k.Factors) + " " + k.Name + ": " + ratioText(k.Ratio, k) + " — " +
 			k.Verdict}

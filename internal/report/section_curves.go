@@ -82,13 +82,14 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		legend = nil
 	}
 	legend = append(legend, doubtful(used, "hollow c0")...)
-	caption := "Points: medians." + whiskerWords(v.intervalsOf(used, metric)) + " The line only joins what was " +
-		"measured."
+	whiskers := v.intervalsOf(used, metric)
+	caption := "Points: medians." + whiskerWords(whiskers) + " The line only joins what was measured."
 	if left > 0 {
 		caption += " " + plural(left, "further line is", "further lines are") + " not drawn."
 	}
-	return Figure{Legend: legend, Cells: used, Whisker: v.intervalsOf(used, metric), ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k,
-		Table: v.numbers(id+"-numbers", used, metric), Caption: caption}, len(k.Lines) > 0
+	return Figure{Legend: legend, Cells: used, Whisker: whiskers, ID: id, Draw: k,
+		Title: upperFirst(yName) + " by " + xName, Table: v.numbers(id+"-numbers", used, metric),
+		Caption: caption}, len(k.Lines) > 0
 }
 
 // lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
@@ -122,7 +123,8 @@ func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label stri
 		}
 		x := c.Metrics[metric]
 		l.Points = append(l.Points, curvePoint{X: at, Median: x.Median, Low: x.Low, High: x.High,
-			Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect, Title: c.Label + "\n" + v.sentence(metric, x)})
+			Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect,
+			Title: c.Label + "\n" + v.sentence(metric, x)})
 	}
 	sort.SliceStable(l.Points, func(i, j int) bool { return l.Points[i].X < l.Points[j].X })
 	return l

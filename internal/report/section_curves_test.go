@@ -40,7 +40,8 @@ func TestCurvesOfManyLines(t *testing.T) {
 		return f
 	}
 	f := figure(of(3, 1), "packet_rate_pps-by-packet_size")
-	if l := f.Draw.(curves).Lines; len(l) != 1 || !strings.HasPrefix(l[0].Class, "c0") || !l[0].Points[0].Doubt {
+	if l := f.Draw.(curves).Lines; len(l) != 1 || !strings.HasPrefix(l[0].Class, "c0") ||
+		!l[0].Points[0].Doubt {
 		t.Errorf("lines %+v, want a grey one whose first point is in doubt", l)
 	}
 	if len(f.Cells) != 3 || !strings.Contains(fmt.Sprint(f.Legend), suspectWord) {

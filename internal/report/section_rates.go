@@ -62,8 +62,9 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 		title += ", with the round trip under load"
 	}
 	whiskers := v.intervalsOf(cells, metric)
-	s.add(Figure{ID: s.ID + "-bars", Draw: b, Whisker: whiskers, Legend: v.legend(line, cells, limits, ceilings),
-		Table: v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
+	s.add(Figure{ID: s.ID + "-bars", Draw: b, Whisker: whiskers,
+		Legend: v.legend(line, cells, limits, ceilings),
+		Table:  v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
 		Caption: "Bar: median over runs. Dots: every single run." + whiskerWords(whiskers) +
 			ceilingWords(cells, ceilings)})
 }

@@ -49,7 +49,8 @@ func (s sheet) svg(size Size) (file string, pixels Size, unit float64, err error
 			return c.file(s.Title, size), size, float64(size.Width) / c.w, nil
 		}
 	}
-	return "", size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width, size.Height),
+	return "", size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
+		size.Height),
 		"give a greater --size, or none: the chart is then as high as it needs")
 }
 
@@ -322,7 +323,7 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 	}
 	if n := pixels.Width * pixels.Height; n > mostPixels {
 		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
-			d.Run.ID, n/1e6), "--format svg has no such limit; with --size the picture is smaller, if it fits")
+			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
 	data, err := paint(svg, pixels, unit)
 	if err != nil {
