@@ -329,19 +329,10 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 // addEnds computes endStems of both ends of the path, each a machine of its own.
 func (m *Measured) addEnds(t *record.Trial, p place) {
 	for _, end := range p.ends {
-		n, ok := t.Nodes[end]
-		if !ok {
-			m.Lack("nothing watched "+end, prefixed(end, endStems...)...)
-			continue
-		}
 		one := NewMeasured()
-		one.addMachine(end, n, t.Window)
+		one.addMachine(end, t.Nodes[end], t.Window)
 		for _, name := range prefixed(end, endStems...) {
-			if v, ok := one.Values[name]; ok {
-				m.Set(name, v)
-			} else {
-				m.Lack(one.Missing[name], name)
-			}
+			m.setUnless(one.Missing[name], name, one.Values[name])
 		}
 	}
 }
