@@ -318,11 +318,23 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		why := "nothing watched the host"
 		if p.apart {
 			why = "no machine carries all nodes"
+			m.addEnds(t, p)
 		}
 		m.Lack(why, append(prefixed(record.HostNode, machineStems...), softnetDrops, SoftnetSqueeze,
 			GuestsCPU)...)
 	}
 	m.addRouters(t, p)
+}
+
+// addEnds computes endStems of both ends of the path, each a machine of its own.
+func (m *Measured) addEnds(t *record.Trial, p place) {
+	for _, end := range p.ends {
+		one := NewMeasured()
+		one.addMachine(end, t.Nodes[end], t.Window)
+		for _, name := range prefixed(end, endStems...) {
+			m.setUnless(one.Missing[name], name, one.Values[name])
+		}
+	}
 }
 
 // addEfficiency relates goodput to what it cost.
