@@ -224,7 +224,10 @@ func otherBed(was, is *record.Run) (out []string) {
 		maps.Copy(all, was.Environments[i].Facts)
 		maps.Copy(all, e.Facts)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			prefix := name[:strings.IndexAny(name+"_", ":_")+1]
+			prefix := name
+			if i := strings.IndexAny(name, ":_"); i >= 0 {
+				prefix = name[:i+1]
+			}
 			if slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix) {
 				differ(name+" of "+e.Node, was.Environments[i].Facts[name], e.Facts[name])
 			}

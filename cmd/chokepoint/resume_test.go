@@ -16,7 +16,8 @@ func TestOtherBed(t *testing.T) {
 		r := record.Run{Lab: record.LabVM, Nodes: []record.NodeFacts{{Name: "router", Driven: "agent",
 			CPUs: record.CPUsVirtual}}}
 		e := record.Environment{Node: "host", Facts: map[string]string{"guest_memory_mb": "512",
-			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3"}}
+			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3", "os": "Linux", "kernel": "6.1",
+			"governor": "performance"}}
 		for _, f := range facts {
 			name, value, _ := strings.Cut(f, "=")
 			e.Facts[name] = value
@@ -38,6 +39,9 @@ func TestOtherBed(t *testing.T) {
 		{"a smaller guest", host("guest_memory_mb=320"), []string{"guest_memory_mb of host was 512, is 320"}},
 		{"another image", host("guest_image=stock"), []string{"guest_image of host was none, is stock"}},
 		{"fewer cores", host("cpu_threads=2"), []string{"cpu_threads of host was 4, is 2"}},
+		{"another kernel", host("kernel=6.2", "os=Other"), []string{"kernel of host was 6.1, is 6.2"}},
+		{"another governor", host("governor=powersave"),
+			[]string{"governor of host was performance, is powersave"}},
 		{"queues", queues, []string{"queues of each virtual link was 1, is 2"}},
 		{"a driver", driven, []string{"driver of the routers was none, is linux",
 			"by what router is driven was agent, is linux"}},
