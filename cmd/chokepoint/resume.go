@@ -131,7 +131,7 @@ func lastCutShort(ctx context.Context, d dirs) (string, error) {
 
 // putBack undoes what the run itself has left when it was killed.
 func putBack(ctx context.Context, run record.Run, p *program) error {
-	r, err := lab.RestoreOwner(ctx, journalDir(p.dirs), labsDir(p.dirs), run.ID)
+	r, err := lab.RestoreOwner(ctx, run.ID, journalDir(p.dirs), labsDirs(p.dirs)...)
 	for _, text := range r.Undone {
 		p.note("%s", text)
 	}

@@ -273,7 +273,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
-	x.journal, err = journal.Create(journalDir(d), x.run.ID)
+	x.journal, err = journal.Create(journalDir(d), x.run.ID, labsDir(d))
 	return err
 }
 
@@ -281,7 +281,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 // that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(journalDir(x.p.dirs), nil)
-	if err != nil && x.attach != "" {
+	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
 		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
