@@ -454,7 +454,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
-	doc, err := derive(run, x.keeper.Len(), x.keeper.Trials(ctx))
+	doc, err := derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
 	}
