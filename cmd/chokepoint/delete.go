@@ -63,8 +63,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	}
 	for _, id := range doomed {
 		if slices.Contains(alive, id) {
-			return check.WithHint(fmt.Errorf("delete run %s: it is still going on, nothing was deleted", id),
-				"wait for it, or stop it with Ctrl-C")
+			return goingOn(id, ", nothing was deleted")
 		}
 	}
 	for i, h := range heads {
@@ -79,12 +78,22 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 		}
 	}
 	for _, id := range doomed {
-		if err = st.Remove(ctx, id); err != nil {
+		if journal.Lives(journalDir(p.dirs), id) { // it was resumed meanwhile
+			err = goingOn(id, "")
+		} else {
+			err = st.Remove(ctx, id)
+		}
+		if err != nil {
 			break
 		}
 		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+shownID(id)+"\n"
 	}
 	return errors.Join(err, p.line(d, text))
+}
+
+func goingOn(id, more string) error {
+	return check.WithHint(fmt.Errorf("delete run %s: it is still going on%s", id, more),
+		"wait for it, or stop it with Ctrl-C")
 }
 
 // deleted is what delete prints with --json.

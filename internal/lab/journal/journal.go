@@ -291,6 +291,16 @@ func Living(dir string) (living []string, err error) {
 	return living, err
 }
 
+// Lives reports whether one owner lives.
+func Lives(dir, owner string) bool {
+	f, err := openOwn(filepath.Join(dir, owner+".jsonl"), unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return locked(f)
+}
+
 // FindStale returns the journals in dir whose owners are gone, and the names of the owners that live. A
 // torn last line, as a kill leaves it, belongs to a change that was never made and is ignored; a journal
 // with any other fault is an error, beside which the others are still returned. Only those of wanted owners

@@ -53,7 +53,7 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale, living, err := FindStale(dir, nil)
-	if err != nil || len(stale) != 0 || len(living) != 1 {
+	if err != nil || len(stale) != 0 || len(living) != 1 || !Lives(dir, "run-1") || Lives(dir, "run-2") {
 		t.Fatalf("while the owner lives: %d stale, living %v, %v", len(stale), living, err)
 	}
 	if _, err := Create(dir, "run-1", ""); !errors.Is(err, fs.ErrExist) {
@@ -63,7 +63,7 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 	j.file.f.WriteAt([]byte(`01234567 {"entry":{"seq":4,"ki`), j.file.size)
 	j.file.f.Close()
 	stale, living, err = FindStale(dir, nil)
-	if err != nil || len(stale) != 1 || len(living) != 0 {
+	if err != nil || len(stale) != 1 || len(living) != 0 || Lives(dir, "run-1") {
 		t.Fatalf("after its death: %d stale, living %v, %v", len(stale), living, err)
 	}
 	got := stale[0].Entries

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -220,6 +221,13 @@ func TestLockedStore(t *testing.T) {
 	if err := k.Settle(ctx, 0); err == nil {
 		t.Error("all is stored in a locked store")
 	}
+	hurried, cancel := context.WithCancel(ctx)
+	cancel()
+	began := time.Now()
+	if err := k.Settle(hurried, time.Hour); err == nil || time.Since(began) > time.Minute {
+		t.Errorf("settle that is cancelled: got %v after %v, want at once that it is locked", err,
+			time.Since(began))
+	}
 	wantTrials(t, k, 3)
 	released := make(chan error)
 	go func() {
@@ -245,6 +253,7 @@ func TestLockedStore(t *testing.T) {
 	}()
 	must(t, Patiently(ctx, 10*time.Second, end))
 	must(t, <-released)
+	must(t, k.Settle(hurried, time.Hour)) // which need not wait
 	trials, err := s.Trials(ctx, "r1")
 	must(t, err)
 	if len(trials) != 3 {

@@ -106,9 +106,12 @@ func (k *Keeper) flush(ctx context.Context) error {
 	return err
 }
 
-// Settle stores what waits, trying for so long, and then makes sure that the store has every trial.
+// Settle stores what waits, trying for so long and as long as ctx is not cancelled, and then makes sure that
+// the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
-	err := Patiently(ctx, patience, func() error { return k.flush(ctx) })
+	waiting := ctx
+	ctx = context.WithoutCancel(ctx)
+	err := Patiently(waiting, patience, func() error { return k.flush(ctx) })
 	if err != nil {
 		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
 			roomHint(err, roomToRun))
