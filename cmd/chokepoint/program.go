@@ -149,6 +149,9 @@ func finish(p *program, cmd *cobra.Command) {
 			if err := p.dirs.trusted(); err != nil {
 				return err
 			}
+			if p.dirs.Note != "" {
+				p.note("%s", p.dirs.Note)
+			}
 		}
 		return run(cmd, args)
 	}

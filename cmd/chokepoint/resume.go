@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -68,11 +70,11 @@ const compares = "its numbers would not compare with the earlier ones; --force g
 func resume(ctx context.Context, name string, o resumeOptions, p *program) error {
 	if name == "" {
 		var err error
-		if name, err = lastCutShort(ctx, p.dirs); err != nil {
+		if name, err = lastCutShort(ctx, p); err != nil {
 			return err
 		}
 	}
-	run, trials, err := loadLight(ctx, p.dirs, name)
+	run, err := loadHead(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
@@ -107,21 +109,63 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	x.run.Status, x.run.Reason = record.RunRunning, ""
 	// What is found there now is compared with what was.
 	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
-	err = x.whole(ctx, trials)
+	err = x.whole(ctx)
 	if errors.Is(err, fs.ErrExist) && x.journal == nil {
 		return refuse(run, "wait for it", "somebody else has begun to resume it")
 	}
 	return err
 }
 
-// lastCutShort is the newest run that did not come to its end.
-func lastCutShort(ctx context.Context, d dirs) (string, error) {
-	runs, err := storedRuns(ctx, d)
-	for _, r := range runs {
-		if slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
-			return r.ID, nil
-		}
+// loadHead is loadRun without the trials.
+func loadHead(ctx context.Context, d dirs, name string) (run record.Run, err error) {
+	err = withRun(ctx, d, name, func(_ *store.Store, r record.Run) error { run = r; return nil })
+	return run, err
+}
+
+// done are the trials of a run that is resumed, read now that nobody else can go on with it.
+func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
+	if x.before == nil {
+		return nil, nil
 	}
+	now, err := x.store.Find(ctx, x.run.ID)
+	if err != nil {
+		return nil, err
+	}
+	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
+		return nil, refuse(*x.before, "resume it again if it is not whole", "somebody else has resumed it "+
+			"meanwhile")
+	}
+	for t, err := range x.store.Each(ctx, x.run.ID) {
+		if err != nil {
+			return nil, err
+		}
+		trials = append(trials, t.Light())
+	}
+	return trials, nil
+}
+
+// lastCutShort is the newest run that did not come to its end and can be read. It says which one that is, and
+// of killed ones after it that have nothing to resume.
+func lastCutShort(ctx context.Context, p *program) (string, error) {
+	runs, err := storedRuns(ctx, p.dirs)
+	stored := map[string]bool{}
+	for _, r := range runs {
+		stored[r.ID] = true
+	}
+	for _, r := range runs {
+		if !slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
+			continue
+		}
+		if _, err := loadHead(ctx, p.dirs, r.ID); err != nil || r.Damaged != "" {
+			p.note("%s is passed over: it is damaged", shownID(r.ID))
+			continue
+		}
+		p.sayUnstored(r.ID, stored)
+		p.note("going on with run %s of plan %s, started %s", r.ID, r.Plan,
+			r.Started.Local().Format("2006-01-02 15:04"))
+		return r.ID, nil
+	}
+	p.sayUnstored("", stored)
 	if err == nil {
 		err = check.WithHint(errors.New("resume: no run was cut short"),
 			"name one to try its failed trials again; chokepoint list shows the runs")
@@ -129,9 +173,24 @@ func lastCutShort(ctx context.Context, d dirs) (string, error) {
 	return "", err
 }
 
+// runIDs are the ids of runs among owners of journals; a check of labs has one, too.
+var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+
+// sayUnstored tells of runs after the one with that id that were killed before anything of them was stored.
+func (p *program) sayUnstored(after string, stored map[string]bool) {
+	stale, _, _ := journal.FindStale(journalDir(p.dirs), func(owner string) bool {
+		return runIDs.MatchString(owner) && owner > after && !stored[owner]
+	})
+	for _, s := range stale {
+		p.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+
+			"lab restore clears it away", s.Owner)
+		_ = s.Release() // nothing was written
+	}
+}
+
 // putBack undoes what the run itself has left when it was killed.
 func putBack(ctx context.Context, run record.Run, p *program) error {
-	r, err := lab.RestoreOwner(ctx, journalDir(p.dirs), labsDir(p.dirs), run.ID)
+	r, err := lab.RestoreOwner(ctx, run.ID, journalDir(p.dirs), labsDirs(p.dirs)...)
 	for _, text := range r.Undone {
 		p.note("%s", text)
 	}
@@ -167,22 +226,40 @@ func (x *execution) goOn(ctx context.Context) error {
 	if len(bed) > 0 && !x.force {
 		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
 	}
-	note := store.Note{Skipped: now.Skipped[len(x.before.Skipped):]}
 	changes := append(changed(*x.before), bed...)
 	if now.Attached != x.before.Attached {
 		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)", ownLab(x.before.Attached),
 			ownLab(now.Attached)))
 	}
-	if len(changes) > 0 {
-		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed", Text: fmt.Sprintf(
-			"resumed after %d trials with %s", len(x.campaign.Done), strings.Join(changes, " and "))})
-	}
+	note, mark := learnt(x.before, &now, changes, len(x.campaign.Done))
+	x.campaign.Marks = mark
 	if len(note.Skipped)+len(note.Caveats) > 0 {
-		if err := x.store.AddNote(ctx, x.run.ID, note); err != nil {
+		err := store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, x.run.ID, note) })
+		if err != nil {
 			return err
 		}
 	}
-	return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+	return store.Patiently(ctx, settleTime, func() error {
+		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+	})
+}
+
+// learnt is what there is to say, of a run that goes on after so many trials, that it did not say before; and
+// what each of its further trials is marked with.
+func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
+	note.Skipped = is.Skipped[len(was.Skipped):]
+	for _, c := range is.Caveats {
+		if !slices.Contains(was.Caveats, c) {
+			note.Caveats = append(note.Caveats, c)
+		}
+	}
+	if len(changes) > 0 {
+		what := strings.Join(changes, " and ")
+		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed",
+			Text: fmt.Sprintf("resumed after %d trials with %s", done, what)})
+		mark = []record.Caveat{{Kind: "after-change", Text: "made after the run was resumed with " + what}}
+	}
+	return note, mark
 }
 
 func ownLab(id string) string {

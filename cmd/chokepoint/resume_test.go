@@ -1,14 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 func TestOtherBed(t *testing.T) {
@@ -73,7 +80,9 @@ func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
 func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
 	ctx := context.Background()
-	if _, err := lastCutShort(ctx, d); err == nil || len(hints(err)) == 0 {
+	var said bytes.Buffer
+	p := &program{streams: streams{Err: &said}, dirs: d}
+	if _, err := lastCutShort(ctx, p); err == nil || len(hints(err)) == 0 {
 		t.Errorf("without a run: got %v, want an error with a hint", err)
 	}
 	for _, name := range []string{"good", "killed", "before"} { // the newest has come to its end
@@ -81,7 +90,131 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := lastCutShort(ctx, d); err != nil || got != samples["killed"].id {
-		t.Errorf("got %q, %v, want %s", got, err, samples["killed"].id)
+	// Two that a kill left no head of, the older of which is before the run that can be resumed.
+	for _, id := range []string{"20260101-000000-aaaa", "20260109-030405-ffff", "check-20260109-030405-ffff"} {
+		writeJournal(t, d, id)
+	}
+	want := samples["killed"].id
+	if got, err := lastCutShort(ctx, p); err != nil || got != want {
+		t.Errorf("got %q, %v, want %s", got, err, want)
+	}
+	if text := said.String(); strings.Count(text, "nothing to resume") != 1 ||
+		!strings.Contains(text, "run 20260109-030405-ffff was killed before anything") ||
+		!strings.Contains(text, "going on with run "+want+" of plan sample, started 2026-01-05 ") {
+		t.Errorf("said %q, want which run, and the one that is newer", text)
+	}
+	// One that cannot be read is passed over.
+	damage(t, d.storeFile(), want)
+	said.Reset()
+	if got, err := lastCutShort(ctx, p); err == nil || !strings.Contains(said.String(), want+" is passed over") {
+		t.Errorf("damaged: got %q, %v, said %q", got, err, said.String())
+	}
+}
+
+// damage changes the beginning of the head that is stored of a run: behind its id and its time.
+func damage(t *testing.T, file, run string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rest := data; ; {
+		at := bytes.Index(rest, []byte(run))
+		if at < 0 {
+			t.Fatal("the head is not there")
+		}
+		rest = rest[at+len(run):]
+		if head := rest[8:]; bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
+			head[0] ^= 1
+			break
+		}
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeJournal leaves the journal of an owner that was killed before it changed anything.
+func writeJournal(t *testing.T, d dirs, owner string) {
+	t.Helper()
+	j, err := journal.Create(journalDir(d), owner, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(journalDir(d), owner+".jsonl")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = errors.Join(j.Close(), os.WriteFile(path, text, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheSameMachineIsTheSameBed, with the facts that are really stored of it.
+func TestTheSameMachineIsTheSameBed(t *testing.T) {
+	run := func() record.Run {
+		e := probe.Fingerprint(probe.Root{})
+		e.Node = "host"
+		return record.Run{Environments: []record.Environment{e}}
+	}
+	was, is := run(), run()
+	for _, name := range []string{"os", "kernel"} {
+		if was.Environments[0].Facts[name] == "" {
+			t.Errorf("fact %s: got none", name)
+		}
+	}
+	if got := otherBed(&was, &is); len(got) > 0 {
+		t.Errorf("got %q, want no difference", got)
+	}
+	is.Environments[0].Facts["kernel"] = "another"
+	if got := otherBed(&was, &is); len(got) != 1 || !strings.HasPrefix(got[0], "kernel of host was ") {
+		t.Errorf("another kernel: got %q, want that alone", got)
+	}
+}
+
+func TestWhatIsLearntOfARunThatGoesOn(t *testing.T) {
+	old := record.Caveat{Kind: "virtual-cards", Text: "the client has none"}
+	other := record.Caveat{Kind: "another-run", Text: "run b is going on"}
+	was := record.Run{Caveats: []record.Caveat{old}, Skipped: []record.Skipped{{Reason: "before"}}}
+	is := record.Run{Caveats: []record.Caveat{old, other, old},
+		Skipped: []record.Skipped{{Reason: "before"}, {Reason: "now"}}}
+	note, marks := learnt(&was, &is, nil, 3)
+	if !slices.Equal(note.Caveats, []record.Caveat{other}) || len(note.Skipped) != 1 || marks != nil {
+		t.Errorf("unchanged: got %+v and marks %v, want the other run and what is skipped now", note, marks)
+	}
+	note, marks = learnt(&was, &is, []string{"another kernel"}, 3)
+	if len(note.Caveats) != 2 || note.Caveats[1].Kind != "resumed-changed" || len(marks) != 1 ||
+		marks[0].Kind != "after-change" || !strings.Contains(marks[0].Text, "another kernel") {
+		t.Errorf("changed: got %+v and marks %v, want both marked", note, marks)
+	}
+}
+
+// TestTrialsAreReadOnceTheRunIsOwned: what another resume has done meanwhile is not done again.
+func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
+	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	ctx := context.Background()
+	s := samples["killed"]
+	if err := writeSample(ctx, d.storeFile(), "killed"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := loadHead(ctx, d, s.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(ctx, d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	x := &execution{run: before, before: &before, store: st}
+	if trials, err := x.done(ctx); err != nil || len(trials) != len(s.trials()) {
+		t.Errorf("got %d trials, %v, want %d", len(trials), err, len(s.trials()))
+	}
+	if err := st.EndRun(ctx, s.id, record.RunDone, "", s.started.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {
+		t.Errorf("resumed by another meanwhile: got %v, want a refusal", err)
 	}
 }

@@ -133,7 +133,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		}
 		x.plan = plan.New(x.run.Design)
 	}
-	return x.whole(ctx, nil)
+	return x.whole(ctx)
 }
 
 // execution is one campaign from the opened store to the printed result; run and resume share it.
@@ -159,9 +159,13 @@ type execution struct {
 }
 
 // whole opens everything that could fail late, runs, puts back, and reports.
-func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) {
+func (x *execution) whole(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, x.shut()) }()
 	if err := x.open(ctx); err != nil {
+		return err
+	}
+	done, err := x.done(ctx)
+	if err != nil {
 		return err
 	}
 	labs, err := x.labs(ctx)
@@ -190,12 +194,14 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 	}
 	after := context.WithoutCancel(ctx)
 	if x.began {
-		if err := x.keeper.Settle(after, settleTime); err != nil {
+		waiting, stop := x.p.untilHard(after)
+		if err := x.keeper.Settle(waiting, settleTime); err != nil {
 			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
 		}
 		ended := time.Now().UTC()
-		undoErr = errors.Join(undoErr, store.Patiently(after, settleTime,
+		undoErr = errors.Join(undoErr, store.Patiently(waiting, settleTime,
 			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) }))
+		stop()
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
@@ -250,9 +256,6 @@ func dirty(err error) error {
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.p.dirs
-	if d.Note != "" {
-		x.p.note("%s", d.Note)
-	}
 	if x.reportPath == "" {
 		x.reportPath = d.reportFile(x.run.ID)
 	}
@@ -261,6 +264,10 @@ func (x *execution) open(ctx context.Context) (err error) {
 		needed = append(needed, dir)
 	}
 	if err := prepare(needed...); err != nil {
+		return err
+	}
+	// First of all, so that of two that begin at once one sees the other.
+	if x.journal, err = journal.Create(journalDir(d), x.run.ID, labsDir(d)); err != nil {
 		return err
 	}
 	if err := x.refuseLeftovers(); err != nil {
@@ -273,15 +280,14 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
-	x.journal, err = journal.Create(journalDir(d), x.run.ID)
-	return err
+	return nil
 }
 
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
 // that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(journalDir(x.p.dirs), nil)
-	if err != nil && x.attach != "" {
+	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
 		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
@@ -454,7 +460,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
-	doc, err := derive(run, x.keeper.Len(), x.keeper.Trials(ctx))
+	doc, err := derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
 	}

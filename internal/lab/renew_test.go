@@ -53,7 +53,7 @@ func queueLength(t *testing.T, l *lab.Lab) string {
 func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	t.Helper()
 	dir := t.TempDir()
-	j, err := journal.Create(dir+"/journal", "me")
+	j, err := journal.Create(dir+"/journal", "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 			t.Fatalf("labs: got %v, %v, want one", infos, err)
 		}
 		defer lab.Down(dir, infos[0])
-		j, err := journal.Create(t.TempDir(), "me")
+		j, err := journal.Create(t.TempDir(), "me", "")
 		if err != nil {
 			t.Fatal(err)
 		}

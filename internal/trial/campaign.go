@@ -48,6 +48,8 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
+	// Marks are said of each trial that is made; they may still be set after Prepare.
+	Marks []record.Caveat
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
 

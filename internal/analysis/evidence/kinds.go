@@ -135,6 +135,8 @@ func reasons() []Kind {
 
 func caveats() []Kind {
 	all := []Kind{
+		{Name: "after-change", Of: OfTrial, Means: "the trial was made after the run had been resumed with " +
+			"something else than it began with", Do: "do not compare it with those before"},
 		{Name: "another-run", Of: OfRun, Means: "another run went on on the same machine when this one " +
 			"began: each measured the other's load", Do: "repeat it alone"},
 		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +
