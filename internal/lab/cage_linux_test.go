@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
@@ -52,5 +53,40 @@ func TestCage(t *testing.T) {
 	// Where QEMU has no filter, the option would end it.
 	if len(c.words) > 0 && !slices.Equal(c.words, []string{"-sandbox", vm.Sandbox}) {
 		t.Errorf("words: got %q", c.words)
+	}
+}
+
+// TestGuestsAreFound by what QEMU has open, since its command line names nothing of the lab's.
+func TestGuestsAreFound(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	labs, console, image, program := at("labs"), at("real/a/router.console"), at("image"), at("qemu-system-fake")
+	for _, err := range []error{os.MkdirAll(filepath.Dir(console), 0o700), os.WriteFile(console, nil, 0o600),
+		os.Mkdir(at("real/b"), 0o700), os.WriteFile(image, nil, 0o600), os.Symlink("real", labs),
+		os.WriteFile(program, []byte("#!/bin/sh\nread x\n"), 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: image, Initrd: image}
+	foreignGuest := vm.NewForeignGuest(vm.Disk{Format: "raw", TerminalFD: 9})
+	for name, g := range map[string]*vm.Guest{"ours": &g, "foreign": &foreignGuest} {
+		c, err := newCage(g, console, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := host.Spawn{Program: program, Args: g.Args("router", nil, nil, c.console),
+			Files: c.files, Bound: true}.Start()
+		c.close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lab, want := range map[string]string{labs + "/a": "router", labs: "router", labs + "/b": ""} {
+			found, err := kernel.Guests(lab)
+			if err != nil || found[child.Pid()] != want {
+				t.Errorf("%s in %s: got %v, %v, want process %d: %q", name, lab, found, err, child.Pid(), want)
+			}
+		}
+		child.Close()
 	}
 }

@@ -351,7 +351,7 @@ func TestRoutersOfOneSize(t *testing.T) {
 	}{
 		"namespaces": &lab.Locals{}, "attached": &lab.Locals{Attached: &lab.Lab{}}, "pair": &lab.Peers{},
 		"mipsel": &lab.Locals{Guest: &vm.Guest{CPUs: 2, Image: vm.Image{Arch: "mipsel"}}},
-		"disk": &lab.Locals{Guest: &vm.Guest{Disk: &vm.Disk{}}},
+		"disk":   &lab.Locals{Guest: &vm.Guest{Disk: &vm.Disk{}}},
 	} {
 		size.Mitigations = map[string]string{"disk": "off"}[name]
 		if _, err := labs.For(t.Context(), "forward", size); !errors.As(err, &no) {
