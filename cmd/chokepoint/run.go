@@ -266,7 +266,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if err := x.refuseLeftovers(); err != nil {
 		return err
 	}
-	if x.report, err = createOutFile(x.reportPath); err != nil {
+	if x.report, err = createReport(x.reportPath); err != nil {
 		return err
 	}
 	if x.store, err = store.Open(ctx, d.storeFile()); err != nil {
