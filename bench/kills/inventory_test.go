@@ -66,7 +66,8 @@ type process struct {
 func (s *suite) processes(t *testing.T) (all []process) {
 	program, err := os.Stat(s.Path)
 	entries, err2 := os.ReadDir("/proc")
-	if err := errors.Join(err, err2); err != nil {
+	emulators, err3 := kernel.Guests(s.Dir)
+	if err := errors.Join(err, err2, err3); err != nil {
 		t.Error(err)
 		return nil
 	}
@@ -84,8 +85,9 @@ func (s *suite) processes(t *testing.T) (all []process) {
 		exe, unreadable := os.Stat(dir + "/exe")
 		owner, err := os.Stat(dir)
 		switch {
-		case guests() && strings.HasPrefix(line, "qemu-system-") && strings.Contains(line, s.Dir+"/"):
-			line = line[:strings.IndexByte(line, ' ')] + " of the lab"
+		case guests() && emulators[pid] != "" && strings.HasPrefix(line, "qemu-system-"):
+			line, _, _ = strings.Cut(line, " ")
+			line += " of the lab"
 		case unreadable == nil && os.SameFile(exe, program):
 		case unreadable != nil && err == nil && int(owner.Sys().(*syscall.Stat_t).Uid) == s.UID &&
 			s.UID != 0 && strings.HasPrefix(line, "chokepoint "):

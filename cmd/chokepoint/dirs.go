@@ -85,7 +85,7 @@ func findDirs(getenv func(string) string, uid int) dirs {
 // rootOwns says whether a directory, or the nearest one above it that exists, is root's.
 func rootOwns(dir string) bool {
 	owner := uint32(0)
-	err := walk(dir, func(_ string, info fs.FileInfo) error {
+	_, err := walk(dir, func(_ string, info fs.FileInfo) error {
 		owner = info.Sys().(*syscall.Stat_t).Uid
 		return nil
 	})
@@ -175,10 +175,9 @@ func clearRuntime(d dirs) {
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	shared := false // the element before is a directory for everybody
-	err := walk(dir, func(at string, info fs.FileInfo) error {
+	_, err := walk(dir, func(at string, info fs.FileInfo) error {
 		mode, owner := info.Mode(), info.Sys().(*syscall.Stat_t)
-		// A group of one's own, which many have, is no danger.
-		open := mode.Perm()&0o002 != 0 || mode.Perm()&0o020 != 0 && int(owner.Gid) != os.Getegid()
+		open := mode.Perm()&0o002 != 0 || mode.Perm()&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
 		linked := mode&fs.ModeSymlink != 0
 		bad := !ours(info) || at == guessed && int(owner.Uid) != os.Geteuid() || linked && shared ||
 			!linked && (!mode.IsDir() || open && mode&fs.ModeSticky == 0)
@@ -196,6 +195,28 @@ func trusted(dir string) error {
 	return nil
 }
 
+// ownGroup says whether a group is its user's alone, as many distributions give one to each: it has the
+// user's number or name, and no other member in /etc/group. Groups of a directory service are not looked at.
+func ownGroup(uid, gid uint32) bool {
+	name := ""
+	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
+		name = u.Username
+	}
+	b, _ := os.ReadFile("/etc/group")
+	return groupOf(string(b), name, uid, gid)
+}
+
+func groupOf(groups, user string, uid, gid uint32) bool {
+	own := uid == gid
+	for line := range strings.Lines(groups) {
+		f := strings.Split(strings.TrimSpace(line), ":") // group(5)
+		if len(f) == 4 && f[2] == strconv.Itoa(int(gid)) {
+			own = (own || f[0] == user && user != "") && (f[3] == "" || f[3] == user)
+		}
+	}
+	return own
+}
+
 // ours says whether something is this user's or root's.
 func ours(info fs.FileInfo) bool {
 	owner := info.Sys().(*syscall.Stat_t).Uid
@@ -203,8 +224,8 @@ func ours(info fs.FileInfo) bool {
 }
 
 // walk shows see each element of an absolute path from the top, links and what they lead to among them, as
-// far as they exist. The first error ends it.
-func walk(path string, see func(at string, info fs.FileInfo) error) error {
+// far as they exist, and returns the path without links that it came to. The first error ends it.
+func walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
 	const mostLinks = 40 // as the kernel's
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
@@ -219,14 +240,14 @@ func walk(path string, see func(at string, info fs.FileInfo) error) error {
 		next := filepath.Join(at, name)
 		info, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return strings.TrimSuffix(next+"/"+strings.Join(rest, "/"), "/"), nil
 		}
 		if err == nil {
 			err = see(next, info)
 		}
 		switch {
 		case err != nil:
-			return err
+			return "", err
 		case info.Mode()&fs.ModeSymlink == 0:
 			at = next
 			continue
@@ -236,14 +257,18 @@ func walk(path string, see func(at string, info fs.FileInfo) error) error {
 			err = unix.ELOOP
 		}
 		if err != nil {
-			return err
+			return "", err
+		}
+		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
+			at = next // what a process has open, such as pipe:[1234]
+			continue
 		}
 		if filepath.IsAbs(to) {
 			at = "/"
 		}
 		rest = append(strings.Split(to, "/"), rest...)
 	}
-	return nil
+	return at, nil
 }
 
 // ownerOf is root where it cannot be read.

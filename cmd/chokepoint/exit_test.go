@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestExitCode(t *testing.T) {
@@ -138,5 +140,25 @@ func TestErrorsArePlain(t *testing.T) {
 		false)
 	if strings.ContainsFunc(b.String(), check.Steers) || !strings.Contains(b.String(), "]0;owned") {
 		t.Errorf("got %q, want it without what steers", b.String())
+	}
+}
+
+// TestResultsArePlain: nor does what a result, a step of a plan or an imported file says.
+func TestResultsArePlain(t *testing.T) {
+	const nasty = "put back \x1b]0;owned\a \u202edetpmet\n"
+	var out strings.Builder
+	p := &program{streams: streams{In: strings.NewReader("\n"), Out: &out, Err: &out}}
+	x := &execution{p: p}
+	c := &analysis.RunComparison{Changes: []analysis.Change{{Kind: "environment", Name: nasty, A: nasty}}}
+	if err := errors.Join(p.line(nil, nasty), p.document(nil, nasty), x.ask(t.Context(),
+		record.Step{Prompt: nasty}), p.document(c, comparisonText(c, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(out.String(), check.Steers) || strings.Count(out.String(), "]0;owned") != 5 {
+		t.Errorf("got %q, want it without what steers", out.String())
+	}
+	note, _, err := noteOf([]byte(`{"facts":{"kernel":"\u001b]0;owned"}}`), "f", "router", "r", nil, false)
+	if err != nil || len(note.Environments) != 1 || note.Environments[0].Facts["kernel"] != "]0;owned" {
+		t.Errorf("imported: got %+v, %v, want it plain", note, err)
 	}
 }

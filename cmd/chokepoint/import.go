@@ -125,7 +125,7 @@ func addNote(ctx context.Context, run string, note store.Note, said string, p *p
 	if err := errors.Join(st.AddNote(ctx, run, note), st.Close()); err != nil {
 		return err
 	}
-	return write(p.Out, said+"\n")
+	return write(p.Out, check.Plain(said)+"\n")
 }
 
 // unwatched is the router of a run that nothing watched.
@@ -159,6 +159,7 @@ func watched(node string, trials []record.Trial) bool {
 // noteOf reads a text of the agent's, and says what it adds to a run.
 func noteOf(text []byte, name, router, run string, trials []record.Trial, clockWrong bool) (store.Note,
 	string, error) {
+	text = check.PlainJSON(text) // as what an agent says on a connection
 	var e record.Environment
 	if json.Unmarshal(text, &e) == nil && len(e.Facts) > 0 {
 		e.Node = router

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,79 +25,133 @@ type outFile struct {
 	name string   // that f has in dir until then, or ""
 }
 
-// createOutFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
-// to directly. No link of another user's is followed: it would have root write where that user says.
-func createOutFile(path string) (*outFile, error) {
-	failed := func(err error) (*outFile, error) {
-		return nil, fmt.Errorf("write %s: %w", path, underlying(err))
+// createReport is createOutFile for what a run says. Root's new one is root's alone to read: it tells of the
+// machine and its logs.
+func createReport(path string) (*outFile, error) {
+	if os.Geteuid() == 0 {
+		return createFile(path, 0o600)
 	}
-	if err := ownWay(path); err != nil {
-		return nil, check.WithHint(fmt.Errorf("write %s: %w", path, err),
-			"name a file in a place of your own")
-	}
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return nil, check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it")
-	case err == nil && !info.Mode().IsRegular():
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return failed(err)
-		}
-		if now, err := f.Stat(); err != nil || now.Mode().IsRegular() {
-			return failed(errors.Join(errors.New("it has just become another file"), err, f.Close()))
-		}
-		return &outFile{path: path, f: f}, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return failed(err)
-	}
-	// A link is followed, so that what it points to is replaced.
-	real, err := filepath.EvalSymlinks(path)
+	return createOutFile(path)
+}
+
+// createOutFile opens path for a result that, if the umask has it so, everybody may read.
+func createOutFile(path string) (*outFile, error) { return createFile(path, 0o666) }
+
+// createFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
+// to directly. No link of another user's is followed: it would have root write where that user says. So the
+// path is resolved and judged at once, and what it came to is opened without following any link.
+func createFile(path string, mode uint32) (*outFile, error) {
+	real, err := ownWay(path)
 	if err != nil {
-		real = path
+		return nil, err
 	}
+	o, err := openOutFile(path, real, mode)
+	if err != nil && check.HintOf(err) == "" {
+		err = fmt.Errorf("write %s: %w", path, underlying(err))
+	}
+	return o, err
+}
+
+// openOutFile is createFile once path was resolved to real.
+func openOutFile(path, real string, mode uint32) (*outFile, error) {
 	o := &outFile{path: path, base: filepath.Base(real)}
+	var err error
 	if o.dir, err = openDir(filepath.Dir(real)); err != nil {
-		return failed(err)
+		return nil, err
 	}
-	// The umask says who may read a new file; an old one's readers keep what they had.
-	if err = o.createAside(); err == nil && info != nil {
-		err = o.f.Chmod(info.Mode().Perm())
+	failed := func(err error) (*outFile, error) { return nil, errors.Join(err, o.abort()) }
+	there, err := o.there()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := o.createAside(mode); err != nil {
+			return failed(underlying(err))
+		}
+		return o, nil
 	}
 	if err != nil {
-		return failed(errors.Join(err, o.abort()))
+		return failed(err)
+	}
+	defer there.Close()
+	info, err := there.Stat()
+	switch {
+	case err != nil:
+		return failed(err)
+	case info.IsDir():
+		return failed(check.WithHint(fmt.Errorf("write %s: it is a directory", path), "name a file in it"))
+	case info.Mode()&fs.ModeSymlink != 0 || astray(info):
+		return failed(errAstray(path, real))
+	case !info.Mode().IsRegular(): // this very one, whatever has its name by now
+		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", there.Fd()), os.O_WRONLY, 0)
+		if err != nil {
+			return failed(underlying(err))
+		}
+		return &outFile{path: path, f: f}, o.dir.Close()
+	}
+	// The readers of a file of ours stay those that it had; who made another's does not say who reads this.
+	if err := o.createAside(mode); err != nil {
+		return failed(err)
+	}
+	if ours(info) {
+		if err := o.f.Chmod(info.Mode().Perm()); err != nil {
+			return failed(underlying(err))
+		}
 	}
 	return o, nil
 }
 
-// ownWay says whether a path leads only over links of this user or root, and not to a pipe of another's.
-func ownWay(path string) error {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return err
+// there is what has the file's name, without following a link, unless that is one of the kernel's to what a
+// process has open.
+func (o *outFile) there() (*os.File, error) {
+	dir, flags := int(o.dir.Fd()), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
+	var system unix.Statfs_t
+	if unix.Fstatfs(dir, &system) == nil && system.Type == unix.PROC_SUPER_MAGIC {
+		flags &^= unix.O_NOFOLLOW
 	}
-	return walk(path, func(at string, info fs.FileInfo) error {
-		if info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !ours(info) {
-			return fmt.Errorf("%s is a link or pipe of another user", at)
-		}
-		return nil
-	})
-}
-
-// openDir opens a directory. Where the kernel can (5.6), nobody may have put a link into its path meanwhile.
-func openDir(dir string) (*os.File, error) {
-	dir, err := filepath.EvalSymlinks(dir)
-	if err == nil {
-		dir, err = filepath.Abs(dir)
-	}
+	fd, err := unix.Openat(dir, o.base, flags, 0)
 	if err != nil {
 		return nil, err
 	}
-	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: flags,
-		Resolve: unix.RESOLVE_NO_SYMLINKS})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		fd, err = unix.Open(dir, flags, 0)
+	return os.NewFile(uintptr(fd), o.path), nil
+}
+
+// astray says whether something leads to where another user wants it.
+func astray(info fs.FileInfo) bool {
+	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !ours(info)
+}
+
+func errAstray(path, at string) error {
+	return check.WithHint(fmt.Errorf("write %s: %s is a link or pipe of another user", path, at),
+		"name a file in a place of your own")
+}
+
+// ownWay resolves a path that leads only over links of this user or root, and not to a pipe of another's.
+func ownWay(path string) (real string, err error) {
+	abs, err := filepath.Abs(path)
+	if err == nil {
+		real, err = walk(abs, func(at string, info fs.FileInfo) error {
+			if astray(info) {
+				return errAstray(path, at)
+			}
+			return nil
+		})
+	}
+	if err != nil && check.HintOf(err) == "" {
+		err = fmt.Errorf("write %s: %w", path, underlying(err))
+	}
+	return real, err
+}
+
+// openDir opens a directory by an absolute path without a link in it. Whoever puts one there meanwhile is
+// refused.
+func openDir(dir string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	fd, err := unix.Open("/", flags, 0)
+	for name := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
+		if err != nil || name == "" {
+			break
+		}
+		next, openErr := unix.Openat(fd, name, flags, 0)
+		unix.Close(fd)
+		fd, err = next, openErr
 	}
 	if err != nil {
 		return nil, err
@@ -106,12 +161,12 @@ func openDir(dir string) (*os.File, error) {
 
 // createAside makes a file in the directory; where the file system can, it has no name until it is finished,
 // so that a killed program leaves no trace of it.
-func (o *outFile) createAside() error {
-	fd, err := unix.Openat(int(o.dir.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o666)
+func (o *outFile) createAside(mode uint32) error {
+	fd, err := unix.Openat(int(o.dir.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
 	if err != nil {
 		o.name = o.aside()
 		fd, err = unix.Openat(int(o.dir.Fd()), o.name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC,
-			0o666)
+			mode)
 	}
 	if err != nil {
 		o.name = ""

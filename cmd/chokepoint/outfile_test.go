@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,21 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 	if b, err := os.ReadFile(at("precious")); err != nil || string(b) != "old" {
 		t.Errorf("what the link leads to: got %q, %v, want it as it was", b, err)
 	}
+	// Whoever made what is replaced does not say who reads root's report; of root's own, its mode does.
+	if err := errors.Join(os.WriteFile(at("theirs"), nil, 0o600), os.Chmod(at("theirs"), 0o666),
+		os.Chown(at("theirs"), other, other)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"theirs": 0o600, "fresh": 0o600} {
+		o, err := createReport(at(name))
+		if err == nil {
+			err = o.commit([]byte("new"))
+		}
+		info, statErr := os.Stat(at(name))
+		if err != nil || statErr != nil || info.Mode().Perm() != want || !ours(info) {
+			t.Errorf("%s: got %v, %v, want mode %v and root's", name, info.Mode(), errors.Join(err, statErr), want)
+		}
+	}
 	// What is replaced stays as secret as it was.
 	o, err := createOutFile(at("precious"))
 	if err == nil {
@@ -136,5 +152,67 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 	info, statErr := os.Stat(at("precious"))
 	if err != nil || statErr != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("replaced: got %v, %v, want mode 0600", info.Mode(), errors.Join(err, statErr))
+	}
+}
+
+// TestOutFileSeesWhatIsSwapped: what the path was when it was judged is what is written to, or nothing.
+func TestOutFileSeesWhatIsSwapped(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, err := range []error{os.WriteFile(at("precious"), []byte("old"), 0o600), os.Mkdir(at("safe"), 0o755),
+		os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, swap := range map[string]func() error{
+		"file":         func() error { return errors.Join(os.Remove(at("file")), os.Symlink("precious", at("file"))) },
+		"none":         func() error { return os.Symlink("precious", at("none")) },
+		"folder/fresh": func() error { return errors.Join(os.Remove(at("folder")), os.Symlink("safe", at("folder"))) },
+	} {
+		real, err := ownWay(at(name))
+		if err == nil {
+			err = swap()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := openOutFile(at(name), real, 0o666)
+		if err == nil {
+			t.Errorf("%s: it is written to", name)
+			o.abort()
+		}
+	}
+	// A link that comes later is replaced, and a directory that goes is still the one written to.
+	o, err := createOutFile(at("safe/late"))
+	if err == nil {
+		err = errors.Join(os.Symlink("../precious", at("safe/late")), o.commit([]byte("new")))
+	}
+	info, statErr := os.Lstat(at("safe/late"))
+	if err != nil || statErr != nil || !info.Mode().IsRegular() {
+		t.Errorf("late link: got %v, %v, want it replaced", info, errors.Join(err, statErr))
+	}
+	if b, err := os.ReadFile(at("precious")); err != nil || string(b) != "old" {
+		t.Errorf("what the links lead to: got %q, %v, want it as it was", b, err)
+	}
+}
+
+// TestOutFileToWhatIsOpen: descriptors by their names in /dev and /proc, and pipes, are written to.
+func TestOutFileToWhatIsOpen(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	for _, name := range []string{"/dev/fd/", "/proc/self/fd/"} {
+		o, err := createOutFile(name + strconv.Itoa(int(w.Fd())))
+		if err == nil {
+			err = o.commit([]byte("new"))
+		}
+		b := make([]byte, 3)
+		if _, readErr := r.Read(b); err != nil || readErr != nil || string(b) != "new" {
+			t.Fatalf("%s: got %q, %v", name, b, errors.Join(err, readErr))
+		}
 	}
 }

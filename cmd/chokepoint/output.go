@@ -53,11 +53,14 @@ func (p *program) document(v any, text string) error {
 	if p.json {
 		return printJSON(p.Out, v)
 	}
-	return write(p.Out, text)
+	return write(p.Out, check.Plain(text))
 }
 
 // line prints a command's result: a document on one line with --json, else text.
-func (p *program) line(v any, text string) error {
+func (p *program) line(v any, text string) error { return p.coloured(v, check.Plain(text)) }
+
+// coloured is line for a text that has no words of others but plain ones, and may have colours.
+func (p *program) coloured(v any, text string) error {
 	if p.json {
 		return printLine(p.Out, v)
 	}

@@ -100,7 +100,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	}
 	var out *outFile
 	if file != "" && file != standard {
-		if out, err = createOutFile(file); err != nil {
+		if out, err = createReport(file); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()

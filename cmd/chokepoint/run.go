@@ -273,7 +273,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if err := x.refuseLeftovers(); err != nil {
 		return err
 	}
-	if x.report, err = createOutFile(x.reportPath); err != nil {
+	if x.report, err = createReport(x.reportPath); err != nil {
 		return err
 	}
 	if x.store, err = store.Open(ctx, d.storeFile()); err != nil {
@@ -422,7 +422,7 @@ func (x *execution) ask(ctx context.Context, s record.Step) error {
 	if x.p.In == nil {
 		return fmt.Errorf("step %q needs a human", s.Prompt)
 	}
-	fmt.Fprintf(x.p.Err, "\n%s, then press Enter ", strings.TrimRight(s.Prompt, ". "))
+	fmt.Fprintf(x.p.Err, "\n%s, then press Enter ", strings.TrimRight(check.Plain(s.Prompt), ". "))
 	if x.answers == nil {
 		x.answers = bufio.NewReader(x.p.In)
 	}
@@ -472,7 +472,7 @@ func (x *execution) present(ctx context.Context) error {
 	if err == nil {
 		place = "\nReport: " + x.reportPath + "\n"
 	}
-	return errors.Join(lost, err, x.p.line(doc, x.p.resultText(doc)+place), outcome(doc))
+	return errors.Join(lost, err, x.p.coloured(doc, x.p.resultText(doc)+place), outcome(doc))
 }
 
 // waits tells of trials that wait for the store.

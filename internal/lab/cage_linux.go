@@ -19,6 +19,7 @@ type cage struct {
 	files   []*os.File
 	console string
 	as      *host.User
+	root    string // why QEMU keeps root's rights, or ""
 }
 
 // cagedUser is of no distribution, and neither of dynamic users nor of containers: see systemd's table of
@@ -27,7 +28,8 @@ const cagedUser = 65533
 
 // newCage opens the guest's files, which are QEMU's descriptors from next on.
 func newCage(g *vm.Guest, console string, next int) (*cage, error) {
-	c := &cage{as: userFor(g.KVM)}
+	c := &cage{}
+	c.as, c.root = userFor(g.KVM)
 	give := func(name string, flags int, mode os.FileMode) (string, error) {
 		f, err := os.OpenFile(name, flags, 0o600)
 		if err != nil {
@@ -63,29 +65,35 @@ func newCage(g *vm.Guest, console string, next int) (*cage, error) {
 	return c, nil
 }
 
-// userFor is whose rights QEMU gets; nil = ours. An ordinary user has none to give up, nor is another mapped
-// in its user namespace; and where only root may use KVM, QEMU must be root.
-func userFor(kvm bool) *host.User {
+// userFor is whose rights QEMU gets; nil = ours, and if those are root's, why. An ordinary user has none to
+// give up, nor is another mapped in its user namespace.
+func userFor(kvm bool) (u *host.User, root string) {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if os.Geteuid() != 0 || err != nil || strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295" {
-		return nil
+		return nil, ""
 	}
-	u := &host.User{ID: cagedUser}
 	if !kvm {
-		return u
+		return &host.User{ID: cagedUser}, ""
 	}
 	var device syscall.Stat_t
-	if syscall.Stat("/dev/kvm", &device) != nil {
-		return nil
+	if err := syscall.Stat("/dev/kvm", &device); err != nil {
+		return nil, fmt.Sprintf("QEMU runs as root: /dev/kvm: %v", err)
 	}
+	return userOfKVM(device.Mode, device.Gid)
+}
+
+// userOfKVM is who may use a /dev/kvm of this mode and group and owns nothing. The group root, which much of a
+// machine's is readable for, is given to nobody.
+func userOfKVM(mode, group uint32) (u *host.User, root string) {
+	u = &host.User{ID: cagedUser}
 	switch {
-	case device.Mode&0o006 == 0o006:
-		return u
-	case device.Mode&0o060 == 0o060:
-		u.Groups = []uint32{device.Gid}
-		return u
+	case mode&0o006 == 0o006:
+		return u, ""
+	case mode&0o060 == 0o060 && group != 0:
+		u.Groups = []uint32{group}
+		return u, ""
 	}
-	return nil
+	return nil, "QEMU runs as root: nobody else may use /dev/kvm, which distributions give to a group kvm"
 }
 
 func (c *cage) close() {

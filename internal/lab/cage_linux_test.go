@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestCage: QEMU is given descriptors instead of names, and whoever has its rights can open them once more,
@@ -52,5 +54,68 @@ func TestCage(t *testing.T) {
 	// Where QEMU has no filter, the option would end it.
 	if len(c.words) > 0 && !slices.Equal(c.words, []string{"-sandbox", vm.Sandbox}) {
 		t.Errorf("words: got %q", c.words)
+	}
+}
+
+// TestNobodyGetsRootsGroup for the sake of KVM; where only root may use it, that is said.
+func TestNobodyGetsRootsGroup(t *testing.T) {
+	const kvm = 104
+	for _, tt := range []struct {
+		mode, group uint32
+		groups      []uint32
+		root        bool
+	}{{0o666, 0, nil, false}, {0o660, kvm, []uint32{kvm}, false}, {0o660, 0, nil, true}, {0o600, kvm, nil, true},
+		{0o640, kvm, nil, true}} {
+		u, why := userOfKVM(tt.mode, tt.group)
+		if (u == nil) != tt.root || (why != "") != tt.root || u != nil && !slices.Equal(u.Groups, tt.groups) {
+			t.Errorf("%o of group %d: got %+v, %q, want groups %v, root %v", tt.mode, tt.group, u, why, tt.groups,
+				tt.root)
+		}
+	}
+	o := Local{ID: "x", Dir: t.TempDir(), Guest: &vm.Guest{Image: vm.Image{Arch: "amd64"}},
+		Topology: record.Topology{Nodes: []record.TopoNode{{Name: "router", Router: true}}}}
+	if err := os.Mkdir(o.dir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeJSON(bootedFile(o.dir(), "router"), bootedAs{KVM: true, Root: "QEMU runs as root"}); err != nil {
+		t.Fatal(err)
+	}
+	if note := o.guestNote(); !strings.Contains(note, "QEMU runs as root") {
+		t.Errorf("note: got %q, want that it is said", note)
+	}
+}
+
+// TestGuestsAreFound by what QEMU has open, since its command line names nothing of the lab's.
+func TestGuestsAreFound(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	labs, console, image, program := at("labs"), at("real/a/router.console"), at("image"), at("qemu-system-fake")
+	for _, err := range []error{os.MkdirAll(filepath.Dir(console), 0o700), os.WriteFile(console, nil, 0o600),
+		os.Mkdir(at("real/b"), 0o700), os.WriteFile(image, nil, 0o600), os.Symlink("real", labs),
+		os.WriteFile(program, []byte("#!/bin/sh\nread x\n"), 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := vm.Guest{Image: vm.Image{Arch: "amd64"}, Kernel: image, Initrd: image}
+	foreignGuest := vm.NewForeignGuest(vm.Disk{Format: "raw", TerminalFD: 9})
+	for name, g := range map[string]*vm.Guest{"ours": &g, "foreign": &foreignGuest} {
+		c, err := newCage(g, console, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := host.Spawn{Program: program, Args: g.Args("router", nil, nil, c.console),
+			Files: c.files, Bound: true}.Start()
+		c.close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lab, want := range map[string]string{labs + "/a": "router", labs: "router", labs + "/b": ""} {
+			found, err := kernel.Guests(lab)
+			if err != nil || found[child.Pid()] != want {
+				t.Errorf("%s in %s: got %v, %v, want process %d: %q", name, lab, found, err, child.Pid(), want)
+			}
+		}
+		child.Close()
 	}
 }

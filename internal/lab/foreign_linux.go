@@ -66,8 +66,8 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{d.File, d.Agent} {
-		file, err := os.Open(name)
+	for _, open := range []func() (*os.File, error){d.Open, func() (*os.File, error) { return os.Open(d.Agent) }} {
+		file, err := open()
 		if err != nil {
 			f.leave()
 			return nil, fmt.Errorf("open a disk of the guest's: %w", err)

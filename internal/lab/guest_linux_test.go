@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -56,7 +56,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		case started == 2:
 			crash(t, l)
 		case started == 4:
-			freeze(t, l)
+			freeze(t, labs.Dir, l.ID, syscall.SIGSTOP)
 		}
 	}
 	if err := c.Prepare(ctx); err != nil {
@@ -100,34 +100,17 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	}
 }
 
-// freeze stops the emulator of the lab's guest.
-func freeze(t *testing.T, l *lab.Lab) {
-	pids := emulators(t, l.ID)
-	if len(pids) != 1 {
-		t.Errorf("emulators of lab %s: got %v, want one", l.ID, pids)
+// freeze stops the emulator of a lab's only guest, or lets it go on.
+func freeze(t *testing.T, dir, id string, with syscall.Signal) {
+	pids, err := kernel.Guests(filepath.Join(dir, id))
+	if err != nil || len(pids) != 1 {
+		t.Errorf("emulators of lab %s: got %v, %v, want one", id, pids, err)
 	}
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	for pid := range pids {
+		if err := syscall.Kill(pid, with); err != nil {
 			t.Error(err)
 		}
 	}
-}
-
-// emulators finds the processes of QEMU that write their console into the directory of a lab.
-func emulators(t *testing.T, id string) (pids []int) {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		words, _ := os.ReadFile(f)
-		if strings.HasPrefix(string(words), "qemu-system-") && strings.Contains(string(words), "/"+id+"/") {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // crash has the router's kernel panic, which ends QEMU, and waits for that.

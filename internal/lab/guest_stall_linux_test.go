@@ -45,12 +45,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 			return
 		}
 		if windows++; windows == 2 {
-			freeze(t, l)
-			time.AfterFunc(3*time.Second, func() {
-				for _, pid := range emulators(t, l.ID) {
-					syscall.Kill(pid, syscall.SIGCONT)
-				}
-			})
+			freeze(t, labs.Dir, l.ID, syscall.SIGSTOP)
+			time.AfterFunc(3*time.Second, func() { freeze(t, labs.Dir, l.ID, syscall.SIGCONT) })
 		}
 	}
 	if err := c.Prepare(ctx); err != nil {

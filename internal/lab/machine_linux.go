@@ -288,6 +288,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 	defer cancel()
 	r := &running{child: child, ended: make(chan struct{}),
 		words: sync.OnceValue(func() string { return lastWords(m.q.Console) })}
+	r.as.Root = cage.root
 	if err := r.meet(ctx, inside, m.q.Layout); err != nil {
 		child.Kill()
 		child.Close()

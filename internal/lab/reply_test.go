@@ -36,4 +36,14 @@ func TestAnEmptyReplyIsNoAnswer(t *testing.T) {
 	if got.State != check.Unknown || !strings.Contains(got.Reason, "did not answer") {
 		t.Errorf("got %+v, want that it could not be told", got)
 	}
+	if f, err := l.FollowOn(t.Context(), record.Setting{Knob: k.Name(), Node: nodes[0].Name,
+		Value: "100"}); err == nil || !strings.Contains(err.Error(), "did not answer") {
+		t.Errorf("on a tunnel's device: got %+v, %v, want that it could not be told", f, err)
+	}
+	// What is fixed is refused by whoever applies it, too, and not only by whoever asks first.
+	nodes[0].Facts.Fixed = "nothing is changed here"
+	if err := l.Settle(t.Context(), []record.Setting{{Knob: k.Name(), Node: nodes[0].Name,
+		Value: "100"}}); err == nil || !strings.Contains(err.Error(), "nothing is changed here") {
+		t.Errorf("fixed: got %v, want a refusal", err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -157,7 +158,16 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	if err := d.Decode(&t.Place); err != nil {
 		return fmt.Errorf("read place of %s: %w", e.Knob, err)
 	}
-	if p := t.Place; p.Node != e.Node || p.Lab != "" && p.Lab != o.dir() {
+	wanted := ""
+	if e.Node == HostNode { // whose agent is in the machine's own namespaces, where most knobs have no business
+		wanted = o.dir()
+		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
+			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0
+		}) {
+			return fmt.Errorf("put back %s on %s: the machine that carries a lab is not set by it", e.Knob, e.Node)
+		}
+	}
+	if p := t.Place; p.Node != e.Node || p.Lab != wanted || e.Node == HostNode && p.Port != "" {
 		return fmt.Errorf("put back %s on %s: its place is not in lab %s", e.Knob, e.Node, o.ID)
 	}
 	n, err := o.dial(ctx, e.Node)

@@ -79,6 +79,10 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 
 // TestRestoreKeepsWhatItCouldNotUndo, and forgets what ended with an earlier boot.
 func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
+	other := func(knob, place, before string) string {
+		return fmt.Sprintf(`{"entry":{"seq":1,"kind":"setting","lab":"a","node":"host","knob":%q,"place":%s,`+
+			`"before":%q}}`, knob, place, before)
+	}
 	setting := func(place string) string {
 		return `{"entry":{"seq":1,"kind":"setting","lab":"a","node":"host","knob":"cpu_quota","place":` + place +
 			`,"before":"off"}}`
@@ -87,6 +91,12 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 		name, boot, entry, want string
 	}{
 		{"a place in no lab", "", setting(`{"node":"host","lab":"/etc"}`), "its place is not in lab a"},
+		{"a place that names no lab", "", setting(`{"node":"host"}`), "its place is not in lab a"},
+		{"a kernel setting of the machine", "", other("sysctl:", `{"node":"host"}`,
+			"net.ipv4.conf.lo.log_martians=1"), "is not set by it"},
+		{"a queue of the machine", "", other("queue", `{"node":"host","port":"lo"}`, "noqueue"),
+			"is not set by it"},
+		{"address translation of the machine", "", other("nat", `{"node":"host"}`, "off"), "is not set by it"},
 		{"a place at another node", "", setting(`{"node":"router"}`), "its place is not in lab a"},
 		{"a place that says too much", "", setting(`{"node":"host","run":"rm"}`), "unknown field"},
 		{"of an earlier boot", "before", setting(`{"node":"host","lab":"/etc"}`), ""},

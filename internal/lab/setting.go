@@ -183,6 +183,9 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.Facts.Fixed != "" {
+		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, n.Facts.Fixed)
+	}
 	k, state, p, err := l.resolve(s, n)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ import (
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
 	Why string `json:"why,omitempty"` // why not KVM, although it was tried
+	// why QEMU has root's rights
+	Root string `json:"root,omitempty"`
 	agent.Arranged
 
 	// Of a foreign image: its distribution and its kernel.
@@ -106,6 +108,9 @@ func (o Local) guestNote() string {
 		}
 		if b.Why != "" {
 			text += " (" + b.Why + ")"
+		}
+		if b.Root != "" {
+			text += "; " + b.Root
 		}
 		if as.Fragile() {
 			text += ", which may hang: several emulated processors do not bear that a kernel patches its code"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // Table is a set of series over one time axis. V[i] is the column named Names[i] and has one value per
@@ -148,5 +150,11 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return err
 	}
-	return t.UnmarshalBinary(b)
+	if err := t.UnmarshalBinary(b); err != nil {
+		return err
+	}
+	for i, n := range t.Names { // they may be a node's, which base64 has carried past whoever reads text
+		t.Names[i] = check.Plain(n)
+	}
+	return nil
 }

@@ -150,7 +150,7 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"traffic without the run's key"},
 		{"pings to others", "traffic/icmp", traffic(false, other, 20302, key, ""),
 			"opening connections to others"},
-		{"long ceilings", lab.VerbCeilings, make([]map[string]any, 41), "at most 40"},
+		{"long ceilings", lab.VerbCeilings, make([]map[string]any, 49), "at most 48"},
 		{"open echo", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 20303}, "an echo without the run's key"},
 		{"echo elsewhere", agent.VerbEcho, agent.EchoAt{Addr: loop, Port: 53, Tag: key},
 			"port 53 is not one of its data ports"},

@@ -121,7 +121,7 @@ func (a *client) Open(ctx context.Context, verb string, in any) (Session, error)
 		return nil, err
 	}
 	a.next++
-	s := &session{link: a.link, id: a.next, in: newInbox()}
+	s := &session{link: a.link, id: a.next, in: newInbox(&a.link.queued)}
 	s.onClose = func() { a.forget(s.id) }
 	a.sessions[s.id] = s
 	a.mu.Unlock()

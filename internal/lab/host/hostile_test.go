@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -66,7 +67,8 @@ func TestAFaultEndsItsSessionOnly(t *testing.T) {
 
 // TestInboxIsBounded: what nobody reads is not kept without end.
 func TestInboxIsBounded(t *testing.T) {
-	b, large := newInbox(), make([]byte, maxPayload)
+	var all atomic.Int64
+	b, other, large := newInbox(&all), newInbox(&all), make([]byte, maxPayload)
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
@@ -75,11 +77,18 @@ func TestInboxIsBounded(t *testing.T) {
 	if !errors.Is(err, errFull) || n > 9 {
 		t.Fatalf("got %v after %d messages of %d bytes, want that they are too many", err, n, len(large))
 	}
+	if err := other.put(frame{frameData, 2, large}); !errors.Is(err, errFull) {
+		t.Errorf("another session of the connection: got %v, want that they are too many together", err)
+	}
 	if _, err := b.get(); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.put(frame{frameData, 1, large}); err != nil {
 		t.Errorf("after one was read: got %v, want that there is room", err)
+	}
+	b.finish(ErrAbandoned, true)
+	if err := other.put(frame{frameData, 2, large}); err != nil || all.Load() != int64(len(large)+frameCost) {
+		t.Errorf("after the first ended: got %v and %d bytes, want room", err, all.Load())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,8 @@ type link struct {
 	rwc io.ReadWriteCloser
 	wmu sync.Mutex
 	buf []byte // under wmu
+
+	queued atomic.Int64 // in the inboxes of all sessions
 }
 
 func (l *link) write(f frame) error {
@@ -33,21 +36,22 @@ type inbox struct {
 	mu     sync.Mutex
 	cond   sync.Cond
 	items  []frame
-	queued int   // bytes of them, with what each costs
-	end    error // delivered after the items; io.EOF, ErrAbandoned, …
+	queued int           // bytes of them, with what each costs
+	all    *atomic.Int64 // the same of all sessions of the connection
+	end    error         // delivered after the items; io.EOF, ErrAbandoned, …
 }
 
-// mostQueued is what may wait in one inbox: several messages of a result, more than any reader of ours is
-// late.
+// mostQueued is what may wait in all inboxes of a connection: several messages of a result, more than any
+// reader of ours is late.
 const (
 	mostQueued = 8 * maxPayload
 	frameCost  = 64 // of the smallest
 )
 
-var errFull = fmt.Errorf("session: more than %d MiB wait to be read", mostQueued>>20)
+var errFull = fmt.Errorf("connection: more than %d MiB wait to be read", mostQueued>>20)
 
-func newInbox() *inbox {
-	b := &inbox{}
+func newInbox(all *atomic.Int64) *inbox {
+	b := &inbox{all: all}
 	b.cond.L = &b.mu
 	return b
 }
@@ -59,12 +63,18 @@ func (b *inbox) put(f frame) error {
 	if b.end != nil {
 		return nil
 	}
-	if b.queued+len(f.payload)+frameCost > mostQueued {
+	if b.all.Load()+int64(len(f.payload)+frameCost) > mostQueued { // one goroutine puts
 		return errFull
 	}
-	b.items, b.queued = append(b.items, f), b.queued+len(f.payload)+frameCost
+	b.items = append(b.items, f)
+	b.count(len(f.payload) + frameCost)
 	b.cond.Signal()
 	return nil
+}
+
+func (b *inbox) count(n int) {
+	b.queued += n
+	b.all.Add(int64(n))
 }
 
 // finish makes get return err after what is queued; abandon drops the queue.
@@ -72,7 +82,8 @@ func (b *inbox) finish(err error, abandon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if abandon {
-		b.items, b.queued = nil, 0
+		b.items = nil
+		b.count(-b.queued)
 	} else if b.end != nil {
 		return
 	}
@@ -90,7 +101,8 @@ func (b *inbox) get() (frame, error) {
 		return frame{}, b.end
 	}
 	f := b.items[0]
-	b.items, b.queued = b.items[1:], b.queued-len(f.payload)-frameCost
+	b.items = b.items[1:]
+	b.count(-len(f.payload) - frameCost)
 	return f, nil
 }
 
@@ -101,7 +113,8 @@ func (b *inbox) putBack(f frame) {
 	if errors.Is(b.end, ErrAbandoned) {
 		return // and so was f
 	}
-	b.items, b.queued = append([]frame{f}, b.items...), b.queued+len(f.payload)+frameCost
+	b.items = append([]frame{f}, b.items...)
+	b.count(len(f.payload) + frameCost)
 }
 
 // session is either end of a conversation.

@@ -9,9 +9,10 @@ import (
 )
 
 // resetLimits gives all threads the usual scheduling class, and lifts the soft limits that a caller may have
-// set. What is not allowed stays. No memory of ours, which holds keys, is written to disk.
+// set. What is not allowed stays. No memory of ours, which holds keys, is written to disk
+// or handed to a program: where core_pattern is a pipe a limit of 0 is not obeyed, and one of 1 is (core(5)).
 func resetLimits() {
-	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 	for _, limit := range []int{unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS,
 		unix.RLIMIT_NPROC, unix.RLIMIT_MEMLOCK, unix.RLIMIT_RTTIME} {
 		var r unix.Rlimit

@@ -41,6 +41,8 @@ func TestSettle(t *testing.T) {
 			uintptr(unsafe.Pointer(&param))); errno != 0 {
 			t.Fatal(errno)
 		}
+		var hard unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_CORE, &hard)
 		limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 			t.Fatal(err)
@@ -62,6 +64,10 @@ func TestSettle(t *testing.T) {
 		}
 		if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); limit.Cur != limit.Max {
 			t.Errorf("limit of files: got %d, want %d", limit.Cur, limit.Max)
+		}
+		// A pipe is given nothing at 1, and at 0 all; who had a hard limit of 0 cannot raise it.
+		if unix.Getrlimit(unix.RLIMIT_CORE, &limit); limit.Max != 1 && hard.Max > 0 {
+			t.Errorf("limit of core files: got %+v, want 1", limit)
 		}
 		return
 	}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,11 +25,39 @@ type vcpu struct {
 
 // vcpus finds those of the guests of the lab whose files lie in dir.
 func vcpus(dir string) ([]vcpu, error) {
-	names, err := filepath.Glob("/proc/[1-9]*/comm")
+	guests, err := Guests(dir)
 	if err != nil {
 		return nil, err
 	}
 	var out []vcpu
+	for pid, guest := range guests {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
+		for _, t := range threads {
+			comm, _ := os.ReadFile(t)
+			if n, ok := vcpuOf(strings.TrimSpace(string(comm))); ok {
+				tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(t)))
+				out = append(out, vcpu{guest, n, pid, tid})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b vcpu) int { return cmp.Or(a.pid-b.pid, a.tid-b.tid) })
+	return out, nil
+}
+
+// Guests finds the processes of QEMU that have a file below dir open, as those of the lab with this directory
+// have the guest's console, and names each one's guest. Their command lines name no file of the lab's.
+func Guests(dir string) (map[int]string, error) {
+	names, err := filepath.Glob("/proc/[1-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	out := map[int]string{}
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "qemu") {
@@ -36,18 +65,14 @@ func vcpus(dir string) ([]vcpu, error) {
 		}
 		process := filepath.Dir(name)
 		line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
-		guest, ours := runsGuestOf(string(line), dir)
-		if !ours {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(process))
-		threads, _ := filepath.Glob(filepath.Join(process, "task", "*", "comm"))
-		for _, t := range threads {
-			comm, _ := os.ReadFile(t)
-			if n, ok := vcpuOf(strings.TrimSpace(string(comm))); ok {
-				tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(t)))
-				out = append(out, vcpu{guest, n, pid, tid})
-			}
+		guest, named := guestOf(string(line))
+		open, _ := filepath.Glob(filepath.Join(process, "fd", "*"))
+		if named && slices.ContainsFunc(open, func(fd string) bool {
+			file, _ := os.Readlink(fd)
+			return strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
+		}) {
+			pid, _ := strconv.Atoi(filepath.Base(process))
+			out[pid] = guest
 		}
 	}
 	return out, nil
@@ -444,18 +469,13 @@ func vcpuOf(comm string) (int, bool) {
 	return int(n), ok && named && err == nil
 }
 
-// runsGuestOf names the guest that a QEMU with this command line (words that end in NUL) runs, if it is one
-// of the lab whose files lie in dir.
-func runsGuestOf(line, dir string) (guest string, ok bool) {
+// guestOf names the guest that a QEMU with this command line (words that end in NUL) runs.
+func guestOf(line string) (guest string, ok bool) {
 	words := strings.Split(line, "\x00")
-	for i, w := range words {
-		if i > 0 && words[i-1] == "-name" {
-			guest, _, _ = strings.Cut(w, ",")
-		}
-		// QEMU doubles a comma in a value.
-		ok = ok || strings.Contains(w, "path="+strings.ReplaceAll(dir, ",", ",,")+"/")
+	if i := slices.Index(words, "-name"); i >= 0 && i+1 < len(words) {
+		guest, _, _ = strings.Cut(words[i+1], ",")
 	}
-	return guest, ok && guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
+	return guest, guest != "" && !strings.ContainsAny(guest, "/ ") && guest[0] != '.'
 }
 
 // cgroupPath finds in the text of /proc/PID/cgroup where the process is in the hierarchy that has a

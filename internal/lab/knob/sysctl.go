@@ -50,7 +50,8 @@ func (sysctl) Same(want, got State) bool { return want == got }
 func (sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
 	path, err := kernel.SysctlPath(name)
-	if err != nil || p.OwnKernel || p.Lab == "" && strings.HasPrefix(path, "/proc/sys/net/") {
+	if err != nil || p.OwnKernel || p.Lab == "" && p.Node != factor.Host && strings.HasPrefix(path,
+		"/proc/sys/net/") {
 		return err
 	}
 	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole machine, "+

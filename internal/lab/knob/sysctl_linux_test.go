@@ -31,6 +31,8 @@ func TestSysctlLeavesTheMachineAlone(t *testing.T) {
 		{"by another spelling", Place{Node: "router"}, "net/../kernel/core_pattern=x", true},
 		{"of the network, on the machine itself", Place{Node: "host", Lab: "/run/x"},
 			"net.ipv4.ip_default_ttl=64", true},
+		{"of the network, on the machine, whose lab is not named", Place{Node: "host"},
+			"net.ipv4.ip_default_ttl=64", true},
 		{"on a machine of the lab's own", Place{Node: "router", OwnKernel: true}, pattern, false},
 		{"of the network, in a namespace", Place{Node: "router"}, "net.ipv4.ip_default_ttl=64", false},
 	} {

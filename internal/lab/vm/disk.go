@@ -3,12 +3,15 @@ package vm
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -122,22 +125,51 @@ func OpenDisk(file string) (Disk, error) {
 	if err != nil {
 		return Disk{}, fmt.Errorf("read disk image: %w", err)
 	}
-	info, err := os.Stat(path)
+	f, format, err := openDisk(path, file)
 	if err != nil {
-		return Disk{}, check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
+		return Disk{}, err
+	}
+	return Disk{File: path, Format: format}, f.Close()
+}
+
+// openDisk opens an image and judges the very file that it opened. name is how it was typed.
+func openDisk(path, name string) (f *os.File, format string, err error) {
+	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
+	if err != nil {
+		return nil, "", check.WithHint(fmt.Errorf("read disk image: %w", err), "name a file, .qcow2 or .img")
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", fmt.Errorf("read disk image: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return Disk{}, errNoDisk(file, "not a file", "name a file, .qcow2 or .img")
+		return nil, "", errNoDisk(name, "not a file", "name a file, .qcow2 or .img")
 	}
-	head, err := headOf(path, 512)
-	if err != nil {
-		return Disk{}, fmt.Errorf("read disk image: %w", err)
+	head := make([]byte, 512)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, "", fmt.Errorf("read disk image: %w", err)
 	}
-	format, text, hint := judgeHead(head)
+	format, text, hint := judgeHead(head[:n])
 	if text != "" {
-		return Disk{}, errNoDisk(file, text, hint)
+		return nil, "", errNoDisk(name, text, hint)
 	}
-	return Disk{File: path, Format: format}, nil
+	return f, format, nil
+}
+
+// Open opens the image for QEMU. What has taken the judged one's place by now is judged once more.
+func (d Disk) Open() (*os.File, error) {
+	f, format, err := openDisk(d.File, d.File)
+	if err == nil && format != d.Format {
+		return nil, errors.Join(errNoDisk(d.File, "it was "+d.Format+", and is "+format+" now",
+			"leave it alone while it is in use"), f.Close())
+	}
+	return f, err
 }
 
 // others are beginnings of files that are meant as disk images and are something else.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -72,6 +73,39 @@ func TestOpenDisk(t *testing.T) {
 				t.Errorf("got %+v with an error, want nothing", d)
 			}
 		})
+	}
+}
+
+// TestDiskIsJudgedAsItIsOpened, and not only when it was named.
+func TestDiskIsJudgedAsItIsOpened(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "disk.img")
+	put := func(content []byte) {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(bootSector())
+	d, err := OpenDisk(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.Open()
+	if err != nil {
+		t.Fatalf("the same: got %v", err)
+	}
+	f.Close()
+	for want, content := range map[string][]byte{"it was raw, and is qcow2 now": qcow2Head(nil),
+		"difference to another file": qcow2Head(func(h []byte) { h[15] = 104 }), "shorter than": nil} {
+		put(content)
+		if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), "not a file") {
+		t.Errorf("pipe: got %v, want a refusal", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,30 @@ func TestCheckTellsNoFromUnknown(t *testing.T) {
 		if a := (stream.Native{}).Check(t.Context(), near, answering(t, tc.err), load); a.State != tc.want ||
 			a.Reason == "" {
 			t.Errorf("%s: got %+v, want %v with a reason", tc.name, a, tc.want)
+		}
+	}
+}
+
+// TestNodesJudgeLoadsThemselves: a controller of somebody else's need not have done so.
+func TestNodesJudgeLoadsThemselves(t *testing.T) {
+	near, _ := ends(t, loopback4)
+	udp := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4, PacketSize: 1}
+	echo := record.Load{Protocol: "echo", Streams: 1, IP: 4, PacketSize: 1, Interval: time.Millisecond}
+	none := udp
+	none.Protocol = ""
+	for _, tc := range []struct {
+		verb string
+		load record.Load
+		want string
+	}{{"traffic/native", udp, "no room"}, {"traffic/echo", echo, "no room"}, {"traffic/icmp", echo, "no room"},
+		{"traffic/echo", udp, "want echo"}, {"traffic/native", none, "want tcp or udp"},
+		{"traffic/native", echo, "protocol"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		err := near.Agent.Invoke(ctx, tc.verb, traffic.Request{Side: "near", Addr: loopback4, Peer: loopback4,
+			Port: 9, Load: tc.load}, nil)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s of %s: got %v, want %q", tc.verb, tc.load.Protocol, err, tc.want)
 		}
 	}
 }

@@ -29,6 +29,10 @@ type Connector func(ctx context.Context, q Request, listening func(port int) err
 // Halves makes a Connector of what makes a Half ready for its part.
 func Halves(connect func(ctx context.Context, l *Half, listening func(port int) error) error) Connector {
 	return func(ctx context.Context, q Request, listening func(port int) error) (Running, error) {
+		// What has no room for its header would be a fault of a thread's, which ends the whole program.
+		if a := CheckLoad(q.Load); a.State != check.Yes {
+			return nil, fmt.Errorf("load: %s", a.Reason)
+		}
 		l := &Half{Request: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
 		if err := connect(ctx, l, listening); err != nil {
 			l.Close()

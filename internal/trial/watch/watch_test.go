@@ -241,6 +241,20 @@ func TestCollectEndsWithTheAgent(t *testing.T) {
 	}
 }
 
+// TestACollectionIsBounded: a node that samples without end is not kept without end.
+func TestACollectionIsBounded(t *testing.T) {
+	c := &collection{done: make(chan struct{})}
+	w := &Watcher{node: "n", waiting: map[int]*collection{1: c}}
+	for range 1000 {
+		w.take(answer{ID: 1, Samples: &record.Samples{Table: &record.Table{Names: []string{"x"},
+			T: make([]int64, 1<<16)}}})
+	}
+	if c.err == nil || !strings.Contains(c.err.Error(), "more than 256 MiB") || c.data.Samples != nil {
+		t.Errorf("got %d parts, %v, want that they are too many", len(c.data.Samples), c.err)
+	}
+	<-c.done
+}
+
 func TestEnvironment(t *testing.T) {
 	agent := agentOf(t, Handlers(probe.Root{}))
 	e, err := probe.Environment(context.Background(), agent, "router")

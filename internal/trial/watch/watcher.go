@@ -44,6 +44,7 @@ type clockReading struct{ offset, bound int64 }
 // collection is an answer that is on its way.
 type collection struct {
 	data record.NodeData
+	size int           // of the samples, in bytes
 	done chan struct{} // closed when data is whole or the session has ended
 	err  error
 }
@@ -130,6 +131,14 @@ func (w *Watcher) take(a answer) {
 		return // given up
 	}
 	if a.Samples != nil {
+		if c.size += sizeOf(a.Samples); c.size > mostCollected {
+			c.err = fmt.Errorf("collect samples of node %s: they have more than %d MiB", w.node,
+				mostCollected>>20)
+			c.data = record.NodeData{}
+			close(c.done)
+			delete(w.waiting, a.ID)
+			return
+		}
 		c.data.Samples = append(c.data.Samples, *a.Samples)
 	}
 	if a.Rest != nil {
@@ -137,6 +146,25 @@ func (w *Watcher) take(a answer) {
 		close(c.done)
 		delete(w.waiting, a.ID)
 	}
+}
+
+// mostCollected is what a node may say in one collection: many times what it keeps, since columns that come
+// and go leave gaps.
+const mostCollected = 16 * 8 * keptValues
+
+// sizeOf is what samples take, about.
+func sizeOf(s *record.Samples) int {
+	n := 256
+	if t := s.Table; t != nil {
+		n += 8 * len(t.T) * (len(t.Names) + 1)
+		for _, name := range t.Names {
+			n += len(name) + 64
+		}
+	}
+	for _, m := range s.Metrics {
+		n += len(m.Name) + len(m.Doc) + 64
+	}
+	return n
 }
 
 // sync relates the clocks anew.

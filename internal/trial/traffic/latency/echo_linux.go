@@ -63,6 +63,15 @@ func checkEcho(load record.Load) (record.Load, check.Answer) {
 	return load, check.OK()
 }
 
+// complete is checkEcho of a load that somebody else's controller may have sent.
+func complete(load *record.Load) error {
+	l, a := checkEcho(*load)
+	if *load = l; a.State != check.Yes {
+		return fmt.Errorf("probe latency: %s", a.Reason)
+	}
+	return nil
+}
+
 // Probe runs the probe to the end of the timeline.
 func (e Echo) Probe(ctx context.Context, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
@@ -72,9 +81,8 @@ func (e Echo) Probe(ctx context.Context, near, far traffic.End, load record.Load
 // runProbe is the controller half of every probe that is sent by one end.
 func runProbe(ctx context.Context, name string, near, far traffic.End, load record.Load,
 	c traffic.Conductor) (*record.Latency, error) {
-	load, a := checkEcho(load)
-	if a.State != check.Yes {
-		return nil, fmt.Errorf("probe latency: %s", a.Reason)
+	if err := complete(&load); err != nil {
+		return nil, err
 	}
 	raw, err := traffic.Conduct(ctx, name, load, c, near, far)
 	if err != nil {
@@ -214,6 +222,9 @@ func includes(stamps string, kernelEcho bool) string {
 func (Echo) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
 		listening func(port int) error) (traffic.Running, error) {
+		if err := complete(&q.Load); err != nil {
+			return nil, err
+		}
 		traffic.MakeRoom(4)
 		if q.Listen {
 			return newEchoer(ctx, q, listening)

@@ -96,6 +96,9 @@ func connectICMP(ctx context.Context, q traffic.Request, listening func(port int
 	if q.Listen {
 		return kernelEcho{}, listening(1) // ICMP has no port; any number says that this end is there
 	}
+	if err := complete(&q.Load); err != nil {
+		return nil, err
+	}
 	traffic.MakeRoom(4)
 	fd, raw, err := openICMP(q)
 	if err != nil {
