@@ -158,7 +158,8 @@ func finish(p *program, cmd *cobra.Command) {
 	}
 }
 
-// nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is not set.
+// nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is
+// not set.
 func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args = args[:dash]

@@ -434,8 +434,8 @@ func (x *execution) begin(ctx context.Context) error {
 			return err
 		}
 		if theirs != "" {
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion, Text: versionText + theirs +
-				", this is " + ownVersion()})
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
+				Text: versionText + theirs + ", this is " + ownVersion()})
 		}
 		_, _, rows := c.Ahead()
 		takes := time.Duration(len(c.Kinds())) * ceiling.Each

@@ -18,8 +18,8 @@ type network struct {
 	ports    DataPorts
 	tag      func(name string) string // what tells the packets of that name from others'
 	lost     error                    // why the far node, which is gone, could not be met again
-	// knock looks whether a third party's program is there; nil: the far node has an agent
-	knock func(ctx context.Context) error
+	// reachable looks whether a third party's program is there; nil: the far node has an agent
+	reachable func(ctx context.Context) error
 }
 
 // newNetwork looks for the ends over both versions of IP.

@@ -156,7 +156,7 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	if len(n.ends) == 0 {
 		return nil, fmt.Errorf("find %s: %s", name, n.why[4])
 	}
-	n.knock = func(ctx context.Context) error {
+	n.reachable = func(ctx context.Context) error {
 		c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", o.Address)
 		if err != nil {
 			return fmt.Errorf("reach the iperf3 server: %w", err)

@@ -61,8 +61,8 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	defer l.mu.Unlock()
 	for name, n := range l.nodes {
 		if n.connection() == nil {
-			if n.Serves != "" && l.network != nil && l.network.knock != nil {
-				if l.network.lost = l.network.knock(ctx); l.network.lost != nil {
+			if n.Serves != "" && l.network != nil && l.network.reachable != nil {
+				if l.network.lost = l.network.reachable(ctx); l.network.lost != nil {
 					found = errors.Join(found, fmt.Errorf("node %s: %w", name, l.network.lost))
 				}
 			}

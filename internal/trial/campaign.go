@@ -192,8 +192,8 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	ctx, cancel := context.WithTimeout(ctx, b.lab.RenewTime())
 	defer cancel()
 	fresh, found := b.lab.Renew(ctx)
-	for try := 1; b.lab.Lost() != nil && (try < gonePatience || errors.Is(b.lab.Lost(), pair.ErrBusy)); try++ {
-		if host.Pause(ctx, time.Second) != nil {
+	for try := 1; b.lab.Lost() != nil; try++ {
+		if try >= gonePatience && !errors.Is(b.lab.Lost(), pair.ErrBusy) || host.Pause(ctx, time.Second) != nil {
 			break
 		}
 		again, _ := b.lab.Renew(ctx)

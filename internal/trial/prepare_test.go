@@ -166,7 +166,8 @@ func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) 
 	told := map[string][]string{}
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Done: done,
 		Knobs: knob.All(), Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
-		Probes: labtest.Probes(), Sink: func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }}
+		Probes: labtest.Probes()}
+	c.Sink = func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +223,8 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 
 // TestCountedDatagramsAreNotVerified: what the content of every load is asked for cannot be had of them.
 func TestCountedDatagramsAreNotVerified(t *testing.T) {
-	for verify, want := range map[string][]string{"all": {"skipped: count mode looks at no content, which is " +
-		"to be verified in every load"}, "true": nil} {
+	for verify, want := range map[string][]string{"all": {"skipped: count mode looks at no content, which " +
+		"is to be verified in every load"}, "true": nil} {
 		_, told := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
 			"}\n", &labtest.Labs{})
 		if diff := cmp.Diff(want, told["warning"]); diff != "" {

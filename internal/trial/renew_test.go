@@ -75,7 +75,8 @@ func TestAPeerThatServesOurBrokenConnectionIsWaitedFor(t *testing.T) {
 	defer late.Stop()
 	cell := record.Factors{"topology": "forward"}
 	c := &Campaign{benches: map[labPlace]*bench{placeOf(cell): {lab: l}}}
-	failed := &record.Trial{Row: record.Row{Factors: cell}, Failure: &record.Failure{Error: "agent: unreachable"}}
+	failed := &record.Trial{Row: record.Row{Factors: cell},
+		Failure: &record.Failure{Error: "agent: unreachable"}}
 	if gone := c.renew(ctx, failed); gone != nil {
 		t.Errorf("a peer that is there: got %v, want it met again", gone)
 	}
@@ -92,7 +93,8 @@ func TestFactsInWhichGuestsDifferAreLeftOut(t *testing.T) {
 		c.leaveOutOthers(record.Environment{Node: "router", Facts: map[string]string{"kernel": "6.12",
 			"cpu_threads": threads, "mitigation:x": "off"}})
 	}
-	want := record.Environment{Node: "router", Facts: map[string]string{"kernel": "6.12", "mitigation:x": "off"},
+	want := record.Environment{Node: "router",
+		Facts:   map[string]string{"kernel": "6.12", "mitigation:x": "off"},
 		Missing: map[string]string{"cpu_threads": "guests differ by cell: 1, 2"}}
 	if diff := cmp.Diff(want, c.Run.Environments[1]); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
