@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ func newResumeCommand(p *program) *cobra.Command {
 			"If the program, the kernel or what the lab stands on is another than before, resume\n" +
 			"refuses, because the numbers would not compare; --force goes on and marks the run.\n" +
 			"A run that used a lab of lab up goes on in that one, or in the one that --attach\n" +
-			"names. A run with --peer needs the code that the peer shows now.",
+			"names. A run with --peer needs the code that the peer shows now, and the same\n" +
+			"path: addresses, routers, NAT and MTU.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := htmlFile(o.report); err != nil {
@@ -50,7 +52,7 @@ func newResumeCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&o.force, "force", false,
 		"go on with another program, kernel, machine or lab, and mark the run")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
-	o.other.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags(), "the peer of the run is at `HOST` now")
 	addRunOutput(cmd, &o.report)
 	return cmd
 }
@@ -106,7 +108,7 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 			return err
 		}
 	}
-	x.run.Status, x.run.Reason = record.RunRunning, ""
+	x.run.Status, x.run.Reason, x.run.Peer = record.RunRunning, "", o.other.peer
 	// What is found there now is compared with what was.
 	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
 	err = x.whole(ctx)
@@ -223,6 +225,13 @@ func short(hash string) string { return hash[:min(12, len(hash))] }
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
+	if l := x.campaign.Lab(); l != nil {
+		is, err := otherVersion(ctx, l)
+		if err != nil {
+			return err
+		}
+		bed = append(bed, otherPeerVersion(x.before, is)...)
+	}
 	if len(bed) > 0 && !x.force {
 		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
 	}
@@ -269,6 +278,32 @@ func ownLab(id string) string {
 	return id
 }
 
+// otherPeerVersion says in what the peer's version is not what it was; "" is ours.
+func otherPeerVersion(run *record.Run, is string) []string {
+	was := ""
+	for _, c := range run.Caveats {
+		if c.Kind == peerVersion {
+			was, _, _ = strings.Cut(strings.TrimPrefix(c.Text, versionText), ", this is ")
+		}
+	}
+	if was == is || was != "" && source(was) == source(is) {
+		return nil
+	}
+	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
+}
+
+// pathFacts are what must be the same of a path between two machines.
+var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
+
+// standsOn reports whether a run stands on a fact of a node's environment.
+func standsOn(name string) bool {
+	if path, what, _ := strings.Cut(name, ":"); strings.HasPrefix(path, "path_ipv") {
+		return slices.Contains(pathFacts, what)
+	}
+	prefix := (name + "_")[:strings.IndexAny(name+"_", ":_")+1]
+	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
+}
+
 // bedFacts are the facts of a node's environment, or how they begin, that a run stands on.
 var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
 	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
@@ -282,6 +317,11 @@ func otherBed(was, is *record.Run) (out []string) {
 		}
 	}
 	differ("kind of lab", was.Lab, is.Lab)
+	if was.Peer != "" { // older runs do not say
+		before, _ := otherEnd{peer: was.Peer}.address()
+		now, _ := otherEnd{peer: is.Peer}.address()
+		differ("peer", before, now)
+	}
 	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
 	differ("driver of the routers", was.Driver, is.Driver)
 	for _, n := range is.Nodes {
@@ -301,12 +341,10 @@ func otherBed(was, is *record.Run) (out []string) {
 		maps.Copy(all, was.Environments[i].Facts)
 		maps.Copy(all, e.Facts)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			prefix := name
-			if i := strings.IndexAny(name, ":_"); i >= 0 {
-				prefix = name[:i+1]
-			}
-			if slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix) {
-				differ(name+" of "+e.Node, was.Environments[i].Facts[name], e.Facts[name])
+			before, now := was.Environments[i].Facts[name], e.Facts[name]
+			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
+			if standsOn(name) && !untold {
+				differ(name+" of "+e.Node, before, now)
 			}
 		}
 	}

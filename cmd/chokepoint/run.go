@@ -74,7 +74,8 @@ func newRunCommand(p *program) *cobra.Command {
 	}
 	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
-	o.other.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags(), "measure what lies between this machine and `HOST`, which runs "+
+		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
@@ -95,10 +96,7 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
-	if o.plan.name == "" && o.other.peer != "" {
-		o.plan.name = plan.PathPlan
-	}
-	pl, err := o.plan.read(o.other.vocabulary())
+	pl, err := o.plan.read(o.other)
 	if err != nil {
 		return err
 	}
@@ -154,6 +152,7 @@ type execution struct {
 	journal  *journal.Journal
 	sink     progress.Sink
 	campaign *trial.Campaign
+	outcome  trial.Outcome
 	report   *outFile
 	answers  *bufio.Reader // of the user; one, because it reads ahead
 }
@@ -187,8 +186,15 @@ func (x *execution) whole(ctx context.Context) (err error) {
 		status, reason = record.RunInterrupted, "by a signal"
 	case gone:
 		status, reason = record.RunInterrupted, runErr.Error()
-		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+
-			"chokepoint peer there again, then: chokepoint resume "+x.run.ID)
+		serves := "chokepoint peer"
+		if (otherEnd{peer: x.run.Peer}).thirdParty() {
+			serves = "iperf3 -s"
+		}
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+serves+
+			" there again, then: chokepoint resume "+x.run.ID)
+		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
+			runErr = &exitError{codeFailed, runErr}
+		}
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
 	}
@@ -295,7 +301,7 @@ func (x *execution) refuseLeftovers() error {
 		x.p.note("%v", err)
 	}
 	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
-		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the " +
+		text := owner(living[i]) + " is going on on this machine, too: each of the two measures the " +
 			"other's load"
 		x.p.note("%s; wait until it has ended", text)
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
@@ -304,10 +310,10 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left "+
-				"changes there", x.attach, s.Owner), "chokepoint lab restore puts them back")
+			refused = check.WithHint(fmt.Errorf("attach to lab %s: %s was killed and has left "+
+				"changes there", x.attach, owner(s.Owner)), "chokepoint lab restore puts them back")
 		}
-		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
+		x.p.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 			unit.Count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
@@ -317,6 +323,15 @@ func (x *execution) refuseLeftovers() error {
 		return &exitError{codeUsage, refused}
 	}
 	return nil
+}
+
+// owner names who has a journal: a run by its id, which begins with the date, or another command that makes
+// labs, whose id begins with a word.
+func owner(id string) string {
+	if strings.TrimLeft(id, "0123456789") == id {
+		return "another chokepoint (" + id + ")"
+	}
+	return "run " + id
 }
 
 func journalDir(d dirs) string { return filepath.Join(d.State, "journal") }
@@ -340,11 +355,11 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
-	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name,
-		Total: len(x.plan.Rows()), Left: x.plan.Estimate(rowOverhead), Data: data})
+	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
+	x.tell(ahead(c, x.run.ID))
 	if x.before != nil {
 		if err := x.goOn(ctx); err != nil {
 			return err
@@ -353,8 +368,21 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		return err
 	}
 	x.began = true
-	_, err = c.Execute(ctx)
+	x.outcome, err = c.Execute(ctx)
 	return err
+}
+
+// ahead tells what is to be done, once it is known what cannot be done here.
+func ahead(c *trial.Campaign, run string) record.Event {
+	total, left, takes := c.Ahead()
+	text := unit.Count(left, "trial")
+	if left < total {
+		text = fmt.Sprintf("%d of %s left", left, unit.Count(total, "trial"))
+	}
+	if left > 0 {
+		text += ", about " + unit.Seconds(takes.Round(time.Second))
+	}
+	return record.Event{Event: "phase", Run: run, Phase: "plan", Text: text, Total: total, Left: takes}
 }
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
@@ -388,23 +416,38 @@ func proberOf(m record.Measure) traffic.Prober {
 	return node.Prober()
 }
 
+// peerVersion is the kind of caveat that says so with versionText.
+const (
+	peerVersion = "peer-version"
+	versionText = "the peer is another version of chokepoint: "
+)
+
+// otherVersion is the version of the peer's chokepoint, "" if it is this one's.
+func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil || far.Version == "" || source(far.Version) == source(ownVersion()) {
+		return "", err
+	}
+	return far.Version, nil
+}
+
 // begin measures the tester's own ceiling and stores the run's head.
 func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
 	if l := c.Lab(); l != nil {
-		far, err := l.Node(ctx, l.Topology.Far)
+		theirs, err := otherVersion(ctx, l)
 		if err != nil {
 			return err
 		}
-		if theirs := far.Version; theirs != "" && source(theirs) != source(x.run.Version) {
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
-				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
-					x.run.Version)})
+		if theirs != "" {
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
+				Text: versionText + theirs + ", this is " + ownVersion()})
 		}
+		_, _, rows := c.Ahead()
 		takes := time.Duration(len(c.Kinds())) * ceiling.Each
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
 			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
-			Left: takes + x.plan.Estimate(rowOverhead)})
+			Left: takes + rows})
 		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 			Parts: registry.LabParts()} // whose topology is still to be said
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {

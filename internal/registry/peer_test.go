@@ -129,6 +129,8 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
 		{"another address of the echo", agent.VerbEcho, agent.EchoAt{Addr: netip.IPv6Loopback(), Port: 20303,
 			Tag: key}, "it is bound to 127.0.0.1"},
+		{"the other version of IP", "traffic/native", map[string]any{"listen": true, "addr": "::",
+			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
 		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""),
 			"traffic without the run's key"},
 		{"third party", "traffic/native", traffic(false, other, 20301, key, ""),

@@ -79,7 +79,8 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	if x := c.discovered[ip]; x != nil {
 		return x, nil
 	}
-	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip)})
+	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip),
+		Text: fmt.Sprintf("finding the path over IPv%d", ip)})
 	x := &discoveredPath{opener: map[string]string{}, why: map[string]string{}}
 	if _, err := l.End(0, 0, ip); err != nil {
 		x.why["udp"], x.why["tcp"] = err.Error(), err.Error()
@@ -258,14 +259,14 @@ func (c *Campaign) between(name string) record.Environment {
 				}
 			}
 		}
+		for protocol, opener := range x.opener {
+			e.Facts[prefix+protocol+"_opened_by"] = opener
+		}
 		if why := x.why["udp"]; why != "" || x.unasked {
 			e.Missing[prefix+"mtu"] = cmp.Or(why, "only chokepoint peer at its far end could answer")
 			continue
 		}
 		e.Facts[prefix+"mtu"] = strconv.Itoa(x.mtu)
-		for protocol, opener := range x.opener {
-			e.Facts[prefix+protocol+"_opened_by"] = opener
-		}
 		c.describeRoute(&e, prefix, x.route)
 	}
 	return e

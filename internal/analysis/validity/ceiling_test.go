@@ -240,6 +240,8 @@ func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 				"device:wlan0:driver": "ath9k"})}, "none: no link rate is known", 0},
 		"no card": {record.LabLocal, "", []record.Environment{end("client", card("eth0", "1000"))},
 			"none: virtual link", 0},
+		"stated in words": {record.LabPair, "DSL", []record.Environment{end("client", card("eth0", "1000"))},
+			"network card 1.00 Gbit/s on client", 1e9 * 1448 / 1538},
 		"stated": {record.LabPair, "500M", []record.Environment{end("client", card("eth0", "1000"))},
 			"link 500 Mbit/s", 500e6 * 1448 / 1538},
 	} {
