@@ -87,7 +87,7 @@ func deepQueue(t *record.Trial, bytes, more float64) {
 	t.Path.CountedFrom = t.Window.Start
 	began := uint64(1000)
 	entered := uint64(max(arrived+bytes+more, 0) * 1.05)
-	inWindow := uint64(max(float64(f.ReceivedBytes)-max(bytes, 4e6), 0))
+	inWindow := uint64(max(float64(f.ReceivedBytes)-max(bytes, 2e6), 0))
 	t.Path.Counters = []record.CounterMove{
 		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began,
 			After: began + entered + inWindow, When: "load"},
@@ -161,7 +161,7 @@ func TestGateFires(t *testing.T) {
 		{"bypassed with a short queue", shortTunnel, 10e6, evidence.ReasonNotInTunnel,
 			func(t *record.Trial) { deepQueue(t, 20e3, 0) }, ""},
 		{"bypassed all the time", shortTunnel, 10e6, evidence.ReasonNotInTunnel,
-			func(t *record.Trial) { deepQueue(t, 4e6, -1e9) }, ""},
+			func(t *record.Trial) { deepQueue(t, 2e6, -1e9) }, ""},
 		{"no evidence", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
 		{"mtu", tunnel, 1e9, evidence.ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
 		{"above a policer", quickFactors("policer", "300M"), 310e6, evidence.ReasonAboveCeiling,
