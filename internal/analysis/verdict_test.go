@@ -26,6 +26,31 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// Between two machines the busier end is the resource that is known to be busiest.
+func TestVerdictOfTwoMachines(t *testing.T) {
+	f := quickFactors()
+	run := syntheticRun(f)
+	run.Lab = record.LabPair
+	var trials []record.Trial
+	for i := range 3 {
+		trial := newSynthetic(uint64(i)).trial(f, i+1, i+1, 1e9)
+		near := trial.Nodes["host"]
+		idle := newSynthetic(uint64(i)).nodes(trial.Window)["host"]
+		for k, name := range idle.Samples[0].Table.Names {
+			if strings.HasSuffix(name, "/system_ns") {
+				clear(idle.Samples[0].Table.V[k])
+			}
+		}
+		trial.Nodes = map[string]record.NodeData{"client": idle, "server": near}
+		trials = append(trials, trial)
+	}
+	d := Derive(run, trials)
+	if len(d.Verdict) != 1 || !strings.Contains(d.Verdict[0], "the busiest core of the server, an end of the "+
+		"path, was busy for 89.0 % of the time") {
+		t.Errorf("the verdict is %q, want the busier end", d.Verdict)
+	}
+}
+
 // What a tunnel was resolved to stands beside its name, once.
 func TestTunnelIsSaidOnce(t *testing.T) {
 	d := Derive(quickRun(1))
