@@ -319,8 +319,8 @@ func (x *execution) refuseLeftovers() error {
 	return nil
 }
 
-// owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with its
-// name.
+// owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
+// its name.
 func owner(id string) string {
 	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan"}, word) {
 		return "another chokepoint (" + id + ")"
