@@ -229,7 +229,7 @@ func planHead(p *plan.Plan) string {
 	}
 	for _, note := range p.Notes() {
 		word := "dropped"
-		if strings.HasPrefix(note, "exclude: ") { // which drops nothing
+		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // nothing dropped
 			word = "note"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", word, note)

@@ -325,10 +325,10 @@ func (x *execution) refuseLeftovers() error {
 	return nil
 }
 
-// owner names who has a journal: a run by its id, which begins with the date, or another command that makes
-// labs, whose id begins with a word.
+// owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
+// its name.
 func owner(id string) string {
-	if strings.TrimLeft(id, "0123456789") == id {
+	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id

@@ -71,6 +71,12 @@ func (r *reader) expand(p *Plan, m *matrix, root *yaml.Node) error {
 	for _, reason := range e.reasons {
 		p.notes = append(p.notes, reason+" ("+unit.Count(e.dropped[reason], "combination")+")")
 	}
+	if link := d.Conditions[record.LinkCondition]; link != "" {
+		if rate, err := unit.ParseBitrate(link); err != nil || rate <= 0 {
+			p.notes = append(p.notes, "condition "+record.LinkCondition+": "+strconv.Quote(link)+
+				" is no bit rate, such as 1G: it bounds nothing")
+		}
+	}
 	return r.checkUse(p, m, e)
 }
 

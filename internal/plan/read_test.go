@@ -282,7 +282,10 @@ func TestAConditionMayBeAnyText(t *testing.T) {
 		p, err := plan.Read("test.yaml", []byte("matrix: {streams: 1}\nconditions: {link: \""+text+"\"}\n"),
 			words(), nil)
 		if err != nil || p.Design.Conditions[record.LinkCondition] != text {
-			t.Errorf("link %q: got %v, want it kept", text, err)
+			t.Fatalf("link %q: got %v, want it kept", text, err)
+		}
+		if notes := p.Notes(); (len(notes) > 0) != (text != "1G") {
+			t.Errorf("link %q: got notes %q, want one where it is no rate", text, notes)
 		}
 	}
 }

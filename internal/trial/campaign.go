@@ -195,7 +195,8 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	defer cancel()
 	fresh, found := b.lab.Renew(ctx)
 	for try := 1; b.lab.Lost() != nil; try++ {
-		if try >= gonePatience && !errors.Is(b.lab.Lost(), pair.ErrBusy) || host.Pause(ctx, time.Second) != nil {
+		enough := try >= gonePatience && !errors.Is(b.lab.Lost(), pair.ErrBusy)
+		if enough || host.Pause(ctx, time.Second) != nil {
 			break
 		}
 		again, _ := b.lab.Renew(ctx)
