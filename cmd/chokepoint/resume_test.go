@@ -150,7 +150,8 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 		}
 	}
 	// Two that a kill left no head of, the older of which is before the run that can be resumed.
-	for _, id := range []string{"20260101-000000-aaaa", "20260109-030405-ffff", "check-20260109-030405-ffff"} {
+	for _, id := range []string{"20260101-000000-aaaa", "20260109-030405-ffff",
+		"check-20260109-030405-ffff"} {
 		writeJournal(t, d, id)
 	}
 	want := samples["killed"].id
@@ -165,7 +166,8 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	// One that cannot be read is passed over.
 	damage(t, d.storeFile(), want)
 	said.Reset()
-	if got, err := lastCutShort(ctx, p); err == nil || !strings.Contains(said.String(), want+" is passed over") {
+	over := want + " is passed over"
+	if got, err := lastCutShort(ctx, p); err == nil || !strings.Contains(said.String(), over) {
 		t.Errorf("damaged: got %q, %v, said %q", got, err, said.String())
 	}
 }

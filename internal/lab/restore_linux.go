@@ -50,6 +50,7 @@ func restore(ctx context.Context, journalDir string, labDirs []string, wanted fu
 		err = journal.Sweep(journalDir)
 	}
 	var stale []*journal.Stale
+	swept := labDirs[:1:1] // and where somebody was who is gone
 	if err == nil {
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
@@ -58,13 +59,16 @@ func restore(ctx context.Context, journalDir string, labDirs []string, wanted fu
 		if s.Rebooted { // no lab is up, wherever it was
 			labDir = labDirs[0]
 		}
-		if slices.Contains(labDirs, labDir) {
-			err = errors.Join(err, out.restore(ctx, labDir, s))
-		} else {
+		if !slices.Contains(labDirs, labDir) {
 			err = errors.Join(err, outOfReach(s), s.Release())
+			continue
+		}
+		err = errors.Join(err, out.restore(ctx, labDir, s))
+		if !slices.Contains(swept, labDir) {
+			swept = append(swept, labDir)
 		}
 	}
-	for _, labDir := range labDirs {
+	for _, labDir := range swept {
 		text, sweepErr := sweep(labDir)
 		out.Undone, err = append(out.Undone, text...), errors.Join(err, sweepErr)
 	}
