@@ -228,14 +228,14 @@ func TestCheckQuickOfAFloodedRouter(t *testing.T) {
 
 func TestCheckObserving(t *testing.T) {
 	doc := goodDocument()
-	doc.Observing.FastRatio, doc.Observing.CoreRatio, doc.Observing.ChargedRatio = .004, .008, .009
+	doc.Observing.FastRatio, doc.Observing.CoreRatio, doc.Observing.ChargedRatio = .004, .0075, .0079
 	doc.Observing.Probes = map[string]float64{"cpu": .001}
 	if f := checkObserving(doc); len(f) != 0 {
 		t.Errorf("faults: got %v, want none", f)
 	}
 	for name, spoil := range map[string]func(d *document){
 		"fast sources": func(d *document) { d.Observing.FastRatio = .006 },
-		"everything":   func(d *document) { d.Observing.ChargedRatio = .011 },
+		"everything":   func(d *document) { d.Observing.ChargedRatio = .0081 },
 		"less charged": func(d *document) { d.Observing.ChargedRatio = .007 },
 		"no figures":   func(d *document) { d.Observing.Probes = nil },
 		"nothing read": func(d *document) { d.Observing.FastRatio = 0 },

@@ -12,7 +12,7 @@ import (
 // as the kernel charged it, interrupts included.
 const (
 	fastLimit = .005
-	allLimit  = .01
+	allLimit  = .008
 )
 
 func observingCommand(args []string, _ io.Reader, out io.Writer) error {
@@ -38,7 +38,7 @@ func checkObserving(doc document) (f faults) {
 		f.add("the fast sources cost %.2f %% of one core, %.1f %% are allowed", o.FastRatio*100,
 			fastLimit*100)
 	case o.ChargedRatio > allLimit:
-		f.add("observing costs %.2f %% of one core, %.0f %% are allowed", o.ChargedRatio*100, allLimit*100)
+		f.add("observing costs %.2f %% of one core, %.1f %% are allowed", o.ChargedRatio*100, allLimit*100)
 	}
 	return f
 }

@@ -44,16 +44,16 @@ const probe = `(() => {
 })()`
 
 // fits says what is wrong with the page's layout.
-func (l layout) fits(width int, theme string) (faults []string) {
+func (l layout) fits(width int, theme string, tallest int) (faults []string) {
 	if l.Inner != width {
 		faults = append(faults, fmt.Sprintf("the window is %d px wide, want %d", l.Inner, width))
 	}
 	if l.Scroll > l.Inner {
 		faults = append(faults, fmt.Sprintf("the page is %d px wide in a window of %d", l.Scroll, l.Inner))
 	}
-	if *tallest > 0 && width < 600 && l.Height > *tallest {
+	if tallest > 0 && width < 600 && l.Height > tallest {
 		faults = append(faults, fmt.Sprintf("the page is %d px high, at most %d are allowed", l.Height,
-			*tallest))
+			tallest))
 	}
 	for _, o := range l.Over {
 		faults = append(faults, "sticks out: "+o)
@@ -212,16 +212,17 @@ func TestCompare(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	good := layout{Inner: 390, Scroll: 390}
-	if got := good.fits(390, "light"); len(got) != 0 {
+	good := layout{Inner: 390, Scroll: 390, Height: 12000}
+	if got := good.fits(390, "light", 12000); len(got) != 0 {
 		t.Errorf("faults of a good page: %v", got)
 	}
 	for name, bad := range map[string]layout{
 		"wide": {Inner: 390, Scroll: 412}, "window": {Inner: 500, Scroll: 390},
+		"tall":    {Inner: 390, Scroll: 390, Height: 12001},
 		"dark":    {Inner: 390, Scroll: 390, Dark: true},
 		"element": {Inner: 390, Scroll: 390, Over: []string{"TABLE to 400"}}} {
-		if len(bad.fits(390, "light")) != 1 {
-			t.Errorf("%s: faults %v, want one", name, bad.fits(390, "light"))
+		if len(bad.fits(390, "light", 12000)) != 1 {
+			t.Errorf("%s: faults %v, want one", name, bad.fits(390, "light", 12000))
 		}
 	}
 }

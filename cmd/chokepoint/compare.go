@@ -79,7 +79,8 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 }
 
 // headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
-var headline = []string{"goodput_bps", "packet_rate_pps"}
+var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
+	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR}
 
 func comparisonText(c *analysis.RunComparison, labels map[string]string) string {
 	var b strings.Builder
@@ -130,7 +131,7 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string) string 
 func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]string {
 	rows := [][]string{{"CELL", "METRIC", "A", "B", "B ÷ A", "INTERVAL", "RUNS", "VALIDITY", "VERDICT"}}
 	for _, x := range c.Comparisons {
-		if !slices.Contains(headline, x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
+		if !slices.Contains(headline[:], x.Metric) && x.Verdict != "different" && x.Verdict != "confounded" {
 			continue
 		}
 		metric, say := metrics.Label(x.Metric), ratioText

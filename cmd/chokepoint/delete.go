@@ -23,7 +23,7 @@ func newDeleteCommand(p *program) *cobra.Command {
 		Long: "Delete runs from the store, with their directories and the reports there. Later\n" +
 			"runs use the room; chokepoint gc gives it back to the file system. A run that is\n" +
 			"still going on is never deleted.",
-		ValidArgsFunction: completeRuns(p, 1000),
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: completeRuns(p, 1000),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed("keep")
 			switch {
@@ -63,8 +63,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	}
 	for _, id := range doomed {
 		if slices.Contains(alive, id) {
-			return check.WithHint(fmt.Errorf("delete run %s: it is still going on, nothing was deleted", id),
-				"wait for it, or stop it with Ctrl-C")
+			return goingOn(id, ", nothing was deleted")
 		}
 	}
 	for i, h := range heads {
@@ -79,12 +78,22 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 		}
 	}
 	for _, id := range doomed {
-		if err = st.Remove(ctx, id); err != nil {
+		if journal.Lives(journalDir(p.dirs), id) { // it was resumed meanwhile
+			err = goingOn(id, "")
+		} else {
+			err = st.Remove(ctx, id)
+		}
+		if err != nil {
 			break
 		}
 		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+shownID(id)+"\n"
 	}
 	return errors.Join(err, p.line(d, text))
+}
+
+func goingOn(id, more string) error {
+	return check.WithHint(fmt.Errorf("delete run %s: it is still going on%s", id, more),
+		"wait for it, or stop it with Ctrl-C")
 }
 
 // deleted is what delete prints with --json.
@@ -145,7 +154,8 @@ func newGCCommand(p *program) *cobra.Command {
 		Use: "gc [--json]", Short: "Give the room of deleted runs back to the file system",
 		Long: "Write the store anew without the room of deleted runs, and runs of older versions in\n" +
 			"the shorter form of today. While it works it needs as much free space as the store\n" +
-			"has content. No run may be going on.",
+			"has content twice: beside the store, and in the directory for temporary files, which\n" +
+			"is $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp. No run may be going on.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return collect(cmd.Context(), p) },
 	}, "print the store's size in bytes, before and after, as a JSON object")

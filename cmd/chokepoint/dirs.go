@@ -102,13 +102,33 @@ func runtimeDir(getenv func(string) string, uid int) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && canWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
 	}
-	if dir := filepath.Join("/run/user", strconv.Itoa(uid)); canWrite(dir) && exists(dir) {
-		return filepath.Join(dir, "chokepoint")
+	usual := usualRuntimeDirs(uid)
+	for _, dir := range usual[:len(usual)-1] {
+		if above := filepath.Dir(dir); canWrite(above) && exists(above) {
+			return dir
+		}
 	}
-	if uid == 0 && canWrite("/run") {
-		return "/run/chokepoint"
+	return usual[len(usual)-1]
+}
+
+// usualRuntimeDirs are those of a user whose environment names none. A login has one that a job has not.
+func usualRuntimeDirs(uid int) (dirs []string) {
+	dirs = append(dirs, filepath.Join("/run/user", strconv.Itoa(uid), "chokepoint"))
+	if uid == 0 {
+		dirs = append(dirs, "/run/chokepoint")
 	}
-	return filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run")
+	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
+}
+
+// labsDirs are where labs are made now, and where else this user may have made them.
+func labsDirs(d dirs) []string {
+	list := []string{labsDir(d)}
+	for _, dir := range usualRuntimeDirs(os.Geteuid()) {
+		if dir != d.Runtime && exists(dir) && trusted(dir) == nil {
+			list = append(list, labsDir(dirs{Runtime: dir}))
+		}
+	}
+	return list
 }
 
 func exists(path string) bool {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -147,6 +150,39 @@ func TestRootIgnoresOthersDirectories(t *testing.T) {
 	}
 	if !strings.Contains(got.Note, "not root's") {
 		t.Errorf("note: got %q, want that it is said", got.Note)
+	}
+}
+
+// TestWhereRunsAreIsSaid once, by each command that looks there.
+func TestWhereRunsAreIsSaid(t *testing.T) {
+	for command, want := range map[string]int{"list": 1, "version": 0} {
+		var out, said bytes.Buffer
+		dir := t.TempDir()
+		p := &program{streams: streams{Out: &out, Err: &said}, dirs: dirs{Data: dir, State: dir, Cache: dir,
+			Runtime: dir, Note: "HOME is ignored"}}
+		p.execute(t.Context(), []string{command})
+		if got := strings.Count(said.String(), "HOME is ignored"); got != want {
+			t.Errorf("%s: said %d times, want %d: %q", command, got, want, said.String())
+		}
+	}
+}
+
+// TestLabsDirs: what a job has left is found from a login, unless others can change it.
+func TestLabsDirs(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()), "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := dirs{Runtime: filepath.Join(t.TempDir(), "chokepoint")}
+	if got := labsDirs(d); got[0] != labsDir(d) || !slices.Contains(got, dir+"/labs") {
+		t.Errorf("got %q, want %s first, and %s/labs", got, labsDir(d), dir)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := labsDirs(d); slices.Contains(got, dir+"/labs") {
+		t.Errorf("got %q, want none that others can change", got)
 	}
 }
 

@@ -263,7 +263,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer clearRuntime(p.dirs)
-			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDir(p.dirs))
+			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDirs(p.dirs)...)
 			var b strings.Builder
 			for _, u := range r.Undone {
 				fmt.Fprintln(&b, u)
@@ -354,7 +354,7 @@ func (p *program) withJournal(owner string, f func(*journal.Journal) error) erro
 		return err
 	}
 	defer clearRuntime(p.dirs)
-	j, err := journal.Create(journalDir(p.dirs), owner)
+	j, err := journal.Create(journalDir(p.dirs), owner, labsDir(p.dirs))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -78,12 +79,18 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 			return &usageError{fmt.Sprintf("--bind %q is no address of a machine", o.bind),
 				"give one of those that chokepoint peer prints"}
 		}
+		at = at.Unmap()
+		o.bind = at.String()
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
 	if err != nil {
-		return check.WithHint(fmt.Errorf("listen on port %d: %v", o.port, underlying(err)),
-			"another peer may be listening there; --port chooses another one")
+		hint := "another peer may be listening there; --port chooses another one"
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			hint = "give --bind one of this machine's addresses; without it chokepoint peer prints them"
+		}
+		return check.WithHint(fmt.Errorf("listen at %s: %v", net.JoinHostPort(o.bind, strconv.Itoa(o.port)),
+			underlying(err)), hint)
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, at, p); err != nil {

@@ -96,7 +96,15 @@ func TestWithAPeerNoLevelOfNATIsClaimed(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := p.Design
-			o.limits(&d)
+			d.Measure.VerifyAll = true
+			third := d
+			if o.limits(&d); !d.Measure.VerifyAll {
+				t.Errorf("%s, %s: got no verification of every load, want it as the plan says", peer, name)
+			}
+			(otherEnd{peer: iperf3Scheme + peer}).limits(&third)
+			if third.Measure.Verify || third.Measure.VerifyAll {
+				t.Errorf("%s, %s: got %+v with iperf3, which verifies nothing", peer, name, third.Measure)
+			}
 			for _, cell := range append(d.Cells, d.Baseline) {
 				if level := cell["nat"]; level == "off" {
 					t.Errorf("%s, %s: got a cell with nat=off: %s", peer, name, cell.Key())

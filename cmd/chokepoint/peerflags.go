@@ -34,10 +34,10 @@ type otherEnd struct {
 	codeFile string
 }
 
-func (o *otherEnd) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.peer, "peer", "", "measure what lies between this machine and `HOST`, which runs "+
-		"chokepoint peer: a name or an address, with :PORT unless it is the usual one;\nor "+
-		"iperf3://HOST, a third-party iperf3 server")
+// addFlags says in a sentence what the command does with the peer.
+func (o *otherEnd) addFlags(f *pflag.FlagSet, does string) {
+	f.StringVar(&o.peer, "peer", "", does+": a name or an address,\nwith :PORT unless it is the usual one; "+
+		"or iperf3://HOST, a third-party iperf3 server")
 	f.StringVar(&o.codeFile, "peer-code-file", "", "read the code that the peer shows from this `FILE`; "+
 		"else it is taken from\nthe environment's "+codeVariable+", or asked for")
 }
@@ -99,7 +99,8 @@ func (o otherEnd) limits(d *record.Design) (note string) {
 	if !o.thirdParty() {
 		return ""
 	}
-	d.Measure.LatencyIdle, d.Measure.LatencyLoaded, d.Measure.Verify = "off", false, false
+	d.Measure.LatencyIdle, d.Measure.LatencyLoaded = "off", false
+	d.Measure.Verify, d.Measure.VerifyAll = false, false
 	return "an iperf3 server answers no latency probe and checks no content: neither is measured"
 }
 

@@ -97,7 +97,7 @@ func newPlanViewCommand(p *program, cmd *cobra.Command, other *otherEnd,
 		if err := o.validate(cmd.Flags()); err != nil {
 			return err
 		}
-		pl, err := o.read(other.vocabulary())
+		pl, err := o.read(*other)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,9 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
 		Long: "Read a plan and say what it amounts to, or all that is wrong with it. With --lab or\n" +
 			"--peer its labs are brought up and down again, and the cells that would be skipped\n" +
-			"there are told, with what would make them possible. No trial is made.",
+			"there are told, with what would make them possible. No trial is made. Without a\n" +
+			"name the plan is the one of run: quick, and with --peer path. A peer that was\n" +
+			"started with --once takes the check for its run, and ends.",
 	}, &other, func(ctx context.Context, pl *plan.Plan) error {
 		err := other.check()
 		if err != nil {
@@ -141,7 +143,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	cmd.Use += " [--lab KIND | --peer HOST]"
 	cmd.Flags().StringVar(&kind, "lab", "",
 		"say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH")
-	other.addFlags(cmd.Flags())
+	other.addFlags(cmd.Flags(), "say what would be skipped with `HOST`, which runs chokepoint peer")
 	cmd.MarkFlagsMutuallyExclusive("lab", "peer")
 	return cmd
 }
@@ -226,7 +228,11 @@ func planHead(p *plan.Plan) string {
 		fmt.Fprintf(&b, "in every cell: %s\n", common.Key())
 	}
 	for _, note := range p.Notes() {
-		fmt.Fprintf(&b, "dropped: %s\n", note)
+		word := "dropped"
+		if strings.HasPrefix(note, "exclude: ") { // which drops nothing
+			word = "note"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", word, note)
 	}
 	all := slices.Clone(p.Cells())
 	for _, sk := range p.Skipped() {

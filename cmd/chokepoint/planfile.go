@@ -69,12 +69,15 @@ func (o *planOptions) validate(flags *pflag.FlagSet) error {
 
 // read reads the plan, orders it by its seed and fits it into the budget. Every error is the user's:
 // nothing has been touched.
-func (o *planOptions) read(v plan.Vocabulary) (*plan.Plan, error) {
+func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
+	if o.name == "" && other.peer != "" {
+		o.name = plan.PathPlan
+	}
 	sets := o.sets
 	if standard, ok := plan.Strict(o.name); o.strict && ok {
 		sets = append(standard, sets...)
 	}
-	p, err := readPlan(o.name, v, sets)
+	p, err := readPlan(o.name, other.vocabulary(), sets)
 	if err != nil {
 		return nil, usageErrors(err)
 	}

@@ -125,8 +125,9 @@ func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	return cmd
 }
 
-// homeless are the commands that read and write nothing in the program's directories.
-var homeless = []string{"x", "version", "help", "plan", "peer", "completion"}
+// homeless are the commands that read and write nothing in the program's directories; plan check, which may
+// make a lab, sees to them itself (withJournal).
+var homeless = []string{"x", "version", "help", "plan", "peer", "completion", "man"}
 
 // finish completes every command of the tree: group commands refuse unknown subcommands, and reaching a
 // command's own code is noted.
@@ -149,6 +150,9 @@ func finish(p *program, cmd *cobra.Command) {
 			if err := p.dirs.trusted(); err != nil {
 				return err
 			}
+			if p.dirs.Note != "" {
+				p.note("%s", p.dirs.Note)
+			}
 		}
 		return run(cmd, args)
 	}
@@ -157,7 +161,8 @@ func finish(p *program, cmd *cobra.Command) {
 	}
 }
 
-// nothingEmpty refuses ” in the place of a name, which most often comes of a variable that is not set.
+// nothingEmpty refuses an empty word in the place of a name, which most often comes of a variable that is
+// not set.
 func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		args = args[:dash]

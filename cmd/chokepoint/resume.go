@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -36,7 +39,8 @@ func newResumeCommand(p *program) *cobra.Command {
 			"If the program, the kernel or what the lab stands on is another than before, resume\n" +
 			"refuses, because the numbers would not compare; --force goes on and marks the run.\n" +
 			"A run that used a lab of lab up goes on in that one, or in the one that --attach\n" +
-			"names. A run with --peer needs the code that the peer shows now.",
+			"names. A run with --peer needs the code that the peer shows now, and the same\n" +
+			"path: addresses, routers, NAT and MTU.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := htmlFile(o.report); err != nil {
@@ -48,7 +52,7 @@ func newResumeCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&o.force, "force", false,
 		"go on with another program, kernel, machine or lab, and mark the run")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
-	o.other.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags(), "the peer of the run is at `HOST` now")
 	addRunOutput(cmd, &o.report)
 	return cmd
 }
@@ -68,11 +72,11 @@ const compares = "its numbers would not compare with the earlier ones; --force g
 func resume(ctx context.Context, name string, o resumeOptions, p *program) error {
 	if name == "" {
 		var err error
-		if name, err = lastCutShort(ctx, p.dirs); err != nil {
+		if name, err = lastCutShort(ctx, p); err != nil {
 			return err
 		}
 	}
-	run, trials, err := loadLight(ctx, p.dirs, name)
+	run, err := loadHead(ctx, p.dirs, name)
 	if err != nil {
 		return err
 	}
@@ -104,24 +108,66 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 			return err
 		}
 	}
-	x.run.Status, x.run.Reason = record.RunRunning, ""
+	x.run.Status, x.run.Reason, x.run.Peer = record.RunRunning, "", o.other.peer
 	// What is found there now is compared with what was.
 	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
-	err = x.whole(ctx, trials)
+	err = x.whole(ctx)
 	if errors.Is(err, fs.ErrExist) && x.journal == nil {
 		return refuse(run, "wait for it", "somebody else has begun to resume it")
 	}
 	return err
 }
 
-// lastCutShort is the newest run that did not come to its end.
-func lastCutShort(ctx context.Context, d dirs) (string, error) {
-	runs, err := storedRuns(ctx, d)
-	for _, r := range runs {
-		if slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
-			return r.ID, nil
-		}
+// loadHead is loadRun without the trials.
+func loadHead(ctx context.Context, d dirs, name string) (run record.Run, err error) {
+	err = withRun(ctx, d, name, func(_ *store.Store, r record.Run) error { run = r; return nil })
+	return run, err
+}
+
+// done are the trials of a run that is resumed, read now that nobody else can go on with it.
+func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
+	if x.before == nil {
+		return nil, nil
 	}
+	now, err := x.store.Find(ctx, x.run.ID)
+	if err != nil {
+		return nil, err
+	}
+	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
+		return nil, refuse(*x.before, "resume it again if it is not whole", "somebody else has resumed it "+
+			"meanwhile")
+	}
+	for t, err := range x.store.Each(ctx, x.run.ID) {
+		if err != nil {
+			return nil, err
+		}
+		trials = append(trials, t.Light())
+	}
+	return trials, nil
+}
+
+// lastCutShort is the newest run that did not come to its end and can be read. It says which one that is, and
+// of killed ones after it that have nothing to resume.
+func lastCutShort(ctx context.Context, p *program) (string, error) {
+	runs, err := storedRuns(ctx, p.dirs)
+	stored := map[string]bool{}
+	for _, r := range runs {
+		stored[r.ID] = true
+	}
+	for _, r := range runs {
+		if !slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
+			continue
+		}
+		if _, err := loadHead(ctx, p.dirs, r.ID); err != nil || r.Damaged != "" {
+			p.note("%s is passed over: it is damaged", shownID(r.ID))
+			continue
+		}
+		p.sayUnstored(r.ID, stored)
+		p.note("going on with run %s of plan %s, started %s", r.ID, r.Plan,
+			r.Started.Local().Format("2006-01-02 15:04"))
+		return r.ID, nil
+	}
+	p.sayUnstored("", stored)
 	if err == nil {
 		err = check.WithHint(errors.New("resume: no run was cut short"),
 			"name one to try its failed trials again; chokepoint list shows the runs")
@@ -129,9 +175,24 @@ func lastCutShort(ctx context.Context, d dirs) (string, error) {
 	return "", err
 }
 
+// runIDs are the ids of runs among owners of journals; a check of labs has one, too.
+var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+
+// sayUnstored tells of runs after the one with that id that were killed before anything of them was stored.
+func (p *program) sayUnstored(after string, stored map[string]bool) {
+	stale, _, _ := journal.FindStale(journalDir(p.dirs), func(owner string) bool {
+		return runIDs.MatchString(owner) && owner > after && !stored[owner]
+	})
+	for _, s := range stale {
+		p.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+
+			"lab restore clears it away", s.Owner)
+		_ = s.Release() // nothing was written
+	}
+}
+
 // putBack undoes what the run itself has left when it was killed.
 func putBack(ctx context.Context, run record.Run, p *program) error {
-	r, err := lab.RestoreOwner(ctx, journalDir(p.dirs), labsDir(p.dirs), run.ID)
+	r, err := lab.RestoreOwner(ctx, run.ID, journalDir(p.dirs), labsDirs(p.dirs)...)
 	for _, text := range r.Undone {
 		p.note("%s", text)
 	}
@@ -164,25 +225,50 @@ func short(hash string) string { return hash[:min(12, len(hash))] }
 func (x *execution) goOn(ctx context.Context) error {
 	now := x.campaign.Run
 	bed := otherBed(x.before, &now)
+	if l := x.campaign.Lab(); l != nil {
+		is, err := otherVersion(ctx, l)
+		if err != nil {
+			return err
+		}
+		bed = append(bed, otherPeerVersion(x.before, is)...)
+	}
 	if len(bed) > 0 && !x.force {
 		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
 	}
-	note := store.Note{Skipped: now.Skipped[len(x.before.Skipped):]}
 	changes := append(changed(*x.before), bed...)
 	if now.Attached != x.before.Attached {
 		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)", ownLab(x.before.Attached),
 			ownLab(now.Attached)))
 	}
-	if len(changes) > 0 {
-		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed", Text: fmt.Sprintf(
-			"resumed after %d trials with %s", len(x.campaign.Done), strings.Join(changes, " and "))})
-	}
+	note, mark := learnt(x.before, &now, changes, len(x.campaign.Done))
+	x.campaign.Marks = mark
 	if len(note.Skipped)+len(note.Caveats) > 0 {
-		if err := x.store.AddNote(ctx, x.run.ID, note); err != nil {
+		err := store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, x.run.ID, note) })
+		if err != nil {
 			return err
 		}
 	}
-	return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+	return store.Patiently(ctx, settleTime, func() error {
+		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+	})
+}
+
+// learnt is what there is to say, of a run that goes on after so many trials, that it did not say before; and
+// what each of its further trials is marked with.
+func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
+	note.Skipped = is.Skipped[len(was.Skipped):]
+	for _, c := range is.Caveats {
+		if !slices.Contains(was.Caveats, c) {
+			note.Caveats = append(note.Caveats, c)
+		}
+	}
+	if len(changes) > 0 {
+		what := strings.Join(changes, " and ")
+		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed",
+			Text: fmt.Sprintf("resumed after %d trials with %s", done, what)})
+		mark = []record.Caveat{{Kind: "after-change", Text: "made after the run was resumed with " + what}}
+	}
+	return note, mark
 }
 
 func ownLab(id string) string {
@@ -190,6 +276,32 @@ func ownLab(id string) string {
 		return "its own"
 	}
 	return id
+}
+
+// otherPeerVersion says in what the peer's version is not what it was; "" is ours.
+func otherPeerVersion(run *record.Run, is string) []string {
+	was := ""
+	for _, c := range run.Caveats {
+		if c.Kind == peerVersion {
+			was, _, _ = strings.Cut(strings.TrimPrefix(c.Text, versionText), ", this is ")
+		}
+	}
+	if was == is || was != "" && source(was) == source(is) {
+		return nil
+	}
+	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
+}
+
+// pathFacts are what must be the same of a path between two machines.
+var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
+
+// standsOn reports whether a run stands on a fact of a node's environment.
+func standsOn(name string) bool {
+	if path, what, _ := strings.Cut(name, ":"); strings.HasPrefix(path, "path_ipv") {
+		return slices.Contains(pathFacts, what)
+	}
+	prefix := (name + "_")[:strings.IndexAny(name+"_", ":_")+1]
+	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
 }
 
 // bedFacts are the facts of a node's environment, or how they begin, that a run stands on.
@@ -205,6 +317,11 @@ func otherBed(was, is *record.Run) (out []string) {
 		}
 	}
 	differ("kind of lab", was.Lab, is.Lab)
+	if was.Peer != "" { // older runs do not say
+		before, _ := otherEnd{peer: was.Peer}.address()
+		now, _ := otherEnd{peer: is.Peer}.address()
+		differ("peer", before, now)
+	}
 	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
 	differ("driver of the routers", was.Driver, is.Driver)
 	for _, n := range is.Nodes {
@@ -224,9 +341,10 @@ func otherBed(was, is *record.Run) (out []string) {
 		maps.Copy(all, was.Environments[i].Facts)
 		maps.Copy(all, e.Facts)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			prefix := name[:strings.IndexAny(name+"_", ":_")+1]
-			if slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix) {
-				differ(name+" of "+e.Node, was.Environments[i].Facts[name], e.Facts[name])
+			before, now := was.Environments[i].Facts[name], e.Facts[name]
+			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
+			if standsOn(name) && !untold {
+				differ(name+" of "+e.Node, before, now)
 			}
 		}
 	}

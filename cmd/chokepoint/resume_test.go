@@ -1,14 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 func TestOtherBed(t *testing.T) {
@@ -16,7 +23,8 @@ func TestOtherBed(t *testing.T) {
 		r := record.Run{Lab: record.LabVM, Nodes: []record.NodeFacts{{Name: "router", Driven: "agent",
 			CPUs: record.CPUsVirtual}}}
 		e := record.Environment{Node: "host", Facts: map[string]string{"guest_memory_mb": "512",
-			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3"}}
+			"cpu_threads": "4", "sysctl:net.ipv4.tcp_mem": "1 2 3", "os": "Linux", "kernel": "6.1",
+			"governor": "performance"}}
 		for _, f := range facts {
 			name, value, _ := strings.Cut(f, "=")
 			e.Facts[name] = value
@@ -28,28 +36,90 @@ func TestOtherBed(t *testing.T) {
 	queues.Queues = 2
 	driven.Driver, driven.Nodes[0].Driven = "linux", "linux"
 	accel.Nodes[0].CPUs = record.CPUsEmulated
+	path := func(peer string, facts ...string) record.Run {
+		r := host()
+		e := record.Environment{Node: "router", Facts: map[string]string{}}
+		for _, f := range facts {
+			name, value, _ := strings.Cut(f, "=")
+			e.Facts["path_ipv4:"+name] = value
+		}
+		r.Peer, r.Environments = peer, []record.Environment{e}
+		return r
+	}
 	tests := []struct {
 		name string
 		is   record.Run
 		want []string
 	}{
 		{"the same", host(), nil},
-		{"what varies by itself", host("sysctl:net.ipv4.tcp_mem=3 4 5", "memory_bytes=1"), nil},
+		{"what varies by itself", host("sysctl:net.ipv4.tcp_mem=3 4 5", "memory_bytes=1",
+			"clocksource=tsc"), nil},
 		{"a smaller guest", host("guest_memory_mb=320"), []string{"guest_memory_mb of host was 512, is 320"}},
 		{"another image", host("guest_image=stock"), []string{"guest_image of host was none, is stock"}},
 		{"fewer cores", host("cpu_threads=2"), []string{"cpu_threads of host was 4, is 2"}},
+		{"another kernel", host("kernel=6.2", "os=Other"), []string{"kernel of host was 6.1, is 6.2"}},
+		{"another governor", host("governor=powersave"),
+			[]string{"governor of host was performance, is powersave"}},
 		{"queues", queues, []string{"queues of each virtual link was 1, is 2"}},
 		{"a driver", driven, []string{"driver of the routers was none, is linux",
 			"by what router is driven was agent, is linux"}},
+		{"the same path", path("192.0.2.7:20100", "near=10.0.0.1", "far=192.0.2.7", "nat=near", "mtu=1500",
+			"route=10.0.0.2", "udp_opened_by=far"), nil},
+		{"translation untold", path("192.0.2.7:20100", "near=10.0.0.1", "far=192.0.2.7", "mtu=1500",
+			"route=10.0.0.2"), nil},
+		{"another peer", path("192.0.2.8", "near=10.0.0.3", "far=192.0.2.8", "nat=none", "mtu=1492"),
+			[]string{"peer was 192.0.2.7:20100, is 192.0.2.8:20100",
+				"path_ipv4:far of router was 192.0.2.7, is 192.0.2.8",
+				"path_ipv4:mtu of router was 1500, is 1492", "path_ipv4:nat of router was near, is none",
+				"path_ipv4:near of router was 10.0.0.1, is 10.0.0.3",
+				"path_ipv4:route of router was 10.0.0.2, is none"}},
 		{"emulation", accel, []string{"what CPUs router has was virtual, is emulated"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			was := host()
+			if tt.is.Peer != "" {
+				was = path("192.0.2.7", "near=10.0.0.1", "far=192.0.2.7", "nat=near", "mtu=1500",
+					"route=10.0.0.2", "udp_opened_by=near")
+			}
 			if got := otherBed(&was, &tt.is); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestOtherPeerVersion(t *testing.T) {
+	const a, b = "v1 go1.26.8 linux/amd64", "v2 go1.26.8 linux/amd64"
+	of := func(theirs string) *record.Run {
+		return &record.Run{Caveats: []record.Caveat{{Kind: peerVersion, Text: versionText + theirs +
+			", this is v3 go1.26.8 linux/amd64"}}}
+	}
+	for _, tt := range []struct {
+		was  *record.Run
+		is   string
+		want []string
+	}{
+		{&record.Run{}, "", nil},
+		{of(a), a, nil},
+		{of(a), "v1 go1.26.8 linux/arm64", nil},
+		{of(a), b, []string{"version of the peer was " + a + ", is " + b}},
+		{of(a), "", []string{"version of the peer was " + a + ", is ours"}},
+		{&record.Run{}, b, []string{"version of the peer was ours, is " + b}},
+	} {
+		if got := otherPeerVersion(tt.was, tt.is); !slices.Equal(got, tt.want) {
+			t.Errorf("%v, then %q: got %q, want %q", tt.was.Caveats, tt.is, got, tt.want)
+		}
+	}
+}
+
+// TestWhoElseIsThere: a journal's owner is a run, or another command that makes labs.
+func TestWhoElseIsThere(t *testing.T) {
+	for id, want := range map[string]string{"20260102-030405-aaaa": "run 20260102-030405-aaaa",
+		"doctor-20260102-030405-aaaa": "another chokepoint (doctor-20260102-030405-aaaa)"} {
+		if got := owner(id); got != want {
+			t.Errorf("owner %s: got %q, want %q", id, got, want)
+		}
 	}
 }
 
@@ -69,7 +139,9 @@ func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
 func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
 	ctx := context.Background()
-	if _, err := lastCutShort(ctx, d); err == nil || len(hints(err)) == 0 {
+	var said bytes.Buffer
+	p := &program{streams: streams{Err: &said}, dirs: d}
+	if _, err := lastCutShort(ctx, p); err == nil || len(hints(err)) == 0 {
 		t.Errorf("without a run: got %v, want an error with a hint", err)
 	}
 	for _, name := range []string{"good", "killed", "before"} { // the newest has come to its end
@@ -77,7 +149,131 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := lastCutShort(ctx, d); err != nil || got != samples["killed"].id {
-		t.Errorf("got %q, %v, want %s", got, err, samples["killed"].id)
+	// Two that a kill left no head of, the older of which is before the run that can be resumed.
+	for _, id := range []string{"20260101-000000-aaaa", "20260109-030405-ffff", "check-20260109-030405-ffff"} {
+		writeJournal(t, d, id)
+	}
+	want := samples["killed"].id
+	if got, err := lastCutShort(ctx, p); err != nil || got != want {
+		t.Errorf("got %q, %v, want %s", got, err, want)
+	}
+	if text := said.String(); strings.Count(text, "nothing to resume") != 1 ||
+		!strings.Contains(text, "run 20260109-030405-ffff was killed before anything") ||
+		!strings.Contains(text, "going on with run "+want+" of plan sample, started 2026-01-05 ") {
+		t.Errorf("said %q, want which run, and the one that is newer", text)
+	}
+	// One that cannot be read is passed over.
+	damage(t, d.storeFile(), want)
+	said.Reset()
+	if got, err := lastCutShort(ctx, p); err == nil || !strings.Contains(said.String(), want+" is passed over") {
+		t.Errorf("damaged: got %q, %v, said %q", got, err, said.String())
+	}
+}
+
+// damage changes the beginning of the head that is stored of a run: behind its id and its time.
+func damage(t *testing.T, file, run string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rest := data; ; {
+		at := bytes.Index(rest, []byte(run))
+		if at < 0 {
+			t.Fatal("the head is not there")
+		}
+		rest = rest[at+len(run):]
+		if head := rest[8:]; bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")) { // zstd
+			head[0] ^= 1
+			break
+		}
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeJournal leaves the journal of an owner that was killed before it changed anything.
+func writeJournal(t *testing.T, d dirs, owner string) {
+	t.Helper()
+	j, err := journal.Create(journalDir(d), owner, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(journalDir(d), owner+".jsonl")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = errors.Join(j.Close(), os.WriteFile(path, text, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheSameMachineIsTheSameBed, with the facts that are really stored of it.
+func TestTheSameMachineIsTheSameBed(t *testing.T) {
+	run := func() record.Run {
+		e := probe.Fingerprint(probe.Root{})
+		e.Node = "host"
+		return record.Run{Environments: []record.Environment{e}}
+	}
+	was, is := run(), run()
+	for _, name := range []string{"os", "kernel"} {
+		if was.Environments[0].Facts[name] == "" {
+			t.Errorf("fact %s: got none", name)
+		}
+	}
+	if got := otherBed(&was, &is); len(got) > 0 {
+		t.Errorf("got %q, want no difference", got)
+	}
+	is.Environments[0].Facts["kernel"] = "another"
+	if got := otherBed(&was, &is); len(got) != 1 || !strings.HasPrefix(got[0], "kernel of host was ") {
+		t.Errorf("another kernel: got %q, want that alone", got)
+	}
+}
+
+func TestWhatIsLearntOfARunThatGoesOn(t *testing.T) {
+	old := record.Caveat{Kind: "virtual-cards", Text: "the client has none"}
+	other := record.Caveat{Kind: "another-run", Text: "run b is going on"}
+	was := record.Run{Caveats: []record.Caveat{old}, Skipped: []record.Skipped{{Reason: "before"}}}
+	is := record.Run{Caveats: []record.Caveat{old, other, old},
+		Skipped: []record.Skipped{{Reason: "before"}, {Reason: "now"}}}
+	note, marks := learnt(&was, &is, nil, 3)
+	if !slices.Equal(note.Caveats, []record.Caveat{other}) || len(note.Skipped) != 1 || marks != nil {
+		t.Errorf("unchanged: got %+v and marks %v, want the other run and what is skipped now", note, marks)
+	}
+	note, marks = learnt(&was, &is, []string{"another kernel"}, 3)
+	if len(note.Caveats) != 2 || note.Caveats[1].Kind != "resumed-changed" || len(marks) != 1 ||
+		marks[0].Kind != "after-change" || !strings.Contains(marks[0].Text, "another kernel") {
+		t.Errorf("changed: got %+v and marks %v, want both marked", note, marks)
+	}
+}
+
+// TestTrialsAreReadOnceTheRunIsOwned: what another resume has done meanwhile is not done again.
+func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
+	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	ctx := context.Background()
+	s := samples["killed"]
+	if err := writeSample(ctx, d.storeFile(), "killed"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := loadHead(ctx, d, s.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(ctx, d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	x := &execution{run: before, before: &before, store: st}
+	if trials, err := x.done(ctx); err != nil || len(trials) != len(s.trials()) {
+		t.Errorf("got %d trials, %v, want %d", len(trials), err, len(s.trials()))
+	}
+	if err := st.EndRun(ctx, s.id, record.RunDone, "", s.started.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {
+		t.Errorf("resumed by another meanwhile: got %v, want a refusal", err)
 	}
 }

@@ -74,7 +74,8 @@ func newRunCommand(p *program) *cobra.Command {
 	}
 	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
-	o.other.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags(), "measure what lies between this machine and `HOST`, which runs "+
+		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
@@ -95,10 +96,7 @@ func addRunOutput(cmd *cobra.Command, report *string) {
 }
 
 func runRun(ctx context.Context, o runOptions, p *program) error {
-	if o.plan.name == "" && o.other.peer != "" {
-		o.plan.name = plan.PathPlan
-	}
-	pl, err := o.plan.read(o.other.vocabulary())
+	pl, err := o.plan.read(o.other)
 	if err != nil {
 		return err
 	}
@@ -133,7 +131,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		}
 		x.plan = plan.New(x.run.Design)
 	}
-	return x.whole(ctx, nil)
+	return x.whole(ctx)
 }
 
 // execution is one campaign from the opened store to the printed result; run and resume share it.
@@ -154,14 +152,19 @@ type execution struct {
 	journal  *journal.Journal
 	sink     progress.Sink
 	campaign *trial.Campaign
+	outcome  trial.Outcome
 	report   *outFile
 	answers  *bufio.Reader // of the user; one, because it reads ahead
 }
 
 // whole opens everything that could fail late, runs, puts back, and reports.
-func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) {
+func (x *execution) whole(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, x.shut()) }()
 	if err := x.open(ctx); err != nil {
+		return err
+	}
+	done, err := x.done(ctx)
+	if err != nil {
 		return err
 	}
 	labs, err := x.labs(ctx)
@@ -183,19 +186,28 @@ func (x *execution) whole(ctx context.Context, done []record.Trial) (err error) 
 		status, reason = record.RunInterrupted, "by a signal"
 	case gone:
 		status, reason = record.RunInterrupted, runErr.Error()
-		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+
-			"chokepoint peer there again, then: chokepoint resume "+x.run.ID)
+		serves := "chokepoint peer"
+		if (otherEnd{peer: x.run.Peer}).thirdParty() {
+			serves = "iperf3 -s"
+		}
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+serves+
+			" there again, then: chokepoint resume "+x.run.ID)
+		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
+			runErr = &exitError{codeFailed, runErr}
+		}
 	case runErr != nil:
 		status, reason = record.RunFailed, runErr.Error()
 	}
 	after := context.WithoutCancel(ctx)
 	if x.began {
-		if err := x.keeper.Settle(after, settleTime); err != nil {
+		waiting, stop := x.p.untilHard(after)
+		if err := x.keeper.Settle(waiting, settleTime); err != nil {
 			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
 		}
 		ended := time.Now().UTC()
-		undoErr = errors.Join(undoErr, store.Patiently(after, settleTime,
+		undoErr = errors.Join(undoErr, store.Patiently(waiting, settleTime,
 			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) }))
+		stop()
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
 	undoErr = errors.Join(undoErr, x.sink.Close())
@@ -250,9 +262,6 @@ func dirty(err error) error {
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.p.dirs
-	if d.Note != "" {
-		x.p.note("%s", d.Note)
-	}
 	if x.reportPath == "" {
 		x.reportPath = d.reportFile(x.run.ID)
 	}
@@ -261,6 +270,10 @@ func (x *execution) open(ctx context.Context) (err error) {
 		needed = append(needed, dir)
 	}
 	if err := prepare(needed...); err != nil {
+		return err
+	}
+	// First of all, so that of two that begin at once one sees the other.
+	if x.journal, err = journal.Create(journalDir(d), x.run.ID, labsDir(d)); err != nil {
 		return err
 	}
 	if err := x.refuseLeftovers(); err != nil {
@@ -273,15 +286,14 @@ func (x *execution) open(ctx context.Context) (err error) {
 		return err
 	}
 	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
-	x.journal, err = journal.Create(journalDir(d), x.run.ID)
-	return err
+	return nil
 }
 
 // refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
 // that has them.
 func (x *execution) refuseLeftovers() error {
 	stale, living, err := journal.FindStale(journalDir(x.p.dirs), nil)
-	if err != nil && x.attach != "" {
+	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
 		return dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
 			err))
 	}
@@ -289,7 +301,7 @@ func (x *execution) refuseLeftovers() error {
 		x.p.note("%v", err)
 	}
 	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
-		text := "run " + living[i] + " is going on on this machine, too: each of the two measures the " +
+		text := owner(living[i]) + " is going on on this machine, too: each of the two measures the " +
 			"other's load"
 		x.p.note("%s; wait until it has ended", text)
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
@@ -298,10 +310,10 @@ func (x *execution) refuseLeftovers() error {
 	for _, s := range stale {
 		if x.attach != "" && slices.ContainsFunc(s.Entries,
 			func(e journal.Entry) bool { return e.Lab == x.attach }) {
-			refused = check.WithHint(fmt.Errorf("attach to lab %s: run %s was killed and has left "+
-				"changes there", x.attach, s.Owner), "chokepoint lab restore puts them back")
+			refused = check.WithHint(fmt.Errorf("attach to lab %s: %s was killed and has left "+
+				"changes there", x.attach, owner(s.Owner)), "chokepoint lab restore puts them back")
 		}
-		x.p.note("run %s was killed and has left %s; chokepoint lab restore clears it away", s.Owner,
+		x.p.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
 			unit.Count(len(s.Entries), "change"))
 		if err := s.Release(); err != nil {
 			return err
@@ -311,6 +323,15 @@ func (x *execution) refuseLeftovers() error {
 		return &exitError{codeUsage, refused}
 	}
 	return nil
+}
+
+// owner names who has a journal: a run by its id, which begins with the date, or another command that makes
+// labs, whose id begins with a word.
+func owner(id string) string {
+	if strings.TrimLeft(id, "0123456789") == id {
+		return "another chokepoint (" + id + ")"
+	}
+	return "run " + id
 }
 
 func journalDir(d dirs) string { return filepath.Join(d.State, "journal") }
@@ -334,11 +355,11 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err != nil {
 		return fmt.Errorf("encode design: %w", err)
 	}
-	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name,
-		Total: len(x.plan.Rows()), Left: x.plan.Estimate(rowOverhead), Data: data})
+	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
+	x.tell(ahead(c, x.run.ID))
 	if x.before != nil {
 		if err := x.goOn(ctx); err != nil {
 			return err
@@ -347,8 +368,21 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 		return err
 	}
 	x.began = true
-	_, err = c.Execute(ctx)
+	x.outcome, err = c.Execute(ctx)
 	return err
+}
+
+// ahead tells what is to be done, once it is known what cannot be done here.
+func ahead(c *trial.Campaign, run string) record.Event {
+	total, left, takes := c.Ahead()
+	text := unit.Count(left, "trial")
+	if left < total {
+		text = fmt.Sprintf("%d of %s left", left, unit.Count(total, "trial"))
+	}
+	if left > 0 {
+		text += ", about " + unit.Seconds(takes.Round(time.Second))
+	}
+	return record.Event{Event: "phase", Run: run, Phase: "plan", Text: text, Total: total, Left: takes}
 }
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
@@ -382,23 +416,38 @@ func proberOf(m record.Measure) traffic.Prober {
 	return node.Prober()
 }
 
+// peerVersion is the kind of caveat that says so with versionText.
+const (
+	peerVersion = "peer-version"
+	versionText = "the peer is another version of chokepoint: "
+)
+
+// otherVersion is the version of the peer's chokepoint, "" if it is this one's.
+func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil || far.Version == "" || source(far.Version) == source(ownVersion()) {
+		return "", err
+	}
+	return far.Version, nil
+}
+
 // begin measures the tester's own ceiling and stores the run's head.
 func (x *execution) begin(ctx context.Context) error {
 	c := x.campaign
 	if l := c.Lab(); l != nil {
-		far, err := l.Node(ctx, l.Topology.Far)
+		theirs, err := otherVersion(ctx, l)
 		if err != nil {
 			return err
 		}
-		if theirs := far.Version; theirs != "" && source(theirs) != source(x.run.Version) {
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "peer-version",
-				Text: fmt.Sprintf("the peer is another version of chokepoint: %s, this is %s", theirs,
-					x.run.Version)})
+		if theirs != "" {
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
+				Text: versionText + theirs + ", this is " + ownVersion()})
 		}
+		_, _, rows := c.Ahead()
 		takes := time.Duration(len(c.Kinds())) * ceiling.Each
 		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
 			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
-			Left: takes + x.plan.Estimate(rowOverhead)})
+			Left: takes + rows})
 		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 			Parts: registry.LabParts()} // whose topology is still to be said
 		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
@@ -454,7 +503,7 @@ func (x *execution) present(ctx context.Context) error {
 	}
 	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
 	run.Design.Catalogue = x.plan.Design.Catalogue
-	doc, err := derive(run, x.keeper.Len(), x.keeper.Trials(ctx))
+	doc, err := derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
 	}

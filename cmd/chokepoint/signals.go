@@ -65,3 +65,18 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		cancel(nil)
 	}
 }
+
+// untilHard is a context that the second Ctrl-C ends, too. stop frees it.
+func (p *program) untilHard(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-p.hard:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
+}

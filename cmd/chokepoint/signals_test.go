@@ -89,3 +89,18 @@ func waitFor(t *testing.T, done <-chan struct{}, what string) {
 		t.Fatalf("waited 5 s for %s", what)
 	}
 }
+
+// TestUntilHard: the second request ends the waiting, and nothing else does before its time.
+func TestUntilHard(t *testing.T) {
+	hard := make(chan struct{})
+	p := &program{hard: hard}
+	ctx, stop := p.untilHard(context.Background())
+	if ctx.Err() != nil {
+		t.Error("it has ended before the second request")
+	}
+	close(hard)
+	waitFor(t, ctx.Done(), "the second request to end it")
+	stop()
+	_, stop = (&program{}).untilHard(context.Background())
+	stop() // which waits for nothing
+}

@@ -39,22 +39,20 @@ func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
 		return nil, err
 	}
 	runs, err := st.Runs(ctx)
+	living, livingErr := journal.Living(journalDir(d))
 	for i := range runs {
-		err = errors.Join(err, reckon(d, runs[i].ID, &runs[i].Status))
+		if livingErr == nil {
+			reckon(living, runs[i].ID, &runs[i].Status)
+		}
 	}
-	return runs, errors.Join(err, st.Close())
+	return runs, errors.Join(err, livingErr, st.Close())
 }
 
 // reckon tells a run that goes on from one that was killed: its program holds the lock of its journal.
-func reckon(d dirs, run string, status *string) error {
-	if *status != record.RunRunning {
-		return nil
-	}
-	living, err := journal.Living(journalDir(d))
-	if err == nil && !slices.Contains(living, run) {
+func reckon(living []string, run string, status *string) {
+	if *status == record.RunRunning && !slices.Contains(living, run) {
 		*status = record.RunKilled
 	}
-	return err
 }
 
 // openStore is readStore where the command line names a run: none is an error.
@@ -73,10 +71,12 @@ func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, reco
 		return err
 	}
 	run, err := st.Find(ctx, name)
-	if err == nil {
-		err = reckon(d, run.ID, &run.Status)
+	var living []string
+	if err == nil && run.Status == record.RunRunning {
+		living, err = journal.Living(journalDir(d))
 	}
 	if err == nil {
+		reckon(living, run.ID, &run.Status)
 		run.Design.Catalogue = registry.Catalogue().Labelled(run.Design.Labels)
 		err = f(st, run)
 	}
@@ -89,21 +89,6 @@ func loadRun(ctx context.Context, d dirs, name string) (run record.Run, trials [
 		run = r
 		trials, err = st.Trials(ctx, run.ID)
 		return err
-	})
-	return run, trials, err
-}
-
-// loadLight is loadRun without what grows with the length of trials.
-func loadLight(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
-	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) error {
-		run = r
-		for t, err := range st.Each(ctx, run.ID) {
-			if err != nil {
-				return err
-			}
-			trials = append(trials, t.Light())
-		}
-		return nil
 	})
 	return run, trials, err
 }

@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 func TestOutcome(t *testing.T) {
@@ -67,5 +73,41 @@ func TestOutcomeOfStoredRuns(t *testing.T) {
 				t.Errorf("exit code: got %d, want %d: %v", got, want, outcome(doc))
 			}
 		})
+	}
+}
+
+// TestListOfThousandKilledRuns: what list reads takes as long as they are many, and not as their square.
+func TestListOfThousandKilledRuns(t *testing.T) {
+	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+	st, err := store.Open(t.Context(), d.storeFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(journalDir(d), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := samples["killed"].run()
+	for i := range 1000 {
+		run.ID = fmt.Sprintf("20260105-030405-%04x", i)
+		journal := filepath.Join(journalDir(d), run.ID+".jsonl")
+		err := errors.Join(st.CreateRun(t.Context(), run), os.WriteFile(journal, nil, 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before, after syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	runs, err := storedRuns(t.Context(), d)
+	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	if err != nil || len(runs) != 1000 || runs[0].Status != record.RunKilled {
+		t.Fatalf("got %d runs, %v, want 1,000 that were killed", len(runs), err)
+	}
+	took := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	t.Logf("1,000 killed runs: %v of CPU time", took)
+	if took > time.Second {
+		t.Errorf("1,000 killed runs: took %v of CPU time, want a second at most", took)
 	}
 }

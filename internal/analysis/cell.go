@@ -157,12 +157,16 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 func (g *group) addWideInterval(run *record.Run) {
 	a, c := run.Design.Method.Adaptive, &g.cell
 	v, ok := c.Metrics[metrics.RateOf(g.factors)]
-	if a == nil || !ok || v.N < a.Max || statistics.Narrow(v.Values, a.Width, a.Min) {
+	done := map[string]bool{} // what failed took its turn as well
+	for _, j := range g.trials {
+		done[j.Trial.Row.ID] = true
+	}
+	if a == nil || !ok || len(done) < a.Max || statistics.Narrow(v.Values, a.Width, a.Min) {
 		return
 	}
 	c.Caveats = append(c.Caveats, record.Caveat{Kind: "interval-not-reached",
 		Text: fmt.Sprintf("after %d runs, the most that the plan allows, the interval is %s of the median, "+
-			"not %s", v.N, unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
+			"not %s", len(done), unit.Percent((v.High-v.Low)/v.Median), unit.Percent(a.Width))})
 }
 
 func (g *group) addCeiling(run *record.Run) {

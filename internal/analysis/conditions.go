@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -29,7 +31,7 @@ var watched = [...]struct {
 // fast the cores were. Each is a candidate cause of every difference.
 func watchedChanges(a, b *Document) []Change {
 	var out []Change
-	for _, node := range []string{record.HostNode, "router"} {
+	for _, node := range []string{record.HostNode, "router", "client", "server"} {
 		for _, w := range watched {
 			name := node + "_" + w.stem
 			x, y := ofTrials(a, name), ofTrials(b, name)
@@ -96,7 +98,9 @@ func (c *RunComparison) addSides(a, b *Document) {
 		if one == nil || two == nil {
 			continue
 		}
-		x.GradeA, x.GradeB = one.Grade, two.Grade
+		if x.GradeA, x.GradeB = one.Grade, two.Grade; comparison.OfPath(x.Metric) {
+			x.GradeA, x.GradeB = a.gradeIdle(x.Factors), b.gradeIdle(x.Factors)
+		}
 		if v, ok := one.Metrics[x.Metric]; ok {
 			x.A = new(v.Median)
 		}
@@ -104,4 +108,20 @@ func (c *RunComparison) addSides(a, b *Document) {
 			x.B = new(v.Median)
 		}
 	}
+}
+
+// gradeIdle is the grade of the idle measurements of a cell's path; what is said of its loads says nothing of
+// them.
+func (d *Document) gradeIdle(f record.Factors) (grade string) {
+	path := d.Path(f).Key()
+	for i := range d.Trials {
+		t := &d.Trials[i]
+		if t.Kind != record.RowIdle || t.Grade == evidence.GradeFailed || d.Path(t.Factors).Key() != path {
+			continue
+		}
+		if grade != evidence.GradeSuspect {
+			grade = t.Grade
+		}
+	}
+	return grade
 }

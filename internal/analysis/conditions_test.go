@@ -50,6 +50,71 @@ func TestRunsDifferInConditions(t *testing.T) {
 	}
 }
 
+// Between two machines, what else ran on either end is one.
+func TestPairsDifferInConditions(t *testing.T) {
+	for _, end := range []string{"client", "server"} {
+		run, trial := pairTrial()
+		quiet := Derive(run, []record.Trial{trial})
+		_, busy := pairTrial()
+		after(&busy, table(&busy, end, "foreign"), "foreign_cpu_ns", 2e9)
+		c := CompareRuns(quiet, Derive(run, []record.Trial{busy}))
+		if !slices.ContainsFunc(c.Changes, func(ch Change) bool {
+			return ch.Cause && ch.Name == "CPU time of others of the "+end
+		}) {
+			t.Errorf("others at work on the %s: what differs is %v", end, c.Changes)
+		}
+	}
+}
+
+// A number that is lost with a cell that was in doubt is in doubt, and an idle path is not in doubt because a
+// load on it is.
+func TestSuspectRegressions(t *testing.T) {
+	run, trials := quickRun(8)
+	f := quickFactors()
+	compare := func(change func(a, b *Document)) map[string]bool {
+		a, b := Derive(run, trials), Derive(run, trials)
+		change(a, b)
+		out := map[string]bool{}
+		for _, r := range CompareRuns(a, b).Regressions {
+			out[r.Metric] = r.Suspect
+		}
+		return out
+	}
+	lostCell := func(a, b *Document) {
+		cellOf(t, a, f).Grade = evidence.GradeSuspect
+		*cellOf(t, b, f) = Cell{Factors: f, Grade: evidence.GradeFailed}
+	}
+	slowPath := func(doubtIdle bool) func(a, b *Document) {
+		return func(a, b *Document) {
+			for i := range b.Cells {
+				b.Cells[i].Grade = evidence.GradeSuspect
+			}
+			for i := range b.Trials {
+				k := &b.Trials[i]
+				if v, ok := k.Metrics["rtt_idle_p50_ns"]; ok {
+					k.Metrics["rtt_idle_p50_ns"] = 3 * v
+				}
+				if k.Kind == record.RowIdle && doubtIdle {
+					k.Grade = evidence.GradeSuspect
+				}
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name, metric string
+		change       func(a, b *Document)
+		suspect      bool
+	}{
+		{"a suspect cell that was lost", "", lostCell, true},
+		{"an idle path under a suspect cell", "rtt_idle_p50_ns", slowPath(false), false},
+		{"a suspect idle path", "rtt_idle_p50_ns", slowPath(true), true},
+	} {
+		if got, ok := compare(tt.change)[tt.metric]; !ok || got != tt.suspect {
+			t.Errorf("%s: found %v, suspect %v, want %v", tt.name, ok, got, tt.suspect)
+		}
+	}
+}
+
 // Both values stand beside their ratio with their validity, and what is worse in a suspect cell says so.
 func TestComparedRunsShowBothSides(t *testing.T) {
 	run, trials := quickRun(8)

@@ -120,7 +120,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
 	d.Caveats = validity.Caveats(&run, all, runs, factors)
-	d.Verdict, d.Summary = verdict(&run, d), summary(&run, d)
+	d.Verdict, d.Summary = verdict(&run, d, cells), summary(&run, d)
 	return d
 }
 

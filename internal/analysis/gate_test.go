@@ -74,6 +74,27 @@ func logged(t *record.Trial, at int64, severity int, text string) {
 	t.Nodes["host"] = n
 }
 
+// deepQueue has so many bytes wait on the way when the window begins, which the counters of the window do not
+// see, and what passed them before be more by some.
+func deepQueue(t *record.Trial, bytes, more float64) {
+	f := &t.Traffic.Flows[0]
+	at := slices.Index(f.Received.T, t.Window.Start)
+	arrived := f.Received.V[0][at]
+	f.Sent = record.NewTable("bytes")
+	for i, when := range f.Received.T {
+		f.Sent.Append(when, f.Received.V[0][i]+bytes)
+	}
+	t.Path.CountedFrom = t.Window.Start
+	began := uint64(1000)
+	entered := uint64(max(arrived+bytes+more, 0) * 1.05)
+	inWindow := uint64(max(float64(f.ReceivedBytes)-max(bytes, 2e6), 0))
+	t.Path.Counters = []record.CounterMove{
+		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began,
+			After: began + entered + inWindow, When: "load"},
+		{Node: "client", Device: "cp0", Counter: record.TunnelSent, Before: began + entered,
+			After: began + entered + inWindow, When: "window"}}
+}
+
 // edgeLate has an end read its counts late, by a share of a time.
 func edgeLate(t *record.Trial, of int64, share float64) {
 	u := t.Traffic.Ends["far"]
@@ -87,6 +108,7 @@ func TestGateFires(t *testing.T) {
 	tunnel := quickFactors("tunnel", "wireguard")
 	sideBySide := quickFactors("tunnel", "wireguard", "tunnels", "4", "streams", "8")
 	shaped := quickFactors("queue@router.wan", "tbf rate 300M")
+	shortTunnel := quickFactors("tunnel", "wireguard", "queue@router.wan", "tbf rate 20M limit 1m")
 	tests := []struct {
 		name    string
 		factors record.Factors
@@ -121,6 +143,25 @@ func TestGateFires(t *testing.T) {
 				}
 			}
 		}, ""},
+		{"one direction of both bypassed", quickFactors("tunnel", "wireguard", "direction", "both"), 1e9,
+			evidence.ReasonNotInTunnel, func(t *record.Trial) {
+				b := uint64(1e9 / 8 * 10)
+				t.Path.Counters = []record.CounterMove{
+					{Node: "client", Device: "cp0", Counter: record.TunnelSent, After: b / 30, When: "window"},
+					{Node: "client", Device: "cp0", Counter: record.TunnelReceived, After: b, When: "window"}}
+			}, ""},
+		{"one of several tunnels dead", sideBySide, 1e9, evidence.ReasonNothingArrived,
+			func(t *record.Trial) {
+				for i := range t.Traffic.Flows {
+					if f := &t.Traffic.Flows[i]; f.Stream%4 == 2 {
+						f.ReceivedBytes = 0
+					}
+				}
+			}, ""},
+		{"bypassed with a short queue", shortTunnel, 10e6, evidence.ReasonNotInTunnel,
+			func(t *record.Trial) { deepQueue(t, 20e3, 0) }, ""},
+		{"bypassed all the time", shortTunnel, 10e6, evidence.ReasonNotInTunnel,
+			func(t *record.Trial) { deepQueue(t, 2e6, -1e9) }, ""},
 		{"no evidence", tunnel, 1e9, evidence.ReasonNotInTunnel, func(t *record.Trial) { t.Path = nil }, ""},
 		{"mtu", tunnel, 1e9, evidence.ReasonWrongMTU, func(t *record.Trial) { t.Path.PathMTU = 1280 }, ""},
 		{"above a policer", quickFactors("policer", "300M"), 310e6, evidence.ReasonAboveCeiling,
@@ -305,6 +346,24 @@ func TestGateStaysSilent(t *testing.T) {
 			func(t *record.Trial) { edgeLate(t, t.Window.End-t.Window.Start, .5) }},
 		{"down", quickFactors("direction", "down"), 1e9, "local", func(*record.Trial) {}},
 		{"both", quickFactors("direction", "both", "streams", "4"), 1e9, "local", func(*record.Trial) {}},
+		{"both through the tunnel", quickFactors("tunnel", "wireguard", "direction", "both"), 1e9, "local",
+			func(t *record.Trial) {
+				b := uint64(1e9 / 8 * 10)
+				t.Path.Counters = []record.CounterMove{
+					{Node: "client", Device: "cp0", Counter: record.TunnelSent, After: b * 11 / 20,
+						When: "window"},
+					{Node: "client", Device: "cp0", Counter: record.TunnelReceived, After: b * 11 / 20,
+						When: "window"}}
+			}},
+		{"a deep queue that was filled before the window", quickFactors("tunnel", "wireguard"), 10e6, "local",
+			func(t *record.Trial) { deepQueue(t, 4e6, 0) }},
+		{"large bursts, but loss that is the rate's", quickFactors("protocol", "udp", "policer", "100M"),
+			50e6, "local", func(t *record.Trial) {
+				p := t.Traffic.Flows[0].Packets
+				p.Lost += p.Received / 2
+				p.Sent = p.Received + p.Lost
+				t.Traffic.Details = map[string]string{"near.burst_most_bytes": "200000"}
+			}},
 		{"lossy UDP", quickFactors("protocol", "udp"), 1e8, "local", func(t *record.Trial) {
 			p := t.Traffic.Flows[0].Packets
 			p.Sent, p.Lost = p.Sent+50000, p.Lost+50000

@@ -90,8 +90,10 @@ func CompareRuns(a, b *Document) *RunComparison {
 	return c
 }
 
-// lost are the numbers that a cell had in the first run and has not in the second.
+// lost are the numbers that a cell had in the first run and has not in the second. Without a number a cell
+// is no more than it was with one: in doubt, if that was.
 func lost(a, b *Cell, skipped []record.Skipped) []Regression {
+	doubt := a.Grade == evidence.GradeSuspect || b != nil && b.Grade == evidence.GradeSuspect
 	switch {
 	case a.Runs == 0:
 		return nil
@@ -102,13 +104,13 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 				text = "it was skipped in the second run: " + s.Reason
 			}
 		}
-		return []Regression{{Factors: a.Factors, Text: text}}
+		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
 	case b.Runs == 0:
 		text := "it has no number in the second run"
 		if len(b.Reasons) > 0 {
 			text += ": " + b.Reasons[0].Text
 		}
-		return []Regression{{Factors: a.Factors, Text: text}}
+		return []Regression{{Factors: a.Factors, Text: text, Suspect: doubt}}
 	}
 	var out []Regression
 	for _, m := range comparison.JudgedMetrics {
@@ -120,7 +122,8 @@ func lost(a, b *Cell, skipped []record.Skipped) []Regression {
 		if why := b.Missing[m.Name]; why != "" {
 			text += ": " + why
 		}
-		out = append(out, Regression{Factors: a.Factors, Metric: m.Name, Text: text})
+		out = append(out, Regression{Factors: a.Factors, Metric: m.Name, Text: text,
+			Suspect: doubt && !comparison.OfPath(m.Name)})
 	}
 	return out
 }
@@ -133,7 +136,7 @@ func worse(c *RunComparison) []Regression {
 	}
 	var out []Regression
 	for _, x := range c.Comparisons {
-		same, text := 1.0, "is "+unit.Ratio(x.Ratio)+" of what it was"
+		same, text := 1.0, "is "+timesWords(x.Ratio)+" what it was"
 		if x.Difference {
 			same, text = 0, "changed by "+metrics.Say(x.Metric, x.Ratio)
 		}
@@ -145,6 +148,14 @@ func worse(c *RunComparison) []Regression {
 		}
 	}
 	return out
+}
+
+// timesWords say a ratio before what it is of: "50.0 % of", or from twice on "2.33 times".
+func timesWords(ratio float64) string {
+	if times, ok := strings.CutPrefix(unit.Ratio(ratio), "×"); ok {
+		return times + " times"
+	}
+	return unit.Ratio(ratio) + " of"
 }
 
 // numbers are the values of a run's metrics: cell or path → metric → block.

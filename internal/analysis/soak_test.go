@@ -132,6 +132,7 @@ func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
 	f := quickFactors()
 	s := newSynthetic(3)
 	seen, blind := s.trial(f, 1, 1, 1e9), s.trial(f, 2, 2, 1e9)
+	seen.Nodes["client"], seen.Nodes["server"] = seen.Nodes["router"], seen.Nodes["router"]
 	blind.Path, blind.Nodes = nil, nil
 	d := Derive(syntheticRun(f), []record.Trial{seen, blind})
 	has := func(i int, kind string) bool {
@@ -156,5 +157,50 @@ func TestValidSaysWhatWasNotLookedAt(t *testing.T) {
 	if i < 0 || !strings.Contains(d.Caveats[i].Text, "link-flap in 1 of 2 trials (nothing watched") ||
 		!strings.Contains(d.Caveats[i].Text, "above-ceiling in any trial") {
 		t.Errorf("caveats %v, want what could not be checked, counted", d.Caveats)
+	}
+}
+
+// TestLooksAtEachNode: of two machines that carry a path, what one of them shows says nothing of the other.
+func TestLooksAtEachNode(t *testing.T) {
+	flat := func(int) float64 { return 1e9 }
+	run, trials := soakRun(6, flat, flat)
+	run.Lab = record.LabPair
+	for i := range trials {
+		near := newSynthetic(uint64(i)).nodes(trials[i].Window)["host"]
+		near.Samples = append(near.Samples, record.Samples{Probe: "kernellog", Table: record.NewTable("lines")})
+		trials[i].Nodes = map[string]record.NodeData{"client": near, "server": {Samples: []record.Samples{
+			{Probe: "kernellog", Unavailable: "withheld by the peer"}}}}
+	}
+	d := Derive(run, trials)
+	for kind, want := range map[string]string{
+		evidence.ReasonKernelLog:      "on server: withheld by the peer",
+		evidence.ReasonThrottled:      "on server: probe thermal did not run",
+		evidence.ReasonBackgroundLoad: "on server: probe foreign did not run",
+	} {
+		if !slices.Contains(d.Trials[0].Unchecked, evidence.Unchecked{Kind: kind, Text: want}) {
+			t.Errorf("%s: got %v, want %q", kind, d.Trials[0].Unchecked, want)
+		}
+	}
+	if k := d.Soaks[0]; k.Unwatched != 6 || !strings.Contains(k.UnwatchedWhy, "server") {
+		t.Errorf("heat: got %d windows not watched (%s), want 6 for the server", k.Unwatched, k.UnwatchedWhy)
+	}
+}
+
+// TestShortWindowsAreSaid: a window that is too short for a check was not checked.
+func TestShortWindowsAreSaid(t *testing.T) {
+	for seconds, want := range map[int64][]string{2: nil, 1: {evidence.ReasonDrift}} {
+		f := quickFactors()
+		s := newSynthetic(3)
+		s.seconds = seconds
+		d := Derive(syntheticRun(f), []record.Trial{s.trial(f, 1, 1, 1e9)})
+		var got []string
+		for _, u := range d.Trials[0].Unchecked {
+			if strings.HasPrefix(u.Text, "the window is too short") {
+				got = append(got, u.Kind)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d s: got %v, want %v", seconds, got, want)
+		}
 	}
 }

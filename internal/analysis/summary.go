@@ -88,11 +88,11 @@ func spread(v statistics.Value, format func(float64) string) string {
 // tunnelCost names what is left of the goodput inside a tunnel.
 func tunnelCost(d *Document) []string {
 	var ratios []float64
-	words := d.Catalogue.Of(string(factor.Tunnel)).Without.Words
+	tunnel := d.Catalogue.Of(string(factor.Tunnel))
 	name := ""
 	for _, c := range d.Comparisons {
-		if c.Metric == metrics.Goodput && c.Name == words {
-			ratios, name = append(ratios, c.Ratio), factor.Tunnel.Of(c.Factors)
+		if c.Metric == metrics.Goodput && c.Name == tunnel.Without.Words {
+			ratios, name = append(ratios, c.Ratio), tunnel.Words(factor.Tunnel.Of(c.Factors))
 		}
 	}
 	switch len(ratios) {

@@ -2,10 +2,12 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -13,17 +15,13 @@ import (
 
 // verdict names, of the fastest cell of each kind of tunnel, the resource that was busiest and the tester's
 // share: what is known of the chokepoint where nothing diagnoses it.
-func verdict(run *record.Run, d *Document) []string {
+func verdict(run *record.Run, d *Document, cells []*group) []string {
 	var out []string
 	for _, best := range d.fastestCells() {
 		var parts []string
-		for _, m := range []struct{ stem, whose string }{{"router", "of the router"},
-			{record.HostNode, "of the shared host"}} {
-			if v, ok := best.Metrics[m.stem+"_busiest_core_ratio"]; ok {
-				parts = append(parts, fmt.Sprintf("the busiest core %s was busy for %s of the time", m.whose,
-					unit.Percent(v.Median)))
-				break
-			}
+		if whose, share, ok := busiestCore(best, cells); ok {
+			parts = append(parts, fmt.Sprintf("the busiest core %s was busy for %s of the time", whose,
+				unit.Percent(share)))
 		}
 		if share, ok := testerShare(run, best); ok {
 			parts = append(parts, fmt.Sprintf("the load generator took %s of all CPU time that was used",
@@ -38,6 +36,34 @@ func verdict(run *record.Run, d *Document) []string {
 		}
 	}
 	return out
+}
+
+// busiestCore is that of the router, else of the host, else of the busier end, where these are the only
+// machines that are known.
+func busiestCore(best *Cell, cells []*group) (whose string, share float64, ok bool) {
+	for _, m := range []struct{ stem, whose string }{{"router", "of the router"},
+		{record.HostNode, "of the shared host"}} {
+		if v, ok := best.Metrics[m.stem+"_busiest_core_ratio"]; ok {
+			return m.whose, v.Median, true
+		}
+	}
+	ends := map[string][]float64{}
+	for _, g := range cells {
+		if g.factors.Key() != best.Factors.Key() {
+			continue
+		}
+		for _, j := range g.good() {
+			for node, v := range j.Ends {
+				ends[node] = append(ends[node], v)
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(ends)) {
+		if v := statistics.Median(ends[node]); !ok || v > share {
+			whose, share, ok = "of the "+node+", an end of the path,", v, true
+		}
+	}
+	return whose, share, ok
 }
 
 // testerShare is the load generator's part of the CPU time of a machine that also carries the router.

@@ -215,7 +215,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 // restoreBesideAnotherRun: what is to be put back is in a lab that a campaign is using.
 func restoreBesideAnotherRun(t *testing.T, dir string) {
 	t.Helper()
-	j, err := journal.Create(t.TempDir(), "another")
+	j, err := journal.Create(t.TempDir(), "another", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 // TestRestoreLeavesTheLivingAlone: the owner of this lab is this process.
 func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	dir := t.TempDir()
-	j, err := journal.Create(dir+"/journal", "me")
+	j, err := journal.Create(dir+"/journal", "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestUpNamesItsTimeout(t *testing.T) {
 func TestUpThatFailsLateClosesItsJournal(t *testing.T) {
 	o := small(t)
 	var err error
-	if o.Journal, err = journal.Create(t.TempDir(), "me"); err != nil {
+	if o.Journal, err = journal.Create(t.TempDir(), "me", ""); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

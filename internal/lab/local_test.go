@@ -128,7 +128,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 		{"a node's name is no file's", broken(func(s *record.Topology) { s.Nodes[0].Name = "no/name" }),
 			"listen for node no/name"},
 		{"the journal is closed", func(t *testing.T, o *lab.Local) {
-			j, err := journal.Create(t.TempDir(), "x")
+			j, err := journal.Create(t.TempDir(), "x", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -288,7 +288,7 @@ func TestDetachedLabStaysUntilDown(t *testing.T) {
 // takeTurns: one campaign at a time has the lab, and those who only look are no campaign.
 func takeTurns(t *testing.T, dir string) {
 	t.Helper()
-	j, err := journal.Create(t.TempDir(), "x")
+	j, err := journal.Create(t.TempDir(), "x", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ var aSetting = record.Setting{Knob: "txqueuelen", Node: "router", Value: "77"}
 func play(part, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	j, err := journal.Create(dir+"/journal", part)
+	j, err := journal.Create(dir+"/journal", part, "")
 	if err != nil {
 		return err
 	}

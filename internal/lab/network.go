@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -17,6 +18,8 @@ type network struct {
 	ports    DataPorts
 	tag      func(name string) string // what tells the packets of that name from others'
 	lost     error                    // why the far node, which is gone, could not be met again
+	// reachable looks whether a third party's program is there; nil: the far node has an agent
+	reachable func(ctx context.Context) error
 }
 
 // newNetwork looks for the ends over both versions of IP.
@@ -79,14 +82,15 @@ func (l *Lab) Translated(ip int) string {
 	var out []string
 	ends := l.network.ends[ip]
 	near, far := ends[0], ends[1]
-	if near.Addr != near.Target || near.Addr.IsPrivate() && public(far.Target) {
+	// Only over the version of the control connection has each end told how it sees the other.
+	told := l.network.farOpens == ip
+	if near.Addr != near.Target || !told && near.Addr.IsPrivate() && public(far.Target) {
 		out = append(out, "near")
 	}
 	if far.Addr != far.Target {
 		out = append(out, "far")
 	}
-	// Only over the version of the control connection has each end told how it sees the other.
-	if len(out) == 0 && l.network.farOpens == ip {
+	if len(out) == 0 && told {
 		return "none"
 	}
 	return strings.Join(out, " ")

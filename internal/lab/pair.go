@@ -156,6 +156,13 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	if len(n.ends) == 0 {
 		return nil, fmt.Errorf("find %s: %s", name, n.why[4])
 	}
+	n.reachable = func(ctx context.Context) error {
+		c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", o.Address)
+		if err != nil {
+			return fmt.Errorf("reach the iperf3 server: %w", err)
+		}
+		return c.Close()
+	}
 	l, err := newPair(o.ID, o.Parts, "this machine, somebody else's iperf3 server, and what lies between "+
 		"them: latency, the path's MTU and routers, exact counts of packets, and all that the far machine "+
 		"could tell are missing; chokepoint peer there has them",

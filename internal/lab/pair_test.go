@@ -122,6 +122,7 @@ func TestTranslated(t *testing.T) {
 		want                       string
 	}{
 		{"plain", "192.0.2.1", "192.0.2.1", "198.51.100.2", "198.51.100.2", 4, "none"},
+		{"private, seen as itself", "192.168.1.10", "192.168.1.10", "203.0.113.10", "203.0.113.10", 4, "none"},
 		{"near", "192.168.1.10", "203.0.113.9", "203.0.113.10", "203.0.113.10", 4, "near"},
 		{"far", "192.0.2.1", "192.0.2.1", "0.0.0.0", "203.0.113.10", 4, "far"},
 		{"both", "10.0.0.1", "192.0.2.9", "192.168.0.2", "203.0.113.10", 4, "near far"},
@@ -182,4 +183,36 @@ func TestALostPeerIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	leave()
+}
+
+// TestAThirdPartyThatIsGoneIsTold, though nothing of ours runs there that could be lost.
+func TestAThirdPartyThatIsGoneIsTold(t *testing.T) {
+	ctx := t.Context()
+	listen := func(address string) net.Listener {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	ln := listen("127.0.0.1:0")
+	address := ln.Addr().String()
+	l, err := ThirdParty{ID: "pair", Address: address}.Up(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Node(ctx, l.Topology.Far); err != nil {
+		t.Fatal(err)
+	}
+	for _, there := range []bool{true, false, true} {
+		if !there {
+			ln.Close()
+		} else if l.Lost() != nil {
+			ln = listen(address)
+		}
+		if _, found := l.Renew(ctx); (l.Lost() == nil) != there || (found == nil) != there {
+			t.Errorf("there %v: got lost %v, found %v", there, l.Lost(), found)
+		}
+	}
+	ln.Close()
 }

@@ -9,14 +9,20 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
 // answerTime is how long a node or a tunnel may take to say that it is there.
 const answerTime = 5 * time.Second
 
 // RenewTime bounds Renew. A guest may take longer than a namespace: to see that it hangs, and to boot
-// another.
-func (l *Lab) RenewTime() time.Duration { return renewTime + l.patience }
+// another. A peer serves our broken connection until it finds that out.
+func (l *Lab) RenewTime() time.Duration {
+	if l.network != nil {
+		return renewTime + pair.Silence
+	}
+	return renewTime + l.patience
+}
 
 const renewTime = 20 * time.Second
 
@@ -55,6 +61,11 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	defer l.mu.Unlock()
 	for name, n := range l.nodes {
 		if n.connection() == nil {
+			if n.Serves != "" && l.network != nil && l.network.reachable != nil {
+				if l.network.lost = l.network.reachable(ctx); l.network.lost != nil {
+					found = errors.Join(found, fmt.Errorf("node %s: %w", name, l.network.lost))
+				}
+			}
 			continue
 		}
 		gone := l.gone(ctx, n)

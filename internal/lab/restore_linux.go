@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -28,18 +31,19 @@ type Restored struct {
 
 // Restore finishes the undoing of owners that are gone: their labs are taken down, and settings that they
 // left in detached labs are put back. It never touches a lab whose owner lives, nor a detached lab itself.
-// What it could not undo, and every journal that it cannot trust, stays as it is.
-func Restore(ctx context.Context, journalDir, labDir string) (Restored, error) {
-	return restore(ctx, journalDir, labDir, nil)
+// What it could not undo, and every journal that it cannot trust, stays as it is. Labs are looked for in
+// labDirs: where they are made now, and where this user may have made them before.
+func Restore(ctx context.Context, journalDir string, labDirs ...string) (Restored, error) {
+	return restore(ctx, journalDir, labDirs, nil)
 }
 
 // RestoreOwner is Restore of what one owner has left.
-func RestoreOwner(ctx context.Context, journalDir, labDir, owner string) (Restored, error) {
-	return restore(ctx, journalDir, labDir, func(name string) bool { return name == owner })
+func RestoreOwner(ctx context.Context, owner, journalDir string, labDirs ...string) (Restored, error) {
+	return restore(ctx, journalDir, labDirs, func(name string) bool { return name == owner })
 }
 
-func restore(ctx context.Context, journalDir, labDir string, wanted func(owner string) bool) (out Restored,
-	err error) {
+func restore(ctx context.Context, journalDir string, labDirs []string, wanted func(owner string) bool) (
+	out Restored, err error) {
 	lock, err := journal.Lock(ctx, journalDir)
 	if lock != nil {
 		defer lock.Close()
@@ -50,20 +54,41 @@ func restore(ctx context.Context, journalDir, labDir string, wanted func(owner s
 		stale, out.Living, err = journal.FindStale(journalDir, wanted)
 	}
 	for _, s := range stale {
-		err = errors.Join(err, out.restore(ctx, labDir, s))
+		labDir := cmp.Or(s.Labs, labDirs[0])
+		if s.Rebooted { // no lab is up, wherever it was
+			labDir = labDirs[0]
+		}
+		if slices.Contains(labDirs, labDir) {
+			err = errors.Join(err, out.restore(ctx, labDir, s))
+		} else {
+			err = errors.Join(err, outOfReach(s), s.Release())
+		}
 	}
-	text, sweepErr := sweep(labDir)
-	out.Undone = append(out.Undone, text...)
-	if err = errors.Join(err, sweepErr); err != nil {
+	for _, labDir := range labDirs {
+		text, sweepErr := sweep(labDir)
+		out.Undone, err = append(out.Undone, text...), errors.Join(err, sweepErr)
+	}
+	if err != nil {
 		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
 	}
 	return out, nil
 }
 
+// outOfReach says that an owner's labs are in a directory that a journal alone cannot make this program use.
+func outOfReach(s *journal.Stale) error {
+	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
+	hint := "restore from where it was started, a login or a job"
+	if dir, ok := strings.CutSuffix(s.Labs, "/chokepoint/labs"); ok {
+		hint = "restore with XDG_RUNTIME_DIR=" + check.Plain(dir)
+	}
+	return check.WithHint(err, hint)
+}
+
 // restore undoes what is in one journal. What is undone is noted there at once: another attempt must not put
-// back what others may have changed since.
+// back what others may have changed since. That it cannot be noted does not matter once nothing is left.
 func (r *Restored) restore(ctx context.Context, labDir string, s *journal.Stale) (err error) {
 	failed := false
+	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
 			continue // goes with its lab, which is taken down next
@@ -71,7 +96,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, s *journal.Stale)
 		text, undoErr := undoEntry(ctx, labDir, e, s.Rebooted)
 		if undoErr == nil {
 			r.Undone = append(r.Undone, text)
-			err = errors.Join(err, s.Done(e.Seq))
+			noteErr = errors.Join(noteErr, s.Done(e.Seq))
 			continue
 		}
 		failed = true
@@ -81,8 +106,8 @@ func (r *Restored) restore(ctx context.Context, labDir string, s *journal.Stale)
 			r.Held = append(r.Held, e.Lab)
 		}
 	}
-	if failed || err != nil {
-		return errors.Join(err, s.Release())
+	if failed {
+		return errors.Join(err, noteErr, s.Release())
 	}
 	return s.Remove()
 }
@@ -165,6 +190,9 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 // sweep removes the directories of labs that died with their owners, and of labs whose start was killed
 // before it could be journalled. One that is starting, or whose owner lives, is held.
 func sweep(labDir string) (out []string, err error) {
+	if isHolder(1) { // this is a node of a lab, from which no lab is seen to live
+		return nil, nil
+	}
 	entries, err := os.ReadDir(labDir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {

@@ -11,11 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 )
 
 // plant writes the journal of an owner that is gone, with right checksums.
-func plant(t *testing.T, dir, boot string, entries ...string) (path string) {
+func plant(t *testing.T, dir, boot, labs string, entries ...string) (path string) {
 	t.Helper()
 	host, err := os.Hostname()
 	if err != nil {
@@ -29,8 +30,8 @@ func plant(t *testing.T, dir, boot string, entries ...string) (path string) {
 		boot = strings.TrimSpace(string(b))
 	}
 	text := ""
-	for _, l := range append([]string{fmt.Sprintf(`{"head":{"journal":2,"owner":"gone","host":%q,"boot":%q}}`,
-		host, boot)}, entries...) {
+	for _, l := range append([]string{fmt.Sprintf(`{"head":{"journal":2,"owner":"gone","host":%q,"boot":%q,"labs":%q}}`,
+		host, boot, labs)}, entries...) {
 		text += fmt.Sprintf("%08x %s\n", crc32.ChecksumIEEE([]byte(l)), l)
 	}
 	path = filepath.Join(dir, "journal", "gone.jsonl")
@@ -60,7 +61,7 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	if err := os.Symlink(theirs, filepath.Join(labs, "a")); err != nil {
 		t.Fatal(err)
 	}
-	path := plant(t, dir, "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
+	path := plant(t, dir, "", "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
 		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
 	r, err := Restore(t.Context(), filepath.Dir(path), labs)
 	if err != nil || len(r.Undone) != 1 {
@@ -103,7 +104,7 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := plant(t, dir, tt.boot, tt.entry)
+			path := plant(t, dir, tt.boot, "", tt.entry)
 			r, err := Restore(t.Context(), filepath.Dir(path), filepath.Join(dir, "labs"))
 			_, gone := os.Stat(path)
 			if tt.want == "" && (err != nil || gone == nil || len(r.Undone) != 1 ||
@@ -114,6 +115,63 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 				t.Errorf("got %v, journal %v; want %q and the journal kept", err, gone, tt.want)
 			}
 		})
+	}
+}
+
+// TestRestoreFindsLabsOfAnotherLogin: a run of a job had its labs elsewhere. Where this user cannot have had
+// them nothing is undone, and the journal stays.
+func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
+	dir := t.TempDir()
+	entry := `{"entry":{"seq":1,"kind":"lab","lab":"a"}}`
+	theirs := filepath.Join(dir, "job", "chokepoint", "labs")
+	if err := os.MkdirAll(filepath.Join(theirs, "a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := plant(t, dir, "", theirs, entry)
+	_, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs")
+	if want := "XDG_RUNTIME_DIR=" + dir + "/job"; err == nil || !strings.Contains(check.HintOf(err), want) {
+		t.Errorf("elsewhere: got %v, hint %q, want a hint with %s", err, check.HintOf(err), want)
+	}
+	for _, kept := range []string{path, theirs + "/a"} {
+		if _, err := os.Stat(kept); err != nil {
+			t.Errorf("elsewhere: %v, want it kept", err)
+		}
+	}
+	r, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs", theirs)
+	if err != nil || len(r.Undone) != 1 {
+		t.Errorf("where labs may be: got %+v, %v, want the lab taken down", r, err)
+	}
+	for _, gone := range []string{path, theirs + "/a"} {
+		if _, err := os.Stat(gone); err == nil {
+			t.Errorf("%s is still there", gone)
+		}
+	}
+}
+
+// TestRestoreOnAFullDisk: what was undone need not be noted once nothing is left.
+func TestRestoreOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	path := plant(t, dir, "", "", `{"entry":{"seq":1,"kind":"lab","lab":"a"}}`,
+		`{"entry":{"seq":2,"kind":"lab","lab":"b"}}`)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	full := before
+	full.Cur = uint64(info.Size())
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs")
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if _, left := os.Stat(path); err != nil || len(r.Undone) != 2 || left == nil {
+		t.Errorf("got %+v, %v, journal %v; want both undone and the journal gone", r, err, left)
 	}
 }
 
@@ -145,7 +203,7 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 			t.Errorf("make the directory of lab %d: %v", i, err)
 			break
 		}
-		j, err := journal.Create(dir+"/journal", name)
+		j, err := journal.Create(dir+"/journal", name, "")
 		if err == nil {
 			_, err = j.Add(journal.Entry{Kind: journal.KindLab, Lab: name})
 		}

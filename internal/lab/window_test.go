@@ -75,7 +75,7 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 			}
 			d := analysis.Derive(c.Run, trials)
 			if len(d.Trials) != 2 || d.Trials[0].Path == nil || d.Trials[0].Path.CountedFrom == 0 {
-				t.Fatalf("got %d trials, want two with counters of the window", len(d.Trials))
+				t.Fatalf("got %+v, want two trials with counters of the window", d.Trials)
 			}
 			for i, want := range []bool{false, true} {
 				got := slices.ContainsFunc(d.Trials[i].Reasons, func(r evidence.Reason) bool {

@@ -96,7 +96,7 @@ func TestSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Create(t.TempDir(), "me")
+	j, err := journal.Create(t.TempDir(), "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestSettingThatDoesNotTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		j, err := journal.Create(dir, "me")
+		j, err := journal.Create(dir, "me", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +262,7 @@ func moody(t *testing.T) (*lab.Lab, *moodyKnob, *journal.Journal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Create(t.TempDir(), "me")
+	j, err := journal.Create(t.TempDir(), "me", "")
 	if err != nil {
 		t.Fatal(err)
 	}

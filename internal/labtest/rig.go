@@ -34,6 +34,7 @@ type Rig struct {
 	Labs   *Labs
 	Prober traffic.Prober // nil: Prober{}
 	Done   []record.Trial
+	Marks  []record.Caveat
 	Slack  time.Duration // 0: 2 s, fakes are quick
 	Ask    func(ctx context.Context, s record.Step) error
 	Begin  func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
@@ -60,7 +61,7 @@ func (r *Rig) Execute(ctx context.Context) error {
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
 		Lab: "fake", Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
 		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, Prober{}),
-		Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done,
+		Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Marks: r.Marks,
 		Slack: cmp.Or(r.Slack, 2*time.Second)}
 	r.Campaign = c
 	err := c.Prepare(ctx)

@@ -82,6 +82,10 @@ func (p *tunnelPath) Counters(context.Context) (tunnel.Counters, error) {
 	return *c, nil
 }
 
+func (p *tunnelPath) CountersUnderLoad(ctx context.Context) (tunnel.Counters, error) {
+	return p.Counters(ctx)
+}
+
 func (p *tunnelPath) Down(context.Context) error {
 	p.once.Do(func() {
 		for _, s := range p.sessions {

@@ -19,7 +19,8 @@ func TestLevelsHaveLabels(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"{level: 4}": "needs both", "{label: x}": "needs both", "{level: 4, name: x}": "no key",
-		"{level: many, label: x}": "whole number"} {
+		"{level: many, label: x}": "whole number", "{level: 2, label: x}, {level: 4, label: x}": "two levels",
+		"{level: 2, label: x}, {level: 2, label: y}": "called both"} {
 		_, err := plan.Read("x.yaml", []byte("matrix:\n  streams: ["+text+"]\n"), words(), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

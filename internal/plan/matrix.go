@@ -204,6 +204,16 @@ func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) 
 	if r.labels[f.Name] == nil {
 		r.labels[f.Name] = map[string]string{}
 	}
+	for other, taken := range r.labels[f.Name] {
+		switch {
+		case other == level && taken != label:
+			return nil, r.fail(n, "give it one label", "level %s of %s is called both %q and %q", level,
+				f.Name, taken, label)
+		case other != level && taken == label:
+			return nil, r.fail(n, "give each its own label", "two levels of %s, %s and %s, are called %q",
+				f.Name, min(level, other), max(level, other), label)
+		}
+	}
 	r.labels[f.Name][level] = label
 	return []string{level}, nil
 }

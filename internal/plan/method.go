@@ -9,7 +9,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -183,12 +182,6 @@ func (r *reader) conditions(n *yaml.Node, d *record.Design) error {
 		d.Conditions[key.Value] = text
 		if _, err := d.Watts(); err != nil {
 			return r.fail(value, "write, for example, watts: 6.1", "%v", err)
-		}
-		if link, ok := d.Conditions[record.LinkCondition]; ok {
-			if rate, err := unit.ParseBitrate(link); err != nil || rate <= 0 {
-				return r.fail(value, "write, for example, link: 1G", "condition %s: %q is not a bit rate",
-					record.LinkCondition, link)
-			}
 		}
 		return nil
 	})

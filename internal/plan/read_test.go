@@ -275,6 +275,18 @@ func TestHintsNameEveryKey(t *testing.T) {
 	}
 }
 
+// TestAConditionMayBeAnyText: the one of the link bounds what can arrive where it is a rate, and is a
+// condition like others where it is not.
+func TestAConditionMayBeAnyText(t *testing.T) {
+	for _, text := range []string{"1G", "DSL, about 50 Mbit/s", "0"} {
+		p, err := plan.Read("test.yaml", []byte("matrix: {streams: 1}\nconditions: {link: \""+text+"\"}\n"),
+			words(), nil)
+		if err != nil || p.Design.Conditions[record.LinkCondition] != text {
+			t.Errorf("link %q: got %v, want it kept", text, err)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	p, err := plan.Read("dir/my plan.yaml", []byte("matrix: {ip: 4}\n"), words(), nil)
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 // What the renderers read of an event, by kind:
 //
-//	run-started    Run, Text (plan), Total (rows), Left, Data (the design, for its cells)
+//	run-started    Run, Text (plan), Data (the design, for its cells)
 //	lab            Text (what is being set up, checked or undone)
 //	step           a human is asked for something, by whoever sends this
 //	trial-started  Row, Index, Total, Cell, Text (kind of the row), PPS or Rate (of a search), Left

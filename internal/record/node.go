@@ -126,3 +126,10 @@ func (r *Run) Near() NodeFacts {
 	}
 	return r.Node("client")
 }
+
+// virtualDrivers are those of cards that a hypervisor plays.
+var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
+
+// VirtualDriver reports whether a network device's driver is one of a card that a hypervisor plays: what it
+// says of its speed is nominal.
+func VirtualDriver(name string) bool { return slices.Contains(virtualDrivers[:], name) }

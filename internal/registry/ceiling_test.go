@@ -23,7 +23,7 @@ import (
 func TestCeilingsOfEveryEngine(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
-	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), id)
+	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), id, "")
 	if err != nil {
 		t.Fatal(err)
 	}

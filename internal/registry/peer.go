@@ -94,7 +94,7 @@ var errBeyond = errors.New("not what a peer does")
 
 // listen judges where something is to listen. Any address is the one that it is bound to.
 func (g guard) listen(at *netip.Addr, port int) error {
-	if g.bind.IsValid() && at.IsUnspecified() {
+	if g.bind.IsValid() && at.IsUnspecified() && at.Is4() == g.bind.Is4() {
 		*at = g.bind
 	}
 	switch {

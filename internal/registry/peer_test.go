@@ -105,6 +105,20 @@ func TestPeerDoesNothingElse(t *testing.T) {
 	}
 }
 
+// TestPeerTellsTheDeviceOfThePath: that to its controller, and to nobody else.
+func TestPeerTellsTheDeviceOfThePath(t *testing.T) {
+	a, loop := meetPeer(t), netip.MustParseAddr("127.0.0.1")
+	var got agent.Reached
+	err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{From: loop, To: loop, Port: 20303}, &got)
+	if err != nil || got.Device != "lo" {
+		t.Errorf("got %+v, %v, want lo", got, err)
+	}
+	if err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{From: loop,
+		To: netip.MustParseAddr("192.0.2.1"), Port: 20303}, &got); err == nil {
+		t.Error("to somebody else: got no error, want a refusal")
+	}
+}
+
 func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 	a := meetPeer(t)
 	key := strings.Repeat("5", 64)
@@ -129,6 +143,8 @@ func TestPeerRefusesWhatItIsNotFor(t *testing.T) {
 			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
 		{"another address of the echo", agent.VerbEcho, agent.EchoAt{Addr: netip.IPv6Loopback(), Port: 20303,
 			Tag: key}, "it is bound to 127.0.0.1"},
+		{"the other version of IP", "traffic/native", map[string]any{"listen": true, "addr": "::",
+			"port": 20301, "load": record.Load{Tag: key}}, "it is bound to 127.0.0.1"},
 		{"no key", "traffic/native", traffic(true, loop, 20301, "guess", ""),
 			"traffic without the run's key"},
 		{"third party", "traffic/native", traffic(false, other, 20301, key, ""),

@@ -37,6 +37,8 @@ type bar struct {
 }
 
 const (
+	narrowBelow = 600.0 // the width from which names stand beside what is drawn
+
 	barHeight = 15
 	barGap    = 5
 	groupGap  = 16
@@ -78,7 +80,7 @@ func (b bars) delays() (low, high float64) {
 // Draw puts the names of groups beside the bars, or above them on a narrow page.
 func (b bars) Draw(width float64) string {
 	c := &canvas{w: width, h: 4 + axisRoom}
-	narrow := width < 600
+	narrow := width < narrowBelow
 	left, valueRoom := 0.0, 0.0
 	for _, g := range b.Groups {
 		left = max(left, textWidth(g.Name, 13))
@@ -203,16 +205,32 @@ func (d delayAxis) axis(c *canvas) {
 		c.text("ax", "end", d.right, base+31, "RTT, p50")
 		return
 	}
-	_, _, marks := decades(d.of.low, d.of.high)
-	for _, m := range marks {
-		if m < d.of.low || m > d.of.high {
-			continue
-		}
+	for _, m := range delayTicks(d.of.low, d.of.high) {
 		s := unit.ScaleOf("ns", m)
 		c.line("grid", d.of.at(m), 0, d.of.at(m), base)
 		c.tick("middle", d.of.at(m), base+15, tickText(s, m)+" "+s.Unit)
 	}
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
+}
+
+// delayTicks are the powers of ten in a range, or, where fewer than two are, steps of 1, 2 and 5.
+func delayTicks(low, high float64) []float64 {
+	_, _, tens := decades(low, high)
+	within := func(v float64) bool { return v >= low && v <= high }
+	few, all := []float64{}, []float64{}
+	for _, m := range tens {
+		for _, step := range []float64{1, 2, 5} {
+			if v := step * m; within(v) {
+				if all = append(all, v); step == 1 {
+					few = append(few, v)
+				}
+			}
+		}
+	}
+	if len(few) < 2 {
+		return all
+	}
+	return few
 }
 
 func (d delayAxis) draw(c *canvas, b bar, y float64) {

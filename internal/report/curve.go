@@ -22,7 +22,7 @@ type curveLine struct {
 
 type curvePoint struct {
 	X, Median, Low, High float64
-	Whisker              bool
+	Whisker, Doubt       bool
 	Title                string
 }
 
@@ -77,9 +77,17 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 			c.path("whisker", "M"+attr(at)+" "+attr(y.at(pt.Low))+"V"+attr(y.at(pt.High))+
 				"M"+attr(at-4)+" "+attr(y.at(pt.Low))+"h8M"+attr(at-4)+" "+attr(y.at(pt.High))+"h8")
 		}
-		c.circle("point "+strings.Fields(l.Class)[0], at, y.at(pt.Median), 4)
+		c.circle(pointKind(pt.Doubt)+strings.Fields(l.Class)[0], at, y.at(pt.Median), 4)
 		c.close()
 	}
+}
+
+// pointKind draws what is suspect hollow.
+func pointKind(doubt bool) string {
+	if doubt {
+		return "hollow "
+	}
+	return "point "
 }
 
 // quantilePlot shows the distribution of round-trip times: each curve is one measurement, from its smallest

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -18,12 +19,12 @@ type forestRow struct {
 	Name, Sub, Text, Title string
 	Class                  string
 	Ratio, Low, High       float64
-	Whisker                bool
+	Whisker, Doubt         bool
 }
 
 // Draw uses a logarithmic axis: half and double are equally far from one.
 func (f forest) Draw(width float64) string {
-	narrow := width < 600
+	narrow := width < narrowBelow
 	step, left, right := 42.0, 1.0, 150.0
 	for _, r := range f.Rows {
 		right = max(right, textWidth(r.Text, 12.5)+14)
@@ -83,7 +84,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	if r.Whisker && r.Low > 0 {
 		c.whisker(x.at(r.Low), x.at(r.High), middle)
 	}
-	c.circle("point "+r.Class, x.at(r.Ratio), middle, 4.5)
+	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Ratio), middle, 4.5)
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
 }
 
@@ -92,7 +93,11 @@ func ratioTick(m float64) string {
 	if m < 2 {
 		return tickText(unit.Scale{Div: 0.01}, m) + " %"
 	}
-	return "×" + tickText(unit.Scale{Div: 1}, m)
+	text := unit.Times(m)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }
 
 // ratioTicks are few round ratios in a range, one always among them.

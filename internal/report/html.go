@@ -95,7 +95,7 @@ func pageFunctions(v *view) template.FuncMap {
 func drawn(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) }
 
 func saved(id string, s sheet) savedFile {
-	svg, _, _ := s.svg(Size{})
+	svg := s.compose(s.Natural).file(s.Title, Size{})
 	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
 		base64.StdEncoding.EncodeToString([]byte(svg)))}
 }
@@ -130,6 +130,8 @@ func swatch(class string) string {
 	case strings.HasPrefix(class, "bar "), strings.HasPrefix(class, "doubt "):
 		kind, colour, _ := strings.Cut(class, " ")
 		c.bar(colour, kind == "doubt", 3, 0.5, 16, 11)
+	case strings.HasPrefix(class, "hollow "):
+		c.circle(class, 11, 6, 4)
 	case class == "ceiling", class == "limit":
 		c.line(class, 11, 0, 11, 12)
 	default:

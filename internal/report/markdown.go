@@ -85,8 +85,28 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	m := &markdown{}
 	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
 	m.gap()
+	if len(v.Searches) > 0 { // the result is what was found, not what its last trial carried
+		t := searchTable(v)
+		t.Caption = ""
+		m.table(t)
+	} else {
+		m.table(briefTable(v))
+	}
+	var lines []string
+	for _, a := range h.Alerts {
+		lines = append(lines, a.Text)
+	}
+	lines = append(append(lines, h.Verdict...), h.Points...)
+	for _, l := range lines[:min(len(lines), 4)] {
+		m.line("- " + escape(l))
+	}
+	m.line("- " + escape(strings.Join(v.footWords(v.all), "; ")))
+	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
+}
+
+// briefTable is the table of results without what a post has no room for.
+func briefTable(v *view) (t Table) {
 	full := resultTable(v)
-	t := Table{}
 	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
 	for i, c := range full.Columns {
 		if slices.Contains(shown, c.Head) {
@@ -104,17 +124,7 @@ func Brief(d *analysis.Document) ([]byte, error) {
 			}
 		}
 	}
-	m.table(t)
-	var lines []string
-	for _, a := range h.Alerts {
-		lines = append(lines, a.Text)
-	}
-	lines = append(append(lines, h.Verdict...), h.Points...)
-	for _, l := range lines[:min(len(lines), 4)] {
-		m.line("- " + escape(l))
-	}
-	m.line("- " + escape(strings.Join(v.footWords(v.all), "; ")))
-	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
+	return t
 }
 
 type markdown struct{ paragraphs }

@@ -92,6 +92,7 @@ type TableRow struct {
 // TableCell is text, with a second, smaller line and the long form of what it says. Numbers name what they
 // show, so that a program can check the page.
 type TableCell struct {
+	Head      string // on a card, where it is not that of the column
 	Text      string
 	Class     string // colour of the level it is about
 	Pre       string // before the second line: "p99"
@@ -116,6 +117,7 @@ type Figure struct {
 	Legend             []LegendItem
 	Draw               Drawing
 	Table              *Table
+	Whisker            string           // what its whiskers are
 	Cells              []*analysis.Cell // that it shows; nil: all
 }
 

@@ -24,6 +24,8 @@ func samples() map[string]*analysis.Document {
 		"sweep":   sweepDocument(),
 		"damaged": damagedDocument(),
 		"search":  searchDocument(),
+
+		"interrupted": interruptedDocument(),
 		"empty": {Format: record.Format, Run: analysis.RunHead{ID: "20261121-153012-0000", Plan: "quick",
 			Status: record.RunInterrupted}},
 	}
@@ -146,6 +148,19 @@ func damagedDocument() *analysis.Document {
 	d.Comparisons[0].Confounders = []string{"kernel differs: 6.1 and 6.6", hostile}
 	d.Comparisons[0].Verdict = "confounded"
 	d.Run.Cuts = []string{"3 of 6 repetitions", "the cell " + hostile}
+	return d
+}
+
+// interruptedDocument was stopped before its first load.
+func interruptedDocument() *analysis.Document {
+	d := smallDocument()
+	d.Run.Status, d.Run.Reason, d.Summary = record.RunInterrupted, "Ctrl-C", nil
+	d.Trials, d.Comparisons, d.Thresholds, d.Tester, d.UnderLoad = nil, nil, nil, nil, nil
+	for i := range d.Cells {
+		d.Cells[i] = analysis.Cell{Factors: d.Cells[i].Factors, Label: d.Cells[i].Label,
+			Grade: evidence.GradeFailed, Reasons: []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
+				Text: "no trial of this cell was run"}}}
+	}
 	return d
 }
 

@@ -2,8 +2,10 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -112,10 +114,16 @@ func comparisonSection(v *view, s *Section) {
 		Columns: columns("Cell", "Against", "Metric", "#Ratio", "#Interval", "#n", "Verdict", "Test")}
 	f := forest{Label: "Ratios of goodput or packet rate with their intervals"}
 	var intervals []string
+	var cells []*analysis.Cell
 	for _, k := range v.Comparisons {
 		t.Rows = append(t.Rows, comparisonRow(v, k))
 		if k.Metric == goodput || k.Metric == packetRate {
 			f.Rows = append(f.Rows, forestLine(v, k))
+			for _, of := range []record.Factors{k.Factors, k.Against} {
+				if c := v.cell[of.Key()]; c != nil && !slices.Contains(cells, c) {
+					cells = append(cells, c)
+				}
+			}
 		}
 		intervals = once(intervals, fmt.Sprintf("%s of n = %d pairs", ratioInterval(k), k.N))
 	}
@@ -124,8 +132,10 @@ func comparisonSection(v *view, s *Section) {
 		s.add(*t)
 		return
 	}
-	s.add(Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t,
-		Caption: "Point: median of the paired ratios. Whisker: " + strings.Join(intervals, "; ") + "."})
+	whiskers := strings.Join(intervals, "; ")
+	s.add(Figure{ID: "ratios", Title: "Rate against a named other cell", Draw: f, Table: t, Cells: cells,
+		Whisker: whiskers, Legend: doubtful(cells, "hollow c0"),
+		Caption: "Point: median of the paired ratios." + whiskerWords(whiskers)})
 }
 
 func ratioInterval(k comparison.Comparison) string {
@@ -134,29 +144,42 @@ func ratioInterval(k comparison.Comparison) string {
 
 func forestLine(v *view, k comparison.Comparison) forestRow {
 	r := forestRow{Class: v.class(k.Factors), Name: v.label(k.Factors), Sub: k.Name,
-		Text: unit.Ratio(k.Ratio), Ratio: k.Ratio, Low: k.Low, High: k.High,
+		Text: ratioText(k.Ratio, k), Doubt: v.doubt(k.Factors) || v.doubt(k.Against),
+		Ratio: k.Ratio, Low: k.Low, High: k.High,
 		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title:   v.label(k.Factors) + " " + k.Name + ": " + unit.Ratio(k.Ratio) + " — " + k.Verdict}
+		Title: v.label(k.Factors) + " " + k.Name + ": " + ratioText(k.Ratio, k) + " — " +
+			k.Verdict}
 	if r.Whisker {
-		r.Text += " (" + ratioRange(k.Low, k.High) + ")"
+		r.Text += " (" + ratioRange(k) + ")"
 	}
 	return r
 }
 
-// ratioRange prints the ends of a ratio's interval alike: as per cent, or from twice on as times.
-func ratioRange(low, high float64) string {
-	if high < 2 {
-		return unit.Significant(low*100, 3) + "–" + unit.Percent(high)
+// ratioText prints a ratio, and the ends of its interval, in one form: as per cent, or, if one of them is
+// twice or more, as times.
+func ratioText(ratio float64, k comparison.Comparison) string {
+	if max(k.Ratio, k.High) < 2 {
+		return unit.Percent(ratio)
 	}
-	return unit.Ratio(low) + "–" + unit.Ratio(high)
+	return unit.Times(ratio)
+}
+
+func ratioRange(k comparison.Comparison) string {
+	return strings.TrimSuffix(ratioText(k.Low, k), " %") + "–" + ratioText(k.High, k)
+}
+
+// doubt says that a cell of these factors is suspect.
+func (v *view) doubt(f record.Factors) bool {
+	c := v.cell[f.Key()]
+	return c != nil && c.Grade == evidence.GradeSuspect
 }
 
 func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
-		{Text: metrics.Label(k.Metric)}, {Text: unit.Ratio(k.Ratio)}, none,
+		{Text: metrics.Label(k.Metric)}, {Text: ratioText(k.Ratio, k)}, none,
 		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
 	if k.High > k.Low {
-		row.Cells[4] = TableCell{Text: ratioRange(k.Low, k.High), Sub: ratioInterval(k)}
+		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
 	}
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
@@ -180,9 +203,9 @@ func comparisonLines(v *view) []string {
 			rest = once(rest, metrics.Label(k.Metric))
 			continue
 		}
-		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + unit.Ratio(k.Ratio)
+		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + ratioText(k.Ratio, k)
 		if k.High > k.Low {
-			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k.Low, k.High), k.N)
+			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k), k.N)
 		}
 		s += " " + k.Name + "; " + k.Verdict
 		if len(k.Confounders) > 0 {

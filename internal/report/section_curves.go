@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
@@ -49,13 +50,21 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	k := curves{Label: yName + " against " + xName, XName: xName, YName: yName, Unit: v.unitOf(metric)}
 	var legend []LegendItem
 	var used []*analysis.Cell
+	left := 0
 	for _, key := range order {
 		// A line of one or two points says nothing about a shape.
-		if len(byLine[key]) < 3 || len(k.Lines) == maxColours {
+		if len(byLine[key]) < 3 {
+			continue
+		}
+		if len(k.Lines) == maxColours {
+			left++
 			continue
 		}
 		class := v.colour("line", key) // of several factors
-		if slices.Contains(names, v.line) || len(order) == 1 {
+		switch {
+		case d.Name == v.line:
+			class = "c0" // the colours are those of the axis, of which a line has all
+		case slices.Contains(names, v.line) || len(order) == 1:
 			class = v.class(byLine[key][0].Factors)
 		}
 		class += lineDash(len(k.Lines))
@@ -72,9 +81,15 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 	if len(legend) == 1 && legend[0].Text == "" {
 		legend = nil
 	}
-	return Figure{Legend: legend, ID: id, Title: upperFirst(yName) + " by " + xName, Draw: k,
-		Table: v.numbers(id+"-numbers", used, metric), Caption: "Points: medians. Whisker: " +
-			v.intervalsOf(used, metric) + ". The line only joins what was measured."}, len(k.Lines) > 0
+	legend = append(legend, doubtful(used, "hollow c0")...)
+	whiskers := v.intervalsOf(used, metric)
+	caption := "Points: medians." + whiskerWords(whiskers) + " The line only joins what was measured."
+	if left > 0 {
+		caption += " " + plural(left, "further line is", "further lines are") + " not drawn."
+	}
+	return Figure{Legend: legend, Cells: used, Whisker: whiskers, ID: id, Draw: k,
+		Title: upperFirst(yName) + " by " + xName, Table: v.numbers(id+"-numbers", used, metric),
+		Caption: caption}, len(k.Lines) > 0
 }
 
 // lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
@@ -108,7 +123,8 @@ func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label stri
 		}
 		x := c.Metrics[metric]
 		l.Points = append(l.Points, curvePoint{X: at, Median: x.Median, Low: x.Low, High: x.High,
-			Whisker: hasInterval(x), Title: c.Label + "\n" + v.sentence(metric, x)})
+			Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect,
+			Title: c.Label + "\n" + v.sentence(metric, x)})
 	}
 	sort.SliceStable(l.Points, func(i, j int) bool { return l.Points[i].X < l.Points[j].X })
 	return l

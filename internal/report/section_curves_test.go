@@ -3,10 +3,55 @@ package report
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
+
+// The colours of the axis' own levels are no line's, and what is not drawn is said.
+func TestCurvesOfManyLines(t *testing.T) {
+	of := func(sizes, streams int) *analysis.Document {
+		var plans []cellPlan
+		for i := range sizes {
+			for n := range streams {
+				f := base("protocol", "udp", "packet_size", fmt.Sprint(64<<i))
+				if streams > 1 {
+					f["streams"] = fmt.Sprint(n + 1)
+				}
+				plans = append(plans, cellPlan{factors: f, pps: 1e5, bps: 8e8, p50: 1e6, p99: 2e6, idle: 1e4})
+			}
+		}
+		d := documentOf(plans, 2)
+		d.Cells[0].Grade = evidence.GradeSuspect
+		return d
+	}
+	figure := func(d *analysis.Document, id string) (f Figure) {
+		var s Section
+		curveSection(newView(d), &s)
+		for _, b := range s.Blocks {
+			if x, ok := b.(Figure); ok && x.ID == id {
+				f = x
+			}
+		}
+		return f
+	}
+	f := figure(of(3, 1), "packet_rate_pps-by-packet_size")
+	if l := f.Draw.(curves).Lines; len(l) != 1 || !strings.HasPrefix(l[0].Class, "c0") ||
+		!l[0].Points[0].Doubt {
+		t.Errorf("lines %+v, want a grey one whose first point is in doubt", l)
+	}
+	if len(f.Cells) != 3 || !strings.Contains(fmt.Sprint(f.Legend), suspectWord) {
+		t.Errorf("it shows %d cells, legend %v", len(f.Cells), f.Legend)
+	}
+	f = figure(of(3, 10), "packet_rate_pps-by-packet_size")
+	if want := "2 further lines are not drawn"; !strings.Contains(f.Caption, want) {
+		t.Errorf("caption %q lacks %q", f.Caption, want)
+	}
+}
 
 // A factor that follows from that of the axis does not tear the line apart; one that varies by itself does.
 func TestCurvesOfDerivedFactors(t *testing.T) {

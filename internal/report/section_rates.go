@@ -18,7 +18,7 @@ import (
 func goodputSection(v *view, s *Section) {
 	s.ID, s.Title = "goodput", "How fast is a transfer?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
-	if len(cells) == 0 {
+	if !with(cells, goodput) {
 		return
 	}
 	s.addBars(v, cells, goodput, "TCP goodput at the receiver")
@@ -28,7 +28,7 @@ func goodputSection(v *view, s *Section) {
 func packetSection(v *view, s *Section) {
 	s.ID, s.Title = "packets", "How many packets per second?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
-	if len(cells) == 0 || len(cells) == 1 && len(v.cells(loaded)) > 1 {
+	if !with(cells, packetRate) || len(cells) == 1 && len(v.cells(loaded)) > 1 {
 		return // one bar compares nothing; the table has its number
 	}
 	s.addBars(v, cells, packetRate, "UDP packets that arrived")
@@ -61,10 +61,12 @@ func (s *Section) addBars(v *view, cells []*analysis.Cell, metric, what string) 
 	if _, high := b.delays(); high > 0 {
 		title += ", with the round trip under load"
 	}
-	s.add(Figure{ID: s.ID + "-bars", Draw: b, Legend: v.legend(line, cells, limits, ceilings),
-		Table: v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
-		Caption: "Bar: median over runs. Dots: every single run. Whisker: " + v.intervalsOf(cells, metric) +
-			"." + ceilingWords(cells, ceilings)})
+	whiskers := v.intervalsOf(cells, metric)
+	s.add(Figure{ID: s.ID + "-bars", Draw: b, Whisker: whiskers,
+		Legend: v.legend(line, cells, limits, ceilings),
+		Table:  v.numbers(s.ID+"-numbers", cells, metric), Title: title, Cells: cells,
+		Caption: "Bar: median over runs. Dots: every single run." + whiskerWords(whiskers) +
+			ceilingWords(cells, ceilings)})
 }
 
 func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool) []LegendItem {
@@ -75,11 +77,11 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 				v.implied(cells, line, l)})
 		}
 	}
-	if i := slices.IndexFunc(cells, func(c *analysis.Cell) bool {
-		return c.Grade == evidence.GradeSuspect
-	}); i >= 0 {
-		out = append(out, LegendItem{"doubt " + v.class(cells[i].Factors),
-			"suspect: the reason is in the table"})
+	for _, c := range cells {
+		if c.Grade == evidence.GradeSuspect {
+			out = append(out, doubtful(cells, "doubt "+v.class(c.Factors))...)
+			break
+		}
 	}
 	if ceilings {
 		out = append(out, LegendItem{"ceiling", "theoretical ceiling"})
@@ -89,6 +91,17 @@ func (v *view) legend(line string, cells []*analysis.Cell, limits, ceilings bool
 	}
 	return out
 }
+
+// doubtful explains the sign of what is suspect, if anything is; a chart that stands alone has the reason in
+// its foot.
+func doubtful(cells []*analysis.Cell, class string) []LegendItem {
+	if !slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return c.Grade == evidence.GradeSuspect }) {
+		return nil
+	}
+	return []LegendItem{{class, suspectWord + ": the reason is in the table"}}
+}
+
+const suspectWord = "suspect"
 
 // ceilingWords says what the results can be compared with.
 func ceilingWords(cells []*analysis.Cell, some bool) string {
@@ -114,7 +127,10 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 	b := bar{Class: v.class(c.Factors), Title: c.Label, Doubt: c.Grade == evidence.GradeSuspect}
 	if !ok {
 		b.Failed = "no number"
-		if c.Grade == evidence.GradeFailed {
+		switch {
+		case unmeasured(c):
+			b.Failed = "not measured"
+		case c.Grade == evidence.GradeFailed:
 			b.Failed = "failed"
 		}
 		return b

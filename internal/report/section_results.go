@@ -37,13 +37,14 @@ func resultTable(v *view) Table {
 	for _, c := range v.all {
 		busiest, _ := core(c)
 		lost := v.cellOf(c, lossRatio)
-		if !packets(c) {
+		if lost.Head = "Loss"; !packets(c) {
 			lost = v.cellOf(c, retransmits)
+			lost.Head = "Retransmits"
 		}
 		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
 			gradeCell(c)}}
-		if c.Grade == evidence.GradeFailed {
+		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
 			row.Tone = Bad
 		}
 		t.Rows = append(t.Rows, row)
@@ -171,22 +172,48 @@ func (n *sharedNote) add(row int, item Item) {
 
 var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
 
-// likeText says that two texts are the same but for their numbers.
-func likeText(a, b string) bool {
-	return a == b || numberForm.ReplaceAllString(a, "#") == numberForm.ReplaceAllString(b, "#")
+// quantities are the numbers of a text that stand alone. Digits that are part of a word name something, such
+// as a core, a trial or an address.
+func quantities(text string) (at [][]int) {
+	for _, m := range numberForm.FindAllStringIndex(text, -1) {
+		before, after := text[:m[0]], strings.TrimLeft(text[m[1]:], ".,;:)%")
+		if strings.TrimRight(before, " (") != before || before == "" {
+			if after == "" || strings.HasPrefix(after, " ") {
+				at = append(at, m)
+			}
+		}
+	}
+	return at
 }
 
-// merged is the text with a range where the numbers differ.
+// replaceQuantities puts the words of a function in place of each quantity.
+func replaceQuantities(text string, say func(i int, number string) string) string {
+	var b strings.Builder
+	from := 0
+	for i, m := range quantities(text) {
+		b.WriteString(text[from:m[0]] + say(i, text[m[0]:m[1]]))
+		from = m[1]
+	}
+	return b.String() + text[from:]
+}
+
+// likeText says that two texts are the same but for their quantities.
+func likeText(a, b string) bool {
+	sign := func(int, string) string { return "#" }
+	return a == b || replaceQuantities(a, sign) == replaceQuantities(b, sign)
+}
+
+// merged is the text with a range where the quantities differ.
 func (n *sharedNote) merged() Item {
 	item := n.item
 	if len(n.rows) > 1 {
 		item.Evidence = nil // the trials have it, each by itself
 	}
-	at := 0
-	item.Text = numberForm.ReplaceAllStringFunc(n.texts[0], func(first string) string {
+	item.Text = replaceQuantities(n.texts[0], func(i int, first string) string {
 		low, high := first, first
 		for _, text := range n.texts {
-			x := numberForm.FindAllString(text, -1)[at]
+			m := quantities(text)[i]
+			x := text[m[0]:m[1]]
 			if numberOf(x) < numberOf(low) {
 				low = x
 			}
@@ -194,7 +221,7 @@ func (n *sharedNote) merged() Item {
 				high = x
 			}
 		}
-		if at++; low == high {
+		if low == high {
 			return low
 		}
 		return low + "–" + high
@@ -237,9 +264,12 @@ func reasonItem(grade string, r evidence.Reason) Item {
 }
 
 func resultCaption(v *view, all []*analysis.Cell) string {
-	text := "Medians over the runs; with each rate its interval"
+	if !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return len(c.Metrics) > 0 }) {
+		return "Nothing was measured."
+	}
+	text := "Medians over the runs"
 	if words := v.intervalsOf(all, goodput, packetRate); words != "" {
-		text += ": " + words
+		text += "; with each rate its interval: " + words
 	}
 	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
@@ -350,6 +380,9 @@ func coreOwner(all []*analysis.Cell) string {
 // grade stand below the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}
+	if unmeasured(c) {
+		cell.Text, cell.Tone = "not measured", Quiet
+	}
 	for _, r := range c.Reasons {
 		cell.Long += r.Kind + ": " + r.Text + "\n"
 	}

@@ -101,7 +101,11 @@ func alerts(v *view) []Item {
 			plural(missed, "requirement", "requirements"), len(v.Thresholds))})
 	}
 	graded := func(grade string) int {
-		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade }))
+		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade && !unmeasured(c) }))
+	}
+	if left := len(v.cells(unmeasured)); left > 0 {
+		out = append(out, Item{Kind: "not measured", Tone: Bad,
+			Text: plural(left, "cell was", "cells were") + " not measured."})
 	}
 	if failed := graded(evidence.GradeFailed); failed > 0 {
 		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") +

@@ -31,29 +31,40 @@ const (
 	sheetEdge  = 20.0
 	sheetLine  = 18.0
 	sheetTitle = 17.0
-	leastWide  = 620.0 // in which no drawing changes to its narrow form
+	leastWide  = narrowBelow + 2*sheetEdge // in which no drawing changes to its narrow form
+	leastUnit  = 0.6                       // pixels: below, its text cannot be read
 )
 
 // svg is the whole file, with its size in pixels and the pixels of a unit. In a given size the chart is laid
 // out as wide as it must be to fit.
-func (s sheet) svg(size Size) (file string, pixels Size, unit float64) {
-	c := s.compose(s.Natural)
-	pixels, unit = Size{int(c.w + .5), int(c.h + .5)}, 1
-	if size.Width > 0 && size.Height > 0 {
-		shape := float64(size.Height) / float64(size.Width)
-		for width := leastWide; width < 20*s.Natural; width *= 1.04 {
-			if c = s.compose(width); c.h <= c.w*shape {
-				break
-			}
+func (s sheet) svg(size Size) (file string, pixels Size, unit float64, err error) {
+	if size == (Size{}) {
+		c := s.compose(s.Natural)
+		return c.file(s.Title, size), Size{int(c.w + .5), int(c.h + .5)}, 1, nil
+	}
+	shape := float64(size.Height) / float64(size.Width)
+	for width := leastWide; width <= float64(size.Width)/leastUnit; width *= 1.04 {
+		if c := s.compose(width); c.h <= c.w*shape {
+			c.h = c.w * shape
+			return c.file(s.Title, size), size, float64(size.Width) / c.w, nil
 		}
-		c.h, pixels, unit = c.w*shape, size, float64(size.Width)/c.w
+	}
+	return "", size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
+		size.Height),
+		"give a greater --size, or none: the chart is then as high as it needs")
+}
+
+// file is the drawing with its style and its size in pixels, that of zeros being its own.
+func (c *canvas) file(title string, pixels Size) string {
+	if pixels == (Size{}) {
+		pixels = Size{int(c.w + .5), int(c.h + .5)}
 	}
 	open := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`, pixels.Width,
 		pixels.Height)
-	body := strings.Replace(c.svg(s.Title), "<svg", open, 1)
+	body := strings.Replace(c.svg(title), "<svg", open, 1)
 	end := strings.Index(body, ">") + 1
 	return printable(body[:end] + "<style>" + resolve(chartStyle+seriesStyle()) + "</style>" +
-		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:]), pixels, unit
+		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
 }
 
 // compose lays the parts out from top to bottom.
@@ -129,10 +140,12 @@ func wrapText(text string, size, width float64) []string {
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
-		if name = strings.Trim(name, "-"); all[name].Draw == nil {
-			names = append(names, name)
-			all[name] = s
+		name = strings.Trim(name, "-")
+		for stem, i := name, 2; all[name].Draw != nil; i++ {
+			name = fmt.Sprintf("%s-%d", stem, i)
 		}
+		names = append(names, name)
+		all[name] = s
 	}
 	for _, section := range sections(v) {
 		for _, b := range section.Blocks {
@@ -157,8 +170,22 @@ func shortSlug(s string) string {
 }
 
 func (v *view) figureSheet(f Figure) sheet {
-	return sheet{Title: f.Title, Sub: v.planWords(), Legend: f.Legend, Draw: f.Draw, Natural: wideWidth,
-		Foot: v.footWords(f.Cells)}
+	cells := f.Cells
+	if cells == nil {
+		cells = v.all
+	}
+	s := sheet{Title: f.Title, Sub: v.planWords(), Draw: f.Draw, Natural: wideWidth,
+		Foot: v.footWords(cells)}
+	if f.Whisker != "" {
+		s.Foot = slices.Insert(s.Foot, 0, "Whisker: "+f.Whisker)
+	}
+	for _, l := range f.Legend {
+		if strings.HasPrefix(l.Text, suspectWord+":") { // the foot has the reasons
+			l.Text = suspectWord
+		}
+		s.Legend = append(s.Legend, l)
+	}
+	return s
 }
 
 func (v *view) panelSheet(all Panels, p Panel) sheet {
@@ -197,7 +224,7 @@ func (v *view) planWords() string {
 func (v *view) footWords(cells []*analysis.Cell) []string {
 	var out []string
 	if cells != nil {
-		out = append(out, validityWords(cells)+caveatNames(v))
+		out = append(out, validityWords(cells)+reasonNames(cells)+caveatNames(v, cells))
 	}
 	h := headOf(v)
 	var facts []string
@@ -229,10 +256,27 @@ func validityWords(cells []*analysis.Cell) string {
 	return text
 }
 
-func caveatNames(v *view) string {
+// reasonNames are the kinds of reasons to doubt what is shown.
+func reasonNames(cells []*analysis.Cell) string {
+	var kinds []string
+	for _, c := range cells {
+		for _, r := range c.Reasons {
+			kinds = once(kinds, r.Kind)
+		}
+	}
+	return bracket(strings.Join(kinds, ", "))
+}
+
+// caveatNames are the kinds of caveats of the run, and of the cells that are shown.
+func caveatNames(v *view, cells []*analysis.Cell) string {
 	var kinds []string
 	for _, c := range v.Caveats {
 		kinds = once(kinds, c.Kind)
+	}
+	for _, c := range cells {
+		for _, k := range c.Caveats {
+			kinds = once(kinds, k.Kind)
+		}
 	}
 	if len(kinds) == 0 {
 		return ""
@@ -246,8 +290,10 @@ func Charts(d *analysis.Document) []string {
 	return names
 }
 
-// dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today.
-const dense = 2
+// dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today; where the
+// picture would have more pixels than mostDense it is one. Above mostPixels there is none: a chart of a
+// thousand cells would take half a gigabyte.
+const dense, mostDense, mostPixels = 2, 8e6, 30e6
 
 // Chart is one chart as a file of its own, "svg" or "png"; "" is the first. It has its title, legend, units,
 // validity, run, machine and date in it.
@@ -264,12 +310,20 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),
 			"its charts: "+strings.Join(names, ", "))
 	}
-	svg, pixels, unit := s.svg(size)
+	svg, pixels, unit, err := s.svg(size)
+	if err != nil {
+		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, d.Run.ID, err),
+			check.HintOf(err))
+	}
 	if format != "png" {
 		return []byte(svg), nil
 	}
-	if size == (Size{}) {
+	if size == (Size{}) && dense*dense*pixels.Width*pixels.Height <= mostDense {
 		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
+	}
+	if n := pixels.Width * pixels.Height; n > mostPixels {
+		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
+			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
 	data, err := paint(svg, pixels, unit)
 	if err != nil {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -73,7 +74,11 @@ func Text(d *analysis.Document, width int, colour bool) string {
 }
 
 func runWords(v *view) string {
-	words := "run " + v.Run.ID + ", lab " + v.Run.Lab + ", " + extent(v)
+	where := "lab " + v.Run.Lab
+	if len(v.Ways) > 0 {
+		where = "two machines"
+	}
+	words := "run " + v.Run.ID + ", " + where + ", " + extent(v)
 	if v.Run.Status != "" {
 		words += ", " + v.Run.Status
 	}
@@ -323,7 +328,7 @@ func (t *terminal) stacked(tab Table) {
 			if c.Text == "–" || c.Text == "" {
 				continue
 			}
-			parts = append(parts, tab.Columns[i+1].Head+" "+c.Text+bracket(c.Pre+c.Sub))
+			parts = append(parts, cmp.Or(c.Head, tab.Columns[i+1].Head)+" "+c.Text+bracket(c.Pre+c.Sub))
 		}
 		if sub := r.Cells[0].Sub; sub != "" {
 			parts = append(parts, sub)

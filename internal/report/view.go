@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -173,6 +174,27 @@ func loaded(c *analysis.Cell) bool {
 	_, p := c.Metrics[packetRate]
 	_, idle := c.Metrics[idleP50]
 	return g || p || !idle
+}
+
+// unmeasured says that a cell has no trial, as where a run ended before it.
+func unmeasured(c *analysis.Cell) bool {
+	return c.Grade == evidence.GradeFailed && c.Runs+c.Failed == 0
+}
+
+// with says that one of the cells has a number of a metric.
+func with(cells []*analysis.Cell, metric string) bool {
+	return slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
+		_, ok := c.Metrics[metric]
+		return ok
+	})
+}
+
+// whiskerWords end a caption with what the whiskers are, if there are any.
+func whiskerWords(words string) string {
+	if words == "" {
+		return ""
+	}
+	return " Whisker: " + words + "."
 }
 
 // core is the metric of the busiest core that a cell has: the router's own, or else that of the machine

@@ -126,7 +126,7 @@ func TestRatioTicks(t *testing.T) {
 	if got := ratioTicks(.9, 2500); !slices.Contains(got, 1000) || !slices.Contains(got, 1) {
 		t.Errorf("the ticks to 2500 are %v", got)
 	}
-	if got := ratioTick(2000); got != "×2000" {
+	if got := ratioTick(2000); got != "×2,000" {
 		t.Errorf("a tick is %s", got)
 	}
 }
@@ -144,14 +144,20 @@ func TestChartsStandAlone(t *testing.T) {
 				t.Errorf("%s lacks %q", name, want)
 			}
 		}
-		if strings.HasPrefix(name, "time-") != strings.Contains(string(svg), "3 runs") &&
-			!strings.HasPrefix(name, "quantiles-") {
+		if !strings.HasPrefix(name, "path-") && !strings.Contains(string(svg), "Validity: ") {
+			t.Errorf("%s does not say how far its numbers can be trusted", name)
+		}
+		if strings.HasPrefix(name, "time-") && !strings.Contains(string(svg), "3 runs") {
 			t.Errorf("%s does not say how many runs it shows", name)
+		}
+		if strings.Contains(string(svg), "in the table") {
+			t.Errorf("%s speaks of a table that it has not", name)
 		}
 	}
 	svg, err := Chart(d, "", "svg", Size{})
 	if err != nil || !strings.Contains(string(svg), "Validity: 8 of 9 cells valid, 1 suspect") ||
-		!strings.Contains(string(svg), "Gbit/s") || !strings.Contains(string(svg), "suspect: the reason") {
+		!strings.Contains(string(svg), "Gbit/s") || !strings.Contains(string(svg), ">suspect<") ||
+		!strings.Contains(string(svg), ">Whisker: smallest to largest") {
 		t.Errorf("the first chart lacks validity, unit or legend: %v", err)
 	}
 	data, err := Chart(d, "", "png", Social())

@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -48,6 +49,8 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
+	// Marks are said of each trial that is made; they may still be set after Prepare.
+	Marks []record.Caveat
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
 
@@ -133,13 +136,24 @@ func (c *Campaign) tell(e record.Event) {
 	}
 }
 
+// bootNotice is how long a lab may take to come up until that is told.
+const bootNotice = time.Second
+
 // bench brings up the lab of a cell with its watch, once.
 func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, error) {
 	place := placeOf(cell)
 	if b := c.benches[place]; b != nil {
 		return b, c.attend(ctx, b)
 	}
+	told := make(chan struct{})
+	slow := time.AfterFunc(bootNotice, func() { // a guest boots
+		defer close(told)
+		c.tell(record.Event{Event: "lab", Text: "waiting for " + place.topology + " to come up"})
+	})
 	l, err := c.Labs.For(ctx, place.topology, place.size)
+	if !slow.Stop() {
+		<-told
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +180,8 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 // ErrPeerGone says that the machine at the far end is gone: no further trial can succeed.
 var ErrPeerGone = errors.New("the peer is gone")
 
-// A peer that is gone is looked for so often again, a second apart: the network may be back soon.
+// A peer that is gone is looked for so often again, a second apart: the network may be back soon. One that is
+// there and serves what is left of our own broken connection is waited for as long as that can live.
 const gonePatience = 5
 
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
@@ -179,8 +194,10 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	ctx, cancel := context.WithTimeout(ctx, b.lab.RenewTime())
 	defer cancel()
 	fresh, found := b.lab.Renew(ctx)
-	for try := 1; b.lab.Lost() != nil && try < gonePatience && ctx.Err() == nil; try++ {
-		time.Sleep(time.Second)
+	for try := 1; b.lab.Lost() != nil; try++ {
+		if try >= gonePatience && !errors.Is(b.lab.Lost(), pair.ErrBusy) || host.Pause(ctx, time.Second) != nil {
+			break
+		}
 		again, _ := b.lab.Renew(ctx)
 		fresh = fresh || again
 	}
@@ -203,9 +220,9 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	return gone
 }
 
-// Execute runs all rows that Prepare did not skip and Done does not hold. It returns ctx's cause when it
-// was cancelled; finished trials are stored.
-func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
+// outset takes over what Done holds, and finds the rows that are left.
+func (c *Campaign) outset() (finished int, rows []record.Row) {
+	c.trials = nil
 	for _, t := range c.Done {
 		c.trials = append(c.trials, t.Light())
 	}
@@ -222,8 +239,24 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 			delete(done, t.Row.ID)
 		}
 	}
-	rows := c.pending(done)
-	c.total, c.pace.plan = len(rows)+len(done), c.Plan
+	return len(done), c.pending(done)
+}
+
+// Ahead is how many rows the campaign has, with those that Done holds and without those that Prepare
+// skipped, how many of them are left, and how long these take.
+func (c *Campaign) Ahead() (total, left int, takes time.Duration) {
+	done, rows := c.outset()
+	for _, r := range rows {
+		takes += c.Plan.RowTime(r, rowOverhead)
+	}
+	return done + len(rows), len(rows), takes
+}
+
+// Execute runs all rows that Prepare did not skip and Done does not hold. It returns ctx's cause when it
+// was cancelled; finished trials are stored.
+func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
+	done, rows := c.outset()
+	c.total, c.pace.plan = done+len(rows), c.Plan
 	var out Outcome
 	if err := c.steps(ctx, "start"); err != nil {
 		return out, err
@@ -239,7 +272,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 				return out, err
 			}
 		}
-		c.index = len(done) + i + 1
+		c.index = done + i + 1
 		c.pace.begin(rows[i:])
 		if err := c.row(ctx, row, &out); err != nil {
 			return out, err

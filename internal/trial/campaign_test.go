@@ -309,7 +309,13 @@ func TestResumeSkipsWhatIsDone(t *testing.T) {
 	}
 	second := rig(t, text)
 	second.Done = first.Trials
+	second.Marks = []record.Caveat{{Kind: "after-change", Text: "another kernel"}}
 	execute(t, second)
+	for _, tr := range second.Trials {
+		if !slices.Contains(tr.Caveats, second.Marks[0]) {
+			t.Errorf("trial %s: got %v, want it marked", tr.ID, tr.Caveats)
+		}
+	}
 	ok, all := map[string]int{}, map[string]int{}
 	for _, tr := range append(slices.Clone(first.Trials), second.Trials...) {
 		all[tr.ID]++

@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // discoveredPath is what was found out about the path between two machines over one version of IP, of which
@@ -25,9 +26,10 @@ type discoveredPath struct {
 	mtu    int               // 0: not known
 	route  *agent.FoundRoute // nil: it could not be looked for
 	// hears is where the far end's datagrams come from, where it opens and a translation does not hide it.
-	hears netip.Addr
-	ends  [2]lab.Meeting
-	nat   string // see lab.Lab.Translated
+	hears  netip.Addr
+	ends   [2]lab.Meeting
+	device [2]string // of the ends that leads to the other; "" = not known
+	nat    string    // see lab.Lab.Translated
 	// unasked: the far end is a program that is not ours, and nothing was found out.
 	unasked bool
 }
@@ -83,7 +85,8 @@ func (c *Campaign) discover(ctx context.Context, l *lab.Lab, ip int) (*discovere
 	if x := c.discovered[ip]; x != nil {
 		return x, nil
 	}
-	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip)})
+	c.tell(record.Event{Event: "phase", Run: c.Run.ID, Phase: fmt.Sprintf("path over IPv%d", ip),
+		Text: fmt.Sprintf("finding the path over IPv%d", ip)})
 	x := &discoveredPath{opener: map[string]string{}, why: map[string]string{}}
 	if _, err := l.End(0, 0, ip); err != nil {
 		x.why["udp"], x.why["tcp"] = err.Error(), err.Error()
@@ -121,6 +124,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 		x.route, _ = w.findRoute(ctx) // then it is not known
 	}
 	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
+	x.device = [2]string{w.deviceTo(ctx, w.near, w.far), w.deviceTo(ctx, w.far, w.near)}
 	return context.Cause(ctx)
 }
 
@@ -138,6 +142,16 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 	}
 	x.mtu, err = w.discoverMTU(ctx)
 	return err
+}
+
+// deviceTo is the device of an end that leads to the other, "" where that is not told.
+func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
+	var got agent.Reached
+	if from.Agent == nil || from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
+		Port: w.ports.Check, Tag: w.tag}, &got) != nil {
+		return ""
+	}
+	return got.Device
 }
 
 // attempt has the ends try, one after the other, to open what a protocol needs.
@@ -276,14 +290,14 @@ func (c *Campaign) between(name string) record.Environment {
 				}
 			}
 		}
+		for protocol, opener := range x.opener {
+			e.Facts[prefix+protocol+"_opened_by"] = opener
+		}
 		if why := x.why["udp"]; why != "" || x.unasked {
 			e.Missing[prefix+"mtu"] = cmp.Or(why, "only chokepoint peer at its far end could answer")
 			continue
 		}
 		e.Facts[prefix+"mtu"] = strconv.Itoa(x.mtu)
-		for protocol, opener := range x.opener {
-			e.Facts[prefix+protocol+"_opened_by"] = opener
-		}
 		c.describeRoute(&e, prefix, x.route)
 	}
 	return e
@@ -318,6 +332,13 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 	if virtual(e.Facts) {
 		c.noCards(n.Name)
 	}
+	for end, name := range []string{l.Topology.Near, l.Topology.Far} {
+		for ip, x := range c.discovered {
+			if name == n.Name && x.device[end] != "" {
+				e.Facts[fmt.Sprintf("path_ipv%d:device", ip)] = x.device[end]
+			}
+		}
+	}
 	if n.Name != l.Topology.Far {
 		return nil
 	}
@@ -344,14 +365,11 @@ func (c *Campaign) noCards(name string) {
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
-// virtualDrivers are those of cards that a hypervisor plays.
-var virtualDrivers = [...]string{"virtio_net", "vmxnet3", "hv_netvsc", "vif", "ena", "gve"}
-
 // virtual reports whether a machine has no network device that drives a wire.
 func virtual(facts map[string]string) bool {
 	for name, value := range facts {
 		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") &&
-			!slices.Contains(virtualDrivers[:], value) {
+			!record.VirtualDriver(value) {
 			return false
 		}
 	}

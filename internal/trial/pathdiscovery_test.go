@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -36,6 +37,9 @@ func throughMTU(t *testing.T, mtu int, at string, asked *int) way {
 			return err
 		}
 		out := agent.Reached{Note: "it did not return"}
+		if len(r.Sizes) == 0 {
+			out.Device = "eth0"
+		}
 		for _, size := range r.Sizes {
 			*asked++
 			if size <= mtu {
@@ -115,10 +119,31 @@ func TestTheNearEndHearsTheFarOneAlone(t *testing.T) {
 		x := &discoveredPath{}
 		err := w.open(t.Context(), "far", x)
 		if err != nil || x.mtu != 1500 || x.hears != want || w.near.Hears != want {
-			t.Errorf("datagrams from %s: got %v, MTU %d, hears %s, want %s", source, err, x.mtu, x.hears, want)
+			t.Errorf("datagrams from %s: got %v, MTU %d, hears %s, want %s", source, err, x.mtu, x.hears,
+				want)
 		}
 		near.Close()
 		far.Close()
+	}
+}
+
+// TestEndsTellTheDeviceOfThePath: each machine's own, for its fingerprint.
+func TestEndsTellTheDeviceOfThePath(t *testing.T) {
+	w := throughMTU(t, 1500, "192.0.2.1", new(int))
+	if got := w.deviceTo(t.Context(), w.far, w.near); got != "eth0" {
+		t.Errorf("device of the far end: got %q, want what it tells", got)
+	}
+	w.far.Agent = nil
+	if got := w.deviceTo(t.Context(), w.far, w.near); got != "" {
+		t.Errorf("device of an end without an agent: got %q, want none", got)
+	}
+	c := &Campaign{discovered: map[int]*discoveredPath{4: {device: [2]string{"eno1", ""}},
+		6: {device: [2]string{"wg0", "eth0"}}}}
+	l := &lab.Lab{Topology: record.Topology{Near: "client", Far: "server"}}
+	e := record.Environment{Facts: map[string]string{"device:eno1:driver": "igc"}}
+	if err := c.ofMachine(t.Context(), l, &lab.Node{Name: "client"}, &e); err != nil ||
+		e.Facts["path_ipv4:device"] != "eno1" || e.Facts["path_ipv6:device"] != "wg0" {
+		t.Errorf("fingerprint of the near end: got %v, %v, want eno1 and wg0", e.Facts, err)
 	}
 }
 

@@ -104,8 +104,16 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	for _, s := range d.settings {
 		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
 		if a.State == check.No {
-			return check.Not("%s=%s on %s: %s", s.Knob, s.Value, s.Node, a.Reason).Hinted("%s", a.Hint), nil
+			what := s.Knob + "=" + s.Value
+			if n, err := l.Node(ctx, s.Node); err == nil && n.Facts.Fixed != "" && a.Reason == n.Facts.Fixed {
+				what = s.Knob // no other value could be set there
+			}
+			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
+	}
+	if d.load.Verify && d.load.UDPMode == record.UDPCount {
+		return check.Not("count mode looks at no content, which is to be verified in every load").Hinted(
+			"set measure.verify: true"), nil
 	}
 	if no, err := c.noEngine(ctx, l, d); no.Reason != "" || err != nil {
 		return no, err
@@ -172,47 +180,77 @@ func (c *Campaign) noEngine(ctx context.Context, l *lab.Lab, d demand) (can chec
 	return can, nil
 }
 
-// fingerprint records what each node is, once per run.
+// fingerprint records what each node is, once per run. Where cells ask for guests of several sizes, what
+// differs between those is left out, with the reason.
 func (c *Campaign) fingerprint(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, t := range lab.Topologies() {
-		var b *bench // routers of several sizes are told apart by the cells
-		for _, cell := range c.Plan.Cells() {
-			if factor.Topology.Is(cell, t.Name) && b == nil {
-				b = c.benches[placeOf(cell)]
+		for i, b := range c.benchesOf(t.Name) {
+			if i == 0 {
+				c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
+				c.Run.LabNote = b.lab.Note
 			}
-		}
-		if b == nil {
-			continue
-		}
-		c.Run.Topologies = append(c.Run.Topologies, b.lab.Topology)
-		c.Run.LabNote = b.lab.Note
-		guest := b.lab.MachineFacts(ctx)
-		for _, name := range b.lab.Nodes() {
-			if seen[name] {
-				continue
-			}
-			seen[name] = true
-			n, err := b.lab.Node(ctx, name)
-			if err != nil {
-				return err
-			}
-			c.Run.Nodes = append(c.Run.Nodes, n.Describe())
-			e, err := c.describe(ctx, b.lab, n)
-			if err != nil {
-				return err
-			}
-			at := len(c.Run.Environments)
-			if name == lab.HostNode {
-				at = 0 // it carries the others
-				if e.Facts != nil {
+			guest := b.lab.MachineFacts(ctx)
+			for _, name := range b.lab.Nodes() {
+				if i == 0 && seen[name] {
+					continue
+				}
+				n, err := b.lab.Node(ctx, name)
+				if err != nil {
+					return err
+				}
+				if i > 0 && !n.Facts.Guest() && name != lab.HostNode {
+					continue // the same whatever the guests' size
+				}
+				e, err := c.describe(ctx, b.lab, n)
+				if err != nil {
+					return err
+				}
+				if name == lab.HostNode && e.Facts != nil {
 					maps.Copy(e.Facts, guest)
 				}
+				if seen[name] {
+					c.leaveOutOthers(e)
+					continue
+				}
+				seen[name] = true
+				c.Run.Nodes = append(c.Run.Nodes, n.Describe())
+				at := len(c.Run.Environments)
+				if name == lab.HostNode {
+					at = 0 // it carries the others
+				}
+				c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
 			}
-			c.Run.Environments = slices.Insert(c.Run.Environments, at, e)
 		}
 	}
 	return nil
+}
+
+// benchesOf are those of a topology, in the order of the cells.
+func (c *Campaign) benchesOf(topology string) (out []*bench) {
+	for _, cell := range c.Plan.Cells() {
+		b := c.benches[placeOf(cell)]
+		if factor.Topology.Is(cell, topology) && b != nil && !slices.Contains(out, b) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// leaveOutOthers takes the facts out of a node's environment that are others in a lab with guests of another
+// size.
+func (c *Campaign) leaveOutOthers(other record.Environment) {
+	i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool { return e.Node == other.Node })
+	e := &c.Run.Environments[i]
+	for name, fact := range e.Facts {
+		if is, ok := other.Facts[name]; ok && is != fact {
+			delete(e.Facts, name)
+			if e.Missing == nil {
+				e.Missing = map[string]string{}
+			}
+			e.Missing[name] = fmt.Sprintf("guests differ by cell: %s, %s", fact, is)
+		}
+	}
 }
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {

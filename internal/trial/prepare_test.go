@@ -3,9 +3,11 @@ package trial_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -130,5 +132,103 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 		"skipped: topology direct: the cable is gone (3 cells)"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// edited lends labs that take a while to come up, and are changed by a test.
+type edited struct {
+	*labtest.Labs
+	takes time.Duration
+	edit  func(*lab.Node)
+}
+
+func (e edited) For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error) {
+	time.Sleep(e.takes)
+	l, err := e.Labs.For(ctx, topology, size)
+	if err != nil || e.edit == nil {
+		return l, err
+	}
+	for _, name := range l.Nodes() {
+		n, err := l.Node(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		e.edit(n)
+	}
+	return l, nil
+}
+
+// prepared is a campaign over fakes after Prepare, with what it told by the kind of event.
+func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) (*trial.Campaign,
+	map[string][]string) {
+	t.Helper()
+	p := labtest.ReadPlan(t, text, registry.Vocabulary())
+	told := map[string][]string{}
+	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Done: done,
+		Knobs: knob.All(), Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
+		Probes: labtest.Probes()}
+	c.Sink = func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }
+	if err := c.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, told
+}
+
+// TestWhatIsFixedIsToldOnce, whatever would have been set.
+func TestWhatIsFixedIsToldOnce(t *testing.T) {
+	_, told := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&labtest.Labs{}, 0,
+		func(n *lab.Node) { n.Facts.Fixed = "nothing is changed here" }})
+	want := []string{"skipped: queue on router: nothing is changed here (3 cells)"}
+	if diff := cmp.Diff(want, told["warning"]); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestASlowLabIsTold: a guest takes long to boot, and then somebody waits.
+func TestASlowLabIsTold(t *testing.T) {
+	_, told := prepared(t, "matrix: {streams: 1}\n", edited{&labtest.Labs{}, 1200 * time.Millisecond, nil})
+	want := []string{"waiting for forward to come up", "lab fake-forward is up: forward"}
+	if diff := cmp.Diff(want, told["lab"]); diff != "" {
+		t.Errorf("told of the lab (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatIsAheadIsWithoutTheSkipped, and the time without what is done.
+func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
+	const text = "method: {runs: 1}\nmatrix: {topology: [forward, direct], streams: [1, 2]}\n" +
+		"measure: {latency_idle: off, verify: false}\n"
+	var done []record.Trial
+	for _, want := range [][2]int{{2, 2}, {2, 1}} {
+		c, _ := prepared(t, text, &labtest.Labs{Missing: map[string]string{"direct": "no cable"}}, done...)
+		var row record.Row
+		for _, r := range c.Plan.Rows() {
+			if r.Factors["topology"] == "forward" {
+				row = r
+			}
+		}
+		total, left, takes := c.Ahead()
+		each := c.Plan.RowTime(row, 400*time.Millisecond)
+		if got := [2]int{total, left}; got != want || takes != time.Duration(left)*each {
+			t.Errorf("with %d trials done: got %v rows in all and left, %s, want %v, %s each", len(done), got,
+				takes, want, each)
+		}
+		done = append(done, record.Trial{Row: row, Status: record.TrialOK})
+	}
+}
+
+// TestCountedDatagramsAreNotVerified: what the content of every load is asked for cannot be had of them.
+func TestCountedDatagramsAreNotVerified(t *testing.T) {
+	for verify, want := range map[string][]string{"all": {"skipped: count mode looks at no content, which " +
+		"is to be verified in every load"}, "true": nil} {
+		_, told := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
+			"}\n", &labtest.Labs{})
+		if diff := cmp.Diff(want, told["warning"]); diff != "" {
+			t.Errorf("verify: %s: warnings (-want +got):\n%s", verify, diff)
+		}
 	}
 }

@@ -64,7 +64,8 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {
 	return &record.Trial{ID: fmt.Sprintf("%s.%d", row.ID, number), Run: c.Run.ID, Row: row, Attempt: number,
-		Search: step, Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK}
+		Search: step, Started: time.Now().UTC(), Origin: host.Monotonic(), Status: record.TrialOK,
+		Caveats: slices.Clone(c.Marks)}
 }
 
 // evidence keeps what the probes saw of a trial that failed.

@@ -110,7 +110,11 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 		if sub.Tunnel == nil {
 			continue
 		}
-		c, err := sub.Tunnel.Counters(ctx)
+		read := sub.Tunnel.Counters
+		if underLoad { // a slow answer costs this observation, and not the tunnel
+			read = sub.Tunnel.CountersUnderLoad
+		}
+		c, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -96,6 +96,11 @@ func Ratio(ratio float64) string {
 	if math.Abs(ratio) < 2 || math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return Percent(ratio)
 	}
+	return Times(ratio)
+}
+
+// Times prints a ratio as a factor: "×0.813", "×2,330".
+func Times(ratio float64) string {
 	digits, fraction, _ := strings.Cut(Significant(ratio, 3), ".")
 	if len(digits) > 3 { // three digits are told of so large a ratio
 		digits = strconv.FormatFloat(math.Round(ratio/math.Pow10(len(digits)-3))*math.Pow10(len(digits)-3),

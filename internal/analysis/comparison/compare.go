@@ -57,7 +57,7 @@ type pair struct {
 }
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
-// baseline level, or the plan's own baseline. Of a setting that no cell has at its baseline level, that is
+// baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at its baseline level, that is
 // the level listed first.
 func pairsOf(design *record.Design, groups []*Cell) []pair {
 	var pairs []pair
@@ -86,7 +86,9 @@ func pairsOf(design *record.Design, groups []*Cell) []pair {
 // baselineOf is what levels of a factor are compared with; nil: with nothing.
 func baselineOf(design *record.Design, groups []*Cell, name string) *factor.Without {
 	d := design.Catalogue.Of(name)
-	if d.Kind != factor.Setting || slices.ContainsFunc(groups, func(g *Cell) bool {
+	// What a plan may vary of the machines has no level that stands for "without it" either.
+	optional := d.Kind == factor.Path && d.Without == nil && !d.Base
+	if d.Kind != factor.Setting && !optional || slices.ContainsFunc(groups, func(g *Cell) bool {
 		return d.AtBaseline(g.Factors[name])
 	}) {
 		return d.Without

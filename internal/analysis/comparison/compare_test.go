@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -118,6 +119,33 @@ func TestSettingsWithoutBaseline(t *testing.T) {
 		"64: of the same with table 7", "7: of the same with table 64"}
 	if diff := cmp.Diff(want, said()); diff != "" {
 		t.Errorf("pairs with a named baseline (-want +got)\n%s", diff)
+	}
+}
+
+// TestSizesOfGuests: they have no level that stands for the default, and are compared with the one listed
+// first; the topology, of which each cell has one, is not.
+func TestSizesOfGuests(t *testing.T) {
+	for name, levels := range map[string][]string{"vcpus": {"1", "2", "4"}, "memory": {"512", "256"},
+		"topology": {"forward", "direct"}} {
+		d := &record.Design{Catalogue: declaredFactors(), Factors: []record.FactorLevels{{Name: name,
+			Levels: levels}}}
+		var cells []*Cell
+		for _, level := range levels {
+			cells = append(cells, &Cell{Factors: quickFactors(name, level)})
+		}
+		want := len(levels) - 1
+		if name == "topology" {
+			want = 0
+		}
+		pairs := pairsOf(d, cells)
+		if len(pairs) != want {
+			t.Errorf("%s: got %d pairs, want %d", name, len(pairs), want)
+		}
+		for _, p := range pairs {
+			if p.against != cells[0] || !strings.HasPrefix(p.name, "of the same with "+levels[0]) {
+				t.Errorf("%s: got a pair %+v, want it against %s", name, p, levels[0])
+			}
+		}
 	}
 }
 

@@ -33,6 +33,16 @@ var JudgedMetrics = [...]struct {
 	{Name: "rtt_loaded_p99_ns"},
 }
 
+// OfPath says that a metric is of an idle path: whatever load stood on it, its numbers are the same.
+func OfPath(metric string) bool {
+	for _, m := range JudgedMetrics {
+		if m.Name == metric {
+			return m.ofPath
+		}
+	}
+	return false
+}
+
 // Run is one of two runs: its values by cell or path, metric and block, and which path a cell has there.
 type Run struct {
 	Values map[string]map[string]map[int]float64

@@ -72,14 +72,14 @@ func reasons() []Kind {
 		{Name: ReasonTesterLimited, Of: OfTrial, Means: "the generator could not send more than 1 % of " +
 			"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
 			"receiver's own socket buffers; or a sender that came late sent more at once than a policer's " +
-			"bucket holds; or, where the generator has a machine of its own, one of its " +
+			"bucket holds, and packets were lost at a rate that it lets pass; or, where the generator has a machine of its own, one of its " +
 			"threads or a core of its machine was busy for 98 % of the window; or, of a cell whose tester " +
 			"and router have CPUs of their own, the tester alone is less than 1.2 times as fast",
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},
 		{Name: ReasonNotInTunnel, Of: OfTrial, Content: true,
-			Means: "the counters of the tunnel's devices, or of the router's, did not move, or show less " +
-				"than 90 % of the window's payload between its start and the load's end, or than 80 % " +
-				"in the whole load; or nothing proves the path",
+			Means: "the counters of the tunnel's devices, in the direction of the data, or of the router's " +
+				"did not move, or show less than 90 % of the window's payload between its start and the " +
+				"load's end, or than 80 % in the whole load; or nothing proves the path",
 			Do: "look for a second route between the ends that bypasses the tunnel or the router"},
 		{Name: ReasonWrongMTU, Of: OfTrial, Content: true,
 			Means: "the path carries packets of another size than the factors say, or TCP's segments had " +
@@ -90,7 +90,8 @@ func reasons() []Kind {
 		{Name: ReasonAccounting, Of: OfTrial, Content: true,
 			Means: "sent ≠ received + lost for a stream, or a stream or flow is missing",
 			Do:    "repeat it; if it stays, report the run as an error of the load generator"},
-		{Name: ReasonNothingArrived, Of: OfTrial, Means: "no payload arrived in the window", Do: "see what " +
+		{Name: ReasonNothingArrived, Of: OfTrial, Means: "no payload arrived in the window, or none through " +
+			"one of several tunnels", Do: "see what " +
 			"drops it; a path that carries nothing at this load is not told from a broken one"},
 		{Name: ReasonCorrupt, Of: OfTrial, Content: true, Means: "checked bytes differ from those that " +
 			"were sent, or none was checked where all should have been", Do: "test memory, network cards " +
@@ -135,6 +136,8 @@ func reasons() []Kind {
 
 func caveats() []Kind {
 	all := []Kind{
+		{Name: "after-change", Of: OfTrial, Means: "the trial was made after the run had been resumed with " +
+			"something else than it began with", Do: "do not compare it with those before"},
 		{Name: "another-run", Of: OfRun, Means: "another run went on on the same machine when this one " +
 			"began: each measured the other's load", Do: "repeat it alone"},
 		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +

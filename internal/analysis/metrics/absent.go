@@ -35,7 +35,8 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 		return "it is of short flows, which engine flows makes"
 	case of("request") && among(flowMetrics()) && !factor.RequestSize.In(cell):
 		return "it is of requests, which engine requests makes"
-	case !d.Measure.Telemetry && (among(dropMetrics()) || of(record.HostNode+"_", "router_")):
+	case !d.Measure.Telemetry && (among(dropMetrics()) || of(record.HostNode+"_", "router_", "client_",
+		"server_")):
 		return "measure.telemetry is false"
 	}
 	return ""

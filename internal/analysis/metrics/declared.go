@@ -141,13 +141,17 @@ func latencyMetrics() []record.Metric {
 
 func loadMetrics() []record.Metric {
 	var all []record.Metric
+	const end = "of the machine that is this end of the path, where each end has one of its own"
 	for _, who := range []struct{ prefix, scope, doc string }{
 		{record.HostNode, record.ScopeHost, "of the machine that carries all nodes, shared by all roles"},
 		{"router", record.ScopeNode, "of the router's own cores"},
+		{"client", record.ScopeNode, end}, {"server", record.ScopeNode, end},
 	} {
 		m := func(stem, label, unit, better, doc string) {
-			all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
-				better, doc+", "+who.doc))
+			if who.doc != end || slices.Contains(endStems, stem) {
+				all = append(all, declared(who.scope, who.prefix+"_"+stem, label+" of the "+who.prefix, unit,
+					better, doc+", "+who.doc))
+			}
 		}
 		m(CPURatio, "CPU load", "ratio", lower,
 			"share of the window in which cores were busy, mean of all cores")
@@ -303,6 +307,9 @@ const (
 
 var machineStems = []string{CPURatio, busiestCore, softirqCore, StealRatio, ForeignRatio, powerWatts,
 	Temperature, loopRate}
+
+// endStems are what can make the ends of a path slower without anyone's doing, where each is a machine.
+var endStems = []string{StealRatio, ForeignRatio, Temperature, loopRate}
 
 // percentile is a quantile with its name in metrics.
 type percentile struct {

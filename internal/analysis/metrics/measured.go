@@ -199,6 +199,10 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 	return 0, false
 }
 
+// kernelTick is by how much, in ns, what the kernel counts in jiffies may be longer than its time was: one of
+// the slowest clock that Linux has, 100 Hz.
+const kernelTick = int64(10e6)
+
 func (m *Measured) addTCP(tr *record.Traffic) {
 	if tr.Load.Protocol != "tcp" {
 		return
@@ -215,7 +219,11 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 		}
 		again += float64(f.TCP.Retransmits)
 		share := 1 / float64(f.SenderNs) / float64(len(tr.Flows))
-		busy += float64(f.TCP.BusyNs) * share
+		busyNs := f.TCP.BusyNs
+		if over := busyNs - f.SenderNs; over > 0 && over <= kernelTick {
+			busyNs = f.SenderNs
+		}
+		busy += float64(busyNs) * share
 		rwnd += float64(f.TCP.RwndLimitedNs) * share
 		sndbuf += float64(f.TCP.SndbufLimitNs) * share
 		if f.TCP.MinRTTNs > 0 {
@@ -318,11 +326,23 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 		why := "nothing watched the host"
 		if p.apart {
 			why = "no machine carries all nodes"
+			m.addEnds(t, p)
 		}
 		m.Lack(why, append(prefixed(record.HostNode, machineStems...), softnetDrops, SoftnetSqueeze,
 			GuestsCPU)...)
 	}
 	m.addRouters(t, p)
+}
+
+// addEnds computes endStems of both ends of the path, each a machine of its own.
+func (m *Measured) addEnds(t *record.Trial, p place) {
+	for _, end := range p.ends {
+		one := NewMeasured()
+		one.addMachine(end, t.Nodes[end], t.Window)
+		for _, name := range prefixed(end, endStems...) {
+			m.setUnless(one.Missing[name], name, one.Values[name])
+		}
+	}
 }
 
 // addEfficiency relates goodput to what it cost.

@@ -73,3 +73,15 @@ func TestPacketsCountedByLength(t *testing.T) {
 		t.Errorf("loss: got %v, want .2", m.Values[LossRatio])
 	}
 }
+
+// What the kernel's ticks add to the time in which TCP had data is no share of the window; more would be one.
+func TestBusyTimeWithoutTicks(t *testing.T) {
+	for busy, want := range map[int64]float64{9e8: .9, 1e9: 1, 1004e6: 1, 1010e6: 1, 1500e6: 1.5} {
+		m := NewMeasured()
+		m.addTCP(&record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{SenderNs: 1e9,
+			TCP: &record.TCP{BusyNs: busy}}}})
+		if got := m.Values[busyRatio]; got != want {
+			t.Errorf("%d ns of a second: got %v, want %v", busy, got, want)
+		}
+	}
+}

@@ -38,12 +38,12 @@ func IPOf(f record.Factors, name factor.Name) overhead.IP {
 // PayloadShare is payload ÷ bytes, on a path and at a layer, of the cell's usual IP packets: full segments
 // with time stamps for TCP, the given sizes for UDP. It is 0 if the path does not carry them.
 func PayloadShare(f record.Factors, on overhead.Path, at overhead.Layer) float64 {
-	return PayloadShareBy(f, func(size int) int { return on.Bytes(size, at) })
+	return PayloadShareBy(f, HeadersOf(f), func(size int) int { return on.Bytes(size, at) })
 }
 
-// PayloadShareBy is PayloadShare of what is counted of an inner packet of a size.
-func PayloadShareBy(f record.Factors, count func(size int) int) float64 {
-	headers, sizes := HeadersOf(f), []int{PathOf(f, true).MTU()}
+// PayloadShareBy is PayloadShare of what is counted of an inner packet of a size, with headers of a length.
+func PayloadShareBy(f record.Factors, headers int, count func(size int) int) float64 {
+	sizes := []int{PathOf(f, true).MTU()}
 	if given := f.PacketSizes(); factor.Protocol.Is(f, factor.UDP) && given != nil {
 		sizes = given
 	}

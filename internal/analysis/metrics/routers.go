@@ -15,6 +15,7 @@ type place struct {
 	own     bool     // their work has cores of its own
 	why     string   // why not
 	apart   bool     // there is no machine that carries all nodes
+	ends    []string // the nodes that send and receive, near to far
 	watts   float64  // mean power under load as typed in, 0 if it was not
 }
 
@@ -24,7 +25,7 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine()}
 	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
 	if t := TopologyOf(run, f); t != nil {
-		p.routers = t.Routers
+		p.routers, p.ends = t.Routers, []string{t.Near, t.Far}
 		if len(p.routers) > 0 {
 			p.own = run.Node(p.routers[0]).OwnCPUs()
 		}

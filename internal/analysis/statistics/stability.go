@@ -71,6 +71,8 @@ const (
 	driftBinsMax = 30
 	driftLevel   = .0025 // two-sided; with thirds of five the smallest there is, .0079
 	driftShift   = .10   // smallest relative change that matters
+
+	DriftLeast = driftBinsMin * driftBin // ns, the shortest window that the test says anything of
 )
 
 // WindowDrift says by which share the last third of a window differs from the first, if the difference is

@@ -1,6 +1,8 @@
 package validity
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -29,6 +31,7 @@ type limit struct {
 	burst       float64 // bytes
 	count       func(on overhead.Path, size int) int
 	up, down    []bool
+	mtu         int // of the path, where it was found out; 0 = as the factors say
 }
 
 // CeilingOf computes a cell's ceiling: the lowest of the rates on its path that are real or stated, those of
@@ -40,8 +43,9 @@ func CeilingOf(run *record.Run, f record.Factors) ceiling {
 	if tested := run.Tested(); tested.CPUs != record.CPUsShared && !tested.Guest() {
 		c.Kind = "none: no link rate is known"
 	}
+	headers := headersOf(run, f)
 	for _, l := range slices.Concat(settingLimits(run, f), cardLimits(run, f)) {
-		if bps := l.goodput(f); bps > 0 && (c.Bps == 0 || bps < c.Bps) {
+		if bps := l.goodput(f, headers); bps > 0 && (c.Bps == 0 || bps < c.Bps) {
 			c.Bps, c.Burst, c.Bucket = bps, l.burst, 0
 			if l.kind == string(factor.Policer) {
 				c.Bucket = l.burst
@@ -82,7 +86,7 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 		if !placed { // the port towards the near side
 			down = nil
 		}
-		out = append(out, rated(string(factor.Policer), place, level, arriving(f), up, down)...)
+		out = append(out, rated(string(factor.Policer), place, level, arriving(f, headersOf(run, f)), up, down)...)
 	}
 	if level := run.Design.Conditions[record.LinkCondition]; level != "" {
 		out = append(out, rated(record.LinkCondition, "", level, onWire, []bool{true}, []bool{true})...)
@@ -97,7 +101,7 @@ func rated(kind, place, level string, count func(overhead.Path, int) int, up, do
 	if err != nil || r <= 0 {
 		return nil
 	}
-	l := limit{kind, place, float64(r), 0, count, up, down}
+	l := limit{kind, place, float64(r), 0, count, up, down, 0}
 	if kind != record.LinkCondition {
 		l.burst = bucketOf(l.rate)
 	}
@@ -113,41 +117,69 @@ func onWire(on overhead.Path, size int) int { return on.Bytes(size, overhead.Lay
 
 // arriving is what a policer counts: packets without the frame's header, where GRO may have joined many, of
 // which no more than the payload is certain to be counted.
-func arriving(f record.Factors) func(overhead.Path, int) int {
+func arriving(f record.Factors, headers int) func(overhead.Path, int) int {
 	if factor.Offload.Is(f, "wire") {
 		return func(on overhead.Path, size int) int { return on.Bytes(size, overhead.LayerIP) }
 	}
-	return func(_ overhead.Path, size int) int { return size - metrics.HeadersOf(f) }
+	return func(_ overhead.Path, size int) int { return size - headers }
 }
 
-// cardLimits are the rates of the network cards of the ends, where each is a machine of its own: the fastest
-// of a machine's, since nothing tells which one the path takes, and none where that of a card is unknown.
-// Cards have a driver, virtual devices with a nominal speed have none.
+// cardLimits are the rates of the network cards by which the ends reach each other, where each end is a
+// machine of its own: of cards with a driver for hardware, since bonds, bridges and virtual cards have a
+// nominal speed or none. The packets' size is that which the path was found to carry; without it, none.
 func cardLimits(run *record.Run, f record.Factors) []limit {
 	top := metrics.TopologyOf(run, f)
 	if top == nil {
 		return nil
 	}
+	path := fmt.Sprintf("path_ipv%d:", metrics.IPOf(f, factor.IP))
+	mtu := 0
+	for _, e := range run.Environments {
+		if n, err := strconv.Atoi(e.Facts[path+"mtu"]); err == nil && slices.Contains(top.Routers, e.Node) {
+			mtu = n
+		}
+	}
 	var out []limit
 	for _, e := range run.Environments {
-		if e.Node != top.Near && e.Node != top.Far || !run.Node(e.Node).OwnMachine() {
+		if mtu == 0 || e.Node != top.Near && e.Node != top.Far || !run.Node(e.Node).OwnMachine() {
 			continue
 		}
-		fastest, known := 0.0, true
-		for name := range e.Facts {
-			device, isCard := strings.CutSuffix(name, ":driver")
-			if !isCard || !strings.HasPrefix(name, "device:") {
-				continue
-			}
-			mbps, err := strconv.ParseFloat(e.Facts[device+":speed_mbps"], 64)
-			known = known && err == nil && mbps > 0
-			fastest = max(fastest, mbps*1e6)
-		}
-		if known && fastest > 0 {
-			out = append(out, limit{"network card", e.Node, fastest, 0, onWire, []bool{true}, []bool{true}})
+		device := "device:" + e.Facts[path+"device"]
+		driver := e.Facts[device+":driver"]
+		mbps, err := strconv.ParseFloat(e.Facts[device+":speed_mbps"], 64)
+		if driver != "" && !record.VirtualDriver(driver) && err == nil && mbps > 0 {
+			out = append(out, limit{"network card", e.Node, mbps * 1e6, 0, onWire, []bool{true},
+				[]bool{true}, mtu})
 		}
 	}
 	return out
+}
+
+// headersOf is metrics.HeadersOf, without TCP's time stamps unless both ends have them. Of a machine of its
+// own that is known if it told it; namespaces and guests have what the kernel begins with, on.
+func headersOf(run *record.Run, f record.Factors) int {
+	const setting = "net.ipv4.tcp_timestamps"
+	headers, top := metrics.HeadersOf(f), metrics.TopologyOf(run, f)
+	if top == nil || factor.Protocol.Is(f, factor.UDP) {
+		return headers
+	}
+	for _, end := range []string{top.Near, top.Far} {
+		level := ""
+		for _, e := range run.Environments {
+			if e.Node == end {
+				level = e.Facts["sysctl:"+setting]
+			}
+		}
+		for place, set := range factor.Name("sysctl:" + setting).Each(f) {
+			if place == "" || place == end {
+				level = set
+			}
+		}
+		if level == "0" || level == "" && run.Node(end).OwnMachine() {
+			return headers - overhead.TCPTimestamps
+		}
+	}
+	return headers
 }
 
 // shaper reads the level of a queue that sets a rate, such as "tbf rate 300M burst 128k".
@@ -171,7 +203,7 @@ func shaper(level string) (l limit, ok bool) {
 	default:
 		l.burst = bucketOf(l.rate)
 		if i := slices.Index(words, "burst"); i >= 0 && i+1 < len(words) {
-			l.burst = max(l.burst, kibibytes(words[i+1]))
+			l.burst = cmp.Or(kibibytes(words[i+1]), l.burst)
 		}
 	}
 	return l, ok
@@ -227,12 +259,16 @@ func cakeCounts(words []string) func(overhead.Path, int) int {
 
 // goodput is what a limit leaves to a cell, or 0 if some of its data does not pass it. Acknowledgements of
 // the other direction are left out, so it is an upper bound where they share it with data.
-func (l limit) goodput(f record.Factors) float64 {
+func (l limit) goodput(f record.Factors, headers int) float64 {
+	if l.mtu > 0 {
+		f = f.Clone()
+		factor.LinkMTU.Set(f, strconv.Itoa(l.mtu))
+	}
 	least := func(passes []bool) float64 {
 		least := 0.0
 		for _, inTunnel := range passes {
 			on := metrics.PathOf(f, inTunnel)
-			share := metrics.PayloadShareBy(f, func(size int) int { return l.count(on, size) })
+			share := metrics.PayloadShareBy(f, headers, func(size int) int { return l.count(on, size) })
 			if g := l.rate * share; share > 0 && (least == 0 || g < least) {
 				least = g
 			}

@@ -1,6 +1,7 @@
 package validity
 
 import (
+	"maps"
 	"math"
 	"testing"
 
@@ -217,32 +218,58 @@ func TestTesterCeilingOfALink(t *testing.T) {
 	}
 }
 
-// TestCeilingOfCardsAndStatedLinks: a network card's rate is one, and so is that of the condition link.
+// TestCeilingOfCardsAndStatedLinks: the rate of the network card by which an end reaches the other is one,
+// and so is that of the condition link.
 func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
-	f := quickFactors()
-	end := func(node string, facts map[string]string) record.Environment {
-		return record.Environment{Node: node, Facts: facts}
+	type facts = map[string]string
+	end := func(node, device string, more facts) record.Environment {
+		e := record.Environment{Node: node, Facts: facts{"path_ipv4:device": device,
+			"sysctl:net.ipv4.tcp_timestamps": "1", "device:eth0:driver": "igb",
+			"device:eth0:speed_mbps": "1000", "device:fast0:driver": "ixgbe",
+			"device:fast0:speed_mbps": "2500", "device:bond0:speed_mbps": "1000",
+			"device:veth0:speed_mbps": "10000", "device:ens160:driver": "vmxnet3",
+			"device:ens160:speed_mbps": "1000", "device:wlan0:driver": "ath9k"}}
+		maps.Copy(e.Facts, more)
+		return e
 	}
-	card := func(name, mbps string) map[string]string {
-		return map[string]string{"device:" + name + ":driver": "igb",
-			"device:" + name + ":speed_mbps": mbps, "device:veth0:speed_mbps": "10000"}
+	router := func(mtu string) record.Environment {
+		return record.Environment{Node: "router", Facts: facts{"path_ipv4:mtu": mtu}}
 	}
+	const card = "network card 1.00 Gbit/s on server"
+	none, pair := "none: no link rate is known", record.LabPair
 	for name, tt := range map[string]struct {
 		lab, link string
 		ends      []record.Environment
 		kind      string
 		bps       float64
 	}{
-		"both ends known": {record.LabPair, "", []record.Environment{end("client", card("eth0", "2500")),
-			end("server", card("eth1", "1000"))}, "network card 1.00 Gbit/s on server", 1e9 * 1448 / 1538},
-		"a card of unknown speed": {record.LabPair, "", []record.Environment{end("client",
-			map[string]string{"device:eth0:driver": "igb", "device:eth0:speed_mbps": "1000",
-				"device:wlan0:driver": "ath9k"})}, "none: no link rate is known", 0},
-		"no card": {record.LabLocal, "", []record.Environment{end("client", card("eth0", "1000"))},
+		"both ends known": {pair, "", []record.Environment{router("1500"), end("client", "fast0", nil),
+			end("server", "eth0", nil)}, card, 1e9 * 1448 / 1538},
+		"one end known": {pair, "", []record.Environment{router("1500"), end("client", "wlan0", nil),
+			end("server", "eth0", nil)}, card, 1e9 * 1448 / 1538},
+		"jumbo frames": {pair, "", []record.Environment{router("9000"), end("client", "fast0", nil),
+			end("server", "eth0", nil)}, card, 1e9 * 8948 / 9038},
+		"no time stamps": {pair, "", []record.Environment{router("1500"), end("client", "fast0",
+			facts{"sysctl:net.ipv4.tcp_timestamps": "0"}), end("server", "eth0", nil)}, card,
+			1e9 * 1460 / 1538},
+		"a path of unknown MTU": {pair, "", []record.Environment{end("client", "eth0", nil)}, none, 0},
+		"over the loopback device": {pair, "", []record.Environment{router("65536"),
+			end("client", "lo", nil), end("server", "lo", nil)}, none, 0},
+		"over a bridge or bond": {pair, "", []record.Environment{router("1500"), end("client", "bond0", nil),
+			end("server", "virbr0", nil)}, none, 0},
+		"a virtual card": {pair, "", []record.Environment{router("1500"), end("client", "ens160", nil)},
+			none, 0},
+		"an unknown device": {pair, "", []record.Environment{router("1500"), end("client", "", nil)}, none, 0},
+		"a card of unknown speed": {pair, "", []record.Environment{router("1500"),
+			end("client", "wlan0", nil)}, none, 0},
+		"no card": {record.LabLocal, "", []record.Environment{router("1500"), end("client", "eth0", nil)},
 			"none: virtual link", 0},
-		"stated": {record.LabPair, "500M", []record.Environment{end("client", card("eth0", "1000"))},
-			"link 500 Mbit/s", 500e6 * 1448 / 1538},
+		"stated in words": {pair, "DSL", []record.Environment{router("1500"), end("client", "wlan0", nil),
+			end("server", "eth0", nil)}, card, 1e9 * 1448 / 1538},
+		"stated": {pair, "500M", []record.Environment{end("client", "eth0", nil),
+			end("server", "eth0", nil)}, "link 500 Mbit/s", 500e6 * 1448 / 1538},
 	} {
+		f := quickFactors()
 		run := syntheticRun(f)
 		run.Lab, run.Environments = tt.lab, tt.ends
 		if tt.link != "" {
@@ -250,6 +277,18 @@ func TestCeilingOfCardsAndStatedLinks(t *testing.T) {
 		}
 		if c := CeilingOf(&run, f); c.Kind != tt.kind || math.Abs(c.Bps-tt.bps) > 1 {
 			t.Errorf("%s: got %s, %.0f bit/s, want %s, %.0f", name, c.Kind, c.Bps, tt.kind, tt.bps)
+		}
+	}
+}
+
+// TestStatedBurst: a burst that the level states stands for the default, also where it is smaller.
+func TestStatedBurst(t *testing.T) {
+	for level, want := range map[string]float64{"tbf rate 20M burst 32k": 32 << 10, "tbf rate 20M": 128 << 10,
+		"tbf rate 1G burst 1m": 1 << 20} {
+		f := quickFactors("queue@router.wan", level)
+		run := syntheticRun(f)
+		if c := CeilingOf(&run, f); c.Burst != want {
+			t.Errorf("%s: got a burst of %.0f, want %.0f", level, c.Burst, want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -79,7 +78,7 @@ func testerLimited(s suspect) []evidence.Reason {
 			"%d packets (%s of those sent) were lost in the receiver's own socket buffer: the tester's "+
 				"loss, not the path's", n, unit.Percent(share))
 	}
-	if burst, lost := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && lost > 0 {
+	if burst := ownBurst(s); s.ceil.Bucket > 0 && burst > s.ceil.Bucket && s.lostToBursts(burst) {
 		return because(evidence.ReasonTesterLimited, at{Element: BucketElement, Value: new(burst)},
 			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
 				"bucket of %.0f holds: packets were lost for that, not for the rate", burst, s.ceil.Bucket)
@@ -103,19 +102,30 @@ func testerLimited(s suspect) []evidence.Reason {
 // BucketElement is the element of a reason that stands on what a sender sent at once.
 const BucketElement = "policer's bucket"
 
-// ownBurst is how much a sender of datagrams sent back to back, at most, and how many were lost.
-func ownBurst(s suspect) (bytes float64, lost int64) {
-	for _, f := range s.traffic().Flows {
-		if f.Packets != nil {
-			lost += f.Packets.Lost
-		}
-	}
+// ownBurst is how much a sender of datagrams sent back to back, at most.
+func ownBurst(s suspect) (bytes float64) {
 	for _, side := range []string{"near", "far"} {
 		if n, err := strconv.ParseFloat(s.traffic().Details[side+".burst_most_bytes"], 64); err == nil {
 			bytes = max(bytes, n)
 		}
 	}
-	return bytes, lost
+	return bytes
+}
+
+// lostToBursts says whether packets were lost that a policer would have let pass but for bursts: at a rate
+// that it allows, or no more of them than what one burst had above the bucket.
+func (s suspect) lostToBursts(burst float64) bool {
+	var lost, lostBytes, offered float64
+	headers := metrics.HeadersOf(s.t.Row.Factors)
+	for _, f := range s.traffic().Flows {
+		if f.Packets == nil || f.SenderNs <= 0 {
+			continue
+		}
+		lost += float64(f.Packets.Lost)
+		lostBytes += float64(f.Packets.Lost) * float64(f.Packets.Size)
+		offered += float64(f.Packets.Sent) * float64(f.Packets.Size-headers) * 8e9 / float64(f.SenderNs)
+	}
+	return lost > 0 && (offered <= s.ceil.Bps*gateCeiling || lostBytes <= burst-s.ceil.Bucket)
 }
 
 // ownDrops counts what the receiving sockets had no room for, over the whole load, and its share of the
@@ -213,15 +223,6 @@ func accounting(s suspect) []evidence.Reason {
 		}
 	}
 	return flowAccounts(tr)
-}
-
-// nothingArrived fires where no payload did: a rate of 0 is what a broken path looks like, too.
-func nothingArrived(s suspect) []evidence.Reason {
-	if got, ok := s.m.Values[metrics.Goodput]; s.t.Row.Kind == record.RowLoad && ok && got <= 0 {
-		return because(evidence.ReasonNothingArrived, at{Metric: metrics.Goodput, Value: new(0.0)},
-			"nothing arrived in the window")
-	}
-	return nil
 }
 
 // corrupt fires when bytes that were checked were not those that were sent.
@@ -383,114 +384,6 @@ func lateEdge(s suspect) []evidence.Reason {
 		}
 	}
 	return nil
-}
-
-// notInTunnel fires unless counters prove that traffic took the path.
-func notInTunnel(s suspect) []evidence.Reason {
-	tunnelled := !factor.Tunnel.Is(s.t.Row.Factors, "", factor.NoTunnel)
-	if s.t.Path == nil {
-		if tunnelled && s.t.Traffic != nil {
-			return because(evidence.ReasonNotInTunnel, at{}, "nothing proves that traffic took the tunnel")
-		}
-		return nil
-	}
-	what := "path under test"
-	if tunnelled {
-		what = "tunnel"
-	}
-	carried := payloads(s.traffic())
-	seen := 0 // tunnels of the window
-	both := carried.up > 0 && carried.down > 0
-	for _, d := range devicesMoved(s.t.Path.Counters, both) {
-		payload, share := float64(s.t.Path.BytesOffered), gateMoved
-		if d.when != "check" {
-			payload = carried.all
-			if d.tunnel && len(carried.tunnel) > 0 {
-				payload = carried.tunnel[seen%len(carried.tunnel)]
-				seen++
-			}
-			if from := s.t.Path.CountedFrom; d.when == "window" && from > 0 {
-				late := float64(max(from-s.t.Window.Start, 0)) / float64(s.t.Window.End-s.t.Window.Start)
-				share = gateWindow * (1 - late)
-			}
-			if payload == 0 {
-				continue // see nothingArrived
-			}
-		}
-		want := payload * share
-		switch {
-		case d.most == 0:
-			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device, Value: new(0.0)},
-				"counters of %s on %s did not move in the %s: traffic did not "+
-					"take the %s", d.device, d.node, d.when, what)
-		case d.bytes >= 0 && d.bytes < want:
-			return because(evidence.ReasonNotInTunnel, at{Node: d.node, Element: d.device,
-				Value: new(d.bytes)}, "%s on %s carried %.0f bytes in the %s, %.0f of payload were to be "+
-				"seen: traffic did not take the %s", d.device, d.node, d.bytes, d.when, payload, what)
-		}
-	}
-	return nil
-}
-
-// carried is a trial's payload in bytes: all of it, and that of the streams which took each of several
-// tunnels.
-type carried struct {
-	all, up, down float64
-	tunnel        []float64
-}
-
-func payloads(t *record.Traffic) carried {
-	var c carried
-	if n := t.Load.Tunnels; n > 1 {
-		c.tunnel = make([]float64, n)
-	}
-	for _, f := range t.Flows {
-		bytes := float64(f.ReceivedBytes)
-		c.all += bytes
-		if f.Direction == record.Down {
-			c.down += bytes
-		} else {
-			c.up += bytes
-		}
-		if n := len(c.tunnel); n > 0 && f.Stream > 0 {
-			c.tunnel[(f.Stream-1)%n] += bytes
-		}
-	}
-	return c
-}
-
-// deviceMove is how far the counters of one device moved.
-type deviceMove struct {
-	node, device, when string
-	most               float64 // of any counter
-	bytes              float64 // received or sent, or both together; -1 = no such counter
-	tunnel             bool    // a tunnel's own
-}
-
-// devicesMoved is told by device. Of a load in one direction the counter with more bytes has the data; of
-// one in both, and of the check, whose answers are as long as what it sent, both are added.
-func devicesMoved(moves []record.CounterMove, both bool) []deviceMove {
-	var out []deviceMove
-	for _, c := range moves {
-		i := slices.IndexFunc(out, func(d deviceMove) bool {
-			return d.node == c.Node && d.device == c.Device && d.when == c.When
-		})
-		if i < 0 {
-			i = len(out)
-			out = append(out, deviceMove{node: c.Node, device: c.Device, when: c.When, bytes: -1,
-				tunnel: c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived})
-		}
-		d := float64(c.After) - float64(c.Before)
-		out[i].most = math.Max(out[i].most, d)
-		switch {
-		case !strings.Contains(c.Counter, "bytes"):
-		case both || c.When == "check":
-			out[i].bytes = math.Max(out[i].bytes, 0) + d
-		default:
-			out[i].bytes = math.Max(out[i].bytes, d)
-		}
-	}
-	return out
 }
 
 // flowAccounts fires when flows do not add up.

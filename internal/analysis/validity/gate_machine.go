@@ -66,12 +66,6 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 // hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
 func backgroundLoad(s suspect) []evidence.Reason {
 	for _, node := range append([]string{record.HostNode, "router"}, s.endMachines()...) {
-		m := s.m
-		if slices.Contains(s.endMachines(), node) {
-			m = metrics.NewMeasured()
-			m.AddCPU(node, s.t.Nodes[node], s.t.Window)
-			m.AddForeign(node, s.t.Nodes[node], s.t.Window)
-		}
 		for _, k := range []struct {
 			stem, format string
 			most         float64
@@ -81,7 +75,7 @@ func backgroundLoad(s suspect) []evidence.Reason {
 			{metrics.StealRatio, "the hypervisor took %s of the cores of the %s away", gateSteal},
 		} {
 			metric := node + "_" + k.stem
-			if v := m.Values[metric]; v > k.most {
+			if v := s.m.Values[metric]; v > k.most {
 				return because(evidence.ReasonBackgroundLoad, at{Metric: metric, Node: node, Value: new(v)},
 					k.format, unit.Percent(v), node)
 			}
@@ -97,6 +91,19 @@ func (s suspect) endMachines() []string {
 		return nil
 	}
 	return []string{t.Near, t.Far}
+}
+
+// busiestOfEnds is how busy the busiest core of each end's machine was, see Judged.Ends.
+func busiestOfEnds(s suspect) map[string]float64 {
+	out := map[string]float64{}
+	for _, node := range s.endMachines() {
+		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
+			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok {
+				out[node] = max(out[node], share)
+			}
+		}
+	}
+	return out
 }
 
 // busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of

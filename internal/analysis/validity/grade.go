@@ -23,6 +23,9 @@ type Judged struct {
 	Reasons []evidence.Reason
 	// Unchecked are the checks that could not be made, of a trial of a load.
 	Unchecked []evidence.Unchecked
+	// Ends is the share of the window for which the busiest core of each end was, where these are machines
+	// of their own.
+	Ends map[string]float64
 }
 
 func Judge(run *record.Run, trials []record.Trial) []*Judged {
@@ -41,7 +44,7 @@ func Judge(run *record.Run, trials []record.Trial) []*Judged {
 			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
 			s := suspect{run, t, j.Metrics, c}
 			if j.Reasons = gate(s); t.Row.Kind == record.RowLoad {
-				j.Unchecked = unchecked(s)
+				j.Unchecked, j.Ends = unchecked(s), busiestOfEnds(s)
 			}
 		}
 		j.Grade = grade(t, j.Reasons)

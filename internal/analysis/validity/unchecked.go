@@ -9,7 +9,9 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // unchecked lists the checks for which a trial gave no means, so that valid does not mean that nobody looked.
@@ -34,12 +36,19 @@ func unchecked(s suspect) []evidence.Unchecked {
 		lack(evidence.ReasonSamplerStalled, "nothing watched the nodes")
 	}
 	lack(evidence.ReasonThrottled, s.heatUnseen())
-	lack(evidence.ReasonBackgroundLoad, s.unseen("foreign"))
-	lack(evidence.ReasonKernelLog, s.unseen("kernellog"))
-	lack(evidence.ReasonLinkFlap, s.unseen("link"))
+	lack(evidence.ReasonBackgroundLoad, s.unseen("foreign", s.machines(false)))
+	lack(evidence.ReasonKernelLog, s.unseen("kernellog", s.machines(true)))
+	lack(evidence.ReasonLinkFlap, s.unseen("link", s.pathNodes()))
+	window := s.t.Window.End - s.t.Window.Start
 	if _, all := metrics.Received(s.t.Traffic); !all {
 		lack(evidence.ReasonDrift, "the engine gave no series for every flow")
+	} else {
+		lack(evidence.ReasonDrift, tooShort(window, statistics.DriftLeast))
 	}
+	if len(s.t.Nodes) > 0 {
+		lack(evidence.ReasonSamplerStalled, tooShort(window, gateStall))
+	}
+	lack(evidence.ReasonEngineStalled, tooShort(window, gateStall))
 	return out
 }
 
@@ -51,39 +60,94 @@ func (s suspect) pathUnproven() string {
 		return "no counter of the path was read"
 	case p.CountedFrom == 0 && s.t.Window.Begin < s.t.Window.Start: // a warm-up is no proof
 		return "the path's counters were read before and after the load only"
-	case payloads(s.traffic()).all == 0:
+	case payloads(s.traffic(), s.t.Window).of("").bytes == 0:
 		return "no payload arrived that the path's counters could be held against"
 	}
 	return ""
 }
 
-// unseen is why a probe told nothing on any node.
-func (s suspect) unseen(probe string) string {
-	why := "nothing watched the nodes"
-	for _, node := range slices.Sorted(maps.Keys(s.t.Nodes)) {
-		table, missing := metrics.SamplesOf(s.t.Nodes[node], probe)
-		if table != nil {
-			return ""
+// tooShort is why a window does not show what lasts a time.
+func tooShort(window, least int64) string {
+	if window >= least {
+		return ""
+	}
+	return "the window is too short: it takes " + unit.Nanoseconds(float64(least))
+}
+
+// pathNodes are the nodes of the trial's path, or all that were watched where that is not known.
+func (s suspect) pathNodes() []string {
+	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
+	if t == nil {
+		return slices.Sorted(maps.Keys(s.t.Nodes))
+	}
+	return slices.Concat([]string{t.Near}, t.Routers, []string{t.Far})
+}
+
+// machines are those that carry the path, on each of which something may happen: the host of nodes that
+// share it, and what is a machine of its own. Of guests there is the kernel alone, the rest is the host's.
+func (s suspect) machines(kernels bool) (out []string) {
+	for _, node := range s.pathNodes() {
+		facts := s.run.Node(node)
+		if facts.CPUs == record.CPUsShared || facts.Guest() {
+			out = append(out, record.HostNode)
 		}
-		if why = missing; node == record.HostNode && !strings.HasSuffix(missing, "did not run") {
-			break // whose reason says most
+		if facts.CPUs != record.CPUsShared && (kernels || !facts.Guest()) {
+			out = append(out, node)
 		}
 	}
-	return why
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// unseen is why a probe told nothing on nodes that it should have told something of.
+func (s suspect) unseen(probe string, nodes []string) string {
+	return s.lacking(nodes, func(n record.NodeData) string {
+		_, missing := metrics.SamplesOf(n, probe)
+		return missing
+	})
 }
 
 // heatUnseen is why nothing tells whether heat or power held a machine back.
 func (s suspect) heatUnseen() string {
-	for _, n := range s.t.Nodes {
+	return s.lacking(s.machines(false), func(n record.NodeData) string {
 		for _, probe := range []string{"thermal", "cpufreq"} {
 			if table, _ := metrics.SamplesOf(n, probe); table != nil &&
 				slices.ContainsFunc(table.Names, tellsThrottling) {
 				return ""
 			}
 		}
+		_, missing := metrics.SamplesOf(n, "thermal")
+		return cmp.Or(missing, "no throttle counter, clock limit or device that cools a CPU by slowing it")
+	})
+}
+
+// lacking says why nodes lack something, with their names unless all lack it for one reason.
+func (s suspect) lacking(nodes []string, why func(record.NodeData) string) string {
+	if len(s.t.Nodes) == 0 {
+		return "nothing watched the nodes"
 	}
-	return cmp.Or(s.unseen("thermal"), "no throttle counter, clock limit or device that cools a CPU by "+
-		"slowing it")
+	var order []string
+	by := map[string][]string{}
+	for _, node := range nodes {
+		missing := "nothing watched it"
+		if n, watched := s.t.Nodes[node]; watched {
+			missing = why(n)
+		}
+		if missing == "" {
+			continue
+		}
+		if by[missing] == nil {
+			order = append(order, missing)
+		}
+		by[missing] = append(by[missing], node)
+	}
+	if len(order) == 1 && len(by[order[0]]) == len(nodes) {
+		return order[0]
+	}
+	for i, missing := range order {
+		order[i] = fmt.Sprintf("on %s: %s", strings.Join(by[missing], " and "), missing)
+	}
+	return strings.Join(order, "; ")
 }
 
 // tellsThrottling says whether throttleSign can read a column.

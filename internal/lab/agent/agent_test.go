@@ -308,6 +308,11 @@ func TestReach(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("reach %s: %v (-want +got)\n%s", addr, err, diff)
 		}
+		got = agent.Reached{}
+		if err := a.Invoke(ctx, agent.VerbReach, agent.Reach{From: addr, To: addr, Port: port, Tag: "any"},
+			&got); err != nil || got.Device != "lo" {
+			t.Errorf("the device to %s: got %+v, %v, want lo", addr, got, err)
+		}
 		if err := s.Finish(); err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,8 @@ func echo(ctx context.Context, s host.Session) error {
 }
 
 // Reach asks a node to send one datagram of each size (IP length) to an echo, unfragmented, and to wait for
-// its return. Beyond is a size that should not pass; it is tried once.
+// its return. Beyond is a size that should not pass; it is tried once. Without any size it tells the device
+// alone.
 type Reach struct {
 	From   netip.Addr `json:"from"`
 	To     netip.Addr `json:"to"`
@@ -133,6 +134,8 @@ type Reached struct {
 	Back  []int  `json:"back"`
 	Bytes int64  `json:"bytes"`
 	Note  string `json:"note,omitempty"` // the last error, such as "message too long"
+	// Device is the one that leads to the echo, where no size was asked for; "" = not known.
+	Device string `json:"device,omitempty"`
 }
 
 // Bounds of what is asked for, which may come from somebody else's controller.
@@ -159,6 +162,10 @@ func (r Reach) check() error {
 func reach(ctx context.Context, r Reach) (out Reached, err error) {
 	if err := r.check(); err != nil {
 		return out, fmt.Errorf("check the path to %s: %w", r.To, err)
+	}
+	if len(r.Sizes) == 0 && r.Beyond == 0 {
+		out.Device, err = kernel.RouteDevice(r.To)
+		return out, err
 	}
 	c, err := listenExact(ctx, netip.AddrPortFrom(r.From, 0))
 	if err != nil {

@@ -21,6 +21,12 @@ func resetLimits() {
 			unix.Setrlimit(limit, &r)
 		}
 	}
+	for usualClass() { // a thread that was made meanwhile has the class of the one that made it
+	}
+}
+
+// usualClass gives each thread the usual scheduling class, and says whether one had another.
+func usualClass() (changed bool) {
 	const other = 0 // SCHED_OTHER
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
@@ -28,8 +34,10 @@ func resetLimits() {
 		class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0, 0)
 		if errno == 0 && class != other {
 			var param struct{ priority int32 }
-			unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), other,
+			_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), other,
 				uintptr(unsafe.Pointer(&param)))
+			changed = changed || errno == 0
 		}
 	}
+	return changed
 }

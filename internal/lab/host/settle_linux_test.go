@@ -3,6 +3,8 @@ package host
 import (
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -45,7 +47,18 @@ func TestSettle(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 			t.Fatal(err)
 		}
+		for range 50 { // threads that make threads, of the class that this one has
+			go func() { runtime.LockOSThread(); time.Sleep(time.Minute) }()
+		}
 		Settle()
+		threads, _ := os.ReadDir("/proc/self/task")
+		for _, thread := range threads {
+			tid, _ := strconv.Atoi(thread.Name())
+			if class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0,
+				0); class != 0 && errno == 0 {
+				t.Errorf("scheduling class of thread %d: got %d, want 0", tid, class)
+			}
+		}
 		if class, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); class != 0 {
 			t.Errorf("scheduling class: got %d, want 0", class)
 		}

@@ -61,7 +61,8 @@ type head struct {
 	Version int    `json:"journal"`
 	Owner   string `json:"owner"`
 	Host    string `json:"host"`
-	Boot    string `json:"boot"` // the kernel's boot_id, "" if it has none
+	Boot    string `json:"boot"`           // the kernel's boot_id, "" if it has none
+	Labs    string `json:"labs,omitempty"` // the runtime directory of the owner's labs
 }
 
 type line struct {
@@ -70,10 +71,10 @@ type line struct {
 	Undone int    `json:"undone,omitempty"`
 }
 
-func headOf(owner string) head {
+func headOf(owner, labs string) head {
 	name, _ := os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return head{version, owner, name, strings.TrimSpace(string(boot))}
+	return head{version, owner, name, strings.TrimSpace(string(boot)), labs}
 }
 
 // ids are the names of owners and labs: they are parts of paths.
@@ -84,14 +85,19 @@ func ValidID(name string) bool { return ids.MatchString(name) }
 
 // file is a journal that is written to.
 type file struct {
-	path   string
-	f      *os.File
+	path string
+	f    interface {
+		io.WriterAt
+		io.Closer
+		Truncate(size int64) error
+		Sync() error
+	}
 	size   int64 // of whole lines
 	broken error // the file ends in half a line, which could not be taken back
 }
 
-// write appends a line and has it on stable storage when it returns nil. Of one that was written in part,
-// because the disk is full, nothing stays.
+// write appends a line and has it on stable storage when it returns nil. Of one that is not there for sure,
+// because the disk is full or fails, nothing stays.
 func (w *file) write(l line) error {
 	if w.broken != nil {
 		return w.broken
@@ -102,15 +108,16 @@ func (w *file) write(l line) error {
 	}
 	n, err := w.f.WriteAt(b, w.size)
 	if err == nil {
+		err = w.f.Sync()
+	}
+	if err == nil {
 		w.size += int64(n)
-		if err = w.f.Sync(); err != nil {
-			return fmt.Errorf("sync journal %s: %w", w.path, err)
-		}
 		return nil
 	}
 	err = fmt.Errorf("write journal %s: %w", w.path, err)
 	if cut := w.f.Truncate(w.size); cut != nil {
-		w.broken = errors.Join(err, cut)
+		err = errors.Join(err, cut)
+		w.broken = err
 	}
 	return err
 }
@@ -134,8 +141,9 @@ type Journal struct {
 // fresh begins the name of a journal that is not in place yet.
 const fresh = ".new-"
 
-// Create starts the journal of owner in dir. One that is there already is fs.ErrExist.
-func Create(dir, owner string) (*Journal, error) {
+// Create starts the journal in dir of an owner who keeps labs in the directory of that name, "" where that
+// is plain. One that is there already is fs.ErrExist.
+func Create(dir, owner, labs string) (*Journal, error) {
 	if !ValidID(owner) {
 		return nil, fmt.Errorf("create journal: %q is no name of an owner", owner)
 	}
@@ -146,7 +154,7 @@ func Create(dir, owner string) (*Journal, error) {
 	var j *Journal
 	var err error
 	for range 100 { // a restore may take it for left behind before it is locked
-		if j, err = create(path, owner); !errors.Is(err, fs.ErrNotExist) {
+		if j, err = create(path, headOf(owner, labs)); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
@@ -157,8 +165,8 @@ func Create(dir, owner string) (*Journal, error) {
 }
 
 // create writes the head under another name, and gives the file its own once it is locked and on disk.
-func create(path, owner string) (j *Journal, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), fresh+owner+"-*") // mode 0600
+func create(path string, h head) (j *Journal, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), fresh+h.Owner+"-*") // mode 0600
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +178,6 @@ func create(path, owner string) (j *Journal, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX) // others look for a moment at most
 	j = &Journal{file: file{path: path, f: f}, open: map[int]bool{}}
 	if err == nil {
-		h := headOf(owner)
 		err = j.file.write(line{Head: &h})
 	}
 	if err == nil {
@@ -237,6 +244,7 @@ type Stale struct {
 	Owner    string
 	Entries  []Entry // not undone, in the order of undoing: last change first
 	Rebooted bool    // the machine has started anew since: what was changed in its kernel is gone
+	Labs     string  // the directory of the owner's labs, "" if it did not say
 	file     file
 }
 
@@ -283,6 +291,16 @@ func Living(dir string) (living []string, err error) {
 	return living, err
 }
 
+// Lives reports whether one owner lives.
+func Lives(dir, owner string) bool {
+	f, err := openOwn(filepath.Join(dir, owner+".jsonl"), unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return locked(f)
+}
+
 // FindStale returns the journals in dir whose owners are gone, and the names of the owners that live. A
 // torn last line, as a kill leaves it, belongs to a change that was never made and is ignored; a journal
 // with any other fault is an error, beside which the others are still returned. Only those of wanted owners
@@ -298,8 +316,8 @@ func FindStale(dir string, wanted func(owner string) bool) (stale []*Stale, livi
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			faults = append(faults, check.WithHint(fmt.Errorf("read journal %s: %w; nothing in it was undone",
-				path, err), "a run's lab ends with it, what is set in a lab that stays up with lab down; "+
-				"once nothing is left, remove the file"))
+				path, err), check.HintOf(err)+"a run's lab ends with it, what is set in a lab that stays up "+
+				"with lab down; once nothing is left, remove the file"))
 		case lives:
 			living = append(living, owner)
 		default:
@@ -392,8 +410,8 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 	if err == nil {
 		h, s.Entries, s.file.size, err = parse(f)
 	}
-	if now := headOf(owner); err == nil {
-		s.Rebooted = h.Boot != now.Boot
+	if now := headOf(owner, ""); err == nil {
+		s.Rebooted, s.Labs = h.Boot != now.Boot, h.Labs
 		switch {
 		case h.Owner != owner:
 			err = fmt.Errorf("it is the journal of %s", h.Owner)
@@ -418,6 +436,11 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	open := map[int]Entry{}
 	for n, last := 1, 0; ; n++ {
 		b, err := in.ReadSlice('\n')
+		if n == 1 && bytes.HasPrefix(b, []byte("{")) {
+			text := bytes.Clone(b)
+			rest, readErr := io.ReadAll(io.LimitReader(in, maxLine))
+			return h, nil, 0, cmp.Or(readErr, error(&olderError{append(text, rest...)}))
+		}
 		if errors.Is(err, io.EOF) {
 			if n == 1 {
 				err = errors.New("it has no head")
@@ -459,6 +482,22 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 		}
 		size += int64(len(b))
 	}
+}
+
+// olderError says that a version of the program wrote the journal whose lines had no checksum.
+type olderError struct{ text []byte }
+
+func (*olderError) Error() string { return "it is of an older version of chokepoint" }
+func (*olderError) Hint() string  { return "lab restore of that version undoes it; else " }
+
+// Concerns reports whether what FindStale could not read may say something of a lab: a journal that is
+// damaged may of any.
+func Concerns(err error, lab string) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(all.Unwrap(), func(err error) bool { return Concerns(err, lab) })
+	}
+	old, ok := errors.AsType[*olderError](err)
+	return !ok || len(old.text) >= maxLine || bytes.Contains(old.text, fmt.Appendf(nil, "%q", lab))
 }
 
 // parseLine reads one line, of which exactly one part is set.

@@ -26,7 +26,7 @@ func turned(knob, before string) Entry {
 
 func begin(t *testing.T, dir, owner string) *Journal {
 	t.Helper()
-	j, err := Create(dir, owner)
+	j, err := Create(dir, owner, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,17 +53,17 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale, living, err := FindStale(dir, nil)
-	if err != nil || len(stale) != 0 || len(living) != 1 {
+	if err != nil || len(stale) != 0 || len(living) != 1 || !Lives(dir, "run-1") || Lives(dir, "run-2") {
 		t.Fatalf("while the owner lives: %d stale, living %v, %v", len(stale), living, err)
 	}
-	if _, err := Create(dir, "run-1"); !errors.Is(err, fs.ErrExist) {
+	if _, err := Create(dir, "run-1", ""); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("create it again: got %v, want that it is there", err)
 	}
 	// The owner dies in the middle of a write.
 	j.file.f.WriteAt([]byte(`01234567 {"entry":{"seq":4,"ki`), j.file.size)
 	j.file.f.Close()
 	stale, living, err = FindStale(dir, nil)
-	if err != nil || len(stale) != 1 || len(living) != 0 {
+	if err != nil || len(stale) != 1 || len(living) != 0 || Lives(dir, "run-1") {
 		t.Fatalf("after its death: %d stale, living %v, %v", len(stale), living, err)
 	}
 	got := stale[0].Entries
@@ -111,7 +111,7 @@ func signed(text string) string {
 // TestHostileJournals: whatever is not exactly what this program writes is an error, stays as it is, and does
 // not keep others from being read.
 func TestHostileJournals(t *testing.T) {
-	h := headOf("bad")
+	h := headOf("bad", "")
 	head := signed(fmt.Sprintf(`{"head":{"journal":2,"owner":"bad","host":%q,"boot":%q}}`, h.Host, h.Boot))
 	lab := `{"entry":{"seq":1,"kind":"lab","lab":"a","pid":1,"born":2}}`
 	write := func(text string) func(path string) error {
@@ -124,7 +124,8 @@ func TestHostileJournals(t *testing.T) {
 	}{
 		{"empty", "no head", write("")},
 		{"without a head", "head belongs in the first line", write(signed(lab))},
-		{"of the format before", "checksum", write(lab + "\n")},
+		{"of the format before", "older version of chokepoint", write(lab + "\n")},
+		{"of the format before, torn", "older version of chokepoint", write(lab[:20])},
 		{"of a later format", "version 3", write(signed(`{"head":{"journal":3,"owner":"bad","host":"","boot":""}}`))},
 		{"of another owner", "journal of good", write(signed(
 			`{"head":{"journal":2,"owner":"good","host":"h","boot":""}}`))},
@@ -185,7 +186,7 @@ func TestHostileJournals(t *testing.T) {
 }
 
 func TestJournalOfAnEarlierBoot(t *testing.T) {
-	dir, h := t.TempDir(), headOf("run")
+	dir, h := t.TempDir(), headOf("run", "")
 	text := signed(fmt.Sprintf(`{"head":{"journal":2,"owner":"run","host":%q,"boot":"before"}}`, h.Host))
 	if err := os.WriteFile(filepath.Join(dir, "run.jsonl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -238,6 +239,72 @@ func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	}
 }
 
+// failing is a file of a disk that does not keep what it has taken.
+type failing struct {
+	*os.File
+	cut error // of Truncate
+}
+
+func (f failing) Sync() error { return unix.EIO }
+
+func (f failing) Truncate(size int64) error {
+	if f.cut != nil {
+		return f.cut
+	}
+	return f.File.Truncate(size)
+}
+
+// TestADiskThatFailsLeavesWholeLines: a change that may not be on disk is not in the journal, so that the
+// next one does not make it unreadable.
+func TestADiskThatFailsLeavesWholeLines(t *testing.T) {
+	dir := t.TempDir()
+	j := begin(t, dir, "run")
+	first := add(t, j, aLab)
+	real := j.file.f.(*os.File)
+	j.file.f = failing{real, nil}
+	if _, err := j.Add(turned("queue", "noqueue")); !errors.Is(err, unix.EIO) {
+		t.Fatalf("add: got %v, want EIO", err)
+	}
+	j.file.f = real
+	second := add(t, j, turned("nat", "off"))
+	j.file.f = failing{real, unix.EROFS}
+	if _, err := j.Add(turned("queue", "noqueue")); !errors.Is(err, unix.EROFS) {
+		t.Errorf("add where it cannot be taken back: got %v, want EROFS", err)
+	}
+	j.file.f = real
+	if err := j.Done(second); !errors.Is(err, unix.EROFS) {
+		t.Errorf("after that: got %v, want EROFS", err)
+	}
+	if err := errors.Join(real.Truncate(j.file.size), real.Close()); err != nil {
+		t.Fatal(err)
+	}
+	stale, _, err := FindStale(dir, nil)
+	if err != nil || len(stale) != 1 || len(stale[0].Entries) != 2 || stale[0].Entries[0].Seq != second ||
+		stale[0].Entries[1].Seq != first {
+		t.Errorf("afterwards: got %+v, %v, want the two changes that were written", stale, err)
+	}
+}
+
+// TestConcerns: a journal of an older version says which labs it is of, a damaged one may be of any.
+func TestConcerns(t *testing.T) {
+	for text, want := range map[string][2]bool{
+		`{"entry":{"seq":1,"kind":"lab","lab":"a","dir":"/run/labs","pid":1}}` + "\n": {true, false},
+		"01234567 {}\n": {true, true},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "old.jsonl"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := FindStale(dir, nil)
+		if err == nil {
+			t.Fatalf("%q: got nil, want an error", text)
+		}
+		if got := [2]bool{Concerns(err, "a"), Concerns(err, "b")}; got != want {
+			t.Errorf("%q: concerns a and b: got %v, want %v", text, got, want)
+		}
+	}
+}
+
 // TestReadersAndOwnersDoNotDisturbEachOther: while owners come and go, readers look, and others restore,
 // nobody is taken for dead who lives, nor for living who is dead, and no journal is lost.
 func TestReadersAndOwnersDoNotDisturbEachOther(t *testing.T) {
@@ -271,7 +338,7 @@ func TestReadersAndOwnersDoNotDisturbEachOther(t *testing.T) {
 		return err
 	}
 	own := func(owner string) error {
-		j, err := Create(dir, owner)
+		j, err := Create(dir, owner, "")
 		if err != nil {
 			return err
 		}

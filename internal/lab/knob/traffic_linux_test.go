@@ -82,6 +82,10 @@ func newRoute(t *testing.T) route {
 	link(r.client, r.router, "near", "lan", "198.18.0.2/24", "198.18.0.1/24", "", "198.18.1.0/24")
 	link(r.router, r.server, "wan", "far", "198.18.1.1/24", "198.18.1.2/24", "198.18.0.0/24", "")
 	r.router.do(t, func() error { return IPForward().Apply(context.Background(), Place{}, "ipv4") })
+	// A kernel that has many links to bring up lets a new one wait for a second (net/core/link_watch.c).
+	if !datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", arrives).IsValid() {
+		t.Fatal("no datagram crosses the router")
+	}
 	return r
 }
 

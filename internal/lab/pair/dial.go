@@ -52,6 +52,22 @@ func cause(err error) error {
 	return err
 }
 
+// ErrBusy is why a peer refuses who knows the code: it serves somebody else, or has not found out yet that a
+// connection is broken.
+var ErrBusy = errors.New("the peer is busy")
+
+// refusal is a peer's answer to who is not let in.
+type refusal struct {
+	address string
+	answer
+}
+
+func (r refusal) Error() string {
+	return fmt.Sprintf("the peer at %s refused: %s", r.address, r.reason)
+}
+
+func (r refusal) Is(target error) bool { return target == ErrBusy && r.verdict == busy }
+
 // hints are what to do about a peer's refusal.
 var hints = map[verdict]string{
 	wrongCode:    "type the code that chokepoint peer shows there; it is another one each time",
@@ -90,8 +106,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		return nil, unanswered(err)
 	}
 	if a.verdict != accepted {
-		return nil, check.WithHint(fmt.Errorf("the peer at %s refused: %s", address, a.reason),
-			hints[a.verdict])
+		return nil, check.WithHint(refusal{address, a}, hints[a.verdict])
 	}
 	theirs, err := proof(code, c, peer)
 	if err != nil {

@@ -272,8 +272,9 @@ func TestSecondControllerIsRefused(t *testing.T) {
 	}
 	defer first.Close()
 	_, err = dial(t, h.address, code)
-	if err == nil || !strings.Contains(err.Error(), "refused: another run is being served, of 127.0.0.1:") {
-		t.Errorf("second: got %v, want that another run is being served", err)
+	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(),
+		"refused: another run is being served, of 127.0.0.1:") {
+		t.Errorf("second: got %v, want %v: another run is being served", err, ErrBusy)
 	}
 	says(t, first, "undisturbed")
 	first.Close()
@@ -311,7 +312,6 @@ func TestListenerClosesWhenNobodyComes(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: errors of who dials have a next step.
 // TestListenerClosesAfterOneVisit: a code that was good for one run is good for no other.
 func TestListenerClosesAfterOneVisit(t *testing.T) {
 	code := NewCode()
@@ -338,6 +338,7 @@ func TestListenerClosesAfterOneVisit(t *testing.T) {
 	}
 }
 
+// TestNobodyThere: errors of who dials have a next step.
 func TestNobodyThere(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -47,6 +47,8 @@ type Path interface {
 	// Devices are near's and far's: the tunnel's, or if it has none those by which its packets leave.
 	Devices() []string
 	Counters(ctx context.Context) (Counters, error)
+	// CountersUnderLoad are the same of a node that may be too busy to answer before ctx ends.
+	CountersUnderLoad(ctx context.Context) (Counters, error)
 	// Down is idempotent.
 	Down(ctx context.Context) error
 }

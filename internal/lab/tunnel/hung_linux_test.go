@@ -19,6 +19,7 @@ import (
 type sticky struct {
 	kind  string
 	hangs chan struct{} // a value makes the next reading hang
+	slow  atomic.Int64  // how long each reading takes, in ns
 	ends  chan struct{} // closed by what kills it
 	kill  sync.Once
 	clean atomic.Int32 // how often it was cleared
@@ -39,6 +40,7 @@ func (e *stickySide) public() string                                   { return 
 func (e *stickySide) configure(context.Context, []byte, connect) error { return nil }
 func (e *stickySide) close() error                                     { return nil }
 func (e *stickySide) read() (status, error) {
+	time.Sleep(time.Duration(e.kind.slow.Load()))
 	select {
 	case <-e.kind.hangs:
 		<-e.kind.ends
@@ -53,15 +55,7 @@ func (e *stickySide) read() (status, error) {
 func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 	const killedAfter = time.Second
 	near, far := newSticky("sticky-near"), newSticky("sticky-far")
-	lay := func() (Path, error) {
-		p := &path{spec: Spec{Device: "cphung0", MTU: 1400}, traits: traits{mute: true}}
-		for i, k := range []*sticky{near, far} {
-			address := netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)})
-			p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter),
-				Outer: address, Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
-		}
-		return up(t.Context(), p)
-	}
+	lay := func() (Path, error) { return laySticky(t, near, far, killedAfter) }
 	p, err := lay()
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +80,42 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 	if err := p.Down(t.Context()); err != nil {
 		t.Errorf("down: %v", err)
 	}
+}
+
+// TestABusyNodeMayTakeItsTime: under load an answer that comes late is one, and the tunnel stays.
+func TestABusyNodeMayTakeItsTime(t *testing.T) {
+	near, far := newSticky("busy-near"), newSticky("busy-far")
+	p, err := laySticky(t, near, far, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.slow.Store(int64(answerTime + answerTime/10))
+	if _, err := p.CountersUnderLoad(t.Context()); err != nil {
+		t.Errorf("under load: got %v, want the late answer", err)
+	}
+	near.slow.Store(0)
+	if _, err := p.Counters(t.Context()); err != nil {
+		t.Errorf("after the load: got %v, want that the tunnel stands", err)
+	}
+	near.hangs <- struct{}{}
+	load, ends := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer ends()
+	if _, err := p.CountersUnderLoad(load); err == nil || !strings.Contains(err.Error(), "of the load's end") {
+		t.Errorf("of a node that hangs: got %v, want an end to the wait", err)
+	}
+	if err := p.Down(t.Context()); err != nil {
+		t.Errorf("down: %v", err)
+	}
+}
+
+func laySticky(t *testing.T, near, far *sticky, killedAfter time.Duration) (Path, error) {
+	p := &path{spec: Spec{Device: "cphung0", MTU: 1400}, traits: traits{mute: true}}
+	for i, k := range []*sticky{near, far} {
+		address := netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)})
+		p.ends[i] = &end{kind: k.kind, End: End{Node: k.kind, Agent: k.serve(t, killedAfter),
+			Outer: address, Inner: []netip.Prefix{netip.PrefixFrom(address, 32)}}}
+	}
+	return up(t.Context(), p)
 }
 
 func newSticky(kind string) *sticky {

@@ -188,7 +188,7 @@ func (p *path) open(ctx context.Context, e *end) (err error) {
 		return err
 	}
 	var o offer
-	if err := e.receive(&o); err != nil {
+	if err := e.receive(&o, answerTime); err != nil {
 		return err
 	}
 	e.public, e.opened = o.Public, true
@@ -207,7 +207,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 	var s status
-	if err := e.receiveWithin(cmp.Or(p.connectTime, answerTime), &s); err != nil {
+	if err := e.receive(&s, cmp.Or(p.connectTime, answerTime)); err != nil {
 		return err
 	}
 	p.mtu = s.MTU
@@ -304,6 +304,24 @@ func (e *end) implementation() string {
 
 // Counters reads the near end's. No answer in time ends the tunnel: its session would hear nothing else.
 func (p *path) Counters(ctx context.Context) (Counters, error) {
+	within, cancel := withinTime(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	return p.counters(ctx, within)
+}
+
+// CountersUnderLoad has time for an answer until ctx ends, and then as much as Counters.
+func (p *path) CountersUnderLoad(ctx context.Context) (Counters, error) {
+	within, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	late := fmt.Errorf("no answer within %v of the load's end", answerTime)
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(answerTime, func() { cancel(late) })
+	})
+	defer stop()
+	return p.counters(ctx, within)
+}
+
+func (p *path) counters(ctx, within context.Context) (Counters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
@@ -313,7 +331,7 @@ func (p *path) Counters(ctx context.Context) (Counters, error) {
 		return Counters{}, context.Cause(ctx)
 	}
 	near := p.ends[0]
-	s, err := near.inquire(ask{})
+	s, err := near.inquireWithin(within, ask{})
 	if err != nil {
 		return Counters{}, fmt.Errorf("read counters of %s at %s: %w", near.kind, near.Node, err)
 	}
@@ -390,22 +408,30 @@ func withinTime(ctx context.Context, d time.Duration) (context.Context, context.
 }
 
 func (e *end) inquire(a ask) (status, error) {
+	within, cancel := withinTime(context.Background(), answerTime)
+	defer cancel()
+	return e.inquireWithin(within, a)
+}
+
+func (e *end) inquireWithin(ctx context.Context, a ask) (status, error) {
 	if err := e.session.Send(a); err != nil {
 		return status{}, fmt.Errorf("%w: %v", host.ErrUnreachable, err)
 	}
 	var got status
-	err := e.receive(&got)
+	err := e.receiveWithin(ctx, &got)
 	return got, err
 }
 
-// receive is Recv within the time that a node has for an answer.
-func (e *end) receive(v any) error { return e.receiveWithin(answerTime, v) }
-
-// receiveWithin does not end with a caller's ctx: a session left in the middle of an exchange would be of
-// no more use, not even to wait for the node's undoing.
-func (e *end) receiveWithin(d time.Duration, v any) error {
+// receive is Recv within the time that a node has for an answer, or d.
+func (e *end) receive(v any, d time.Duration) error {
 	ctx, cancel := withinTime(context.Background(), d)
 	defer cancel()
+	return e.receiveWithin(ctx, v)
+}
+
+// receiveWithin is given no caller's ctx, which may end at any time: a session left in the middle of an
+// exchange would be of no more use, not even to wait for the node's undoing.
+func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)
 	e.hung = e.hung || err != nil && ctx.Err() != nil
 	var told *host.RemoteError

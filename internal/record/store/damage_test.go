@@ -1,6 +1,9 @@
 package store
 
 import (
+	"bytes"
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +15,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -216,6 +221,13 @@ func TestLockedStore(t *testing.T) {
 	if err := k.Settle(ctx, 0); err == nil {
 		t.Error("all is stored in a locked store")
 	}
+	hurried, cancel := context.WithCancel(ctx)
+	cancel()
+	began := time.Now()
+	if err := k.Settle(hurried, time.Hour); err == nil || time.Since(began) > time.Minute {
+		t.Errorf("settle that is cancelled: got %v after %v, want at once that it is locked", err,
+			time.Since(began))
+	}
 	wantTrials(t, k, 3)
 	released := make(chan error)
 	go func() {
@@ -241,6 +253,7 @@ func TestLockedStore(t *testing.T) {
 	}()
 	must(t, Patiently(ctx, 10*time.Second, end))
 	must(t, <-released)
+	must(t, k.Settle(hurried, time.Hour)) // which need not wait
 	trials, err := s.Trials(ctx, "r1")
 	must(t, err)
 	if len(trials) != 3 {
@@ -267,6 +280,50 @@ func TestFullDisk(t *testing.T) {
 	}
 	wantTrials(t, k, n)
 	must(t, s.Verify(ctx))
+	for i := 0; err == nil || i == 0; i++ { // until what is deleted takes one more page than there is
+		err = s.Remove(ctx, fmt.Sprintf("none-%d", i))
+	}
+	if check.HintOf(err) == "" {
+		t.Errorf("delete: got %v without a hint", err)
+	}
+}
+
+// All trials of a run are counted: those that memory no longer holds, and those of before a resume.
+func TestCount(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	must(t, s.AppendTrial(ctx, sampleTrial("r1", 1)))
+	k := &Keeper{Store: s, Run: "r1"}
+	for i := 2; i < 6; i++ {
+		must(t, k.AppendTrial(ctx, sampleTrial("r1", i)))
+	}
+	k.trials = k.trials[2:] // as if they were large
+	if got := k.Count(ctx); got != 5 {
+		t.Errorf("count: got %d, want 5", got)
+	}
+	wantTrials(t, k, 5)
+	p, err := s.pack(sampleTrial("r1", 6))
+	must(t, err)
+	k.trials = append(k.trials, &kept{packed: p}) // waits
+	if got := k.Count(ctx); got != 6 {
+		t.Errorf("count with one that waits: got %d, want 6", got)
+	}
+	must(t, s.Close())
+	if got := k.Count(ctx); got != 3 {
+		t.Errorf("count without the store: got %d, want 3", got)
+	}
+}
+
+// An error of a reader keeps SQLite's code, by which one is known that must read a copy.
+func TestCheckReadableKeepsTheCode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs.db")
+	must(t, os.WriteFile(path, bytes.Repeat([]byte("no store "), 1000), 0o600))
+	db, err := sql.Open("sqlite", dsn(path, modeRead))
+	must(t, err)
+	defer db.Close()
+	if err := checkReadable(t.Context(), db, path, migrations); codeOf(err) != sqlite3.SQLITE_NOTADB {
+		t.Errorf("got %v with code %d, want %d", err, codeOf(err), sqlite3.SQLITE_NOTADB)
+	}
 }
 
 // Where nothing can be written a store is read, with its log and in an older schema, too.

@@ -46,16 +46,18 @@ func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
 	if locked(err) {
 		return nil
 	}
-	return roomHint(err)
+	return roomHint(err, roomToRun)
 }
 
 // roomHint says what to do about a full disk.
-func roomHint(err error) error {
+func roomHint(err error, hint string) error {
 	if codeOf(err) != sqlite3.SQLITE_FULL {
 		return err
 	}
-	return check.WithHint(err, "make room: chokepoint delete --keep 50 removes old runs; then resume the run")
+	return check.WithHint(err, hint)
 }
+
+const roomToRun = "make room: chokepoint delete --keep 50 removes old runs; then resume the run"
 
 // locked says that another program has the store, and that it may give it back.
 func locked(err error) bool {
@@ -104,12 +106,15 @@ func (k *Keeper) flush(ctx context.Context) error {
 	return err
 }
 
-// Settle stores what waits, trying for so long, and then makes sure that the store has every trial.
+// Settle stores what waits, trying for so long and as long as ctx is not cancelled, and then makes sure that
+// the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
-	err := Patiently(ctx, patience, func() error { return k.flush(ctx) })
+	waiting := ctx
+	ctx = context.WithoutCancel(ctx)
+	err := Patiently(waiting, patience, func() error { return k.flush(ctx) })
 	if err != nil {
 		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
-			roomHint(err))
+			roomHint(err, roomToRun))
 	}
 	entries, err := k.Store.Index(ctx, k.Run)
 	has := map[string]bool{}
@@ -135,8 +140,18 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Len is how many trials end in the store or in memory, those of an earlier part of the run left out.
-func (k *Keeper) Len() int { return len(k.trials) }
+// Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.
+func (k *Keeper) Count(ctx context.Context) int {
+	entries, _ := k.Store.Index(ctx, k.Run) // of a store that is lost what is in memory counts
+	has := map[string]bool{}
+	for _, e := range entries {
+		has[e.Trial] = true
+	}
+	for _, t := range k.trials {
+		has[t.id] = true
+	}
+	return len(has)
+}
 
 // Trials are those of the run, from the store or else from memory. An error stands for one that neither has
 // any more.

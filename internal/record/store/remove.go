@@ -24,7 +24,8 @@ func (s *Store) Remove(ctx context.Context, runID string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("delete run %s from %s: %w", runID, s.path, err)
+		return roomHint(fmt.Errorf("delete run %s from %s: %w", runID, s.path, err),
+			"free some room on that file system: deleting takes a little")
 	}
 	return nil
 }
@@ -39,7 +40,8 @@ func (s *Store) Removed(ctx context.Context) ([]string, error) {
 }
 
 // Compact brings trials of older schemas into today's form, and gives the room of deleted runs back to the
-// file system. It needs as much free space as the store has content.
+// file system. It needs as much free space as the store has content twice: for a copy where SQLite keeps
+// temporary files, and beside the store for the log that the copy goes through.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	if before, err = s.size(); err == nil {
 		err = s.repack(ctx)
@@ -54,7 +56,8 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 		after, err = s.size()
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("compact store %s: %w", s.path, err)
+		return 0, 0, roomHint(fmt.Errorf("compact store %s: %w", s.path, err), "it needs as much room as the "+
+			"store has content, beside it and in $SQLITE_TMPDIR, else $TMPDIR, else /var/tmp")
 	}
 	return before, after, nil
 }

@@ -196,7 +196,7 @@ func checkReadable(ctx context.Context, db *sql.DB, path string, steps []string)
 	has, err := version(ctx, db)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read schema of store %s: %v", path, err)
+		return fmt.Errorf("read schema of store %s: %w", path, err)
 	case has == 0:
 		return ErrNone
 	case has > len(steps):

@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
@@ -156,18 +155,15 @@ func udpMixCountsRealBytes(t *steady.Trial) {
 	}
 }
 
-func TestOnlyTheNativeEngineMixesSizes(t *testing.T) {
+func TestIPerf3MixesNoSizes(t *testing.T) {
 	load := record.Load{Protocol: "udp", Direction: record.Up, Streams: 1, IP: 4,
 		Sizes: factor.IMIXSizes("4")}
 	near, far := ends(t, loopback4)
 	if a := (stream.Native{}).Check(t.Context(), near, far, load); a.State != check.Yes {
 		t.Errorf("native: got %+v, want yes", a)
 	}
-	for name, a := range map[string]check.Answer{"iperf3": iperf3.Engine{}.Check(t.Context(), traffic.End{},
-		traffic.End{}, load),
-		"xdp": frames.XDP{}.Check(t.Context(), traffic.End{}, traffic.End{}, load)} {
-		if a.State != check.No || !strings.Contains(a.Reason, "several sizes") {
-			t.Errorf("%s: got %+v, want a no that says why", name, a)
-		}
+	a := iperf3.Engine{}.Check(t.Context(), traffic.End{}, traffic.End{}, load)
+	if a.State != check.No || !strings.Contains(a.Reason, "several sizes") {
+		t.Errorf("iperf3: got %+v, want a no that says why", a)
 	}
 }

@@ -47,12 +47,12 @@ func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Loa
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Check asks both nodes, once it is clear that the load is one of requests.
 // Asked is of requests there and responses back.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
 
+// Check asks both nodes, once it is clear that the load is one of requests.
 func (e Requests) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
