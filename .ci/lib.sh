@@ -14,6 +14,14 @@ fail() { printf 'fail: %s\n' "$*" >&2; exit 1; }
 # nothing is one check, passed or failed by its exit status.
 count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$STAGE_COUNTS"; }
 
+# skip NAME REASON counts what cannot be checked here as a skip, which .ci/allowed-skips must list.
+skip() {
+	grep -qF ".ci | $1 | $2 | " "$TOP/.ci/allowed-skips" || fail "$1 was skipped ($2), which .ci/allowed-skips does not list"
+	printf '%s\t%s\n' "$2" "$1" >>"$WORK/skipped"
+	count 0 0 1
+	note "skipped $1: $2"
+}
+
 # begin [LIMIT]: LIMIT is the seconds after which the whole run ends by itself.
 begin() {
 	LIMIT=${1:-0} LATE=

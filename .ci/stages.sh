@@ -29,6 +29,23 @@ lint() { go tool staticcheck ./...; }
 
 tidy() { go mod tidy -diff; }
 
+# Whether what is called, of ours or others, is known to be vulnerable. Without the
+# database nothing is known, which is no pass.
+GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
+vulnerabilities() {
+	local status=0
+	mkdir -p "$WORK/bin"
+	GOBIN="$WORK/bin" go install "$GOVULNCHECK"
+	"$WORK/bin/govulncheck" ./... >"$WORK/vulnerabilities.txt" 2>&1 || status=$?
+	cat "$WORK/vulnerabilities.txt"
+	((status == 0)) && return
+	if ((status != 3)) && grep -q '^govulncheck: fetching vulnerabilities: ' "$WORK/vulnerabilities.txt"; then
+		skip vulnerabilities "the database of vulnerabilities cannot be reached"
+	else
+		fail "govulncheck: exit status $status"
+	fi
+}
+
 generate() {
 	fresh_clone "$WORK/generated"
 	cd "$WORK/generated"

@@ -141,7 +141,8 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 		}
 		info, statErr := os.Stat(at(name))
 		if err != nil || statErr != nil || info.Mode().Perm() != want || !ours(info) {
-			t.Errorf("%s: got %v, %v, want mode %v and root's", name, info.Mode(), errors.Join(err, statErr), want)
+			t.Errorf("%s: got %v, %v, want mode %v and root's", name, info.Mode(), errors.Join(err, statErr),
+				want)
 		}
 	}
 	// What is replaced stays as secret as it was.
@@ -159,8 +160,8 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 func TestOutFileSeesWhatIsSwapped(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	for _, err := range []error{os.WriteFile(at("precious"), []byte("old"), 0o600), os.Mkdir(at("safe"), 0o755),
-		os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), nil, 0o600)} {
+	for _, err := range []error{os.WriteFile(at("precious"), []byte("old"), 0o600),
+		os.Mkdir(at("safe"), 0o755), os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), nil, 0o600)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,8 +82,8 @@ func userFor(kvm bool) (u *host.User, root string) {
 	return userOfKVM(device.Mode, device.Gid)
 }
 
-// userOfKVM is who may use a /dev/kvm of this mode and group and owns nothing. The group root, which much of a
-// machine's is readable for, is given to nobody.
+// userOfKVM is who may use a /dev/kvm of this mode and group and owns nothing. The group root, which may read
+// much of a machine's, is given to nobody.
 func userOfKVM(mode, group uint32) (u *host.User, root string) {
 	u = &host.User{ID: cagedUser}
 	switch {

@@ -64,12 +64,12 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 		mode, group uint32
 		groups      []uint32
 		root        bool
-	}{{0o666, 0, nil, false}, {0o660, kvm, []uint32{kvm}, false}, {0o660, 0, nil, true}, {0o600, kvm, nil, true},
-		{0o640, kvm, nil, true}} {
+	}{{0o666, 0, nil, false}, {0o660, kvm, []uint32{kvm}, false}, {0o660, 0, nil, true},
+		{0o600, kvm, nil, true}, {0o640, kvm, nil, true}} {
 		u, why := userOfKVM(tt.mode, tt.group)
 		if (u == nil) != tt.root || (why != "") != tt.root || u != nil && !slices.Equal(u.Groups, tt.groups) {
-			t.Errorf("%o of group %d: got %+v, %q, want groups %v, root %v", tt.mode, tt.group, u, why, tt.groups,
-				tt.root)
+			t.Errorf("%o of group %d: got %+v, %q, want groups %v, root %v", tt.mode, tt.group, u, why,
+				tt.groups, tt.root)
 		}
 	}
 	o := Local{ID: "x", Dir: t.TempDir(), Guest: &vm.Guest{Image: vm.Image{Arch: "amd64"}},
@@ -77,7 +77,8 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 	if err := os.Mkdir(o.dir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(bootedFile(o.dir(), "router"), bootedAs{KVM: true, Root: "QEMU runs as root"}); err != nil {
+	booted := bootedAs{KVM: true, Root: "QEMU runs as root"}
+	if err := writeJSON(bootedFile(o.dir(), "router"), booted); err != nil {
 		t.Fatal(err)
 	}
 	if note := o.guestNote(); !strings.Contains(note, "QEMU runs as root") {
@@ -89,7 +90,8 @@ func TestNobodyGetsRootsGroup(t *testing.T) {
 func TestGuestsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	labs, console, image, program := at("labs"), at("real/a/router.console"), at("image"), at("qemu-system-fake")
+	labs, console := at("labs"), at("real/a/router.console")
+	image, program := at("image"), at("qemu-system-fake")
 	for _, err := range []error{os.MkdirAll(filepath.Dir(console), 0o700), os.WriteFile(console, nil, 0o600),
 		os.Mkdir(at("real/b"), 0o700), os.WriteFile(image, nil, 0o600), os.Symlink("real", labs),
 		os.WriteFile(program, []byte("#!/bin/sh\nread x\n"), 0o700)} {
@@ -113,7 +115,8 @@ func TestGuestsAreFound(t *testing.T) {
 		for lab, want := range map[string]string{labs + "/a": "router", labs: "router", labs + "/b": ""} {
 			found, err := kernel.Guests(lab)
 			if err != nil || found[child.Pid()] != want {
-				t.Errorf("%s in %s: got %v, %v, want process %d: %q", name, lab, found, err, child.Pid(), want)
+				t.Errorf("%s in %s: got %v, %v, want process %d: %q", name, lab, found, err, child.Pid(),
+					want)
 			}
 		}
 		child.Close()

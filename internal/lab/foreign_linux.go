@@ -66,7 +66,8 @@ func enterForeign(d *vm.Disk, dir string, number, next int) (*foreign, error) {
 	if err := kernel.LoopbackUp(); err != nil {
 		return nil, err
 	}
-	for _, open := range []func() (*os.File, error){d.Open, func() (*os.File, error) { return os.Open(d.Agent) }} {
+	program := func() (*os.File, error) { return os.Open(d.Agent) }
+	for _, open := range []func() (*os.File, error){d.Open, program} {
 		file, err := open()
 		if err != nil {
 			f.leave()

@@ -163,12 +163,13 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 		return fmt.Errorf("read place of %s: %w", e.Knob, err)
 	}
 	wanted := ""
-	if e.Node == HostNode { // whose agent is in the machine's own namespaces, where most knobs have no business
+	if e.Node == HostNode { // whose agent is in the machine's own namespaces
 		wanted = o.dir()
 		if !slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
 			return k.Name() == e.Knob && k.Factor().Placed&factor.OnHost != 0
 		}) {
-			return fmt.Errorf("put back %s on %s: the machine that carries a lab is not set by it", e.Knob, e.Node)
+			return fmt.Errorf("put back %s on %s: the machine that carries a lab is not set by it", e.Knob,
+				e.Node)
 		}
 	}
 	if p := t.Place; p.Node != e.Node || p.Lab != wanted || e.Node == HostNode && p.Port != "" {

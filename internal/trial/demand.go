@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +37,8 @@ type demand struct {
 	load        record.Load
 	wantMTU     int
 	ports       lab.DataPorts
-	probeOpener string // the end that opens what is sent beside the load: "near" or "far"
+	probeOpener string     // the end that opens what is sent beside the load: "near" or "far"
+	hears       netip.Addr // see discoveredPath
 }
 
 // ask is the demand of a row of the campaign.

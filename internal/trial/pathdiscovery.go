@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ type discoveredPath struct {
 	why    map[string]string // protocol → why neither can
 	mtu    int               // 0: not known
 	route  *agent.FoundRoute // nil: it could not be looked for
+	// hears is where the far end's datagrams come from, where it opens and a translation does not hide it.
+	hears  netip.Addr
 	ends   [2]lab.Meeting
 	device [2]string // of the ends that leads to the other; "" = not known
 	nat    string    // see lab.Lab.Translated
@@ -70,6 +73,7 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		return why, nil
 	}
 	d.load.Opener, d.probeOpener, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
+	d.hears = x.hears
 	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}
@@ -113,9 +117,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 		return err
 	}
 	x.attempt(ctx, l, ip, "udp", func(opener string) error {
-		w.opener = opener
-		x.mtu, err = w.discoverMTU(ctx)
-		return err
+		return w.open(ctx, opener, x)
 	})
 	// the other's routers are named in the other order, and translation hides them
 	if x.opener["udp"] == "near" {
@@ -124,6 +126,22 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
 	x.device = [2]string{w.deviceTo(ctx, w.near, w.far), w.deviceTo(ctx, w.far, w.near)}
 	return context.Cause(ctx)
+}
+
+// open tries whether an end can open the way for datagrams. The near end first hears nobody but whom it sees
+// as the far one; a translation may have that one's datagrams come from elsewhere.
+func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err error) {
+	w.opener = opener
+	if opener == "far" {
+		w.near.Hears = w.far.Target
+		if x.mtu, err = w.discoverMTU(ctx); err == nil {
+			x.hears = w.near.Hears
+			return nil
+		}
+		w.near.Hears = netip.Addr{}
+	}
+	x.mtu, err = w.discoverMTU(ctx)
+	return err
 }
 
 // deviceTo is the device of an end that leads to the other, "" where that is not told.

@@ -81,6 +81,52 @@ func TestDiscoverMTU(t *testing.T) {
 	}
 }
 
+// TestTheNearEndHearsTheFarOneAlone, where that comes from its own address; behind a translation that says
+// another, the near end hears everybody who knows the run's key.
+func TestTheNearEndHearsTheFarOneAlone(t *testing.T) {
+	target, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")
+	for source, want := range map[netip.Addr]netip.Addr{target: target, other: {}} {
+		w := throughMTU(t, 1500, target.String(), new(int))
+		var from netip.Addr
+		near := host.Inside(t.Context(), map[string]host.Handler{agent.VerbEcho: func(_ context.Context,
+			s host.Session) error {
+			var at agent.EchoAt
+			if err := s.Recv(&at); err != nil {
+				return err
+			}
+			from = at.From
+			err := s.Send(struct{}{})
+			for err == nil {
+				err = s.Recv(nil)
+			}
+			return nil
+		}})
+		far := host.Inside(t.Context(), map[string]host.Handler{agent.VerbReach: func(_ context.Context,
+			s host.Session) error {
+			var r agent.Reach
+			if err := s.Recv(&r); err != nil {
+				return err
+			}
+			out := agent.Reached{Note: "it did not return"}
+			for _, size := range r.Sizes {
+				if size <= 1500 && (!from.IsValid() || from == source) {
+					out.Back = append(out.Back, size)
+				}
+			}
+			return s.Send(out)
+		}})
+		w.near.Agent, w.far.Agent = near, far
+		x := &discoveredPath{}
+		err := w.open(t.Context(), "far", x)
+		if err != nil || x.mtu != 1500 || x.hears != want || w.near.Hears != want {
+			t.Errorf("datagrams from %s: got %v, MTU %d, hears %s, want %s", source, err, x.mtu, x.hears,
+				want)
+		}
+		near.Close()
+		far.Close()
+	}
+}
+
 // TestEndsTellTheDeviceOfThePath: each machine's own, for its fingerprint.
 func TestEndsTellTheDeviceOfThePath(t *testing.T) {
 	w := throughMTU(t, 1500, "192.0.2.1", new(int))

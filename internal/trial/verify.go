@@ -66,6 +66,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			end.Beside = append(end.Beside, l.Address(sub.Slot, i, d.ip))
 		}
 	}
+	w.near.Hears = d.hears
 	if d.nat == "forward" {
 		a, err := l.ForwardAddress(d.ip)
 		if err != nil {
@@ -316,7 +317,8 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 
 // echoAt has an end return datagrams until the session ends.
 func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Session, error) {
-	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: w.ports.Check, Tag: w.tag})
+	session, err := e.Agent.Open(ctx, agent.VerbEcho, agent.EchoAt{Addr: at, Port: w.ports.Check, Tag: w.tag,
+		From: e.Hears})
 	if err != nil {
 		return nil, err
 	}

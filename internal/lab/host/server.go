@@ -136,7 +136,8 @@ func (s *server) begin(ctx context.Context, f frame) error {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox(&s.link.queued)}, cancel: cancel}
+	v := &serving{session: &session{link: s.link, id: f.session, in: newInbox(&s.link.queued)},
+		cancel: cancel}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

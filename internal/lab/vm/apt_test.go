@@ -129,6 +129,37 @@ case "$*" in *--print-uris*) echo "'http://x/' %s 4 SHA256:%x";; *) printf %s >"
 	}
 }
 
+// TestAptKeepsItsSandbox: as root apt-get takes from the network as its own user, who can write where it is
+// to. So nothing that we say names another, and the folder that it gets is in a public one.
+func TestAptKeepsItsSandbox(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skip: only root has rights to give up")
+	}
+	bin, dir := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	script := `#!/bin/sh
+echo "$@" >` + dir + `/said
+for a in "$@"; do case "$a" in Dir::State::lists=*) stat -c %a "${a#*=}" >` + dir + `/mode;; esac; done
+`
+	a := apt{dir: dir, say: t.Logf}
+	if err := errors.Join(os.WriteFile(filepath.Join(bin, "apt-get"), []byte(script), 0o700),
+		os.Mkdir(filepath.Join(dir, "lists"), 0o700), a.fetch(t.Context(), "Dir::State::lists", "lists",
+			"update")); err != nil {
+		t.Fatal(err)
+	}
+	said, err1 := os.ReadFile(filepath.Join(dir, "said"))
+	mode, err2 := os.ReadFile(filepath.Join(dir, "mode"))
+	if err1 != nil || err2 != nil || string(mode) != "755\n" || !strings.Contains(string(said),
+		"Dir::State::lists="+lentDirs) {
+		t.Errorf("got %q, mode %q, %v, want a public folder", said, mode, errors.Join(err1, err2))
+	}
+	for _, text := range []string{string(said), a.config()} {
+		if strings.Contains(strings.ToLower(text), "apt::sandbox") {
+			t.Errorf("got %s, want the sandbox left as apt has it", text)
+		}
+	}
+}
+
 func FuzzAptOutput(f *testing.F) {
 	f.Add("Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64]) []\n")
 	f.Add("a:\n  Candidate: 1\n")

@@ -79,8 +79,8 @@ func TestNodesJudgeLoadsThemselves(t *testing.T) {
 		verb string
 		load record.Load
 		want string
-	}{{"traffic/native", udp, "no room"}, {"traffic/echo", echo, "no room"}, {"traffic/icmp", echo, "no room"},
-		{"traffic/echo", udp, "want echo"}, {"traffic/native", none, "want tcp or udp"},
+	}{{"traffic/native", udp, "no room"}, {"traffic/echo", echo, "no room"},
+		{"traffic/icmp", echo, "no room"}, {"traffic/echo", udp, "want echo"}, {"traffic/native", none, "want tcp or udp"},
 		{"traffic/native", echo, "protocol"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		err := near.Agent.Invoke(ctx, tc.verb, traffic.Request{Side: "near", Addr: loopback4, Peer: loopback4,

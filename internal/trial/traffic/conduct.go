@@ -207,6 +207,9 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 	defer cancel()
 	q := Request{Side: p.side, Listen: listen, Addr: p.end.Addr, Peer: other.Target, Port: port,
 		CPUs: p.end.CPUs, Load: r.load}
+	if listen {
+		q.From = p.end.Hears
+	}
 	for i, a := range p.end.Beside {
 		q.Beside = append(q.Beside, [2]netip.Addr{a, other.Beside[i]})
 	}

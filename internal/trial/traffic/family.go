@@ -18,6 +18,7 @@ type End struct {
 	Agent  host.Agent
 	Addr   netip.Addr   // bind here
 	Target netip.Addr   // the other end reaches this one here; differs from Addr behind a port forward
+	Hears  netip.Addr   // what only is heard of datagrams where this end listens; invalid = all
 	Beside []netip.Addr // addresses on the other paths; stream n takes path n-1 modulo their number
 	Offset int64        // ns: the node's monotonic clock minus the controller's
 	CPUs   []int        // allowed cores of the engine's processes; nil = all
