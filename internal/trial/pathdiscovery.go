@@ -128,7 +128,7 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 // deviceTo is the device of an end that leads to the other, "" where that is not told.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
-	if from.Agent == nil || from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
+	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
 		Port: w.ports.Check, Tag: w.tag}, &got) != nil {
 		return ""
 	}
