@@ -361,7 +361,8 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 		}
 		slots = append(slots, p.Slot)
 		f.Wire.Carry(true, l.Address(p.Slot, 1, 4), 1, 1000)
-		if c, err := p.Tunnel.Counters(Context(t), false); err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
+		c, err := p.Tunnel.Counters(Context(t), false)
+		if err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
 			t.Errorf("tunnel with mtu %d: got mtu %d and counters %+v, %v, want them to move", mtu,
 				p.Tunnel.MTU(), c, err)
 		}
