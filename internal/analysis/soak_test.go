@@ -167,7 +167,8 @@ func TestLooksAtEachNode(t *testing.T) {
 	run.Lab = record.LabPair
 	for i := range trials {
 		near := newSynthetic(uint64(i)).nodes(trials[i].Window)["host"]
-		near.Samples = append(near.Samples, record.Samples{Probe: "kernellog", Table: record.NewTable("lines")})
+		near.Samples = append(near.Samples, record.Samples{Probe: "kernellog",
+			Table: record.NewTable("lines")})
 		trials[i].Nodes = map[string]record.NodeData{"client": near, "server": {Samples: []record.Samples{
 			{Probe: "kernellog", Unavailable: "withheld by the peer"}}}}
 	}

@@ -45,8 +45,8 @@ func TestVerdictOfTwoMachines(t *testing.T) {
 		trials = append(trials, trial)
 	}
 	d := Derive(run, trials)
-	if len(d.Verdict) != 1 || !strings.Contains(d.Verdict[0], "the busiest core of the server, an end of the "+
-		"path, was busy for 89.0 % of the time") {
+	if len(d.Verdict) != 1 || !strings.Contains(d.Verdict[0], "the busiest core of the server, an end of "+
+		"the path, was busy for 89.0 % of the time") {
 		t.Errorf("the verdict is %q, want the busier end", d.Verdict)
 	}
 }

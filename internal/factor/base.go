@@ -240,8 +240,8 @@ func Further() []Declaration {
 			"if not given", Kind: Path, Hard: true, Parse: Whole(LeastMemory, MostMemory), Needs: NeedsRouter,
 			Short: phrase("% MB of memory")},
 		{Name: "mitigations", Doc: "what the kernel of each virtual router does against faults of CPUs " +
-			"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in emulation if " +
-			"not given", Kind: Path, Hard: true, Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
+			"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in emulation " +
+			"if not given", Kind: Path, Hard: true, Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
 			Needs: NeedsRouter, Without: &Without{Off, "of the same without mitigations"}},
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
 			Parse: Whole(0, 63)},

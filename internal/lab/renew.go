@@ -111,7 +111,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 func tells(ctx context.Context, t *laid) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	_, err := t.Counters(ctx)
+	_, err := t.Counters(ctx, false)
 	return err == nil
 }
 

@@ -361,7 +361,8 @@ func TestTunnelsOfAFakeLab(t *testing.T) {
 		}
 		slots = append(slots, p.Slot)
 		f.Wire.Carry(true, l.Address(p.Slot, 1, 4), 1, 1000)
-		if c, err := p.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
+		c, err := p.Tunnel.Counters(Context(t), false)
+		if err != nil || c.Sent == 0 || p.Tunnel.MTU() != mtu {
 			t.Errorf("tunnel with mtu %d: got mtu %d and counters %+v, %v, want them to move", mtu,
 				p.Tunnel.MTU(), c, err)
 		}
@@ -399,7 +400,7 @@ func TestTunnelsSideBySideOfAFakeLab(t *testing.T) {
 			at := l.Address(on.Slot, 1, 4)
 			seen[at] = true
 			f.Wire.Carry(true, at, 1, 1000)
-			if c, err := on.Tunnel.Counters(Context(t)); err != nil || c.Sent == 0 {
+			if c, err := on.Tunnel.Counters(Context(t), false); err != nil || c.Sent == 0 {
 				t.Errorf("%d tunnels, slot %d: got counters %+v, %v, want them to move", count, on.Slot, c,
 					err)
 			}
@@ -448,7 +449,7 @@ func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 		t.Errorf("renew: got new agents %v, %v, want none", fresh, found)
 	}
 	again := lay(1420)
-	if _, err := again.Tunnel.Counters(Context(t)); err != nil || again.Tunnel == dead.Tunnel {
+	if _, err := again.Tunnel.Counters(Context(t), false); err != nil || again.Tunnel == dead.Tunnel {
 		t.Errorf("tunnel that had died: %v, want a new one", err)
 	}
 	if lay(1400).Tunnel != alive.Tunnel {

@@ -28,7 +28,7 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 				t.Errorf("down: %v", err)
 			}
 		}
-		if _, err := p.Counters(ctx); err == nil {
+		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
 		var left []string
@@ -53,14 +53,14 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 		}
 	}
 	for ip := 4; ip <= 6; ip += 2 {
-		before, err := p.Counters(ctx)
+		before, err := p.Counters(ctx, false)
 		mustDo(t, err, "counters")
 		got := Reach(t, l, slot, ip, mtu+1, 100, mtu)
 		if !slices.Equal(got.Back, []int{100, mtu}) {
 			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu,
 				mtu+1, got.Back, got.Note)
 		}
-		after, err := p.Counters(ctx)
+		after, err := p.Counters(ctx, false)
 		mustDo(t, err, "counters")
 		if sent, received := int64(after.Sent-before.Sent),
 			int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {

@@ -72,7 +72,7 @@ func (p *tunnelPath) MTU() int               { return p.mtu }
 func (p *tunnelPath) Devices() []string      { return []string{p.device, p.device} }
 func (p *tunnelPath) Implementation() string { return "wireguard-fake" }
 
-func (p *tunnelPath) Counters(context.Context) (tunnel.Counters, error) {
+func (p *tunnelPath) Counters(context.Context, bool) (tunnel.Counters, error) {
 	p.wire.mu.Lock()
 	defer p.wire.mu.Unlock()
 	c := p.wire.tunnels[p.slot]
@@ -80,10 +80,6 @@ func (p *tunnelPath) Counters(context.Context) (tunnel.Counters, error) {
 		return tunnel.Counters{}, errors.New("read counters of the tunnel: it is down")
 	}
 	return *c, nil
-}
-
-func (p *tunnelPath) CountersUnderLoad(ctx context.Context) (tunnel.Counters, error) {
-	return p.Counters(ctx)
 }
 
 func (p *tunnelPath) Down(context.Context) error {

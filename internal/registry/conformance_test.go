@@ -55,12 +55,12 @@ func TestTunnelsSideBySide(t *testing.T) {
 			}
 			for _, sub := range p.Subpaths() {
 				for ip := 4; ip <= 6; ip += 2 {
-					before, err := sub.Tunnel.Counters(labtest.Context(t))
+					before, err := sub.Tunnel.Counters(labtest.Context(t), false)
 					if err != nil {
 						t.Fatal(err)
 					}
 					got := labtest.Reach(t, l, sub.Slot, ip, 1421, 100, 1420)
-					after, err := sub.Tunnel.Counters(labtest.Context(t))
+					after, err := sub.Tunnel.Counters(labtest.Context(t), false)
 					if want := []int{100, 1420}; err != nil || !slices.Equal(got.Back, want) ||
 						int64(after.Sent-before.Sent) < got.Bytes {
 						t.Errorf("%s, IPv%d outside, %s, IPv%d: %v came back (%s), counters %+v to %+v, %v; "+

@@ -175,8 +175,7 @@ func (eternal) Down(context.Context) error { return nil }
 
 type uncounted struct{ tunnel.Path }
 
-func (uncounted) Counters(context.Context) (tunnel.Counters, error) { return tunnel.Counters{}, nil }
-func (uncounted) CountersUnderLoad(context.Context) (tunnel.Counters, error) {
+func (uncounted) Counters(context.Context, bool) (tunnel.Counters, error) {
 	return tunnel.Counters{}, nil
 }
 

@@ -147,7 +147,7 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 // deviceTo is the device of an end that leads to the other, "" where that is not told.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
 	var got agent.Reached
-	if from.Agent == nil || from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
+	if from.Agent.Invoke(ctx, agent.VerbReach, agent.Reach{From: from.Addr, To: to.Target,
 		Port: w.ports.Check, Tag: w.tag}, &got) != nil {
 		return ""
 	}

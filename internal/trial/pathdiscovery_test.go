@@ -133,9 +133,9 @@ func TestEndsTellTheDeviceOfThePath(t *testing.T) {
 	if got := w.deviceTo(t.Context(), w.far, w.near); got != "eth0" {
 		t.Errorf("device of the far end: got %q, want what it tells", got)
 	}
-	w.far.Agent = nil
-	if got := w.deviceTo(t.Context(), w.far, w.near); got != "" {
-		t.Errorf("device of an end without an agent: got %q, want none", got)
+	w.near.Agent.Close()
+	if got := w.deviceTo(t.Context(), w.near, w.far); got != "" {
+		t.Errorf("device of an end that is gone: got %q, want none", got)
 	}
 	c := &Campaign{discovered: map[int]*discoveredPath{4: {device: [2]string{"eno1", ""}},
 		6: {device: [2]string{"wg0", "eth0"}}}}

@@ -110,11 +110,7 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 		if sub.Tunnel == nil {
 			continue
 		}
-		read := sub.Tunnel.Counters
-		if underLoad { // a slow answer costs this observation, and not the tunnel
-			read = sub.Tunnel.CountersUnderLoad
-		}
-		c, err := read(ctx)
+		c, err := sub.Tunnel.Counters(ctx, underLoad)
 		if err != nil {
 			return nil, err
 		}

@@ -57,8 +57,8 @@ type pair struct {
 }
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
-// baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at its baseline level, that is
-// the level listed first.
+// baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at
+// its baseline level, that is the level listed first.
 func pairsOf(design *record.Design, groups []*Cell) []pair {
 	var pairs []pair
 	c, baseline := design.Catalogue, design.Baseline

@@ -72,9 +72,10 @@ func reasons() []Kind {
 		{Name: ReasonTesterLimited, Of: OfTrial, Means: "the generator could not send more than 1 % of " +
 			"the packets that the rate asked for; or more than 1 % of those sent were lost in the " +
 			"receiver's own socket buffers; or a sender that came late sent more at once than a policer's " +
-			"bucket holds, and packets were lost at a rate that it lets pass; or, where the generator has a machine of its own, one of its " +
-			"threads or a core of its machine was busy for 98 % of the window; or, of a cell whose tester " +
-			"and router have CPUs of their own, the tester alone is less than 1.2 times as fast",
+			"bucket holds, and packets were lost at a rate that it lets pass; or, where the generator has " +
+			"a machine of its own, one of its threads or a core of its machine was busy for 98 % of the " +
+			"window; or, of a cell whose tester and router have CPUs of their own, the tester alone is " +
+			"less than 1.2 times as fast",
 			Do: "ask for a lower rate or more streams, or use a faster tester: the path may do more"},
 		{Name: ReasonNotInTunnel, Of: OfTrial, Content: true,
 			Means: "the counters of the tunnel's devices, in the direction of the data, or of the router's " +
@@ -90,9 +91,9 @@ func reasons() []Kind {
 		{Name: ReasonAccounting, Of: OfTrial, Content: true,
 			Means: "sent ≠ received + lost for a stream, or a stream or flow is missing",
 			Do:    "repeat it; if it stays, report the run as an error of the load generator"},
-		{Name: ReasonNothingArrived, Of: OfTrial, Means: "no payload arrived in the window, or none through " +
-			"one of several tunnels", Do: "see what " +
-			"drops it; a path that carries nothing at this load is not told from a broken one"},
+		{Name: ReasonNothingArrived, Of: OfTrial, Means: "no payload arrived in the window, or none " +
+			"through one of several tunnels", Do: "see what drops it; a path that carries nothing at this " +
+			"load is not told from a broken one"},
 		{Name: ReasonCorrupt, Of: OfTrial, Content: true, Means: "checked bytes differ from those that " +
 			"were sent, or none was checked where all should have been", Do: "test memory, network cards " +
 			"and their offloads: something on the path changes data"},

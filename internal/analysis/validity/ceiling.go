@@ -86,7 +86,8 @@ func settingLimits(run *record.Run, f record.Factors) []limit {
 		if !placed { // the port towards the near side
 			down = nil
 		}
-		out = append(out, rated(string(factor.Policer), place, level, arriving(f, headersOf(run, f)), up, down)...)
+		count := arriving(f, headersOf(run, f))
+		out = append(out, rated(string(factor.Policer), place, level, count, up, down)...)
 	}
 	if level := run.Design.Conditions[record.LinkCondition]; level != "" {
 		out = append(out, rated(record.LinkCondition, "", level, onWire, []bool{true}, []bool{true})...)

@@ -236,6 +236,15 @@ func Await(ctx context.Context, s Session, v any) error {
 	return err
 }
 
+// Beyond is a context that ends some time after another has.
+func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(d, func() { end(fmt.Errorf("no answer within %v of its end", d)) })
+	})
+	return out, func() { stop(); end(nil) }
+}
+
 // Pause waits for a time, or returns why ctx ended.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {

@@ -122,12 +122,12 @@ func TestESPSeals(t *testing.T) {
 	p, err := ESP().Up(context.Background(), a, b, Spec{Device: "wg7"})
 	check0(t, err)
 	outside := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
-	inside, err := p.Counters(context.Background())
+	inside, err := p.Counters(context.Background(), false)
 	check0(t, err)
 	const size = 4 << 20
 	transfer(t, near, far, "198.18.9.2", size)
 	outside2 := ask0[kernel.LinkCounters](t, near, "test/counters", "wan")
-	after, err := p.Counters(context.Background())
+	after, err := p.Counters(context.Background(), false)
 	check0(t, err)
 	packets := outside2.TxPackets - outside.TxPackets
 	got := float64(outside2.TxBytes-outside.TxBytes) / float64(size)
@@ -146,7 +146,7 @@ func TestESPTunnelKeepsItsSecret(t *testing.T) {
 	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
 	p, err := ESP().Up(context.Background(), a, b, Spec{})
 	check0(t, err)
-	_, err = p.Counters(context.Background())
+	_, err = p.Counters(context.Background(), false)
 	check0(t, err)
 	_, err = ESP().Up(context.Background(), a, b, Spec{})
 	log.add(fmt.Sprint(err))

@@ -46,9 +46,8 @@ type Path interface {
 	MTU() int
 	// Devices are near's and far's: the tunnel's, or if it has none those by which its packets leave.
 	Devices() []string
-	Counters(ctx context.Context) (Counters, error)
-	// CountersUnderLoad are the same of a node that may be too busy to answer before ctx ends.
-	CountersUnderLoad(ctx context.Context) (Counters, error)
+	// Counters, under load, waits for as long as ctx lives, for a node that may be too busy to answer.
+	Counters(ctx context.Context, underLoad bool) (Counters, error)
 	// Down is idempotent.
 	Down(ctx context.Context) error
 }

@@ -64,7 +64,7 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 		t.Errorf("laid twice: got %v, want that it exists already", err)
 	}
 	near.hangs <- struct{}{}
-	if _, err := p.Counters(t.Context()); err == nil {
+	if _, err := p.Counters(t.Context(), false); err == nil {
 		t.Fatal("counters of an end that hangs: got nil, want an error")
 	}
 	if err := p.Down(t.Context()); err != nil {
@@ -90,17 +90,17 @@ func TestABusyNodeMayTakeItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	near.slow.Store(int64(answerTime + answerTime/10))
-	if _, err := p.CountersUnderLoad(t.Context()); err != nil {
+	if _, err := p.Counters(t.Context(), true); err != nil {
 		t.Errorf("under load: got %v, want the late answer", err)
 	}
 	near.slow.Store(0)
-	if _, err := p.Counters(t.Context()); err != nil {
+	if _, err := p.Counters(t.Context(), false); err != nil {
 		t.Errorf("after the load: got %v, want that the tunnel stands", err)
 	}
 	near.hangs <- struct{}{}
 	load, ends := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer ends()
-	if _, err := p.CountersUnderLoad(load); err == nil || !strings.Contains(err.Error(), "of the load's end") {
+	if _, err := p.Counters(load, true); err == nil || !strings.Contains(err.Error(), "of its end") {
 		t.Errorf("of a node that hangs: got %v, want an end to the wait", err)
 	}
 	if err := p.Down(t.Context()); err != nil {

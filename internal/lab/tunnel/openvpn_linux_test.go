@@ -110,7 +110,7 @@ func TestOpenVPNKeepsItsSecrets(t *testing.T) {
 	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
 	p, err := OpenVPN().Up(context.Background(), a, b, Spec{})
 	check0(t, err)
-	_, err = p.Counters(context.Background())
+	_, err = p.Counters(context.Background(), false)
 	check0(t, err)
 	args := ""
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well-formed

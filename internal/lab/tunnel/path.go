@@ -303,25 +303,12 @@ func (e *end) implementation() string {
 }
 
 // Counters reads the near end's. No answer in time ends the tunnel: its session would hear nothing else.
-func (p *path) Counters(ctx context.Context) (Counters, error) {
-	within, cancel := withinTime(context.WithoutCancel(ctx), answerTime)
+func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
+	within, cancel := withinTime(context.Background(), answerTime)
+	if underLoad {
+		within, cancel = host.Beyond(ctx, answerTime)
+	}
 	defer cancel()
-	return p.counters(ctx, within)
-}
-
-// CountersUnderLoad has time for an answer until ctx ends, and then as much as Counters.
-func (p *path) CountersUnderLoad(ctx context.Context) (Counters, error) {
-	within, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	late := fmt.Errorf("no answer within %v of the load's end", answerTime)
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(answerTime, func() { cancel(late) })
-	})
-	defer stop()
-	return p.counters(ctx, within)
-}
-
-func (p *path) counters(ctx, within context.Context) (Counters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {

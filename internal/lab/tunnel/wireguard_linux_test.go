@@ -64,7 +64,7 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 		for range 2 {
 			check0(t, p.Down(ctx))
 		}
-		if _, err := p.Counters(ctx); err == nil {
+		if _, err := p.Counters(ctx, false); err == nil {
 			t.Error("counters of a tunnel that is down are read, want an error")
 		}
 		for _, n := range []*testNode{near, far} {
@@ -82,7 +82,7 @@ func comeUpCarryAndGo(t *testing.T, tun Tunnel, near, far *testNode, a, b End) {
 func carries(t *testing.T, p Path, near, far *testNode) {
 	t.Helper()
 	ctx := context.Background()
-	before, err := p.Counters(ctx)
+	before, err := p.Counters(ctx, false)
 	check0(t, err)
 	if !p.(*path).mute && (before.Handshake < 0 || before.Handshake > int64(time.Minute)) {
 		t.Errorf("last handshake was %v ago, want less than a minute", time.Duration(before.Handshake))
@@ -90,7 +90,7 @@ func carries(t *testing.T, p Path, near, far *testNode) {
 	const size = 2 << 20
 	transfer(t, near, far, "198.18.9.2", size)
 	transfer(t, far, near, "2001:2:0:9::1", size)
-	after, err := p.Counters(ctx)
+	after, err := p.Counters(ctx, false)
 	check0(t, err)
 	for name, moved := range map[string]uint64{"sent": after.Sent - before.Sent,
 		"received": after.Received - before.Received} {
@@ -227,7 +227,7 @@ func TestTunnelWithADeadNodeEndsSoon(t *testing.T) {
 	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
 	check0(t, err)
 	near.kill()
-	if _, err := p.Counters(context.Background()); !errors.Is(err, host.ErrUnreachable) {
+	if _, err := p.Counters(context.Background(), false); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("counters at a dead node give %v, want ErrUnreachable", err)
 	}
 	start := time.Now()
@@ -272,7 +272,7 @@ func TestTunnelKeepsItsSecrets(t *testing.T) {
 	a.Agent, b.Agent = recorder{near, log}, recorder{far, log}
 	p, err := WireGuardUserspace().Up(context.Background(), a, b, Spec{})
 	check0(t, err)
-	_, err = p.Counters(context.Background())
+	_, err = p.Counters(context.Background(), false)
 	check0(t, err)
 	_, err = WireGuardUserspace().Up(context.Background(), a, b, Spec{})
 	log.add(fmt.Sprint(err))
