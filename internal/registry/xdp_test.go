@@ -530,7 +530,8 @@ func TestXDPSendsIMIX(t *testing.T) {
 			_, one := countedFrames(t, l, load)
 			header := math.Round(one - float64(load.PacketSize)) // but for what neighbours ask
 			if header != 0 && header != 14 {
-				t.Fatalf("IPv%d by %s: frames of %d bytes are counted with %g", ip, mode, load.PacketSize, one)
+				t.Fatalf("IPv%d by %s: frames of %d bytes are counted with %g", ip, mode,
+					load.PacketSize, one)
 			}
 			load.Sizes, load.PacketSize = factor.IMIXSizes(strconv.Itoa(ip)), 0
 			headers, mean := map[int]float64{4: 28, 6: 48}[ip], record.MeanSize(load.Sizes)
