@@ -3,12 +3,14 @@ package trial
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -201,7 +203,8 @@ func TestAsk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(demand{})); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(demand{}),
+				cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("demand (-want +got):\n%s", diff)
 			}
 		})
