@@ -133,10 +133,6 @@ func TestEndsTellTheDeviceOfThePath(t *testing.T) {
 	if got := w.deviceTo(t.Context(), w.far, w.near); got != "eth0" {
 		t.Errorf("device of the far end: got %q, want what it tells", got)
 	}
-	w.near.Agent.Close()
-	if got := w.deviceTo(t.Context(), w.near, w.far); got != "" {
-		t.Errorf("device of an end that is gone: got %q, want none", got)
-	}
 	c := &Campaign{discovered: map[int]*discoveredPath{4: {device: [2]string{"eno1", ""}},
 		6: {device: [2]string{"wg0", "eth0"}}}}
 	l := &lab.Lab{Topology: record.Topology{Near: "client", Far: "server"}}
