@@ -375,6 +375,10 @@ func TestHeldFindsANamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		file := fmt.Sprintf("/proc/%d/environ", c.Process.Pid)
+		for b, err := os.ReadFile(file); len(b) == 0 && err == nil; b, err = os.ReadFile(file) {
+			time.Sleep(time.Millisecond) // the kernel lays it out after Start has been told
+		}
 		return fmt.Sprintf("/proc/%d/ns/net", c.Process.Pid)
 	}
 	if link := by(s.Dir + "/home"); s.foreign(link) {

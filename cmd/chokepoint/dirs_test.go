@@ -200,17 +200,16 @@ func TestOwnGroup(t *testing.T) {
 			t.Errorf("group %d of %s: got %v, want %v", tt.gid, tt.user, got, tt.want)
 		}
 	}
-	dir := filepath.Join(t.TempDir(), "shared")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770)); err != nil {
-		t.Fatal(err)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("skip: only root can make another user's directory")
-	}
-	if err := os.Chown(dir, 0, 100); err != nil {
-		t.Fatal(err)
-	}
-	if err := trusted(dir); err == nil {
-		t.Error("a directory of the group users is trusted")
-	}
+	t.Run("of a directory", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("skip: only root can make another user's directory")
+		}
+		dir := filepath.Join(t.TempDir(), "shared")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770), os.Chown(dir, 0, 100)); err != nil {
+			t.Fatal(err)
+		}
+		if err := trusted(dir); err == nil {
+			t.Error("a directory of the group users is trusted")
+		}
+	})
 }
