@@ -21,21 +21,20 @@ type stdio struct {
 
 const asNode = "CHOKEPOINT_TEST_WATCH_NODE"
 
-// TestBeTheNode is no test: it is the node of the one below, in a process of its own.
-func TestBeTheNode(t *testing.T) {
+// TestMain is the node of the test below, where it is started as one.
+func TestMain(m *testing.M) {
 	if os.Getenv(asNode) == "" {
-		t.Skip("skip: started by TestAStoppedProcessIsAStallOfItsTime alone")
+		os.Exit(m.Run())
 	}
 	host.Serve(context.Background(), stdio{os.Stdin, os.Stdout},
 		map[string]host.Handler{Verb: Serve([]probe.Probe{countingProbe()})})
-	os.Exit(0)
 }
 
 // TestAStoppedProcessIsAStallOfItsTime: a node's process is stopped in a time that is collected, and goes on
 // only while it is asked for it. The answer has the stall, and that of the time after has it not.
 func TestAStoppedProcessIsAStallOfItsTime(t *testing.T) {
 	const stopped = 1500 * time.Millisecond
-	node := exec.Command(os.Args[0], "-test.run=^TestBeTheNode$")
+	node := exec.Command(os.Args[0])
 	node.Env, node.Stderr = append(os.Environ(), asNode+"=1"), os.Stderr
 	in, err := node.StdinPipe()
 	if err != nil {
