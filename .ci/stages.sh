@@ -140,7 +140,8 @@ tests() {
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
 	go list "${RACED[@]}" | sort >"$WORK/raced"
-	judge as_root go test $(go list ./... | sort | comm -23 - "$WORK/raced")
+	# Scripts wait more than they compute.
+	judge as_root go test -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
 	export CGO_ENABLED=1
 	go build -race "${RACED[@]}"
 	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"

@@ -53,6 +53,7 @@ func (e *stickySide) read() (status, error) {
 // TestAnEndThatHangsIsWaitedForAndClearedAway: its name is free only once it was killed, and then what it
 // left is cleared before Down returns, so that the next tunnel can have the same device.
 func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
+	t.Parallel() // it waits
 	const killedAfter = time.Second
 	near, far := newSticky("sticky-near"), newSticky("sticky-far")
 	lay := func() (Path, error) { return laySticky(t, near, far, killedAfter) }
@@ -84,6 +85,7 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 
 // TestABusyNodeMayTakeItsTime: under load an answer that comes late is one, and the tunnel stays.
 func TestABusyNodeMayTakeItsTime(t *testing.T) {
+	t.Parallel() // it waits
 	near, far := newSticky("busy-near"), newSticky("busy-far")
 	p, err := laySticky(t, near, far, time.Second)
 	if err != nil {
