@@ -282,15 +282,15 @@ func (t *terminal) columns(tab Table, widths []int) {
 		first := r.Cells
 		label := breakLines(upperLine(first[0]), widths[0])
 		label = append(label, breakLines(first[0].Pre+first[0].Sub, widths[0])...)
-		upper := append([]TableCell{{Text: label[0], Tone: r.Tone}}, first[1:]...)
-		t.row(tab, widths, upper, "")
-		lower := []TableCell{{}}
+		upper, lower := []TableCell{{Text: label[0], Tone: r.Tone}}, []TableCell{{}}
 		if len(label) > 1 {
 			lower[0].Text = label[1]
 		}
 		for _, c := range first[1:] {
+			upper = append(upper, TableCell{Text: upperLine(c), Tone: c.Tone})
 			lower = append(lower, TableCell{Text: c.Pre + c.Sub})
 		}
+		t.row(tab, widths, upper, "")
 		t.row(tab, widths, lower, dim)
 		for i := 2; i < len(label); i++ {
 			t.line(t.paint(dim, label[i]))

@@ -60,6 +60,23 @@ func TestNotesOfAllCellsStandOnce(t *testing.T) {
 	}
 }
 
+// What several cells share stands once, below the table, and is named in the row of each.
+func TestSharedNotesAreNamedInTheirRows(t *testing.T) {
+	d := sampleDocument()
+	for i := range d.Cells[:3] {
+		d.Cells[i].Grade = evidence.GradeSuspect
+		d.Cells[i].Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited,
+			Text: "the tester alone is less than 1.2 times as fast", Trial: "b1-r01.1"}}
+	}
+	out, err := renderers()["120.txt"](d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(out), "suspect [a]"); n != 3 {
+		t.Errorf("named in %d rows, want 3:\n%s", n, out)
+	}
+}
+
 // One level has one colour wherever it is shown, and no two levels share one while there are enough.
 func TestOneColourPerLevel(t *testing.T) {
 	v := newView(sweepDocument())
