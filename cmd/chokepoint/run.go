@@ -313,9 +313,13 @@ func (x *execution) refuseLeftovers() error {
 			refused = check.WithHint(fmt.Errorf("attach to lab %s: %s was killed and has left "+
 				"changes there", x.attach, owner(s.Owner)), "chokepoint lab restore puts them back")
 		}
-		x.p.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
-			unit.Count(len(s.Entries), "change"))
-		if err := s.Release(); err != nil {
+		end := s.Remove // nothing was changed by it, or all is put back
+		if len(s.Entries) > 0 {
+			x.p.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
+				unit.Count(len(s.Entries), "change"))
+			end = s.Release
+		}
+		if err := end(); err != nil {
 			return err
 		}
 	}
