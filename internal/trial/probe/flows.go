@@ -3,6 +3,9 @@ package probe
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -88,6 +91,18 @@ type flowsSampler struct {
 	columns
 	count  *file // entries, which bound the cost
 	socket *dumpSocket
+	none   bool // no connection can be offloaded
+}
+
+// noFlowTables tells that the kernel was built without them: Linux 5.13 and later have a setting of theirs
+// beside those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
+func noFlowTables(root Root) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(readWord(root.proc("sys/kernel/osrelease")), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	_, err := os.Stat(root.proc("sys/net/netfilter/nf_flowtable_tcp_timeout"))
+	return (major > 5 || major == 5 && minor >= 13) && errors.Is(err, fs.ErrNotExist)
 }
 
 func openFlows(root Root) (Sampler, error) {
@@ -97,7 +112,7 @@ func openFlows(root Root) (Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &flowsSampler{count: count,
+	s := &flowsSampler{count: count, none: noFlowTables(root),
 		columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
 	if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
 		_, err = s.read()
@@ -111,12 +126,13 @@ func (s *flowsSampler) Sample(dst []float64) error {
 	if entries > mostFlows {
 		return nil
 	}
-	var n flowCount
-	if entries != 0 { // a dump walks the whole table, however empty
-		var err error
-		if n, err = s.read(); err != nil {
-			return err
-		}
+	if s.none || entries == 0 { // a dump walks the whole table, however empty
+		dst[0], dst[1], dst[2] = entries, 0, 0
+		return nil
+	}
+	n, err := s.read()
+	if err != nil {
+		return err
 	}
 	dst[0], dst[1], dst[2] = float64(n.tracked), float64(n.offloaded), float64(n.hardware)
 	return nil

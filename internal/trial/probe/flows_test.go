@@ -2,6 +2,9 @@ package probe
 
 import (
 	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -33,6 +36,33 @@ func TestParseFlows(t *testing.T) {
 		message(nlmsgError, nil), message(newFlow, nil)} {
 		if got, done, err := parseFlows(bad, flowCount{}); err == nil || done || got != (flowCount{}) {
 			t.Errorf("%x: got %v %v and no error", bad, got, done)
+		}
+	}
+}
+
+// TestNoFlowTables: only a kernel that would show their setting says by its absence that it has none.
+func TestNoFlowTables(t *testing.T) {
+	for _, tt := range []struct {
+		release string
+		setting bool
+		want    bool
+	}{
+		{"6.18.44-v1", false, true}, {"6.1.0-56-cloud-amd64", true, false}, {"5.13.0", false, true},
+		{"5.10.176", false, false}, {"4.19.1", false, false}, {"", false, false},
+	} {
+		root := Root{Proc: t.TempDir()}
+		settings := filepath.Join(root.Proc, "sys/net/netfilter")
+		err := errors.Join(os.MkdirAll(settings, 0o755),
+			os.MkdirAll(filepath.Join(root.Proc, "sys/kernel"), 0o755),
+			os.WriteFile(filepath.Join(root.Proc, "sys/kernel/osrelease"), []byte(tt.release+"\n"), 0o644))
+		if tt.setting {
+			err = errors.Join(err, os.WriteFile(filepath.Join(settings, "nf_flowtable_tcp_timeout"), nil, 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := noFlowTables(root); got != tt.want {
+			t.Errorf("Linux %q, setting there %v: got %v, want %v", tt.release, tt.setting, got, tt.want)
 		}
 	}
 }
