@@ -85,7 +85,7 @@ func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 func hangs(t *testing.T, l *lab.Lab, kind string, end int) {
 	wire := lab.TunnelSpec{Kind: kind}
 	if c := l.CheckTunnel(labtest.Context(t), wire); c.State == check.No {
-		t.Skipf("skip: %s", c.Reason)
+		t.Skipf("skip: this kernel has no such tunnel: %s", c.Reason)
 	}
 	for _, n := range l.Topology.Nodes { // their agents are there
 		if _, err := l.Node(labtest.Context(t), n.Name); err != nil {
