@@ -98,7 +98,8 @@ type flowsSampler struct {
 // beside those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
-	if _, err := fmt.Sscanf(readWord(root.proc("sys/kernel/osrelease")), "%d.%d", &major, &minor); err != nil {
+	release := readWord(root.proc("sys/kernel/osrelease"))
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return false
 	}
 	_, err := os.Stat(root.proc("sys/net/netfilter/nf_flowtable_tcp_timeout"))

@@ -56,13 +56,14 @@ func TestNoFlowTables(t *testing.T) {
 			os.MkdirAll(filepath.Join(root.Proc, "sys/kernel"), 0o755),
 			os.WriteFile(filepath.Join(root.Proc, "sys/kernel/osrelease"), []byte(tt.release+"\n"), 0o644))
 		if tt.setting {
-			err = errors.Join(err, os.WriteFile(filepath.Join(settings, "nf_flowtable_tcp_timeout"), nil, 0o644))
+			file := filepath.Join(settings, "nf_flowtable_tcp_timeout")
+			err = errors.Join(err, os.WriteFile(file, nil, 0o644))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := noFlowTables(root); got != tt.want {
-			t.Errorf("Linux %q, setting there %v: got %v, want %v", tt.release, tt.setting, got, tt.want)
+			t.Errorf("Linux %q, setting %v: got %v, want %v", tt.release, tt.setting, got, tt.want)
 		}
 	}
 }
