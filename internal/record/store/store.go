@@ -166,8 +166,7 @@ func open(ctx context.Context, path, mode string,
 	db.SetMaxOpenConns(1)
 	s := &Store{path: path, db: db}
 	if err = ping(ctx, db); err == nil {
-		// Concurrency 1: these hold no goroutine and the same input gives the same bytes.
-		s.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+		s.enc, err = newEncoder()
 	}
 	if err == nil {
 		s.dec, err = newDecoder()

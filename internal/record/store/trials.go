@@ -94,13 +94,21 @@ type encoding struct {
 func newEncoding(p *packed, body, series []byte) (*encoding, error) {
 	e := &encoding{basis: p, left: perDictionary}
 	var err error
-	e.body, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1),
-		zstd.WithEncoderDictRaw(dictionaryID, first(body, bodyDictionary)))
+	e.body, err = newEncoder(zstd.WithEncoderDictRaw(dictionaryID, first(body, bodyDictionary)))
 	if err == nil {
-		e.series, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1),
-			zstd.WithEncoderDictRaw(dictionaryID, first(series, dictionary)))
+		e.series, err = newEncoder(zstd.WithEncoderDictRaw(dictionaryID, first(series, dictionary)))
 	}
 	return e, err
+}
+
+// window is how far back an encoder looks. It holds twice that, and a run has several: the usual 8 MiB made
+// the program three times as large.
+const window = 1 << 20
+
+// newEncoder: with a concurrency of 1 it holds no goroutine, and the same input gives the same bytes.
+func newEncoder(more ...zstd.EOption) (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, append(more, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window),
+		zstd.WithLowerEncoderMem(true))...)
 }
 
 func first(b []byte, n int) []byte { return b[:min(n, len(b))] }
