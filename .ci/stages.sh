@@ -366,7 +366,7 @@ same() {
 	suite guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
-# Nightly only: each plan of a published table on a virtual router, with short windows.
+# Each plan of a published table on a virtual router, with short windows.
 plans() {
 	private_home "$WORK/guest" root
 	suite guest -binary "$PROGRAM" -run TestPlans

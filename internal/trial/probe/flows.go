@@ -94,7 +94,7 @@ type flowsSampler struct {
 	none   bool // no connection can be offloaded
 }
 
-// noFlowTables tells that the kernel was built without them: Linux 5.13 and later have a setting of theirs
+// noFlowTables tells that the kernel was built without them: Linux 5.14 and later have a setting of theirs
 // beside those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
@@ -103,7 +103,7 @@ func noFlowTables(root Root) bool {
 		return false
 	}
 	_, err := os.Stat(root.proc("sys/net/netfilter/nf_flowtable_tcp_timeout"))
-	return (major > 5 || major == 5 && minor >= 13) && errors.Is(err, fs.ErrNotExist)
+	return (major > 5 || major == 5 && minor >= 14) && errors.Is(err, fs.ErrNotExist)
 }
 
 func openFlows(root Root) (Sampler, error) {

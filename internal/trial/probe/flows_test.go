@@ -47,7 +47,7 @@ func TestNoFlowTables(t *testing.T) {
 		setting bool
 		want    bool
 	}{
-		{"6.18.44-v1", false, true}, {"6.1.0-56-cloud-amd64", true, false}, {"5.13.0", false, true},
+		{"6.18.44-v1", false, true}, {"6.1.0-56-cloud-amd64", true, false}, {"5.14.0", false, true}, {"5.13.19", false, false},
 		{"5.10.176", false, false}, {"4.19.1", false, false}, {"", false, false},
 	} {
 		root := Root{Proc: t.TempDir()}
