@@ -59,7 +59,7 @@ finally() {
 # a folder that keeps each stage's output, as DATE-STAGE.txt.
 stage() {
 	local name=$1 limit=$2 body=$3 began=$SECONDS status p f s left
-	local log="$WORK/logs/$body.log"
+	local log="$WORK/logs/$name.log"
 	if ((${#WANTED[@]})) && [[ " ${WANTED[*]} " != *" $name "* ]]; then return; fi
 	if ((LIMIT)); then
 		left=$((LIMIT - (SECONDS - BEGAN)))
@@ -114,6 +114,11 @@ finish() {
 		say "=== skipped tests, by reason"
 		sort "$WORK/skipped" | awk -F'\t' '$1 != last {print $1; last = $1} {print "    " $2}'
 	fi
+	local name
+	for name in "${FAILED_STAGES[@]}"; do
+		say "=== what failed in $name"
+		grep -h -B 12 '^fail: ' "$WORK/logs/$name.log" | tail -n 60
+	done
 	((${#FAILED_STAGES[@]})) && say "failed stages: ${FAILED_STAGES[*]}"
 	if [[ -n $LATE ]]; then
 		say "ended by itself after $LIMIT s, before these stages:$LATE"

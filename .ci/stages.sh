@@ -290,8 +290,11 @@ benchmarks() { as_root go test -run '^$' -bench . -benchtime 1x ./...; }
 # Every command line of the documents: the blocks marked "sh", as they stand.
 documents() {
 	private_home "$WORK/documents" root
-	local doc
+	local doc began
 	export PATH="$WORK/bin:$PATH"
+	# A clone is made from this tree.
+	export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0="url.file://$TOP.insteadOf" GIT_CONFIG_KEY_1=safe.directory
+	export GIT_CONFIG_VALUE_0=https://github.com/chokepoint-lab/chokepoint GIT_CONFIG_VALUE_1='*'
 	snapshot "$WORK/documents.machine"
 	# What the README says is done by run-as-root, run-as-user and tests.
 	for doc in $(git ls-files docs | grep '\.md$'); do
@@ -299,12 +302,14 @@ documents() {
 		"$ASSERT" commands "$doc" >"$WORK/documents/script"
 		[[ -s $WORK/documents/script ]] || continue
 		say "##### $doc"
+		began=$SECONDS
 		(cd "$WORK/documents/$doc" && as_root bash -euxo pipefail "$WORK/documents/script") || {
 			count 0 1 0
 			say "fail: the commands of $doc"
 			continue
 		}
 		count 1 0 0
+		note "$doc: $((SECONDS - began)) s"
 	done
 	left_as_found "$WORK/documents.machine"
 }
