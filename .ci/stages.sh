@@ -320,7 +320,7 @@ suite() { PART=1 LOGS=1 judge as_root go test -timeout 0 "./bench/$@"; }
 
 secrets() { suite secrets -planted -run TestSecrets; }
 
-kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-24}" -run TestKills; }
+kills() { suite kills -binary "$PROGRAM" -kills "${KILLS:-12}" -run TestKills; }
 
 # A virtual router: the image is built and booted, and ratios are asserted.
 guest() {

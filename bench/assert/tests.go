@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -81,11 +82,31 @@ type outcome struct {
 	ran                     map[string]map[string]bool // package → top-level test → executed, not skipped
 	skips                   []skippedTest
 	notTimed                map[string]bool // "./package test" that looked at everything but time
+	took                    []tookTest      // top-level tests that took long
 
 	allowed  []allowance
 	output   map[string]string // of each package and test
 	failedIn map[string]bool   // packages with a test that failed
 	talk     io.Writer
+}
+
+// tookTest is a top-level test with the seconds it took, waiting for others included.
+type tookTest struct {
+	name    string
+	seconds float64
+}
+
+// slowest is how many of the slowest tests are named.
+const slowest = 12
+
+// slow names the slowest tests, so that one sees where a stage's time goes.
+func (o *outcome) slow() string {
+	slices.SortStableFunc(o.took, func(a, b tookTest) int { return cmp.Compare(b.seconds, a.seconds) })
+	var words []string
+	for _, t := range o.took[:min(slowest, len(o.took))] {
+		words = append(words, fmt.Sprintf("%s %.0f s", t.name, t.seconds))
+	}
+	return strings.Join(words, ", ")
 }
 
 // skippedTest is one that an allowance covers.
@@ -140,6 +161,9 @@ func (o *outcome) take(e testEvent) {
 		}
 	case e.Action == "pass" && e.Test != "":
 		o.passed++
+		if !strings.Contains(e.Test, "/") && e.Elapsed >= 1 {
+			o.took = append(o.took, tookTest{"." + strings.TrimPrefix(e.Package, module) + " " + e.Test, e.Elapsed})
+		}
 	case e.Action == "fail" && (e.Test != "" || !o.failedIn[e.Package]):
 		o.failedIn[e.Package] = true
 		o.fail("%s failed", strings.TrimSpace(key))
@@ -306,6 +330,9 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	var skipped strings.Builder
 	for _, s := range o.skips {
 		fmt.Fprintf(&skipped, "%s\t%s %s\n", s.reason, s.pkg, s.test)
+	}
+	if len(o.took) > 0 {
+		fmt.Fprintf(out, "note: slowest: %s\n", o.slow())
 	}
 	if n := len(o.notTimed); n > 0 {
 		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n",
