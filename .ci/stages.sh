@@ -140,8 +140,8 @@ tests() {
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
 	go list "${RACED[@]}" | sort >"$WORK/raced"
-	# Scripts wait more than they compute.
-	judge as_root go test -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
+	# Scripts wait more than they compute. What vet says has a stage of its own.
+	judge as_root go test -vet=off -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
 	export CGO_ENABLED=1
 	go build -race "${RACED[@]}"
 	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
@@ -166,7 +166,7 @@ tests_as_user() {
 	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -v '^TestMain$' | sort -u | paste -sd '|')
 	cd "$clone"
 	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" \
-		judge as_user go test -run "^($names)\$" $(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
+		judge as_user go test -vet=off -run "^($names)\$" $(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
 }
 
 # Nightly only: the race detector also over the tests of times, as they are.

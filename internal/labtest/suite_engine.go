@@ -316,7 +316,7 @@ func ProberSuite(t *testing.T, l *lab.Lab, p traffic.Prober) {
 
 func proberOver(t *steady.Trial, l *lab.Lab, p traffic.Prober, ip int) {
 	near, far := Ends(t, l, 0, ip)
-	const length, interval = time.Second, 2 * time.Millisecond
+	const length, interval = 300 * time.Millisecond, 2 * time.Millisecond
 	load := record.Load{Protocol: "echo", Direction: record.Up, Streams: 1, IP: ip, PacketSize: 100,
 		Opener: "near", Port: 20900, Duration: length, Interval: interval, Tag: "suite"}
 	got, err := p.Probe(Context(t), near, far, load, &Conductor{Length: length})
