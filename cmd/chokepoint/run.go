@@ -176,8 +176,11 @@ func (x *execution) whole(ctx context.Context) (err error) {
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
 		return errors.Join(dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
-	// From here on nothing may be cut short by the first signal: undo, store, report.
-	undoErr := x.undo(ctx)
+	return x.end(ctx, runErr, x.undo(ctx))
+}
+
+// end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
+func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	status, reason := record.RunDone, ""
 	gone := errors.Is(runErr, trial.ErrPeerGone)
 	switch {

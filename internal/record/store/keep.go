@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Keeper stores the trials of one run as they end. A store that another program has locked costs no trial:
@@ -107,13 +108,13 @@ func (k *Keeper) flush(ctx context.Context) error {
 }
 
 // Settle stores what waits, trying for so long and as long as ctx is not cancelled, and then makes sure that
-// the store has every trial.
+// the store has every trial. If so, nothing is kept in memory any more: what follows needs the room.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	waiting := ctx
 	ctx = context.WithoutCancel(ctx)
 	err := Patiently(waiting, patience, func() error { return k.flush(ctx) })
 	if err != nil {
-		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
+		return fmt.Errorf("not stored, and shown from memory: %s: %w", unit.Count(k.waiting, "trial"),
 			roomHint(err, roomToRun))
 	}
 	entries, err := k.Store.Index(ctx, k.Run)
@@ -137,6 +138,10 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
 			Path: k.Store.path, Err: err}
 	}
+	k.trials, k.bytes = nil, 0
+	k.Store.mu.Lock()
+	k.Store.writing = nil
+	k.Store.mu.Unlock()
 	return nil
 }
 
