@@ -78,12 +78,7 @@ func newRunCommand(p *program) *cobra.Command {
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
-		"queues"} {
-		cmd.MarkFlagsMutuallyExclusive(name, "attach")
-		cmd.MarkFlagsMutuallyExclusive(name, "peer")
-	}
-	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
+	oneLab(cmd)
 	return cmd
 }
 
@@ -105,21 +100,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
-		Status: record.RunRunning, Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design,
-		Driver: o.lab.driver}
-	if o.lab.size != (record.GuestSize{}) {
-		run.GuestSize = &o.lab.size
-	}
-	if o.lab.image.File != "" {
-		run.Image = &o.lab.image
-	}
-	if o.lab.kernel.File != "" {
-		run.OwnKernel = &o.lab.kernel
-	}
-	if o.lab.queues > 1 {
-		run.Queues = o.lab.queues
-	}
+		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	o.lab.describe(&run)
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
 		x.run.Lab, x.run.Peer = record.LabPair, o.other.peer
