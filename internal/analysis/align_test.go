@@ -160,6 +160,33 @@ func TestWithImports(t *testing.T) {
 	}
 }
 
+// TestAlignADay: windows of five minutes with seconds between, at one rate, are told by those seconds.
+func TestAlignADay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(24, 1))
+	c := new(Carriage)
+	for i := range int64(288) {
+		f := record.Flow{Received: record.NewTable("bytes")}
+		begin := i * 305e9
+		for k := int64(0); k <= 302e9; k += 1e9 {
+			f.Received.Append(begin+k, float64(k)+rng.Float64()*1e7)
+		}
+		c.Add(record.Trial{Origin: begin, Ended: begin + 303e9, Traffic: &record.Traffic{
+			Flows: []record.Flow{f}}})
+	}
+	const offset = int64(7e15)
+	curve := c.curve()
+	seen := record.NewTable("lan/rx_bytes")
+	for at := int64(-60e9); at < 288*305e9+60e9; at += 1e9 {
+		seen.Append(at+offset, curve.At(at))
+	}
+	for _, off := range []int64{0, 100e9, -100e9} {
+		a, err := c.Align(seen, offset+off, false)
+		if err != nil || a.Offset < offset-2e8 || a.Offset > offset+2e8 {
+			t.Errorf("a wall clock that is %v off: got %+v, %v, want %d", off, a, err, offset)
+		}
+	}
+}
+
 // TestThinner: of a long import each trial keeps some samples, evenly, with one on either side; short trials
 // keep all, and what lies between trials goes.
 func TestThinner(t *testing.T) {
