@@ -187,12 +187,17 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	after := context.WithoutCancel(ctx)
 	if x.began {
 		waiting, stop := x.p.untilHard(after)
-		if err := x.keeper.Settle(waiting, settleTime); err != nil {
-			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
+		lost := x.keeper.Settle(waiting, settleTime)
+		if lost != nil {
+			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
 		}
 		ended := time.Now().UTC()
-		undoErr = errors.Join(undoErr, store.Patiently(waiting, settleTime,
-			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) }))
+		unended := store.Patiently(waiting, settleTime,
+			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) })
+		undoErr = errors.Join(undoErr, unended)
+		if lost == nil && unended == nil {
+			x.keeper.Release()
+		}
 		stop()
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})

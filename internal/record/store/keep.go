@@ -108,7 +108,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 }
 
 // Settle stores what waits, trying for so long and as long as ctx is not cancelled, and then makes sure that
-// the store has every trial. If so, nothing is kept in memory any more: what follows needs the room.
+// the store has every trial.
 func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	waiting := ctx
 	ctx = context.WithoutCancel(ctx)
@@ -138,11 +138,15 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		return &LostError{What: fmt.Sprintf("%d of %d trials", max(missing, 1), len(k.trials)),
 			Path: k.Store.path, Err: err}
 	}
+	return nil
+}
+
+// Release keeps nothing in memory any more, once the store has all: what follows needs the room.
+func (k *Keeper) Release() {
 	k.trials, k.bytes = nil, 0
 	k.Store.mu.Lock()
+	defer k.Store.mu.Unlock()
 	k.Store.writing = nil
-	k.Store.mu.Unlock()
-	return nil
 }
 
 // Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.
