@@ -157,7 +157,8 @@ func TestResultsArePlain(t *testing.T) {
 	if strings.ContainsFunc(out.String(), check.Steers) || strings.Count(out.String(), "]0;owned") != 5 {
 		t.Errorf("got %q, want it without what steers", out.String())
 	}
-	note, _, err := noteOf([]byte(`{"facts":{"kernel":"\u001b]0;owned"}}`), "f", "router", "r", nil, false)
+	note, _, err := (&imported{router: "router"}).noteOf(strings.NewReader(
+		`{"facts":{"kernel":"\u001b]0;owned"}}`), "f", false)
 	if err != nil || len(note.Environments) != 1 || note.Environments[0].Facts["kernel"] != "]0;owned" {
 		t.Errorf("imported: got %+v, %v, want it plain", note, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -61,11 +62,7 @@ func newImportCommand(p *program) *cobra.Command {
 const maxImportBytes = 1 << 30
 
 func importFile(ctx context.Context, file, into string, clockWrong bool, p *program) (err error) {
-	run, trials, err := loadRun(ctx, p.dirs, into)
-	if err != nil {
-		return err
-	}
-	router, err := unwatched(&run, trials)
+	to, err := importedTo(ctx, p.dirs, into)
 	if err != nil {
 		return err
 	}
@@ -78,43 +75,43 @@ func importFile(ctx context.Context, file, into string, clockWrong bool, p *prog
 		defer func() { err = errors.Join(err, f.Close()) }()
 		from, name = f, filepath.Base(file)
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxImportBytes+1))
+	text, err := twice(from)
+	size := int64(0)
+	if err == nil {
+		size, err = text.Seek(0, io.SeekEnd)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("import %s: %w", name, err)
-	case len(text) > maxImportBytes:
+	case size > maxImportBytes:
 		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", name),
 			"cut it to the time of the run"}
 	}
-	note, said, err := noteOf(text, name, router, run.ID, trials, clockWrong)
+	note, said, err := to.noteOf(text, name, clockWrong)
 	if err != nil {
 		return err
 	}
-	return addNote(ctx, run.ID, note, said, p)
+	return addNote(ctx, to.run.ID, note, said, p)
 }
 
 // undoImport takes back what was imported into a run.
 func undoImport(ctx context.Context, into string, p *program) error {
-	run, trials, err := loadRun(ctx, p.dirs, into)
-	if err != nil {
-		return err
-	}
-	router, err := unwatched(&run, trials)
+	to, err := importedTo(ctx, p.dirs, into)
 	if err != nil {
 		return err
 	}
 	facts := 0
-	for _, e := range run.Environments {
-		if e.Node == router {
+	for _, e := range to.run.Environments {
+		if e.Node == to.router {
 			facts++
 		}
 	}
-	if len(run.Imports) == 0 && facts < 2 { // the run has told of it itself
-		return &usageError{fmt.Sprintf("import --undo: nothing was imported into run %s", run.ID),
+	if len(to.run.Imports) == 0 && facts < 2 { // the run has told of it itself
+		return &usageError{fmt.Sprintf("import --undo: nothing was imported into run %s", to.run.ID),
 			"chokepoint list shows the runs, --into names one"}
 	}
-	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", router, run.ID)
-	return addNote(ctx, run.ID, store.Note{ForgetSamples: router, ForgetFacts: router}, said, p)
+	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
+	return addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router}, said, p)
 }
 
 func addNote(ctx context.Context, run string, note store.Note, said string, p *program) error {
@@ -128,51 +125,84 @@ func addNote(ctx context.Context, run string, note store.Note, said string, p *p
 	return write(p.Out, check.Plain(said)+"\n")
 }
 
-// unwatched is the router of a run that nothing watched.
-func unwatched(run *record.Run, trials []record.Trial) (string, error) {
-	if run.Status == record.RunRunning {
-		return "", check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
-			"import when it has ended")
+// imported is the run that something is imported into: its router that nothing watched, and what its trials
+// carried.
+type imported struct {
+	run      record.Run
+	router   string
+	carriage analysis.Carriage
+}
+
+// importedTo reads the run that is called into, one trial after the other.
+func importedTo(ctx context.Context, d dirs, into string) (*imported, error) {
+	debug.SetMemoryLimit(documentMemory)
+	to := &imported{}
+	watched := map[string]bool{}
+	err := withRun(ctx, d, into, func(st *store.Store, run record.Run) error {
+		to.run = run
+		if run.Status == record.RunRunning {
+			return check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
+				"import when it has ended")
+		}
+		for t, err := range st.Each(ctx, run.ID) {
+			if err != nil {
+				return err
+			}
+			to.carriage.Add(t)
+			for name, n := range t.Nodes {
+				for _, s := range n.Samples {
+					watched[name] = watched[name] || s.Table != nil
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	var found []string
-	for _, t := range run.Topologies {
+	for _, t := range to.run.Topologies {
 		for _, name := range t.Routers {
-			if !slices.Contains(found, name) && !watched(name, trials) {
+			if !slices.Contains(found, name) && !watched[name] {
 				found = append(found, name)
 			}
 		}
 	}
 	if len(found) != 1 {
-		return "", &usageError{fmt.Sprintf("import into run %s: the run watched its routers itself", run.ID),
-			"import is for runs with --peer; chokepoint list shows the runs, --into names one"}
+		return nil, &usageError{fmt.Sprintf("import into run %s: the run watched its routers itself",
+			to.run.ID), "import is for runs with --peer; chokepoint list shows the runs, --into names one"}
 	}
-	return found[0], nil
+	to.router = found[0]
+	return to, nil
 }
 
-func watched(node string, trials []record.Trial) bool {
-	return slices.ContainsFunc(trials, func(t record.Trial) bool {
-		return slices.ContainsFunc(t.Nodes[node].Samples,
-			func(s record.Samples) bool { return s.Table != nil })
-	})
+// twice is a text that can be read from its beginning again: a file, or else a copy.
+func twice(from io.Reader) (io.ReadSeeker, error) {
+	if f, ok := from.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			return f, nil
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxImportBytes+1))
+	return bytes.NewReader(text), err
 }
 
 // noteOf reads a text of the agent's, and says what it adds to a run.
-func noteOf(text []byte, name, router, run string, trials []record.Trial, clockWrong bool) (store.Note,
-	string, error) {
-	text = check.PlainJSON(text) // as what an agent says on a connection
-	var e record.Environment
-	if json.Unmarshal(text, &e) == nil && len(e.Facts) > 0 {
-		e.Node = router
-		return store.Note{Environments: []record.Environment{e}, ForgetFacts: router},
-			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(e.Facts), router, run), nil
-	}
-	printed, err := watch.ReadPrinted(bytes.NewReader(text))
-	if line := (*watch.LineError)(nil); errors.As(err, &line) {
-		return store.Note{}, "", &usageError{fmt.Sprintf("import %s: %v", name, err),
-			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed"}
-	}
+func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (store.Note, string, error) {
+	facts, err := factsIn(text)
 	if err != nil {
 		return store.Note{}, "", fmt.Errorf("import %s: %w", name, err)
+	}
+	if len(facts.Facts) > 0 {
+		facts.Node = to.router
+		return store.Note{Environments: []record.Environment{facts}, ForgetFacts: to.router},
+			fmt.Sprintf("%s: %d facts about the %s of run %s", name, len(facts.Facts), to.router,
+				to.run.ID), nil
+	}
+	// What a day of samples is would be too much at once: first those alone that tell when it was.
+	printed, err := readPrinted(text, name, func(probe string, _ int64) bool { return probe == "netdev" })
+	if err != nil {
+		return store.Note{}, "", err
 	}
 	var devices *record.Table
 	for _, s := range printed.Samples {
@@ -180,51 +210,99 @@ func noteOf(text []byte, name, router, run string, trials []record.Trial, clockW
 			devices = s.Table
 		}
 	}
-	wall := wallOffset(printed, trials)
-	a, err := analysis.AlignByTraffic(trials, devices, wall, clockWrong)
+	wall := to.wallOffset(printed)
+	a, err := to.carriage.Align(devices, wall, clockWrong)
 	if err != nil {
-		return store.Note{}, "", fmt.Errorf("import %s into run %s: %w", name, run, err)
+		return store.Note{}, "", fmt.Errorf("import %s into run %s: %w", name, to.run.ID, err)
 	}
 	clock := "related to the run's " + a.Text()
 	if wall != 0 {
 		clock = analysis.AheadWords(a.Offset-wall) + ", " + a.Text()
 	}
-	im := record.Import{Node: router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
+	keep, thinned := func(string, int64) bool { return true }, ""
+	if printed.Values > mostImported {
+		thin := to.carriage.Thinner()
+		keep = func(probe string, at int64) bool { return thin(probe, at-a.Offset) }
+		thinned = "; it is long: of each trial's samples some are kept, and none from between them"
+	}
+	if printed, err = readPrinted(text, name, keep); err != nil {
+		return store.Note{}, "", err
+	}
+	im := record.Import{Node: to.router, File: name, Offset: a.Offset, Bound: a.Bound, Match: a.Match,
 		Samples: printed.Samples, Log: printed.Log}
-	var sources []string
+	sources := onOurClock(&im)
+	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s%s",
+		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), to.router,
+		to.carriage.Covered(im), unit.Count(to.carriage.Trials(), "trial"), to.run.ID, clock, thinned)
+	if printed.Cut {
+		said += "; the last line is incomplete and was left out"
+	}
+	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
+		"own probe wrote; its clock was %s%s", to.router, name, clock, thinned)}
+	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat},
+		ForgetSamples: to.router}, said, nil
+}
+
+// mostImported is how many values are kept of an import as they are: 16 MB.
+const mostImported = 2 << 20
+
+// mostFacts bounds the text of chokepoint-agent environment, in bytes.
+const mostFacts = 1 << 20
+
+// factsIn are those of a text of chokepoint-agent environment; of another there are none.
+func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
+	if _, err = text.Seek(0, io.SeekStart); err != nil {
+		return e, err
+	}
+	b, err := io.ReadAll(io.LimitReader(text, mostFacts+1))
+	if err != nil || len(b) > mostFacts || json.Unmarshal(check.PlainJSON(b), &e) != nil {
+		return record.Environment{}, err
+	}
+	return e, nil
+}
+
+// readPrinted reads a text of chokepoint-agent probe from its beginning.
+func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool) (*watch.Printed, error) {
+	_, err := text.Seek(0, io.SeekStart)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", name, err)
+	}
+	printed, err := watch.ReadKept(text, keep)
+	if line := (*watch.LineError)(nil); errors.As(err, &line) {
+		return nil, &usageError{fmt.Sprintf("import %s: %v", name, err),
+			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", name, err)
+	}
+	return printed, nil
+}
+
+// onOurClock moves an import to the controller's clock, and returns the sources that it has.
+func onOurClock(im *record.Import) (sources []string) {
 	declared := map[string][]record.Metric{}
 	for _, p := range node.Probes() {
 		declared[p.Name()] = p.Metrics()
 	}
 	for i := range im.Samples {
 		s := &im.Samples[i]
-		s.Table.Shift(-a.Offset)
+		s.Table.Shift(-im.Offset)
 		if s.Metrics = declared[s.Probe]; s.Table != nil {
 			sources = append(sources, s.Probe)
 		}
 	}
 	for i := range im.Log {
-		im.Log[i].At -= a.Offset
+		im.Log[i].At -= im.Offset
 	}
-	covered := analysis.Covered(im, trials)
-	said := fmt.Sprintf("%s: %s (%s) on the %s, in %d of %s of run %s; its clock is %s",
-		name, unit.Count(len(sources), "source"), strings.Join(sources, ", "), router, covered,
-		unit.Count(len(trials), "trial"), run, clock)
-	if printed.Cut {
-		said += "; the last line is incomplete and was left out"
-	}
-	caveat := record.Caveat{Kind: "imported", Text: fmt.Sprintf("what the %s did comes from %s, which its "+
-		"own probe wrote; its clock was %s", router, name, clock)}
-	return store.Note{Imports: []record.Import{im}, Caveats: []record.Caveat{caveat}, ForgetSamples: router},
-		said, nil
+	return sources
 }
 
 // wallOffset is what the wall clocks of both machines tell about the offset of their monotonic ones; 0 =
 // nothing.
-func wallOffset(p *watch.Printed, trials []record.Trial) int64 {
-	if p.Realtime == 0 || len(trials) == 0 {
+func (to *imported) wallOffset(p *watch.Printed) int64 {
+	ours := to.carriage.Wall()
+	if p.Realtime == 0 || ours == 0 {
 		return 0
 	}
-	ours := trials[0].Started.UnixNano() - trials[0].Origin
 	return ours - (p.Realtime - p.At)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -54,6 +55,16 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"link, as a NIC has one for each core")
 }
 
+// oneLab keeps a command from being told of two labs, by the flags of labOptions, --attach and --peer.
+func oneLab(cmd *cobra.Command) {
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
+		"queues"} {
+		cmd.MarkFlagsMutuallyExclusive(name, "attach")
+		cmd.MarkFlagsMutuallyExclusive(name, "peer")
+	}
+	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
+}
+
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")
 	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
@@ -71,6 +82,23 @@ func (o labOptions) arch() (string, error) {
 	}
 	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" +
 		strings.Join(vm.Arches(), ", vm:")}
+}
+
+// describe notes in a run what its lab was asked to be.
+func (o *labOptions) describe(run *record.Run) {
+	run.Lab, run.Driver = o.kind, o.driver
+	if o.size != (record.GuestSize{}) {
+		run.GuestSize = &o.size
+	}
+	if o.image.File != "" {
+		run.Image = &o.image
+	}
+	if o.kernel.File != "" {
+		run.OwnKernel = &o.kernel
+	}
+	if o.queues > 1 {
+		run.Queues = o.queues
+	}
 }
 
 // labOptionsOf are those that a run was made with.
@@ -217,6 +245,9 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	arch, err := o.arch()
 	if err != nil || arch == "" {
 		return nil, err
+	}
+	if a := vm.CheckEmulator(ctx, arch); a.State == check.No { // before packages are fetched for it
+		return nil, check.WithHint(fmt.Errorf("boot a router of lab %s: %s", o.kind, a.Reason), a.Hint)
 	}
 	var g vm.Guest
 	if o.image.File == "" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -23,7 +24,7 @@ import (
 func newPlanCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "plan", Short: "List, check and expand plans",
 		Long: "A plan says what is compared: a YAML file, or one of the built-in plans.\n" +
-			"None of these commands touches a machine, but for check with --lab or --peer."}
+			"None of these commands touches a machine, but for check with a lab."}
 	cmd.AddCommand(newPlanListCommand(p), newPlanShowCommand(p), newPlanCheckCommand(p),
 		newPlanExpandCommand(p))
 	return cmd
@@ -116,53 +117,57 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 }
 
 func newPlanCheckCommand(p *program) *cobra.Command {
-	var kind string
+	var o labOptions
+	var attach string
 	var other otherEnd
-	cmd := newPlanViewCommand(p, &cobra.Command{
+	var cmd *cobra.Command
+	cmd = newPlanViewCommand(p, &cobra.Command{
 		Use:   "check",
 		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
 		Long: "Read a plan and say what it amounts to, or all that is wrong with it. With --lab or\n" +
-			"--peer its labs are brought up and down again, and the cells that would be skipped\n" +
-			"there are told, with what would make them possible. No trial is made. Without a\n" +
-			"name the plan is the one of run: quick, and with --peer path. A peer that was\n" +
-			"started with --once takes the check for its run, and ends.",
+			"any other flag of a lab that run takes its labs are brought up and down again, and\n" +
+			"the cells that would be skipped there are told, with what would make them possible.\n" +
+			"No trial is made. Without a name the plan is the one of run: quick, and with --peer\n" +
+			"path. A peer that was started with --once takes the check for its run, and ends.",
 	}, &other, func(ctx context.Context, pl *plan.Plan) error {
-		err := other.check()
+		asked := false
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		new(labOptions).addFlags(f)
+		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
+		err := cmp.Or(o.check(), o.absolute(), other.check())
+		if err == nil && (asked || attach != "" || other.peer != "") {
+			pl, err = tryPlan(ctx, p, pl, o, attach, other)
+		}
 		if err != nil {
 			return err
-		}
-		if kind != "" || other.peer != "" {
-			if pl, err = tryPlan(ctx, p, pl, labOptions{kind: kind, queues: 1}, other); err != nil {
-				return err
-			}
 		}
 		doc := expandPlan(pl)
 		doc.Rows = nil
 		return p.document(doc, planHead(pl))
 	})
-	cmd.Use += " [--lab KIND | --peer HOST]"
-	cmd.Flags().StringVar(&kind, "lab", "",
-		"say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH")
+	cmd.Use += " [--lab KIND | --attach LAB | --peer HOST]"
+	o.addFlags(cmd.Flags())
+	cmd.Flags().Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
+	cmd.Flags().Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
+	cmd.Flags().StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` that lab up has made")
 	other.addFlags(cmd.Flags(), "say what would be skipped with `HOST`, which runs chokepoint peer")
-	cmd.MarkFlagsMutuallyExclusive("lab", "peer")
+	oneLab(cmd)
 	return cmd
 }
 
 // tryPlan is the plan without the cells that a lab cannot run, which it has as skipped ones.
-func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, other otherEnd) (*plan.Plan,
-	error) {
-	x := &execution{p: p, plan: pl, run: record.Run{ID: "plan-" + store.NewID(time.Now(),
-		uint16(rand.Uint32())), Lab: o.kind, Queues: o.queues, Design: pl.Design}}
-	var err error
-	if other.peer == "" {
-		err = o.check()
-	} else {
+func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, attach string,
+	other otherEnd) (*plan.Plan, error) {
+	x := &execution{p: p, plan: pl, attach: attach, run: record.Run{ID: "plan-" + store.NewID(time.Now(),
+		uint16(rand.Uint32())), Design: pl.Design}}
+	o.describe(&x.run)
+	if other.peer != "" {
 		x.run.Lab = record.LabPair
 		other.limits(&x.run.Design)
-		x.peer, err = other.lab(ctx, x.run.ID, p)
-	}
-	if err != nil {
-		return nil, err
+		var err error
+		if x.peer, err = other.lab(ctx, x.run.ID, p); err != nil {
+			return nil, err
+		}
 	}
 	skipped, err := x.try(ctx)
 	tried := pl.WithSeed(pl.Design.Method.Seed)

@@ -118,7 +118,7 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	return err
 }
 
-// loadHead is loadRun without the trials.
+// loadHead reads a run without its trials; name is RUN as typed.
 func loadHead(ctx context.Context, d dirs, name string) (run record.Run, err error) {
 	err = withRun(ctx, d, name, func(_ *store.Store, r record.Run) error { run = r; return nil })
 	return run, err

@@ -78,12 +78,7 @@ func newRunCommand(p *program) *cobra.Command {
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	addRunOutput(cmd, &o.report)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "driver",
-		"queues"} {
-		cmd.MarkFlagsMutuallyExclusive(name, "attach")
-		cmd.MarkFlagsMutuallyExclusive(name, "peer")
-	}
-	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
+	oneLab(cmd)
 	return cmd
 }
 
@@ -105,21 +100,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	}
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
-		Status: record.RunRunning, Lab: o.lab.kind, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design,
-		Driver: o.lab.driver}
-	if o.lab.size != (record.GuestSize{}) {
-		run.GuestSize = &o.lab.size
-	}
-	if o.lab.image.File != "" {
-		run.Image = &o.lab.image
-	}
-	if o.lab.kernel.File != "" {
-		run.OwnKernel = &o.lab.kernel
-	}
-	if o.lab.queues > 1 {
-		run.Queues = o.lab.queues
-	}
+		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	o.lab.describe(&run)
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if o.other.peer != "" {
 		x.run.Lab, x.run.Peer = record.LabPair, o.other.peer
@@ -176,8 +159,11 @@ func (x *execution) whole(ctx context.Context) (err error) {
 	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
 		return errors.Join(dirty(x.undo(ctx)), x.sink.Close(), refused)
 	}
-	// From here on nothing may be cut short by the first signal: undo, store, report.
-	undoErr := x.undo(ctx)
+	return x.end(ctx, runErr, x.undo(ctx))
+}
+
+// end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
+func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	status, reason := record.RunDone, ""
 	gone := errors.Is(runErr, trial.ErrPeerGone)
 	switch {
@@ -201,12 +187,17 @@ func (x *execution) whole(ctx context.Context) (err error) {
 	after := context.WithoutCancel(ctx)
 	if x.began {
 		waiting, stop := x.p.untilHard(after)
-		if err := x.keeper.Settle(waiting, settleTime); err != nil {
-			status, reason, runErr = record.RunFailed, err.Error(), errors.Join(runErr, err)
+		lost := x.keeper.Settle(waiting, settleTime)
+		if lost != nil {
+			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
 		}
 		ended := time.Now().UTC()
-		undoErr = errors.Join(undoErr, store.Patiently(waiting, settleTime,
-			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) }))
+		unended := store.Patiently(waiting, settleTime,
+			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) })
+		undoErr = errors.Join(undoErr, unended)
+		if lost == nil && unended == nil {
+			x.keeper.Release()
+		}
 		stop()
 	}
 	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})

@@ -140,3 +140,13 @@ func (s sample) trial(row record.Row, bytes int64) record.Trial {
 		},
 	}
 }
+
+// loadRun reads a run and its trials; name is RUN as typed.
+func loadRun(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
+	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) (err error) {
+		run = r
+		trials, err = st.Trials(ctx, run.ID)
+		return err
+	})
+	return run, trials, err
+}

@@ -21,9 +21,10 @@ import (
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
-// again under that name. So do the printer and the intruder.
+// again under that name. So do the printer, the intruder and the soak that ends.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer, "intruder": intrude})
+	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer, "intruder": intrude,
+		endSoak: endSoakMain})
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it

@@ -64,7 +64,7 @@ func openStore(ctx context.Context, d dirs) (*store.Store, error) {
 	return st, err
 }
 
-// withRun opens the run that is called name on the command line, and gives its trials to f one by one.
+// withRun opens the run that is called name on the command line.
 func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, record.Run) error) error {
 	st, err := openStore(ctx, d)
 	if err != nil {
@@ -83,16 +83,6 @@ func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, reco
 	return errors.Join(err, st.Close())
 }
 
-// loadRun reads a run and its trials; name is RUN as typed.
-func loadRun(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
-	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) (err error) {
-		run = r
-		trials, err = st.Trials(ctx, run.ID)
-		return err
-	})
-	return run, trials, err
-}
-
 // loadDocument derives the document of a stored run.
 func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Document, err error) {
 	err = withRun(ctx, d, name, func(st *store.Store, run record.Run) error {
@@ -109,6 +99,7 @@ func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Docum
 // caveat, unless none can.
 func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
 	debug.SetMemoryLimit(documentMemory) // also for what is written of it
+	debug.FreeOSMemory()                 // of what measuring took
 	d := analysis.Begin(run, n)
 	var unread []error
 	read := 0
@@ -157,7 +148,7 @@ func outcome(d *analysis.Document) error {
 				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; chokepoint resume "+d.Run.ID+
 				" tries again")})
 	}
-	if failed == 0 && !measured {
+	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
 		errs = append(errs, &exitError{codeFailed, check.WithHint(errors.New("nothing was measured: "+
 			whyNothing(d)), "chokepoint show "+d.Run.ID+" lists what was skipped")})
 	}

@@ -24,6 +24,8 @@ func TestOutcome(t *testing.T) {
 	again := analysis.TrialView{ID: "b1-r01.2", Row: "b1-r01", Grade: evidence.GradeValid}
 	missed := comparison.Threshold{Requirement: "goodput >= 1G", Factors: cell, Reason: "the cell failed"}
 	met := comparison.Threshold{Requirement: "loss <= 1 %", Met: true}
+	interrupted := analysis.Document{}
+	interrupted.Run.Status = record.RunInterrupted
 	tests := []struct {
 		name string
 		doc  analysis.Document
@@ -43,6 +45,7 @@ func TestOutcome(t *testing.T) {
 		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{ID: "b1-r01.1", Row: "b1-r01",
 			Kind: record.RowVerify}}, Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, codeFailed,
 			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
+		{"interrupted before anything was measured", interrupted, codeOK, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -33,10 +33,18 @@ func alignRun(rng *rand.Rand, n int, alike bool) []record.Trial {
 	return trials
 }
 
+func carriageOf(trials []record.Trial) *Carriage {
+	c := new(Carriage)
+	for _, t := range trials {
+		c.Add(t)
+	}
+	return c
+}
+
 // watchOf is what a machine between saw of a run, by a clock that is offset ahead, with headers, others'
 // traffic and samples that come a little late.
 func watchOf(rng *rand.Rand, trials []record.Trial, offset, interval, from, to int64) *record.Table {
-	c := carriedBy(trials)
+	c := carriageOf(trials).curve()
 	t := record.NewTable("lan/rx_bytes", "lan/tx_bytes", "lo/rx_bytes", "late/rx_bytes")
 	others := 0.0
 	for at := from; at <= to; at += interval {
@@ -64,7 +72,7 @@ func TestAlignByTraffic(t *testing.T) {
 		for seed := range uint64(5) {
 			rng := rand.New(rand.NewPCG(seed, uint64(test.interval)))
 			trials := alignRun(rng, 12, false)
-			got, err := AlignByTraffic(trials, watchOf(rng, trials, test.offset, test.interval, test.from,
+			got, err := carriageOf(trials).Align(watchOf(rng, trials, test.offset, test.interval, test.from,
 				test.to), 0, true)
 			if err != nil {
 				t.Errorf("every %d ns, offset %d, seed %d: %v", test.interval, test.offset, seed, err)
@@ -83,15 +91,15 @@ func TestAlignAmbiguous(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	trials := alignRun(rng, 12, true)
 	part := watchOf(rng, trials, 1e15, 1e8, 13e9, 25e9) // four of twelve trials that are alike
-	_, err := AlignByTraffic(trials, part, 0, true)
+	_, err := carriageOf(trials).Align(part, 0, true)
 	if none := (&statistics.NoMatchError{}); !errors.As(err, &none) || !none.Many || none.Hint() == "" {
 		t.Errorf("got error %v, want one that says that it fits at several times", err)
 	}
-	got, err := AlignByTraffic(trials, part, 1e15+5e8, true)
+	got, err := carriageOf(trials).Align(part, 1e15+5e8, true)
 	if off := got.Offset - 1e15; err != nil || off > got.Bound || -off > got.Bound {
 		t.Errorf("with wall clocks that are half a second apart: got an error of %d, %v", off, err)
 	}
-	if _, err := AlignByTraffic(trials, part, 1, true); err == nil {
+	if _, err := carriageOf(trials).Align(part, 1, true); err == nil {
 		t.Error("with a wall clock that is days off: got no error")
 	}
 }
@@ -109,11 +117,11 @@ func TestAlignNothing(t *testing.T) {
 		"others' traffic": other, "nothing": nil, "two samples": watchOf(rng, trials, 0, 1e9, 0, 1e9),
 		"a machine at rest": watchOf(rng, trials, 0, 1e8, 100e9, 160e9),
 	} {
-		if got, err := AlignByTraffic(trials, table, 0, true); err == nil {
+		if got, err := carriageOf(trials).Align(table, 0, true); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
-	if _, err := AlignByTraffic(nil, other, 0, true); err == nil {
+	if _, err := carriageOf(nil).Align(other, 0, true); err == nil {
 		t.Error("without trials: got no error")
 	}
 }
@@ -149,5 +157,67 @@ func TestWithImports(t *testing.T) {
 	}
 	if _, why := metrics.SamplesOf(trials[0].Nodes["router"], "cpu"); why != "not watched" {
 		t.Errorf("the stored trial was changed: %q", why)
+	}
+}
+
+// TestAlignADay: windows of five minutes with seconds between, at one rate, are told by those seconds.
+func TestAlignADay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(24, 1))
+	c := new(Carriage)
+	for i := range int64(288) {
+		f := record.Flow{Received: record.NewTable("bytes")}
+		begin := i * 305e9
+		for k := int64(0); k <= 302e9; k += 1e9 {
+			f.Received.Append(begin+k, float64(k)+rng.Float64()*1e7)
+		}
+		c.Add(record.Trial{Origin: begin, Ended: begin + 303e9, Traffic: &record.Traffic{
+			Flows: []record.Flow{f}}})
+	}
+	const offset = int64(7e15)
+	curve := c.curve()
+	seen := record.NewTable("lan/rx_bytes")
+	for at := int64(-60e9); at < 288*305e9+60e9; at += 1e9 {
+		seen.Append(at+offset, curve.At(at))
+	}
+	for _, off := range []int64{0, 100e9, -100e9} {
+		a, err := c.Align(seen, offset+off, false)
+		if err != nil || a.Offset < offset-2e8 || a.Offset > offset+2e8 {
+			t.Errorf("a wall clock that is %v off: got %+v, %v, want %d", off, a, err, offset)
+		}
+	}
+}
+
+// TestThinner: of a long import each trial keeps some samples, evenly, with one on either side; short trials
+// keep all, and what lies between trials goes.
+func TestThinner(t *testing.T) {
+	const second = int64(1e9)
+	long := record.Trial{Origin: 100 * second, Ended: 420 * second}
+	short := record.Trial{Origin: 1000 * second, Ended: 1002 * second}
+	keep := carriageOf([]record.Trial{short, long}).Thinner()
+	table := record.NewTable("a/rx_bytes")
+	for at := int64(0); at < 2000*second; at += second / 2 {
+		if keep("netdev", at) {
+			table.Append(at, 1)
+		}
+		if keep("cpu", at) != (len(table.T) > 0 && table.T[len(table.T)-1] == at) {
+			t.Fatalf("at %d one source is kept, and another is not", at)
+		}
+	}
+	rows := map[string]int{}
+	for i, at := range table.T {
+		switch {
+		case at >= long.Origin-10*second && at <= long.Ended+10*second:
+			rows["long"]++
+			if i > 0 && at-table.T[i-1] < 10*second {
+				t.Errorf("samples at %d and %d are too near", table.T[i-1], at)
+			}
+		case at >= short.Origin-second && at <= short.Ended+second:
+			rows["short"]++
+		default:
+			t.Errorf("kept a sample at %d, outside of trials", at)
+		}
+	}
+	if rows["long"] < thinRows || rows["long"] > thinRows+3 || rows["short"] != 5 {
+		t.Errorf("kept %v, want %d to %d and the 5 in the short one", rows, thinRows, thinRows+3)
 	}
 }

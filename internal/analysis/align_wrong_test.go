@@ -37,10 +37,10 @@ func TestWrongRunsAreRefused(t *testing.T) {
 				other := planRun(rand.New(rand.NewPCG(seed, 2)), cells, 3, 25e8)
 				seen := watchOf(rand.New(rand.NewPCG(seed, 3)), ours, 1e12, interval, 0,
 					ours[len(ours)-1].Ended+5e9)
-				if a, err := AlignByTraffic(ours, seen, 1e12, true); err != nil || a.Match < 0.95 {
+				if a, err := carriageOf(ours).Align(seen, 1e12, true); err != nil || a.Match < 0.95 {
 					t.Errorf("its own run: got a correlation of %.2f, %v", a.Match, err)
 				}
-				if a, err := AlignByTraffic(other, seen, 1e12, true); err == nil {
+				if a, err := carriageOf(other).Align(seen, 1e12, true); err == nil {
 					t.Errorf("another run was taken at a correlation of %.2f", a.Match)
 				}
 			}
@@ -62,7 +62,7 @@ func TestWallClocksMustAgree(t *testing.T) {
 		{3600e9, false, "if its clock were 1h0m0s ahead: the clocks must agree within 2m0s"},
 		{-86400e9, false, "24h0m0s behind"},
 	} {
-		a, err := AlignByTraffic(ours, seen, offset-tt.ahead, tt.wrong)
+		a, err := carriageOf(ours).Align(seen, offset-tt.ahead, tt.wrong)
 		if off := a.Offset - offset; tt.want == "" && (err != nil || max(off, -off) > a.Bound) {
 			t.Errorf("%d s ahead: got an error of %d ns, %v", tt.ahead/1e9, off, err)
 		}
@@ -70,7 +70,7 @@ func TestWallClocksMustAgree(t *testing.T) {
 			t.Errorf("%d s ahead: got %v, want an error with %q", tt.ahead/1e9, err, tt.want)
 		}
 	}
-	if _, err := AlignByTraffic(ours, seen, 0, false); err == nil {
+	if _, err := carriageOf(ours).Align(seen, 0, false); err == nil {
 		t.Error("without a wall clock: got no error")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +70,30 @@ func TestDeriveCleanRun(t *testing.T) {
 		if m.Unit == "" || m.Doc == "" || m.Scope == "" {
 			t.Errorf("metric %+v is not fully declared", m)
 		}
+	}
+}
+
+// TestACountOfAnEvenNumberOfTrials is their median, which may be a fraction, as the reference says.
+func TestACountOfAnEvenNumberOfTrials(t *testing.T) {
+	run, trials := quickRun(2)
+	for i := range trials {
+		if trials[i].Row.Kind != record.RowLoad {
+			continue
+		}
+		for k := range trials[i].Traffic.Flows {
+			if tcp := trials[i].Traffic.Flows[k].TCP; tcp != nil {
+				tcp.Retransmits = int64(trials[i].Row.Block) // 1, then 2
+			}
+		}
+	}
+	v := cellOf(t, Derive(run, trials), quickFactors()).Metrics[metrics.Retransmits]
+	if v.N != 2 || v.Median != 1.5 {
+		t.Errorf("of 1 and 2 segments: got %+v, want a median of 1.5", v)
+	}
+	reference, err := os.ReadFile("../../docs/reference/json.md")
+	const said = "A cell's count is a median: with an even number of trials it may be a fraction."
+	if err != nil || !strings.Contains(strings.Join(strings.Fields(string(reference)), " "), said) {
+		t.Errorf("the reference does not say %q: %v", said, err)
 	}
 }
 

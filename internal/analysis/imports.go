@@ -15,13 +15,39 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// AlignByTraffic finds the offset of a machine's clock at which the bytes that its network devices received
+// Carriage is what relating an import to a run takes of the run's trials, which are added one by one: those of
+// a run of a day are many and long.
+type Carriage struct{ trials []carried }
+
+// carried is what one trial's flows carried, and when it was, by the controller's clock.
+type carried struct {
+	origin, ended int64
+	started       time.Time
+	bytes         statistics.Curve
+}
+
+// Add takes a trial in any order; nothing of it is kept.
+func (c *Carriage) Add(t record.Trial) {
+	c.trials = append(c.trials, carried{t.Origin, t.Ended, t.Started, carriedIn(t)})
+}
+
+// Trials is how many were added.
+func (c *Carriage) Trials() int { return len(c.trials) }
+
+// Wall is the controller's wall clock (Unix time, ns) when its monotonic one was 0; 0 = no trial tells.
+func (c *Carriage) Wall() int64 {
+	if len(c.trials) == 0 {
+		return 0
+	}
+	return c.trials[0].started.UnixNano() - c.trials[0].origin
+}
+
+// Align finds the offset of a machine's clock at which the bytes that its network devices received
 // (netdev, by that clock) agree best with those that the trials' flows carried. wall is the offset that the
 // wall clocks tell, 0 if they do not. Unless the machine's is wrong, they agree within ClocksAgree: other
 // runs of the same plan look alike, and only the time tells them apart.
-func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
-	wrong bool) (statistics.Aligned, error) {
-	carried := carriedBy(trials)
+func (c *Carriage) Align(netdev *record.Table, wall int64, wrong bool) (statistics.Aligned, error) {
+	carried := c.curve()
 	if len(carried.T) == 0 {
 		return statistics.Aligned{}, errors.New("the run has no trial with a series of its traffic")
 	}
@@ -47,6 +73,35 @@ func AlignByTraffic(trials []record.Trial, netdev *record.Table, wall int64,
 	return a, err
 }
 
+// Thinner tells which samples of a long import to keep, by source and time of the controller's clock, later
+// ones of a source after earlier ones: those during trials, least of each trial's length apart, and one on
+// either side.
+func (c *Carriage) Thinner() func(source string, at int64) bool {
+	trials := slices.Clone(c.trials)
+	slices.SortFunc(trials, func(a, b carried) int { return cmp.Compare(a.ended, b.ended) })
+	last := map[string]int64{}
+	return func(source string, at int64) bool {
+		i := sort.Search(len(trials), func(i int) bool {
+			return at <= trials[i].ended+trials[i].apart()
+		})
+		if i == len(trials) || at < trials[i].origin-trials[i].apart() {
+			return false
+		}
+		before, any := last[source]
+		if any && at >= before && at-before < trials[i].apart() {
+			return false
+		}
+		last[source] = at
+		return true
+	}
+}
+
+// thinRows is how many samples of a source a trial has at least, of those that there are, where an import
+// is thinned.
+const thinRows = 32
+
+func (c carried) apart() int64 { return (c.ended - c.origin) / thinRows }
+
 // ClocksAgree is how far the wall clock of a machine, whose own record of a run is imported, may be off.
 const ClocksAgree = 2 * time.Minute
 
@@ -63,38 +118,48 @@ func AheadWords(ns int64) string {
 	return time.Duration(ns).Round(round).String() + " " + word
 }
 
-// carriedBy adds up what all flows of all trials carried, as one counter by the controller's clock.
-func carriedBy(trials []record.Trial) statistics.Curve {
-	trials = slices.Clone(trials)
-	slices.SortStableFunc(trials, func(a, b record.Trial) int { return cmp.Compare(a.Origin, b.Origin) })
+// curve adds up what all trials carried, as one counter.
+func (c *Carriage) curve() statistics.Curve {
+	trials := slices.Clone(c.trials)
+	slices.SortStableFunc(trials, func(a, b carried) int { return cmp.Compare(a.origin, b.origin) })
 	var out statistics.Curve
 	total := 0.0
-	for i := range trials {
-		if trials[i].Traffic == nil {
-			continue
-		}
-		var flows []statistics.Curve
-		var times []int64
-		for _, f := range trials[i].Traffic.Flows {
-			table := cmp.Or(f.Received, f.Sent)
-			if v := table.Column("bytes"); len(v) > 1 {
-				flows = append(flows, statistics.NewCurve(table.T, v))
-				times = append(times, table.T...)
+	for _, t := range trials {
+		for i, at := range t.bytes.T {
+			if len(out.T) == 0 || at > out.T[len(out.T)-1] {
+				out.T, out.V = append(out.T, at), append(out.V, total+t.bytes.V[i])
 			}
-		}
-		slices.Sort(times)
-		for _, at := range times {
-			if len(out.T) > 0 && at <= out.T[len(out.T)-1] {
-				continue
-			}
-			sum := total
-			for _, c := range flows {
-				sum += c.At(at) - c.V[0]
-			}
-			out.T, out.V = append(out.T, at), append(out.V, sum)
 		}
 		if n := len(out.V); n > 0 {
 			total = out.V[n-1]
+		}
+	}
+	return out
+}
+
+// carriedIn adds up what the flows of a trial carried, at the times of the one with the most samples and
+// where others begin and end: many flows are counted at as many times.
+func carriedIn(t record.Trial) (out statistics.Curve) {
+	if t.Traffic == nil {
+		return out
+	}
+	var flows []statistics.Curve
+	var times, edges []int64
+	for _, f := range t.Traffic.Flows {
+		table := cmp.Or(f.Received, f.Sent)
+		if v := table.Column("bytes"); len(v) > 1 {
+			flows = append(flows, statistics.NewCurve(table.T, v))
+			edges = append(edges, table.T[0], table.T[len(table.T)-1])
+			if len(table.T) > len(times) {
+				times = table.T
+			}
+		}
+	}
+	times = slices.Compact(slices.Sorted(slices.Values(slices.Concat(times, edges))))
+	out.T, out.V = times, make([]float64, len(times))
+	for i, at := range times {
+		for _, c := range flows {
+			out.V[i] += c.At(at) - c.V[0]
 		}
 	}
 	return out
@@ -197,10 +262,10 @@ func merged(environments []record.Environment) []record.Environment {
 }
 
 // Covered is how many trials an import has samples of.
-func Covered(im record.Import, trials []record.Trial) int {
+func (c *Carriage) Covered(im record.Import) int {
 	n := 0
-	for _, t := range trials {
-		if _, ok := during(im, t.Origin, t.Ended); ok {
+	for _, t := range c.trials {
+		if _, ok := during(im, t.origin, t.ended); ok {
 			n++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -29,6 +30,41 @@ func TestIntervalName(t *testing.T) {
 	} {
 		if got := intervalName(test.value); got != test.want {
 			t.Errorf("%s, level %v: %q, want %q", test.value.Interval, test.value.Level, got, test.want)
+		}
+	}
+}
+
+// TestSoakSaysWhatWasWatched: that no window was held back by heat is said of those that a sensor watched.
+func TestSoakSaysWhatWasWatched(t *testing.T) {
+	for _, tt := range []struct {
+		throttled, unwatched int
+		want                 string
+		tone                 Tone
+	}{
+		{0, 0, "no window was held back by heat or power", Good},
+		{0, 24, "heat and power were not watched (no sensor)", Quiet},
+		{0, 3, "no window was held back by heat or power; 3 windows not watched (no sensor)", Good},
+		{1, 0, "1 window was held back by heat or power", Doubt},
+		{2, 3, "2 windows were held back by heat or power", Doubt},
+	} {
+		k := analysis.Soak{Label: "4 streams", Windows: 24, Hours: 2, Throttled: tt.throttled,
+			Unwatched: tt.unwatched}
+		if tt.unwatched > 0 {
+			k.UnwatchedWhy = "no sensor"
+		}
+		got := soakItems(k)
+		if len(got) != 1 || got[0].Text != tt.want || got[0].Tone != tt.tone {
+			t.Errorf("%d held back, %d unwatched: got %+v, want %q, tone %v", tt.throttled, tt.unwatched, got,
+				tt.want, tt.tone)
+		}
+		d := sampleDocument()
+		d.Soaks = []analysis.Soak{k}
+		html, err := HTML(d)
+		if err != nil || !strings.Contains(string(html), tt.want) {
+			t.Errorf("the page lacks %q: %v", tt.want, err)
+		}
+		if text, err := Markdown(d); err != nil || !strings.Contains(string(text), tt.want) {
+			t.Errorf("the text lacks %q: %v", tt.want, err)
 		}
 	}
 }

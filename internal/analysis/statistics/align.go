@@ -18,6 +18,7 @@ const (
 	leastMatch  = 0.8  // below, it may be other traffic: that of another run matches by up to 0.76
 	rivalMatch  = 0.05 // another offset that matches so nearly as well is as likely
 	coarseMost  = 2000 // intervals of the run in the first pass
+	coarseSteps = 4e6  // a quarter of the intervals times the offsets of that pass
 	finestSteps = 50   // of an interval
 	// wallWithin is how wrong a machine's wall clock may be to tell offsets apart that match alike.
 	wallWithin = int64(10e9)
@@ -37,7 +38,11 @@ func Align(carried, seen Curve, wall, within int64) (Aligned, error) {
 		interval = int64(Median(gaps))
 	}
 	long := carried.T[len(carried.T)-1] - carried.T[0]
-	width := max(interval, long/coarseMost, 1)
+	width := long / coarseMost
+	if within > 0 { // fewer offsets can be looked at more closely
+		width = min(width, int64(math.Sqrt(float64(within)*float64(long)/coarseSteps)))
+	}
+	width = max(width, interval, 1)
 	roughly, rough := newIntervals(thinned(seen, width)), thinned(carried, width/4)
 	var all []Aligned
 	first, last := seen.T[0]-carried.T[len(carried.T)-1], seen.T[len(seen.T)-1]-carried.T[0]

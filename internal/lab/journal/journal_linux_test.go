@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -139,6 +141,8 @@ func TestHostileJournals(t *testing.T) {
 		{"a negative process", "could be undone", entry(`{"seq":1,"kind":"lab","lab":"a","pid":-1}`)},
 		{"a node's name that leads elsewhere", "could be undone",
 			entry(`{"seq":1,"kind":"setting","lab":"a","node":"../x","knob":"nat","place":{}}`)},
+		{"a lab that a driver made", "could be undone",
+			entry(`{"seq":1,"kind":"lab","lab":"a","pid":1,"driver":"linux"}`)},
 		{"an unknown kind", "no file that could be undone", entry(`{"seq":1,"kind":"file","lab":"a"}`)},
 		{"a change left out", "change 2 follows change 0", entry(`{"seq":2,"kind":"lab","lab":"a"}`)},
 		{"what was never made", "undone that was not made", write(head + signed(`{"undone":1}`))},
@@ -183,6 +187,60 @@ func TestHostileJournals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheNameOfAJournalIsOnDisk: where the directory that a new journal is named in cannot be synced, there is
+// none. The kernel is made to refuse fsync(2) of the second file that is opened, the directory.
+func TestTheNameOfAJournalIsOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	for _, refused := range []bool{false, true} {
+		got := make(chan error)
+		go func() { // the filter stays with the thread, which ends with this
+			runtime.LockOSThread()
+			got <- func() error {
+				first, err := os.CreateTemp(dir, "")
+				if err != nil {
+					return err
+				}
+				second, err := os.Open(dir)
+				if err != nil {
+					return err
+				}
+				fd := second.Fd()
+				if !refused {
+					fd += 1000
+				}
+				if err := errors.Join(first.Close(), second.Close(), refuseSync(uint32(fd))); err != nil {
+					return err
+				}
+				j, err := Create(dir, fmt.Sprintf("refused-%t", refused), "")
+				if err == nil {
+					err = j.Close()
+				}
+				return err
+			}()
+		}()
+		if err := <-got; errors.Is(err, unix.EIO) != refused || err != nil && !refused {
+			t.Errorf("refused: %t: got %v, want the refusal to be told", refused, err)
+		}
+	}
+}
+
+// refuseSync lets fsync(2) of one descriptor fail in this thread, by a seccomp(2) filter.
+func refuseSync(fd uint32) error {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: unix.SYS_FSYNC},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16}, // its first argument
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: fd},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 }
 
 func TestJournalOfAnEarlierBoot(t *testing.T) {

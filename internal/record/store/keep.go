@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Keeper stores the trials of one run as they end. A store that another program has locked costs no trial:
@@ -113,7 +114,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 	ctx = context.WithoutCancel(ctx)
 	err := Patiently(waiting, patience, func() error { return k.flush(ctx) })
 	if err != nil {
-		return fmt.Errorf("%d trials are not stored, the results are shown from memory: %w", k.waiting,
+		return fmt.Errorf("not stored, and shown from memory: %s: %w", unit.Count(k.waiting, "trial"),
 			roomHint(err, roomToRun))
 	}
 	entries, err := k.Store.Index(ctx, k.Run)
@@ -138,6 +139,14 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 			Path: k.Store.path, Err: err}
 	}
 	return nil
+}
+
+// Release keeps nothing in memory any more, once the store has all: what follows needs the room.
+func (k *Keeper) Release() {
+	k.trials, k.bytes = nil, 0
+	k.Store.mu.Lock()
+	defer k.Store.mu.Unlock()
+	k.Store.writing = nil
 }
 
 // Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.

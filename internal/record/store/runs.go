@@ -304,18 +304,20 @@ func (s *Store) run(ctx context.Context, id string) (record.Run, error) {
 		return record.Run{}, check.WithHint(err,
 			"the other runs can be read; chokepoint delete "+id+" removes this one")
 	}
-	notes, err := query(ctx, s, func(r *sql.Rows) (n Note, err error) {
+	own := len(run.Environments)
+	_, err = query(ctx, s, func(r *sql.Rows) (none struct{}, err error) {
+		var n Note // an import is large: one after the other
 		if err := r.Scan(&body); err != nil {
-			return n, err
+			return none, err
 		}
-		return n, s.unpackJSON(body, &n)
+		if err := s.unpackJSON(body, &n); err != nil {
+			return none, err
+		}
+		n.addTo(&run, own)
+		return none, nil
 	}, `SELECT body FROM run_notes WHERE run = ? ORDER BY seq`, id)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read notes of run %s in %s: %w", id, s.path, err)
-	}
-	own := len(run.Environments)
-	for _, n := range notes {
-		n.addTo(&run, own)
 	}
 	// The last end counts; without one the run is running, or was killed: only the caller can tell, by
 	// asking whether its owner lives.

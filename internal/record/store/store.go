@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,6 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite" // registers the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // ErrNone says that there is no store yet: nothing has ever been recorded.
@@ -61,6 +64,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s, err := open(ctx, path, modeWrite, migrate)
+	if err != nil && cmp.Or(unix.Access(path, unix.W_OK), unix.Access(filepath.Dir(path), unix.W_OK)) != nil {
+		err = check.WithHint(err, filepath.Dir(path)+" cannot be written to: list, show and report can read it")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -114,6 +115,7 @@ type Printed struct {
 	Samples  []record.Samples // times: CLOCK_MONOTONIC of the machine
 	Log      []record.LogLine
 	Cut      bool // the last line is incomplete, and was left out
+	Values   int  // that the text has, kept or not
 }
 
 // LineError says which line of a text is wrong.
@@ -133,12 +135,18 @@ const (
 // ReadPrinted reads what Print wrote. Columns that some samples lack have no value there. An error is a
 // *LineError, or the reader's.
 func ReadPrinted(r io.Reader) (*Printed, error) {
+	return ReadKept(r, func(string, int64) bool { return true })
+}
+
+// ReadKept is ReadPrinted with those samples alone that are to be kept, by their probe and time.
+func ReadKept(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), mostLine)
-	p := &printing{index: map[string]int{}}
+	p := &printing{index: map[string]int{}, keep: keep}
 	var cut *LineError // of the last line: pasting and power cuts leave its beginning, with an end or NULs
 	for number := 1; in.Scan(); number++ {
-		line := bytes.TrimSpace(bytes.TrimRight(in.Bytes(), "\x00"))
+		// Plain as what an agent says on a connection.
+		line := bytes.TrimSpace(bytes.TrimRight(check.PlainJSON(in.Bytes()), "\x00"))
 		if len(line) == 0 {
 			continue
 		}
@@ -167,6 +175,7 @@ func ReadPrinted(r io.Reader) (*Printed, error) {
 
 // printing is the reading of a text.
 type printing struct {
+	keep   func(probe string, at int64) bool
 	out    Printed
 	lines  int
 	index  map[string]int // of each probe, in out.Samples
@@ -216,6 +225,9 @@ func (p *printing) line(first bool, text []byte) error {
 		if s.Table == nil {
 			s.Unavailable = l.Unavailable
 		}
+		return nil
+	}
+	if p.out.Values += len(l.Values); !p.keep(l.Probe, l.At) {
 		return nil
 	}
 	return p.sample(s, p.column[i], l)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +94,7 @@ func TestReadPrinted(t *testing.T) {
 {"at_ns":21,"probe":"wireguard","scope":"node","values":{"peers":0}}
 {"at_ns":30,"probe":"cpu","scope":"host","val`
 	got, err := ReadPrinted(strings.NewReader(text))
-	want := &Printed{At: 5, Realtime: 17e17, Cut: true,
+	want := &Printed{At: 5, Realtime: 17e17, Cut: true, Values: 5,
 		Log: []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
 		Samples: []record.Samples{
 			{Probe: "cpu", Scope: "host", Table: &record.Table{Names: []string{"cpu0/idle_ns",
@@ -104,6 +106,21 @@ func TestReadPrinted(t *testing.T) {
 		}}
 	if d := cmp.Diff(got, want, cmpopts.EquateNaNs()); d != "" || err != nil {
 		t.Errorf("got error %v and (-got +want):\n%s", err, d)
+	}
+}
+
+// What is not to be kept is counted.
+func TestReadKept(t *testing.T) {
+	text := printedHead
+	for at := range 10 {
+		text += fmt.Sprintf(`{"at_ns":%d,"probe":"cpu","scope":"host","values":{"a":1,"b":2}}`+"\n", at)
+		text += fmt.Sprintf(`{"at_ns":%d,"probe":"netdev","scope":"node","values":{"lan/rx_bytes":1}}`+"\n", at)
+	}
+	got, err := ReadKept(strings.NewReader(text),
+		func(probe string, at int64) bool { return probe == "cpu" && at%4 == 0 })
+	if err != nil || got.Values != 30 || len(got.Samples) != 2 || got.Samples[1].Table != nil ||
+		!slices.Equal(got.Samples[0].Table.T, []int64{0, 4, 8}) {
+		t.Errorf("got %+v, %v, want three samples of cpu, of 30 values", got, err)
 	}
 }
 
