@@ -27,6 +27,8 @@ type source struct {
 	costs   []int64 // of the last reads, as many as steadyCosts
 	kept    series  // under sampling.mu
 	reason  string  // under sampling.mu: why there is no sample
+	tried   int64   // what the cheapest try to open it took, while it is absent; 0 = none yet
+	again   int64   // when it is worth another try
 }
 
 // sampling is the resident part of a watch: one loop that reads every source when it is due.
@@ -60,6 +62,10 @@ const (
 	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
 	// charged for interrupts that hit a read.
 	steadyCosts = 5
+	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of a
+	// dearer one take, such as the walk over all processes for virtual machines.
+	cheapTry = 100e3
+	tryShare = 0.0001
 )
 
 // openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
@@ -118,14 +124,29 @@ func (s *sampling) try(src *source) {
 }
 
 // retry opens what was absent before, such as that of a kernel module which has been loaded since, and has
-// it read at once. What that costs is the loop's own.
+// it read at once. What that costs is the loop's own, and bounded: a window may be short, and most of what is
+// absent, such as a sensor, is so for good.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
-		if src.sampler == nil {
-			s.try(src)
-			src.due = now
+		if src.sampler != nil || now < src.again {
+			continue
 		}
+		before := threadTime()
+		s.try(src)
+		src.due, src.again = now, src.worth(now, threadTime()-before)
 	}
+}
+
+// worth is when an absent source may be tried again after a try at now. The cheapest try tells what it costs:
+// the thread is also charged for interrupts.
+func (src *source) worth(now, cost int64) int64 {
+	if src.tried == 0 || cost < src.tried {
+		src.tried = cost
+	}
+	if src.tried <= cheapTry {
+		return now
+	}
+	return now + int64(float64(src.tried)/tryShare)
 }
 
 func (src *source) describe() {

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -141,5 +142,39 @@ func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
 	if got := held(); got > most {
 		t.Errorf("after 600 trials: got %d blocks, lines and stalls, want no more than the %d of the first "+
 			"20", got, most)
+	}
+}
+
+// TestADearAbsentSourceIsTriedSeldom: at the marks of short windows, a walk over all processes for virtual
+// machines that do not exist cost more than all sources together.
+func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
+	const marks = 20
+	burn := func(ns int64) {
+		for end := threadTime() + ns; threadTime() < end; {
+		}
+	}
+	tries := map[string]int{}
+	absent := func(name string, cost int64) *source {
+		src := &source{probe: fake{name: name}, open: func() (probe.Sampler, error) {
+			tries[name]++
+			burn(cost)
+			return nil, errors.New("not here")
+		}}
+		return src
+	}
+	defer lockThread()()
+	s := &sampling{sources: []*source{absent("dear", 2e6), absent("cheap", 0)}}
+	for mark := range int64(marks) {
+		s.retry(mark * 1e9)
+	}
+	if tries["dear"] != 1 { // 2 ms ÷ tryShare is 20 s
+		t.Errorf("dear: got %d tries in %d s, want 1", tries["dear"], marks)
+	}
+	if tries["cheap"] != marks {
+		t.Errorf("cheap: got %d tries at %d marks, want one at each", tries["cheap"], marks)
+	}
+	s.retry(100e9) // in time for another look
+	if tries["dear"] != 2 {
+		t.Errorf("dear, much later: got %d tries, want 2", tries["dear"])
 	}
 }

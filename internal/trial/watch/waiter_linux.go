@@ -88,7 +88,8 @@ func lockThread() (release func()) {
 // threadTime is the CPU time of the calling thread, in nanoseconds.
 func threadTime() int64 {
 	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID,
+		uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
 		return 0
 	}
 	return t.Nano()
