@@ -73,14 +73,15 @@ const (
 func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
-	if _, err := unix.Write(s.fd, s.request); err != nil {
-		return fmt.Errorf("ask for %s: %w", s.what, err)
+	if _, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.request[0])),
+		uintptr(len(s.request))); errno != 0 {
+		return fmt.Errorf("ask for %s: %w", s.what, errno)
 	}
 	for parts := 0; ; parts++ {
 		if parts == manyDatagrams && len(s.buf) < mostDatagram {
 			s.buf = make([]byte, mostDatagram)
 		}
-		n, err := unix.Read(s.fd, s.buf)
+		n, err := s.receive()
 		if errors.Is(err, unix.EINTR) || err == nil && n >= kernel.NetlinkHeader &&
 			binary.NativeEndian.Uint32(s.buf[8:]) != sequence {
 			continue
@@ -96,6 +97,16 @@ func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 			return nil
 		}
 	}
+}
+
+// receive takes a datagram that is there already, as is usual, by a raw call.
+func (s *dumpSocket) receive() (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
+		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return unix.Read(s.fd, s.buf)
+	}
+	return int(n), nil
 }
 
 func (s *dumpSocket) Close() error {

@@ -163,15 +163,15 @@ func (s *sampling) close() {
 	s.wait.Close()
 }
 
-// loop samples until stop. It must have its thread for itself.
+// loop samples until stop.
 func (s *sampling) loop() {
 	makeRoom()
-	defer lockThread()()
 	s.start = host.Monotonic()
 	for _, src := range s.sources {
 		src.due = s.start
 	}
-	spent, liveDue, trimDue := threadTime(), s.start, s.start
+	var between asleep
+	liveDue, trimDue := s.start, s.start
 	cores := make([]float64, 0, 64)
 	for {
 		next, marked, liveEvery, stop := s.plan()
@@ -183,6 +183,8 @@ func (s *sampling) loop() {
 		if now < next {
 			continue // woken: the plan has changed
 		}
+		release := lockThread()
+		waking, before := between.over()
 		s.stalled(next, now)
 		read := s.tick(now, marked)
 		if liveEvery > 0 && s.cores != nil && now >= liveDue {
@@ -194,10 +196,35 @@ func (s *sampling) loop() {
 			s.trim(now)
 			trimDue = now + defaultSlowNs
 		}
-		total := threadTime()
-		s.book(now, max(total-spent-read, 0))
-		spent = total
+		s.book(now, waking+max(between.begin()-before-read, 0))
+		release()
 	}
+}
+
+// asleep reckons what falling asleep and waking up costs, which no thread is to be asked for alone: the sleeper
+// leaves its thread to others, and may wake on another one.
+type asleep struct {
+	thread int
+	since  int64 // CPU time of the thread
+	cost   int64 // of the last sleep that kept its thread
+}
+
+// mostWaking bounds the cost of a sleep; what is above is of something else that ran on the thread.
+const mostWaking = 50e3
+
+// begin notes the time at which the thread is left, which it returns.
+func (a *asleep) begin() int64 {
+	a.thread, a.since = threadID(), threadTime()
+	return a.since
+}
+
+// over returns the cost of the sleep, by the last one that kept its thread, and the thread's time now.
+func (a *asleep) over() (cost, now int64) {
+	now = threadTime()
+	if threadID() == a.thread {
+		a.cost = min(max(now-a.since, 0), mostWaking)
+	}
+	return a.cost, now
 }
 
 // plan says when something is due next, and whether that is a mark.
