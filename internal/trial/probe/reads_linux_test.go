@@ -25,8 +25,7 @@ func readCalls(t *testing.T) float64 {
 	return got[0]
 }
 
-// A short file of the kernel is read by one call: another one, to hear that it has ended, was a tenth of what a
-// round of the fast sources costs.
+// A short file of the kernel is read by one call, not by another one to hear that it has ended.
 func TestAShortFileTakesOneCall(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -20,6 +20,8 @@ type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
 	fd    int
+	at    int64 // the end of this sleep
+	look  func(fd uintptr) (over bool)
 	woken atomic.Bool
 }
 
@@ -29,6 +31,7 @@ func newWaiter() (*waiter, error) {
 		return nil, fmt.Errorf("make timerfd: %w", err)
 	}
 	w := &waiter{timer: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
+	w.look = w.over // made once, as each would be on the heap
 	if w.conn, err = w.timer.SyscallConn(); err != nil {
 		w.timer.Close()
 		return nil, fmt.Errorf("wait for timerfd: %w", err)
@@ -39,17 +42,21 @@ func newWaiter() (*waiter, error) {
 // longestSleep keeps the length of a sleep within 32 bits of seconds.
 const longestSleep = 3600e9
 
-// until sleeps until the monotonic clock reads at, or returns early when woken. The timer is set anew at each
-// look: it is never read, and its next end is news to the poller all the same.
+// until sleeps until the monotonic clock reads at, or returns early when woken.
 func (w *waiter) until(at int64) {
-	w.conn.Read(func(uintptr) bool {
-		now := host.Monotonic()
-		if now >= at || w.woken.Swap(false) {
-			return true
-		}
-		w.set(min(at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
-		return w.woken.Swap(false) // meanwhile, and what that set is lost
-	})
+	w.at = at
+	w.conn.Read(w.look)
+}
+
+// over tells whether the sleep has ended, else it sets the timer anew: that is never read, and its next end is
+// news to the poller all the same.
+func (w *waiter) over(uintptr) bool {
+	now := host.Monotonic()
+	if now >= w.at || w.woken.Swap(false) {
+		return true
+	}
+	w.set(min(w.at, now+longestSleep), unix.TFD_TIMER_ABSTIME)
+	return w.woken.Swap(false) // meanwhile, and what that set is lost
 }
 
 func (w *waiter) set(ns int64, flags int) {
