@@ -4,7 +4,6 @@ import (
 	"math"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,26 +60,23 @@ func TestAWakeEndsASleepWithoutEnd(t *testing.T) {
 func TestASleeperHoldsNoProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	w := aWaiter(t)
-	const sleeps = 20
-	meanwhile := 0
-	for range sleeps {
-		var asleep atomic.Bool
-		var sleeping sync.WaitGroup
-		sleeping.Go(func() {
-			at := host.Monotonic() + 15e6
-			asleep.Store(true)
-			w.until(at)
-			asleep.Store(false)
-		})
-		runtime.Gosched() // lets it begin
-		if asleep.Load() {
-			meanwhile++
+	steady.Run(t, func(t *steady.Trial) {
+		const sleeps, length = 20, 15e6
+		meanwhile := 0
+		for range sleeps {
+			var sleeping sync.WaitGroup
+			began := host.Monotonic()
+			sleeping.Go(func() { w.until(began + length) })
+			runtime.Gosched() // lets it begin
+			if host.Monotonic() < began+length/2 {
+				meanwhile++
+			}
+			sleeping.Wait()
 		}
-		sleeping.Wait()
-	}
-	if meanwhile < sleeps/2 {
-		t.Errorf("others ran in %d of %d sleeps, want in nearly all", meanwhile, sleeps)
-	}
+		if meanwhile < sleeps/2 {
+			t.Timedf("others ran in %d of %d sleeps, want in nearly all", meanwhile, sleeps)
+		}
+	})
 }
 
 func TestASleepDoesNotAllocate(t *testing.T) {
