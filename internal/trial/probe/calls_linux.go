@@ -59,9 +59,9 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	return &dumpSocket{fd, what, r, make([]byte, leastDatagram)}, nil
 }
 
-// The kernel allocates each datagram of a dump as large as the largest buffer that has asked for one, 32 KiB at
-// most (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one for
-// thousands of connections.
+// The kernel allocates each datagram of a dump as large as the largest buffer that has asked for one, 32 KiB
+// at most (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one
+// for thousands of connections.
 const (
 	leastDatagram = 8 << 10
 	mostDatagram  = 32 << 10

@@ -16,7 +16,7 @@ func readCalls(t *testing.T) float64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/thread-self/io")
 	if err != nil {
-		t.Skipf("this kernel counts no calls: %v", err)
+		t.Skipf("skip: this kernel counts no calls: %v", err)
 	}
 	got := []float64{nan}
 	if err := parsePairs(b, map[string]int{"syscr": 0}, got); err != nil {

@@ -62,8 +62,8 @@ const (
 	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
 	// charged for interrupts that hit a read.
 	steadyCosts = 5
-	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of a
-	// dearer one take, such as the walk over all processes for virtual machines.
+	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of
+	// a dearer one take, such as the walk over all processes for virtual machines.
 	cheapTry = 100e3
 	tryShare = 0.0001
 )
@@ -137,8 +137,8 @@ func (s *sampling) retry(now int64) {
 	}
 }
 
-// worth is when an absent source may be tried again after a try at now. The cheapest try tells what it costs:
-// the thread is also charged for interrupts.
+// worth is when an absent source may be tried again after a try at now. The cheapest try tells what it
+// costs: the thread is also charged for interrupts.
 func (src *source) worth(now, cost int64) int64 {
 	if src.tried == 0 || cost < src.tried {
 		src.tried = cost
@@ -201,8 +201,8 @@ func (s *sampling) loop() {
 	}
 }
 
-// asleep reckons what falling asleep and waking up costs, which no thread is to be asked for alone: the sleeper
-// leaves its thread to others, and may wake on another one.
+// asleep reckons what falling asleep and waking up costs, which no thread's time tells by itself: the
+// sleeper leaves its thread to others, and may wake on another one.
 type asleep struct {
 	thread int
 	since  int64 // CPU time of the thread

@@ -13,9 +13,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// waiter sleeps until a time or until it is woken. It is a timer of the kernel's that the runtime's poller waits
-// for: so the sleeper holds no processor of Go's scheduler. One that does is asked to yield every 10 ms, which
-// takes a signal and three switches of threads: with the fast sources at 100 Hz, as much as they.
+// waiter sleeps until a time or until it is woken. It is a timer of the kernel's that the runtime's poller
+// waits for: so the sleeper holds no processor of Go's scheduler. One that does is asked to yield every 10 ms,
+// which takes a signal and three switches of threads: at 100 Hz a third of what the fast sources cost.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
@@ -48,8 +48,8 @@ func (w *waiter) until(at int64) {
 	w.conn.Read(w.look)
 }
 
-// over tells whether the sleep has ended, else it sets the timer anew: that is never read, and its next end is
-// news to the poller all the same.
+// over tells whether the sleep has ended, else it sets the timer anew: that is never read, and its next end
+// is news to the poller all the same.
 func (w *waiter) over(uintptr) bool {
 	now := host.Monotonic()
 	if now >= w.at || w.woken.Swap(false) {

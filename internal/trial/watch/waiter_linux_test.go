@@ -55,8 +55,8 @@ func TestAWakeEndsASleepWithoutEnd(t *testing.T) {
 	}
 }
 
-// A sleeper that holds a processor of Go's scheduler is preempted every 10 ms, at the price of several switches
-// of threads, and holds up whoever has no other.
+// A sleeper that holds a processor of Go's scheduler is preempted every 10 ms, at the price of several
+// switches of threads, and holds up whoever has no other.
 func TestASleeperHoldsNoProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	w := aWaiter(t)
