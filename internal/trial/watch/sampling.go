@@ -22,6 +22,7 @@ type source struct {
 	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
+	levels  bool // slow, and no counter: nothing is to be had from a difference of two reads
 	every   int64
 	due     int64
 	costs   []int64 // of the last reads, as many as steadyCosts
@@ -102,6 +103,8 @@ func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
 	}
 	if spaced, ok := p.(probe.Rare); ok && spaced.Rare() {
 		src.every = rareFactor * r.SlowNs
+	} else if isSlow(p) {
+		src.levels = !slices.ContainsFunc(p.Metrics(), func(m record.Metric) bool { return m.Counter })
 	}
 	s.sources = append(s.sources, src)
 	s.try(src)
@@ -264,7 +267,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
 	mark := s.nextMark()
 	for _, src := range s.sources {
-		if src.sampler == nil || !marked && src.due > now {
+		if src.sampler == nil || src.due > now && (!marked || src.levels && s.lastMark()) {
 			continue
 		}
 		if !marked && isSlow(src.probe) && mark-now <= src.every/2 {
@@ -289,6 +292,14 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.retry(now) // after the reads, which the mark is about
 	}
 	return read
+}
+
+// lastMark tells, at a mark, that no other follows: it is the end of a window. A source of levels tells
+// nothing there that is of the window.
+func (s *sampling) lastMark() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.marks) <= 1
 }
 
 // nextMark is the time of the next mark, far off if there is none.
