@@ -179,8 +179,8 @@ func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
 	}
 }
 
-// TestLevelsAreNotReadAtTheEndOfAWindow: what has levels alone, such as the timed loop of the clock, is read as
-// a window begins; what has counters is read at both edges, since the window's are the difference.
+// TestLevelsAreNotReadAtTheEndOfAWindow: what has levels alone, such as the timed loop of the clock, is read
+// as a window begins; what has counters is read at both edges, since the window's are the difference.
 func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
 	reads := map[string]int{}
 	p := func(name string, metrics ...record.Metric) probe.Probe {

@@ -14,8 +14,8 @@ import (
 )
 
 // waiter sleeps until a time or until it is woken. It is a timer of the kernel's that the runtime's poller
-// waits for: so the sleeper holds no processor of Go's scheduler. One that does is asked to yield every 10 ms,
-// which takes a signal and three switches of threads: at 100 Hz a third of what the fast sources cost.
+// waits for: so the sleeper holds no processor of Go's scheduler. One that does is asked to yield every
+// 10 ms, which takes a signal and switches of threads: at 100 Hz a quarter of what the watch cost.
 type waiter struct {
 	timer *os.File
 	conn  syscall.RawConn
