@@ -56,19 +56,32 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	binary.NativeEndian.PutUint32(r, uint32(len(r)))
 	binary.NativeEndian.PutUint16(r[4:], kind)
 	binary.NativeEndian.PutUint16(r[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	return &dumpSocket{fd, what, r, make([]byte, 32<<10)}, nil
+	return &dumpSocket{fd, what, r, make([]byte, leastDatagram)}, nil
 }
+
+// The kernel allocates each datagram of a dump as large as the largest buffer that has asked for one, 32 KiB
+// at most (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one
+// for thousands of connections.
+const (
+	leastDatagram = 8 << 10
+	mostDatagram  = 32 << 10
+	manyDatagrams = 4
+)
 
 // dump asks, and gives parse each datagram of the answer until it says that the dump is done. Each dump has a
 // sequence number of its own, so that the late end of one that was given up is not taken for the next one's.
 func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 	sequence := binary.NativeEndian.Uint32(s.request[8:]) + 1
 	binary.NativeEndian.PutUint32(s.request[8:], sequence)
-	if _, err := unix.Write(s.fd, s.request); err != nil {
-		return fmt.Errorf("ask for %s: %w", s.what, err)
+	if _, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.request[0])),
+		uintptr(len(s.request))); errno != 0 {
+		return fmt.Errorf("ask for %s: %w", s.what, errno)
 	}
-	for {
-		n, err := unix.Read(s.fd, s.buf)
+	for parts := 0; ; parts++ {
+		if parts == manyDatagrams && len(s.buf) < mostDatagram {
+			s.buf = make([]byte, mostDatagram)
+		}
+		n, err := s.receive()
 		if errors.Is(err, unix.EINTR) || err == nil && n >= kernel.NetlinkHeader &&
 			binary.NativeEndian.Uint32(s.buf[8:]) != sequence {
 			continue
@@ -84,6 +97,16 @@ func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 			return nil
 		}
 	}
+}
+
+// receive takes a datagram that is there already, as is usual, by a raw call.
+func (s *dumpSocket) receive() (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&s.buf[0])),
+		uintptr(len(s.buf)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return unix.Read(s.fd, s.buf)
+	}
+	return int(n), nil
 }
 
 func (s *dumpSocket) Close() error {

@@ -3,10 +3,14 @@ package probe
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -65,17 +69,30 @@ func parsePidStat(b []byte) (pidStat, error) {
 	return p, nil
 }
 
+// readPidStat reads the statistics of a process or of a thread. It makes no file of package os, which would
+// offer each of them to the runtime's poller.
 func readPidStat(path string, buf []byte) (pidStat, error) {
-	f, err := os.Open(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return pidStat{}, err
+		return pidStat{}, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer f.Close()
-	n, err := f.Read(buf)
+	defer unix.Close(fd)
+	n, err := pread(fd, buf, 0)
 	if err != nil {
-		return pidStat{}, err
+		return pidStat{}, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	return parsePidStat(buf[:n])
+}
+
+// processes lists the numbers of all processes in a folder such as /proc.
+func processes(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	return slices.DeleteFunc(names, func(n string) bool { return n[0] < '1' || n[0] > '9' }), err
 }
 
 func foreign(root Root) Probe {
@@ -132,21 +149,13 @@ func (s *foreignSampler) stat(pid string) (pidStat, error) {
 }
 
 func (s *foreignSampler) Sample(dst []float64) error {
-	d, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	names, err := d.Readdirnames(-1)
-	d.Close()
+	names, err := processes(s.dir)
 	if err != nil {
 		return err
 	}
 	first := s.round == 0
 	s.round++
 	for _, name := range names {
-		if name[0] < '1' || name[0] > '9' {
-			continue
-		}
 		pid, err := strconv.Atoi(name)
 		if err != nil || s.skip(pid) {
 			continue

@@ -88,13 +88,15 @@ func (s *guestsSampler) changed() bool {
 func (s *guestsSampler) find() []guestThread {
 	parents := map[int]int{}
 	var emulators []int
-	for _, path := range matches(filepath.Join(s.dir, "[1-9]*", "stat")) {
-		p, err := readPidStat(path, s.buf)
+	all, _ := processes(s.dir)
+	for _, number := range all {
+		p, err := readPidStat(s.dir+"/"+number+"/stat", s.buf)
 		if err != nil {
 			continue
 		}
 		parents[p.pid] = p.parent
-		if strings.HasPrefix(readWord(filepath.Join(filepath.Dir(path), "comm")), "qemu") {
+		// The program's name is the second field, in parentheses (proc_pid_stat(5)).
+		if _, name, _ := bytes.Cut(s.buf, []byte("(")); bytes.HasPrefix(name, []byte("qemu")) {
 			emulators = append(emulators, p.pid)
 		}
 	}

@@ -50,6 +50,11 @@ func openFile(path, why string) (*file, error) {
 	return &file{f: f, fd: int(f.Fd()), buf: make([]byte, 1024)}, nil
 }
 
+// shortRead: the kernel hands out files in pages of at least 4 KiB, record by record, and stops short of what
+// was asked for only where the next record has no room in the page (fs/seq_file.c, seq_read_iter). None of
+// ours has 2 KiB, so a shorter answer ends the file, and asking once more would cost a call.
+const shortRead = 2048
+
 // read returns the file's content, valid until the next read.
 func (f *file) read() ([]byte, error) {
 	for have := 0; ; {
@@ -63,6 +68,8 @@ func (f *file) read() ([]byte, error) {
 			return nil, &fs.PathError{Op: "read", Path: f.f.Name(), Err: err}
 		case n == 0:
 			return f.buf[:have], nil
+		case have+n < min(shortRead, len(f.buf)):
+			return f.buf[:have+n], nil
 		default:
 			have += n
 		}

@@ -22,11 +22,14 @@ type source struct {
 	sampler probe.Sampler // nil: unavailable; set under sampling.mu
 	columns []string
 	row     []float64
+	levels  bool // slow, and no counter: nothing is to be had from a difference of two reads
 	every   int64
 	due     int64
 	costs   []int64 // of the last reads, as many as steadyCosts
 	kept    series  // under sampling.mu
 	reason  string  // under sampling.mu: why there is no sample
+	tried   int64   // what the cheapest try to open it took, while it is absent; 0 = none yet
+	again   int64   // when it is worth another try
 }
 
 // sampling is the resident part of a watch: one loop that reads every source when it is due.
@@ -60,6 +63,10 @@ const (
 	// steadyCosts is how many reads tell what a source costs: the cheapest of them does. The thread is also
 	// charged for interrupts that hit a read.
 	steadyCosts = 5
+	// cheapTry is up to what cost an absent source is tried at every mark; tryShare bounds what the tries of
+	// a dearer one take, such as the walk over all processes for virtual machines.
+	cheapTry = 100e3
+	tryShare = 0.0001
 )
 
 // openSampling opens the named probes. One that cannot be opened is part of the watch with its reason; an
@@ -96,6 +103,8 @@ func (s *sampling) add(ctx context.Context, p probe.Probe, r Request) {
 	}
 	if spaced, ok := p.(probe.Rare); ok && spaced.Rare() {
 		src.every = rareFactor * r.SlowNs
+	} else if isSlow(p) {
+		src.levels = !slices.ContainsFunc(p.Metrics(), func(m record.Metric) bool { return m.Counter })
 	}
 	s.sources = append(s.sources, src)
 	s.try(src)
@@ -118,14 +127,29 @@ func (s *sampling) try(src *source) {
 }
 
 // retry opens what was absent before, such as that of a kernel module which has been loaded since, and has
-// it read at once. What that costs is the loop's own.
+// it read at once. What that costs is the loop's own, and bounded: a window may be short, and most of what is
+// absent, such as a sensor, is so for good.
 func (s *sampling) retry(now int64) {
 	for _, src := range s.sources {
-		if src.sampler == nil {
-			s.try(src)
-			src.due = now
+		if src.sampler != nil || now < src.again {
+			continue
 		}
+		before := threadTime()
+		s.try(src)
+		src.due, src.again = now, src.worth(now, threadTime()-before)
 	}
+}
+
+// worth is when an absent source may be tried again after a try at now. The cheapest try tells what it
+// costs: the thread is also charged for interrupts.
+func (src *source) worth(now, cost int64) int64 {
+	if src.tried == 0 || cost < src.tried {
+		src.tried = cost
+	}
+	if src.tried <= cheapTry {
+		return now
+	}
+	return now + int64(float64(src.tried)/tryShare)
 }
 
 func (src *source) describe() {
@@ -142,15 +166,15 @@ func (s *sampling) close() {
 	s.wait.Close()
 }
 
-// loop samples until stop. It must have its thread for itself.
+// loop samples until stop.
 func (s *sampling) loop() {
 	makeRoom()
-	defer lockThread()()
 	s.start = host.Monotonic()
 	for _, src := range s.sources {
 		src.due = s.start
 	}
-	spent, liveDue, trimDue := threadTime(), s.start, s.start
+	var between asleep
+	liveDue, trimDue := s.start, s.start
 	cores := make([]float64, 0, 64)
 	for {
 		next, marked, liveEvery, stop := s.plan()
@@ -162,6 +186,8 @@ func (s *sampling) loop() {
 		if now < next {
 			continue // woken: the plan has changed
 		}
+		release := lockThread()
+		waking, before := between.over()
 		s.stalled(next, now)
 		read := s.tick(now, marked)
 		if liveEvery > 0 && s.cores != nil && now >= liveDue {
@@ -173,10 +199,35 @@ func (s *sampling) loop() {
 			s.trim(now)
 			trimDue = now + defaultSlowNs
 		}
-		total := threadTime()
-		s.book(now, max(total-spent-read, 0))
-		spent = total
+		s.book(now, waking+max(between.begin()-before-read, 0))
+		release()
 	}
+}
+
+// asleep reckons what falling asleep and waking up costs, which no thread's time tells by itself: the
+// sleeper leaves its thread to others, and may wake on another one.
+type asleep struct {
+	thread int
+	since  int64 // CPU time of the thread
+	cost   int64 // of the last sleep that kept its thread
+}
+
+// mostWaking bounds the cost of a sleep; what is above is of something else that ran on the thread.
+const mostWaking = 50e3
+
+// begin notes the time at which the thread is left, which it returns.
+func (a *asleep) begin() int64 {
+	a.thread, a.since = threadID(), threadTime()
+	return a.since
+}
+
+// over returns the cost of the sleep, by the last one that kept its thread, and the thread's time now.
+func (a *asleep) over() (cost, now int64) {
+	now = threadTime()
+	if threadID() == a.thread {
+		a.cost = min(max(now-a.since, 0), mostWaking)
+	}
+	return a.cost, now
 }
 
 // plan says when something is due next, and whether that is a mark.
@@ -216,7 +267,7 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 	before := threadTime()
 	mark := s.nextMark()
 	for _, src := range s.sources {
-		if src.sampler == nil || !marked && src.due > now {
+		if src.sampler == nil || src.due > now && (!marked || src.levels && s.lastMark()) {
 			continue
 		}
 		if !marked && isSlow(src.probe) && mark-now <= src.every/2 {
@@ -241,6 +292,14 @@ func (s *sampling) tick(now int64, marked bool) (read int64) {
 		s.retry(now) // after the reads, which the mark is about
 	}
 	return read
+}
+
+// lastMark tells, at a mark, that no other follows: it is the end of a window. A source of levels tells
+// nothing there that is of the window.
+func (s *sampling) lastMark() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.marks) <= 1
 }
 
 // nextMark is the time of the next mark, far off if there is none.

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -143,3 +144,88 @@ func TestWatchKeepsNoTrialThatWasCollected(t *testing.T) {
 			"20", got, most)
 	}
 }
+
+// TestADearAbsentSourceIsTriedSeldom: at the marks of short windows, a walk over all processes for virtual
+// machines that do not exist cost more than all sources together.
+func TestADearAbsentSourceIsTriedSeldom(t *testing.T) {
+	const marks = 20
+	burn := func(ns int64) {
+		for end := threadTime() + ns; threadTime() < end; {
+		}
+	}
+	tries := map[string]int{}
+	absent := func(name string, cost int64) *source {
+		src := &source{probe: fake{name: name}, open: func() (probe.Sampler, error) {
+			tries[name]++
+			burn(cost)
+			return nil, errors.New("not here")
+		}}
+		return src
+	}
+	defer lockThread()()
+	s := &sampling{sources: []*source{absent("dear", 2e6), absent("cheap", 0)}}
+	for mark := range int64(marks) {
+		s.retry(mark * 1e9)
+	}
+	if tries["dear"] != 1 { // 2 ms ÷ tryShare is 20 s
+		t.Errorf("dear: got %d tries in %d s, want 1", tries["dear"], marks)
+	}
+	if tries["cheap"] != marks {
+		t.Errorf("cheap: got %d tries at %d marks, want one at each", tries["cheap"], marks)
+	}
+	s.retry(100e9) // in time for another look
+	if tries["dear"] != 2 {
+		t.Errorf("dear, much later: got %d tries, want 2", tries["dear"])
+	}
+}
+
+// TestLevelsAreNotReadAtTheEndOfAWindow: what has levels alone, such as the timed loop of the clock, is read
+// as a window begins; what has counters is read at both edges, since the window's are the difference.
+func TestLevelsAreNotReadAtTheEndOfAWindow(t *testing.T) {
+	reads := map[string]int{}
+	p := func(name string, metrics ...record.Metric) probe.Probe {
+		return declaring{fake{name: name, slow: true, open: func() (probe.Sampler, error) {
+			return &tallied{name, reads}, nil
+		}}, metrics}
+	}
+	list := []probe.Probe{p("levels", record.Metric{Name: "n"}),
+		p("both", record.Metric{Name: "m"}, record.Metric{Name: "n", Counter: true})}
+	s, err := openSampling(t.Context(), list, Request{Probes: []string{"levels", "both"}}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for window := range int64(5) {
+		start := (1 + window) * 1000e9
+		for _, src := range s.sources {
+			src.due = start + 3600e9
+		}
+		s.marks = []int64{start, start + 2e9}
+		s.tick(start, true)
+		for _, src := range s.sources {
+			src.due = start + 3600e9
+		}
+		s.tick(start+2e9, true)
+	}
+	if reads["levels"] != 5 || reads["both"] != 10 {
+		t.Errorf("reads in five windows: got %v, want 5 of levels and 10 of both", reads)
+	}
+}
+
+// declaring is a fake with metrics of its own.
+type declaring struct {
+	fake
+	metrics []record.Metric
+}
+
+func (d declaring) Metrics() []record.Metric { return d.metrics }
+
+// tallied counts its reads by name.
+type tallied struct {
+	name  string
+	reads map[string]int
+}
+
+func (s *tallied) Columns() []string      { return []string{"n"} }
+func (s *tallied) Close() error           { return nil }
+func (s *tallied) Sample([]float64) error { s.reads[s.name]++; return nil }

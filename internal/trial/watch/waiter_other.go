@@ -35,5 +35,7 @@ func makeRoom() {}
 
 func lockThread() (release func()) { return func() {} }
 
+func threadID() int { return 0 }
+
 // threadTime is not told apart from other threads' here.
 func threadTime() int64 { return 0 }
