@@ -162,7 +162,8 @@ func (o *outcome) take(e testEvent) {
 	case e.Action == "pass" && e.Test != "":
 		o.passed++
 		if !strings.Contains(e.Test, "/") && e.Elapsed >= 1 {
-			o.took = append(o.took, tookTest{"." + strings.TrimPrefix(e.Package, module) + " " + e.Test, e.Elapsed})
+			name := "." + strings.TrimPrefix(e.Package, module) + " " + e.Test
+			o.took = append(o.took, tookTest{name, e.Elapsed})
 		}
 	case e.Action == "fail" && (e.Test != "" || !o.failedIn[e.Package]):
 		o.failedIn[e.Package] = true

@@ -357,7 +357,8 @@ func withinMemory(t *testing.T, data, command, want string) {
 const endSoak = "end-soak"
 
 // runEndSoak is what a run does from its first trial on but for the measuring itself: it stores its trials,
-// which it keeps in memory too, makes sure of them, derives the document, writes the report, prints the table.
+// which it keeps in memory too, makes sure of them, derives the document, writes the report and prints the
+// table.
 func runEndSoak() error {
 	ctx := context.Background()
 	d := findDirs(os.Getenv, os.Geteuid())

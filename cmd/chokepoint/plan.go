@@ -149,7 +149,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	o.addFlags(cmd.Flags())
 	cmd.Flags().Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
 	cmd.Flags().Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
-	cmd.Flags().StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` that lab up has made")
+	cmd.Flags().StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` of lab up")
 	other.addFlags(cmd.Flags(), "say what would be skipped with `HOST`, which runs chokepoint peer")
 	oneLab(cmd)
 	return cmd

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Carriage is what relating an import to a run takes of the run's trials, which are added one by one: those of
-// a run of a day are many and long.
+// Carriage is what relating an import to a run takes of the run's trials, which are added one by one: those
+// of a run of a day are many and long.
 type Carriage struct{ trials []carried }
 
 // carried is what one trial's flows carried, and when it was, by the controller's clock.

@@ -453,7 +453,7 @@ type Clock struct {
 }
 
 // Samples is the series of one probe: fast sources at 10 Hz, slow at 1 Hz, plus one sample at each edge of
-// the window.
+// the window; of a slow source that tells levels alone, at its beginning only.
 type Samples struct {
 	Probe       string   `json:"probe"`
 	Scope       string   `json:"scope"`

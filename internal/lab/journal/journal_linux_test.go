@@ -189,8 +189,8 @@ func TestHostileJournals(t *testing.T) {
 	}
 }
 
-// TestTheNameOfAJournalIsOnDisk: where the directory that a new journal is named in cannot be synced, there is
-// none. The kernel is made to refuse fsync(2) of the second file that is opened, the directory.
+// TestTheNameOfAJournalIsOnDisk: where the directory that a new journal is named in cannot be synced, there
+// is none. The kernel is made to refuse fsync(2) of the second file that is opened, the directory.
 func TestTheNameOfAJournalIsOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	for _, refused := range []bool{false, true} {

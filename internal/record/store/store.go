@@ -65,7 +65,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	}
 	s, err := open(ctx, path, modeWrite, migrate)
 	if err != nil && cmp.Or(unix.Access(path, unix.W_OK), unix.Access(filepath.Dir(path), unix.W_OK)) != nil {
-		err = check.WithHint(err, filepath.Dir(path)+" cannot be written to: list, show and report can read it")
+		err = check.WithHint(err, filepath.Dir(path)+
+			" cannot be written to: list, show and report can read it")
 	}
 	if err != nil {
 		return nil, err
