@@ -58,7 +58,9 @@ func roomHint(err error, hint string) error {
 	return check.WithHint(err, hint)
 }
 
-const roomToRun = "make room: chokepoint delete --keep 50 removes old runs; then resume the run"
+// roomToRun: to delete takes some room itself, so a disk without any needs more than that.
+const roomToRun = "make some room on that file system, after which chokepoint delete --keep 50 removes old " +
+	"runs; then resume the run"
 
 // locked says that another program has the store, and that it may give it back.
 func locked(err error) bool {
