@@ -41,13 +41,12 @@ vulnerabilities() {
 	"$WORK/bin/govulncheck" ./... >"$log" 2>&1 || status=$?
 	if ((status != 0 && status != 3)) && grep -q '^govulncheck: fetching vulnerabilities: ' "$log"; then
 		from=$(cd "$WORK" && go mod download -json golang.org/x/vulndb@latest | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p') || from=
-		if [[ -z $from ]]; then
+		if [[ -z $from ]] || ! GOBIN="$WORK/bin" go install "golang.org/x/vulndb/cmd/indexdb@${from##*@}"; then
 			cat "$log"
 			skip vulnerabilities "the database of vulnerabilities cannot be reached"
 			return
 		fi
 		note "the database of vulnerabilities is ${from##*/}"
-		GOBIN="$WORK/bin" go install "golang.org/x/vulndb/cmd/indexdb@${from##*@}"
 		"$WORK/bin/indexdb" -vulns "$from/data/osv" -out "$WORK/vulndb"
 		status=0
 		"$WORK/bin/govulncheck" -db "file://$WORK/vulndb" ./... >"$log" 2>&1 || status=$?
