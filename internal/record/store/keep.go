@@ -33,7 +33,8 @@ type kept struct {
 	stored bool
 }
 
-const keptBytes = 24 << 20
+// keptBytes are those of a hundred short trials: with more a run of many would grow by as much.
+const keptBytes = 3 << 20
 
 // AppendTrial stores a trial and those that wait. That the store is locked is no error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {
@@ -104,6 +105,7 @@ func (k *Keeper) flush(ctx context.Context) error {
 	k.waiting = n
 	for len(k.trials) > 0 && k.bytes > keptBytes && k.trials[0].stored {
 		k.bytes -= len(k.trials[0].body) + len(k.trials[0].series)
+		k.trials[0] = nil // which the slice's array would keep
 		k.trials = k.trials[1:]
 	}
 	return err
