@@ -58,12 +58,14 @@ type Campaign struct {
 	benches map[labPlace]*bench
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
-	trials     []record.Trial
-	skip       map[string]bool // cells
-	attempts   map[string]int  // row → attempts in Done
-	total      int
-	index      int
-	pace       pace
+	// What later rows are decided by; the rest of a trial only the store needs, and a run may have many.
+	trials   []record.Trial       // of a plan that searches, without their series
+	rates    map[string][]float64 // cell → bit/s of payload that arrived in each trial that ended well
+	skip     map[string]bool      // cells
+	attempts map[string]int       // row → attempts in Done
+	total    int
+	index    int
+	pace     pace
 }
 
 // labPlace is the lab that a cell needs.
@@ -223,9 +225,9 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 
 // outset takes over what Done holds, and finds the rows that are left.
 func (c *Campaign) outset() (finished int, rows []record.Row) {
-	c.trials = nil
-	for _, t := range c.Done {
-		c.trials = append(c.trials, t.Light())
+	c.trials, c.rates = nil, map[string][]float64{}
+	for i := range c.Done {
+		c.remember(&c.Done[i])
 	}
 	done := map[string]bool{}
 	c.attempts = map[string]int{}
@@ -349,7 +351,7 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	if err := c.Store.AppendTrial(context.WithoutCancel(ctx), *t); err != nil {
 		return fmt.Errorf("store trial %s: %w", t.ID, err)
 	}
-	c.trials = append(c.trials, t.Light()) // the rest only the store needs
+	c.remember(t)
 	e := summary(t)
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
@@ -357,6 +359,17 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	}
 	c.tell(e)
 	return nil
+}
+
+// remember takes over what later rows are decided by.
+func (c *Campaign) remember(t *record.Trial) {
+	if c.Run.Design.Method.Search != nil {
+		c.trials = append(c.trials, t.Light())
+	}
+	if t.Row.Kind == record.RowLoad && t.Status == record.TrialOK && t.Traffic != nil {
+		cell := t.Row.Cell()
+		c.rates[cell] = append(c.rates[cell], summary(t).Rate)
+	}
 }
 
 // summary is what the live view shows of a finished trial: counts over the window, as analysis will find
@@ -411,14 +424,7 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 
 func (c *Campaign) narrow(cell string) bool {
 	a := c.Run.Design.Method.Adaptive
-	var values []float64
-	for _, t := range c.trials {
-		if t.Row.Kind == record.RowLoad && t.Row.Cell() == cell && t.Status == record.TrialOK &&
-			t.Traffic != nil {
-			values = append(values, summary(&t).Rate)
-		}
-	}
-	return statistics.Narrow(values, a.Width, a.Min)
+	return statistics.Narrow(c.rates[cell], a.Width, a.Min)
 }
 
 // report forwards progress to the live view. latency says what a round-trip time is one of: "idle" or

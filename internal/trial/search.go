@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -135,20 +136,18 @@ func (c *Campaign) shareOf(found factor.Found) (float64, error) {
 	rows := map[string]bool{} // searched ones
 	for i := range c.trials {
 		t := &c.trials[i]
-		if t.Row.Kind != record.RowLoad || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() ||
+		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() ||
 			rows[t.Row.ID] {
 			continue
 		}
-		if t.Search != nil {
-			rows[t.Row.ID] = true
-			if bps, ok := search.FoundRate(c.Run.Design.Method, c.searchOf(t.Row), c.idleOf(t.Row)); ok {
-				rates = append(rates, bps)
-			}
-			continue
+		rows[t.Row.ID] = true
+		if bps, ok := search.FoundRate(c.Run.Design.Method, c.searchOf(t.Row), c.idleOf(t.Row)); ok {
+			rates = append(rates, bps)
 		}
-		if rate := summary(t).Rate; rate > 0 {
-			rates = append(rates, rate)
-		}
+	}
+	if len(rows) == 0 {
+		rates = slices.DeleteFunc(slices.Clone(c.rates[found.Of.Key()]),
+			func(bps float64) bool { return bps == 0 })
 	}
 	if len(rates) == 0 {
 		if len(rows) > 0 {

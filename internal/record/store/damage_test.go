@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -285,6 +288,33 @@ func TestFullDisk(t *testing.T) {
 	}
 	if check.HintOf(err) == "" {
 		t.Errorf("delete: got %v without a hint", err)
+	}
+}
+
+// Of many trials memory holds the last, and what it no longer holds is let go.
+func TestMemoryHoldsTheLastTrials(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	must(t, s.CreateRun(ctx, sampleRun("r1")))
+	k := &Keeper{Store: s, Run: "r1"}
+	large := func(index int) record.Trial {
+		trial := sampleTrial("r1", index)
+		raw := make([]byte, keptBytes/3)
+		rand.NewChaCha8([32]byte{byte(index)}).Read(raw) // nothing makes it smaller
+		trial.Traffic.Raw = fmt.Appendf(nil, "%q", base64.StdEncoding.EncodeToString(raw))
+		return trial
+	}
+	must(t, k.AppendTrial(ctx, large(1)))
+	first := weak.Make(k.trials[0].packed)
+	for i := 2; i < 5; i++ {
+		must(t, k.AppendTrial(ctx, large(i)))
+	}
+	runtime.GC()
+	if first.Value() != nil || k.bytes > keptBytes || len(k.trials) == 0 {
+		t.Errorf("memory holds %d trials of %d bytes, the first among them: %v; want the last, of %d at most",
+			len(k.trials), k.bytes, first.Value() != nil, keptBytes)
+	}
+	if got := k.Count(ctx); got != 4 {
+		t.Errorf("count: got %d, want 4", got)
 	}
 }
 
