@@ -303,10 +303,12 @@ func TestMemoryHoldsTheLastTrials(t *testing.T) {
 		trial.Traffic.Raw = fmt.Appendf(nil, "%q", base64.StdEncoding.EncodeToString(raw))
 		return trial
 	}
-	must(t, k.AppendTrial(ctx, large(1)))
-	first := weak.Make(k.trials[0].packed)
-	for i := 2; i < 5; i++ {
+	var first weak.Pointer[kept]
+	for i := 1; i < 5; i++ {
 		must(t, k.AppendTrial(ctx, large(i)))
+		if i == 1 {
+			first = weak.Make(k.trials[0])
+		}
 	}
 	runtime.GC()
 	if first.Value() != nil || k.bytes > keptBytes || len(k.trials) == 0 {
