@@ -219,7 +219,8 @@ func (to *imported) noteOf(text io.ReadSeeker, name string, clockWrong bool) (st
 	if wall != 0 {
 		clock = analysis.AheadWords(a.Offset-wall) + ", " + a.Text()
 	}
-	keep, thinned := func(string, int64) bool { return true }, ""
+	var keep func(probe string, at int64) bool
+	thinned := ""
 	if printed.Values > mostImported {
 		thin := to.carriage.Thinner()
 		keep = func(probe string, at int64) bool { return thin(probe, at-a.Offset) }
@@ -267,7 +268,7 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", name, err)
 	}
-	printed, err := watch.ReadKept(text, keep)
+	printed, err := watch.ReadPrinted(text, keep)
 	if line := (*watch.LineError)(nil); errors.As(err, &line) {
 		return nil, &usageError{fmt.Sprintf("import %s: %v", name, err),
 			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed"}

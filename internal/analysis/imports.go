@@ -87,8 +87,8 @@ func (c *Carriage) Thinner() func(source string, at int64) bool {
 		if i == len(trials) || at < trials[i].origin-trials[i].apart() {
 			return false
 		}
-		before, any := last[source]
-		if any && at >= before && at-before < trials[i].apart() {
+		before, had := last[source]
+		if had && at >= before && at-before < trials[i].apart() {
 			return false
 		}
 		last[source] = at

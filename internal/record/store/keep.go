@@ -33,8 +33,8 @@ type kept struct {
 	stored bool
 }
 
-// keptBytes are those of a hundred short trials: with more a run of many would grow by as much.
-const keptBytes = 3 << 20
+// keptBytes are those of a hundred short trials: with many more a run would grow for minutes.
+const keptBytes = 1 << 20
 
 // AppendTrial stores a trial and those that wait. That the store is locked is no error.
 func (k *Keeper) AppendTrial(ctx context.Context, t record.Trial) error {

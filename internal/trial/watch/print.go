@@ -132,14 +132,9 @@ const (
 	mostValues = 1 << 26 // of all tables, those absent included
 )
 
-// ReadPrinted reads what Print wrote. Columns that some samples lack have no value there. An error is a
-// *LineError, or the reader's.
-func ReadPrinted(r io.Reader) (*Printed, error) {
-	return ReadKept(r, func(string, int64) bool { return true })
-}
-
-// ReadKept is ReadPrinted with those samples alone that are to be kept, by their probe and time.
-func ReadKept(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
+// ReadPrinted reads those samples of what Print wrote that are to be kept, by their probe and time; nil keeps
+// all. Columns that some samples lack have no value there. An error is a *LineError, or the reader's.
+func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), mostLine)
 	p := &printing{index: map[string]int{}, keep: keep}
@@ -227,7 +222,7 @@ func (p *printing) line(first bool, text []byte) error {
 		}
 		return nil
 	}
-	if p.out.Values += len(l.Values); !p.keep(l.Probe, l.At) {
+	if p.out.Values += len(l.Values); p.keep != nil && !p.keep(l.Probe, l.At) {
 		return nil
 	}
 	return p.sample(s, p.column[i], l)

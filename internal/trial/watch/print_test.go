@@ -63,7 +63,7 @@ func TestReadPrintedOfThisMachine(t *testing.T) {
 	if err := Print(t.Context(), &b, list, 20*time.Millisecond, 4); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadPrinted(strings.NewReader(b.String()))
+	got, err := ReadPrinted(strings.NewReader(b.String()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestReadPrinted(t *testing.T) {
 {"at_ns":20,"probe":"cpu","scope":"host","values":{"cpu1/idle_ns":7,"cpu0/idle_ns":null}}
 {"at_ns":21,"probe":"wireguard","scope":"node","values":{"peers":0}}
 {"at_ns":30,"probe":"cpu","scope":"host","val`
-	got, err := ReadPrinted(strings.NewReader(text))
+	got, err := ReadPrinted(strings.NewReader(text), nil)
 	want := &Printed{At: 5, Realtime: 17e17, Cut: true, Values: 5,
 		Log: []record.LogLine{{At: 9, Severity: 4, Text: "link down"}},
 		Samples: []record.Samples{
@@ -110,13 +110,13 @@ func TestReadPrinted(t *testing.T) {
 }
 
 // What is not to be kept is counted.
-func TestReadKept(t *testing.T) {
+func TestReadPrintedKeepsWhatIsAskedFor(t *testing.T) {
 	text := printedHead
 	for at := range 10 {
 		text += fmt.Sprintf(`{"at_ns":%d,"probe":"cpu","scope":"host","values":{"a":1,"b":2}}`+"\n", at)
 		text += fmt.Sprintf(`{"at_ns":%d,"probe":"netdev","scope":"node","values":{"lan/rx_bytes":1}}`+"\n", at)
 	}
-	got, err := ReadKept(strings.NewReader(text),
+	got, err := ReadPrinted(strings.NewReader(text),
 		func(probe string, at int64) bool { return probe == "cpu" && at%4 == 0 })
 	if err != nil || got.Values != 30 || len(got.Samples) != 2 || got.Samples[1].Table != nil ||
 		!slices.Equal(got.Samples[0].Table.T, []int64{0, 4, 8}) {
@@ -129,7 +129,7 @@ func TestReadPrintedTorn(t *testing.T) {
 	sample := `{"at_ns":10,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n"
 	for n := 1; n < len(sample)-1; n++ {
 		for _, end := range []string{"", "\n", "\r\n", "\x00\x00\x00", "\n\n", "\x00\n"} {
-			got, err := ReadPrinted(strings.NewReader(printedHead + sample + sample[:n] + end))
+			got, err := ReadPrinted(strings.NewReader(printedHead+sample+sample[:n]+end), nil)
 			if err != nil || !got.Cut || len(got.Samples) != 1 || len(got.Samples[0].Table.T) != 1 {
 				t.Fatalf("cut after %q and %q: got %+v, %v", sample[:n], end, got, err)
 			}
@@ -156,7 +156,7 @@ func TestReadPrintedRefuses(t *testing.T) {
 			`{"at_ns":9,"probe":"cpu","scope":"host","values":{"a":1}}` + "\n", 3},
 		"a line without end": {printedHead + strings.Repeat("x", mostLine+1), 2},
 	} {
-		got, err := ReadPrinted(strings.NewReader(test.text))
+		got, err := ReadPrinted(strings.NewReader(test.text), nil)
 		wrong := (*LineError)(nil)
 		if got != nil || !errors.As(err, &wrong) || wrong.Line != test.line {
 			t.Errorf("%s: got %+v, %v, want an error of line %d", name, got, err, test.line)
@@ -169,7 +169,7 @@ func FuzzReadPrinted(f *testing.F) {
 		`{"at_ns":10,"probe":"cpu","scope":"host","values":{"cpu0/idle_ns":1,"x":null},"log":[]}` + "\n"))
 	f.Add([]byte(printedHead + `{"at_ns":10,"probe":"cpu","scope":"host","unavailable":"x"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := ReadPrinted(strings.NewReader(string(b)))
+		got, err := ReadPrinted(strings.NewReader(string(b)), nil)
 		if (err != nil) != (got == nil) {
 			t.Fatalf("got %v with error %v", got, err)
 		}
