@@ -223,7 +223,7 @@ sizes() {
 			printf '%d %d %d %d %s\n' $((SECONDS - began)) "$p" \
 				"$(awk '/^VmRSS/ {print $2}' "/proc/$p/status" 2>/dev/null)" \
 				"$(as_root ls "/proc/$p/fd" 2>/dev/null | wc -l)" \
-				"$(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null | cut -c1-40)"
+				"$({ tr '\0' ' ' <"/proc/$p/cmdline" | sed "s|$WORK/bin/||" | cut -c1-40; } 2>/dev/null)"
 		done
 		sleep 5
 	done
