@@ -344,7 +344,8 @@ func withinMemory(t *testing.T, data, command, want string) {
 			t.Fatalf("%s: told no peak:\n%s", command, out.String())
 		}
 		t.Logf("%s: %s kB at most while trials were made and stored", command, said[1])
-		peak, _ = strconv.ParseInt(said[2]+"000", 10, 64)
+		kB, _ := strconv.ParseInt(said[2], 10, 64)
+		peak = kB << 10
 	}
 	t.Logf("%s: %d MB at most, %v, %.1f MB of text", command, peak>>20,
 		cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), float64(out.Len())/1e6)
