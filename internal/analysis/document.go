@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -82,6 +83,7 @@ type Cell struct {
 	Ceiling     CellCeiling                 `json:"ceiling"`
 	Consistency *Consistency                `json:"consistency,omitempty"`
 	Findings    []evidence.Finding          `json:"findings"`
+	Diagnosis   *diagnosis.Diagnosis        `json:"diagnosis,omitempty"` // what held the traffic back
 	Caveats     []record.Caveat             `json:"caveats,omitempty"`
 	Resolved    map[string]string           `json:"resolved,omitempty"`
 	Runs        int                         `json:"runs"`   // trials with numbers

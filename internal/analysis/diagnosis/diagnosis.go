@@ -1,0 +1,257 @@
+// Package diagnosis names what held the traffic of a trial back. One file a class of limit: a rule reads the
+// observation of one trial and returns a judgement with its evidence, and Conclude ranks the judgements of a
+// cell's trials. It is pure, and a rule that lacks what it reads says "not examined", never "clear".
+package diagnosis
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+)
+
+// Rule is one class of limit: what it means, how it is seen, what would decide, and what helps.
+type Rule struct {
+	Class string // the stable word of the document, such as "softirq-one-core"
+	Label string // in a sentence: "one core of the router is saturated by softirq"
+	Means string // when the rule fires, in words, with the thresholds
+	// Ends says that two ends alone, without telemetry of the router, can tell the class.
+	Ends bool
+	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
+	Quiet bool
+	Judge func(*Observation) Judgement
+	// Experiments are what would refute the cause, those from the tester's side first.
+	Experiments func(*Observation, Judgement) []Experiment
+	Remedies    []Remedy
+}
+
+// Judgement is what one rule makes of one trial.
+type Judgement struct {
+	Class string
+	// Score is the logarithm of the odds that this class held the traffic back, against no class that is
+	// known; NaN where it was not examined.
+	Score       float64
+	NotExamined string // why not: what is missing
+	Node        string // where the limit is
+	Element     string // the part of the node: a core, a device, a queue, a process
+	Text        string // what is the matter, as the verdict says it
+	// GainAtMost bounds what its removal can bring: goodput then ÷ goodput now; 0 = not known.
+	GainAtMost  float64
+	Facts       []evidence.Evidence // what it stands on, or, of a low score, what speaks against it
+	Experiments []Experiment
+}
+
+// Experiment is a patch of the plan, in the vocabulary of factors, that would refute a cause: the factor
+// takes each dose in random order between untouched windows.
+type Experiment struct {
+	Class    string    `json:"class"`
+	Factor   string    `json:"factor"`             // with its place: "cpu_quota@host"
+	Doses    []string  `json:"doses"`              // levels
+	Resource []float64 `json:"resource,omitempty"` // what a dose leaves of the resource: 0.9 = 90 %
+	From     string    `json:"from"`               // "tester" or "router"
+	// Expect is the elasticity of goodput that confirms the cause: 1 where the resource limits.
+	Expect float64 `json:"expect"`
+	Why    string  `json:"why"`
+}
+
+// Remedy is a change that helps, for one system.
+type Remedy struct {
+	System   string   `json:"system"` // "linux", "openwrt", "routeros", "freebsd", "" = any
+	Do       string   `json:"do"`     // in words
+	Commands []string `json:"commands,omitempty"`
+	Risk     string   `json:"risk,omitempty"`
+	// Factor and Level are the same in the vocabulary of plans, where there is one: tune tries these.
+	Factor string `json:"factor,omitempty"`
+	Level  string `json:"level,omitempty"`
+}
+
+// Diagnosis is what is said of a cell or trial.
+type Diagnosis struct {
+	Class      string  `json:"class"` // of the first cause, or "unknown"
+	Text       string  `json:"text"`  // one sentence
+	Confidence float64 `json:"confidence"`
+	Causes     []Cause `json:"causes"` // most probable first, those above LeastShown
+	// Excluded are classes that were examined and spoken against, each by a number.
+	Excluded    []Exclusion `json:"excluded,omitempty"`
+	NotExamined []Gap       `json:"not_examined,omitempty"`
+	Trials      int         `json:"trials"`
+}
+
+// Cause is one candidate.
+type Cause struct {
+	Class       string              `json:"class"`
+	Node        string              `json:"node,omitempty"`
+	Element     string              `json:"element,omitempty"`
+	Text        string              `json:"text"`
+	Confidence  float64             `json:"confidence"` // calibrated probability
+	GainAtMost  float64             `json:"gain_at_most,omitempty"`
+	Facts       []evidence.Evidence `json:"facts"`
+	Experiments []Experiment        `json:"experiments,omitempty"`
+	Remedies    []Remedy            `json:"remedies,omitempty"`
+}
+
+// Exclusion is a class that is ruled out.
+type Exclusion struct {
+	Class string            `json:"class"`
+	By    evidence.Evidence `json:"by"`
+}
+
+// Gap is a class that could not be examined.
+type Gap struct {
+	Class string `json:"class"`
+	Why   string `json:"why"`
+}
+
+// Thresholds of what is said.
+const (
+	LeastShown = .05 // confidence of a cause that is listed
+	leastNamed = .50 // of one that is named as the answer; below it is unknown
+	mostFacts  = 5
+)
+
+// Examine asks every rule about one trial.
+func Examine(o *Observation) []Judgement {
+	rules := Rules()
+	out := make([]Judgement, 0, len(rules))
+	for _, r := range rules {
+		j := r.Judge(o)
+		j.Class = r.Class
+		if j.NotExamined != "" {
+			j.Score = math.NaN()
+		}
+		if len(j.Facts) > mostFacts {
+			j.Facts = j.Facts[:mostFacts]
+		}
+		if j.Score > 0 && r.Experiments != nil {
+			j.Experiments = r.Experiments(o, j)
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+// Conclude joins the judgements of a cell's trials: each class has the median of its scores, and the words of
+// the trial that is nearest to it.
+func Conclude(trials [][]Judgement) *Diagnosis {
+	if len(trials) == 0 {
+		return nil
+	}
+	d := &Diagnosis{Class: Unknown, Trials: len(trials), Causes: []Cause{}}
+	byClass := map[string][]Judgement{}
+	for _, all := range trials {
+		for _, j := range all {
+			byClass[j.Class] = append(byClass[j.Class], j)
+		}
+	}
+	var examined []Judgement
+	for _, r := range Rules() {
+		j, ok := middle(byClass[r.Class])
+		if !ok {
+			continue
+		}
+		if j.NotExamined != "" {
+			d.NotExamined = append(d.NotExamined, Gap{r.Class, j.NotExamined})
+			continue
+		}
+		examined = append(examined, j)
+	}
+	probability := calibrated(examined)
+	slices.SortStableFunc(examined, func(a, b Judgement) int {
+		return cmp.Compare(probability[b.Class], probability[a.Class])
+	})
+	for _, j := range examined {
+		p := probability[j.Class]
+		if p < LeastShown || j.Score <= 0 {
+			if len(j.Facts) > 0 && j.Score < 0 {
+				d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
+			}
+			continue
+		}
+		r, _ := RuleOf(j.Class)
+		d.Causes = append(d.Causes, Cause{Class: j.Class, Node: j.Node, Element: j.Element, Text: j.Text,
+			Confidence: p, GainAtMost: j.GainAtMost, Facts: j.Facts, Experiments: j.Experiments,
+			Remedies: r.Remedies})
+	}
+	if len(d.Causes) > 0 && d.Causes[0].Confidence >= leastNamed {
+		first := d.Causes[0]
+		d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
+		return d
+	}
+	d.Confidence = 1
+	for _, p := range probability {
+		d.Confidence -= p
+	}
+	d.Confidence = max(d.Confidence, 0)
+	d.Text = "what held the traffic back is not known: no known cause fits what was seen"
+	if len(d.Causes) > 0 {
+		d.Text = "what held the traffic back is not known; the nearest known cause: " + d.Causes[0].Text
+	}
+	return d
+}
+
+// middle is the judgement with the median score (the lower of two), if a half of the trials were examined;
+// else why they were not.
+func middle(all []Judgement) (Judgement, bool) {
+	if len(all) == 0 {
+		return Judgement{}, false
+	}
+	var with []Judgement
+	for _, j := range all {
+		if j.NotExamined == "" {
+			with = append(with, j)
+		}
+	}
+	if 2*len(with) < len(all) || len(with) == 0 {
+		for _, j := range all {
+			if j.NotExamined != "" {
+				return j, true
+			}
+		}
+	}
+	slices.SortStableFunc(with, func(a, b Judgement) int { return cmp.Compare(a.Score, b.Score) })
+	return with[(len(with)-1)/2], true
+}
+
+// calibrated turns scores into probabilities that sum to at most one; the rest is that of an unknown cause.
+// sharpness and unknown were fitted on the tuning half of the suite (docs/diagnosis.md).
+func calibrated(all []Judgement) map[string]float64 {
+	most := math.Log(unknownWeight)
+	for _, j := range all {
+		most = max(most, sharpness*j.Score)
+	}
+	out, sum := make(map[string]float64, len(all)), unknownWeight*math.Exp(-most)
+	for _, j := range all {
+		p := math.Exp(sharpness*j.Score - most)
+		out[j.Class] = p
+		sum += p
+	}
+	for _, class := range slices.Sorted(maps.Keys(out)) {
+		out[class] /= sum
+	}
+	return out
+}
+
+// Fitted by `go test ./bench/diagnosis -run Calibrate -fit`.
+const (
+	sharpness     = 1.0
+	unknownWeight = 1.0
+)
+
+// ramp is a score that goes straight from one value at x = a to another at x = b, and stays there.
+func ramp(x, a, b, scoreA, scoreB float64) float64 {
+	share := min(max((x-a)/(b-a), 0), 1)
+	return scoreA + share*(scoreB-scoreA)
+}
+
+// spread is the interquartile range ÷ the median.
+func spread(values []float64) float64 {
+	m := statistics.Median(values)
+	if len(values) < 2 || m <= 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	return (statistics.QuantileSorted(s, .75) - statistics.QuantileSorted(s, .25)) / m
+}

@@ -1,0 +1,180 @@
+package diagnosis
+
+import (
+	"math"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Observation is one trial of a load as rules see it, with what it is held against.
+type Observation struct {
+	Run     *record.Run
+	Trial   *record.Trial
+	Metrics *metrics.Measured
+	Reasons []evidence.Reason  // of the validity gate
+	Line    Limit              // stated or read rate of the path
+	Tester  Limit              // what the tester alone reaches with this load
+	Idle    map[string]float64 // metrics of the idle path, where it was measured
+}
+
+// Limit is a rate that something is held against; 0 = not known.
+type Limit struct {
+	Kind  string  // in words: "tbf 300M on router/wan"
+	Value float64 // goodput in bit/s; of the tester in the unit of metrics.RateOf
+}
+
+// Metric is a number of the trial.
+func (o *Observation) Metric(name string) (float64, bool) {
+	v, ok := o.Metrics.Values[name]
+	return v, ok
+}
+
+// IsTCP and the like ask the factors.
+func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
+
+// FlatOut says that the load asks for no rate.
+func (o *Observation) FlatOut() bool { return o.load().RateBps == 0 }
+
+func (o *Observation) load() record.Load {
+	if o.Trial.Traffic == nil {
+		return record.Load{}
+	}
+	return o.Trial.Traffic.Load
+}
+
+// Factor is the level of a factor.
+func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
+
+// Topology is the trial's, nil if the run has none.
+func (o *Observation) Topology() *record.Topology {
+	return metrics.TopologyOf(o.Run, o.Trial.Row.Factors)
+}
+
+// Routers are the nodes under test, near to far.
+func (o *Observation) Routers() []string {
+	if t := o.Topology(); t != nil {
+		return t.Routers
+	}
+	return nil
+}
+
+// Ends are the nodes between which the load runs: who sends (of both directions: the near one) and who
+// receives.
+func (o *Observation) Ends() (sender, receiver string) {
+	t := o.Topology()
+	if t == nil {
+		return "client", "server"
+	}
+	if o.load().Direction == record.Down {
+		return t.Far, t.Near
+	}
+	return t.Near, t.Far
+}
+
+// Column is one labelled series of a probe.
+type Column struct {
+	Label string // "cpu0", "wan", "" of the node as a whole
+	curve statistics.Curve
+	w     record.Window
+}
+
+// Columns are the series of a stem of a probe at a node; why says why there is none.
+func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
+	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
+	if table == nil {
+		return nil, why
+	}
+	for i, name := range table.Names {
+		label := ""
+		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
+			label, name = name[:cut], name[cut+1:]
+		}
+		if name == stem {
+			columns = append(columns, Column{label, statistics.NewCurve(table.T, table.V[i]), o.Trial.Window})
+		}
+	}
+	if len(columns) == 0 {
+		return nil, "probe " + probe + " of " + node + " has no " + stem
+	}
+	return columns, ""
+}
+
+// Grew is how far a counter grew in the window.
+func (c Column) Grew() (float64, bool) { return c.curve.Moved(c.w.Start, c.w.End) }
+
+// GrewIn is the same of a part of the window, from and to being shares of it.
+func (c Column) GrewIn(from, to float64) (float64, bool) {
+	span := float64(c.w.End - c.w.Start)
+	return c.curve.Moved(c.w.Start+int64(from*span), c.w.Start+int64(to*span))
+}
+
+// Mean and Largest are those of a level in the window.
+func (c Column) Mean() (float64, bool)    { return c.curve.Mean(c.w.Start, c.w.End) }
+func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
+
+// Sum is the growth of a counter over all its labels that keep accepts (nil: all); false where none covers
+// the window.
+func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool) (sum float64, ok bool) {
+	columns, _ := o.Columns(node, probe, stem)
+	for _, c := range columns {
+		if keep != nil && !keep(c.Label) {
+			continue
+		}
+		if v, has := c.Grew(); has {
+			sum, ok = sum+v, true
+		}
+	}
+	return sum, ok
+}
+
+// Core is how one core of a node spent the window, in shares of it.
+type Core struct {
+	Name                                    string
+	Busy, User, System, IRQ, Softirq, Steal float64
+}
+
+// Cores are those of a node; of one without CPU samples, none.
+func (o *Observation) Cores(node string) []Core {
+	columns, _ := o.Columns(node, "cpu", "idle_ns")
+	var out []Core
+	for _, c := range columns {
+		if !strings.HasPrefix(c.Label, "cpu") || len(c.Label) < 4 {
+			continue
+		}
+		of := func(stem string) float64 {
+			v, _ := o.Sum(node, "cpu", stem, func(label string) bool { return label == c.Label })
+			return math.Max(v, 0)
+		}
+		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"), of("softirq_ns")
+		idle, steal := of("idle_ns")+of("iowait_ns"), of("steal_ns")
+		all := user + system + irq + softirq + idle + steal
+		if all <= 0 {
+			continue
+		}
+		out = append(out, Core{c.Label, (user + system + irq + softirq) / all, user / all, system / all,
+			irq / all, softirq / all, steal / all})
+	}
+	return out
+}
+
+// Shared says that all roles share this machine's cores, so that a busy core is nobody's alone.
+func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
+
+// fact is an observation that a judgement stands on.
+func fact(metric, node, element string, value float64, text string) evidence.Evidence {
+	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: text}
+}
+
+// against adds what a fact is held against.
+func against(e evidence.Evidence, baseline float64) evidence.Evidence {
+	e.Baseline = &baseline
+	return e
+}
+
+// missing is a judgement that could not be made.
+func missing(why string) Judgement { return Judgement{NotExamined: why} }

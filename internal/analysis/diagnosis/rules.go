@@ -1,0 +1,23 @@
+package diagnosis
+
+// Classes of limits that other packages name.
+const (
+	Unknown = "unknown" // no rule: what is said where none fits
+	Healthy = "healthy"
+	Tester  = "tester-limited"
+)
+
+// Rules lists every class, in the order in which the reference has them.
+func Rules() []Rule {
+	return []Rule{healthy(), testerLimited()}
+}
+
+// RuleOf finds a rule by its class.
+func RuleOf(class string) (Rule, bool) {
+	for _, r := range Rules() {
+		if r.Class == class {
+			return r, true
+		}
+	}
+	return Rule{}, false
+}
