@@ -49,12 +49,14 @@ func (f finding) sure() string {
 		return ""
 	}
 	each := f.Verdict.Confidence
-	low, high := unit.Significant(each[0]*100, 2), unit.Significant(each[1]*100, 2)
-	if low == high {
-		return ", " + high + " % sure"
+	if low, high := whole(each[0]), whole(each[1]); low != high {
+		return ", " + low + " to " + high + " sure"
 	}
-	return ", " + low + "–" + high + " % sure"
+	return ", " + whole(each[1]) + " sure"
 }
+
+// whole is a probability in whole per cent; none is certain.
+func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
 // facts are those that the first cause stands on; of an unknown one, those of the nearest cause.
 func (f finding) facts() []evidence.Evidence {
@@ -148,7 +150,7 @@ func (v *view) details(f finding) []Item {
 		others = others[1:]
 	}
 	for _, c := range others {
-		add("or", c.Text+", "+unit.Significant(c.Confidence*100, 2)+" %")
+		add("or", c.Text+", "+whole(c.Confidence))
 	}
 	var ruledOut []string
 	for _, x := range f.Excluded {
@@ -163,7 +165,7 @@ func (v *view) details(f finding) []Item {
 			out = append(out, remedyItem(r))
 		}
 		if gain := f.Causes[0].GainAtMost; gain > 1 {
-			add("gain at most", unit.Times(gain)+" the goodput, if nothing else limits before")
+			add("gain at most", "goodput "+unit.Times(gain)+", if nothing else limits before")
 		}
 	}
 	return out
