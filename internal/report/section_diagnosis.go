@@ -128,6 +128,9 @@ func diagnosisSection(v *view, s *Section) {
 		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
 		s.add(List{Title: title, Items: v.details(f)})
 	}
+	if items := v.unexamined(); len(items) > 0 {
+		s.add(List{Title: "Not examined", Items: items})
+	}
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
 			"numbers are those of the cell that is named; `chokepoint diagnose` has every cell's."
@@ -143,7 +146,9 @@ func (v *view) details(f finding) []Item {
 			out = append(out, Item{Kind: kind, Text: strings.Join(texts, "; ")})
 		}
 	}
-	add("numbers"+in(f), append(v.factLines(f.facts()), f.generatorWords()...)...)
+	if numbers := append(v.factLines(f.facts()), f.generatorWords()...); len(numbers) > 0 {
+		out = append(out, Item{Kind: "numbers", Text: f.Cell.Label, Evidence: numbers})
+	}
 	add("path", stageLines(f.Path)...)
 	others := f.Causes
 	if f.Named() {
@@ -156,9 +161,8 @@ func (v *view) details(f finding) []Item {
 	for _, x := range f.Excluded {
 		ruledOut = append(ruledOut, classWords(x.Class)+": "+v.factWords(x.By))
 	}
-	add("ruled out", ruledOut...)
-	for _, why := range gaps(f.NotExamined) {
-		add("not examined", why)
+	if len(ruledOut) > 0 {
+		out = append(out, Item{Kind: "ruled out", Text: "each by a number", Evidence: ruledOut})
 	}
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
@@ -171,12 +175,31 @@ func (v *view) details(f finding) []Item {
 	return out
 }
 
-// in names the cell that is shown for several.
-func in(f finding) string {
-	if len(f.Labels) > 1 {
-		return " of " + f.Cell.Label
+// unexamined are what could not be examined in some cells, and what in any.
+func (v *view) unexamined() []Item {
+	all := v.found()
+	count := map[diagnosis.Gap]int{}
+	for _, f := range all {
+		for _, g := range f.NotExamined {
+			count[g]++
+		}
 	}
-	return ""
+	var everywhere []diagnosis.Gap
+	var out []Item
+	for i, f := range all {
+		own := slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
+			return count[g] == len(all)
+		})
+		for _, g := range gaps(own) {
+			out = append(out, Item{Kind: f.who(), Text: g})
+		}
+		if i == 0 {
+			everywhere = slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
+				return count[g] != len(all)
+			})
+		}
+	}
+	return append(lineItems("", Plain, gaps(everywhere)), out...)
 }
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
@@ -218,15 +241,20 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
 		}
 		for _, it := range v.details(f) {
-			commands := it.Evidence
+			below := it.Evidence
 			it.Evidence = nil
 			t.item("  ", it)
-			for _, c := range commands {
-				t.line("      " + printable(c))
+			for _, l := range below {
+				if it.Tone == Good { // a command, which is not broken
+					t.line("      " + printable(l))
+					continue
+				}
+				t.wrap("    - ", "      ", l, "")
 			}
 		}
 		t.gap()
 	}
+	t.list("Not examined", v.unexamined())
 	if len(v.found()) == 0 {
 		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
 	}

@@ -69,8 +69,8 @@ func TestDiagnosisSaysAll(t *testing.T) {
 	text := strings.Join(strings.Fields(Diagnosis(sampleDocument(), 100, false)), " ")
 	for _, want := range []string{"is saturated by softirq while core 1 idles for 61 %: one receive queue, 86 % sure",
 		"the router's core 0 was busy for 97 % of the window", "or: a policer, 6 %",
-		"ruled out: receive window: the receive window held TCP for 0.4 % of the time",
-		"not examined: thermal, clock down: no thermal zone on this machine",
+		"ruled out: each by a number - receive window: the receive window held TCP for 0.4 % of the time",
+		"Not examined · thermal, clock down: no thermal zone on this machine",
 		"to change (linux): let all cores process received packets; risk: packets cross cores",
 		"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus", "gain at most: goodput ×1.80, if nothing else",
 		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M carries (choke point)",
