@@ -14,7 +14,8 @@ import (
 // clockDown is a CPU that is slower than it could be: held at a lower clock, or given a part of its time.
 func clockDown() Rule {
 	return Rule{Class: ClockDown, Label: "the router's CPU is held below its speed",
-		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; or a " +
+		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; " +
+			"or a " +
 			"quota took 30 % of a virtual CPU's window",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
@@ -50,8 +51,9 @@ func clockDown() Rule {
 				o.wants(), Node: at, Element: element, GainAtMost: hardware / math.Max(limit, 1),
 				Text: fmt.Sprintf("%s clock is held at %s, %s below what it has", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: []evidence.Evidence{against(fact("limit_hz", at, element, limit, "the clock may reach "+
-					unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
+				Facts: []evidence.Evidence{against(fact("limit_hz", at, element, limit,
+					"the clock may reach "+
+						unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
@@ -116,7 +118,8 @@ func (o *Observation) fell() float64 {
 // thermal is a CPU that becomes slower as it goes on.
 func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU becomes slower over time",
-		Means: "the kernel says that heat held the CPU back; or a quota holds a virtual CPU back, and goodput " +
+		Means: "the kernel says that heat held the CPU back; or a quota holds a virtual CPU back, and " +
+			"goodput " +
 			"falls by 30 % from the window's first third to its last",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
@@ -133,11 +136,14 @@ func thermal() Rule {
 				fell := o.fell()
 				facts := []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
 					"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window"),
-					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's last "+
+					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the "+
+						"window's last "+
 						"third than in its first")}
-				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .1, .3, -5, 3) + o.wants(),
+				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .1, .3, -5, 3) +
+					o.wants(),
 					Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
-					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s within "+
+					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
+						"within "+
 						"the window", node, unit.Percent(fell))}
 			}
 			at := node

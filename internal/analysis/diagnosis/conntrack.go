@@ -29,11 +29,14 @@ func conntrackFull() Rule {
 				drops, _ := o.Sum(node, "conntrack", "drop", nil)
 				fill := ratio(entries, most)
 				j := Judgement{Score: ramp(fill, .85, .98, -5, 2) + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
-					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections is full: "+
+					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections "+
+						"is full: "+
 						"%.0f of %.0f, %.0f packets of new ones dropped", node, entries, most, drops),
-					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
-						"%.0f connections were tracked, %.0f can be", entries, most)), most),
-						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped for want of "+
+					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries,
+						fmt.Sprintf(
+							"%.0f connections were tracked, %.0f can be", entries, most)), most),
+						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
+							"for want of "+
 							"room", drops))}}
 				if best.NotExamined != "" || j.Score > best.Score {
 					best = j
@@ -42,7 +45,8 @@ func conntrackFull() Rule {
 			return best
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "connection_rate", Doses: []string{"10", "50", "200"},
+			return []Experiment{{Class: j.Class, Factor: "connection_rate", Doses: []string{"10", "50",
+				"200"},
 				From: "tester", Why: "few enough new connections leave room, and none fails"},
 				{Class: j.Class, Factor: "conntrack_max", Doses: []string{"65536", "131072", "262144"},
 					From: "router", Why: "with a larger table none is refused"}}
@@ -87,19 +91,24 @@ func connectionRate() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			perFlow := ratio(got/8, rate)
-			return Judgement{Score: o.full(s, 3) + ramp(perFlow, 20e3, 200e3, 1.3, -3), Node: node, Element: "cpu",
-				Text: fmt.Sprintf("the CPU is full at %s new connections a second", unit.Significant(rate, 3)),
+			return Judgement{Score: o.full(s, 3) + ramp(perFlow, 20e3, 200e3, 1.3, -3), Node: node,
+				Element: "cpu",
+				Text: fmt.Sprintf("the CPU is full at %s new connections a second", unit.Significant(rate,
+					3)),
 				Facts: []evidence.Evidence{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
 					" connections a second, each of "+unit.Significant(perFlow, 3)+" bytes"), s.coreFact()}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000", "8000"},
-				From: "tester", Why: "larger flows at the same number a second: the rate of connections stays, " +
+			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000",
+				"8000"},
+				From: "tester", Why: "larger flows at the same number a second: the rate of connections " +
+					"stays, " +
 					"goodput rises with the size"}}, cpuDoses(o, j)...)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
-				"nft add rule inet raw prerouting udp dport 53 notrack"}, Risk: "no NAT and no state for them"},
+				"nft add rule inet raw prerouting udp dport 53 notrack"}, Risk: "no NAT and no state " +
+				"for them"},
 			{System: "linux", Do: "a larger hash table of connections", Commands: []string{
 				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "memory"},
 			{System: "freebsd", Do: "a larger hash table of pf's states", Commands: []string{

@@ -37,10 +37,14 @@ func wireguardQueue() Rule {
 					drops += queue
 					share := ratio(drops, sent+drops)
 					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
-						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s overflows: "+
+						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s "+
+							"overflows: "+
 							"%s of its packets were dropped", device, node, unit.Percent(share)),
-						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops, fmt.Sprintf(
-							"%s dropped %.0f packets before sending, %.0f were sent", device, drops, sent)), sent)}}
+						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
+							fmt.Sprintf(
+								"%s dropped %.0f packets before sending, %.0f were sent", device, drops,
+								sent)),
+							sent)}}
 					if best.NotExamined != "" || j.Score > best.Score {
 						best = j
 					}
@@ -50,14 +54,17 @@ func wireguardQueue() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "pacing", Doses: []string{"50M", "100M", "200M"},
-				From: "tester", Why: "below the rate that the tunnel's workers hold, paced senders fill no queue"},
+				From: "tester", Why: "below the rate that the tunnel's workers hold, paced senders fill " +
+					"no queue"},
 				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
 					Why: "more senders fill the queue sooner"}}
 		},
-		Remedies: []Remedy{{System: "linux", Do: "let senders feel the queue: a longer one on the tunnel's device",
+		Remedies: []Remedy{{System: "linux", Do: "let senders feel the queue: a longer one on the " +
+			"tunnel's device",
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
 			Factor: "txqueuelen", Level: "1000"},
-			{System: "linux", Do: "shape below what the tunnel's workers hold", Risk: "a little rate is given away",
+			{System: "linux", Do: "shape below what the tunnel's workers hold", Risk: "a little rate is " +
+				"given away",
 				Factor: "shape", Level: "auto"}}}
 }
 
@@ -77,7 +84,8 @@ func (o *Observation) tunnelDevices(node string) []string {
 	var out []string
 	for _, c := range columns {
 		grown, _ := c.Grew()
-		if c.Label != "lo" && c.Label != "" && grown > 0 && node != record.HostNode && !o.isPort(node, c.Label) &&
+		if c.Label != "lo" && c.Label != "" && grown > 0 && node != record.HostNode && !o.isPort(node,
+			c.Label) &&
 			!strings.HasPrefix(c.Label, "ifb") {
 			out = append(out, c.Label)
 		}
@@ -88,7 +96,8 @@ func (o *Observation) tunnelDevices(node string) []string {
 // backlogBudget is packet work that the kernel cuts off by a limit while the CPU has time.
 func backlogBudget() Rule {
 	return Rule{Class: BacklogBudget, Label: "the kernel's backlog or budget of packets is too small",
-		Means: "a core's backlog dropped three packets in a thousand or more (netdev_max_backlog); or a core " +
+		Means: "a core's backlog dropped three packets in a thousand or more (netdev_max_backlog); or a " +
+			"core " +
 			"left work behind once for 30 packets or fewer (netdev_budget), where 300 are usual",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
@@ -108,16 +117,20 @@ func backlogBudget() Rule {
 			lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
 			drops := ramp(lost, .0005, .003, -5, 4)
 			budget := ramp(cut, 1./120, 1./30, -5, 4)
-			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped, fmt.Sprintf("the backlogs "+
+			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped, fmt.Sprintf("the "+
+				"backlogs "+
 				"dropped %.0f of %.0f packets", dropped, processed+dropped)),
-				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("%.0f times work was left behind "+
+				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("%.0f times work was left "+
+					"behind "+
 					"because its budget was spent", squeezed))}
-			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts, Text: fmt.Sprintf("%s "+
-				"backlog is too short: %s of the packets were dropped there", s.of(), unit.Percent(lost))}
+			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts,
+				Text: fmt.Sprintf("%s "+
+					"backlog is too short: %s of the packets were dropped there", s.of(), unit.Percent(lost))}
 			if budget > drops {
 				slices.Reverse(facts)
 				j.Score, j.Element = budget, "budget"
-				j.Text = fmt.Sprintf("%s packet work is cut off by its budget once in %.0f packets", s.of(), 1/cut)
+				j.Text = fmt.Sprintf("%s packet work is cut off by its budget once in %.0f packets", s.of(),
+					1/cut)
 			}
 			j.Score += o.wants()
 			return j
@@ -127,17 +140,21 @@ func backlogBudget() Rule {
 			if j.Element == "budget" {
 				name = "sysctl:net.core.netdev_budget"
 			}
-			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "2", "4"}, From: "tester",
-				Why: "fewer flows send fewer packets at once, and fill a backlog less"},
+			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "2", "4"},
+				From: "tester",
+				Why:  "fewer flows send fewer packets at once, and fill a backlog less"},
 				{Class: j.Class, Factor: name, Doses: []string{"300", "1000", "4000"}, From: "router",
 					Why: "with a larger one, drops and squeezes end"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "a longer backlog", Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},
+			{System: "linux", Do: "a longer backlog", Commands: []string{"sysctl -w " +
+				"net.core.netdev_max_backlog=4000"},
 				Risk:   "latency where a core is full for long",
 				Factor: "sysctl:net.core.netdev_max_backlog", Level: "4000"},
-			{System: "linux", Do: "a larger budget", Commands: []string{"sysctl -w net.core.netdev_budget=600"},
-				Risk: "other work of the core waits longer", Factor: "sysctl:net.core.netdev_budget", Level: "600"},
+			{System: "linux", Do: "a larger budget", Commands: []string{"sysctl -w " +
+				"net.core.netdev_budget=600"},
+				Risk: "other work of the core waits longer", Factor: "sysctl:net.core.netdev_budget",
+				Level: "600"},
 			{System: "freebsd", Do: "a longer queue of netisr", Commands: []string{
 				"echo net.isr.defaultqlimit=2048 >> /boot/loader.conf"}, Risk: "latency"},
 		}}

@@ -36,7 +36,8 @@ func (o *Observation) ports(node string) []string {
 // linkLayer is a link that is slower than it could be, or damages frames, or asks for pauses.
 func linkLayer() Rule {
 	return Rule{Class: LinkLayer, Label: "the link layer",
-		Means: "a port runs at half duplex, counts errors for one frame in ten thousand or more, or a hundred " +
+		Means: "a port runs at half duplex, counts errors for one frame in ten thousand or more, or a " +
+			"hundred " +
 			"pause frames a second",
 		Judge: func(o *Observation) Judgement {
 			best := missing("no port of the path is counted")
@@ -52,20 +53,26 @@ func linkLayer() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
-				From: "tester", Why: "frames that a link damages are lost at any rate; those that a queue drops " +
+				From: "tester", Why: "frames that a link damages are lost at any rate; those that a " +
+					"queue drops " +
 					"are not"}}
 		},
 		Remedies: []Remedy{
-			{Do: "change the cable and the port; let both ends negotiate", Risk: "the link goes down for seconds"},
-			{System: "linux", Do: "negotiate speed and duplex", Commands: []string{"ethtool -s DEV autoneg on"},
+			{Do: "change the cable and the port; let both ends negotiate", Risk: "the link goes down " +
+				"for seconds"},
+			{System: "linux", Do: "negotiate speed and duplex", Commands: []string{"ethtool -s DEV " +
+				"autoneg on"},
 				Risk: "the link goes down for seconds"},
-			{System: "linux", Do: "see who asks for pauses", Commands: []string{"ethtool -S DEV | grep -i pause",
+			{System: "linux", Do: "see who asks for pauses", Commands: []string{"ethtool -S DEV | grep " +
+				"-i pause",
 				"ethtool -a DEV"}},
-			{System: "openwrt", Do: "see what the ports negotiated", Commands: []string{"ubus call network.device " +
+			{System: "openwrt", Do: "see what the ports negotiated", Commands: []string{"ubus call " +
+				"network.device " +
 				"status"}},
 			{System: "routeros", Do: "see what the ports negotiated", Commands: []string{
 				"/interface ethernet monitor [find] once"}},
-			{System: "freebsd", Do: "negotiate speed and duplex", Commands: []string{"ifconfig DEV media autoselect"}},
+			{System: "freebsd", Do: "negotiate speed and duplex", Commands: []string{"ifconfig DEV " +
+				"media autoselect"}},
 		}}
 }
 
@@ -85,10 +92,12 @@ func (o *Observation) linkOf(node, port string) Judgement {
 	share := ratio(errors, frames+errors)
 	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
 		Text: fmt.Sprintf("port %s of %s counts errors: %s of its frames", port, node, unit.Percent(share)),
-		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors, fmt.Sprintf("%s: %.0f errors in %.0f "+
+		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors, fmt.Sprintf("%s: %.0f errors "+
+			"in %.0f "+
 			"frames", port, errors, frames))}}
 	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
-		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port, node,
+		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port,
+			node,
 			pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
@@ -109,7 +118,8 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 // memory.
 func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the bus or memory behind a network card",
-		Means: "a network card discards one received packet in a thousand or more while no core is busy for " +
+		Means: "a network card discards one received packet in a thousand or more while no core is busy " +
+			"for " +
 			"more than 80 %; its PCIe link below what both ends have supports it",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
@@ -136,7 +146,8 @@ func pcieMemory() Rule {
 					"smaller packets put fewer bytes on the bus: discards end where bytes are the limit"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "see the card's link: width and speed below what it can have mean another slot",
+			{System: "linux", Do: "see the card's link: width and speed below what it can have mean " +
+				"another slot",
 				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
 			{System: "linux", Do: "keep the card's queues on the memory node that it is attached to",
 				Commands: []string{"cat /sys/class/net/DEV/device/numa_node"}, Risk: "none"},
@@ -159,9 +170,11 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	now, most, known := strings.Cut(o.environment(node, "device:"+port+":pcie"), " of ")
 	if known && now != most {
 		score++
-		facts = append(facts, fact("pcie", node, port, 0, "its PCIe link runs at "+now+", both ends can "+most))
+		facts = append(facts, fact("pcie", node, port, 0,
+			"its PCIe link runs at "+now+", both ends can "+most))
 	}
-	return Judgement{Score: score, Node: node, Element: port, Facts: facts, Text: fmt.Sprintf("network card %s of "+
+	return Judgement{Score: score, Node: node, Element: port, Facts: facts, Text: fmt.Sprintf("network "+
+		"card %s of "+
 		"%s discards %s of what it receives while no core is full: the bus or memory", port, node,
 		unit.Percent(share))}
 }
@@ -169,7 +182,8 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 // groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
 func groPathology() Rule {
 	return Rule{Class: GROPathology, Label: "GRO by fragment lists",
-		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a hundred " +
+		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a " +
+			"hundred " +
 			"or more again, and no core is busy for more than 60 %",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
@@ -190,13 +204,15 @@ func groPathology() Rule {
 					share := ratio(again, packets)
 					return Judgement{Score: ramp(share, .002, .02, -4, 2) + ramp(s.Full.Busy, .6, .9, 1, -5) +
 						o.wants(), Node: node, Element: port,
-						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP sends %s "+
+						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and "+
+							"TCP sends %s "+
 							"again while no core is full", port, node, unit.Percent(share)),
 						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again, "TCP sent "+
 							unit.Percent(share)+" of its packets again"), s.coreFact()}}
 				}
 			}
-			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list", 0,
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node,
+				"rx-gro-list", 0,
 				"rx-gro-list is off at every port of the routers")}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {

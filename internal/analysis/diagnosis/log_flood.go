@@ -27,7 +27,8 @@ func logFlood() Rule {
 				fmt.Sprintf("the kernel logged %s lines a second", unit.Significant(rate, 3))), s.coreFact()}
 			return Judgement{Score: ramp(rate, 5, 50, -5, 4) + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
 				Node: s.Node, Element: "kernel log", Facts: facts,
-				Text: fmt.Sprintf("the %s's kernel logs %s lines a second: logging takes the CPU's time", s.Node,
+				Text: fmt.Sprintf("the %s's kernel logs %s lines a second: logging takes the CPU's time",
+					s.Node,
 					unit.Significant(rate, 2))}
 		},
 		Experiments: cpuDoses,

@@ -33,8 +33,9 @@ func otherLoad() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "stop it, or keep it away from the core that moves packets", Commands: []string{
-				"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it is slower then"},
+			{System: "linux", Do: "stop it, or keep it away from the core that moves packets",
+				Commands: []string{
+					"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it is slower then"},
 			{System: "openwrt", Do: "see what runs; stop statistics and management pages while it matters",
 				Commands: []string{"top -b -n 1 | head -20", "service collectd stop"}},
 			{System: "routeros", Do: "see what runs; close WinBox, and end The Dude, graphing and SNMP polls",
@@ -54,7 +55,8 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		return missing(why)
 	}
 	share := other / float64(len(s.Cores))
-	score := ramp(share, .08, .35, -4, 2.8) + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3, .8) + o.wants()
+	score := ramp(share, .08, .35, -4, 2.8) + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
+		.8) + o.wants()
 	if node == record.HostNode && !o.Shared() {
 		// Behind a guest that is itself at its limit, the machine that carries it is not.
 		if g, why := o.systemAt(o.Routers()[0]); why == "" {

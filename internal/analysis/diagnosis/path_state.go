@@ -37,10 +37,12 @@ func offloadLost() Rule {
 					score = max(score, ramp(share, .1, .5, 3, -4))
 				}
 				return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
-					Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the end, %.0f at "+
+					Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the end, "+
+						"%.0f at "+
 						"most", node, last, tracked, most),
 					Facts: []evidence.Evidence{against(fact("flows_offloaded", node, "flowtable", last,
-						fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last, most)), most)}}
+						fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last,
+							most)), most)}}
 			}
 			return missing("the topology names no router")
 		},
@@ -93,10 +95,12 @@ func tunnelBypassed() Rule {
 				return missing("nothing was counted that proves the path")
 			}
 			got, _ := o.Metric(metrics.Goodput)
-			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(), got,
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(),
+				got,
 				"the tunnel's counters show the payload that arrived")}}
 		},
-		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the tunnel's peer " +
+		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the " +
+			"tunnel's peer " +
 			"allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
 }
 
@@ -128,7 +132,8 @@ func sharedCPU() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "700"},
-				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "full cores move a number of " +
+				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "full cores move a " +
+					"number of " +
 					"packets, whoever's they are"}}
 		},
 		Remedies: []Remedy{{Do: "use a machine with more cores, or one machine for each role (peer)"}}}
@@ -137,14 +142,16 @@ func sharedCPU() Rule {
 // unstable is a result that is not the same from one moment to the next.
 func unstable() Rule {
 	return Rule{Class: Unstable, Label: "the path is not stable", Ends: true, Quiet: true,
-		Means: "the throughput inside the window is uneven by 40 % or more, or drifts, and nothing else explains it",
+		Means: "the throughput inside the window is uneven by 40 % or more, or drifts, and nothing else " +
+			"explains it",
 		Judge: func(o *Observation) Judgement {
 			uneven, ok := o.Metric(metrics.Consistency)
 			if !ok {
 				return missing("the evenness of the throughput is not known")
 			}
 			score := ramp(uneven, .2, .6, -4, 1) + o.wants()
-			facts := []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "the throughput is uneven by "+
+			facts := []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "the throughput is "+
+				"uneven by "+
 				unit.Percent(uneven))}
 			for _, r := range o.Reasons {
 				if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
@@ -156,8 +163,9 @@ func unstable() Rule {
 				Text: "the throughput is uneven by " + unit.Percent(uneven) + ": no number stands for it"}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"}, From: "tester",
-				Why: "the same load again and again: what differs is the method's own noise"}}
+			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"},
+				From: "tester",
+				Why:  "the same load again and again: what differs is the method's own noise"}}
 		},
 		Remedies: []Remedy{{Do: "measure longer, or stop what comes and goes beside it"}}}
 }

@@ -49,21 +49,25 @@ func ruleList() Rule {
 			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, s.Busy), .95)
 			return Judgement{Score: o.full(s, 1.5) + ramp(share, .05, .35, -5, 3), Node: node,
 				Element: "forward", GainAtMost: 1 / (1 - share),
-				Text: fmt.Sprintf("the %s's packet filter: each packet is compared with %.0f rules", node, rules),
+				Text: fmt.Sprintf("the %s's packet filter: each packet is compared with %.0f rules", node,
+					rules),
 				Facts: []evidence.Evidence{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
-					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet rate they "+
+					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet "+
+						"rate they "+
 						"take about "+unit.Percent(share)+" of the CPU time that was used"), s.coreFact()}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append(cpuDoses(o, j), Experiment{Class: j.Class, Factor: "flowtable",
-				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections then pass " +
+				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections " +
+					"then pass " +
 					"no rule: goodput rises where the list was the limit"})
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "accept known connections first, and look addresses up in a set or map",
 				Commands: []string{"nft insert rule inet filter forward ct state established,related accept"},
-				Risk:     "rules before it no longer see these packets", Factor: "firewall", Level: "2000 in a set"},
+				Risk:     "rules before it no longer see these packets", Factor: "firewall",
+				Level: "2000 in a set"},
 			{System: "linux", Do: "let known connections skip the rules (nftables' flow table)",
 				Risk: "they pass no queue's rules either", Factor: "flowtable", Level: "on"},
 			{System: "openwrt", Do: "use an ipset in the place of single rules, and software flow offload",
@@ -72,6 +76,7 @@ func ruleList() Rule {
 			{System: "routeros", Do: "put the rule for established connections first, and use address lists",
 				Commands: []string{"/ip firewall filter add chain=forward connection-state=established," +
 					"related action=accept place-before=0"}, Risk: "later rules no longer see them"},
-			{System: "freebsd", Do: "use tables in pf, and keep state", Commands: []string{"pfctl -t T -T add A"}},
+			{System: "freebsd", Do: "use tables in pf, and keep state", Commands: []string{"pfctl -t T " +
+				"-T add A"}},
 		}}
 }

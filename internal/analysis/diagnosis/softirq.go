@@ -31,7 +31,8 @@ func softirqOneCore() Rule {
 				score -= 1 // see oneTunnelOneCore
 			}
 			return Judgement{Score: score, Node: s.Node, Element: s.Full.Name,
-				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one receive queue",
+				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one "+
+					"receive queue",
 					s.Node, coreName(s.Full.Name), coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
 				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts}
 		},
@@ -90,7 +91,8 @@ func softirqAllCores() Rule {
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "let known connections skip the forwarding path (nftables' flow table)",
-				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices = { " +
+				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices " +
+					"= { " +
 					"lan, wan }; }'", "nft add rule inet filter forward ip protocol tcp flow add @f"},
 				Risk:   "packets of offloaded connections pass no queue's rules and no later rule",
 				Factor: "flowtable", Level: "on"},
@@ -118,8 +120,9 @@ func cpuDoses(o *Observation, j Judgement) []Experiment {
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {
 			return append(out, Experiment{Class: j.Class, Factor: "cpu_quota@host",
-				Doses: []string{"90%", "80%", "70%"}, Resource: []float64{.9, .8, .7}, From: "router", Expect: 1,
-				Why: "with a part of the core's time, a full core moves that part of the packets"})
+				Doses: []string{"90%", "80%", "70%"}, Resource: []float64{.9, .8, .7}, From: "router",
+				Expect: 1,
+				Why:    "with a part of the core's time, a full core moves that part of the packets"})
 		}
 	}
 	return out

@@ -10,7 +10,8 @@ import (
 // vpnProcess is a tunnel whose packets pass through a process that has all the CPU time it can get.
 func vpnProcess() Rule {
 	return Rule{Class: VPNProcess, Label: "the VPN process has no CPU time left",
-		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a core " +
+		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a " +
+			"core " +
 			"or more, and the busiest core has no time left",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
@@ -31,7 +32,8 @@ func vpnProcess() Rule {
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
 			return Judgement{Score: score, Node: node, Element: "process", GainAtMost: 0,
-				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more", node,
+				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
+					node,
 					tunnel, unit.Percent(took)),
 				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
 					"the tunnel's processes took "+unit.Percent(took)+" of a core"), s.coreFact()}}
@@ -39,9 +41,11 @@ func vpnProcess() Rule {
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{Do: "use the kernel's implementation of the tunnel", Commands: []string{"modprobe wireguard"},
-				Risk: "none known; it needs Linux 5.6 or a module", Factor: "tunnel", Level: "wireguard-kernel"},
+				Risk: "none known; it needs Linux 5.6 or a module", Factor: "tunnel",
+				Level: "wireguard-kernel"},
 			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
-				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no compression"},
+				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
+					"compression"},
 			{System: "routeros", Do: "use WireGuard or IPsec with hardware in the place of OpenVPN",
 				Risk: "both ends change"},
 		}}

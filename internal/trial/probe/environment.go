@@ -370,11 +370,11 @@ func (f *facts) device(dev net.Interface) {
 
 // pcie: what the card's link is and could be, "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4".
 func (f *facts) pcie(name, dir string) {
-	link := func(which string) string {
+	state := func(which string) string {
 		return readWord(filepath.Join(dir, which+"_link_speed")) + " x" +
 			readWord(filepath.Join(dir, which+"_link_width"))
 	}
-	if now, most := link("current"), link("max"); now != " x" && most != " x" {
+	if now, most := state("current"), state("max"); now != " x" && most != " x" {
 		f.known[name+"pcie"] = now + " of " + most
 	}
 }

@@ -17,7 +17,8 @@ var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 func kthreads(root Root) Probe {
 	return entry{name: "kthreads", scope: record.ScopeHost, slow: true, rare: true, metrics: []record.Metric{
 		counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a kind: "+
-			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded interrupts)"),
+			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
+			"interrupts)"),
 	}, open: func(Options) (Sampler, error) { return openKthreads(root) }}
 }
 
@@ -32,7 +33,8 @@ type kthreadsSampler struct {
 }
 
 func openKthreads(root Root) (Sampler, error) {
-	s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64, len(kthreadKinds)),
+	s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
+		len(kthreadKinds)),
 		buf: make([]byte, 4096)}
 	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
 	if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
@@ -74,7 +76,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 
 func (*kthreadsSampler) Close() error { return nil }
 
-// nameOf is the second field of /proc/<pid>/stat, which is in parentheses and may hold some (proc_pid_stat(5)).
+// nameOf is the second field of /proc/<pid>/stat, in parentheses, which may hold some (proc_pid_stat(5)).
 func nameOf(stat []byte) string {
 	open := bytes.IndexByte(stat, '(')
 	end := bytes.Index(stat[max(open, 0):], []byte(") "))
