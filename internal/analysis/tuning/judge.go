@@ -84,26 +84,20 @@ func rateOf(cell factor.Cell) string {
 // measured are the numbers of a document's trials by cell and block.
 type measured struct {
 	trials map[string]map[int]analysis.TrialView // cell → block → the last attempt
-	idle   map[string][]float64                  // path → round trips
 	doc    *analysis.Document
 }
 
 func read(d *analysis.Document) measured {
-	m := measured{map[string]map[int]analysis.TrialView{}, map[string][]float64{}, d}
+	m := measured{map[string]map[int]analysis.TrialView{}, d}
 	for _, t := range d.Trials {
-		switch t.Kind {
-		case record.RowLoad:
-			key := factor.Copy.With(t.Factors, "").Key()
-			if m.trials[key] == nil {
-				m.trials[key] = map[int]analysis.TrialView{}
-			}
-			m.trials[key][t.Block] = t
-		case record.RowIdle:
-			if v, ok := t.Metrics["rtt_idle_p50_ns"]; ok {
-				path := factor.Copy.With(d.Path(t.Factors), "").Key()
-				m.idle[path] = append(m.idle[path], v)
-			}
+		if t.Kind != record.RowLoad {
+			continue
 		}
+		key := t.Factors.Key()
+		if m.trials[key] == nil {
+			m.trials[key] = map[int]analysis.TrialView{}
+		}
+		m.trials[key][t.Block] = t
 	}
 	return m
 }
@@ -150,7 +144,7 @@ func (m measured) goals(a, b factor.Cell) []string {
 
 // unsafe says why a cell breaks the budget where the one it is held against does not, or less. A cell without
 // a single number, or with a trial that failed, does not carry its traffic.
-func (m measured) unsafe(cell, against factor.Cell, b Budget) string {
+func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
 	if why := m.failure(cell); why != "" && m.failure(against) == "" {
 		return "a trial failed in phase " + why
 	}
@@ -164,12 +158,6 @@ func (m measured) unsafe(cell, against factor.Cell, b Budget) string {
 		is, ok := m.median(cell, d)
 		if !ok {
 			continue
-		}
-		idle := math.Inf(1)
-		if rtts := m.idle[factor.Copy.With(m.doc.Path(cell), "").Key()]; len(rtts) > 0 {
-			idle = statistics.Median(rtts)
-		} else if v, ok := m.median(cell, "rtt_idle_p50_ns"); ok {
-			idle = v
 		}
 		was, _ := m.median(against, d)
 		if added := is - idle; added > b.AddedDelayNs && is > was {
@@ -190,7 +178,8 @@ func flatOutUDP(cell factor.Cell, metric string) bool {
 type Pair struct{ Arm, Against int }
 
 // Judge says what each pair's changes did. All comparisons of a round are one family of tests.
-func Judge(d *analysis.Document, arms []Arm, pairs []Pair, b Budget) []Judged {
+// idle is the round trip of the path of each cell without load, as found.
+func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Judged {
 	m := read(d)
 	out := make([]Judged, len(pairs))
 	var family []map[int]float64
@@ -203,7 +192,7 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, b Budget) []Judged {
 		}
 		out[i].Verdict = ""
 		for k, cell := range arm.Cells {
-			if why := m.unsafe(cell, base.Cells[k], b); why != "" {
+			if why := m.unsafe(cell, base.Cells[k], idle[k], b); why != "" {
 				out[i].Verdict, out[i].Why = Unsafe, why
 			}
 			for _, metric := range m.goals(base.Cells[k], cell) {
@@ -243,7 +232,7 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, b Budget) []Judged {
 // labelOf is what the document calls a cell.
 func labelOf(d *analysis.Document, cell factor.Cell) string {
 	for _, c := range d.Cells {
-		if factor.Copy.With(c.Factors, "").Key() == cell.Key() {
+		if c.Factors.Key() == cell.Key() {
 			return c.Label
 		}
 	}
