@@ -126,6 +126,8 @@ type execution struct {
 
 	doc *analysis.Document // of the run, once it has ended
 
+	guard *guard // of changes that are tried, nil: none
+
 	store    *store.Store
 	keeper   *store.Keeper // of the trials
 	began    bool          // the run's head is stored
@@ -320,7 +322,7 @@ func (x *execution) refuseLeftovers() error {
 // owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
 // its name.
 func owner(id string) string {
-	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan"}, word) {
+	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id
@@ -342,6 +344,9 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
 	c.Store, c.Sink, c.Ask, c.Done = x.keeper, x.tell, x.ask, done
+	if x.guard != nil {
+		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
+	}
 	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {

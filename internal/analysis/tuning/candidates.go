@@ -36,6 +36,18 @@ func always(level string) func(Situation, string) string {
 	}
 }
 
+// queueOf replaces a queue, unless it emulates a link or holds a rate: that is not the router's to choose.
+func queueOf(level string) func(Situation, string) string {
+	return func(s Situation, now string) string {
+		for _, word := range strings.Fields(now) {
+			if word == "netem" || word == "rate" || word == "bandwidth" {
+				return ""
+			}
+		}
+		return always(level)(s, now)
+	}
+}
+
 // allCores is the list of a router's cores, where it has several.
 func allCores(s Situation, now string) string {
 	level := fmt.Sprintf("0-%d", s.CPUs-1)
@@ -74,9 +86,9 @@ func withoutLog(now string) string {
 // standards are tried in this order where no finding speaks for another. Rings are not among them: larger ones
 // made forwarding slower wherever that was measured.
 var standards = [...]standard{
-	{"queue", always("fq_codel"), []string{"small-queue", "bufferbloat"},
+	{"queue", queueOf("fq_codel"), []string{"small-queue", "bufferbloat"},
 		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
-	{"queue", always("pfifo limit 1000"), []string{"small-queue"}, "a queue that holds a burst",
+	{"queue", queueOf("pfifo limit 1000"), []string{"small-queue"}, "a queue that holds a burst",
 		"a full one delays everything behind it"},
 	{"cpu_quota@host", given(func(string) string { return "off" }), []string{"clock-down", "thermal",
 		"softirq-one-core", "softirq-all-cores", "vpn-process", "crypto-workers"},
@@ -176,8 +188,8 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	return out
 }
 
-// placed gives a factor its level where the cells have it, and at its usual place where none has: without a
-// place, which means all routers.
+// placed gives a factor its level at each place where the cells have it, and at its usual place where none has:
+// without a place, which means all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -191,16 +203,13 @@ func placed(s Situation, name string, level func(Situation, string) string) []fa
 	if len(names) == 0 {
 		names = []string{name}
 	}
-	out := factor.Cell{}
+	var out []factor.Cell
 	for _, at := range names {
-		if to := level(s, s.level(at)); to != "" {
-			out[at] = to
+		if to := level(s, s.level(at)); to != "" && s.means(factor.Cell{at: to}) {
+			out = append(out, factor.Cell{at: to})
 		}
 	}
-	if len(out) == 0 || !s.means(out) {
-		return nil
-	}
-	return []factor.Cell{out}
+	return out
 }
 
 // level is what the cells have of a factor: of several levels the first.

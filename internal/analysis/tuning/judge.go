@@ -59,6 +59,7 @@ type Effect struct {
 
 // Judged is what a set of changes did, against another one.
 type Judged struct {
+	Round   string   `json:"round,omitempty"` // its title
 	Set     Set      `json:"changes"`
 	Against Set      `json:"against"`
 	Verdict string   `json:"verdict"`

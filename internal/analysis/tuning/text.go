@@ -49,10 +49,15 @@ func tabbed(rows [][]string) string {
 	return b.String()
 }
 
-// triedTable has one line for each set of changes that was tried.
+// triedTable has one line for each set of changes that was tried, round by round.
 func (r *Result) triedTable() string {
 	rows := [][]string{{"TRIED", "AGAINST", "RATE", "INTERVAL", "PREDICTED AT MOST", "VERDICT"}}
+	round := ""
 	for _, j := range r.Tried {
+		if j.Round != round {
+			round = j.Round
+			rows = append(rows, []string{round + ":"})
+		}
 		rate, interval := "–", "–"
 		if e := j.worst(); e != nil {
 			rate, interval = "× "+unit.Significant(j.Gain, 3), intervalOf(e.Comparison)
@@ -61,7 +66,8 @@ func (r *Result) triedTable() string {
 		if j.Why != "" {
 			verdict += ": " + j.Why
 		}
-		rows = append(rows, []string{j.Set.String(), j.Against.String(), rate, interval, j.predicted(), verdict})
+		rows = append(rows, []string{"  " + j.Set.String(), j.Against.String(), rate, interval, j.predicted(),
+			verdict})
 	}
 	return tabbed(rows)
 }
@@ -102,12 +108,12 @@ func (r *Result) beforeAfter() string {
 	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
 	for _, e := range r.Final.Effects {
 		m := metrics.Of(e.Metric)
-		s := unit.ScaleOf(m.Unit, max(e.Before, e.After))
 		ratio, interval := "× "+unit.Significant(e.Ratio, 3), intervalOf(e.Comparison)
 		if e.Difference {
 			ratio, interval = "–", "–"
 		}
-		rows = append(rows, []string{e.Cell, m.Label, s.Text(e.Before), s.Text(e.After), ratio, interval, e.Verdict})
+		rows = append(rows, []string{e.Cell, m.Label, unit.ScaleOf(m.Unit, e.Before).Text(e.Before),
+			unit.ScaleOf(m.Unit, e.After).Text(e.After), ratio, interval, e.Verdict})
 	}
 	text := tabbed(rows)
 	predicted, known := 1.0, false
