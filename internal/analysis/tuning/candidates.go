@@ -3,11 +3,14 @@ package tuning
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Situation is what candidates are chosen by.
@@ -106,7 +109,7 @@ var standards = [...]standard{
 	{"firewall", given(asSet), []string{"rule-list"}, "one look-up instead of a list", ""},
 	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
 		"what is dropped is no longer seen"},
-	{"flow_export", always("off"), []string{"other-load"}, "accounting takes CPU from forwarding",
+	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"}, "accounting takes CPU from forwarding",
 		"no accounting"},
 }
 
@@ -152,7 +155,7 @@ func Candidates(s Situation) []Change {
 			add(c)
 		}
 	}
-	for _, c := range undoings(s, causes) {
+	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s, causes)) {
 		add(c)
 	}
 	rank := func(c Change) int {
@@ -241,6 +244,70 @@ func (s Situation) means(levels factor.Cell) bool {
 		}) {
 			return false
 		}
+	}
+	return true
+}
+
+// room is how much of a rate a queue in front of it holds: enough for TCP's bursts, and a delay that nobody
+// notices.
+const room = 20 * time.Millisecond
+
+// roomBehindRates keeps the rate of a token bucket and gives it another queue: a longer one, or one for each
+// flow.
+func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
+	var out []Change
+	for _, cell := range s.Cells {
+		for place, now := range factor.Name("queue").Each(cell) {
+			found := tokenBucket.FindStringSubmatch(now)
+			if found == nil {
+				continue
+			}
+			rate, err := unit.ParseBitrate(found[1])
+			bytes := int(float64(rate) / 8 * room.Seconds())
+			at := strings.TrimSuffix("@"+place, "@")
+			longer := factor.Cell{"queue" + at: fmt.Sprintf("tbf rate %s burst %d limit %d", found[1],
+				max(bytes/4, leastBurst), max(bytes, 2*leastBurst))}
+			flows := factor.Cell{"queue" + at: "", "shape" + at: found[1]}
+			for _, c := range []Change{{Levels: flows, Why: "the same rate with a queue for each flow",
+				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue that " +
+				"holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
+				known := func(o Change) bool { return o.String() == c.String() }
+				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) || slices.ContainsFunc(out, known) {
+					continue
+				}
+				for _, cause := range causes {
+					if cause.Class == "small-queue" || cause.Class == "bufferbloat" {
+						c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+						break
+					}
+				}
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// leastBurst is what a token bucket must let through at once for packets that are merged, in bytes.
+const leastBurst = 16 << 10
+
+var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
+
+// parses puts levels in canonical form, and says that all of them are levels.
+func (s Situation) parses(levels factor.Cell) bool {
+	for name, level := range levels {
+		d, ok := s.Catalogue.Lookup(name)
+		if !ok {
+			return false
+		}
+		if level == "" {
+			continue
+		}
+		canonical, err := d.Parse(level)
+		if err != nil {
+			return false
+		}
+		levels[name] = canonical
 	}
 	return true
 }
