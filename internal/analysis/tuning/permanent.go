@@ -129,7 +129,13 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 		}
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
-			if lines := recipes[family][system]; lines != nil {
+			lines := recipes[family][system]
+			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
+				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
+					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
+						" queue=tuned/tuned"}
+			}
+			if lines != nil {
 				p := Permanent{System: system, Change: c.String()}
 				for _, l := range lines {
 					p.Commands = append(p.Commands, fill.Replace(l))

@@ -208,6 +208,7 @@ func TestCommandsOfEverySystem(t *testing.T) {
 		{change("queue@router.wan", "fq_codel"), "linux", "tc qdisc replace dev WAN root fq_codel"},
 		{change("queue@router.wan", "fq_codel"), "routeros", "kind=fq-codel"},
 		{change("queue", "pfifo limit 1000"), "routeros", "kind=pfifo pfifo-limit=1000"},
+		{change("queue", "tbf rate 50M burst 16384 limit 250000"), "routeros", "max-limit=50M/50M"},
 		{change("cpus", "0-3"), "linux", "echo f | tee"},
 		{change("cpus", "0,3"), "openwrt", "packet_steering=1"},
 		{change("napi_threaded", "on"), "linux", "echo 1 > /sys/class/net/DEVICE/threaded"},

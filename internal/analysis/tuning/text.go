@@ -62,28 +62,35 @@ func (r *Result) triedTable() string {
 		if e := j.worst(); e != nil {
 			rate, interval = "× "+unit.Significant(j.Gain, 3), intervalOf(e.Comparison)
 		}
-		verdict := j.Verdict
+		added, against, verdict := j.added(), "as found", j.Verdict
+		name := added.String()
+		if len(j.Against) > 0 {
+			name, against = "+ "+name, "the rest of it"
+		}
+		if len(added) > 2 {
+			name = unit.Count(len(added), "change") + " at once"
+		}
 		if j.Why != "" {
 			verdict += ": " + j.Why
 		}
-		rows = append(rows, []string{"  " + j.Set.String(), j.Against.String(), rate, interval, j.predicted(),
-			verdict})
+		predicted := "–"
+		if len(added) == 1 && added[0].GainAtMost > 0 {
+			predicted = "× " + unit.Significant(added[0].GainAtMost, 3)
+		}
+		rows = append(rows, []string{"  " + name, against, rate, interval, predicted, verdict})
 	}
 	return tabbed(rows)
 }
 
-// predicted is the bound of what a single change was said to bring.
-func (j *Judged) predicted() string {
-	var added Set
+// added are the changes that the set it is held against has not.
+func (j *Judged) added() Set {
+	var out Set
 	for _, c := range j.Set {
-		if j.Against.without(c).Key() == j.Against.Key() {
-			added = append(added, c)
+		if len(j.Against.without(c)) == len(j.Against) {
+			out = append(out, c)
 		}
 	}
-	if len(added) != 1 || added[0].GainAtMost <= 0 {
-		return "–"
-	}
-	return "× " + unit.Significant(added[0].GainAtMost, 3)
+	return out
 }
 
 // worst is the effect on a rate with the lowest interval, nil if no rate was compared.
