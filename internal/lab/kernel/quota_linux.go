@@ -44,6 +44,21 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
+// GuestCPUTime is what the busiest vCPU of a lab's guests has used of the machine's CPUs so far.
+func GuestCPUTime(dir string) (time.Duration, error) {
+	list, err := vcpus(dir)
+	var most time.Duration
+	for _, p := range list {
+		text, failed := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", p.pid, p.tid))
+		ns, _, _ := strings.Cut(string(text), " ")
+		used, failed2 := strconv.ParseInt(ns, 10, 64)
+		if err = errors.Join(err, failed, failed2); err == nil {
+			most = max(most, time.Duration(used))
+		}
+	}
+	return most, explain(err, "read CPU time of the guests")
+}
+
 // Guests finds the processes of QEMU that have a file below dir open, as those of the lab with this directory
 // have the guest's console, and names each one's guest. Their command lines name no file of the lab's.
 func Guests(dir string) (map[int]string, error) {
@@ -184,6 +199,20 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 		times[i] = uint64(max(n, 0)) // -1 is without
 	}
 	return quotaOf(times[0], times[1]), nil
+}
+
+// ThrottleFile is the file that counts for how long a thread's quota held it back, "throttled_time" in
+// nanoseconds or "throttled_usec"; "" where there is none.
+func ThrottleFile(pid, tid int) string {
+	h, err := openHierarchy("")
+	if err != nil {
+		return ""
+	}
+	dir, err := h.of(pid, tid)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "cpu.stat")
 }
 
 // SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 puts them back to
