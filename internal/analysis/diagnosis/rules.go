@@ -9,7 +9,7 @@ const (
 
 // Rules lists every class, in the order in which the reference has them.
 func Rules() []Rule {
-	return []Rule{healthy(), testerLimited()}
+	return append([]Rule{healthy(), testerLimited()}, machineRules()...)
 }
 
 // RuleOf finds a rule by its class.
