@@ -78,6 +78,7 @@ type Diagnosis struct {
 	Excluded    []Exclusion `json:"excluded,omitempty"`
 	NotExamined []Gap       `json:"not_examined,omitempty"`
 	Trials      int         `json:"trials"`
+	Path        []Stage     `json:"path,omitempty"` // near to far, with what was used of each part
 }
 
 // Cause is one candidate.
@@ -104,6 +105,11 @@ type Gap struct {
 	Class string `json:"class"`
 	Why   string `json:"why"`
 }
+
+// Named reports whether the first cause is the answer.
+func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class == d.Class }
+
+const notKnown = "what held the traffic back is not known"
 
 // Thresholds of what is said.
 const (
@@ -185,9 +191,9 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 		d.Confidence -= p
 	}
 	d.Confidence = max(d.Confidence, 0)
-	d.Text = "what held the traffic back is not known: no known cause fits what was seen"
+	d.Text = notKnown + ": no known cause fits what was seen"
 	if len(d.Causes) > 0 {
-		d.Text = "what held the traffic back is not known; the nearest known cause: " + d.Causes[0].Text
+		d.Text = notKnown + "; the nearest known cause: " + d.Causes[0].Text
 	}
 	return d
 }

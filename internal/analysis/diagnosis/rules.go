@@ -21,3 +21,11 @@ func RuleOf(class string) (Rule, bool) {
 	}
 	return Rule{}, false
 }
+
+// LabelOf is a class in a sentence.
+func LabelOf(class string) string {
+	if r, ok := RuleOf(class); ok {
+		return r.Label
+	}
+	return notKnown
+}
