@@ -142,6 +142,7 @@ func Examine(o *Observation) []Judgement {
 		}
 		out = append(out, j)
 	}
+	explainAway(out)
 	return out
 }
 

@@ -2,9 +2,11 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -60,6 +62,9 @@ func linkRate() Rule {
 			line := -9.0
 			if share > 0 && (q.node == "" || q.overlimits < .03) {
 				line = ramp(share, .8, .95, -4, 3.5) + o.wants()
+				if strings.HasPrefix(o.Line.Kind, string(factor.Policer)) {
+					line -= 3 // it drops, where a link keeps waiting
+				}
 			}
 			if why != "" && share == 0 {
 				return o.flat(why)

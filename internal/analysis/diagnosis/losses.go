@@ -5,6 +5,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -88,9 +89,6 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			if s, why := o.systemOf(); why == "" { // packets wait for a full CPU, too
-				score -= ramp(s.Full.Busy, .9, .98, 0, 1)
-			}
 			facts := []evidence.Evidence{against(fact("rtt_loaded_p50_ns", "", "", least+probes, "beside the load "+
 				"the median round trip of probes is "+milliseconds(least+probes)+" in the place of "+
 				milliseconds(least)), least)}
@@ -103,6 +101,7 @@ func bufferbloat() Rule {
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 				return j
 			}
+			j.Score -= ramp(o.fullest(), .85, .97, 0, 6) // packets wait for a full CPU, too
 			j.Text = "a queue on the path is far too long: packets wait " + milliseconds(added)
 			return j
 		},
@@ -120,17 +119,27 @@ func bufferbloat() Rule {
 		}}
 }
 
+// fullest is how busy the busiest core was on which packets may have to wait, the router's or that of the
+// machine that carries the lab.
+func (o *Observation) fullest() float64 {
+	most := 0.0
+	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
+		if s, why := o.systemAt(node); why == "" {
+			most = max(most, s.Full.Busy)
+		}
+	}
+	return most
+}
+
 // reorderSigns are how often data arrived out of order, by what both ends count, per packet of the load.
 func (o *Observation) reorderSigns() (share, spurious float64, ok bool) {
 	sender, receiver := o.Ends()
 	got, _ := o.Metric(metrics.Goodput)
 	packets := got / 8 * o.Trial.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
-	signs, ok2 := o.grew(sender, "TcpExtTCPSACKReorder", "TcpExtTCPTSReorder", "TcpExtTCPRenoReorder")
 	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv", "TcpExtTCPDSACKOfoRecv")
 	again, _ := o.Metric(metrics.Retransmits)
-	_ = signs
-	return ratio(ofo, packets), ratio(dsack, max(again, 1)), ok && ok2
+	return ratio(ofo, packets), ratio(dsack, max(again, 1)), ok
 }
 
 // reordering is packets that overtake each other.
