@@ -12,7 +12,7 @@ func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
 	line := validity.CeilingOf(run, f)
 	kind, tester := validity.TesterCeiling(run, f)
 	return &diagnosis.Observation{Run: run, Trial: j.Trial, Metrics: j.Metrics, Reasons: j.Reasons,
-		Line: diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
+		Line:   diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
 		Tester: diagnosis.Limit{Kind: kind, Value: tester}}
 }
 
