@@ -122,18 +122,16 @@ func parts() []part {
 			return "fault@host", truth{"router", "", "thermal"}
 		}, fixed("cpu_tightening=40,20,10", "cpu_tightening=50,25,10", "cpu_tightening=60,30,10"))),
 		fault("fragmentation", both, ofFault(tunnelled, func(levels) (string, truth) {
-			return "fault@client", truth{"", "", "fragmentation"}
+			return "fault", truth{"", "", "fragmentation"}
 		}, fixed("tunnel_mtu=1500", "tunnel_mtu=1480", "tunnel_mtu=1460"))),
 		fault("pmtu-black-hole", both, ofFault(plainTCP, atEgress("pmtu-black-hole"),
 			whole("pmtu_hole=", 1290, 1420, ""))),
 		fault("conntrack-full", both, ofFault(natFlows, atRouter("conntrack-full"),
 			whole("conntrack_max=", 10, 60, ""))),
-		fault("wireguard-queue", []string{vmToRouter}, ofFault(kernelTunnel, atRouter("wireguard-queue"),
-			whole("wireguard_queue=", 2, 8, ""))),
 		fault("backlog-budget", both, ofFault(plainTCP, atRouter("backlog-budget"),
 			fixed("backlog=1", "backlog=2", "backlog=4", "backlog=8"))),
 		fault("tunnel-bypassed", both, ofFault(tunnelled, func(levels) (string, truth) {
-			return "fault@client", truth{"", "", "tunnel-bypassed"}
+			return "fault", truth{"", "", "tunnel-bypassed"}
 		}, fixed("bypass=on"))),
 	}
 	all = append(all, naturals()...)
@@ -169,11 +167,6 @@ func shortQueue(d draw, _ string) levels {
 
 // tunnelled is a load through a tunnel between the ends, over whose path the router's link is as found.
 func tunnelled(d draw, _ string) levels { return with(d.plain(), "tunnel", "wireguard-userspace") }
-
-// kernelTunnel is one through a tunnel that ends at the router, in its kernel.
-func kernelTunnel(d draw, _ string) levels {
-	return with(d.plain(), "tunnel", "wireguard-kernel", "streams", d.of("4", "8"))
-}
 
 // natFlows are short connections through a router that tracks them.
 func natFlows(d draw, lab string) levels {

@@ -208,12 +208,12 @@ func readRecorded(file string) (all []recorded, err error) {
 	return all, err
 }
 
-// plan is the text of one with these cells.
-func planOf(cells []levels) string {
+// planOf is the text of a plan with these cells.
+func planOf(seconds int, cells []levels) string {
 	var b strings.Builder
-	b.WriteString("name: suite\n" +
-		"method: {duration: 1s, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, seed: 1}\n" +
-		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\ninclude:\n")
+	fmt.Fprintf(&b, "name: suite\n"+
+		"method: {duration: %ds, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, seed: 1}\n"+
+		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\ninclude:\n", seconds)
 	for _, c := range cells {
 		text, _ := json.Marshal(c) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", text)
@@ -258,7 +258,7 @@ func (r *recorder) run(ctx context.Context, labID, noise, disturb string, batch 
 		}
 	}
 	file := r.program.At("plan.yaml")
-	if err := os.WriteFile(file, []byte(planOf(cells)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(planOf(batch[0].Window, cells)), 0o600); err != nil {
 		return x, err
 	}
 	end, err := begin(ctx, r.program, labID, noise, disturb)
@@ -302,7 +302,7 @@ func readRun(ctx context.Context, st *store.Store, id string) (x aRun, err error
 
 // key is the identity of a cell, as the program that reads plans spells it.
 func (c levels) key() (string, error) {
-	p, err := plan.Read("suite.yaml", []byte(planOf([]levels{c})), registry.Vocabulary(), nil)
+	p, err := plan.Read("suite.yaml", []byte(planOf(1, []levels{c})), registry.Vocabulary(), nil)
 	if err != nil {
 		return "", err
 	}

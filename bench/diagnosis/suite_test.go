@@ -60,6 +60,8 @@ type instance struct {
 	Lab      string    `json:"lab"`
 	Topology string    `json:"topology"`
 	Noise    string    `json:"noise,omitempty"` // what else goes on on the machine
+	// Window is how many seconds it takes.
+	Window int `json:"window_s"`
 	Base     levels    `json:"base"`            // the load and path without the cause
 	Faults   []planted `json:"faults,omitempty"`
 	// Disturb is what the recorder does to the path while an instance of an unknown cause is measured.
@@ -70,7 +72,7 @@ type instance struct {
 
 // stage is where an instance is recorded: those of one stage share runs.
 func (x instance) stage() string {
-	return strings.Join([]string{x.Lab, x.Topology, x.Noise, x.Disturb}, " ")
+	return strings.Join([]string{x.Lab, x.Topology, x.Noise, x.Disturb, strconv.Itoa(x.Window)}, " ")
 }
 
 // cell is the instance with some of its faults.
@@ -192,7 +194,10 @@ func instances(seed uint64) []instance {
 			base, faults := p.draw(d, lab)
 			x := instance{ID: fmt.Sprintf("%s#%02d", p.class, i), Round: i, Kind: p.kind, Lab: lab,
 				Topology: topology, Disturb: disturb, Base: base, Faults: faults,
-				Noise: d.of("", "", "", "busy", "traffic")}
+				Noise: d.of("", "", "", "busy", "traffic"), Window: 1}
+			if p.class == "thermal" {
+				x.Window = 5 // it must fall in the window
+			}
 			x.Natural = natural(x)
 			key := fmt.Sprint(x.stage(), x.cell(x.Faults...))
 			if seen[key] {
