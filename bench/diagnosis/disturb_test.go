@@ -22,6 +22,10 @@ func every(on, off, onFor, offFor string) string {
 	return fmt.Sprintf("while :; do %s; sleep %s; %s; sleep %s; done", on, onFor, off, offFor)
 }
 
+// tunnelEnds finds the processes of the node's own that carry a tunnel: its agent's children.
+const tunnelEnds = "pids=; for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net)\" = " +
+	"\"$(readlink /proc/self/ns/net)\" ] && grep -q agent-child $p/cmdline && pids=\"$pids ${p#/proc/}\"; done; "
+
 // disturbances are by name. None leaves the signature of a known class:
 //
 //   - route-flap and neighbour-flap lose all packets for some tens of milliseconds, again and again: the
@@ -53,7 +57,7 @@ func disturbances() map[string]disturbance {
 		"cwnd-lock": {"client", "ip route change $(ip route show default) cwnd lock 3; " +
 			"ip -6 route change $(ip -6 route show default) cwnd lock 3; " + rest, vmForward,
 			levels{"direction": "up", "streams": "1"}},
-		"middle-stopped": {"router", every("kill -STOP $pids", "kill -CONT $pids", ".03", ".07"),
+		"middle-stopped": {"router", every(tunnelEnds+"kill -STOP $pids", "kill -CONT $pids", ".03", ".07"),
 			"local to-router", levels{"tunnel": "wireguard-userspace"}},
 	}
 }

@@ -54,16 +54,16 @@ type planted struct {
 
 // instance is one case with its answer.
 type instance struct {
-	ID       string    `json:"id"` // class and number
-	Round    int       `json:"round"`
-	Kind     string    `json:"kind"`
-	Lab      string    `json:"lab"`
-	Topology string    `json:"topology"`
-	Noise    string    `json:"noise,omitempty"` // what else goes on on the machine
+	ID       string `json:"id"` // class and number
+	Round    int    `json:"round"`
+	Kind     string `json:"kind"`
+	Lab      string `json:"lab"`
+	Topology string `json:"topology"`
+	Noise    string `json:"noise,omitempty"` // what else goes on on the machine
 	// Window is how many seconds it takes.
-	Window int `json:"window_s"`
-	Base     levels    `json:"base"`            // the load and path without the cause
-	Faults   []planted `json:"faults,omitempty"`
+	Window int       `json:"window_s"`
+	Base   levels    `json:"base"` // the load and path without the cause
+	Faults []planted `json:"faults,omitempty"`
 	// Disturb is what the recorder does to the path while an instance of an unknown cause is measured.
 	Disturb string `json:"disturb,omitempty"`
 	// Natural is what limits the untouched cell, where it is flat out.
