@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	half   = flag.String("half", "tuning", "the half to score, tuning or test; of the recording -keep if given")
-	update = flag.Bool("update", false, "rewrite the figures, and docs/diagnosis.md by those of the test half")
+	half   = flag.String("half", "tuning", "the half to score: tuning or test")
+	update = flag.Bool("update", false, "rewrite the figures, and by those of the test half its page")
 )
 
 const (
@@ -47,7 +47,8 @@ func TestAccuracy(t *testing.T) {
 	began := time.Now()
 	all := outcomes(t, *half)
 	f := accuracy(*half, all)
-	t.Logf("%d instances scored in %s\n\n%s", len(all), time.Since(began).Round(time.Millisecond), f.markdown())
+	t.Logf("%d instances scored in %s\n\n%s", len(all), time.Since(began).Round(time.Millisecond),
+		f.markdown())
 	for _, o := range all {
 		if len(o.Truths) == 0 && o.d.Class != diagnosis.Unknown ||
 			len(o.Truths) > 0 && o.d.Class != o.Truths[0].Class {
@@ -272,12 +273,14 @@ func TestScores(t *testing.T) {
 		if len(causes) > 0 {
 			d.Class, d.Confidence = causes[0].Class, .9
 		}
-		return outcome{recorded: recorded{instance: instance{ID: kind + "#00", Kind: kind}, Truths: truths}, d: d}
+		in := instance{ID: kind + "#00", Kind: kind}
+		return outcome{recorded: recorded{instance: in, Truths: truths}, d: d}
 	}
 	at := func(class, node string) diagnosis.Cause { return diagnosis.Cause{Class: class, Node: node} }
 	f := accuracy("test", []outcome{
 		say(kindFault, []truth{{"router", "", "rule-list"}}, at("rule-list", "router")),
-		say(kindFault, []truth{{"router", "", "rule-list"}}, at("log-flood", "router"), at("rule-list", "router")),
+		say(kindFault, []truth{{"router", "", "rule-list"}}, at("log-flood", "router"),
+			at("rule-list", "router")),
 		say(kindFault, []truth{{"router", "", "rule-list"}}),
 		say(kindTwo, []truth{{"router", "", "a"}, {"router", "", "b"}}, at("a", "client"), at("b", "router")),
 		say(kindHealthy, []truth{{Class: diagnosis.Healthy}}, at(diagnosis.Healthy, "")),

@@ -105,7 +105,8 @@ func parts() []part {
 			fixed("loss=0.5%", "loss=1%", "loss=1.5%", "loss=2%", "loss=3%"))),
 		fault("reordering", vm, ofFault(far(fewTCP, 4, 10), atEgress("reordering"),
 			whole("reorder=", 15, 40, "%"))),
-		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"), whole("tiny_queue=", 2, 4, ""))),
+		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"),
+			whole("tiny_queue=", 2, 4, ""))),
 		fault("bufferbloat", both, bufferbloat),
 		fault("rule-list", both, ofFault(plainTCP, atRouter("rule-list"), func(d draw, lab string) string {
 			if lab == "vm" {
@@ -143,10 +144,12 @@ func parts() []part {
 func linkRate(d draw, lab string) (levels, []planted) {
 	l, rate := d.tcp(), rates("link_rate=")(d, lab)
 	if d.IntN(2) == 0 {
-		return l, []planted{{levels{"fault@router." + egress(l): rate}, truth{"router", egress(l), "link-rate"}}}
+		return l, []planted{{levels{"fault@router." + egress(l): rate},
+			truth{"router", egress(l), "link-rate"}}}
 	}
 	port := map[string]string{"client": "lan", "server": "wan"}[sender(l)]
-	return l, []planted{{levels{"fault@" + sender(l) + "." + port: rate}, truth{sender(l), port, "link-rate"}}}
+	return l, []planted{{levels{"fault@" + sender(l) + "." + port: rate},
+		truth{sender(l), port, "link-rate"}}}
 }
 
 // bufferbloat is a shaper with a queue of seconds: what limits the rate is the shaper, what is wrong is its
@@ -182,7 +185,8 @@ func naturals() []part {
 	}
 	return []part{
 		cause("shared-cpu", truth{Class: "shared-cpu"}, []string{localForward}, anyTCP),
-		cause("softirq-one-core", truth{"router", "", "softirq-one-core"}, []string{vmForward}, pinned(plainTCP)),
+		cause("softirq-one-core", truth{"router", "", "softirq-one-core"}, []string{vmForward},
+			pinned(plainTCP)),
 		cause("vpn-process", truth{"router", "", "vpn-process"}, []string{vmToRouter},
 			func(d draw, _ string) levels {
 				return with(d.plain(), "tunnel", d.of("wireguard-userspace", "openvpn"))

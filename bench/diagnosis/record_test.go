@@ -93,8 +93,8 @@ func batches(all []instance, done []recorded) [][]instance {
 	byStage := map[string][]instance{}
 	for _, x := range all {
 		class, _, _ := strings.Cut(x.ID, "#")
-		if *rounds > 0 && x.Round >= *rounds || *only != "" && !slices.Contains(strings.Split(*only, ","), class) ||
-			!slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
+		if *rounds > 0 && x.Round >= *rounds ||
+			*only != "" && !slices.Contains(strings.Split(*only, ","), class) || !slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
 			slices.ContainsFunc(done, func(r recorded) bool { return r.ID == x.ID }) {
 			continue
 		}
@@ -212,8 +212,10 @@ func readRecorded(file string) (all []recorded, err error) {
 func planOf(seconds int, cells []levels) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: suite\n"+
-		"method: {duration: %ds, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, seed: 1}\n"+
-		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\ninclude:\n", seconds)
+		"method: {duration: %ds, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, "+
+		"seed: 1}\n"+
+		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\n"+
+		"include:\n", seconds)
 	for _, c := range cells {
 		text, _ := json.Marshal(c) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", text)
@@ -266,12 +268,14 @@ func (r *recorder) run(ctx context.Context, labID, noise, disturb string, batch 
 		return x, err
 	}
 	defer end()
-	cmd := r.program.Command(ctx, "run", file, "--attach", labID, "--quiet", "--report", r.program.At("r.html"))
+	cmd := r.program.Command(ctx, "run", file, "--attach", labID, "--quiet", "--report",
+		r.program.At("r.html"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	said, err := cmd.CombinedOutput()
 	const exitFailedTrials = 3
-	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !(ok && exit.ExitCode() == exitFailedTrials) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if err != nil && !(ok && exit.ExitCode() == exitFailedTrials) {
 		return x, fmt.Errorf("chokepoint run: %w: %s", err, said)
 	}
 	return r.latest(ctx)

@@ -115,7 +115,8 @@ func (d draw) whole(low, high int) string { return strconv.Itoa(low + d.IntN(hig
 
 // tcp is a load that is flat out. Through a tunnel of the ends some of the time.
 func (d draw) tcp() levels {
-	out := levels{"streams": d.of("1", "1", "2", "4", "8"), "direction": d.of("up", "down"), "ip": d.of("4", "6")}
+	out := levels{"streams": d.of("1", "1", "2", "4", "8"), "direction": d.of("up", "down"),
+		"ip": d.of("4", "6")}
 	if d.IntN(4) == 0 {
 		out["tunnel"] = "wireguard-userspace"
 	}
