@@ -89,10 +89,8 @@ func parts() []part {
 	}
 	all := []part{
 		fault("link-rate", both, linkRate),
-		fault("shaper", both, ofFault(anyTCP, func(l levels) (string, truth) {
-			return "shape@router." + egress(l), truth{"router", egress(l), "shaper"}
-		}, rates(""))),
-		fault("policer", both, ofFault(anyTCP, func(l levels) (string, truth) {
+		fault("shaper", both, shaper),
+		fault("policer", vm, ofFault(anyTCP, func(l levels) (string, truth) {
 			return "policer@router." + ingress(l), truth{"router", ingress(l), "policer"}
 		}, rates(""))),
 		fault("slow-sender", both, ofFault(anyTCP, atSender("slow-sender"), rates("slow_writer="))),
@@ -127,9 +125,9 @@ func parts() []part {
 		}, fixed("tunnel_mtu=1500", "tunnel_mtu=1480", "tunnel_mtu=1460"))),
 		fault("pmtu-black-hole", both, ofFault(plainTCP, atEgress("pmtu-black-hole"),
 			whole("pmtu_hole=", 1290, 1420, ""))),
-		fault("conntrack-full", both, ofFault(natFlows, atRouter("conntrack-full"),
+		fault("conntrack-full", vm, ofFault(natFlows, atRouter("conntrack-full"),
 			whole("conntrack_max=", 10, 60, ""))),
-		fault("backlog-budget", both, ofFault(plainTCP, atRouter("backlog-budget"),
+		fault("backlog-budget", vm, ofFault(plainTCP, atRouter("backlog-budget"),
 			fixed("backlog=1", "backlog=2", "backlog=4", "backlog=8"))),
 		fault("tunnel-bypassed", both, ofFault(tunnelled, func(levels) (string, truth) {
 			return "fault", truth{"", "", "tunnel-bypassed"}
@@ -150,6 +148,16 @@ func linkRate(d draw, lab string) (levels, []planted) {
 	port := map[string]string{"client": "lan", "server": "wan"}[sender(l)]
 	return l, []planted{{levels{"fault@" + sender(l) + "." + port: rate},
 		truth{sender(l), port, "link-rate"}}}
+}
+
+// shaper is the knob of that name, or a bare htb where the kernel lacks what that needs.
+func shaper(d draw, lab string) (levels, []planted) {
+	l, rate := d.tcp(), rates("")(d, lab)
+	t := truth{"router", egress(l), "shaper"}
+	if lab == "vm" {
+		return l, []planted{{levels{"shape@router." + egress(l): rate}, t}}
+	}
+	return l, []planted{{levels{"queue@router." + egress(l): "htb rate " + rate}, t}}
 }
 
 // bufferbloat is a shaper with a queue of seconds: what limits the rate is the shaper, what is wrong is its

@@ -376,8 +376,8 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 	base := recorded{instance: r.instance, Run: x.ID}
 	base.ID, base.Kind, base.Faults = r.ID+"/untouched", kindNatural, nil
 	base.Trials, base.Goodput, base.Dropped = x.trialsOf(r.withTopology())
-	if len(base.Trials) == 0 {
-		base.Goodput = before[r.ID]
+	if r.Disturb != "" {
+		base.Trials, base.Goodput = nil, before[r.ID]
 	}
 	r.Untouched = base.Goodput
 	if fell := 1 - r.Goodput/r.Untouched; !(fell > bite) && !r.harmless() {
@@ -433,9 +433,6 @@ func (x *aRun) unhealthy(in instance) string {
 		}
 		for _, factor := range []string{"pacing", "rate"} {
 			asked, err := strconv.ParseFloat(strings.TrimSuffix(in.Base[factor], "M"), 64)
-			if in.Base["direction"] == "both" {
-				asked *= 2
-			}
 			if got := cell.Metrics[metrics.Goodput].Median; err == nil && got < .97e6*asked {
 				return fmt.Sprintf("of %v Mbit/s that were asked for %.1f arrived", asked, got/1e6)
 			}
