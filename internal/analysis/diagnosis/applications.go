@@ -69,7 +69,8 @@ func rwndFact(s tcpShares) evidence.Evidence {
 // slowReader is an application that takes its data too slowly.
 func slowReader() Rule {
 	return Rule{Class: SlowReader, Label: "the application that receives is slow", Ends: true,
-		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes it ten " +
+		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes it " +
+			"ten " +
 			"times per second or more: its buffer is full",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
@@ -86,7 +87,8 @@ func slowReader() Rule {
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 2, 15, -3, 3)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz, 3))))
+					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
+						3))))
 			} else {
 				bytes, _ := o.inFlight()
 				if _, receive := o.buffers(); receive > 0 {
@@ -95,18 +97,22 @@ func slowReader() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads no more than %s: "+
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads no more "+
+					"than %s: "+
 					"its receive buffer is full", receiver, mbps(got))}
 		},
-		Experiments: streamDoses(0, "an application that reads slowly reads no faster from several connections"),
-		Remedies: []Remedy{{Do: "make the application read faster: larger reads, a thread of its own, no work " +
+		Experiments: streamDoses(0, "an application that reads slowly reads no faster from several "+
+			"connections"),
+		Remedies: []Remedy{{Do: "make the application read faster: larger reads, a thread of its own, no " +
+			"work " +
 			"between two reads"}}}
 }
 
 // receiveWindow is a window that is too small for the round trip.
 func receiveWindow() Rule {
 	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the round trip", Ends: true,
-		Means: "the receive window holds TCP back for 40 % of the time or more, while the receiver keeps up: it " +
+		Means: "the receive window holds TCP back for 40 % of the time or more, while the receiver keeps " +
+			"up: it " +
 			"rarely closes its window",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
@@ -116,13 +122,15 @@ func receiveWindow() Rule {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
 			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
-				fmt.Sprintf("%s kB per flow were under way in a round trip of %s", unit.Significant(bytes/1e3, 3),
+				fmt.Sprintf("%s kB per flow were under way in a round trip of %s", unit.Significant(bytes/1e3,
+					3),
 					milliseconds(rtt)))}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz, 3))))
+					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
+						3))))
 			}
 			if _, receive := o.buffers(); receive > 0 {
 				score += ramp(receive, 128<<10, 512<<10, .8, -1)
@@ -130,10 +138,12 @@ func receiveWindow() Rule {
 					"the receive buffer had %.0f kB", receive/1024)))
 			}
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s: %s kB per round "+
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s: %s kB per "+
+					"round "+
 					"trip of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},
-		Experiments: streamDoses(1, "each connection has a window of its own: twice as many carry twice as much"),
+		Experiments: streamDoses(1, "each connection has a window of its own: twice as many carry twice as "+
+			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the receiver's kernel tune a larger buffer",
 			Commands: []string{"sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'"},
 			Risk:     "each connection may take so much memory"},
@@ -155,7 +165,8 @@ func streamDoses(expect float64, why string) func(*Observation, Judgement) []Exp
 // sendBuffer is a buffer of the sender that holds less than a round trip takes.
 func sendBuffer() Rule {
 	return Rule{Class: SendBuffer, Label: "the send buffer is too small", Ends: true,
-		Means: "the send buffer holds TCP back for 30 % of the time or more; or what is under way fills most of a " +
+		Means: "the send buffer holds TCP back for 30 % of the time or more; or what is under way fills " +
+			"most of a " +
 			"buffer of 128 KiB or less",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
@@ -176,16 +187,19 @@ func sendBuffer() Rule {
 				}
 				score = max(score, full) + ramp(send, 128<<10, 512<<10, 1, -1)
 				facts = append(facts, fact("sndbuf_bytes", sender, "socket", send, fmt.Sprintf(
-					"the send buffer had %.0f kB", send/1024)), fact("bytes_in_flight", sender, "socket", bytes,
+					"the send buffer had %.0f kB", send/1024)), fact("bytes_in_flight", sender, "socket",
+					bytes,
 					fmt.Sprintf("%s kB per flow were under way in a round trip of %s",
 						unit.Significant(bytes/1e3, 3), milliseconds(rtt))))
 			}
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s: %s kB per round trip "+
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s: %s kB per "+
+					"round trip "+
 					"of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},
-		Experiments: streamDoses(1, "each connection has a buffer of its own: twice as many carry twice as much"),
+		Experiments: streamDoses(1, "each connection has a buffer of its own: twice as many carry twice as "+
+			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the sender's kernel tune a larger buffer",
 			Commands: []string{"sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'"},
 			Risk:     "each connection may take so much memory"},
@@ -195,7 +209,8 @@ func sendBuffer() Rule {
 // slowSender is an application that has no more to send.
 func slowSender() Rule {
 	return Rule{Class: SlowSender, Label: "the application that sends is slow", Ends: true,
-		Means: "a load flat out had nothing to send for 25 % of the time or more, through a buffer of usual size, " +
+		Means: "a load flat out had nothing to send for 25 % of the time or more, through a buffer of " +
+			"usual size, " +
 			"and its thread was not busy",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
@@ -212,10 +227,10 @@ func slowSender() Rule {
 			if send, _ := o.buffers(); send > 0 {
 				score += ramp(send, 48<<10, 128<<10, -3, .3)
 			}
-			if use, ok := o.threadUse(sender); ok {
-				score += ramp(use, .5, .85, .5, -4)
+			if _, use, ok := o.threadUse(sender); ok {
+				score += ramp(use, .08, .3, .5, -5) // else it had no CPU to give more
 				facts = append(facts, fact("threads_ns", sender, "thread", use,
-					"its busiest thread used "+unit.Percent(use)+" of a core"))
+					"its threads used "+unit.Percent(use)+" of a core"))
 			}
 			if uneven, ok := o.Metric(metrics.Consistency); ok {
 				score += ramp(uneven, .2, .5, 0, -3)
@@ -223,23 +238,28 @@ func slowSender() Rule {
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: sender, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(),
-				Text:       fmt.Sprintf("the application on the %s has no more than %s to send", sender, mbps(got))}
+				Text: fmt.Sprintf("the application on the %s has no more than %s to send", sender,
+					mbps(got))}
 		},
-		Experiments: streamDoses(0, "an application that has no more to send has none for further connections"),
-		Remedies:    []Remedy{{Do: "make the application give its data faster: larger writes, no work between two writes"}}}
+		Experiments: streamDoses(0, "an application that has no more to send has none for further "+
+			"connections"),
+		Remedies: []Remedy{{Do: "make the application give its data faster: larger writes, no work " +
+			"between two writes"}}}
 }
 
-// threadUse is the share of the window for which the busiest thread of an end's load generator ran.
-func (o *Observation) threadUse(node string) (share float64, ok bool) {
+// threadUse is the share of the window for which the busiest thread of an end's load generator ran, and that
+// of all of them together.
+func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	for _, u := range o.Trial.Traffic.Ends {
 		if u.Node != node {
 			continue
 		}
 		for _, ns := range u.ThreadsNs {
-			share, ok = max(share, o.perSecond(float64(ns))/1e9), true
+			used := o.perSecond(float64(ns)) / 1e9
+			busiest, all, ok = max(busiest, used), all+used, true
 		}
 	}
-	return share, ok
+	return busiest, all, ok
 }
 
 func clientCPU() Rule {
@@ -267,14 +287,15 @@ func (o *Observation) far() string {
 // endCPU is an end whose own CPU is what is full.
 func endCPU(class, end string, of func(*Observation) string) Rule {
 	return Rule{Class: class, Label: "the " + end + "'s CPU is full", Ends: true,
-		Means: "a thread of the load generator there runs for 90 % of the window or more, or a core of a machine " +
+		Means: "a thread of the load generator there runs for 90 % of the window or more, or a core of a " +
+			"machine " +
 			"that is this end alone is busy for 95 %",
 		Judge: func(o *Observation) Judgement {
 			node := of(o)
 			if o.Trial.Traffic == nil {
 				return missing("there was no traffic")
 			}
-			use, ok := o.threadUse(node)
+			use, _, ok := o.threadUse(node)
 			var facts []evidence.Evidence
 			score := absent
 			if ok {

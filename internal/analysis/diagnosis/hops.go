@@ -99,7 +99,8 @@ func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, man
 		}
 		managed = managed || strings.HasPrefix(of, at.Port+"@") && of != at.Port+"@ingress"
 	}
-	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie", "pie"},
+	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie",
+		"pie"},
 		kind)) && kind != "mq" && kind != "netem"
 }
 

@@ -32,16 +32,20 @@ func (o *Observation) held() (q queue, score float64, why string) {
 // heldFacts are the numbers of a queue that holds back.
 func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 	out := []evidence.Evidence{
-		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times per "+
+		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times "+
+			"per "+
 			"packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
-		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s", mbps(q.rateBps),
+		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s",
+			mbps(q.rateBps),
 			unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
 		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-			milliseconds(probes)+" to the round trip of probes, "+milliseconds(tcp)+" to that of TCP"), least))
+			milliseconds(probes)+" to the round trip of probes, "+milliseconds(tcp)+" to that of TCP"),
+			least))
 	}
-	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its packets",
+	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
+		"packets",
 		unit.Percent(q.lost()))))
 }
 
@@ -54,7 +58,8 @@ func (o *Observation) lineShare() float64 {
 // linkRate is a link that carries no more.
 func linkRate() Rule {
 	return Rule{Class: LinkRate, Label: "the rate of the link is reached", Ends: true,
-		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets back for a " +
+		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets " +
+			"back for a " +
 			"rate, once per four packets or more, while what it sends is even and waiting adds delay",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
@@ -88,7 +93,8 @@ func linkRate() Rule {
 				Facts: o.heldFacts(q)}
 		},
 		Experiments: rateDoses,
-		Remedies: []Remedy{{Do: "nothing at the router: a faster link is the remedy; keep its queue short by a " +
+		Remedies: []Remedy{{Do: "nothing at the router: a faster link is the remedy; keep its queue short " +
+			"by a " +
 			"shaper a few percent below its rate", Risk: "a shaper costs CPU time"}}}
 }
 
@@ -136,7 +142,8 @@ func rateDoses(o *Observation, j Judgement) []Experiment {
 	out := []Experiment{e}
 	if o.IsTCP() {
 		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, one in " +
+			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, " +
+				"one in " +
 				"packets per second takes it down with their size"})
 	}
 	return out

@@ -30,7 +30,8 @@ func lossFact(name string, loss float64) evidence.Evidence {
 
 // smallQueue is a queue that drops bursts while neither rate nor CPU is at its limit.
 func smallQueue() Rule {
-	return Rule{Class: SmallQueue, Label: "a queue is too small", Means: "a FIFO drops 0.05 % of its packets or " +
+	return Rule{Class: SmallQueue, Label: "a queue is too small", Means: "a FIFO drops 0.05 % of its " +
+		"packets or " +
 		"more, holds nothing back for a rate, and waiting adds little delay",
 		Judge: func(o *Observation) Judgement {
 			q, why := o.losing(func(q queue) bool { return !q.managed && q.kind != "netem" })
@@ -45,22 +46,27 @@ func smallQueue() Rule {
 			if q.kind != "" {
 				score += .8
 			}
-			facts := []evidence.Evidence{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue of %s "+
+			facts := []evidence.Evidence{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue of "+
+				"%s "+
 				"dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
-				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
+				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting "+
+					"added "+
 					milliseconds(probes)+" only"), least))
 			}
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
 			}
-			return Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts, GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("the queue of %s is too small: it drops %s of the packets, and nothing waits",
+			return Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
+				GainAtMost: o.gainToTester(),
+				Text: fmt.Sprintf("the queue of %s is too small: it drops %s of the packets, and nothing "+
+					"waits",
 					q.place(), unit.Percent(q.lost()))}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append(rateDoses(o, j), Experiment{Class: j.Class, Factor: "queue@" + j.Node + "." + j.Element,
+			return append(rateDoses(o, j), Experiment{Class: j.Class, Factor: "queue@" + j.Node + "." +
+				j.Element,
 				Doses: []string{"pfifo limit 1000", "fq_codel"}, From: "router", Expect: 1,
 				Why: "a longer queue loses no bursts: goodput rises"})
 		},
@@ -71,7 +77,8 @@ func smallQueue() Rule {
 			{System: "openwrt", Do: "use the default queue", Commands: []string{
 				"tc qdisc replace dev DEV root fq_codel"}},
 			{System: "routeros", Do: "use a queue type of more packets on the interface", Commands: []string{
-				"/queue interface set INTERFACE queue=multi-queue-ethernet-default"}, Risk: "latency under load"},
+				"/queue interface set INTERFACE queue=multi-queue-ethernet-default"},
+				Risk: "latency under load"},
 		}}
 }
 
@@ -89,14 +96,16 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			facts := []evidence.Evidence{against(fact("rtt_loaded_p50_ns", "", "", least+probes, "beside the load "+
+			facts := []evidence.Evidence{against(fact("rtt_loaded_p50_ns", "", "", least+probes, "beside "+
+				"the load "+
 				"the median round trip of probes is "+milliseconds(least+probes)+" in the place of "+
 				milliseconds(least)), least)}
 			j := Judgement{Score: score, Element: "path", Facts: facts}
 			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
 				j.Node, j.Element = q.node, q.port
 				waits := added / 1e9 * q.rateBps / 8
-				j.Text = fmt.Sprintf("the queue of %s is far too long: packets wait %s at %s, in about %s kB", q.place(),
+				j.Text = fmt.Sprintf("the queue of %s is far too long: packets wait %s at %s, in about %s kB",
+					q.place(),
 					milliseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 				return j
@@ -107,11 +116,14 @@ func bufferbloat() Rule {
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "let fq_codel or CAKE keep the queue short, below a shaper at the link's rate",
-				Commands: []string{"tc qdisc replace dev DEV root cake bandwidth RATE"}, Risk: "a shaper costs CPU time",
+			{System: "linux", Do: "let fq_codel or CAKE keep the queue short, below a shaper at the link's " +
+				"rate",
+				Commands: []string{"tc qdisc replace dev DEV root cake bandwidth RATE"}, Risk: "a shaper " +
+					"costs CPU time",
 				Factor: "queue", Level: "fq_codel"},
 			{System: "openwrt", Do: "switch SQM on", Commands: []string{"uci set sqm.@queue[0].enabled=1",
-				"uci commit sqm", "service sqm restart"}, Risk: "a shaper costs CPU time; flow offload bypasses it"},
+				"uci commit sqm", "service sqm restart"},
+				Risk: "a shaper costs CPU time; flow offload bypasses it"},
 			{System: "routeros", Do: "use fq-codel or cake as the queue's type", Commands: []string{
 				"/queue type add name=fq kind=fq-codel"}, Risk: "FastTrack bypasses queues"},
 			{System: "freebsd", Do: "use a fq_codel scheduler", Commands: []string{
@@ -145,7 +157,8 @@ func (o *Observation) reorderSigns() (share, spurious float64, ok bool) {
 // reordering is packets that overtake each other.
 func reordering() Rule {
 	return Rule{Class: Reordering, Label: "packets overtake each other", Ends: true,
-		Means: "5 % of the segments or more arrive out of order although few are lost, or 1 % of UDP's packets do",
+		Means: "5 % of the segments or more arrive out of order although few are lost, or 1 % of UDP's " +
+			"packets do",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
 			if !ok {
@@ -175,10 +188,12 @@ func reordering() Rule {
 				score += o.wants()
 			}
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, %s were "+
+				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, %s "+
+					"were "+
 					"sent again", unit.Percent(share), unit.Percent(loss)),
 				Facts: []evidence.Evidence{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
-					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv", "", "",
+					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
+					"", "",
 					spurious, unit.Percent(spurious)+" of what was sent again had arrived already")}}
 			j.Node, j.Element = o.delaying()
 			return j
@@ -212,7 +227,8 @@ func (o *Observation) delaying() (node, port string) {
 // randomLoss is packets that are lost whatever the rate.
 func randomLoss() Rule {
 	return Rule{Class: RandomLoss, Label: "packets are lost at random", Ends: true,
-		Means: "0.15 % of the packets or more are lost although neither rate, queue nor policer explains it, and " +
+		Means: "0.15 % of the packets or more are lost although neither rate, queue nor policer explains " +
+			"it, and " +
 			"waiting adds little; probes are lost, too",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
@@ -267,14 +283,16 @@ func randomLoss() Rule {
 			j.Text = "packets are lost at random: " + unit.Percent(loss) + " of them"
 			if j.Node != "" {
 				j.Text += " at " + q.place()
-				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets were "+
+				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
+					"were "+
 					"dropped there", q.drops)))
 			}
 			return j
 		},
 		Experiments: rateDoses,
-		Remedies: []Remedy{{System: "linux", Do: "look at the link: cable, optics, Wi-Fi, duplex", Commands: []string{
-			"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},
+		Remedies: []Remedy{{System: "linux", Do: "look at the link: cable, optics, Wi-Fi, duplex",
+			Commands: []string{
+				"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},
 			{System: "linux", Do: "use a congestion control that loss does not slow down", Commands: []string{
 				"sysctl -w net.ipv4.tcp_congestion_control=bbr"}, Risk: "it takes more from other flows"}}}
 }

@@ -11,7 +11,8 @@ import (
 // policer drops what is above a rate instead of keeping it waiting.
 func policer() Rule {
 	return Rule{Class: Policer, Label: "a policer drops what is above a rate", Ends: true,
-		Means: "an ingress filter drops 0.3 % of the load's packets or more; without a view of the router: 2 % of " +
+		Means: "an ingress filter drops 0.3 % of the load's packets or more; without a view of the router: " +
+			"2 % of " +
 			"the segments are sent again while no waiting is added",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
@@ -35,7 +36,8 @@ func policer() Rule {
 				if _, why := o.queues(false); o.blind() && why != "" {
 					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4)
 				}
-				return Judgement{Score: score + o.wants(), Text: "a policer on the path, at about " + mbps(got),
+				return Judgement{Score: score + o.wants(), Text: "a policer on the path, at about " +
+					mbps(got),
 					Element: "path", Facts: facts}
 			}
 			score := ramp(q.lost(), .0005, .003, -3, 4) + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
@@ -43,14 +45,18 @@ func policer() Rule {
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("a policer on %s drops %s of what arrives: %s pass", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
-				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops, fmt.Sprintf(
-					"the ingress filter of %s dropped %.0f packets", q.place(), q.drops))}, facts...)}
+				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops,
+					fmt.Sprintf(
+						"the ingress filter of %s dropped %.0f packets", q.place(), q.drops))}, facts...)}
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "shape in the place of policing, or give the policer a larger burst", Commands: []string{
-				"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer", Level: "off"},
-			{System: "routeros", Do: "use a queue in the place of a limit rule", Risk: "FastTrack bypasses queues"},
+			{System: "linux", Do: "shape in the place of policing, or give the policer a larger burst",
+				Commands: []string{
+					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer",
+				Level: "off"},
+			{System: "routeros", Do: "use a queue in the place of a limit rule", Risk: "FastTrack bypasses " +
+				"queues"},
 			{Do: "if it is the provider's: shape a little below its rate, so that nothing is dropped",
 				Risk: "some percent of the rate are given away"},
 		}}

@@ -44,7 +44,8 @@ func fragmentation() Rule {
 				return missing("no node's protocol counters were read")
 			}
 			share := most / 2 / max(packets, 20)
-			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, with %s of the "+
+			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, with %s "+
+				"of the "+
 				"packets", most, unit.Percent(min(share, 1))))
 			if most < 20 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
@@ -55,7 +56,8 @@ func fragmentation() Rule {
 			}
 			return Judgement{Score: ramp(share, .02, .2, -3, 5.2) + o.wants()/3, Node: at, Element: element,
 				Facts: []evidence.Evidence{e, fact(metrics.Goodput, "", "", got, mbps(got)+" arrived")},
-				Text: fmt.Sprintf("packets are too large for the path and sent in fragments: %.0f of them at the %s",
+				Text: fmt.Sprintf("packets are too large for the path and sent in fragments: %.0f of them "+
+					"at the %s",
 					most, at)}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
@@ -63,12 +65,14 @@ func fragmentation() Rule {
 				From: "tester", Expect: 0, Why: "segments that fit go in one piece: goodput rises at once"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "give the tunnel an MTU that fits, or clamp TCP's segments", Commands: []string{
-				"ip link set dev TUNNEL mtu 1420",
-				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
+			{System: "linux", Do: "give the tunnel an MTU that fits, or clamp TCP's segments",
+				Commands: []string{
+					"ip link set dev TUNNEL mtu 1420",
+					"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
 				Factor: "mtu", Level: "1420"},
-			{System: "openwrt", Do: "set the interface's MTU, and MSS clamping of its zone", Commands: []string{
-				"uci set network.wg0.mtu=1420", "uci set firewall.@zone[1].mtu_fix=1", "uci commit"}},
+			{System: "openwrt", Do: "set the interface's MTU, and MSS clamping of its zone",
+				Commands: []string{
+					"uci set network.wg0.mtu=1420", "uci set firewall.@zone[1].mtu_fix=1", "uci commit"}},
 			{System: "routeros", Do: "set the interface's MTU, and clamp TCP's segments", Commands: []string{
 				"/interface wireguard set wireguard1 mtu=1420"}},
 			{System: "freebsd", Do: "set the interface's MTU, and max-mss in pf", Commands: []string{
@@ -78,8 +82,10 @@ func fragmentation() Rule {
 
 // pmtuBlackHole is large packets that vanish, and nobody is told. It shows in trials that failed, too.
 func pmtuBlackHole() Rule {
-	return Rule{Class: PMTUBlackHole, Label: "large packets vanish, and nobody is told", Ends: true, OfFailed: true,
-		Means: "packets of the path's MTU do not come back though small ones do, or nearly nothing arrives though " +
+	return Rule{Class: PMTUBlackHole, Label: "large packets vanish, and nobody is told", Ends: true,
+		OfFailed: true,
+		Means: "packets of the path's MTU do not come back though small ones do, or nearly nothing arrives " +
+			"though " +
 			"probes are answered, while a node drops packets that would need fragments",
 		Judge: func(o *Observation) Judgement {
 			var facts []evidence.Evidence
@@ -125,7 +131,8 @@ func pmtuBlackHole() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "1000", "536"},
-				From: "tester", Expect: 0, Why: "small segments pass a black hole of large packets: goodput appears"}}
+				From: "tester", Expect: 0, Why: "small segments pass a black hole of large packets: " +
+					"goodput appears"}}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "let ICMP errors pass, or clamp TCP's segments", Commands: []string{
@@ -133,9 +140,11 @@ func pmtuBlackHole() Rule {
 				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"}},
 			{System: "openwrt", Do: "switch MSS clamping of the zone on", Commands: []string{
 				"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"}},
-			{System: "routeros", Do: "clamp TCP's segments", Commands: []string{"/ip firewall mangle add chain=forward " +
+			{System: "routeros", Do: "clamp TCP's segments", Commands: []string{"/ip firewall mangle add " +
+				"chain=forward " +
 				"protocol=tcp tcp-flags=syn action=change-mss new-mss=clamp-to-pmtu passthrough=yes"}},
-			{System: "freebsd", Do: "let pf pass ICMP errors, and set max-mss", Commands: []string{"pfctl -sr"}},
+			{System: "freebsd", Do: "let pf pass ICMP errors, and set max-mss", Commands: []string{"pfctl " +
+				"-sr"}},
 		}}
 }
 
