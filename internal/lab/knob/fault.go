@@ -20,8 +20,8 @@ const noFault = "none"
 const asFound = "found "
 
 // FaultPlant makes the faults of a table, several joined by "+": "loss=1%+cpu_hog=2". Each stands for
-// settings of other knobs, which do the work, for processes beside the node's agent, or for what the load generator is
-// held to.
+// settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
+// generator is held to.
 func FaultPlant() Knob {
 	return faultKnob{declared{&factor.Declaration{
 		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
