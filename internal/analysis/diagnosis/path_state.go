@@ -1,7 +1,9 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -82,9 +84,12 @@ func tunnelBypassed() Rule {
 				if r.Kind != evidence.ReasonNotInTunnel {
 					continue
 				}
-				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text, Facts: r.Facts}
-				if len(r.Facts) > 0 {
-					j.Node, j.Element = r.Facts[0].Node, r.Facts[0].Element
+				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text,
+					Facts: slices.Clone(r.Facts)}
+				for i, f := range r.Facts {
+					j.Node, j.Element = cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)
+					f.Metric, f.Text = cmp.Or(f.Metric, "tunnel_bytes"), cmp.Or(f.Text, r.Text)
+					j.Facts[i] = f
 				}
 				return j
 			}
