@@ -12,7 +12,7 @@ import (
 func cryptoWorkers() Rule {
 	return Rule{Class: CryptoWorkers, Label: "all cores are full of the kernel's crypto workers",
 		Means: "the workers of the kernel's tunnel take 30 % of the busy time or more, and every core is " +
-			"busy for 90 %",
+			"busy for 82 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" || inUserspace(tunnel) {
@@ -30,8 +30,8 @@ func cryptoWorkers() Rule {
 			}
 			workers := o.perSecond(ns) / 1e9
 			share := ratio(workers, s.Busy)
-			return Judgement{Score: ramp(s.Slack.Busy, .70, .93, unlikely, 1.5) + o.wants() +
-				ramp(share, .1, .4, -4, 2), Node: s.Node, Element: "workers",
+			return Judgement{Score: ramp(s.Slack.Busy, .60, .82, unlikely, 1.5) + o.wants() +
+				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
 				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time, and no core has any left",
 					s.Node, unit.Percent(share)),
 				Facts: []evidence.Evidence{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
