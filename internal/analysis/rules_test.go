@@ -328,7 +328,9 @@ func TestPack(t *testing.T) {
 			n.Samples[i].Metrics = nil
 		}
 	}
-	r.Trial.Traffic.Raw = nil
+	if r.Trial.Traffic != nil {
+		r.Trial.Traffic.Raw = nil
+	}
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err := json.NewEncoder(z).Encode(r); err != nil {

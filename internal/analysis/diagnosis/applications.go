@@ -132,6 +132,10 @@ func receiveWindow() Rule {
 					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
 						3))))
 			}
+			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
+				// Packets that wait elsewhere take long: the window would do for the path's own round trip.
+				score -= ramp(waits/rtt, .4, .8, 0, 5)
+			}
 			if _, receive := o.buffers(); receive > 0 {
 				score += ramp(receive, 128<<10, 512<<10, .8, -1)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(

@@ -83,7 +83,7 @@ func linkRate() Rule {
 						" of what "+o.Line.Kind+" leaves to payload arrived"), o.Line.Value)}}
 			}
 			if q.managed {
-				score -= 4
+				score -= 6 // see shaper
 			}
 			if probes, tcp, _, ok := o.addedDelay(); ok {
 				score -= ramp(max(probes, tcp), 45e6, 90e6, 0, 1.5)
