@@ -194,8 +194,8 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 		return d
 	}
 	d.Confidence = 1
-	for _, p := range probability {
-		d.Confidence -= p
+	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
+		d.Confidence -= probability[j.Class]
 	}
 	d.Confidence = max(d.Confidence, 0)
 	d.Text = notKnown + ": no known cause fits what was seen"
