@@ -20,6 +20,7 @@ type again struct {
 	p     *program
 	on    record.Run // the run
 	other otherEnd
+	guard *guard // of what is tried, nil: none
 }
 
 // onceMore prepares to measure again where a run was made.
@@ -48,7 +49,8 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
 	o := labOptionsOf(a.on)
 	o.describe(&run)
-	x := &execution{p: a.p, plan: pl, run: run, attach: a.on.Attached, kept: true}
+	x := &execution{p: a.p, plan: pl, run: run, attach: a.on.Attached, kept: true,
+		guard: a.guard}
 	if err := x.with(ctx, a.other); err != nil {
 		return nil, err
 	}

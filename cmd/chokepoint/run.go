@@ -133,6 +133,8 @@ type execution struct {
 
 	doc *analysis.Document // of the run, once it has ended
 
+	guard *guard // of changes that are tried, nil: none
+
 	store    *store.Store
 	keeper   *store.Keeper // of the trials
 	began    bool          // the run's head is stored
@@ -327,7 +329,7 @@ func (x *execution) refuseLeftovers() error {
 // owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
 // its name.
 func owner(id string) string {
-	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan"}, word) {
+	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id
@@ -349,6 +351,9 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
 	c.Store, c.Sink, c.Ask, c.Done = x.keeper, x.tell, x.ask, done
+	if x.guard != nil {
+		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
+	}
 	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
@@ -561,26 +566,6 @@ func ownVersion() string { return strings.TrimPrefix(readVersion().String(), "ch
 // source is a version without the system that it was built for, which is the last word.
 func source(version string) string {
 	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
-}
-
-// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
-func commandLine(args []string, seed uint64) string {
-	words := []string{"chokepoint"}
-	for _, a := range args[1:] {
-		words = append(words, quoteWord(a))
-	}
-	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
-	if !slices.ContainsFunc(args, seeds) {
-		words = append(words, fmt.Sprintf("--seed %d", seed))
-	}
-	return strings.Join(words, " ")
-}
-
-func quoteWord(w string) string {
-	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // binaryHash identifies the program, so that resume can tell another build.
