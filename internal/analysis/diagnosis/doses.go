@@ -16,8 +16,8 @@ const (
 	FromRouter = "router"
 )
 
-// shares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a window,
-// and the smallest finds slack of up to a half.
+// shares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
+// window, and the smallest finds slack of up to a half.
 var shares = []float64{.85, .7, .5}
 
 // Kinds of limit that answer the same doses.
@@ -52,6 +52,8 @@ var planted = map[string][]string{
 	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
 }
 
+const longQueue = "pfifo limit 1000"
+
 // statedTests change a level that the cell has, in proportion.
 func (o *Observation) statedTests(class string) []Experiment {
 	var out []Experiment
@@ -64,6 +66,9 @@ func (o *Observation) statedTests(class string) []Experiment {
 			level := cell[name]
 			if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
 				e.Fix = w.Level
+			}
+			if e.Fix == "" && rateForm.MatchString(level) {
+				e.Fix = longQueue // one without a rate
 			}
 			scale := func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
 			if plain != wanted { // one of several faults
@@ -217,8 +222,8 @@ func (o *Observation) leastWindow() float64 {
 	return max(most, 16<<10)
 }
 
-// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one that
-// it has. A dose that changes nothing is none.
+// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one
+// that it has. A dose that changes nothing is none.
 func (o *Observation) fit(e Experiment) Experiment {
 	cell := o.Trial.Row.Factors
 	doses, resource := e.Doses, e.Resource

@@ -16,7 +16,9 @@ import (
 // resource goes through response, with noise.
 func answered(e record.Experiment, response func(resource float64) float64) Doses {
 	rng := rand.New(rand.NewPCG(3, 3))
-	rate := func(resource float64) float64 { return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64()) }
+	rate := func(resource float64) float64 {
+		return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64())
+	}
 	d := Doses{map[int][]float64{}, map[string]map[int]float64{}}
 	for block := 1; block <= 3; block++ {
 		d.Untouched[block] = []float64{rate(1), rate(1), rate(1)}
@@ -139,7 +141,8 @@ func TestTestsOfACell(t *testing.T) {
 	}{
 		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k fix off"},
 		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k limit " +
-			"256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix "},
+			"256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix " +
+			longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
 			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% fix loss=1%"},
 		{"receive-window", factor.Cell{"fault@server": "receive_buffer=16k"},
@@ -163,7 +166,8 @@ func TestTestsOfACell(t *testing.T) {
 	}
 }
 
-// TestRulesTestsFitTheCell: every experiment that a class is put to can be made, from the tester's side first.
+// TestRulesTestsFitTheCell: every experiment that a class is put to can be made, from the tester's
+// side first.
 func TestRulesTestsFitTheCell(t *testing.T) {
 	for _, r := range Rules() {
 		router := false
