@@ -58,14 +58,11 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 				b += xs[k][j] * xs[k][i]
 			}
 		}
-		e := [2]float64{math.Inf(-1), math.Inf(1)}
-		if d := sxx - b; d > 1e-12*sxx {
-			e[0] = (sxy - a) / d
+		from, to := math.Inf(-1), math.Inf(1) // of an order that changes no dose, or turns all
+		if same, turned := sxx-b, sxx+b; min(same, turned) > 1e-12*sxx {
+			from, to = (sxy-a)/same, (sxy+a)/turned
 		}
-		if d := sxx + b; d > 1e-12*sxx {
-			e[1] = (sxy + a) / d
-		}
-		low, high = append(low, min(e[0], e[1])), append(high, max(e[0], e[1]))
+		low, high = append(low, min(from, to)), append(high, max(from, to))
 	}
 	slices.Sort(low)
 	slices.Sort(high)
