@@ -155,7 +155,7 @@ func settingsOf(s State) ([]setting, error) {
 			i := slices.IndexFunc(out, func(o setting) bool { return o.key() == one.key() })
 			if i < 0 {
 				out = append(out, one)
-			} else if out[i].State, err = join2(one.Knob, out[i].State, one.State); err != nil {
+			} else if out[i].State, err = joined(one.Knob, out[i].State, one.State); err != nil {
 				return nil, err
 			}
 		}
@@ -175,8 +175,8 @@ func settingsOf(s State) ([]setting, error) {
 	return out, nil
 }
 
-// join2 is one setting for two faults of the same knob.
-func join2(knob string, a, b State) (State, error) {
+// joined is one setting for two faults of the same knob.
+func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
 		return a, nil
