@@ -27,10 +27,11 @@ func paths(run *record.Run, cells []*group) []diagnosis.Path {
 			Runs: g.cell.Runs, Failed: g.cell.Failed, Tester: tester,
 			Seconds: run.Design.Method.Duration.Seconds()})
 	}
+	varying := varyingFactors(run.Design.Catalogue, cells)
 	var out []diagnosis.Path
 	for _, key := range keys {
 		if p := diagnosis.Blackbox(of[key]); p != nil {
-			p.Factors = by[key]
+			p.Factors, p.Label = by[key], labelOf(run.Design.Catalogue, by[key], varying)
 			out = append(out, *p)
 		}
 	}

@@ -22,6 +22,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	}
 	m.gap()
 	m.items(h.Alerts)
+	m.items(pathLines(v))
 	table := resultTable(v)
 	if len(table.Rows) > 0 {
 		m.table(table)

@@ -27,6 +27,7 @@ type Cell struct {
 // numbers.
 type Path struct {
 	Factors    record.Factors      `json:"factors"` // of its cells, without the loads
+	Label      string              `json:"label"`
 	Text       string              `json:"text"`
 	Directions []PathDirection     `json:"directions"`
 	Facts      []evidence.Evidence `json:"facts,omitempty"` // of both directions together
