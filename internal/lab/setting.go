@@ -70,6 +70,28 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	return nil
 }
 
+// Relieve undoes the settings in force that have processes at work, see knob.Accompanied.
+func (l *Lab) Relieve(ctx context.Context) error {
+	var keep []record.Setting
+	for _, t := range l.settings {
+		n, err := l.Node(ctx, t.setting.Node)
+		if err != nil {
+			return err
+		}
+		k, state, p, err := l.resolve(t.setting, n)
+		if err != nil {
+			return err
+		}
+		if a, ok := k.(knob.Accompanied); !ok || len(a.Companions(p, state)) == 0 {
+			keep = append(keep, t.setting)
+		}
+	}
+	if len(keep) == len(l.settings) {
+		return nil
+	}
+	return l.Settle(ctx, keep)
+}
+
 // undo undoes settings, last first, and forgets those that it has undone. One that is under a later one
 // which could not be undone must wait for that.
 func (l *Lab) undo(ctx context.Context, drop []*applied) error {
@@ -159,6 +181,7 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 			if end.Node != s.Node {
 				continue
 			}
+			p.All = append(p.All, end.Port)
 			if s.Port == "" || s.Port == end.Port {
 				p.Ports = append(p.Ports, end.Port)
 			}

@@ -49,6 +49,27 @@ type Load struct {
 	ConnectionRate float64 `json:"connection_rate_hz,omitempty"`
 	RequestSize    int     `json:"request_size,omitempty"`  // bytes
 	ResponseSize   int     `json:"response_size,omitempty"` // bytes
+
+	// What the ends' applications are held to, of TCP of the native engine.
+	Near EndLimits `json:"near,omitzero"`
+	Far  EndLimits `json:"far,omitzero"`
+}
+
+// EndLimits are what the application at an end is held to on purpose; 0 = not. Rates are of all streams
+// together, buffers of each socket.
+type EndLimits struct {
+	ReadRateBps   float64 `json:"read_rate_bps,omitempty"`
+	WriteRateBps  float64 `json:"write_rate_bps,omitempty"`
+	ReceiveBuffer int     `json:"receive_buffer_bytes,omitempty"`
+	SendBuffer    int     `json:"send_buffer_bytes,omitempty"`
+}
+
+// Limits are those of a side, "near" or "far".
+func (l Load) Limits(side string) EndLimits {
+	if side == "far" {
+		return l.Far
+	}
+	return l.Near
 }
 
 // UnmarshalJSON reads a stored load, also one of the time when UDP GSO was called trains.

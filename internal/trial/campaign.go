@@ -171,6 +171,16 @@ func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, erro
 	return b, nil
 }
 
+// relieve ends what in other labs uses this machine's CPUs without traffic there: they share them.
+func (c *Campaign) relieve(ctx context.Context, l *lab.Lab) (err error) {
+	for _, b := range c.benches {
+		if b.lab != l {
+			err = errors.Join(err, b.lab.Relieve(ctx))
+		}
+	}
+	return err
+}
+
 // attend opens the watch of a bench where one is wanted and none is open.
 func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	if b.watch == nil && c.Run.Design.Measure.Telemetry {

@@ -36,6 +36,7 @@ type demand struct {
 	engine      string
 	load        record.Load
 	wantMTU     int
+	bypass      bool // the load goes past the tunnel, which is laid
 	ports       lab.DataPorts
 	probeOpener string     // the end that opens what is sent beside the load: "near" or "far"
 	hears       netip.Addr // see discoveredPath
@@ -106,10 +107,33 @@ func ask(row record.Row, t record.Topology, m record.Method, c *factor.Catalogue
 	if d.engine == "iperf3" { // which knows whole seconds only
 		d.load.Warmup, d.load.Duration = wholeSeconds(d.load.Warmup), wholeSeconds(d.load.Duration)
 	}
+	if err := d.faults(f, t); err != nil {
+		return demand{}, err
+	}
 	if d.settings, d.cpus, err = place(f, t, c); err != nil {
 		return demand{}, err
 	}
 	return d, nil
+}
+
+// faults takes over what the factor fault makes of the load and of the tunnel; the rest are settings.
+func (d *demand) faults(f record.Factors, t record.Topology) error {
+	for at, level := range factor.Name("fault").Each(f) {
+		held, err := knob.FaultLimits(level)
+		if err != nil {
+			return err
+		}
+		if held != (record.EndLimits{}) && at != t.Far {
+			d.load.Near = held
+		}
+		if held != (record.EndLimits{}) && at != t.Near {
+			d.load.Far = held
+		}
+		if mtu, bypass := knob.FaultTunnel(level); mtu > 0 || bypass {
+			d.tunnel.MTU, d.bypass = cmp.Or(mtu, d.tunnel.MTU), bypass
+		}
+	}
+	return nil
 }
 
 // number reads a level that is a whole number, where there is one.

@@ -149,6 +149,9 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := a.c.relieve(ctx, a.lab); err != nil {
+		return err
+	}
 	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
 		return err
 	}

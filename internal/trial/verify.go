@@ -53,7 +53,11 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 			return way{}, err
 		}
 		w.thirdParty = n.Serves != ""
-		at, err := l.End(p.Slot, i, d.ip)
+		slot := p.Slot
+		if d.bypass {
+			slot = 0 // the plain path
+		}
+		at, err := l.End(slot, i, d.ip)
 		if err != nil {
 			return way{}, err
 		}

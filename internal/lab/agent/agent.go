@@ -57,6 +57,9 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		handlers[verb] = h
 	}
 	maps.Copy(handlers, p.Handlers)
+	if role == ChildRole {
+		maps.Copy(handlers, knob.Companions())
+	}
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole)
 	}

@@ -87,10 +87,46 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 		return fmt.Errorf("apply %s=%s on %s %s: read back %s", k.Name(), t.Want, t.Place.Node, t.Place.Port,
 			got)
 	}
+	leave, err := accompany(ctx, k, t)
+	defer leave()
+	if err != nil {
+		return err
+	}
 	if err := s.Send(Held{State: got}); err != nil {
 		return err
 	}
 	return s.Recv(&proceed)
+}
+
+// accompany starts a process for each companion of a state, and waits until they have begun. They end with
+// leave, before the setting is undone, and with this process.
+func accompany(ctx context.Context, k knob.Knob, t Turn) (leave func(), err error) {
+	var children []host.Agent
+	leave = func() {
+		for _, c := range children {
+			c.Close() // hangs up
+		}
+	}
+	a, ok := k.(knob.Accompanied)
+	if !ok {
+		return leave, nil
+	}
+	for _, c := range a.Companions(t.Place, t.Want) {
+		process, err := host.Spawn{Args: []string{ChildRole}, Bound: true}.Start()
+		if err != nil {
+			return leave, fmt.Errorf("%s: %w", c.Verb, err)
+		}
+		child := host.Connect(process)
+		children = append(children, child)
+		s, err := child.Open(ctx, c.Verb, c.Task)
+		if err == nil {
+			err = host.Await(ctx, s, nil)
+		}
+		if err != nil {
+			return leave, fmt.Errorf("%s: %w", c.Verb, err)
+		}
+	}
+	return leave, nil
 }
 
 // quiet drops the ways in which a session is meant to end.

@@ -270,3 +270,54 @@ func (f filter) addFlowtable(table string, devs []string) error {
 	}
 	return f.add()
 }
+
+const silenceTable = "silence"
+
+// ReadSilence reads whether our rules drop what the machine has to say of packets that do not fit.
+func ReadSilence() (bool, error) {
+	on, err := ofBothFamilies(func(f filter, family nftables.TableFamily) (bool, error) {
+		t, err := f.table(silenceTable, family)
+		return t != nil, err
+	}, equal)
+	return on, explain(err, "read dropped ICMP errors")
+}
+
+// SetSilence drops the ICMP errors that the machine sends of packets that do not reach or do not fit, or no
+// longer does.
+func SetSilence(on bool) error {
+	return explain(onFilter(func(f filter) error {
+		return replaced(on, equal, func() error { return f.remove(silenceTable) }, func() error {
+			if !on {
+				return nil
+			}
+			return f.addSilence(silenceTable, true)
+		}, ReadSilence)
+	}), "drop ICMP errors")
+}
+
+// ProbeSilence makes such rules in a chain that no packet sees, and deletes them again.
+func ProbeSilence() error {
+	return explain(probeFilter(func(f filter, table string) error { return f.addSilence(table, false) }),
+		"probe dropping of ICMP errors")
+}
+
+// addSilence is "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
+// (RFC 4443) for what the machine itself sends.
+func (f filter) addSilence(table string, hooked bool) error {
+	for _, family := range families() {
+		kind, number := byte(unix.IPPROTO_ICMP), byte(3)
+		if family == nftables.TableFamilyIPv6 {
+			kind, number = unix.IPPROTO_ICMPV6, 2
+		}
+		t := f.newTable(table, family)
+		c := &nftables.Chain{Name: "output", Table: t}
+		if hooked {
+			c.Type, c.Hooknum, c.Priority = nftables.ChainTypeFilter, nftables.ChainHookOutput,
+				nftables.ChainPriorityFilter
+		}
+		f.newRule(f.conn.AddChain(c), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{kind}),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
+			equals([]byte{number}), &expr.Verdict{Kind: expr.VerdictDrop})
+	}
+	return f.add()
+}

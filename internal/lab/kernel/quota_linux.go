@@ -44,6 +44,21 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
+// GuestCPUTime is what the busiest vCPU of a lab's guests has used of the machine's CPUs so far.
+func GuestCPUTime(dir string) (time.Duration, error) {
+	list, err := vcpus(dir)
+	var most time.Duration
+	for _, p := range list {
+		text, failed := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", p.pid, p.tid))
+		ns, _, _ := strings.Cut(string(text), " ")
+		used, failed2 := strconv.ParseInt(ns, 10, 64)
+		if err = errors.Join(err, failed, failed2); err == nil {
+			most = max(most, time.Duration(used))
+		}
+	}
+	return most, explain(err, "read CPU time of the guests")
+}
+
 // Guests finds the processes of QEMU that have a file below dir open, as those of the lab with this directory
 // have the guest's console, and names each one's guest. Their command lines name no file of the lab's.
 func Guests(dir string) (map[int]string, error) {

@@ -26,6 +26,9 @@ type perPort[T any] struct {
 
 func (k *perPort[T]) OnTunnels() bool { return k.tunnels }
 
+// ofPorts tells a knob of devices from one of a node.
+func (k *perPort[T]) ofPorts() {}
+
 func (k *perPort[T]) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, ":") {

@@ -14,7 +14,8 @@ import (
 func All() []Knob {
 	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(),
 		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), ConntrackMax(), Shape(), Policer(),
-		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota()}
+		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota(),
+		FaultPlant()}
 }
 
 // answer turns the outcome of a trial into one of the three answers.

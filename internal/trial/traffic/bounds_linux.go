@@ -54,6 +54,10 @@ func (q Request) check() error {
 		whole("length of the flow size", len(l.FlowSize), longestText),
 		whole("request size", l.RequestSize, math.MaxInt),
 		whole("response size", l.ResponseSize, math.MaxInt),
+		whole("send buffer", max(l.Near.SendBuffer, l.Far.SendBuffer), math.MaxInt32),
+		whole("receive buffer", max(l.Near.ReceiveBuffer, l.Far.ReceiveBuffer), math.MaxInt32),
+		rate("read rate", max(l.Near.ReadRateBps, l.Far.ReadRateBps)),
+		rate("write rate", max(l.Near.WriteRateBps, l.Far.WriteRateBps)),
 		rate("rate", l.RateBps), rate("connection rate", l.ConnectionRate), long("warm-up", l.Warmup),
 		long("duration", l.Duration), long("interval", l.Interval),
 	} {

@@ -21,10 +21,14 @@ import (
 const PreambleTimeout = 3 * time.Second
 
 // tune sets what must be set before the connection is made.
-func tune(load record.Load, congestion string) func(network, address string, c syscall.RawConn) error {
+func tune(q Request, congestion string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
-		outer := c.Control(func(fd uintptr) { err = TuneTCP(int(fd), load, congestion) })
+		held := q.Load.Limits(q.Side)
+		outer := c.Control(func(fd uintptr) {
+			err = errors.Join(TuneTCP(int(fd), q.Load, congestion),
+				sizeBuffers(int(fd), held.SendBuffer, held.ReceiveBuffer))
+		})
 		return errors.Join(outer, err)
 	}
 }
@@ -41,15 +45,25 @@ func TuneTCP(fd int, load record.Load, congestion string) error {
 			return fmt.Errorf("set segment size %d: %w", load.MSS, err)
 		}
 	}
-	if load.Buffer > 0 {
-		s := &Socket{FD: fd}
-		// The kernel doubles what is asked for, to have room for its own use.
-		bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, load.Buffer/2)
-		if got := bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, load.Buffer/2); got < load.Buffer/2*2 {
-			return fmt.Errorf("set socket buffers of %d bytes: the kernel gives %d at most", load.Buffer, got)
-		}
+	if err := sizeBuffers(fd, load.Buffer, load.Buffer); err != nil {
+		return err
 	}
 	return MarkDSCP(fd, load)
+}
+
+// sizeBuffers sets a socket's buffers in bytes; 0 leaves one to the kernel, which doubles what is asked for,
+// to have room for its own use.
+func sizeBuffers(fd, send, receive int) error {
+	for _, b := range []struct{ force, option, size int }{
+		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive}} {
+		if b.size == 0 {
+			continue
+		}
+		if got := bigBuffer(&Socket{FD: fd}, b.force, b.option, b.size/2); got < b.size/2*2 {
+			return fmt.Errorf("set socket buffers of %d bytes: the kernel gives %d at most", b.size, got)
+		}
+	}
+	return nil
 }
 
 // ConnectFlows makes one TCP connection per flow, whoever sends in it, within Patience, and takes each over
@@ -107,7 +121,7 @@ func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPC
 func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	path := q.PathOf(k)
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
-		Control: tune(q.Load, CongestionOf(q.Load, k)), KeepAlive: -1}
+		Control: tune(q, CongestionOf(q.Load, k)), KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	target := netip.AddrPortFrom(path.Peer, uint16(q.Port)).String()
 	c, err := d.DialContext(ctx, "tcp", target)
@@ -180,7 +194,7 @@ func acceptFlows(ctx context.Context, q Request, conns []*net.TCPConn, listening
 
 // ListenTCP listens on each path, everywhere on the same port.
 func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
-	lc := net.ListenConfig{Control: tune(q.Load, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
+	lc := net.ListenConfig{Control: tune(q, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
 	lc.SetMultipathTCP(false)
 	port = q.Port
 	for _, path := range q.Paths() {

@@ -34,6 +34,7 @@ type tcpFlow struct {
 	congestion       string
 	buffer           []byte
 	corrupt          int64 // owned by Run
+	held             *throttle
 
 	// Owned by the meter until Run has ended.
 	series *record.Table
@@ -107,8 +108,9 @@ func (f *tcpFlow) send(p *traffic.Phases, give func([]byte) (int, error)) error 
 			f.pattern.Fill(b, uint64(f.Count.Load()))
 		}
 		for len(b) > 0 {
-			n, err := give(b)
+			n, err := give(f.held.share(b))
 			f.Count.Add(int64(max(n, 0)))
+			f.held.wait(p, n)
 			switch {
 			case traffic.Again(err) && !p.Over(p.Senders):
 				continue
@@ -159,8 +161,9 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 	if !f.verify {
 		flags |= unix.MSG_TRUNC
 	}
+	b := f.held.share(f.buffer)
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(f.FD),
-		uintptr(unsafe.Pointer(&f.buffer[0])), uintptr(len(f.buffer)), uintptr(flags), 0, 0)
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
 	switch {
 	case errno != 0 && traffic.Again(errno):
 		return false, nil
@@ -180,6 +183,7 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 		f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.Count.Load()))
 	}
 	f.Count.Add(int64(n))
+	f.held.wait(p, int(n))
 	return false, nil
 }
 
@@ -306,9 +310,14 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 			pooled[0] = append(pooled[0], f)
 		}
 	}
+	holdBack(l)
 	for w, of := range pooled {
 		for _, share := range traffic.Deal(of, cores) {
 			l.Workers = append(l.Workers, &tcpPool{flows: share, sends: w == 1})
+			held := share[0].held.of(len(share))
+			for _, f := range share { // one thread waits for all of them
+				f.held = held
+			}
 		}
 	}
 	l.Mode = mode.String
@@ -411,7 +420,7 @@ func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)
 	}
-	b := f.buffer[:min(len(f.buffer), poolWrite)]
+	b := f.held.share(f.buffer[:min(len(f.buffer), poolWrite)])
 	if f.verify {
 		f.pattern.Fill(b, uint64(f.Count.Load()))
 	}
@@ -419,6 +428,7 @@ func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	switch {
 	case err == nil:
 		f.Count.Add(int64(n))
+		f.held.wait(p, n)
 		return false, nil
 	case traffic.Again(err):
 		return false, nil

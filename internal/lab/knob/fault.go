@@ -1,0 +1,362 @@
+package knob
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// noFault is the level of a cell without any.
+const noFault = "none"
+
+// asFound precedes the settings that were there before a fault, as JSON: the state that puts them back.
+const asFound = "found "
+
+// FaultPlant makes the faults of a table, several joined by "+": "loss=1%+cpu_hog=2". Each stands for
+// settings of other knobs, which do the work, for processes beside the node's agent, or for what the load generator is
+// held to.
+func FaultPlant() Knob {
+	return faultKnob{declared{&factor.Declaration{
+		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
+		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
+		Without: &factor.Without{Level: noFault, Words: "of the same without fault"},
+		Long:    func(level string) string { return "fault " + level },
+		Placed:  factor.Placed | factor.OnHost, Value: nodeFaults, Refuses: faultRefuses,
+	}}}
+}
+
+type faultKnob struct{ declared }
+
+// planted is a fault with its level.
+type planted struct {
+	Fault
+	level State
+}
+
+// setting is what a fault makes of a knob; Port "" is every port that it is about, or the node.
+type setting struct {
+	Knob  string `json:"knob"`
+	Port  string `json:"port,omitempty"`
+	State State  `json:"state"`
+}
+
+// key tells settings apart: of a family each member is one.
+func (s setting) key() string {
+	if strings.HasSuffix(s.Knob, ":") {
+		member, _, _ := strings.Cut(string(s.State), "=")
+		return s.Knob + member
+	}
+	return s.Knob
+}
+
+func parseFaults(text string) ([]planted, error) {
+	if text = strings.TrimSpace(text); text == noFault {
+		return nil, nil
+	}
+	var list []planted
+	for part := range strings.SplitSeq(text, "+") {
+		name, level, _ := strings.Cut(strings.TrimSpace(part), "=")
+		i := slices.IndexFunc(Faults(), func(f Fault) bool { return f.Name == name })
+		if i < 0 {
+			return nil, near(name, faultNames(), want("none, or NAME=LEVEL with a NAME of %s",
+				strings.Join(faultNames(), ", ")))
+		}
+		f := Faults()[i]
+		s, err := f.parse(name, level)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(p planted) bool { return p.Name == name }) {
+			return nil, fmt.Errorf("%s is given twice", name)
+		}
+		list = append(list, planted{f, s})
+	}
+	rank := func(p planted) int { return slices.Index(faultNames(), p.Name) }
+	slices.SortFunc(list, func(a, b planted) int { return rank(a) - rank(b) })
+	return list, nil
+}
+
+func spellFaults(list []planted) State {
+	if len(list) == 0 {
+		return noFault
+	}
+	var parts []string
+	for _, p := range list {
+		parts = append(parts, p.Name+"="+string(p.level))
+	}
+	return State(strings.Join(parts, "+"))
+}
+
+// nodeFaults is the part of a level that a node does: the rest concerns the load generator.
+func nodeFaults(level string) string {
+	list, err := parseFaults(level)
+	if err != nil {
+		return level
+	}
+	list = slices.DeleteFunc(list, func(p planted) bool { return p.at == atEnds || p.at == onPath })
+	if len(list) == 0 {
+		return ""
+	}
+	return string(spellFaults(list))
+}
+
+func (k faultKnob) Parse(text string) (State, error) {
+	if _, ok := strings.CutPrefix(text, asFound); ok {
+		if _, err := settingsOf(State(text)); err != nil {
+			return "", refuse(k.Name(), text, err)
+		}
+		return State(text), nil
+	}
+	list, err := parseFaults(text)
+	if err == nil {
+		_, err = settingsOf(spellFaults(list))
+	}
+	if err != nil {
+		return "", refuse(k.Name(), text, err)
+	}
+	return spellFaults(list), nil
+}
+
+// settingsOf are the settings of a state, those of one knob joined, in the order in which they are made.
+func settingsOf(s State) ([]setting, error) {
+	if text, ok := strings.CutPrefix(string(s), asFound); ok {
+		var out []setting
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			return nil, fmt.Errorf("read the settings that were found: %w", err)
+		}
+		for _, one := range out {
+			k, err := faultPart(one.Knob)
+			if err == nil {
+				_, err = k.Parse(string(one.State))
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	list, err := parseFaults(string(s))
+	if err != nil {
+		return nil, err
+	}
+	var out []setting
+	for _, p := range list {
+		if p.parts == nil {
+			continue
+		}
+		for _, one := range p.parts(p.level) {
+			i := slices.IndexFunc(out, func(o setting) bool { return o.key() == one.key() })
+			if i < 0 {
+				out = append(out, one)
+			} else if out[i].State, err = join2(one.Knob, out[i].State, one.State); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range out {
+		if out[i].Knob == "queue" {
+			out[i].State = faultQueue(out[i].State)
+		}
+		k, err := faultPart(out[i].Knob)
+		if err == nil {
+			out[i].State, err = k.Parse(string(out[i].State))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// join2 is one setting for two faults of the same knob.
+func join2(knob string, a, b State) (State, error) {
+	switch {
+	case a == b:
+		return a, nil
+	case knob == "queue": // words, see faultQueue
+		return a + " " + b, nil
+	case knob == "firewall":
+		f, err1 := ParseFirewall(string(a))
+		g, err2 := ParseFirewall(string(b))
+		f.Rules, f.Log, f.Stateful = max(f.Rules, g.Rules), f.Log || g.Log, f.Stateful || g.Stateful
+		return spellFirewall(f), errors.Join(err1, err2)
+	}
+	return "", fmt.Errorf("two faults want %s to be %s and %s", knob, a, b)
+}
+
+// faultPart is a knob that faults make use of.
+func faultPart(name string) (Knob, error) {
+	for _, k := range append(All(), silence()) {
+		if _, itself := k.(faultKnob); k.Name() == name && !itself {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("no fault makes use of a setting %q", name)
+}
+
+// inPlace are the settings of a state at a place, each with its knob, those of ports with each port.
+func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err error) {
+	list, err := settingsOf(s)
+	if err != nil {
+		return nil, nil, refuse(k.Name(), string(s), err)
+	}
+	for _, one := range list {
+		if (p.Lab != "" || p.Node == factor.Host) != (one.Knob == "cpu_quota") { // whatever a journal says
+			return nil, nil, impossible{fmt.Errorf("set fault on %s: %s is not set there", p.Node, one.Knob)}
+		}
+		part, err := faultPart(one.Knob)
+		if err != nil {
+			return nil, nil, err
+		}
+		ports := []string{one.Port}
+		if _, ok := part.(interface{ ofPorts() }); ok && one.Port == "" {
+			if ports, err = k.ports(p, one.Knob); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, port := range ports {
+			one.Port = port
+			out, knobs = append(out, one), append(knobs, part)
+		}
+	}
+	return out, knobs, nil
+}
+
+// ofAllPorts is the setting that a fault makes at all ports of a node.
+const ofAllPorts = "offload"
+
+// ports are those that a setting is made at. What a device does to many packets at once is a matter of all
+// of a node's: what arrives joined leaves joined.
+func (k faultKnob) ports(p Place, part string) ([]string, error) {
+	ports := p.Ports
+	switch {
+	case part == ofAllPorts && len(p.All) > 0:
+		ports = p.All
+	case p.Port != "":
+		ports = []string{p.Port}
+	case part == "link_mtu" && p.WAN != "": // a narrow link beyond, not before
+		ports = []string{p.WAN}
+	}
+	if len(ports) == 0 {
+		return nil, fmt.Errorf("set fault: no port named at %s", p.Node)
+	}
+	return ports, nil
+}
+
+// Read is what there is of what want would set, in the order that undoes it.
+func (k faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
+	list, knobs, err := k.inPlace(p, want)
+	if err != nil || len(list) == 0 {
+		return noFault, err
+	}
+	var now []setting
+	for i, s := range slices.Backward(list) {
+		p.Port = s.Port
+		if s.State, err = knobs[i].Read(ctx, p, s.State); err != nil {
+			return "", err
+		}
+		now = append(now, s)
+	}
+	text, err := json.Marshal(now)
+	return asFound + State(text), err
+}
+
+func (k faultKnob) Apply(ctx context.Context, p Place, s State) error {
+	list, knobs, err := k.inPlace(p, s)
+	undoing := strings.HasPrefix(string(s), asFound)
+	for i, one := range list {
+		p.Port = one.Port
+		one := knobs[i].Apply(ctx, p, one.State)
+		if err = errors.Join(err, one); err != nil && !undoing {
+			return err
+		}
+	}
+	return err
+}
+
+func (k faultKnob) Same(want, got State) bool {
+	w, err1 := settingsOf(want)
+	g, err2 := settingsOf(got)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	alike := func(a, b setting) bool {
+		part, err := faultPart(a.Knob)
+		return err == nil && a.key() == b.key() && (a.Port == "" || a.Port == b.Port) &&
+			(a.State == b.State || part.Same(a.State, b.State))
+	}
+	for _, a := range w {
+		if !slices.ContainsFunc(g, func(b setting) bool { return alike(a, b) }) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(g, func(b setting) bool {
+		return !slices.ContainsFunc(w, func(a setting) bool { return alike(a, b) })
+	})
+}
+
+func (k faultKnob) Check(ctx context.Context, p Place, s State) check.Answer {
+	list, knobs, err := k.inPlace(p, s)
+	if err != nil {
+		return check.Not("%v", err)
+	}
+	for i, one := range list {
+		p.Port = one.Port
+		if a := knobs[i].Check(ctx, p, one.State); a.State != check.Yes {
+			return a
+		}
+	}
+	return check.OK()
+}
+
+// Allowed keeps faults where they belong: of the machine that carries the lab only its CPUs' time is taken.
+func (k faultKnob) Allowed(p Place, s State) error {
+	list, err := parseFaults(string(s))
+	if strings.HasPrefix(string(s), asFound) {
+		return nil // was allowed when it was planted
+	}
+	for _, f := range list {
+		if wrong := f.misplaced(p.Node == factor.Host, p.Port != ""); err == nil && wrong != "" {
+			err = impossible{fmt.Errorf("fault %s: %s", f.Name, wrong)}
+		}
+	}
+	return err
+}
+
+// Companion is work that goes on in a process beside a node's agent for as long as a setting holds: the verb
+// that does it, and what to do. It answers once it has begun.
+type Companion struct {
+	Verb string
+	Task any
+}
+
+// Accompanied is implemented by knobs some of whose states need companions.
+type Accompanied interface {
+	Companions(p Place, s State) []Companion
+}
+
+func (k faultKnob) Companions(p Place, s State) []Companion {
+	list, err := parseFaults(string(s))
+	if err != nil {
+		return nil // what was found has none
+	}
+	var out []Companion
+	for _, f := range list {
+		if f.companions != nil {
+			out = append(out, f.companions(p, f.level)...)
+		}
+	}
+	return out
+}
+
+// Companions are the node halves of the verbs of companions.
+func Companions() map[string]host.Handler {
+	return map[string]host.Handler{verbHog: hog, verbTighten: tighten}
+}

@@ -1,0 +1,96 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+const verbHog, verbTighten = "fault/cpu_hog", "fault/cpu_tightening"
+
+// hog uses a core until it is told to leave.
+func hog(ctx context.Context, s host.Session) error {
+	if err := s.Recv(nil); err != nil {
+		return err
+	}
+	if err := s.Send(struct{}{}); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		for n := 1; n < 1<<20; n++ { // about a millisecond
+			if n*n == -1 {
+				return errors.New("arithmetic of this CPU is wrong")
+			}
+		}
+	}
+	return nil
+}
+
+// tightening lowers the quota of a lab's guests step by step.
+type tightening struct {
+	Lab   string `json:"lab"`
+	Steps State  `json:"steps"`
+}
+
+const (
+	tighteningStep = 2 * time.Second
+	tighteningLook = 100 * time.Millisecond
+	// busyShare of what a quota allows is used under load; calmLooks without end it.
+	busyShare = 0.5
+	calmLooks = 5
+)
+
+// tighten takes the steps from when the guests get busy, and begins anew once they were idle: so every trial
+// sees all of them.
+func tighten(ctx context.Context, s host.Session) error {
+	var t tightening
+	if err := s.Recv(&t); err != nil {
+		return err
+	}
+	var steps []kernel.Quota
+	for part := range strings.SplitSeq(string(t.Steps), ",") {
+		q, err := parsePercent(part)
+		if err != nil {
+			return fmt.Errorf("read steps %s: %w", t.Steps, err)
+		}
+		steps = append(steps, q)
+	}
+	if err := s.Send(struct{}{}); err != nil {
+		return err
+	}
+	step, calm, since := 0, 0, time.Time{}
+	last, err := kernel.GuestCPUTime(t.Lab)
+	for at := time.Now(); err == nil && host.Pause(ctx, tighteningLook) == nil; {
+		var used time.Duration
+		if used, err = kernel.GuestCPUTime(t.Lab); err != nil {
+			break
+		}
+		now := time.Now()
+		busy := float64(used-last) > busyShare*float64(steps[step])/1e4*float64(now.Sub(at))
+		last, at = used, now
+		next := step
+		switch {
+		case busy && since.IsZero():
+			since, calm = now, 0
+		case busy:
+			next, calm = min(int(now.Sub(since)/tighteningStep), len(steps)-1), 0
+		case !since.IsZero():
+			if calm++; calm >= calmLooks {
+				next, since = 0, time.Time{}
+			}
+		}
+		if next != step {
+			step = next
+			err = kernel.SetCPUQuota(t.Lab, steps[step])
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,335 @@
+package knob
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Fault is one thing that can be made wrong.
+type Fault struct {
+	Name, Unit, Doc string
+
+	at         faultPlace
+	parse      func(name, level string) (State, error)
+	parts      func(level State) []setting // of the knobs that plant it
+	companions func(p Place, level State) []Companion
+}
+
+// faultPlace is where a fault may be.
+type faultPlace int
+
+const (
+	onPort    faultPlace = iota // a port, or each port of a node
+	onNode                      // a node
+	onAnyNode                   // a node, or the machine that carries the lab
+	onHost                      // the machine that carries the lab
+	atEnds                      // the load generator at an end, or at both
+	onPath                      // the tunnel
+	onPassing                   // a node that forwards
+	onFarPort                   // a port that packets leave by
+)
+
+// misplaced says what is wrong with a place, "" if nothing is.
+func (f Fault) misplaced(carrier, port bool) string {
+	switch {
+	case f.at == onHost && !carrier:
+		return "it takes the CPU's time of the machine that carries the lab: place it as fault@host"
+	case carrier && f.at != onHost && f.at != onAnyNode:
+		return "the machine that carries the lab is left alone: place it at a node, as in fault@router"
+	case port && (f.at == onNode || f.at == onAnyNode || f.at == onPassing):
+		return "it is of a whole node: place it without a port, as in fault@router"
+	}
+	return ""
+}
+
+func faultNames() []string {
+	var out []string
+	for _, f := range Faults() {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+// Faults lists what can be planted, in the order of the canonical spelling, in which it is made.
+func Faults() []Fault {
+	rate := bounds(parseLimit, spellLimit, func(r uint64) bool { return r > 0 }, "a rate such as 50M")
+	bytes := quantities(kernel.Bytes, 2048, 1<<30, "a size from 2k to 1024m, such as 16K")
+	percent := quantities(kernel.PartsPerMillion, 1, 1e6, "a percentage above 0 up to 100%, such as 1%")
+	time := quantities(kernel.Microseconds, 1, 10_000_000, "a time from 1us to 10s, such as 20ms")
+	on := func(name, level string) (State, error) {
+		if level != "on" {
+			return "", refuse(name, level, want("on"))
+		}
+		return "on", nil
+	}
+	return []Fault{
+		{Name: "link_rate", Unit: "bit/s", at: onPort, parse: rate, parts: queued("rate"),
+			Doc: "what leaves by the port is held to a rate, with a short queue before it"},
+		{Name: "loss", Unit: "%", at: onPort, parse: percent, parts: queued("loss"),
+			Doc: "this share of the packets that leave by the port is dropped at random"},
+		{Name: "delay", Unit: "time", at: onPort, parse: time, parts: queued("delay"),
+			Doc: "what leaves by the port leaves so much later"},
+		{Name: "reorder", Unit: "%", at: onPort, parse: percent, parts: queued("reorder"),
+			Doc: "this share of the packets that leave by the port overtakes the others, which are delayed " +
+				"by 5ms or by what delay says"},
+		{Name: "tiny_queue", Unit: "packets", at: onPort, parse: numbers(1, 10_000).canonical,
+			parts: queued("limit"), Doc: "so few packets may wait to leave by the port"},
+		{Name: "policer", Unit: "bit/s", at: onPort, parse: rate, parts: setsTo("policer"),
+			Doc: "what arrives at the port above the rate is dropped"},
+		{Name: "irq_pinned", Unit: "core", at: onPort, parse: numbers(0, maxCPU).canonical,
+			parts: setsTo("irq_affinity"), Doc: "one core serves all interrupts of the ports"},
+		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, parse: numbers(minMTU, maxMTU).canonical,
+			parts: func(level State) []setting {
+				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"},
+					{Knob: "offload", State: "wire"}}
+			},
+			Doc: "the port's MTU, of which nobody is told: the ICMP errors of the node are dropped"},
+		{Name: "rules", Unit: "rules", at: onPassing, parse: numbers(1, 20_000).canonical,
+			parts: setsTo("firewall"), Doc: "firewall rules that each forwarded packet is compared with"},
+		{Name: "log_flood", Unit: "on", at: onPassing, parse: on,
+			parts: func(State) []setting { return []setting{{Knob: "firewall", State: "0 log"}} },
+			Doc:   "each forwarded packet is written to the kernel's log"},
+		{Name: "conntrack_max", Unit: "connections", at: onPassing,
+			parse: numbers(1, math.MaxInt32).canonical,
+			parts: func(level State) []setting {
+				return append(setsTo("conntrack_max")(level), setting{Knob: "firewall", State: "0 stateful"})
+			},
+			Doc: "a firewall tracks connections, and so few of them at most"},
+		{Name: "backlog", Unit: "packets", at: onNode, parse: numbers(1, math.MaxInt32).canonical,
+			parts: ofKernel("net.core.netdev_max_backlog"),
+			Doc:   "so few packets may wait for a core that they are steered to"},
+		{Name: "budget", Unit: "packets", at: onNode, parse: numbers(1, math.MaxInt32).canonical,
+			parts: ofKernel("net.core.netdev_budget"),
+			Doc:   "so few packets are taken from devices before the CPU turns to something else"},
+		{Name: "cpu_hog", Unit: "processes", at: onAnyNode, parse: numbers(1, 64).canonical,
+			companions: func(_ Place, level State) []Companion {
+				n, _ := strconv.Atoi(string(level))
+				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
+			},
+			Doc: "so many processes that do nothing but use a core"},
+		{Name: "cpu_quota", Unit: "% of a core", at: onHost, parse: percentOfCore, parts: setsTo("cpu_quota"),
+			Doc: "each CPU of the virtual routers gets this share of a core"},
+		{Name: "cpu_tightening", Unit: "% of a core, several", at: onHost, parse: parseTightening,
+			parts: func(level State) []setting {
+				first, _, _ := strings.Cut(string(level), ",")
+				return []setting{{Knob: "cpu_quota", State: State(first + "%")}}
+			},
+			companions: func(p Place, level State) []Companion {
+				return []Companion{{Verb: verbTighten, Task: tightening{Lab: p.Lab, Steps: level}}}
+			},
+			Doc: "as cpu_quota, one share after the other, each for two seconds from when the routers get " +
+				"busy: as a machine slows down that gets hot"},
+		{Name: "slow_reader", Unit: "bit/s", at: atEnds, parse: rate,
+			Doc: "the application that receives takes so much at most, of all streams together"},
+		{Name: "slow_writer", Unit: "bit/s", at: atEnds, parse: rate,
+			Doc: "the application that sends has so much to send at most, of all streams together"},
+		{Name: "receive_buffer", Unit: "bytes", at: atEnds, parse: bytes,
+			Doc: "each socket's receive buffer"},
+		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "each socket's send buffer"},
+		{Name: "tunnel_mtu", Unit: "bytes", at: onPath, parse: numbers(minMTU, maxMTU).canonical,
+			Doc: "the tunnel's MTU, whatever the link below carries"},
+		{Name: "bypass", Unit: "on", at: onPath, parse: on,
+			Doc: "the traffic goes past the tunnel, which is up and idle"},
+	}
+}
+
+func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok func(uint64) bool,
+	wanted string) func(name, level string) (State, error) {
+	return spelling[uint64]{parse: parse, spell: spell, bound: func(v uint64) error {
+		if !ok(v) {
+			return want("%s", wanted)
+		}
+		return nil
+	}}.canonical
+}
+
+// quantities are those of a queue's parameters.
+func quantities(q kernel.Quantity, least, most uint64, wanted string) func(name, level string) (State,
+	error) {
+	p := kernel.Parameter{Quantity: q}
+	return bounds(func(text string) (uint64, error) {
+		v, err := parseQuantity(p, text)
+		if err != nil {
+			err = want("%s", wanted)
+		}
+		return v, err
+	}, func(v uint64) State { return State(spellQuantity(p, v)) },
+		func(v uint64) bool { return v >= least && v <= most }, wanted)
+}
+
+// setsTo is of faults that are what a knob does.
+func setsTo(knob string) func(State) []setting {
+	return func(level State) []setting { return []setting{{Knob: knob, State: level}} }
+}
+
+func ofKernel(name string) func(State) []setting {
+	return func(level State) []setting {
+		return []setting{{Knob: "sysctl:", State: State(name) + "=" + level}}
+	}
+}
+
+// queued is of faults that are a word of the port's queue. Packets that were joined are one to a queue: it
+// would lose, keep or reorder dozens of them at once.
+func queued(word string) func(State) []setting {
+	return func(level State) []setting {
+		q := setting{Knob: "queue", State: State(word) + " " + level}
+		if word == "rate" {
+			return []setting{q}
+		}
+		return []setting{{Knob: "offload", State: "wire"}, q}
+	}
+}
+
+// The queue of a fault: 30 ms before a link's rate, but no less than one packet of 64 KiB.
+const (
+	linkQueue   = 0.030
+	leastLink   = 64 << 10
+	linkBurst   = "32k"
+	tinyBurst   = "4k"
+	overtake    = "5ms"
+	fullPacket  = 1514
+	roomOfDelay = 10_000
+)
+
+// faultQueue makes a queueing discipline of the words of faults: netem where packets are lost or delayed,
+// else a token bucket where there is a rate.
+func faultQueue(words State) State {
+	v := map[string]string{}
+	for f := strings.Fields(string(words)); len(f) > 1; f = f[2:] {
+		v[f[0]] = f[1]
+	}
+	if v["reorder"] != "" && v["delay"] == "" {
+		v["delay"] = overtake
+	}
+	switch {
+	case v["loss"]+v["delay"] != "":
+		if v["limit"] == "" {
+			v["limit"] = strconv.Itoa(roomOfDelay)
+		}
+		text := "netem"
+		for _, name := range []string{"limit", "delay", "loss", "reorder", "rate"} {
+			if v[name] != "" {
+				text += " " + name + " " + v[name]
+			}
+		}
+		return State(text)
+	case v["rate"] == "":
+		return State("pfifo limit " + v["limit"])
+	}
+	rate, _ := parseLimit(v["rate"])
+	limit, burst := max(int(float64(rate)/8*linkQueue), leastLink), linkBurst
+	if n, err := strconv.Atoi(v["limit"]); err == nil {
+		limit, burst = n*fullPacket, tinyBurst
+	}
+	return State(fmt.Sprintf("tbf rate %s burst %s limit %d", v["rate"], burst, limit))
+}
+
+func percentOfCore(name, level string) (State, error) {
+	q, err := parsePercent(level)
+	if err != nil || q == 0 || q > 100*100 {
+		return "", refuse(name, level, want("a share of one core from 1%% to 100%%"))
+	}
+	return spellPercent(q), nil
+}
+
+// parseTightening reads percentages such as "40,20,10".
+func parseTightening(name, level string) (State, error) {
+	var out []string
+	for part := range strings.SplitSeq(level, ",") {
+		s, err := percentOfCore(name, strings.TrimSpace(part))
+		if err != nil {
+			return "", refuse(name, level, want("shares of one core from 1%% to 100%%, such as 40,20,10"))
+		}
+		out = append(out, strings.TrimSuffix(string(s), "%"))
+	}
+	return State(strings.Join(out, ",")), nil
+}
+
+// faultRefuses says why a cell's faults cannot be where they are, or not beside its other settings.
+func faultRefuses(s factor.Shape, cell factor.Cell) string {
+	used := map[string]string{} // knob and place → who makes it
+	for place, level := range factor.Name("fault").Each(cell) {
+		list, err := parseFaults(level)
+		if err != nil {
+			return ""
+		}
+		node, port, ported := strings.Cut(place, ".")
+		for _, f := range list {
+			if why := f.refused(s, node, ported, cell); why != "" {
+				return "fault " + f.Name + ": " + why
+			}
+		}
+		settings, _ := settingsOf(spellFaults(list))
+		for _, one := range settings {
+			for name := range cell {
+				plain, at := factor.Split(name)
+				n, q, _ := strings.Cut(at, ".")
+				apart := node != "" && n != "" && node != n || port != "" && q != "" && port != q
+				if plain == one.key() && !apart {
+					return fmt.Sprintf("a fault at %s sets %s, which the cell does, too", orAll(place), plain)
+				}
+			}
+			for other, by := range used {
+				knob, at, _ := strings.Cut(other, "@")
+				n, q, _ := strings.Cut(at, ".")
+				apart := node != "" && n != "" && node != n || port != "" && q != "" && port != q
+				if knob == one.key() && !apart && !harmless(knob) {
+					return fmt.Sprintf("faults at %s and at %s both set %s", orAll(by), orAll(place), knob)
+				}
+			}
+			used[one.key()+"@"+place] = place
+		}
+	}
+	return ""
+}
+
+// harmless settings may be made by two faults of a node: both want the same, and are undone together.
+func harmless(knob string) bool { return knob == ofAllPorts }
+
+func orAll(place string) string {
+	if place == "" {
+		return "every router"
+	}
+	return place
+}
+
+// refused says why a fault cannot be at a node of a lab.
+func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell) string {
+	switch {
+	case f.at == atEnds && node != "" && (port || !s.Ends(node)):
+		return fmt.Sprintf("it is of the load generator: place it at %s or %s, or nowhere", s.Near, s.Far)
+	case f.at == atEnds && !(factor.Protocol.Is(cell, "tcp") && factor.Engine.Is(cell, factor.Native)):
+		return "only TCP of the engine " + factor.Native + " is held back at an end"
+	case f.at == onPath && node != "":
+		return "it is of the tunnel, and has no place"
+	case f.at == atEnds, f.at == onPath:
+		return ""
+	case f.at == onPassing && !s.Forwards(node):
+		return "nothing is forwarded there"
+	case node == "" && len(s.Routers) == 0:
+		return "topology " + s.Name + " has no router: name its place"
+	}
+	return f.misplaced(node == factor.Host, port)
+}
+
+// silence is a part of the fault pmtu_hole: the node tells nobody that a packet does not fit.
+func silence() Knob {
+	onOff := func(on bool) State { return map[bool]State{true: "on", false: "off"}[on] }
+	return &ofNode[State]{declared: declared{&factor.Declaration{Name: "silence"}},
+		spelling: words("off", "on"),
+		read: func(Place) (State, error) {
+			on, err := kernel.ReadSilence()
+			return onOff(on), err
+		},
+		apply:  func(_ Place, s State) error { return kernel.SetSilence(s == "on") },
+		check:  func(Place, State) check.Answer { return answer(kernel.ProbeSilence()) },
+		always: "off",
+	}
+}

@@ -1,0 +1,70 @@
+package stream
+
+import (
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// throttle holds an application to a rate: it moves little at a time, and sleeps in between. A nil one does
+// not.
+type throttle struct {
+	perNs float64 // bytes
+	due   int64   // when what was moved would have been, at the rate
+}
+
+const (
+	throttleStep = 5 * time.Millisecond  // of the rate are moved by one call
+	throttleDebt = 50 * time.Millisecond // of the rate at most are made good after a late wake-up
+	leastStep    = 1448
+)
+
+// holdBack gives each flow of an end its share of what the end is held to.
+func holdBack(l *traffic.Half) {
+	held := l.Request.Load.Limits(l.Request.Side)
+	for _, sends := range []bool{false, true} {
+		rate := held.ReadRateBps
+		if sends {
+			rate = held.WriteRateBps
+		}
+		var flows []*tcpFlow
+		for _, f := range l.Flows {
+			if f, ok := f.(*tcpFlow); ok && f != nil && f.Sends == sends {
+				flows = append(flows, f)
+			}
+		}
+		for _, f := range flows {
+			if rate > 0 {
+				f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(flows))}
+			}
+		}
+	}
+}
+
+// of is what so many flows that have this share each are held to together.
+func (t *throttle) of(flows int) *throttle {
+	if t == nil || flows == 1 {
+		return t
+	}
+	return &throttle{perNs: t.perNs * float64(flows)}
+}
+
+// share is as much of b as one call may move.
+func (t *throttle) share(b []byte) []byte {
+	if t == nil {
+		return b
+	}
+	return b[:min(len(b), max(leastStep, int(t.perNs*float64(throttleStep))))]
+}
+
+// wait sleeps until what was moved is due, but not beyond the window.
+func (t *throttle) wait(p *traffic.Phases, moved int) {
+	if t == nil || moved <= 0 || p.Over(p.End) {
+		return
+	}
+	now := traffic.Monotonic()
+	t.due = max(t.due, now-int64(throttleDebt)) + int64(float64(moved)/t.perNs)
+	if t.due > now {
+		traffic.SleepUntil(min(t.due, p.End), &p.Abandoned)
+	}
+}
