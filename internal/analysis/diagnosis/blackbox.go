@@ -17,9 +17,7 @@ import (
 type Cell struct {
 	Factors record.Factors
 	Metrics map[string]statistics.Value
-	Runs    int     // trials with numbers
-	Failed  int     // and without
-	Tester  float64 // what the tester alone reaches with this load; 0 = not known
+	Failed  int     // trials without numbers
 	Seconds float64 // of the window
 }
 

@@ -116,7 +116,7 @@ func judgePerByte(s *sweep) Judgement {
 		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
 	}
 	uneven := spread(rates)
-	return Judgement{Score: math.Min(bytes, ramp(uneven, .03, .25, -3, 2)), Text: "a limit per byte of about " +
+	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)), Text: "a limit per byte of about " +
 		metrics.Say(metrics.Goodput, s.bps), Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
 		"the rates of the sizes differ by "+unit.Percent(uneven))}}
 }
@@ -198,7 +198,7 @@ func judgeRandomLoss(s *sweep) Judgement {
 	for _, c := range rest {
 		least = math.Min(least, c.lost())
 	}
-	lost := math.Max(least, .3*most)
+	lost := math.Max(least, most/10)
 	return Judgement{Score: math.Min(ramp(lost, .0004, .004, -4, 5), ramp(most, .5, .9, 5, -4)),
 		Text: "packets are lost whatever the rate: " + unit.Percent(most) + " of them",
 		Facts: []evidence.Evidence{fact(metrics.LossRatio, "", "", most, unit.Percent(most)+

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -16,7 +17,7 @@ func bytesText(n float64) string {
 	if n < 1000 {
 		n = math.Round(n)
 	}
-	return unit.ScaleOf("bytes", n).Text(n)
+	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
 }
 
 // numbers are what is known of one direction whatever its class.
@@ -47,7 +48,7 @@ func (s *sweep) numbers() []evidence.Evidence {
 			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
 	}
 	if share, rate, ok := s.answered(); ok {
-		say(metrics.FlowRate, rate, unit.Percent(share)+" of "+factor.ConnectionRate.Of(s.opened.factors())+
+		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+factor.ConnectionRate.Of(s.opened.factors())+
 			" new connections/s are answered")
 	}
 	if s.idleNs > 0 {
@@ -94,7 +95,8 @@ func (p *Path) addBoth(cells []Cell) {
 		return
 	}
 	text := "both directions at once reach " + unit.Percent(both/(up+down)) + " of the sum of each alone"
-	if both < .7*(up+down) {
+	quiet := func(d PathDirection) bool { return d.Class == Tester }
+	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
 		text += ": they share something"
 	}
 	p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", both, text), up+down))
