@@ -87,7 +87,10 @@ func judgeOneCore(s *sweep) Judgement {
 	if why != "" {
 		return missing(why)
 	}
-	one := s.flat[0].or(metrics.PacketRate, 0)
+	one := 0.0 // the best of any size: the limit is one per packet
+	for _, c := range s.flat {
+		one = math.Max(one, c.or(metrics.PacketRate, 0))
+	}
 	gain := several / math.Max(one, 1)
 	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
 		GainAtMost: gain, Text: "one flow is served by one core: " + metrics.Say(metrics.PacketRate, one) +
