@@ -66,6 +66,7 @@ func ReadESP(e ESP) (ESPStats, error)                    { return ESPStats{}, Er
 func CPUQuota(dir string) (Quota, error)                 { return 0, ErrUnsupported }
 func SetCPUQuota(dir string, q Quota) error              { return ErrUnsupported }
 func ProbeCPUQuota(dir string) error                     { return ErrUnsupported }
+func ThrottleFile(pid, tid int) string                   { return "" }
 func GuestCPUTime(dir string) (time.Duration, error)     { return 0, ErrUnsupported }
 func ReadSilence() (bool, error)                         { return false, ErrUnsupported }
 func SetSilence(on bool) error                           { return ErrUnsupported }
