@@ -90,6 +90,9 @@ type Declaration struct {
 	// PinsEnds: at an end of the traffic a level says which CPUs the load generator runs on there, and is no
 	// setting.
 	PinsEnds bool
+	// OnCarrier: placed at the machine that carries the lab, it is a setting of that, and not of the routers
+	// which it carries.
+	OnCarrier bool
 
 	// Without, where it is not nil, is what other levels are compared with.
 	Without *Without

@@ -181,7 +181,6 @@ func (l *Lab) placeOf(s record.Setting) knob.Place {
 			if end.Node != s.Node {
 				continue
 			}
-			p.All = append(p.All, end.Port)
 			if s.Port == "" || s.Port == end.Port {
 				p.Ports = append(p.Ports, end.Port)
 			}

@@ -197,7 +197,7 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 				return nil, nil, fmt.Errorf("place %s: %v", name, err)
 			}
 			cpus[at] = list
-		case target == factor.Carrier:
+		case target == factor.Carrier, at == factor.Host && d.OnCarrier:
 			nodes = []string{factor.Host}
 		case at != "" && at != factor.Host:
 			nodes, s.Port = []string{node}, port

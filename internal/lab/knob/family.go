@@ -19,8 +19,6 @@ type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
 	Ports []string `json:"ports,omitempty"`
-	// All are the node's devices whatever Port names.
-	All []string `json:"all,omitempty"`
 	// WAN is the port that faces away from the near side; a port forward joins Inside and Outside.
 	WAN     string   `json:"wan,omitempty"`
 	Inside  []string `json:"inside,omitempty"`

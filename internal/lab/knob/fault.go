@@ -28,7 +28,7 @@ func FaultPlant() Knob {
 		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
 		Without: &factor.Without{Level: noFault, Words: "of the same without fault"},
 		Long:    func(level string) string { return "fault " + level },
-		Placed:  factor.Placed | factor.OnHost, Value: nodeFaults, Refuses: faultRefuses,
+		Placed:  factor.Placed | factor.OnHost, OnCarrier: true, Value: nodeFaults, Refuses: faultRefuses,
 	}}}
 }
 
@@ -229,16 +229,10 @@ func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err e
 	return out, knobs, nil
 }
 
-// ofAllPorts is the setting that a fault makes at all ports of a node.
-const ofAllPorts = "offload"
-
-// ports are those that a setting is made at. What a device does to many packets at once is a matter of all
-// of a node's: what arrives joined leaves joined.
+// ports are those that a setting is made at.
 func (k faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {
-	case part == ofAllPorts && len(p.All) > 0:
-		ports = p.All
 	case p.Port != "":
 		ports = []string{p.Port}
 	case part == "link_mtu" && p.WAN != "": // a narrow link beyond, not before

@@ -17,6 +17,7 @@ type Fault struct {
 	Name, Unit, Doc string
 
 	at         faultPlace
+	wire       bool // it counts packets, and so must they be as on a wire
 	parse      func(name, level string) (State, error)
 	parts      func(level State) []setting // of the knobs that plant it
 	companions func(p Place, level State) []Companion
@@ -72,23 +73,22 @@ func Faults() []Fault {
 	return []Fault{
 		{Name: "link_rate", Unit: "bit/s", at: onPort, parse: rate, parts: queued("rate"),
 			Doc: "what leaves by the port is held to a rate, with a short queue before it"},
-		{Name: "loss", Unit: "%", at: onPort, parse: percent, parts: queued("loss"),
+		{Name: "loss", Unit: "%", at: onPort, parse: percent, parts: queued("loss"), wire: true,
 			Doc: "this share of the packets that leave by the port is dropped at random"},
-		{Name: "delay", Unit: "time", at: onPort, parse: time, parts: queued("delay"),
+		{Name: "delay", Unit: "time", at: onPort, parse: time, parts: queued("delay"), wire: true,
 			Doc: "what leaves by the port leaves so much later"},
-		{Name: "reorder", Unit: "%", at: onPort, parse: percent, parts: queued("reorder"),
+		{Name: "reorder", Unit: "%", at: onPort, parse: percent, parts: queued("reorder"), wire: true,
 			Doc: "this share of the packets that leave by the port overtakes the others, which are delayed " +
 				"by 5ms or by what delay says"},
 		{Name: "tiny_queue", Unit: "packets", at: onPort, parse: numbers(1, 10_000).canonical,
-			parts: queued("limit"), Doc: "so few packets may wait to leave by the port"},
+			parts: queued("limit"), wire: true, Doc: "so few packets may wait to leave by the port"},
 		{Name: "policer", Unit: "bit/s", at: onPort, parse: rate, parts: setsTo("policer"),
 			Doc: "what arrives at the port above the rate is dropped"},
 		{Name: "irq_pinned", Unit: "core", at: onPort, parse: numbers(0, maxCPU).canonical,
 			parts: setsTo("irq_affinity"), Doc: "one core serves all interrupts of the ports"},
-		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, parse: numbers(minMTU, maxMTU).canonical,
+		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, wire: true, parse: numbers(minMTU, maxMTU).canonical,
 			parts: func(level State) []setting {
-				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"},
-					{Knob: "offload", State: "wire"}}
+				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},
 			Doc: "the port's MTU, of which nobody is told: the ICMP errors of the node are dropped"},
 		{Name: "rules", Unit: "rules", at: onPassing, parse: numbers(1, 20_000).canonical,
@@ -175,15 +175,10 @@ func ofKernel(name string) func(State) []setting {
 	}
 }
 
-// queued is of faults that are a word of the port's queue. Packets that were joined are one to a queue: it
-// would lose, keep or reorder dozens of them at once.
+// queued is of faults that are a word of the port's queue.
 func queued(word string) func(State) []setting {
 	return func(level State) []setting {
-		q := setting{Knob: "queue", State: State(word) + " " + level}
-		if word == "rate" {
-			return []setting{q}
-		}
-		return []setting{{Knob: "offload", State: "wire"}, q}
+		return []setting{{Knob: "queue", State: State(word) + " " + level}}
 	}
 }
 
@@ -280,7 +275,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 				knob, at, _ := strings.Cut(other, "@")
 				n, q, _ := strings.Cut(at, ".")
 				apart := node != "" && n != "" && node != n || port != "" && q != "" && port != q
-				if knob == one.key() && !apart && !harmless(knob) {
+				if knob == one.key() && !apart {
 					return fmt.Sprintf("faults at %s and at %s both set %s", orAll(by), orAll(place), knob)
 				}
 			}
@@ -289,9 +284,6 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	}
 	return ""
 }
-
-// harmless settings may be made by two faults of a node: both want the same, and are undone together.
-func harmless(knob string) bool { return knob == ofAllPorts }
 
 func orAll(place string) string {
 	if place == "" {
@@ -311,6 +303,8 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 		return "it is of the tunnel, and has no place"
 	case f.at == atEnds, f.at == onPath:
 		return ""
+	case f.wire && !factor.Offload.Is(cell, "wire"):
+		return "packets that were joined are one to it: it wants offload: wire"
 	case f.at == onPassing && !s.Forwards(node):
 		return "nothing is forwarded there"
 	case node == "" && len(s.Routers) == 0:
