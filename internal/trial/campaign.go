@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -51,6 +52,8 @@ type Campaign struct {
 	Done    []record.Trial                                 // of the run that is resumed
 	// Marks are said of each trial that is made; they may still be set after Prepare.
 	Marks []record.Caveat
+	// Unfit are cells that are not run any more, as asked before each row; nil: none.
+	Unfit func(cell record.Factors) bool
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
 
@@ -276,7 +279,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	}
 	block := 0
 	for i, row := range rows {
-		if c.narrowEnough(row) {
+		if c.narrowEnough(row) || row.Kind == record.RowLoad && c.Unfit != nil && c.Unfit(row.Factors) {
 			continue
 		}
 		if row.Block != block {
@@ -366,6 +369,9 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
+	}
+	if d := analysis.Candidate(&c.Run, *t); d != nil && d.Named() {
+		e.Cause, e.Confidence = d.Text, d.Confidence
 	}
 	c.tell(e)
 	return nil

@@ -78,6 +78,7 @@ type Diagnosis struct {
 	Excluded    []Exclusion `json:"excluded,omitempty"`
 	NotExamined []Gap       `json:"not_examined,omitempty"`
 	Trials      int         `json:"trials"`
+	Path        []Stage     `json:"path,omitempty"` // near to far, with what was used of each part
 }
 
 // Cause is one candidate.
@@ -104,6 +105,11 @@ type Gap struct {
 	Class string `json:"class"`
 	Why   string `json:"why"`
 }
+
+// Named reports whether the first cause is the answer.
+func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class == d.Class }
+
+const notKnown = "what held the traffic back is not known"
 
 // Thresholds of what is said.
 const (
@@ -139,21 +145,30 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
 	}
-	d := &Diagnosis{Class: Unknown, Trials: len(trials), Causes: []Cause{}}
 	byClass := map[string][]Judgement{}
 	for _, all := range trials {
 		for _, j := range all {
 			byClass[j.Class] = append(byClass[j.Class], j)
 		}
 	}
-	var examined []Judgement
+	var judged []Judgement
 	for _, r := range Rules() {
-		j, ok := middle(byClass[r.Class])
-		if !ok {
-			continue
+		if j, ok := middle(byClass[r.Class]); ok {
+			judged = append(judged, j)
 		}
+	}
+	d := conclude(judged, calibrated)
+	d.Trials = len(trials)
+	return d
+}
+
+// conclude ranks one judgement of each class by its probability.
+func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float64) *Diagnosis {
+	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
+	var examined []Judgement
+	for _, j := range judged {
 		if j.NotExamined != "" {
-			d.NotExamined = append(d.NotExamined, Gap{r.Class, j.NotExamined})
+			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.NotExamined})
 			continue
 		}
 		examined = append(examined, j)
@@ -185,9 +200,9 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 		d.Confidence -= p
 	}
 	d.Confidence = max(d.Confidence, 0)
-	d.Text = "what held the traffic back is not known: no known cause fits what was seen"
+	d.Text = notKnown + ": no known cause fits what was seen"
 	if len(d.Causes) > 0 {
-		d.Text = "what held the traffic back is not known; the nearest known cause: " + d.Causes[0].Text
+		d.Text = notKnown + "; the nearest known cause: " + d.Causes[0].Text
 	}
 	return d
 }
@@ -217,7 +232,9 @@ func middle(all []Judgement) (Judgement, bool) {
 
 // calibrated turns scores into probabilities that sum to at most one; the rest is that of an unknown cause.
 // sharpness and unknown were fitted on the tuning half of the suite (docs/diagnosis.md).
-func calibrated(all []Judgement) map[string]float64 {
+func calibrated(all []Judgement) map[string]float64 { return shares(all, sharpness, unknownWeight) }
+
+func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float64 {
 	most := math.Log(unknownWeight)
 	for _, j := range all {
 		most = max(most, sharpness*j.Score)

@@ -150,7 +150,8 @@ func (o *Observation) Cores(node string) []Core {
 			v, _ := o.Sum(node, "cpu", stem, func(label string) bool { return label == c.Label })
 			return math.Max(v, 0)
 		}
-		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"), of("softirq_ns")
+		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
+			of("softirq_ns")
 		idle, steal := of("idle_ns")+of("iowait_ns"), of("steal_ns")
 		all := user + system + irq + softirq + idle + steal
 		if all <= 0 {

@@ -9,7 +9,7 @@ const (
 
 // Rules lists every class, in the order in which the reference has them.
 func Rules() []Rule {
-	return []Rule{healthy(), testerLimited()}
+	return append([]Rule{healthy(), testerLimited()}, machineRules()...)
 }
 
 // RuleOf finds a rule by its class.
@@ -20,4 +20,12 @@ func RuleOf(class string) (Rule, bool) {
 		}
 	}
 	return Rule{}, false
+}
+
+// LabelOf is a class in a sentence.
+func LabelOf(class string) string {
+	if r, ok := RuleOf(class); ok {
+		return r.Label
+	}
+	return notKnown
 }

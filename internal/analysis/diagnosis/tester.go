@@ -19,7 +19,8 @@ func testerLimited() Rule {
 			share := got / o.Tester.Value
 			return Judgement{Score: ramp(share, .6, .95, -4, 3), Node: "",
 				Text: "the tester itself: it reaches no more with nothing between",
-				Facts: []evidence.Evidence{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
-					" of what the tester reaches alone"), o.Tester.Value)}}
+				Facts: []evidence.Evidence{against(fact(name, "", "", got,
+					"the result is "+unit.Percent(share)+
+						" of what the tester reaches alone"), o.Tester.Value)}}
 		}}
 }

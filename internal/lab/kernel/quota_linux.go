@@ -201,6 +201,20 @@ func (h hierarchy) quota(p vcpu) (Quota, error) {
 	return quotaOf(times[0], times[1]), nil
 }
 
+// ThrottleFile is the file that counts for how long a thread's quota held it back, "throttled_time" in
+// nanoseconds or "throttled_usec"; "" where there is none.
+func ThrottleFile(pid, tid int) string {
+	h, err := openHierarchy("")
+	if err != nil {
+		return ""
+	}
+	dir, err := h.of(pid, tid)
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "cpu.stat")
+}
+
 // SetCPUQuota puts each vCPU of a lab's guests into a cgroup of its own with a quota; 0 puts them back to
 // where QEMU was started, and removes the cgroups, also those of guests that have ended.
 func SetCPUQuota(dir string, q Quota) error {

@@ -21,6 +21,7 @@ func All(root Root) []Probe {
 		memory(root), pressure(root), cpufreq(root), thermal(root), power(root),
 		kernellog(root), foreign(root), guests(root), clock(root), drops(root),
 		xfrm(root), wireguard(root), flows(root), queues(root), routecache(root),
+		filterRules(root), kthreads(root),
 	}
 }
 

@@ -94,6 +94,13 @@ const notLinux = "not told by this kernel"
 
 // kernel: version, timer, and the boot choices that change speed.
 func (f *facts) kernel() {
+	if release, err := os.ReadFile("/etc/os-release"); err == nil {
+		for l := range strings.Lines(string(release)) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(l), "ID="); ok {
+				f.optional("distribution", strings.Trim(id, `"`)) // whose commands change its settings
+			}
+		}
+	}
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)
@@ -359,12 +366,24 @@ func (f *facts) device(dev net.Interface) {
 		if target, err := os.Readlink(filepath.Join(dir, "device/driver")); err == nil {
 			f.known[name+"driver"] = filepath.Base(target)
 		}
+		f.pcie(name, filepath.Join(dir, "device"))
 		for _, queue := range matches(filepath.Join(dir, "queues/rx-*")) {
 			f.file(name+filepath.Base(queue)+":rps_cpus", filepath.Join(queue, "rps_cpus"))
 		}
 		f.optional(name+"lower", strings.Join(f.root.lowerDevices(dev.Name), " "))
 	}
 	f.offloads(name, dev.Name)
+}
+
+// pcie: what the card's link is and could be, "8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4".
+func (f *facts) pcie(name, dir string) {
+	state := func(which string) string {
+		return readWord(filepath.Join(dir, which+"_link_speed")) + " x" +
+			readWord(filepath.Join(dir, which+"_link_width"))
+	}
+	if now, most := state("current"), state("max"); now != " x" && most != " x" {
+		f.known[name+"pcie"] = now + " of " + most
+	}
 }
 
 func (f *facts) offloads(name, device string) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -16,6 +17,9 @@ import (
 func guests(root Root) Probe {
 	return entry{name: "guests", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
 		counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
+		counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running "+
+			"(cpu.stat of its "+
+			"cgroup)"),
 	}, empty: "no virtual machine of the lab runs",
 		open: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
 }
@@ -25,10 +29,12 @@ type guestThread struct {
 	label string // "router/vcpu0"
 	path  string // of its statistics
 	start uint64 // when it began, so that a number that is given again is told apart
+	quota string // the file that counts how long its quota held it back, "" if none
 }
 
 type guestsSampler struct {
 	columns
+	root    Root
 	dir     string
 	own     []int
 	threads []guestThread
@@ -37,7 +43,7 @@ type guestsSampler struct {
 }
 
 func openGuests(root Root, own []int) (Sampler, error) {
-	s := &guestsSampler{dir: root.proc(""), own: own, buf: make([]byte, 4096)}
+	s := &guestsSampler{root: root, dir: root.proc(""), own: own, buf: make([]byte, 4096)}
 	if self, err := os.Readlink(root.proc("self")); err == nil {
 		if pid, err := strconv.Atoi(self); err == nil {
 			s.own = append(slices.Clone(own), pid)
@@ -56,6 +62,13 @@ func (s *guestsSampler) Close() error { return nil }
 func (s *guestsSampler) Sample(dst []float64) error {
 	if len(s.threads) < s.most && s.changed() {
 		return ErrColumns
+	}
+	at := len(s.threads)
+	for _, t := range s.threads {
+		if t.quota != "" {
+			dst[at] = throttledNs(t.quota)
+			at++
+		}
 	}
 	for i, t := range s.threads {
 		p, err := readPidStat(t.path, s.buf)
@@ -80,6 +93,11 @@ func (s *guestsSampler) changed() bool {
 	s.threads, s.most, s.columns = now, max(s.most, len(now)), nil
 	for _, t := range now {
 		s.columns = append(s.columns, t.label+"/guest_cpu_ns")
+	}
+	for _, t := range now {
+		if t.quota != "" {
+			s.columns = append(s.columns, t.label+"/guest_throttled_ns")
+		}
 	}
 	return true
 }
@@ -139,10 +157,28 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 			label = "main"
 		}
 		if label != "" {
-			out = append(out, guestThread{guest + "/" + label, path, p.start})
+			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
+			if label != "main" && s.root.Proc == "" {
+				t.quota = kernel.ThrottleFile(pid, p.pid)
+			}
+			out = append(out, t)
 		}
 	}
 	return out
+}
+
+// throttledNs reads cpu.stat, which tells nanoseconds in cgroups of version 1 and microseconds in those of
+// version 2.
+func throttledNs(path string) float64 {
+	b, err := os.ReadFile(path)
+	times := []float64{nan, nan}
+	if err != nil || parsePairs(b, map[string]int{"throttled_time": 0, "throttled_usec": 1}, times) != nil {
+		return nan
+	}
+	if times[0] == times[0] {
+		return times[0]
+	}
+	return times[1] * 1000
 }
 
 // threadLabel names a vCPU by its thread's name, "CPU 0/TCG" or "CPU 0/KVM"; "" for QEMU's other threads.

@@ -1,0 +1,211 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Scores that rules about CPUs share.
+const (
+	absent   = -6.0 // conclusively not there
+	unlikely = -4.0 // examined, and slack
+)
+
+// system is the CPUs that carry a router, and how they spent the window.
+type system struct {
+	Node  string // whose samples these are: the router, or the host that all roles share
+	Cores []Core // by name; never empty
+	Busy  float64
+	Full  Core // the busiest
+	Slack Core // the least busy
+}
+
+// systemOf finds the CPUs of the first router: its own, or those of the machine that all roles share.
+func (o *Observation) systemOf() (system, string) {
+	node := record.HostNode
+	if !o.Shared() {
+		routers := o.Routers()
+		if len(routers) == 0 {
+			return system{}, "the topology names no router"
+		}
+		node = o.busiestOf(routers)
+	}
+	return o.systemAt(node)
+}
+
+func (o *Observation) systemAt(node string) (system, string) {
+	s := system{Node: node, Cores: o.Cores(node)}
+	if len(s.Cores) == 0 {
+		_, why := o.Columns(node, "cpu", "idle_ns")
+		return s, cmp.Or(why, "the samples of probe cpu of "+node+" do not cover the window")
+	}
+	byBusy := func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) }
+	byLoad := slices.SortedStableFunc(slices.Values(s.Cores), byBusy)
+	s.Slack, s.Full = byLoad[0], byLoad[len(byLoad)-1]
+	for _, c := range s.Cores {
+		s.Busy += c.Busy
+	}
+	return s, ""
+}
+
+// busiestOf is the node with the busiest core, of several routers in a row.
+func (o *Observation) busiestOf(nodes []string) string {
+	best, most := nodes[0], -1.0
+	for _, node := range nodes {
+		if s, why := o.systemAt(node); why == "" && s.Full.Busy > most {
+			best, most = node, s.Full.Busy
+		}
+	}
+	return best
+}
+
+// of says whose cores a sentence speaks of.
+func (s system) of() string {
+	if s.Node == record.HostNode {
+		return "this machine's"
+	}
+	return "the " + s.Node + "'s"
+}
+
+// softirq is how many cores' worth of time the softirqs took.
+func (s system) softirq() float64 {
+	sum := 0.0
+	for _, c := range s.Cores {
+		sum += c.Softirq + c.IRQ
+	}
+	return sum
+}
+
+// full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
+func (o *Observation) full(s system, atMost float64) float64 {
+	return ramp(s.Full.Busy, .70, .93, unlikely, atMost) + o.wants()
+}
+
+// wants lowers the score of every limit of capacity where the load got all that it asked for.
+func (o *Observation) wants() float64 {
+	share := 0.0
+	load := o.load()
+	switch got, _ := o.Metric(metrics.Goodput); {
+	case load.RateBps > 0:
+		share = got / load.RateBps
+	case load.ConnectionRate > 0:
+		got, _ := o.Metric("flows_per_s")
+		share = got / load.ConnectionRate
+	default:
+		return 0
+	}
+	return ramp(share, .93, .985, 0, -6)
+}
+
+// coreFact is the busiest core as evidence, against the least busy where there are several.
+func (s system) coreFact() evidence.Evidence {
+	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, fmt.Sprintf("%s %s was busy for %s of the "+
+		"window", s.of(), coreName(s.Full.Name), unit.Percent(s.Full.Busy)))
+	if len(s.Cores) > 1 {
+		e.Text += fmt.Sprintf(", %s for %s", coreName(s.Slack.Name), unit.Percent(s.Slack.Busy))
+		e = against(e, s.Slack.Busy)
+	}
+	return e
+}
+
+// softirqFact is the share of softirqs on the busiest core.
+func (s system) softirqFact() evidence.Evidence {
+	share := s.Full.Softirq + s.Full.IRQ
+	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, fmt.Sprintf("%s of %s were interrupts and "+
+		"softirqs, which move packets", unit.Percent(share), coreName(s.Full.Name)))
+}
+
+// coreName is "core 0" of "cpu0".
+func coreName(name string) string { return "core " + strings.TrimPrefix(name, "cpu") }
+
+// ratio is a ÷ b, 0 of nothing.
+func ratio(a, b float64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return a / b
+}
+
+// perSecond is a count of the window as a rate.
+func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Trial.Window.Seconds()) }
+
+// forwarded is how many packets a router's ports received in the window, tunnels left out.
+func (o *Observation) forwarded(node string) (float64, bool) {
+	return o.Sum(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
+}
+
+// isPort reports whether a device is one of the node's ports in the topology.
+func (o *Observation) isPort(node, device string) bool {
+	t := o.Topology()
+	if t == nil {
+		return device != "lo"
+	}
+	for _, l := range t.Links {
+		for _, end := range l.Ends {
+			if end.Node == node && end.Port == device {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tunnel is what the load really went through, "" for nothing.
+func (o *Observation) tunnel() string {
+	name := cmp.Or(o.Trial.Resolved["tunnel"], o.Factor(factor.Tunnel))
+	if name == factor.NoTunnel {
+		return ""
+	}
+	return name
+}
+
+// inUserspace reports whether a tunnel's packets pass through a process.
+func inUserspace(tunnel string) bool {
+	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")
+}
+
+// cpuTime is the growth of a column of the probe foreign, in cores.
+func (o *Observation) cpuTime(node, stem string) (float64, bool) {
+	ns, ok := o.Sum(node, "foreign", stem, nil)
+	return o.perSecond(ns) / 1e9, ok
+}
+
+// throttled is the share of the window, or of a part of it, in which the vCPU that was held back most had
+// to wait for its quota; ok is false where no vCPU of the node is known.
+func (o *Observation) throttled(node string, from, to float64) (share float64, ok bool) {
+	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
+	for _, c := range columns {
+		if name, _, _ := strings.Cut(c.Label, "/"); name != node {
+			continue
+		}
+		if ns, has := c.GrewIn(from, to); has {
+			share, ok = math.Max(share, ns/1e9/((to-from)*o.Trial.Window.Seconds())), true
+		}
+	}
+	return share, ok
+}
+
+// level is the largest value in the window of a level that a node has once, or the mean of what several
+// cores have.
+func (o *Observation) level(node, probe, stem string) (float64, string) {
+	columns, why := o.Columns(node, probe, stem)
+	sum, n := 0.0, 0.0
+	for _, c := range columns {
+		if v, ok := c.Largest(); ok && !math.IsNaN(v) {
+			sum, n = sum+v, n+1
+		}
+	}
+	if n == 0 {
+		return 0, cmp.Or(why, "probe "+probe+" of "+node+" took no sample in the window")
+	}
+	return sum / n, ""
+}

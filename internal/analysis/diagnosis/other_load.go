@@ -1,0 +1,105 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// otherLoad is work on the CPUs that is not that of moving packets: other processes, management, and our own
+// observing.
+func otherLoad() Rule {
+	return Rule{Class: OtherLoad, Label: "something else takes the CPU's time",
+		Means: "processes that neither move packets nor are the load generator take 35 % of the CPU " +
+			"time or more, and no core has time left",
+		Judge: func(o *Observation) Judgement {
+			nodes := []string{record.HostNode}
+			if !o.Shared() {
+				nodes = o.Routers()
+				if len(nodes) > 0 && o.Run.Node(nodes[0]).Guest() {
+					nodes = append([]string{record.HostNode}, nodes...)
+				}
+			}
+			best := missing("the topology names no router")
+			for i, node := range nodes {
+				if j := o.otherLoadAt(node); i == 0 || j.NotExamined == "" && (best.NotExamined != "" ||
+					j.Score >= best.Score) {
+					best = j
+				}
+			}
+			return best
+		},
+		Experiments: cpuDoses,
+		Remedies: []Remedy{
+			{System: "linux", Do: "stop it, or keep it away from the core that moves packets",
+				Commands: []string{
+					"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it is slower then"},
+			{System: "openwrt", Do: "see what runs; stop statistics and management pages while it matters",
+				Commands: []string{"top -b -n 1 | head -20", "service collectd stop"}},
+			{System: "routeros", Do: "see what runs; close WinBox, and end The Dude, graphing and SNMP polls",
+				Commands: []string{"/tool profile cpu=all"}},
+			{System: "freebsd", Do: "see what runs; stop it, or pin it to another core", Commands: []string{
+				"top -bSH 20", "cpuset -l 1 -p PID"}},
+		}}
+}
+
+func (o *Observation) otherLoadAt(node string) Judgement {
+	s, why := o.systemAt(node)
+	if why != "" {
+		return missing(why)
+	}
+	other, own, why := o.otherWork(s)
+	if why != "" {
+		return missing(why)
+	}
+	share := other / float64(len(s.Cores))
+	score := ramp(share, .08, .35, -4, 2.8) + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
+		.8) + o.wants()
+	if node == record.HostNode && !o.Shared() {
+		// Behind a guest that is itself at its limit, the machine that carries it is not.
+		if g, why := o.systemAt(o.Routers()[0]); why == "" {
+			score -= ramp(g.Full.Busy, .6, .9, 0, 4)
+		}
+	}
+	facts := []evidence.Evidence{fact("other_cores", node, "processes", other,
+		unit.Significant(other, 2)+" cores' worth of time went to work that moves no packet"), s.coreFact()}
+	if own > .1 {
+		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of it observing took "+
+			unit.Percent(own)+" of a core"))
+	}
+	return Judgement{Score: score, Node: node, Element: "processes", Facts: facts,
+		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
+		Text: fmt.Sprintf("something else takes %s of %s %d cores' time", unit.Significant(other, 2), s.of(),
+			len(s.Cores))}
+}
+
+// otherWork is how many cores' worth of time went to what is not forwarding, and how much of that was the
+// agent's.
+func (o *Observation) otherWork(s system) (other, own float64, why string) {
+	foreign, ok := o.cpuTime(s.Node, "foreign_cpu_ns")
+	for _, c := range o.Trial.Nodes[s.Node].Cost {
+		own += ratio(float64(c.CPUNs), float64(c.OverNs))
+	}
+	if s.Node == record.HostNode {
+		if !ok {
+			return 0, 0, "the CPU time of other processes was not read"
+		}
+		lab, _ := o.cpuTime(s.Node, "lab_cpu_ns")
+		guests, _ := o.Metric("guests_cpu_ratio")
+		engine, known := o.Metric("engine_cpu_s")
+		if known && !inUserspace(o.tunnel()) {
+			foreign += max(lab-guests-o.perSecond(engine)-own, 0)
+		}
+		return foreign, own, ""
+	}
+	user, kernel := 0.0, 0.0
+	for _, c := range s.Cores {
+		user, kernel = user+c.User, kernel+c.System
+	}
+	if inUserspace(o.tunnel()) {
+		user = max(user-kernel, 0) // a tunnel's process spends as long in system calls
+	}
+	return max(user, foreign), own, ""
+}

@@ -1,0 +1,82 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// What comparing a packet with one rule costs, in rounds of the loop that the probe clock times: measured
+// with lists of 2,000 rules, on a CPU and in emulation, where the kernel's interpreter is interpreted again.
+const (
+	ruleRounds         = 3.5
+	ruleRoundsEmulated = 60.0
+)
+
+// ruleList is a packet filter that compares each packet with a long list.
+func ruleList() Rule {
+	return Rule{Class: RuleList, Label: "the packet filter's list of rules takes the CPU's time",
+		Means: "comparing the forwarded packets with all rules takes 35 % of the busy time or more, by the " +
+			"number of rules, the packet rate and the speed of the CPU, and a core is full",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.systemOf()
+			routers := o.Routers()
+			if why != "" || len(routers) == 0 {
+				return missing(why)
+			}
+			node := s.Node
+			if node == record.HostNode {
+				node = routers[0]
+			}
+			rules, why := o.level(node, "filter", "filter_rules")
+			if why != "" {
+				return missing(why)
+			}
+			packets, ok := o.forwarded(node)
+			if !ok {
+				return missing("the packets of the " + node + "'s ports were not counted")
+			}
+			loop, why := o.level(s.Node, "clock", "loop_rate_best_hz")
+			if why != "" {
+				return missing(why)
+			}
+			rounds := ruleRounds
+			if o.Run.Node(node).CPUs == record.CPUsEmulated {
+				rounds = ruleRoundsEmulated
+			}
+			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, s.Busy), .95)
+			return Judgement{Score: o.full(s, 1.5) + ramp(share, .05, .35, -5, 3), Node: node,
+				Element: "forward", GainAtMost: 1 / (1 - share),
+				Text: fmt.Sprintf("the %s's packet filter: each packet is compared with %.0f rules", node,
+					rules),
+				Facts: []evidence.Evidence{fact("filter_rules", node, "forward", rules,
+					fmt.Sprintf("the packet filter has %.0f rules", rules)),
+					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet "+
+						"rate they "+
+						"take about "+unit.Percent(share)+" of the CPU time that was used"), s.coreFact()}}
+		},
+		Experiments: func(o *Observation, j Judgement) []Experiment {
+			return append(cpuDoses(o, j), Experiment{Class: j.Class, Factor: "flowtable",
+				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections " +
+					"then pass " +
+					"no rule: goodput rises where the list was the limit"})
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "accept known connections first, and look addresses up in a set or map",
+				Commands: []string{"nft insert rule inet filter forward ct state established,related accept"},
+				Risk:     "rules before it no longer see these packets", Factor: "firewall",
+				Level: "2000 in a set"},
+			{System: "linux", Do: "let known connections skip the rules (nftables' flow table)",
+				Risk: "they pass no queue's rules either", Factor: "flowtable", Level: "on"},
+			{System: "openwrt", Do: "use an ipset in the place of single rules, and software flow offload",
+				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
+					"service firewall restart"}, Risk: "SQM is bypassed"},
+			{System: "routeros", Do: "put the rule for established connections first, and use address lists",
+				Commands: []string{"/ip firewall filter add chain=forward connection-state=established," +
+					"related action=accept place-before=0"}, Risk: "later rules no longer see them"},
+			{System: "freebsd", Do: "use tables in pf, and keep state", Commands: []string{"pfctl -t T " +
+				"-T add A"}},
+		}}
+}

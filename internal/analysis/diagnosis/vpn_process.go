@@ -1,0 +1,74 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// vpnProcess is a tunnel whose packets pass through a process that has all the CPU time it can get.
+func vpnProcess() Rule {
+	return Rule{Class: VPNProcess, Label: "the VPN process has no CPU time left",
+		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a " +
+			"core " +
+			"or more, and the busiest core has no time left",
+		Judge: func(o *Observation) Judgement {
+			tunnel := o.tunnel()
+			if !inUserspace(tunnel) {
+				return Judgement{Score: absent}
+			}
+			s, why := o.systemOf()
+			if why != "" {
+				return missing(why)
+			}
+			took, why := o.tunnelProcesses(s)
+			if why != "" {
+				return missing(why)
+			}
+			node := s.Node
+			if routers := o.Routers(); o.Shared() && len(routers) > 0 {
+				node = routers[0]
+			}
+			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
+			return Judgement{Score: score, Node: node, Element: "process", GainAtMost: 0,
+				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
+					node,
+					tunnel, unit.Percent(took)),
+				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
+					"the tunnel's processes took "+unit.Percent(took)+" of a core"), s.coreFact()}}
+		},
+		Experiments: cpuDoses,
+		Remedies: []Remedy{
+			{Do: "use the kernel's implementation of the tunnel", Commands: []string{"modprobe wireguard"},
+				Risk: "none known; it needs Linux 5.6 or a module", Factor: "tunnel",
+				Level: "wireguard-kernel"},
+			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
+				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
+					"compression"},
+			{System: "routeros", Do: "use WireGuard or IPsec with hardware in the place of OpenVPN",
+				Risk: "both ends change"},
+		}}
+}
+
+// tunnelProcesses is how many cores' worth of time the tunnel's own processes took. On shared cores it is
+// what the lab's processes took without the load generator's; elsewhere, of a router, that of its processes,
+// of which a process that only computes is no tunnel's: a tunnel spends as long in system calls.
+func (o *Observation) tunnelProcesses(s system) (float64, string) {
+	if !o.Shared() {
+		user, kernel := 0.0, 0.0
+		for _, c := range s.Cores {
+			user, kernel = user+c.User, kernel+c.System
+		}
+		return min(user, kernel) + kernel, ""
+	}
+	lab, ok := o.cpuTime(s.Node, "lab_cpu_ns")
+	if !ok {
+		return 0, "the CPU time of the lab's processes was not read"
+	}
+	engine, ok := o.Metric("engine_cpu_s")
+	if !ok {
+		return 0, "the CPU time of the load generator is not known"
+	}
+	return max(lab-o.perSecond(engine), 0), ""
+}

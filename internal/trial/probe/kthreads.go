@@ -1,0 +1,103 @@
+package probe
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// kthreadKinds are the kernel's threads that move or encrypt packets, by their names.
+var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
+
+// kthreads reads the CPU time of the kernel's threads that work on packets, by kind.
+func kthreads(root Root) Probe {
+	return entry{name: "kthreads", scope: record.ScopeHost, slow: true, rare: true, metrics: []record.Metric{
+		counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a kind: "+
+			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
+			"interrupts)"),
+	}, open: func(Options) (Sampler, error) { return openKthreads(root) }}
+}
+
+// kthreadsSampler walks the kernel's threads. A worker works for whoever needs one: its time counts for the
+// kind that its name has when it is read.
+type kthreadsSampler struct {
+	columns
+	dir  string
+	seen map[int]pidStat
+	sum  []float64
+	buf  []byte
+}
+
+func openKthreads(root Root) (Sampler, error) {
+	s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
+		len(kthreadKinds)),
+		buf: make([]byte, 4096)}
+	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
+	if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
+		return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
+	}
+	for _, kind := range kthreadKinds {
+		s.columns = append(s.columns, kind+"/kthread_cpu_ns")
+	}
+	return s, s.Sample(make([]float64, len(s.columns)))
+}
+
+func (s *kthreadsSampler) Sample(dst []float64) error {
+	names, err := processes(s.dir)
+	if err != nil {
+		return err
+	}
+	first := len(s.seen) == 0
+	for _, name := range names {
+		pid, _ := strconv.Atoi(name)
+		if old, known := s.seen[pid]; known && !old.kernel {
+			continue
+		}
+		p, err := readPidStat(filepath.Join(s.dir, name, "stat"), s.buf)
+		if err != nil {
+			continue
+		}
+		old := s.seen[pid]
+		s.seen[pid] = p
+		if !p.kernel || first || old.start != 0 && old.start != p.start {
+			continue
+		}
+		if i := slices.Index(kthreadKinds, kthreadKind(nameOf(s.buf))); i >= 0 {
+			s.sum[i] += float64(p.ticks-min(old.ticks, p.ticks)) * nsPerTick
+		}
+	}
+	copy(dst, s.sum)
+	return nil
+}
+
+func (*kthreadsSampler) Close() error { return nil }
+
+// nameOf is the second field of /proc/<pid>/stat, in parentheses, which may hold some (proc_pid_stat(5)).
+func nameOf(stat []byte) string {
+	open := bytes.IndexByte(stat, '(')
+	end := bytes.Index(stat[max(open, 0):], []byte(") "))
+	if open < 0 || end < 1 {
+		return ""
+	}
+	return string(stat[open+1 : open+end])
+}
+
+// kthreadKind is the kind of a kernel thread by its name; a worker's holds what it works on:
+// "kworker/1:2-wg-crypt-wg0" (kernel/workqueue.c, wq_worker_comm).
+func kthreadKind(name string) string {
+	switch {
+	case strings.HasPrefix(name, "ksoftirqd/"):
+		return "softirqs"
+	case strings.HasPrefix(name, "napi/"):
+		return "napi"
+	case strings.HasPrefix(name, "irq/"):
+		return "irq"
+	case strings.HasPrefix(name, "kworker/") && strings.Contains(name, "wg-crypt"):
+		return "wg-crypt"
+	}
+	return ""
+}
