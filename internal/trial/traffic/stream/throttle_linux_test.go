@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// TestThrottleSleepsForWhatItMoved: 10 kB at 1 MB/s are due in ten milliseconds, not before; nothing is waited
-// for without a rate or once the window is over.
+// TestThrottleSleepsForWhatItMoved: 10 kB at 1 MB/s are due in ten milliseconds, not before; nothing is
+// waited for without a rate or once the window is over.
 func TestThrottleSleepsForWhatItMoved(t *testing.T) {
 	p := &traffic.Phases{}
 	p.End = traffic.Monotonic() + int64(10*time.Second)
