@@ -22,6 +22,11 @@ func every(on, off, onFor, offFor string) string {
 	return fmt.Sprintf("while :; do %s; sleep %s; %s; sleep %s; done", on, onFor, off, offFor)
 }
 
+// tunnelEnds finds the processes of the node's own that carry a tunnel: its agent's children.
+const tunnelEnds = "pids=; for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net)\" = " +
+	"\"$(readlink /proc/self/ns/net)\" ] && " +
+	"grep -q agent-child $p/cmdline && pids=\"$pids ${p#/proc/}\"; done; "
+
 // disturbances are by name. None leaves the signature of a known class:
 //
 //   - route-flap and neighbour-flap lose all packets for some tens of milliseconds, again and again: the
@@ -38,22 +43,24 @@ func disturbances() map[string]disturbance {
 		return "nft 'add table " + family + " d; add chain " + family +
 			" d c { type filter hook output priority 0; }; add rule " + family + " d c " + rule + "'; "
 	}
-	rest := "sleep 1d"
+	const rest, some = "sleep 1d", "numgen random mod 100 < 25 "
+	const wrong = "02:00:00:00:00:99 nud permanent dev lan"
 	return map[string]disturbance{
 		"route-flap": {"client", every("ip route add blackhole "+to4+"; ip -6 route add blackhole "+to6,
 			"ip route del blackhole "+to4+"; ip -6 route del blackhole "+to6, ".09", ".2"), vmForward, up},
-		"neighbour-flap": {"client", every("ip neigh replace 198.18.1.2 lladdr 02:00:00:00:00:99 nud permanent "+
-			"dev lan; ip neigh replace 2001:2:0:1::2 lladdr 02:00:00:00:00:99 nud permanent dev lan",
-			"ip neigh del 198.18.1.2 dev lan; ip neigh del 2001:2:0:1::2 dev lan", ".06", ".25"), localForward, up},
+		"neighbour-flap": {"client", every(
+			"ip neigh replace 198.18.1.2 lladdr "+wrong+"; ip neigh replace 2001:2:0:1::2 lladdr "+wrong,
+			"ip neigh del 198.18.1.2 dev lan; ip neigh del 2001:2:0:1::2 dev lan", ".06", ".25"),
+			localForward, up},
 		"ack-loss": {"server", mark("inet", "tcp flags & (syn|fin|rst) == 0 meta length < 100 "+
 			"numgen random mod 100 < 97 drop") + rest, vmForward, up},
-		"ce-marks": {"client", mark("ip", "ip protocol tcp ip ecn 1-2 numgen random mod 100 < 25 ip ecn set ce") +
-			mark("ip6", "meta l4proto tcp ip6 ecn 1-2 numgen random mod 100 < 25 ip6 ecn set ce") + rest,
+		"ce-marks": {"client", mark("ip", "ip protocol tcp ip ecn 1-2 "+some+"ip ecn set ce") +
+			mark("ip6", "meta l4proto tcp ip6 ecn 1-2 "+some+"ip6 ecn set ce") + rest,
 			vmForward, levels{"direction": "up", "ecn": "on"}},
 		"cwnd-lock": {"client", "ip route change $(ip route show default) cwnd lock 3; " +
 			"ip -6 route change $(ip -6 route show default) cwnd lock 3; " + rest, vmForward,
 			levels{"direction": "up", "streams": "1"}},
-		"middle-stopped": {"router", every("kill -STOP $pids", "kill -CONT $pids", ".03", ".07"),
+		"middle-stopped": {"router", every(tunnelEnds+"kill -STOP $pids", "kill -CONT $pids", ".03", ".07"),
 			"local to-router", levels{"tunnel": "wireguard-userspace"}},
 	}
 }

@@ -89,10 +89,8 @@ func parts() []part {
 	}
 	all := []part{
 		fault("link-rate", both, linkRate),
-		fault("shaper", both, ofFault(anyTCP, func(l levels) (string, truth) {
-			return "shape@router." + egress(l), truth{"router", egress(l), "shaper"}
-		}, rates(""))),
-		fault("policer", both, ofFault(anyTCP, func(l levels) (string, truth) {
+		fault("shaper", both, shaper),
+		fault("policer", vm, ofFault(anyTCP, func(l levels) (string, truth) {
 			return "policer@router." + ingress(l), truth{"router", ingress(l), "policer"}
 		}, rates(""))),
 		fault("slow-sender", both, ofFault(anyTCP, atSender("slow-sender"), rates("slow_writer="))),
@@ -105,7 +103,8 @@ func parts() []part {
 			fixed("loss=0.5%", "loss=1%", "loss=1.5%", "loss=2%", "loss=3%"))),
 		fault("reordering", vm, ofFault(far(fewTCP, 4, 10), atEgress("reordering"),
 			whole("reorder=", 15, 40, "%"))),
-		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"), whole("tiny_queue=", 2, 4, ""))),
+		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"),
+			whole("tiny_queue=", 2, 4, ""))),
 		fault("bufferbloat", both, bufferbloat),
 		fault("rule-list", both, ofFault(plainTCP, atRouter("rule-list"), func(d draw, lab string) string {
 			if lab == "vm" {
@@ -122,18 +121,16 @@ func parts() []part {
 			return "fault@host", truth{"router", "", "thermal"}
 		}, fixed("cpu_tightening=40,20,10", "cpu_tightening=50,25,10", "cpu_tightening=60,30,10"))),
 		fault("fragmentation", both, ofFault(tunnelled, func(levels) (string, truth) {
-			return "fault@client", truth{"", "", "fragmentation"}
+			return "fault", truth{"", "", "fragmentation"}
 		}, fixed("tunnel_mtu=1500", "tunnel_mtu=1480", "tunnel_mtu=1460"))),
 		fault("pmtu-black-hole", both, ofFault(plainTCP, atEgress("pmtu-black-hole"),
 			whole("pmtu_hole=", 1290, 1420, ""))),
-		fault("conntrack-full", both, ofFault(natFlows, atRouter("conntrack-full"),
+		fault("conntrack-full", vm, ofFault(natFlows, atRouter("conntrack-full"),
 			whole("conntrack_max=", 10, 60, ""))),
-		fault("wireguard-queue", []string{vmToRouter}, ofFault(kernelTunnel, atRouter("wireguard-queue"),
-			whole("wireguard_queue=", 2, 8, ""))),
-		fault("backlog-budget", both, ofFault(plainTCP, atRouter("backlog-budget"),
+		fault("backlog-budget", vm, ofFault(plainTCP, atRouter("backlog-budget"),
 			fixed("backlog=1", "backlog=2", "backlog=4", "backlog=8"))),
 		fault("tunnel-bypassed", both, ofFault(tunnelled, func(levels) (string, truth) {
-			return "fault@client", truth{"", "", "tunnel-bypassed"}
+			return "fault", truth{"", "", "tunnel-bypassed"}
 		}, fixed("bypass=on"))),
 	}
 	all = append(all, naturals()...)
@@ -145,10 +142,22 @@ func parts() []part {
 func linkRate(d draw, lab string) (levels, []planted) {
 	l, rate := d.tcp(), rates("link_rate=")(d, lab)
 	if d.IntN(2) == 0 {
-		return l, []planted{{levels{"fault@router." + egress(l): rate}, truth{"router", egress(l), "link-rate"}}}
+		return l, []planted{{levels{"fault@router." + egress(l): rate},
+			truth{"router", egress(l), "link-rate"}}}
 	}
 	port := map[string]string{"client": "lan", "server": "wan"}[sender(l)]
-	return l, []planted{{levels{"fault@" + sender(l) + "." + port: rate}, truth{sender(l), port, "link-rate"}}}
+	return l, []planted{{levels{"fault@" + sender(l) + "." + port: rate},
+		truth{sender(l), port, "link-rate"}}}
+}
+
+// shaper is the knob of that name, or a bare htb where the kernel lacks what that needs.
+func shaper(d draw, lab string) (levels, []planted) {
+	l, rate := d.tcp(), rates("")(d, lab)
+	t := truth{"router", egress(l), "shaper"}
+	if lab == "vm" {
+		return l, []planted{{levels{"shape@router." + egress(l): rate}, t}}
+	}
+	return l, []planted{{levels{"queue@router." + egress(l): "htb rate " + rate}, t}}
 }
 
 // bufferbloat is a shaper with a queue of seconds: what limits the rate is the shaper, what is wrong is its
@@ -170,11 +179,6 @@ func shortQueue(d draw, _ string) levels {
 // tunnelled is a load through a tunnel between the ends, over whose path the router's link is as found.
 func tunnelled(d draw, _ string) levels { return with(d.plain(), "tunnel", "wireguard-userspace") }
 
-// kernelTunnel is one through a tunnel that ends at the router, in its kernel.
-func kernelTunnel(d draw, _ string) levels {
-	return with(d.plain(), "tunnel", "wireguard-kernel", "streams", d.of("4", "8"))
-}
-
 // natFlows are short connections through a router that tracks them.
 func natFlows(d draw, lab string) levels {
 	return with(flowsLoad(d, lab), "nat", "masquerade", "ip", "4", "direction", "up")
@@ -189,7 +193,8 @@ func naturals() []part {
 	}
 	return []part{
 		cause("shared-cpu", truth{Class: "shared-cpu"}, []string{localForward}, anyTCP),
-		cause("softirq-one-core", truth{"router", "", "softirq-one-core"}, []string{vmForward}, pinned(plainTCP)),
+		cause("softirq-one-core", truth{"router", "", "softirq-one-core"}, []string{vmForward},
+			pinned(plainTCP)),
 		cause("vpn-process", truth{"router", "", "vpn-process"}, []string{vmToRouter},
 			func(d draw, _ string) levels {
 				return with(d.plain(), "tunnel", d.of("wireguard-userspace", "openvpn"))

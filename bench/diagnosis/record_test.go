@@ -93,8 +93,8 @@ func batches(all []instance, done []recorded) [][]instance {
 	byStage := map[string][]instance{}
 	for _, x := range all {
 		class, _, _ := strings.Cut(x.ID, "#")
-		if *rounds > 0 && x.Round >= *rounds || *only != "" && !slices.Contains(strings.Split(*only, ","), class) ||
-			!slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
+		if *rounds > 0 && x.Round >= *rounds ||
+			*only != "" && !slices.Contains(strings.Split(*only, ","), class) || !slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
 			slices.ContainsFunc(done, func(r recorded) bool { return r.ID == x.ID }) {
 			continue
 		}
@@ -208,12 +208,14 @@ func readRecorded(file string) (all []recorded, err error) {
 	return all, err
 }
 
-// plan is the text of one with these cells.
-func planOf(cells []levels) string {
+// planOf is the text of a plan with these cells.
+func planOf(seconds int, cells []levels) string {
 	var b strings.Builder
-	b.WriteString("name: suite\n" +
-		"method: {duration: 1s, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, seed: 1}\n" +
-		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\ninclude:\n")
+	fmt.Fprintf(&b, "name: suite\n"+
+		"method: {duration: %ds, warmup: 300ms, cooldown: 100ms, idle: 300ms, runs: 1, order: listed, "+
+		"seed: 1}\n"+
+		"measure: {latency_idle: block, latency_loaded: true, verify: false, telemetry: true}\n"+
+		"include:\n", seconds)
 	for _, c := range cells {
 		text, _ := json.Marshal(c) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", text)
@@ -258,7 +260,7 @@ func (r *recorder) run(ctx context.Context, labID, noise, disturb string, batch 
 		}
 	}
 	file := r.program.At("plan.yaml")
-	if err := os.WriteFile(file, []byte(planOf(cells)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(planOf(batch[0].Window, cells)), 0o600); err != nil {
 		return x, err
 	}
 	end, err := begin(ctx, r.program, labID, noise, disturb)
@@ -266,12 +268,14 @@ func (r *recorder) run(ctx context.Context, labID, noise, disturb string, batch 
 		return x, err
 	}
 	defer end()
-	cmd := r.program.Command(ctx, "run", file, "--attach", labID, "--quiet", "--report", r.program.At("r.html"))
+	cmd := r.program.Command(ctx, "run", file, "--attach", labID, "--quiet", "--report",
+		r.program.At("r.html"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	said, err := cmd.CombinedOutput()
 	const exitFailedTrials = 3
-	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !(ok && exit.ExitCode() == exitFailedTrials) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if err != nil && !(ok && exit.ExitCode() == exitFailedTrials) {
 		return x, fmt.Errorf("chokepoint run: %w: %s", err, said)
 	}
 	return r.latest(ctx)
@@ -302,7 +306,7 @@ func readRun(ctx context.Context, st *store.Store, id string) (x aRun, err error
 
 // key is the identity of a cell, as the program that reads plans spells it.
 func (c levels) key() (string, error) {
-	p, err := plan.Read("suite.yaml", []byte(planOf([]levels{c})), registry.Vocabulary(), nil)
+	p, err := plan.Read("suite.yaml", []byte(planOf(1, []levels{c})), registry.Vocabulary(), nil)
 	if err != nil {
 		return "", err
 	}
@@ -372,8 +376,8 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 	base := recorded{instance: r.instance, Run: x.ID}
 	base.ID, base.Kind, base.Faults = r.ID+"/untouched", kindNatural, nil
 	base.Trials, base.Goodput, base.Dropped = x.trialsOf(r.withTopology())
-	if len(base.Trials) == 0 {
-		base.Goodput = before[r.ID]
+	if r.Disturb != "" {
+		base.Trials, base.Goodput = nil, before[r.ID]
 	}
 	r.Untouched = base.Goodput
 	if fell := 1 - r.Goodput/r.Untouched; !(fell > bite) && !r.harmless() {
@@ -429,9 +433,6 @@ func (x *aRun) unhealthy(in instance) string {
 		}
 		for _, factor := range []string{"pacing", "rate"} {
 			asked, err := strconv.ParseFloat(strings.TrimSuffix(in.Base[factor], "M"), 64)
-			if in.Base["direction"] == "both" {
-				asked *= 2
-			}
 			if got := cell.Metrics[metrics.Goodput].Median; err == nil && got < .97e6*asked {
 				return fmt.Sprintf("of %v Mbit/s that were asked for %.1f arrived", asked, got/1e6)
 			}

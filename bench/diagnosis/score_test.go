@@ -77,7 +77,8 @@ func (c count) String() string {
 		return "none"
 	}
 	low, high := c.wilson()
-	return fmt.Sprintf("%.1f %% (%d of %d; %.1f to %.1f %%)", 100*float64(c.Right)/float64(c.Of), c.Right, c.Of,
+	return fmt.Sprintf("%.1f %% (%d of %d; %.1f to %.1f %%)", 100*float64(c.Right)/float64(c.Of), c.Right,
+		c.Of,
 		100*low, 100*high)
 }
 
@@ -231,13 +232,15 @@ func (f figures) markdown() string {
 	for _, kind := range slices.Sorted(maps.Keys(f.Instances)) {
 		kinds = append(kinds, fmt.Sprintf("%d %s", f.Instances[kind], kind))
 	}
-	fmt.Fprintf(&b, "\nInstances: %s. Recording them took %.0f minutes.\n", strings.Join(kinds, ", "), f.Seconds/60)
+	fmt.Fprintf(&b, "\nInstances: %s. Recording them took %.0f minutes.\n", strings.Join(kinds, ", "),
+		f.Seconds/60)
 	b.WriteString("\n### Confusion matrix\n\n| truth | right | said instead |\n|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Confusion)) {
 		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
 			instead(class, f.Confusion[class]))
 	}
-	b.WriteString("\n### Calibration\n\n| confidence | named | mean confidence | right |\n|---|---|---|---|\n")
+	b.WriteString("\n### Calibration\n\n| confidence | named | mean confidence | right |\n" +
+		"|---|---|---|---|\n")
 	for i, x := range f.Bins {
 		if x.Named.Of > 0 {
 			fmt.Fprintf(&b, "| %d to %d %% | %d | %.0f %% | %s |\n", 100*i/reliabilityBins,

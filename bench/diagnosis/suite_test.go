@@ -54,14 +54,16 @@ type planted struct {
 
 // instance is one case with its answer.
 type instance struct {
-	ID       string    `json:"id"` // class and number
-	Round    int       `json:"round"`
-	Kind     string    `json:"kind"`
-	Lab      string    `json:"lab"`
-	Topology string    `json:"topology"`
-	Noise    string    `json:"noise,omitempty"` // what else goes on on the machine
-	Base     levels    `json:"base"`            // the load and path without the cause
-	Faults   []planted `json:"faults,omitempty"`
+	ID       string `json:"id"` // class and number
+	Round    int    `json:"round"`
+	Kind     string `json:"kind"`
+	Lab      string `json:"lab"`
+	Topology string `json:"topology"`
+	Noise    string `json:"noise,omitempty"` // what else goes on on the machine
+	// Window is how many seconds it takes.
+	Window int       `json:"window_s"`
+	Base   levels    `json:"base"` // the load and path without the cause
+	Faults []planted `json:"faults,omitempty"`
 	// Disturb is what the recorder does to the path while an instance of an unknown cause is measured.
 	Disturb string `json:"disturb,omitempty"`
 	// Natural is what limits the untouched cell, where it is flat out.
@@ -70,7 +72,7 @@ type instance struct {
 
 // stage is where an instance is recorded: those of one stage share runs.
 func (x instance) stage() string {
-	return strings.Join([]string{x.Lab, x.Topology, x.Noise, x.Disturb}, " ")
+	return strings.Join([]string{x.Lab, x.Topology, x.Noise, x.Disturb, strconv.Itoa(x.Window)}, " ")
 }
 
 // cell is the instance with some of its faults.
@@ -113,7 +115,8 @@ func (d draw) whole(low, high int) string { return strconv.Itoa(low + d.IntN(hig
 
 // tcp is a load that is flat out. Through a tunnel of the ends some of the time.
 func (d draw) tcp() levels {
-	out := levels{"streams": d.of("1", "1", "2", "4", "8"), "direction": d.of("up", "down"), "ip": d.of("4", "6")}
+	out := levels{"streams": d.of("1", "1", "2", "4", "8"), "direction": d.of("up", "down"),
+		"ip": d.of("4", "6")}
 	if d.IntN(4) == 0 {
 		out["tunnel"] = "wireguard-userspace"
 	}
@@ -192,7 +195,10 @@ func instances(seed uint64) []instance {
 			base, faults := p.draw(d, lab)
 			x := instance{ID: fmt.Sprintf("%s#%02d", p.class, i), Round: i, Kind: p.kind, Lab: lab,
 				Topology: topology, Disturb: disturb, Base: base, Faults: faults,
-				Noise: d.of("", "", "", "busy", "traffic")}
+				Noise: d.of("", "", "", "busy", "traffic"), Window: 1}
+			if p.class == "thermal" {
+				x.Window = 5 // it must fall in the window
+			}
 			x.Natural = natural(x)
 			key := fmt.Sprint(x.stage(), x.cell(x.Faults...))
 			if seen[key] {

@@ -169,8 +169,8 @@ func (v *view) latencyLine() line {
 func (v *view) causeLine() line {
 	for _, r := range slices.Backward(v.last) {
 		if r.cause != "" {
-			return word("limit").add(plain, r.cause).add(faint, fmt.Sprintf(" %.0f %% sure, %s", percent(r.sure),
-				r.label))
+			return word("limit").add(plain, r.cause).add(faint, fmt.Sprintf(" %.0f %% sure, %s",
+				percent(r.sure), r.label))
 		}
 	}
 	return nil

@@ -137,7 +137,7 @@ func diagnosisSection(v *view, s *Section) {
 	}
 }
 
-// details are everything that is said of a finding: its numbers, the other causes, what was ruled out, what is
+// details are all that is said of a finding: its numbers, the other causes, what was ruled out, what is
 // not known, what to change, and what that can bring.
 func (v *view) details(f finding) []Item {
 	var out []Item

@@ -15,17 +15,43 @@ type stages []diagnosis.Stage
 
 // groups are the nodes and links in their order; of cores that all roles share, the last.
 func (s stages) groups() (path []stages, shared stages) {
-	for i, x := range s {
+	node := "" // of the last group
+	for _, x := range s {
 		switch {
 		case x.Node == record.HostNode:
 			shared = append(shared, x)
-		case x.Link() || i == 0 || s[i-1].Link() || s[i-1].Node != x.Node:
-			path = append(path, stages{x})
+		case x.Link() || node != x.Node:
+			path, node = append(path, stages{x}), x.Node
 		default:
 			path[len(path)-1] = append(path[len(path)-1], x)
 		}
 	}
 	return path, shared
+}
+
+// telling leaves out what was hardly used, unless nothing else is known of its node.
+func (s stages) telling() stages {
+	var out stages
+	for i, x := range s {
+		idle := x.Utilisation != nil && *x.Utilisation < .005 && !x.Choke && !x.Link()
+		before := i > 0 && s[i-1].Node == x.Node
+		after := i+1 < len(s) && s[i+1].Node == x.Node
+		if !idle || !before && !after {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// short is a stage's utilisation for a picture.
+func short(x diagnosis.Stage) string {
+	if x.Utilisation == nil {
+		return "–"
+	}
+	if *x.Utilisation > 0 && *x.Utilisation < .005 {
+		return "< 1 %"
+	}
+	return fmt.Sprintf("%.0f %%", *x.Utilisation*100)
 }
 
 // used is a stage's utilisation in words.
@@ -76,7 +102,7 @@ func (s stages) name() string {
 	case s[0].Link():
 		return "link"
 	case s[0].Node == record.HostNode:
-		return "cores of this machine, shared by all roles"
+		return "this machine, which carries all nodes"
 	}
 	return s[0].Node
 }
@@ -92,7 +118,7 @@ func (s stages) height() float64 { return stageHead + float64(len(s))*stageRow +
 
 // Draw shows nodes as boxes side by side, or, on a telephone, one below the other.
 func (s stages) Draw(width float64) string {
-	path, shared := s.groups()
+	path, shared := s.telling().groups()
 	nodes, tallest := 0, 0.0
 	for _, g := range path {
 		if !g[0].Link() {
@@ -127,7 +153,7 @@ func (s stages) Draw(width float64) string {
 
 // drawDown is the same from top to bottom.
 func (s stages) drawDown(width float64) string {
-	path, shared := s.groups()
+	path, shared := s.telling().groups()
 	k := &canvas{w: width, h: 2}
 	for _, g := range path {
 		if g[0].Link() {
@@ -155,7 +181,7 @@ func linkText(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return x.Label
 	}
-	return x.Label + " " + used(x)
+	return x.Label + " " + short(x)
 }
 
 func linkClass(x diagnosis.Stage) string {
@@ -177,7 +203,7 @@ func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	k.line(linkClass(s[0]), x, y, x+wide, y)
 	k.text(textClass("ax", s[0]), "middle", x+wide/2, y-8, shorten(s[0].Label, 11.5, wide-4))
 	if s[0].Utilisation != nil {
-		k.text(textClass("v", s[0]), "middle", x+wide/2, y+18, used(s[0]))
+		k.text(textClass("v", s[0]), "middle", x+wide/2, y+18, short(s[0]))
 	}
 	if s[0].Choke {
 		k.text("choke-word ax", "middle", x+wide/2, y+34, "choke point")
@@ -224,12 +250,15 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 // drawStage is a label, a number and a bar.
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
-	number, label := "–", x.Label
-	if x.Utilisation != nil {
-		number = used(x)
-	}
+	number, label := short(x), x.Label
 	if x.Choke {
 		label = "▶ " + label
+	}
+	if x.Choke && x.Utilisation == nil { // its number is none of a share
+		k.text("ax choke-word", "start", left, y+13, shorten(label, 11.5, wide))
+		k.text("ax", "start", left, y+27, shorten(x.Why, 11.5, wide))
+		k.close()
+		return
 	}
 	room := wide - textWidth(number, 12.5) - 8
 	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))

@@ -12,7 +12,7 @@ import (
 func cryptoWorkers() Rule {
 	return Rule{Class: CryptoWorkers, Label: "all cores are full of the kernel's crypto workers",
 		Means: "the workers of the kernel's tunnel take 30 % of the busy time or more, and every core is " +
-			"busy for 90 %",
+			"busy for 82 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" || inUserspace(tunnel) {
@@ -30,8 +30,8 @@ func cryptoWorkers() Rule {
 			}
 			workers := o.perSecond(ns) / 1e9
 			share := ratio(workers, s.Busy)
-			return Judgement{Score: ramp(s.Slack.Busy, .70, .93, unlikely, 1.5) + o.wants() +
-				ramp(share, .1, .4, -4, 2), Node: s.Node, Element: "workers",
+			return Judgement{Score: ramp(s.Slack.Busy, .60, .82, unlikely, 1.5) + o.wants() +
+				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
 				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time, and no core has any left",
 					s.Node, unit.Percent(share)),
 				Facts: []evidence.Evidence{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
@@ -68,7 +68,7 @@ func oneTunnelOneCore() Rule {
 			case len(s.Cores) == 1:
 				return Judgement{Score: absent}
 			}
-			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .1, .4, -4, .5), Node: s.Node,
+			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .15, .4, -4, .5), Node: s.Node,
 				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
 				Text: fmt.Sprintf("one tunnel's packets pass %s of the %s, which is full while %s idles "+
 					"for %s",

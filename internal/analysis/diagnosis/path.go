@@ -39,7 +39,7 @@ func stageOf(node, element, label string, share float64, of, why string) Stage {
 }
 
 // Path lists the stages of the trial: both ends, the links, and of each router its cores, its tables and the
-// queues of its ports. Cores that all roles share come last, as those of the host.
+// queues of its ports. The cores of the machine that carries them come last.
 func (o *Observation) Path() []Stage {
 	t := o.Topology()
 	if t == nil {
@@ -57,7 +57,7 @@ func (o *Observation) Path() []Stage {
 		}
 		out = append(append(out, o.linkStage(l)), o.stagesOf(at)...)
 	}
-	if o.Shared() {
+	if o.Shared() || len(o.Cores(record.HostNode)) > 0 {
 		out = append(out, o.coreStages(record.HostNode)...)
 	}
 	return out
@@ -126,19 +126,21 @@ func (o *Observation) generatorStage(node string) Stage {
 		"the engine does not tell its threads' CPU time")
 }
 
+const busiest = "busiest core"
+
 // coreStages are the busiest core of a node, and what softirqs took of one.
 func (o *Observation) coreStages(node string) []Stage {
 	cores := o.Cores(node)
 	if len(cores) == 0 {
 		_, why := o.Columns(node, "cpu", "idle_ns")
-		return []Stage{stageOf(node, "cpu", "busiest core", math.NaN(), "", cmp.Or(why, "no sample covers "+
+		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why, "no sample covers "+
 			"the window"))}
 	}
 	busy := slices.MaxFunc(cores, func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) })
 	soft := slices.MaxFunc(cores, func(a, b Core) int {
 		return cmp.Compare(a.Softirq+a.IRQ, b.Softirq+b.IRQ)
 	})
-	out := []Stage{stageOf(node, busy.Name, "busiest core", busy.Busy, "its time", "")}
+	out := []Stage{stageOf(node, busy.Name, busiest, busy.Busy, "its time", "")}
 	if len(cores) > 1 {
 		sum := 0.0
 		for _, c := range cores {
@@ -225,6 +227,9 @@ func (d *Diagnosis) mark(c Cause) {
 	at := slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element })
 	if at < 0 && (c.Node == "" || c.Class == "link-rate") {
 		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Link() && s.Element == c.Element })
+	}
+	if at < 0 && c.Element == "cpu" { // of a node with one core
+		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Label == busiest })
 	}
 	if at >= 0 {
 		d.Path[at].Choke = true

@@ -12,7 +12,8 @@ import (
 func TestPlaceMarksTheCause(t *testing.T) {
 	trial := func(busy float64) []Stage {
 		return []Stage{stageOf("client", "generator", "sender", .1, "", ""),
-			stageOf("", "lan", "lan", math.NaN(), "", "no rate"), stageOf("router", "cpu0", "busiest core", busy, "", ""),
+			stageOf("", "lan", "lan", math.NaN(), "", "no rate"),
+			stageOf("router", "cpu0", "busiest core", busy, "", ""),
 			stageOf("", "wan", "wan", .9, "", ""), stageOf("server", "generator", "receiver", .2, "", "")}
 	}
 	for _, tt := range []struct {

@@ -134,13 +134,13 @@ func TestByScope(t *testing.T) {
 	list := All(Root{})
 	machine := Names(ByScope(list, record.ScopeHost))
 	want := []string{"cpu", "softirq", "softnet", "memory", "pressure", "cpufreq", "thermal", "power",
-		"kernellog", "foreign", "guests", "clock", "drops", "routecache"}
+		"kernellog", "foreign", "guests", "clock", "drops", "routecache", "kthreads"}
 	if d := cmp.Diff(machine, want); d != "" {
 		t.Errorf("host scope (-got +want):\n%s", d)
 	}
 	own := Names(ByScope(list, record.ScopeNode))
 	if d := cmp.Diff(own, []string{"netdev", "qdisc", "link", "ethtool", "snmp", "conntrack", "xfrm",
-		"wireguard", "flows", "queues"}); d != "" {
+		"wireguard", "flows", "queues", "filter"}); d != "" {
 		t.Errorf("node scope (-got +want):\n%s", d)
 	}
 }
