@@ -138,17 +138,19 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 	return []byte(report.Text(d, fileWidth, false)), nil
 }
 
-// resultText is a document as text for where the result goes: in the width and, unless NO_COLOR is set, the
-// colours of a terminal.
-func (s streams) resultText(d *analysis.Document) string {
+// resultText is a document as text for where the result goes.
+func (s streams) resultText(d *analysis.Document) string { return s.laidOut(d, report.Text) }
+
+// laidOut lays a document out in the width and, unless NO_COLOR is set, the colours of a terminal.
+func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int, bool) string) string {
 	f, ok := s.Out.(*os.File)
 	if !ok || !s.OutTTY {
-		return report.Text(d, fileWidth, false)
+		return lay(d, fileWidth, false)
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 {
 		width = 80
 	}
 	name := os.Getenv("TERM")
-	return report.Text(d, width, os.Getenv("NO_COLOR") == "" && name != "" && name != "dumb")
+	return lay(d, width, os.Getenv("NO_COLOR") == "" && name != "" && name != "dumb")
 }

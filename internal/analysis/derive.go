@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
@@ -33,14 +32,14 @@ type Derivation struct {
 	all    []*validity.Judged
 	charts map[*validity.Judged]*Series
 	memory map[*validity.Judged]map[string]memoryUse
-	causes map[*validity.Judged][]diagnosis.Judgement
+	causes map[*validity.Judged]examined
 }
 
 // Begin starts the document of a run of so many trials, which are added in any order.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
 		memory: map[*validity.Judged]map[string]memoryUse{},
-		causes: map[*validity.Judged][]diagnosis.Judgement{},
+		causes: map[*validity.Judged]examined{},
 		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), leastPoints))}
 }
 
@@ -50,9 +49,9 @@ func (x *Derivation) Add(t record.Trial) {
 	j := validity.Judge(&x.run, with)[0]
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
-		if j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil {
-			x.causes[j] = diagnosis.Examine(Observe(&x.run, j))
-		}
+	}
+	if diagnosable(j) || failedOnPath(j) {
+		x.causes[j] = examine(Observe(&x.run, j))
 	}
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}
@@ -93,7 +92,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		g.addResolved()
 		g.addFindings()
 		g.addIrregular()
-		g.diagnose(x.causes)
+		g.diagnose(&run, x.causes)
 	}
 	labels(run.Design.Catalogue, cells)
 	for _, g := range cells {
@@ -127,7 +126,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
 	d.Caveats = validity.Caveats(&run, all, runs, factors)
-	d.Verdict, d.Summary = verdict(&run, d, cells), summary(&run, d)
+	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(&run, d)
 	return d
 }
 

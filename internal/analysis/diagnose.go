@@ -1,7 +1,10 @@
 package analysis
 
 import (
+	"slices"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -12,17 +15,111 @@ func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
 	line := validity.CeilingOf(run, f)
 	kind, tester := validity.TesterCeiling(run, f)
 	return &diagnosis.Observation{Run: run, Trial: j.Trial, Metrics: j.Metrics, Reasons: j.Reasons,
-		Line: diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
+		Line:   diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
 		Tester: diagnosis.Limit{Kind: kind, Value: tester}}
 }
 
+// examined is what one trial says of what held it back.
+type examined struct {
+	judgements []diagnosis.Judgement
+	path       []diagnosis.Stage
+}
+
+func examine(o *diagnosis.Observation) examined {
+	x := examined{judgements: diagnosis.Examine(o)}
+	if o.Trial.Status != record.TrialFailed {
+		x.path = o.Path()
+	}
+	return x
+}
+
+// Candidate is what a single trial says, while its run goes on; nil where it says nothing.
+func Candidate(run *record.Run, t record.Trial) *diagnosis.Diagnosis {
+	j := validity.Judge(run, []record.Trial{t})[0]
+	if !diagnosable(j) && !failedOnPath(j) {
+		return nil
+	}
+	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
+	if !diagnosable(j) && d.Class == diagnosis.Unknown {
+		return nil
+	}
+	return d
+}
+
+// diagnosable reports whether a trial is one of a load, with numbers.
+func diagnosable(j *validity.Judged) bool {
+	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil
+}
+
+// failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,
+// though no number.
+func failedOnPath(j *validity.Judged) bool {
+	f := j.Trial.Failure
+	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&
+		f.Phase == record.PhaseVerify
+}
+
 // diagnose joins what was said of the trials that count.
-func (g *group) diagnose(of map[*validity.Judged][]diagnosis.Judgement) {
+func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
+	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Judgement
+	var paths [][]diagnosis.Stage
 	for _, j := range g.good() {
-		if all := of[j]; all != nil {
-			trials = append(trials, all)
+		if x, ok := of[j]; ok {
+			trials, paths = append(trials, x.judgements), append(paths, x.path)
 		}
 	}
-	g.cell.Diagnosis = diagnosis.Conclude(trials)
+	if len(trials) == 0 {
+		for _, j := range g.trials {
+			if x, ok := of[j]; ok && failedOnPath(j) {
+				trials = append(trials, x.judgements)
+			}
+		}
+		if d := diagnosis.Conclude(trials); d == nil || d.Class == diagnosis.Unknown {
+			return
+		}
+	}
+	if d := diagnosis.Conclude(trials); d != nil {
+		d.Place(paths)
+		for i := range d.Causes {
+			d.Causes[i].Remedies = remediesFor(systemOf(run), d.Causes[i].Remedies)
+		}
+		g.cell.Diagnosis = d
+	}
+}
+
+// systemOf is the system of the device under test, as remedies call it; "" where it is not known.
+func systemOf(run *record.Run) string {
+	tested := run.Tested()
+	if tested.Driven == "" {
+		return "" // nothing reaches it
+	}
+	if tested.Driven != record.DrivenByAgent {
+		return tested.Driven
+	}
+	system := ""
+	for _, e := range run.Environments {
+		if e.Node == tested.Name || e.Node == record.HostNode && system == "" {
+			system = e.Facts["os"]
+			if e.Facts["distribution"] == "openwrt" {
+				system = "openwrt"
+			}
+		}
+	}
+	return system
+}
+
+// remediesFor are those that the system understands: its own, then those of what it is made of. Of a system
+// that is not known, all.
+func remediesFor(system string, all []diagnosis.Remedy) []diagnosis.Remedy {
+	var own, general []diagnosis.Remedy
+	for _, r := range all {
+		switch {
+		case r.System == system && system != "":
+			own = append(own, r)
+		case r.System == "" || system == "" || system == "openwrt" && r.System == "linux":
+			general = append(general, r)
+		}
+	}
+	return slices.Concat(own, general)
 }

@@ -20,20 +20,21 @@ import (
 type Document struct {
 	Format      string               `json:"format"` // record.Format
 	Run         RunHead              `json:"run"`
-	Summary     []string             `json:"summary"`           // in words, most important first
-	Verdict     []string             `json:"verdict,omitempty"` // what was busiest, and the tester's share
+	Summary     []string             `json:"summary"` // in words, most important first
 	Environment []record.Environment `json:"environment"`
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`
 	// Ways are what lies between two machines, by version of IP; absent for labs of our own.
-	Ways      []Way              `json:"ways,omitempty"`
-	Nodes     []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
-	Metrics   []record.Metric    `json:"metrics"` // declarations of every metric that occurs
-	Cells     []Cell             `json:"cells"`
-	Searches  []SearchView       `json:"searches,omitempty"` // one per row whose rate was looked for
-	Searching *Searching         `json:"searching,omitempty"`
-	Scaling   []Scaling          `json:"scaling,omitempty"` // with streams, tunnels or CPUs
-	Soaks     []Soak             `json:"soaks,omitempty"`
+	Ways    []Way              `json:"ways,omitempty"`
+	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
+	Metrics []record.Metric    `json:"metrics"` // declarations of every metric that occurs
+	// Verdicts are what held the traffic back, one for all cells of which the same was found.
+	Verdicts  []Verdict    `json:"verdicts"`
+	Cells     []Cell       `json:"cells"`
+	Searches  []SearchView `json:"searches,omitempty"` // one per row whose rate was looked for
+	Searching *Searching   `json:"searching,omitempty"`
+	Scaling   []Scaling    `json:"scaling,omitempty"` // with streams, tunnels or CPUs
+	Soaks     []Soak       `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`
@@ -83,11 +84,13 @@ type Cell struct {
 	Ceiling     CellCeiling                 `json:"ceiling"`
 	Consistency *Consistency                `json:"consistency,omitempty"`
 	Findings    []evidence.Finding          `json:"findings"`
-	Diagnosis   *diagnosis.Diagnosis        `json:"diagnosis,omitempty"` // what held the traffic back
-	Caveats     []record.Caveat             `json:"caveats,omitempty"`
-	Resolved    map[string]string           `json:"resolved,omitempty"`
-	Runs        int                         `json:"runs"`   // trials with numbers
-	Failed      int                         `json:"failed"` // trials without
+	// GeneratorShare is the load generator's part of the CPU time of a machine that also carries the router.
+	GeneratorShare float64              `json:"generator_share,omitempty"`
+	Diagnosis      *diagnosis.Diagnosis `json:"diagnosis,omitempty"` // what held the traffic back
+	Caveats        []record.Caveat      `json:"caveats,omitempty"`
+	Resolved       map[string]string    `json:"resolved,omitempty"`
+	Runs           int                  `json:"runs"`   // trials with numbers
+	Failed         int                  `json:"failed"` // trials without
 
 	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
 }

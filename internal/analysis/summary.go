@@ -235,3 +235,43 @@ func (g *group) addFindings() {
 			" to the median round trip", evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median),
 			Low: new(added.Low), High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
 }
+
+// fastestCells are, of each kind of tunnel, the TCP cell with the highest goodput; without any, the UDP cell
+// with the most packets.
+func (d *Document) fastestCells() []*Cell {
+	var kinds []string
+	var out []*Cell
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		kind := factor.Tunnel.Of(c.Factors)
+		if _, ok := c.Metrics[metrics.Goodput]; !ok || factor.Protocol.Is(c.Factors, factor.UDP) ||
+			slices.Contains(kinds, kind) {
+			continue
+		}
+		kinds = append(kinds, kind)
+		best, _ := d.most(metrics.Goodput, func(f record.Factors) bool {
+			return factor.Tunnel.Of(f) == kind && !factor.Protocol.Is(f, factor.UDP)
+		})
+		out = append(out, best)
+	}
+	if len(out) == 0 {
+		if best, _ := d.most(metrics.PacketRate, nil); best != nil {
+			out = append(out, best)
+		}
+	}
+	return out
+}
+
+// with says what carried a cell: "through WireGuard (userspace)".
+func (d *Document) with(c *Cell) string {
+	kind := factor.Tunnel.Of(c.Factors)
+	if kind == factor.NoTunnel || kind == "" {
+		return "without a tunnel"
+	}
+	words := "through " + d.Catalogue.Of(string(factor.Tunnel)).Words(kind)
+	if r := factor.Tunnel.Of(c.Resolved); r != "" && r != kind {
+		r = strings.TrimPrefix(strings.TrimPrefix(r, kind+"-"), kind+" ")
+		words += " (" + strings.Trim(r, "()") + ")"
+	}
+	return words
+}

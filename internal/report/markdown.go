@@ -17,10 +17,15 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m := &markdown{}
 	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
 	m.gap()
-	for _, p := range append(h.Points, h.Verdict...) {
+	for _, p := range h.Points {
 		m.line("- " + escape(p))
 	}
 	m.gap()
+	if len(h.Verdict) > 0 {
+		m.line(diagnosisTitle + ":")
+		m.gap()
+		m.items(h.Verdict)
+	}
 	m.items(h.Alerts)
 	table := resultTable(v)
 	if len(table.Rows) > 0 {
@@ -96,7 +101,10 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	for _, a := range h.Alerts {
 		lines = append(lines, a.Text)
 	}
-	lines = append(append(lines, h.Verdict...), h.Points...)
+	for _, x := range h.Verdict {
+		lines = append(lines, x.Kind+": "+x.Text)
+	}
+	lines = append(lines, h.Points...)
 	for _, l := range lines[:min(len(lines), 4)] {
 		m.line("- " + escape(l))
 	}

@@ -167,8 +167,8 @@ func (Fold) kind() string    { return "fold" }
 // sections is the page, from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
 	var out []Section
-	for _, build := range []func(*view, *Section){missedSection, searchSection, goodputSection,
-		packetSection, resultSection, pathSection, curveSection, scalingSection, soakSection, latencySection,
+	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, searchSection,
+		goodputSection, packetSection, resultSection, pathSection, curveSection, scalingSection, soakSection, latencySection,
 		timelineSection, comparisonSection, findingSection, metSection, skippedSection, methodSection,
 		environmentSection, metricSection, trialSection} {
 		var s Section

@@ -15,7 +15,8 @@ type head struct {
 	Title   string // of the plan
 	Lead    string // what was measured
 	Points  []string
-	Verdict []string
+	Verdict []Item // what held the traffic back
+	Paths   []Picture
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
 	Caveats []Item
@@ -26,7 +27,7 @@ func headOf(v *view) head {
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	h := head{Title: v.Run.Plan, Verdict: v.Verdict, Alerts: alerts(v), Meta: []Fact{
+	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v), Meta: []Fact{
 		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}

@@ -28,10 +28,11 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	if h.Lead != "" {
 		t.wrap("", "", h.Lead, bold)
 	}
-	for _, p := range append(h.Points, h.Verdict...) {
+	for _, p := range h.Points {
 		t.wrap("· ", "  ", p, "")
 	}
 	t.gap()
+	t.list(diagnosisTitle, h.Verdict)
 	for _, p := range v.pictures() {
 		if widest(p.Text)+2 <= t.width {
 			t.wrap("", "", p.Title+": "+p.Sub, dim)

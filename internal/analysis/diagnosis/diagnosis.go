@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Rule is one class of limit: what it means, how it is seen, what would decide, and what helps.
@@ -22,7 +23,9 @@ type Rule struct {
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
-	Judge func(*Observation) Judgement
+	// OfFailed says that it reads trials that failed, too: they have no number, but a cause.
+	OfFailed bool
+	Judge    func(*Observation) Judgement
 	// Experiments are what would refute the cause, those from the tester's side first.
 	Experiments func(*Observation, Judgement) []Experiment
 	Remedies    []Remedy
@@ -78,6 +81,7 @@ type Diagnosis struct {
 	Excluded    []Exclusion `json:"excluded,omitempty"`
 	NotExamined []Gap       `json:"not_examined,omitempty"`
 	Trials      int         `json:"trials"`
+	Path        []Stage     `json:"path,omitempty"` // near to far, with what was used of each part
 }
 
 // Cause is one candidate.
@@ -105,6 +109,11 @@ type Gap struct {
 	Why   string `json:"why"`
 }
 
+// Named reports whether the first cause is the answer.
+func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class == d.Class }
+
+const notKnown = "what held the traffic back is not known"
+
 // Thresholds of what is said.
 const (
 	LeastShown = .05 // confidence of a cause that is listed
@@ -117,7 +126,10 @@ func Examine(o *Observation) []Judgement {
 	rules := Rules()
 	out := make([]Judgement, 0, len(rules))
 	for _, r := range rules {
-		j := r.Judge(o)
+		j := missing("the trial failed")
+		if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
+			j = r.Judge(o)
+		}
 		j.Class = r.Class
 		if j.NotExamined != "" {
 			j.Score = math.NaN()
@@ -130,6 +142,7 @@ func Examine(o *Observation) []Judgement {
 		}
 		out = append(out, j)
 	}
+	explainAway(out)
 	return out
 }
 
@@ -185,9 +198,9 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 		d.Confidence -= p
 	}
 	d.Confidence = max(d.Confidence, 0)
-	d.Text = "what held the traffic back is not known: no known cause fits what was seen"
+	d.Text = notKnown + ": no known cause fits what was seen"
 	if len(d.Causes) > 0 {
-		d.Text = "what held the traffic back is not known; the nearest known cause: " + d.Causes[0].Text
+		d.Text = notKnown + "; the nearest known cause: " + d.Causes[0].Text
 	}
 	return d
 }

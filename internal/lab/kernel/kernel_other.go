@@ -66,11 +66,11 @@ func ReadESP(e ESP) (ESPStats, error)                    { return ESPStats{}, Er
 func CPUQuota(dir string) (Quota, error)                 { return 0, ErrUnsupported }
 func SetCPUQuota(dir string, q Quota) error              { return ErrUnsupported }
 func ProbeCPUQuota(dir string) error                     { return ErrUnsupported }
+func ThrottleFile(pid, tid int) string                   { return "" }
 func GuestCPUTime(dir string) (time.Duration, error)     { return 0, ErrUnsupported }
 func ReadSilence() (bool, error)                         { return false, ErrUnsupported }
 func SetSilence(on bool) error                           { return ErrUnsupported }
 func ProbeSilence() error                                { return ErrUnsupported }
-func ThrottleFile(pid, tid int) string                   { return "" }
 func IRQAffinity(dev string) ([]string, error)           { return nil, ErrUnsupported }
 func SetIRQAffinity(dev string, lists []string) error    { return ErrUnsupported }
 func OnlineCPUs() (online, has int, err error)           { return 0, 0, ErrUnsupported }

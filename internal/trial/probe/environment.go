@@ -94,6 +94,13 @@ const notLinux = "not told by this kernel"
 
 // kernel: version, timer, and the boot choices that change speed.
 func (f *facts) kernel() {
+	if release, err := os.ReadFile("/etc/os-release"); err == nil {
+		for l := range strings.Lines(string(release)) {
+			if id, ok := strings.CutPrefix(strings.TrimSpace(l), "ID="); ok {
+				f.optional("distribution", strings.Trim(id, `"`)) // whose commands change its settings
+			}
+		}
+	}
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)

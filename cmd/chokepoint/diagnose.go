@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+func newDiagnoseCommand(p *program) *cobra.Command {
+	var cell string
+	cmd := &cobra.Command{
+		Use: "diagnose [RUN] [--cell LABEL] [--json]", Short: "Say what held the traffic of a run back",
+		Long: "Say what held the traffic of a stored run back, cell by cell: the cause, the numbers\n" +
+			"that show it, what was ruled out and by which number, how sure this is, what to\n" +
+			"change and what to expect of it at most. RUN is an id, a unique prefix, or latest,\n" +
+			"which is the default. Cells of which the same was found stand together.\n\n" +
+			"A run has a lab no more: everything is read from what was stored. What is not known\n" +
+			"is said to be unknown, and what could not be examined is listed with the reason.",
+		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			doc, err := loadDocument(cmd.Context(), p.dirs, append(args, "latest")[0])
+			if err != nil {
+				return err
+			}
+			if cell != "" {
+				if err := only(doc, cell); err != nil {
+					return err
+				}
+			}
+			return p.diagnoses(doc)
+		},
+	}
+	cmd.Flags().StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
+	return addJSON(cmd, "print one JSON object per cell")
+}
+
+// diagnosed is a line of diagnose --json.
+type diagnosed struct {
+	Run       string               `json:"run"`
+	Factors   record.Factors       `json:"factors"`
+	Label     string               `json:"label"`
+	Diagnosis *diagnosis.Diagnosis `json:"diagnosis"`
+}
+
+// diagnoses prints what was found of each cell.
+func (p *program) diagnoses(doc *analysis.Document) error {
+	if !p.json {
+		return write(p.Out, p.laidOut(doc, report.Diagnosis))
+	}
+	for _, c := range doc.Cells {
+		if c.Diagnosis == nil {
+			continue
+		}
+		if err := printLine(p.Out, diagnosed{doc.Run.ID, c.Factors, c.Label, c.Diagnosis}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// only leaves the cells of a document whose label has all of the words.
+func only(doc *analysis.Document, words string) error {
+	var labels []string
+	doc.Cells = slices.DeleteFunc(doc.Cells, func(c analysis.Cell) bool {
+		labels = append(labels, c.Label)
+		for w := range strings.FieldsSeq(words) {
+			if !strings.Contains(strings.ToLower(c.Label), strings.ToLower(w)) {
+				return true
+			}
+		}
+		return false
+	})
+	if len(doc.Cells) == 0 {
+		return &usageError{fmt.Sprintf("--cell %q: no cell of run %s is called so", words, doc.Run.ID),
+			"cells: " + strings.Join(labels, "; ")}
+	}
+	doc.Verdicts = analysis.Verdicts(doc.Cells)
+	return nil
+}

@@ -1,0 +1,232 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+const diagnosisTitle = "What held the traffic back"
+
+// briefFacts is how many of a verdict's facts stand beside its sentence.
+const briefFacts = 3
+
+// finding is a verdict with what was found of the cell that is shown for all of its cells.
+type finding struct {
+	analysis.Verdict
+	*diagnosis.Diagnosis
+	Cell *analysis.Cell
+}
+
+// found are the verdicts of the cells that are wanted.
+func (v *view) found() []finding {
+	var out []finding
+	for _, x := range v.Verdicts {
+		if c := v.cell[x.Cells[x.Shown].Key()]; c != nil && c.Diagnosis != nil {
+			out = append(out, finding{x, c.Diagnosis, c})
+		}
+	}
+	return out
+}
+
+// who names the cells.
+func (f finding) who() string {
+	if len(f.Labels) <= 2 {
+		return strings.Join(f.Labels, "; ")
+	}
+	return plural(len(f.Labels), "cell", "cells")
+}
+
+// sure is how probable it is, in words; nothing where the cause is not known.
+func (f finding) sure() string {
+	if !f.Named() {
+		return ""
+	}
+	each := f.Verdict.Confidence
+	low, high := unit.Significant(each[0]*100, 2), unit.Significant(each[1]*100, 2)
+	if low == high {
+		return ", " + high + " % sure"
+	}
+	return ", " + low + "–" + high + " % sure"
+}
+
+// facts are those that the first cause stands on; of an unknown one, those of the nearest cause.
+func (f finding) facts() []evidence.Evidence {
+	if len(f.Causes) == 0 {
+		return nil
+	}
+	return f.Causes[0].Facts
+}
+
+// factWords says a fact with its number.
+func (v *view) factWords(e evidence.Evidence) string {
+	if e.Text != "" || e.Value == nil {
+		return e.Text
+	}
+	text := metrics.Label(e.Metric) + " " + v.text(e.Metric, *e.Value)
+	if e.Baseline != nil {
+		text += " against " + v.text(e.Metric, *e.Baseline)
+	}
+	return text
+}
+
+func (v *view) factLines(facts []evidence.Evidence) []string {
+	var out []string
+	for _, e := range facts {
+		out = once(out, v.factWords(e))
+	}
+	return out
+}
+
+// generatorWords say what the load generator took, where it shares the router's cores.
+func (f finding) generatorWords() []string {
+	if f.Cell.GeneratorShare == 0 {
+		return nil
+	}
+	return []string{"the load generator took " + unit.Percent(f.Cell.GeneratorShare) +
+		" of all CPU time that was used"}
+}
+
+// verdictItems are one line for each verdict, with its first facts.
+func (v *view) verdictItems() []Item {
+	var out []Item
+	for _, f := range v.found() {
+		facts := v.factLines(f.facts())
+		facts = append(facts[:min(len(facts), briefFacts)], f.generatorWords()...)
+		if len(f.Labels) > 2 && len(facts) > 0 {
+			facts[0] = f.Cell.Label + ": " + facts[0]
+		}
+		out = append(out, Item{Kind: f.who(), Text: f.Verdict.Text + f.sure(), Evidence: facts})
+	}
+	return out
+}
+
+// paths are the pictures of the use of the path, one for each verdict.
+func (v *view) paths() []Picture {
+	var out []Picture
+	for i, f := range v.found() {
+		if len(f.Path) > 0 {
+			out = append(out, Picture{ID: fmt.Sprintf("use-%d", i+1), Draw: stages(f.Path),
+				Title: "Use of the path: " + f.Cell.Label, Sub: upperFirst(f.Verdict.Text) + "."})
+		}
+	}
+	return out
+}
+
+// diagnosisSection: what held the traffic back, and what would change it?
+func diagnosisSection(v *view, s *Section) {
+	s.ID, s.Title = "diagnosis", diagnosisTitle
+	for _, f := range v.found() {
+		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
+		s.add(List{Title: title, Items: v.details(f)})
+	}
+	if len(s.Blocks) > 0 {
+		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
+			"numbers are those of the cell that is named; `chokepoint diagnose` has every cell's."
+	}
+}
+
+// details are everything that is said of a finding: its numbers, the other causes, what was ruled out, what is
+// not known, what to change, and what that can bring.
+func (v *view) details(f finding) []Item {
+	var out []Item
+	add := func(kind string, texts ...string) {
+		if len(texts) > 0 {
+			out = append(out, Item{Kind: kind, Text: strings.Join(texts, "; ")})
+		}
+	}
+	add("numbers"+in(f), append(v.factLines(f.facts()), f.generatorWords()...)...)
+	add("path", stageLines(f.Path)...)
+	others := f.Causes
+	if f.Named() {
+		others = others[1:]
+	}
+	for _, c := range others {
+		add("or", c.Text+", "+unit.Significant(c.Confidence*100, 2)+" %")
+	}
+	var ruledOut []string
+	for _, x := range f.Excluded {
+		ruledOut = append(ruledOut, classWords(x.Class)+": "+v.factWords(x.By))
+	}
+	add("ruled out", ruledOut...)
+	for _, why := range gaps(f.NotExamined) {
+		add("not examined", why)
+	}
+	if f.Named() {
+		for _, r := range f.Causes[0].Remedies {
+			out = append(out, remedyItem(r))
+		}
+		if gain := f.Causes[0].GainAtMost; gain > 1 {
+			add("gain at most", unit.Times(gain)+" the goodput, if nothing else limits before")
+		}
+	}
+	return out
+}
+
+// in names the cell that is shown for several.
+func in(f finding) string {
+	if len(f.Labels) > 1 {
+		return " of " + f.Cell.Label
+	}
+	return ""
+}
+
+func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
+
+// gaps are the classes that could not be examined, joined where the reason is the same.
+func gaps(all []diagnosis.Gap) []string {
+	var reasons []string
+	classes := map[string][]string{}
+	for _, g := range all {
+		reasons = once(reasons, g.Why)
+		classes[g.Why] = append(classes[g.Why], classWords(g.Class))
+	}
+	var out []string
+	for _, why := range reasons {
+		out = append(out, strings.Join(classes[why], ", ")+": "+why)
+	}
+	return out
+}
+
+// remedyItem is a change with its commands and its risk.
+func remedyItem(r diagnosis.Remedy) Item {
+	it := Item{Kind: "to change", Text: r.Do, Tone: Good, Evidence: slices.Clone(r.Commands)}
+	if r.System != "" {
+		it.Kind += " (" + r.System + ")"
+	}
+	if r.Risk != "" {
+		it.Text += "; risk: " + r.Risk
+	}
+	return it
+}
+
+// Diagnosis is what diagnose prints of the cells that are wanted.
+func Diagnosis(d *analysis.Document, width int, colour bool) string {
+	v := newView(d)
+	t := &terminal{width: max(width, 40), colour: colour}
+	for _, f := range v.found() {
+		t.wrap("", "  ", f.who()+": "+f.Verdict.Text+f.sure(), bold)
+		if len(f.Labels) > 2 {
+			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
+		}
+		for _, it := range v.details(f) {
+			commands := it.Evidence
+			it.Evidence = nil
+			t.item("  ", it)
+			for _, c := range commands {
+				t.line("      " + printable(c))
+			}
+		}
+		t.gap()
+	}
+	if len(v.found()) == 0 {
+		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
+	}
+	return t.b.String()
+}

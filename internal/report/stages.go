@@ -1,0 +1,240 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// stages is the path of a diagnosis as a picture: each node with how much of its parts was used, joined by
+// links, and the part marked that held the traffic back.
+type stages []diagnosis.Stage
+
+// groups are the nodes and links in their order; of cores that all roles share, the last.
+func (s stages) groups() (path []stages, shared stages) {
+	for i, x := range s {
+		switch {
+		case x.Node == record.HostNode:
+			shared = append(shared, x)
+		case x.Link() || i == 0 || s[i-1].Link() || s[i-1].Node != x.Node:
+			path = append(path, stages{x})
+		default:
+			path[len(path)-1] = append(path[len(path)-1], x)
+		}
+	}
+	return path, shared
+}
+
+// used is a stage's utilisation in words.
+func used(x diagnosis.Stage) string {
+	if x.Utilisation == nil {
+		return "not known"
+	}
+	return unit.Percent(*x.Utilisation)
+}
+
+func stageWords(x diagnosis.Stage) string {
+	words := x.Label + " " + used(x)
+	if x.Utilisation != nil && x.Of != "" {
+		words += " of " + x.Of
+	}
+	if x.Choke {
+		words += " (choke point)"
+	}
+	return words
+}
+
+// stageLines say the stages in words, node by node.
+func stageLines(all []diagnosis.Stage) []string {
+	path, shared := stages(all).groups()
+	if len(shared) > 0 {
+		path = append(path, shared)
+	}
+	var out []string
+	for _, g := range path {
+		var parts []string
+		for _, x := range g {
+			if x.Utilisation != nil || x.Choke {
+				parts = append(parts, stageWords(x))
+			}
+		}
+		if name := g.name(); len(parts) > 0 {
+			out = append(out, name+": "+strings.Join(parts, ", "))
+		}
+	}
+	return out
+}
+
+func (s stages) name() string {
+	switch {
+	case s[0].Link():
+		return "link"
+	case s[0].Node == record.HostNode:
+		return "cores of this machine, shared by all roles"
+	}
+	return s[0].Node
+}
+
+// Sizes of the picture.
+const (
+	stageRow  = 34.0
+	stageHead = 24.0
+	linkWide  = 92.0
+)
+
+func (s stages) height() float64 { return stageHead + float64(len(s))*stageRow + 4 }
+
+// Draw shows nodes as boxes side by side, or, on a telephone, one below the other.
+func (s stages) Draw(width float64) string {
+	path, shared := s.groups()
+	nodes, tallest := 0, 0.0
+	for _, g := range path {
+		if !g[0].Link() {
+			nodes++
+			tallest = max(tallest, g.height())
+		}
+	}
+	links := len(path) - nodes
+	wide := (width - 4 - float64(links)*linkWide) / float64(max(nodes, 1))
+	if wide < 130 {
+		return s.drawDown(width)
+	}
+	wide = min(wide, 250)
+	k := &canvas{w: width, h: tallest + 6}
+	x := 2.0
+	for _, g := range path {
+		if g[0].Link() {
+			g.drawLink(k, x, tallest/2, linkWide)
+			x += linkWide
+			continue
+		}
+		g.box(k, x, (tallest-g.height())/2+2, wide)
+		x += wide
+	}
+	if len(shared) > 0 {
+		k.h += 14
+		shared.strip(k, 2, k.h, x-2)
+		k.h += stageHead + stageRow + 8
+	}
+	return k.svg(s.aria())
+}
+
+// drawDown is the same from top to bottom.
+func (s stages) drawDown(width float64) string {
+	path, shared := s.groups()
+	k := &canvas{w: width, h: 2}
+	for _, g := range path {
+		if g[0].Link() {
+			x := g[0]
+			k.line(linkClass(x), width/2, k.h, width/2, k.h+34)
+			k.text(textClass("ax", x), "start", width/2+10, k.h+21, shorten(linkText(x), 11.5, width/2-14))
+			k.h += 34
+			continue
+		}
+		g.box(k, 2, k.h, width-4)
+		k.h += g.height()
+	}
+	if len(shared) > 0 {
+		k.h += 14
+		shared.box(k, 2, k.h, width-4)
+		k.h += shared.height()
+	}
+	k.h += 4
+	return k.svg(s.aria())
+}
+
+func (s stages) aria() string { return "Use of the path: " + strings.Join(stageLines(s), "; ") }
+
+func linkText(x diagnosis.Stage) string {
+	if x.Utilisation == nil {
+		return x.Label
+	}
+	return x.Label + " " + used(x)
+}
+
+func linkClass(x diagnosis.Stage) string {
+	if x.Choke {
+		return "link choke"
+	}
+	return "link"
+}
+
+func textClass(class string, x diagnosis.Stage) string {
+	if x.Choke {
+		return class + " choke-word"
+	}
+	return class
+}
+
+func (s stages) drawLink(k *canvas, x, y, wide float64) {
+	k.open(stageWords(s[0]) + bracket(s[0].Why))
+	k.line(linkClass(s[0]), x, y, x+wide, y)
+	k.text(textClass("ax", s[0]), "middle", x+wide/2, y-8, shorten(s[0].Label, 11.5, wide-4))
+	if s[0].Utilisation != nil {
+		k.text(textClass("v", s[0]), "middle", x+wide/2, y+18, used(s[0]))
+	}
+	if s[0].Choke {
+		k.text("choke-word ax", "middle", x+wide/2, y+34, "choke point")
+	}
+	k.close()
+}
+
+func (s stages) choked() bool {
+	for _, x := range s {
+		if x.Choke {
+			return true
+		}
+	}
+	return false
+}
+
+// box is a node with a bar for each of its stages.
+func (s stages) box(k *canvas, x, y, wide float64) {
+	class := "node"
+	if s.choked() {
+		class = "node choke"
+	}
+	k.box(class, x, y, wide, s.height(), 6)
+	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
+	for i, stage := range s {
+		drawStage(k, stage, x+10, y+stageHead+float64(i)*stageRow, wide-20)
+	}
+}
+
+// strip is a box whose stages stand side by side.
+func (s stages) strip(k *canvas, x, y, wide float64) {
+	class := "node"
+	if s.choked() {
+		class = "node choke"
+	}
+	k.box(class, x, y, wide, stageHead+stageRow+4, 6)
+	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
+	each := (wide - 20 + 16) / float64(len(s))
+	for i, stage := range s {
+		drawStage(k, stage, x+10+float64(i)*each, y+stageHead, each-16)
+	}
+}
+
+// drawStage is a label, a number and a bar.
+func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
+	k.open(stageWords(x) + bracket(x.Why))
+	number, label := "–", x.Label
+	if x.Utilisation != nil {
+		number = used(x)
+	}
+	if x.Choke {
+		label = "▶ " + label
+	}
+	room := wide - textWidth(number, 12.5) - 8
+	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))
+	k.text(textClass("v", x), "end", left+wide, y+13, number)
+	k.rect("track", left, y+19, wide, 6)
+	if x.Utilisation != nil {
+		k.rect(fmt.Sprintf("fill %s", map[bool]string{true: "choke", false: "free"}[x.Choke]), left, y+19,
+			wide*min(max(*x.Utilisation, 0), 1), 6)
+	}
+	k.close()
+}
