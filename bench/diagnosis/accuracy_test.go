@@ -52,8 +52,8 @@ func TestAccuracy(t *testing.T) {
 	for _, o := range all {
 		if len(o.Truths) == 0 && o.d.Class != diagnosis.Unknown ||
 			len(o.Truths) > 0 && o.d.Class != o.Truths[0].Class {
-			t.Logf("%s (%s %s) is %v, said: %s %.0f %%: %s", o.ID, o.Run, strings.Join(o.Trials, " "), o.Truths,
-				o.d.Class, 100*o.d.Confidence, o.d.Text)
+			t.Logf("%s (%s %s) is %v, said: %s %.0f %%: %s", o.ID, o.Run, strings.Join(o.Trials, " "),
+				o.Truths, o.d.Class, 100*o.d.Confidence, o.d.Text)
 		}
 	}
 	if *half == "test" {

@@ -88,13 +88,15 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// in says whether a word is one of a list that commas separate.
+func in(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
+
 // batches are the instances that are to be recorded, by rounds, those of a stage together.
 func batches(all []instance, done []recorded) [][]instance {
 	byStage := map[string][]instance{}
 	for _, x := range all {
 		class, _, _ := strings.Cut(x.ID, "#")
-		if *rounds > 0 && x.Round >= *rounds ||
-			*only != "" && !slices.Contains(strings.Split(*only, ","), class) || !slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
+		if *rounds > 0 && x.Round >= *rounds || *only != "" && !in(*only, class) || !in(*vmLabs, x.Lab) ||
 			slices.ContainsFunc(done, func(r recorded) bool { return r.ID == x.ID }) {
 			continue
 		}
