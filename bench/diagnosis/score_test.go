@@ -196,7 +196,7 @@ func (f figures) lowered(before figures) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %d of %d, %d before", what, now.Right, now.Of, then.Right))
 		}
 		if now.Of != then.Of {
-			out = append(out, fmt.Sprintf("%s: of %d instances, of %d before: -update", what, now.Of, then.Of))
+			out = append(out, fmt.Sprintf("%s: of %d instances, %d before: -update", what, now.Of, then.Of))
 		}
 	}
 	less("named first", f.Top1, before.Top1)
