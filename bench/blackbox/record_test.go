@@ -74,8 +74,9 @@ func probing(x instance) (string, error) {
 	}
 	text := string(body)
 	if x.Factor != "" {
-		text = strings.ReplaceAll(text, "direction: [up, down]}", "direction: [up, down], "+x.Factor+": "+x.Level+"}")
-		text = strings.ReplaceAll(text, "direction: both}", "direction: both, "+x.Factor+": "+x.Level+"}")
+		for _, cell := range []string{"direction: [up, down]", "direction: both"} {
+			text = strings.ReplaceAll(text, cell+"}", cell+", "+x.Factor+": "+x.Level+"}")
+		}
 	}
 	return text, nil
 }
@@ -102,8 +103,8 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	_, runErr := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set", "method.duration=400ms", "--set",
-		"method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
+	_, runErr := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
+		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
 		"method.runs=1", "--set", "measure.verify=false")
 	said, err := program.Say(ctx, "show", "latest", "--json")
 	if err != nil {

@@ -98,8 +98,8 @@ func instances(perClass int) []instance {
 	var out []instance
 	for n := range perClass {
 		for _, p := range planted {
-			x := instance{ID: fmt.Sprintf("%s#%02d", p.class, n), Lab: p.labs[n/2%len(p.labs)], Class: p.class,
-				Direction: []string{record.Up, record.Down}[d.IntN(2)]}
+			x := instance{ID: fmt.Sprintf("%s#%02d", p.class, n), Lab: p.labs[n/2%len(p.labs)],
+				Class: p.class, Direction: []string{record.Up, record.Down}[d.IntN(2)]}
 			if p.level != nil {
 				x.Factor, x.Level = p.place(x.Direction), p.level(d)
 			}
@@ -179,8 +179,8 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	low, high := wilson(right, n)
-	text := fmt.Sprintf("Right in %d of %d runs of the %s half: %.0f %% (95 %% interval %.0f to %.0f %%).\n\n",
-		right, n, *half, 100*float64(right)/float64(n), 100*low, 100*high) + table(matrix)
+	text := fmt.Sprintf("Right in %d of %d runs of the %s half: %.0f %% (95 %% interval %.0f to "+
+		"%.0f %%).\n\n", right, n, *half, 100*float64(right)/float64(n), 100*low, 100*high) + table(matrix)
 	t.Log(text)
 	if float64(right) < leastRight*float64(n) {
 		t.Errorf("right in %d of %d runs: below %.0f %%", right, n, 100*leastRight)
