@@ -46,9 +46,18 @@ func TestRecord(t *testing.T) {
 	if _, err := os.Stat(stored); err == nil {
 		done = readRuns(t)
 	}
+	unlock, since := func() {}, time.Time{}
+	defer func() { unlock() }()
 	for _, x := range instances(*perClass) {
 		if slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
 			continue
+		}
+		if time.Since(since) > mostLocked {
+			unlock()
+			if unlock, err = locked(*lockFile); err != nil {
+				t.Fatal(err)
+			}
+			since = time.Now()
 		}
 		cells, err := recordOne(ctx, program, x)
 		if ctx.Err() != nil {
@@ -64,6 +73,24 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// mostLocked is for how long others who measure wait before a further instance is begun.
+const mostLocked = 75 * time.Second
+
+// locked holds a lock that others of this machine who measure hold too.
+func locked(file string) (unlock func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks it
 }
 
 // probing is the built-in plan with short windows, and with what is planted.
@@ -83,16 +110,6 @@ func probing(x instance) (string, error) {
 
 // recordOne makes one run on a lab of its own.
 func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosis.Cell, error) {
-	if *lockFile != "" {
-		f, err := os.OpenFile(*lockFile, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close() // which unlocks it
-		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-			return nil, err
-		}
-	}
 	text, err := probing(x)
 	if err != nil {
 		return nil, err
