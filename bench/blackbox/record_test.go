@@ -166,7 +166,10 @@ type trials struct {
 	Trials []record.Trial `json:"trials"`
 }
 
-var keepRun = flag.String("run-of", "", "the store of which TestTelemetry keeps the latest run")
+var (
+	keepRun = flag.String("run-of", "", "the store of which TestTelemetry keeps a run")
+	runID   = flag.String("run-id", "latest", "that run")
+)
 
 // TestTelemetry: what is said of a path does not change when all that nodes' probes saw is taken away, or is
 // that of other trials.
@@ -213,7 +216,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// keep writes the latest run of a store with a shaper up as the test reads it.
+// keep writes a run with a shaper up as the test reads it.
 func keep(t *testing.T, path string) {
 	t.Helper()
 	s, err := store.OpenReadOnly(t.Context(), path)
@@ -222,13 +225,22 @@ func keep(t *testing.T, path string) {
 	}
 	defer s.Close()
 	var out trials
-	if out.Run, err = s.Find(t.Context(), "latest"); err != nil {
+	if out.Run, err = s.Find(t.Context(), *runID); err != nil {
 		t.Fatal(err)
 	}
 	if out.Trials, err = s.Trials(t.Context(), out.Run.ID); err != nil {
 		t.Fatal(err)
 	}
 	out.Run.Command, out.Run.Environments = "", nil
+	for _, one := range out.Trials {
+		for node, n := range one.Nodes { // two probes are telemetry enough
+			n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool {
+				return s.Probe != "cpu" && s.Probe != "softnet"
+			})
+			n.Cost, n.Log = nil, nil
+			one.Nodes[node] = n
+		}
+	}
 	f, err := os.Create(shaped)
 	if err != nil {
 		t.Fatal(err)

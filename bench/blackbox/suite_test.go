@@ -179,6 +179,9 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	low, high := wilson(right, n)
+	if n == 0 {
+		t.Fatalf("no run of the %s half is stored", *half)
+	}
 	text := fmt.Sprintf("Right in %d of %d runs of the %s half: %.0f %% (95 %% interval %.0f to "+
 		"%.0f %%).\n\n", right, n, *half, 100*float64(right)/float64(n), 100*low, 100*high) + table(matrix)
 	t.Log(text)

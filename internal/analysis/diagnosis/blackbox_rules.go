@@ -120,7 +120,8 @@ func judgePerByte(s *sweep) Judgement {
 	}
 	uneven := spread(rates)
 	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)),
-		Text: "a limit per byte of about " + metrics.Say(metrics.Goodput, s.bps), Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
+		Text: "a limit per byte of about " + metrics.Say(metrics.Goodput, s.bps),
+		Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
 			"the rates of the sizes differ by "+unit.Percent(uneven))}}
 }
 
@@ -221,7 +222,8 @@ func judgeReordering(s *sweep) Judgement {
 	}
 	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets overtake each other: " +
 		unit.Percent(worst) + " arrive late", Facts: []evidence.Evidence{fact(
-		metrics.Reordered, "", "", worst, unit.Percent(worst)+" of the packets arrive after a later one, below the limit")}}
+		metrics.Reordered, "", "", worst, unit.Percent(worst)+
+			" of the packets arrive after a later one, below the limit")}}
 }
 
 // judgeBlackHole is a path that small packets pass and large ones do not.
