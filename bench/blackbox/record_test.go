@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -120,12 +121,14 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	_, runErr := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
+	if said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
 		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
-		"method.runs=1", "--set", "measure.verify=false")
+		"method.runs=1", "--set", "measure.verify=false"); err != nil {
+		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
+	}
 	said, err := program.Say(ctx, "show", "latest", "--json")
 	if err != nil {
-		return nil, errors.Join(runErr, err)
+		return nil, err
 	}
 	var d analysis.Document
 	if err := json.Unmarshal([]byte(said), &d); err != nil {
@@ -133,10 +136,13 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	var cells []diagnosis.Cell
 	for i := range d.Cells {
+		if x.Factor != "" && d.Cells[i].Factors[x.Factor] != x.Level {
+			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
+		}
 		cells = append(cells, analysis.OfEnds(&d, &d.Cells[i]))
 	}
 	if diagnosis.Blackbox(cells) == nil {
-		return nil, errors.Join(errors.New("the run has no probing"), runErr)
+		return nil, errors.New("the run has no probing")
 	}
 	return cells, nil
 }

@@ -59,7 +59,7 @@ var planted = []struct {
 	level func(d *rand.Rand) string
 }{
 	{"shaper", []string{"local", "vm"}, egress, func(d *rand.Rand) string { return "link_rate=" + rate(d, 8, 90) }},
-	{"policer", []string{"vm"}, egress, func(d *rand.Rand) string { return "policer=" + rate(d, 10, 80) }},
+	{"policer", []string{"vm"}, ingress, func(d *rand.Rand) string { return "policer=" + rate(d, 10, 80) }},
 	{"random-loss", []string{"vm"}, egress, func(d *rand.Rand) string {
 		return "loss=" + strconv.FormatFloat(.5+4*d.Float64(), 'f', 1, 64) + "%"
 	}},
@@ -78,6 +78,11 @@ var planted = []struct {
 
 func egress(direction string) string {
 	return "fault@router." + map[string]string{record.Up: "wan", record.Down: "lan"}[direction]
+}
+
+// ingress is the port that the data comes in by: a policer drops what arrives.
+func ingress(direction string) string {
+	return "fault@router." + map[string]string{record.Up: "lan", record.Down: "wan"}[direction]
 }
 
 func sender(direction string) string {
