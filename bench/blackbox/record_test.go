@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -46,9 +47,18 @@ func TestRecord(t *testing.T) {
 	if _, err := os.Stat(stored); err == nil {
 		done = readRuns(t)
 	}
+	unlock, since := func() {}, time.Time{}
+	defer func() { unlock() }()
 	for _, x := range instances(*perClass) {
 		if slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
 			continue
+		}
+		if time.Since(since) > mostLocked {
+			unlock()
+			if unlock, err = locked(*lockFile); err != nil {
+				t.Fatal(err)
+			}
+			since = time.Now()
 		}
 		cells, err := recordOne(ctx, program, x)
 		if ctx.Err() != nil {
@@ -66,6 +76,24 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// mostLocked is for how long others who measure wait before a further instance is begun.
+const mostLocked = 75 * time.Second
+
+// locked holds a lock that others of this machine who measure hold too.
+func locked(file string) (unlock func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks it
+}
+
 // probing is the built-in plan with short windows, and with what is planted.
 func probing(x instance) (string, error) {
 	body, ok := plan.BuiltIn("blackbox")
@@ -74,24 +102,15 @@ func probing(x instance) (string, error) {
 	}
 	text := string(body)
 	if x.Factor != "" {
-		text = strings.ReplaceAll(text, "direction: [up, down]}", "direction: [up, down], "+x.Factor+": "+x.Level+"}")
-		text = strings.ReplaceAll(text, "direction: both}", "direction: both, "+x.Factor+": "+x.Level+"}")
+		for _, cell := range []string{"direction: [up, down]", "direction: both"} {
+			text = strings.ReplaceAll(text, cell+"}", cell+", "+x.Factor+": "+x.Level+"}")
+		}
 	}
 	return text, nil
 }
 
 // recordOne makes one run on a lab of its own.
 func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosis.Cell, error) {
-	if *lockFile != "" {
-		f, err := os.OpenFile(*lockFile, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close() // which unlocks it
-		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-			return nil, err
-		}
-	}
 	text, err := probing(x)
 	if err != nil {
 		return nil, err
@@ -102,12 +121,14 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	_, runErr := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set", "method.duration=400ms", "--set",
-		"method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
-		"method.runs=1", "--set", "measure.verify=false")
+	if said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
+		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
+		"method.runs=1", "--set", "measure.verify=false"); err != nil {
+		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
+	}
 	said, err := program.Say(ctx, "show", "latest", "--json")
 	if err != nil {
-		return nil, errors.Join(runErr, err)
+		return nil, err
 	}
 	var d analysis.Document
 	if err := json.Unmarshal([]byte(said), &d); err != nil {
@@ -115,10 +136,13 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	var cells []diagnosis.Cell
 	for i := range d.Cells {
+		if x.Factor != "" && d.Cells[i].Factors[x.Factor] != x.Level {
+			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
+		}
 		cells = append(cells, analysis.OfEnds(&d, &d.Cells[i]))
 	}
 	if diagnosis.Blackbox(cells) == nil {
-		return nil, errors.Join(errors.New("the run has no probing"), runErr)
+		return nil, errors.New("the run has no probing")
 	}
 	return cells, nil
 }
@@ -148,7 +172,10 @@ type trials struct {
 	Trials []record.Trial `json:"trials"`
 }
 
-var keepRun = flag.String("run-of", "", "the store of which TestTelemetry keeps the latest run")
+var (
+	keepRun = flag.String("run-of", "", "the store of which TestTelemetry keeps a run")
+	runID   = flag.String("run-id", "latest", "that run")
+)
 
 // TestTelemetry: what is said of a path does not change when all that nodes' probes saw is taken away, or is
 // that of other trials.
@@ -195,7 +222,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// keep writes the latest run of a store with a shaper up as the test reads it.
+// keep writes a run with a shaper up as the test reads it.
 func keep(t *testing.T, path string) {
 	t.Helper()
 	s, err := store.OpenReadOnly(t.Context(), path)
@@ -204,13 +231,22 @@ func keep(t *testing.T, path string) {
 	}
 	defer s.Close()
 	var out trials
-	if out.Run, err = s.Find(t.Context(), "latest"); err != nil {
+	if out.Run, err = s.Find(t.Context(), *runID); err != nil {
 		t.Fatal(err)
 	}
 	if out.Trials, err = s.Trials(t.Context(), out.Run.ID); err != nil {
 		t.Fatal(err)
 	}
 	out.Run.Command, out.Run.Environments = "", nil
+	for _, one := range out.Trials {
+		for node, n := range one.Nodes { // two probes are telemetry enough
+			n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool {
+				return s.Probe != "cpu" && s.Probe != "softnet"
+			})
+			n.Cost, n.Log = nil, nil
+			one.Nodes[node] = n
+		}
+	}
 	f, err := os.Create(shaped)
 	if err != nil {
 		t.Fatal(err)

@@ -119,9 +119,10 @@ func judgePerByte(s *sweep) Judgement {
 		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
 	}
 	uneven := spread(rates)
-	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)), Text: "a limit per byte of about " +
-		metrics.Say(metrics.Goodput, s.bps), Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
-		"the rates of the sizes differ by "+unit.Percent(uneven))}}
+	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)),
+		Text: "a limit per byte of about " + metrics.Say(metrics.Goodput, s.bps),
+		Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
+			"the rates of the sizes differ by "+unit.Percent(uneven))}}
 }
 
 func judgeShaper(s *sweep) Judgement {
@@ -220,8 +221,9 @@ func judgeReordering(s *sweep) Judgement {
 		return missing("no load below the limit was measured packet by packet")
 	}
 	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets overtake each other: " +
-		unit.Percent(worst) + " arrive late", Facts: []evidence.Evidence{fact(metrics.Reordered, "", "", worst,
-		unit.Percent(worst)+" of the packets arrive after a later one, below the limit")}}
+		unit.Percent(worst) + " arrive late", Facts: []evidence.Evidence{fact(
+		metrics.Reordered, "", "", worst, unit.Percent(worst)+
+			" of the packets arrive after a later one, below the limit")}}
 }
 
 // judgeBlackHole is a path that small packets pass and large ones do not.
@@ -246,8 +248,8 @@ func judgeBlackHole(s *sweep) Judgement {
 	}
 	tcp := s.tcp() / math.Max(s.short.goodput(), 1)
 	return Judgement{Score: math.Min(ramp(lost, .99, .9999, -4, 6), ramp(tcp, .05, .5, 6, -4)),
-		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes vanish and nobody says so: a path-" +
-			"MTU black hole", Facts: []evidence.Evidence{against(fact(metrics.LossRatio, "", "", lost,
+		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes vanish and nobody says so: " +
+			"a path-MTU black hole", Facts: []evidence.Evidence{against(fact(metrics.LossRatio, "", "", lost,
 			unit.Percent(lost)+" of the large packets are lost, small ones pass"), small.lost())}}
 }
 

@@ -48,7 +48,8 @@ func (s *sweep) numbers() []evidence.Evidence {
 			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
 	}
 	if share, rate, ok := s.answered(); ok {
-		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+factor.ConnectionRate.Of(s.opened.factors())+
+		asked := factor.ConnectionRate.Of(s.opened.factors())
+		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+asked+
 			" new connections/s are answered")
 	}
 	if s.idleNs > 0 {
@@ -108,11 +109,11 @@ var access = map[string]string{
 		"softirq, rules or a process",
 	oneCorePerFlow: "a shell on the router: to which core each flow's interrupt and softirq go",
 	perByte:        "a shell on the router: whether a cipher, a copy or the bus is what is full",
-	"shaper": "the configuration of the router and of the line: whether the rate is a queue of the router's, " +
-		"the link's speed, or the provider's",
+	"shaper": "the configuration of the router and of the line: whether the rate is a queue of the " +
+		"router's, the link's speed, or the provider's",
 	"policer": "the configuration of the router and of the line: who drops, and with which burst",
-	"random-loss": "the error counters of the links (ethtool -S, radio statistics), and a peer on each side " +
-		"of the router: which link loses",
+	"random-loss": "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
+		"side of the router: which link loses",
 	"small-queue":     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
 	"conntrack-full":  "nf_conntrack_count and nf_conntrack_max of the router, or its provider's limit",
 	"connection-rate": "a shell on the router: which core is full while connections are opened",
