@@ -440,18 +440,13 @@ func (x *execution) begin(ctx context.Context) error {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
 				Text: versionText + theirs + ", this is " + ownVersion()})
 		}
-		_, _, rows := c.Ahead()
-		takes := time.Duration(len(c.Kinds())) * ceiling.Each
-		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
-			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
-			Left: takes + rows})
-		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-			Parts: registry.LabParts()} // whose topology is still to be said
-		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
+		if x.guard == nil {
+			err = x.ceilings(ctx, l)
+		} else {
+			c.Run.Ceilings = x.guard.tester
+		}
+		if err != nil {
+			return err
 		}
 	}
 	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
@@ -459,6 +454,25 @@ func (x *execution) begin(ctx context.Context) error {
 		return err
 	}
 	return x.link(ctx)
+}
+
+// ceilings measures what the tester alone can do.
+func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
+	c := x.campaign
+	_, _, rows := c.Ahead()
+	takes := time.Duration(len(c.Kinds())) * ceiling.Each
+	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
+		"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
+		Left: takes + rows})
+	own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+		Parts: registry.LabParts()} // whose topology is still to be said
+	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
+	}
+	return nil
 }
 
 // ask prompts a human and waits for Enter.

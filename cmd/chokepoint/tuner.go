@@ -120,7 +120,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 	}
 	t.base.Design.Cells = cells
 	t.result.Holds = tuning.HoldsFor(doc, cells)
-	return t.choose()
+	t.choose()
+	return nil
 }
 
 // idleOf is when a plan measures idle latency, "" if it does not but could.
@@ -131,20 +132,13 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose fills the search with candidates: what --try names, what an earlier result for the same router keeps,
-// and what the findings and the list of usual changes give.
-func (t *tuner) choose() error {
+// choose adds to what --try names: what an earlier result for the same router keeps, and what the findings and
+// the list of usual changes give.
+func (t *tuner) choose() {
 	v := t.other.vocabulary()
 	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: v.Catalogue}
-	for _, text := range t.o.try {
-		c, err := parseChange(text, v)
-		if err != nil {
-			return err
-		}
-		t.search.Candidates = append(t.search.Candidates, c)
-	}
 	if t.o.only {
-		return nil
+		return
 	}
 	if t.found != nil {
 		for _, c := range t.found.Cells {
@@ -154,7 +148,7 @@ func (t *tuner) choose() error {
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
 			t.p.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
-			return nil
+			return
 		}
 	}
 	for _, c := range tuning.Candidates(s) {
@@ -168,7 +162,6 @@ func (t *tuner) choose() error {
 			t.search.Candidates = append(t.search.Candidates, c)
 		}
 	}
-	return nil
 }
 
 // quiet says that every cell has an answer that is no fault.
@@ -249,7 +242,9 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 				out[i].Why = err.Error()
 				break
 			}
-			cells := slices.DeleteFunc(slices.Clone(pl.Cells()), factor.Copy.In)
+			untouched := factor.Copy.With(cell, "a").Key()
+			cells := slices.DeleteFunc(slices.Clone(pl.Cells()),
+				func(c factor.Cell) bool { return c.Key() == untouched })
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
@@ -369,7 +364,7 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, er
 		return nil, err
 	}
 	t.p.note("tune: %s", r.Title)
-	t.guard = &guard{most: t.o.delay, unfit: map[string]bool{}, keep: map[string]bool{}}
+	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{}, keep: map[string]bool{}}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
 	}
@@ -387,8 +382,9 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, er
 // guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.
 type guard struct {
 	trial.Store
-	most time.Duration
-	keep map[string]bool // cells that are the router as found
+	most   time.Duration
+	tester []record.Ceiling // as found
+	keep   map[string]bool  // cells that are the router as found
 
 	mu    sync.Mutex
 	unfit map[string]bool
