@@ -49,13 +49,14 @@ type runOptions struct {
 	other  otherEnd
 	attach string
 	report string
+	prove  bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--report FILE] [--json] [--quiet]",
+			"LAB] [--peer HOST] [--report FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
 			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
@@ -78,6 +79,7 @@ func newRunCommand(p *program) *cobra.Command {
 	o.other.addFlags(cmd.Flags(), "measure what lies between this machine and `HOST`, which runs "+
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
 	return cmd
@@ -108,7 +110,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := x.with(ctx, o.other); err != nil {
 		return err
 	}
-	return x.whole(ctx)
+	x.kept = o.prove && p.json // its document comes last, with the proofs
+	err = x.whole(ctx)
+	if !o.prove || x.doc == nil || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, x.proved(ctx, o.other.codeFile))
 }
 
 // execution is one campaign from the opened store to the printed result; run and resume share it.
@@ -521,6 +528,9 @@ func (x *execution) present(ctx context.Context) error {
 	doc, err := derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
+	}
+	if lost == nil {
+		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
 	}
 	x.doc = doc
 	place := ""

@@ -1,53 +1,83 @@
 package analysis
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// The verdict of the fastest cells names the busiest core and the tester's share.
-func TestVerdict(t *testing.T) {
-	d := Derive(quickRun(3))
-	if len(d.Verdict) != 2 || !strings.HasPrefix(d.Verdict[0], "Without a tunnel: the busiest core") ||
-		!strings.HasPrefix(d.Verdict[1], "Through WireGuard: ") {
-		t.Fatalf("the verdict is %q", d.Verdict)
+// Cells of which the same was found share a verdict; where their words differ, it has those of the class.
+func TestVerdictsGroupCells(t *testing.T) {
+	cell := func(name, class, element, text string, p float64) Cell {
+		return Cell{Label: name, Factors: record.Factors{"tunnel": name}, Diagnosis: &diagnosis.Diagnosis{
+			Class: class, Text: text, Confidence: p, Causes: []diagnosis.Cause{{Class: diagnosis.Tester,
+				Node: "client", Element: element}}}}
 	}
-	for _, want := range []string{"89.0 % of the time", "of all CPU time that was used",
-		"of what the tester reaches alone (tcp loopback, 1 stream)"} {
-		if !strings.Contains(d.Verdict[0], want) {
-			t.Errorf("%q lacks %q", d.Verdict[0], want)
-		}
+	got := Verdicts([]Cell{cell("a", diagnosis.Unknown, "", "nothing fits", .7),
+		cell("b", diagnosis.Tester, "cpu0", "it reaches 5 Gbit/s", .8), {Label: "idle"},
+		cell("c", diagnosis.Tester, "cpu0", "it reaches 6 Gbit/s", .9),
+		cell("d", diagnosis.Tester, "cpu1", "another core", .6)})
+	if len(got) != 3 {
+		t.Fatalf("got %d verdicts, want 3: %+v", len(got), got)
+	}
+	first := got[0]
+	if first.Text != diagnosis.LabelOf(diagnosis.Tester) || first.Confidence != [2]float64{.8, .9} ||
+		!slices.Equal(first.Labels, []string{"b", "c"}) || first.Labels[first.Shown] != "c" {
+		t.Errorf("got %+v, want cells b and c with the label of their class, c shown", first)
+	}
+	if got[1].Text != "nothing fits" || got[2].Text != "another core" {
+		t.Errorf("got %q and %q, want the cells' own words", got[1].Text, got[2].Text)
 	}
 }
 
-// Between two machines the busier end is the resource that is known to be busiest.
-func TestVerdictOfTwoMachines(t *testing.T) {
-	f := quickFactors()
-	run := syntheticRun(f)
-	run.Lab = record.LabPair
-	var trials []record.Trial
-	for i := range 3 {
-		trial := newSynthetic(uint64(i)).trial(f, i+1, i+1, 1e9)
-		near := trial.Nodes["host"]
-		idle := newSynthetic(uint64(i)).nodes(trial.Window)["host"]
-		for k, name := range idle.Samples[0].Table.Names {
-			if strings.HasSuffix(name, "/system_ns") {
-				clear(idle.Samples[0].Table.V[k])
-			}
+// Every cell with a load has a diagnosis, stands in one verdict, and shows the use of its path from end to
+// end; the cores that all roles share come last.
+func TestEveryCellIsDiagnosed(t *testing.T) {
+	d := Derive(quickRun(3))
+	n := map[string]int{}
+	for _, x := range d.Verdicts {
+		for _, f := range x.Cells {
+			n[f.Key()]++
 		}
-		trial.Nodes = map[string]record.NodeData{"client": idle, "server": near}
-		trials = append(trials, trial)
 	}
-	d := Derive(run, trials)
-	if len(d.Verdict) != 1 || !strings.Contains(d.Verdict[0], "the busiest core of the server, an end of "+
-		"the path, was busy for 89.0 % of the time") {
-		t.Errorf("the verdict is %q, want the busier end", d.Verdict)
+	for _, c := range d.Cells {
+		if _, ok := c.Metrics[metrics.Goodput]; ok && (c.Diagnosis == nil || n[c.Factors.Key()] != 1) {
+			t.Errorf("%s: diagnosis %v in %d verdicts, want one", c.Label, c.Diagnosis, n[c.Factors.Key()])
+		}
+	}
+	c := cellOf(t, d, quickFactors())
+	if got := c.GeneratorShare; got <= 0 || got > 1 {
+		t.Errorf("the load generator took %v of the CPU time", got)
+	}
+	path := c.Diagnosis.Path
+	if len(path) < 3 || path[0].Node != "client" || path[len(path)-1].Node != record.HostNode {
+		t.Fatalf("got %+v, want the stages from the client on, the host's last", path)
+	}
+	at := slices.IndexFunc(path, func(s diagnosis.Stage) bool { return s.Label == "busiest core" })
+	if at < 0 || path[at].Utilisation == nil || math.Abs(*path[at].Utilisation-.89) > .01 {
+		t.Errorf("got %+v, want a busiest core that is busy for 89 %% of the time", path)
+	}
+}
+
+// A user is told the commands of the router's own system, or of all where it is not known.
+func TestRemediesAreTheSystems(t *testing.T) {
+	all := []diagnosis.Remedy{{System: "linux"}, {System: "openwrt"}, {System: "freebsd"}, {System: ""}}
+	for system, want := range map[string]string{"linux": "linux,", "openwrt": "openwrt,linux,",
+		"freebsd": "freebsd,", "": "linux,openwrt,freebsd,"} {
+		var got []string
+		for _, r := range remediesFor(system, all) {
+			got = append(got, r.System)
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("%q: got %v, want %s", system, got, want)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ const margin = 9
 // terminal loses the least.
 func (v *view) frame(now time.Time, k look) []line {
 	lines := []line{v.headLine(now, k), v.nowLine(now, k), v.rateLine(k), v.coreLine(k), v.latencyLine(),
-		v.warningLine()}
+		v.causeLine(), v.warningLine()}
 	lines = slices.DeleteFunc(lines, func(l line) bool { return l == nil })
 	for i, r := range slices.Backward(v.last) {
 		lines = append(lines, v.resultLine(r, i == len(v.last)-1))
@@ -163,6 +163,17 @@ func (v *view) latencyLine() line {
 		l = l.add(faint, " "+v.rttKind)
 	}
 	return l
+}
+
+// causeLine names what held the newest trial back of which that can be told.
+func (v *view) causeLine() line {
+	for _, r := range slices.Backward(v.last) {
+		if r.cause != "" {
+			return word("limit").add(plain, r.cause).add(faint, fmt.Sprintf(" %.0f %% sure, %s", percent(r.sure),
+				r.label))
+		}
+	}
+	return nil
 }
 
 func (v *view) warningLine() line {

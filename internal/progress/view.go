@@ -60,6 +60,8 @@ type result struct {
 	why       string
 	rate, pps float64
 	rtt       int64
+	cause     string  // what held it back, if one trial can tell
+	sure      float64 // of the cause
 }
 
 // take folds one event into the view.
@@ -127,7 +129,7 @@ func (v *view) begin(e record.Event) {
 
 func (v *view) end(e record.Event) {
 	r := result{index: cmp.Or(e.Index, v.index), label: v.label, status: clean(e.Status), rate: e.Rate,
-		pps: e.PPS, rtt: e.RTT}
+		pps: e.PPS, rtt: e.RTT, cause: clean(e.Cause), sure: e.Confidence}
 	if len(e.Cell) > 0 && (e.Cell.Key() != v.cell || !v.running) {
 		r.label = v.names.row(record.Event{Row: e.Row, Cell: e.Cell})
 	}

@@ -91,19 +91,22 @@ type OwnKernel struct {
 type Event struct {
 	Time time.Time `json:"time"`
 	// run-started, trial-started, phase, rate, trial-ended, warning, run-ended …
-	Event  string          `json:"event"`
-	Run    string          `json:"run,omitempty"`
-	Row    string          `json:"row,omitempty"`
-	Cell   Factors         `json:"factors,omitempty"`
-	Phase  string          `json:"phase,omitempty"`
-	Text   string          `json:"text,omitempty"`
-	Index  int             `json:"index,omitempty"` // row index
-	Total  int             `json:"total,omitempty"`
-	Rate   float64         `json:"rate_bps,omitempty"`
-	PPS    float64         `json:"rate_pps,omitempty"`
-	RTT    int64           `json:"rtt_ns,omitempty"`
-	Cores  []float64       `json:"cores,omitempty"` // busy share per core of node host, 0…1
-	Left   time.Duration   `json:"left_ns,omitempty"`
-	Status string          `json:"status,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
+	Event  string        `json:"event"`
+	Run    string        `json:"run,omitempty"`
+	Row    string        `json:"row,omitempty"`
+	Cell   Factors       `json:"factors,omitempty"`
+	Phase  string        `json:"phase,omitempty"`
+	Text   string        `json:"text,omitempty"`
+	Index  int           `json:"index,omitempty"` // row index
+	Total  int           `json:"total,omitempty"`
+	Rate   float64       `json:"rate_bps,omitempty"`
+	PPS    float64       `json:"rate_pps,omitempty"`
+	RTT    int64         `json:"rtt_ns,omitempty"`
+	Cores  []float64     `json:"cores,omitempty"` // busy share per core of node host, 0…1
+	Left   time.Duration `json:"left_ns,omitempty"`
+	Status string        `json:"status,omitempty"`
+	// Cause is what held the trial that ended back, as far as it alone can tell.
+	Cause      string          `json:"cause,omitempty"`
+	Confidence float64         `json:"confidence,omitempty"` // of Cause
+	Data       json.RawMessage `json:"data,omitempty"`
 }

@@ -132,6 +132,7 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	}
 	slices.SortStableFunc(d.Trials, func(a, b analysis.TrialView) int { return a.Index - b.Index })
 	d.Comparisons = comparisons(d)
+	diagnose(d)
 	return d
 }
 

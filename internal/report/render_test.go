@@ -164,6 +164,9 @@ func sayings(d *analysis.Document) []string {
 			out = append(append(out, f.Kind, f.Text), f.Words...)
 		}
 	}
+	for _, x := range d.Verdicts {
+		out = append(out, x.Text)
+	}
 	for _, k := range d.Trials {
 		caveats(k.Caveats)
 		if k.Failure != nil {

@@ -119,7 +119,7 @@ func damagedDocument() *analysis.Document {
 	d.Conditions["note"] = hostile
 	c := &d.Cells[4]
 	c.Grade, c.Metrics, c.Runs, c.Failed = evidence.GradeFailed, nil, 0, 3
-	c.Consistency = nil
+	c.Consistency, c.Diagnosis = nil, nil
 	c.Missing = map[string]string{"goodput_bps": "all trials failed"}
 	c.Reasons = []evidence.Reason{{Kind: evidence.ReasonNotInTunnel,
 		Text: "the tunnel's counters did not move while 1.2 MB were offered " + hostile, Trial: "b1-r06.1"}}
@@ -148,6 +148,12 @@ func damagedDocument() *analysis.Document {
 	d.Comparisons[0].Confounders = []string{"kernel differs: 6.1 and 6.6", hostile}
 	d.Comparisons[0].Verdict = "confounded"
 	d.Run.Cuts = []string{"3 of 6 repetitions", "the cell " + hostile}
+	for i := range d.Cells {
+		if x := d.Cells[i].Diagnosis; x != nil && x.Class == "shaper" {
+			x.Text, x.Causes[0].Facts[0].Text, x.Path[4].Label = hostile, hostile, hostile
+		}
+	}
+	d.Verdicts = analysis.Verdicts(d.Cells)
 	return d
 }
 
@@ -161,6 +167,7 @@ func interruptedDocument() *analysis.Document {
 			Grade: evidence.GradeFailed, Reasons: []evidence.Reason{{Kind: evidence.ReasonFailedTrials,
 				Text: "no trial of this cell was run"}}}
 	}
+	d.Verdicts = analysis.Verdicts(d.Cells)
 	return d
 }
 

@@ -48,13 +48,18 @@ func (f finding) sure() string {
 	if !f.Named() {
 		return ""
 	}
-	each := f.Verdict.Confidence
-	low, high := unit.Significant(each[0]*100, 2), unit.Significant(each[1]*100, 2)
-	if low == high {
-		return ", " + high + " % sure"
+	each, proved := f.Verdict.Confidence, ""
+	if by := f.Causes[0].Proved; by != "" {
+		proved = "; " + by + " by experiment"
 	}
-	return ", " + low + "–" + high + " % sure"
+	if low, high := whole(each[0]), whole(each[1]); low != high {
+		return ", " + low + " to " + high + " sure" + proved
+	}
+	return ", " + whole(each[1]) + " sure" + proved
 }
+
+// whole is a probability in whole per cent; none is certain.
+func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
 // facts are those that the first cause stands on; of an unknown one, those of the nearest cause.
 func (f finding) facts() []evidence.Evidence {
@@ -126,6 +131,9 @@ func diagnosisSection(v *view, s *Section) {
 		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
 		s.add(List{Title: title, Items: v.details(f)})
 	}
+	if items := v.unexamined(); len(items) > 0 {
+		s.add(List{Title: "Not examined", Items: items})
+	}
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
 			"numbers are those of the cell that is named; `chokepoint diagnose` has every cell's."
@@ -141,40 +149,79 @@ func (v *view) details(f finding) []Item {
 			out = append(out, Item{Kind: kind, Text: strings.Join(texts, "; ")})
 		}
 	}
-	add("numbers"+in(f), append(v.factLines(f.facts()), f.generatorWords()...)...)
+	if numbers := append(v.factLines(f.facts()), f.generatorWords()...); len(numbers) > 0 {
+		out = append(out, Item{Kind: "numbers", Text: f.Cell.Label, Evidence: numbers})
+	}
 	add("path", stageLines(f.Path)...)
 	others := f.Causes
 	if f.Named() {
 		others = others[1:]
 	}
 	for _, c := range others {
-		add("or", c.Text+", "+unit.Significant(c.Confidence*100, 2)+" %")
+		add("or", c.Text+", "+whole(c.Confidence))
 	}
 	var ruledOut []string
 	for _, x := range f.Excluded {
 		ruledOut = append(ruledOut, classWords(x.Class)+": "+v.factWords(x.By))
 	}
-	add("ruled out", ruledOut...)
-	for _, why := range gaps(f.NotExamined) {
-		add("not examined", why)
+	if len(ruledOut) > 0 {
+		out = append(out, Item{Kind: "ruled out", Text: "each by a number", Evidence: ruledOut})
 	}
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
 			out = append(out, remedyItem(r))
 		}
 		if gain := f.Causes[0].GainAtMost; gain > 1 {
-			add("gain at most", unit.Times(gain)+" the goodput, if nothing else limits before")
+			add("gain at most", "goodput "+unit.Times(gain)+", if nothing else limits before")
+		}
+		for _, p := range f.Causes[0].Proofs {
+			add("put to the test", v.proofWords(p)...)
 		}
 	}
 	return out
 }
 
-// in names the cell that is shown for several.
-func in(f finding) string {
-	if len(f.Labels) > 1 {
-		return " of " + f.Cell.Label
+// unexamined are what could not be examined in some cells, and what in any.
+func (v *view) unexamined() []Item {
+	all := v.found()
+	count := map[diagnosis.Gap]int{}
+	for _, f := range all {
+		for _, g := range f.NotExamined {
+			count[g]++
+		}
 	}
-	return ""
+	var everywhere []diagnosis.Gap
+	var out []Item
+	for i, f := range all {
+		own := slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
+			return count[g] == len(all)
+		})
+		for _, g := range gaps(own) {
+			out = append(out, Item{Kind: f.who(), Text: g})
+		}
+		if i == 0 {
+			everywhere = slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
+				return count[g] != len(all)
+			})
+		}
+	}
+	return append(lineItems("", Plain, gaps(everywhere)), out...)
+}
+
+// proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted and
+// real.
+func (v *view) proofWords(p diagnosis.Proof) []string {
+	out := []string{p.Text}
+	var answers []string
+	for _, a := range p.Answers {
+		answers = append(answers, unit.Percent(a.Resource)+" → "+unit.Percent(a.Ratio.Median))
+	}
+	out = append(out, "resource → rate: "+strings.Join(answers, ", ")+" of "+v.text(p.Metric, p.Untouched))
+	if p.Gain != nil && p.Predicted > 0 {
+		out = append(out, "gain predicted at most "+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
+			unit.Times(p.Gain.Median))
+	}
+	return append(out, "run "+p.By)
 }
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
@@ -216,15 +263,20 @@ func Diagnosis(d *analysis.Document, width int, colour bool) string {
 			t.wrap("  ", "  ", "in "+strings.Join(f.Labels, "; "), dim)
 		}
 		for _, it := range v.details(f) {
-			commands := it.Evidence
+			below := it.Evidence
 			it.Evidence = nil
 			t.item("  ", it)
-			for _, c := range commands {
-				t.line("      " + printable(c))
+			for _, l := range below {
+				if it.Tone == Good { // a command, which is not broken
+					t.line("      " + printable(l))
+					continue
+				}
+				t.wrap("    - ", "      ", l, "")
 			}
 		}
 		t.gap()
 	}
+	t.list("Not examined", v.unexamined())
 	if len(v.found()) == 0 {
 		t.wrap("", "", fmt.Sprintf("Run %s has no cell with a load that was measured.", v.Run.ID), "")
 	}

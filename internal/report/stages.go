@@ -38,6 +38,9 @@ func used(x diagnosis.Stage) string {
 
 func stageWords(x diagnosis.Stage) string {
 	words := x.Label + " " + used(x)
+	if x.Utilisation == nil && x.Choke {
+		words = x.Label
+	}
 	if x.Utilisation != nil && x.Of != "" {
 		words += " of " + x.Of
 	}

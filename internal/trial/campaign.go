@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -368,6 +369,9 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 	e.Event, e.Row, e.Cell, e.Status, e.Left = "trial-ended", row.ID, row.Factors, t.Status, c.pace.left(true)
 	if t.Failure != nil {
 		e.Phase, e.Text = t.Failure.Phase, t.Failure.Error
+	}
+	if d := analysis.Candidate(&c.Run, *t); d != nil && d.Named() {
+		e.Cause, e.Confidence = d.Text, d.Confidence
 	}
 	c.tell(e)
 	return nil

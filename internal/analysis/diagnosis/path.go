@@ -154,6 +154,9 @@ func (o *Observation) queueStages(node string) []Stage {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
 	var out []Stage
 	for _, c := range columns {
+		if o.tunnel() == "" && !o.isPort(node, c.Label) {
+			continue // a tunnel's device, which the packets do not pass
+		}
 		waited, all := 0.0, 0.0
 		for i, at := range c.curve.T {
 			if at >= c.w.Start && at <= c.w.End {

@@ -76,7 +76,7 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 
 func (*kthreadsSampler) Close() error { return nil }
 
-// nameOf is the second field of /proc/<pid>/stat, which is in parentheses and may hold some (proc_pid_stat(5)).
+// nameOf is the second field of /proc/<pid>/stat, in parentheses, which may hold some (proc_pid_stat(5)).
 func nameOf(stat []byte) string {
 	open := bytes.IndexByte(stat, '(')
 	end := bytes.Index(stat[max(open, 0):], []byte(") "))

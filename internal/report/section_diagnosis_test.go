@@ -1,0 +1,104 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// diagnose gives a sample's cells a diagnosis: the core inside a tunnel, a shaper on the link without one, and
+// nothing that is known of UDP.
+func diagnose(d *analysis.Document) {
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.Diagnosis = sampleDiagnosis(c)
+	}
+	d.Verdicts = analysis.Verdicts(d.Cells)
+}
+
+func sampleDiagnosis(c *analysis.Cell) *diagnosis.Diagnosis {
+	share := func(node, element, label string, x float64, of string) diagnosis.Stage {
+		return diagnosis.Stage{Node: node, Element: element, Label: label, Utilisation: &x, Of: of}
+	}
+	d := &diagnosis.Diagnosis{Class: diagnosis.Unknown, Trials: 3, Confidence: .71,
+		Text: "what held the traffic back is not known: no known cause fits what was seen",
+		Excluded: []diagnosis.Exclusion{{Class: "receive-window", By: evidence.Evidence{
+			Metric: "rwnd_limited_ratio", Text: "the receive window held TCP for 0.4 % of the time"}}},
+		NotExamined: []diagnosis.Gap{{Class: "thermal", Why: "no thermal zone on this machine"},
+			{Class: "clock-down", Why: "no thermal zone on this machine"}},
+		Path: []diagnosis.Stage{share("client", "generator", "sender", .34, "one core"),
+			{Element: "lan", Label: "lan", Why: "no rate of this link is known"},
+			share("router", "wan", "queue wan", .12, "the samples"),
+			share("router", "cpu0", "busiest core", .97, "its time"),
+			share("", "wan", "wan", .998, "what tbf 100M carries"),
+			share("server", "generator", "receiver", .41, "one core"),
+			share(record.HostNode, "cpu1", "busiest core", .98, "its time"),
+			share(record.HostNode, "cpu", "all cores", .64, "their time"),
+			share(record.HostNode, "cpu1", "softirq", .22, "the time of one core")}}
+	if packets(c) {
+		return d
+	}
+	value := .97
+	cause := diagnosis.Cause{Class: "softirq-one-core", Node: "router", Element: "cpu0", Confidence: .86,
+		Text:       "the router's core 0 is saturated by softirq while core 1 idles for 61 %: one receive queue",
+		GainAtMost: 1.8, Facts: []evidence.Evidence{{Metric: "cpu_busy_ratio", Value: &value,
+			Text: "the router's core 0 was busy for 97 % of the window"}},
+		Remedies: []diagnosis.Remedy{{System: "linux", Do: "let all cores process received packets",
+			Commands: []string{"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus"},
+			Risk:     "packets cross cores, which costs more in all"}}}
+	at := 3
+	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
+		at, cause = 4, diagnosis.Cause{Class: "shaper", Element: "wan", Confidence: .93,
+			Text: "a shaper at 94.1 Mbit/s on the router's wan port", Facts: cause.Facts}
+	}
+	d.Path[at].Choke = true
+	d.Class, d.Text, d.Confidence = cause.Class, cause.Text, cause.Confidence
+	d.Causes = []diagnosis.Cause{cause, {Class: "policer", Text: "a policer", Confidence: .06}}
+	return d
+}
+
+// diagnose says everything that was found: the sentence, numbers, other causes, what was ruled out and by
+// what, what was not examined, what to change with its risk, and the gain at most.
+func TestDiagnosisSaysAll(t *testing.T) {
+	text := strings.Join(strings.Fields(Diagnosis(sampleDocument(), 100, false)), " ")
+	for _, want := range []string{"is saturated by softirq while core 1 idles for 61 %: one receive queue, 86 % sure",
+		"the router's core 0 was busy for 97 % of the window", "or: a policer, 6 %",
+		"ruled out: each by a number - receive window: the receive window held TCP for 0.4 % of the time",
+		"Not examined · thermal, clock down: no thermal zone on this machine",
+		"to change (linux): let all cores process received packets; risk: packets cross cores",
+		"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus", "gain at most: goodput ×1.80, if nothing else",
+		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M carries (choke point)",
+		"what held the traffic back is not known: no known cause fits what was seen · "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("diagnose lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// The picture says every value with its unit, marks one part, and fits a telephone.
+func TestPictureOfTheUse(t *testing.T) {
+	d := sampleDocument()
+	at := slices.IndexFunc(d.Cells, func(c analysis.Cell) bool { return c.Diagnosis.Class == "softirq-one-core" })
+	s := stages(d.Cells[at].Diagnosis.Path)
+	for _, width := range []float64{wideWidth, narrowWidth - 28} {
+		svg := s.Draw(width)
+		for _, want := range []string{">97.0 %<", ">34.0 %<", ">99.8 %<", ">wan", "▶ busiest core",
+			`aria-label="Use of the path: client: sender 34.0 % of one core`, "fill choke", ">98.0 %<"} {
+			if !strings.Contains(svg, want) && (want != ">99.8 %<" || !strings.Contains(svg, "wan 99.8 %")) {
+				t.Errorf("the picture of %v px lacks %s", width, want)
+			}
+		}
+		if n := strings.Count(svg, "▶"); n != 1 {
+			t.Errorf("%d parts are marked at %v px, want 1", n, width)
+		}
+		if w, _ := drawingSize(svg); w != width {
+			t.Errorf("the picture is %v px wide, want %v", w, width)
+		}
+	}
+}
