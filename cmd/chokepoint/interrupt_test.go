@@ -142,8 +142,8 @@ func TestFirstInterruptKeepsWhatIsFinished(t *testing.T) {
 // TestInterruptOfTune: as found and while a change is tried it leaves nothing behind, and proposes nothing.
 func TestInterruptOfTune(t *testing.T) {
 	for name, awaited := range map[string][]string{
-		"as found":        {`"event":"trial-ended"`},
-		"while it tries":  {`"text":"tune-plan"`, `"phase":"window"`},
+		"as found":       {`"event":"trial-ended"`},
+		"while it tries": {`"text":"tune-plan"`, `"phase":"window"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

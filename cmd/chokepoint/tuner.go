@@ -156,7 +156,7 @@ func (t *tuner) choose() {
 			k := v.Catalogue.Of(name).Kind
 			return k == factor.Load || k == factor.Activity
 		}
-		fixed := t.on.Lab == record.LabPair && !slices.ContainsFunc(c.Levels.Names(), load)
+		fixed := t.other.peer != "" && !slices.ContainsFunc(c.Levels.Names(), load)
 		same := func(o tuning.Change) bool { return o.String() == c.String() }
 		if !fixed && !slices.ContainsFunc(t.search.Candidates, same) {
 			t.search.Candidates = append(t.search.Candidates, c)

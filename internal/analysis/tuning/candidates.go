@@ -113,14 +113,6 @@ var standards = [...]standard{
 		"no accounting"},
 }
 
-// limits are settings that say how much the router is to carry: a policy, or what is under test. Taking them
-// away tunes nothing.
-var limits = [...]string{"shape", "policer", "firewall", "vlan", "ip_forward", "cpu_count", "fault",
-	"idle_policies", "idle_tunnels", "flow_export", "queue", "cpu_quota"}
-
-// undone are factors that are no settings, and whose levels in a plan may still be what holds traffic back.
-var undone = map[string]string{"mtu": "fragmentation", "mss": "fragmentation", "socket_buffer": "send-buffer"}
-
 // Candidates are the changes that are worth trying, those first that answer the most probable finding.
 func Candidates(s Situation) []Change {
 	var out []Change
@@ -155,7 +147,7 @@ func Candidates(s Situation) []Change {
 			add(c)
 		}
 	}
-	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s, causes)) {
+	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s)) {
 		add(c)
 	}
 	rank := func(c Change) int {
@@ -187,7 +179,9 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 			out[i].GainAtMost = max(out[i].GainAtMost, c.GainAtMost)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int { return cmp.Compare(b.Confidence, a.Confidence) })
+	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int {
+		return cmp.Compare(b.Confidence, a.Confidence)
+	})
 	return out
 }
 
@@ -272,7 +266,8 @@ func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
 				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue that " +
 				"holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
 				known := func(o Change) bool { return o.String() == c.String() }
-				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) || slices.ContainsFunc(out, known) {
+				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) ||
+					slices.ContainsFunc(out, known) {
 					continue
 				}
 				for _, cause := range causes {
@@ -313,28 +308,21 @@ func (s Situation) parses(levels factor.Cell) bool {
 }
 
 // undoings take away, one by one, what the plan sets of the router and of the ends.
-func undoings(s Situation, causes []diagnosis.Cause) []Change {
+func undoings(s Situation) []Change {
 	var out []Change
 	seen := map[string]bool{}
 	for _, cell := range s.Cells {
 		for _, name := range cell.Names() {
-			plain, _ := factor.Split(name)
 			d, known := s.Catalogue.Lookup(name)
-			class, other := undone[plain]
-			setting := known && d.Kind == factor.Setting && !slices.Contains(limits[:], plain)
+			setting := known && d.Kind == factor.Setting && !d.Policy
 			base := known && d.Base && d.Derive == nil
-			if seen[name] || base || !setting && !other || d.AtBaseline(cell[name]) ||
+			if seen[name] || base || !setting && !d.Tunable || d.AtBaseline(cell[name]) ||
 				d.Derive != nil && d.Derive(factor.Name(name).With(cell, "")) == cell[name] {
 				continue
 			}
 			seen[name] = true
-			c := Change{Levels: factor.Cell{name: ""}, Why: "what " + name + " is without the plan's " + cell[name]}
-			for _, cause := range causes {
-				if cause.Class == class {
-					c.Class, c.GainAtMost = class, cause.GainAtMost
-				}
-			}
-			out = append(out, c)
+			out = append(out, Change{Levels: factor.Cell{name: ""},
+				Why: "what " + name + " is without the plan's " + cell[name]})
 		}
 	}
 	return out
