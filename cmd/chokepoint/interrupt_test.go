@@ -147,7 +147,8 @@ func TestInterruptOfTune(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, "tune", "--only", "--try", "queue@router.wan=pfifo limit 100", "--set", "method.idle=100ms",
+			s := start(t, "tune", "--only", "--try", "queue@router.wan=pfifo limit 100",
+				"--set", "method.idle=100ms",
 				"--set", "method.duration=100ms")
 			for _, word := range awaited {
 				s.await(t, word)

@@ -328,7 +328,8 @@ func (x *execution) refuseLeftovers() error {
 // owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
 // its name.
 func owner(id string) string {
-	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
+	word, _, _ := strings.Cut(id, "-")
+	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id

@@ -110,7 +110,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 		cells = append(cells, c.Factors)
 		t.idle = append(t.idle, c.Metrics["rtt_idle_p50_ns"].Median)
 		if c.Diagnosis != nil {
-			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label, c.Diagnosis.Text,
+			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label,
+				c.Diagnosis.Text,
 				unit.Percent(c.Diagnosis.Confidence)))
 		}
 	}
@@ -132,8 +133,8 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose adds to what --try names: what an earlier result for the same router keeps, and what the findings and
-// the list of usual changes give.
+// choose adds to what --try names: what an earlier result for the same router keeps, and what the findings
+// and the list of usual changes give.
 func (t *tuner) choose() {
 	v := t.other.vocabulary()
 	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: v.Catalogue}
@@ -313,7 +314,8 @@ func (t *tuner) possible(ctx context.Context) error {
 			t.search.Candidates = append(t.search.Candidates, a.Set[0])
 			continue
 		}
-		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set, Verdict: tuning.Impossible, Why: a.Why})
+		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set,
+			Verdict: tuning.Impossible, Why: a.Why})
 	}
 	return nil
 }
@@ -322,7 +324,8 @@ func (t *tuner) possible(ctx context.Context) error {
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
-			if slices.ContainsFunc(arms[i].Cells, func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }) {
+			same := func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }
+			if slices.ContainsFunc(arms[i].Cells, same) {
 				arms[i].Cells, arms[i].Why = nil, s.Reason
 			}
 		}
@@ -364,7 +367,8 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, er
 		return nil, err
 	}
 	t.p.note("tune: %s", r.Title)
-	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{}, keep: map[string]bool{}}
+	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{},
+		keep: map[string]bool{}}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
 	}
@@ -392,7 +396,8 @@ type guard struct {
 
 // AppendTrial stores a trial and looks at it.
 func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
-	if t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()] && (t.Status == record.TrialFailed || g.late(&t)) {
+	tried := t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()]
+	if tried && (t.Status == record.TrialFailed || g.late(&t)) {
 		g.mu.Lock()
 		g.unfit[t.Row.Cell()] = true
 		g.mu.Unlock()
@@ -421,7 +426,9 @@ func (t *tuner) keepIt(ctx context.Context) error {
 		}
 		c := registry.Catalogue()
 		patch := t.result.Kept.Patch()
-		maps.DeleteFunc(patch, func(name, level string) bool { return level == "" || c.Of(name).Kind != factor.Setting })
+		maps.DeleteFunc(patch, func(name, level string) bool {
+			return level == "" || c.Of(name).Kind != factor.Setting
+		})
 		settings, err := trial.SettingsOf(patch, l.Topology, c)
 		if err == nil {
 			err = l.Keep(ctx, settings)
@@ -470,8 +477,9 @@ func (t *tuner) earlier() []tuning.Change {
 			t.p.note("read an earlier result: %s: %v", name, underlying(err))
 		case r.SameRouter(t.result.Plan, t.result.Lab) && r.Ended == "done":
 			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
-				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly), strings.Join(changed,
-					", "))
+				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
+					strings.Join(changed,
+						", "))
 				return nil
 			}
 			t.p.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)

@@ -215,9 +215,11 @@ func Base(o Options) []Declaration {
 		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
 			Doc:   "TCP payload of all streams together, at which the kernel paces them",
 			Parse: rateOr("a bit rate such as 300M, or a share such as 90% of found")},
-		{Name: "mss", Tunable: true, Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
+		{Name: "mss", Tunable: true, Unit: "bytes",
+			Doc:  "TCP segment size asked for; from the path's MTU if not given",
 			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp},
-		{Name: "socket_buffer", Tunable: true, Unit: "bytes", Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
+		{Name: "socket_buffer", Tunable: true, Unit: "bytes",
+			Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
 			Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given"},
 		{
 			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Kind: Load,

@@ -91,7 +91,8 @@ type Declaration struct {
 	// setting.
 	PinsEnds bool
 
-	// Policy says how much the router is to carry, or is what is put to the test: to take it away tunes nothing.
+	// Policy says how much the router is to carry, or is what is put to the test: to take it away tunes
+	// nothing.
 	// Tunable is of what is no setting, and may still be what holds traffic back in a plan that gives it.
 	Policy, Tunable bool
 

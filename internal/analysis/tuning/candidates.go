@@ -86,8 +86,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards are tried in this order where no finding speaks for another. Rings are not among them: larger ones
-// made forwarding slower wherever that was measured.
+// standards are tried in this order where no finding speaks for another. Rings are not among them: larger
+// ones made forwarding slower wherever that was measured.
 var standards = [...]standard{
 	{"queue", queueOf("fq_codel"), []string{"small-queue", "bufferbloat"},
 		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
@@ -109,7 +109,8 @@ var standards = [...]standard{
 	{"firewall", given(asSet), []string{"rule-list"}, "one look-up instead of a list", ""},
 	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
 		"what is dropped is no longer seen"},
-	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"}, "accounting takes CPU from forwarding",
+	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"},
+		"accounting takes CPU from forwarding",
 		"no accounting"},
 }
 
@@ -185,8 +186,8 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 	return out
 }
 
-// placed gives a factor its level at each place where the cells have it, and at its usual place where none has:
-// without a place, which means all routers.
+// placed gives a factor its level at each place where the cells have it, and at its usual place where none
+// has: without a place, which means all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -263,8 +264,8 @@ func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
 				max(bytes/4, leastBurst), max(bytes, 2*leastBurst))}
 			flows := factor.Cell{"queue" + at: "", "shape" + at: found[1]}
 			for _, c := range []Change{{Levels: flows, Why: "the same rate with a queue for each flow",
-				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue that " +
-				"holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
+				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue " +
+				"that holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
 				known := func(o Change) bool { return o.String() == c.String() }
 				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) ||
 					slices.ContainsFunc(out, known) {

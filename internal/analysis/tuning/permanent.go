@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for names
-// of the user's.
+// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for
+// names of the user's.
 type Permanent struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros"
 	Change   string   `json:"change"`
@@ -21,8 +21,8 @@ type Permanent struct {
 // Systems that commands are known for.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a list
-// of CPUs as a mask, {name} what follows the factor's colon.
+// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
+// list of CPUs as a mask, {name} what follows the factor's colon.
 type recipe struct {
 	factor string
 	lines  map[string][]string
@@ -31,7 +31,8 @@ type recipe struct {
 var recipes = [...]recipe{
 	{"queue", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root {level}",
-			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc in /etc/sysctl.d"},
+			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
+				"in /etc/sysctl.d"},
 		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' > /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
 	}},
@@ -53,11 +54,13 @@ var recipes = [...]recipe{
 		"openwrt": {"echo 'echo {bit} > /sys/class/net/{dev}/threaded' >> /etc/rc.local"},
 	}},
 	{"gro_flush_timeout", map[string][]string{
-		"linux":   {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout", "# at every start: from a udev rule"},
+		"linux": {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout",
+			"# at every start: from a udev rule"},
 		"openwrt": {"echo 'echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' >> /etc/rc.local"},
 	}},
 	{"flowtable", map[string][]string{
-		"linux": {"# in /etc/nftables.conf: flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
+		"linux": {"# in /etc/nftables.conf: " +
+			"flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
 			"# first rule of the forward chain: ct state established flow add @ft"},
 		"openwrt": {"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 			"service firewall restart"},
@@ -65,8 +68,8 @@ var recipes = [...]recipe{
 			"connection-state=established,related place-before=0"},
 	}},
 	{"firewall", map[string][]string{
-		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one rule: " +
-			"ip saddr @NAME drop; no log where none is needed"},
+		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one " +
+			"rule: ip saddr @NAME drop; no log where none is needed"},
 		"openwrt": {"uci add firewall ipset",
 			"# then one rule with option ipset instead of one for each address; option log off"},
 		"routeros": {"/ip firewall address-list add list=NAME address=ADDRESS",
@@ -84,7 +87,8 @@ var recipes = [...]recipe{
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
 	}},
 	{"mtu", map[string][]string{
-		"linux":    {"ip link set TUNNEL mtu {level}", "# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
+		"linux": {"ip link set TUNNEL mtu {level}",
+			"# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
 		"openwrt":  {"uci set network.TUNNEL.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface wireguard set TUNNEL mtu={level}"},
 	}},
@@ -95,7 +99,8 @@ var recipes = [...]recipe{
 	}},
 	{"shape", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
-		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1", "uci commit sqm",
+		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1",
+			"uci commit sqm",
 			"service sqm restart"},
 		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
 			"queue=fq-codel/fq-codel"},
@@ -137,7 +142,8 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 			continue
 		}
 		if recipeOf(family) == nil {
-			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name + " to " + level}})
+			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name +
+				" to " + level}})
 			continue
 		}
 		fill := filler(family, param, place, level)
@@ -173,7 +179,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 	words := map[string]string{"{dev}": dev, "{level}": level, "{name}": param, "{bit}": bit,
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
-	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has the limit beside the kind
+	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has it beside the kind
 		words["{kind}"] = "pfifo pfifo-limit=" + strings.TrimPrefix(level, "pfifo limit ")
 	}
 	var pairs []string

@@ -220,7 +220,8 @@ func TestCommandsOfEverySystem(t *testing.T) {
 	for _, test := range tests {
 		found := false
 		for _, p := range test.change.Commands(plainCell) {
-			found = found || p.System == test.system && strings.Contains(strings.Join(p.Commands, "\n"), test.want)
+			found = found || p.System == test.system &&
+				strings.Contains(strings.Join(p.Commands, "\n"), test.want)
 		}
 		if !found {
 			t.Errorf("%s on %s: no %q in %+v", test.change, test.system, test.want,
