@@ -50,7 +50,9 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"min_connections", r.connectionRate("min_connections", &s.MinHz)},
 		{"max_connections", r.connectionRate("max_connections", &s.MaxHz)},
 		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
-		{"knob", r.scalarOf("knob", func(n *yaml.Node, text string) error { return r.searchKnob(n, text, s) })},
+		{"knob", r.scalarOf("knob", func(n *yaml.Node, text string) error {
+			return r.searchKnob(n, text, s)
+		})},
 		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
 		{"latency", r.test("latency", &s.Latency)},
 		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},

@@ -17,8 +17,8 @@ type Search struct {
 	MaxBps float64 `json:"max_bps,omitempty"`
 	MinHz  float64 `json:"min_connections_hz,omitempty"` // the same of new connections
 	MaxHz  float64 `json:"max_connections_hz,omitempty"`
-	// Knob is a setting, with its place, that takes the loads as its levels, such as the rate of a shaper, while
-	// TCP goes as fast as it can; "" = the load generator is paced.
+	// Knob is a setting, with its place, that takes the loads as its levels, such as the rate of a shaper,
+	// while TCP goes as fast as it can; "" = the load generator is paced.
 	Knob    string        `json:"knob,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
 	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
