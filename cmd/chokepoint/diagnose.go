@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,17 +15,24 @@ import (
 )
 
 func newDiagnoseCommand(p *program) *cobra.Command {
-	var cell string
+	var cell, codeFile string
+	var prove, dry bool
 	cmd := &cobra.Command{
-		Use: "diagnose [RUN] [--cell LABEL] [--json]", Short: "Say what held the traffic of a run back",
+		Use: "diagnose [RUN] [--cell LABEL] [--prove [--dry-run]] [--json]", Short: "Say what held the traffic of a run back",
 		Long: "Say what held the traffic of a stored run back, cell by cell: the cause, the numbers\n" +
 			"that show it, what was ruled out and by which number, how sure this is, what to\n" +
 			"change and what to expect of it at most. RUN is an id, a unique prefix, or latest,\n" +
 			"which is the default. Cells of which the same was found stand together.\n\n" +
 			"A run has a lab no more: everything is read from what was stored. What is not known\n" +
-			"is said to be unknown, and what could not be examined is listed with the reason.",
+			"is said to be unknown, and what could not be examined is listed with the reason.\n\n" +
+			"With --prove each finding is put to the test where the run was made: by doses of the\n" +
+			"resource that is said to limit, each experiment as a run of its own. --dry-run prints\n" +
+			"these runs' plans instead; each can be run by hand.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := dryWithout(dry, prove); err != nil {
+				return err
+			}
 			doc, err := loadDocument(cmd.Context(), p.dirs, append(args, "latest")[0])
 			if err != nil {
 				return err
@@ -34,10 +42,21 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 					return err
 				}
 			}
-			return p.diagnoses(doc)
+			var failed error
+			switch {
+			case dry:
+				return p.dryRun(cmd.Context(), doc)
+			case prove:
+				doc, failed = p.proveRun(cmd.Context(), doc, codeFile)
+			}
+			return errors.Join(failed, p.diagnoses(doc))
 		},
 	}
 	cmd.Flags().StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
+	cmd.Flags().BoolVar(&prove, "prove", false, proveUsage)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and run none")
+	cmd.Flags().StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+
+		"now from this `FILE`")
 	return addJSON(cmd, "print one JSON object per cell")
 }
 

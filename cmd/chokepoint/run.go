@@ -32,7 +32,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -49,13 +48,14 @@ type runOptions struct {
 	other  otherEnd
 	attach string
 	report string
+	prove  bool
 }
 
 func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--report FILE] [--json] [--quiet]",
+			"LAB] [--peer HOST] [--report FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
 			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
@@ -78,6 +78,7 @@ func newRunCommand(p *program) *cobra.Command {
 	o.other.addFlags(cmd.Flags(), "measure what lies between this machine and `HOST`, which runs "+
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
 	return cmd
@@ -108,7 +109,12 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := x.with(ctx, o.other); err != nil {
 		return err
 	}
-	return x.whole(ctx)
+	x.kept = o.prove && p.json // its document comes last, with the proofs
+	err = x.whole(ctx)
+	if !o.prove || x.doc == nil || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, x.proved(ctx, o.other.codeFile))
 }
 
 // execution is one campaign from the opened store to the printed result; run and resume share it.
@@ -322,7 +328,8 @@ func (x *execution) refuseLeftovers() error {
 // owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
 // its name.
 func owner(id string) string {
-	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
+	word, _, _ := strings.Cut(id, "-")
+	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id
@@ -413,54 +420,6 @@ func proberOf(m record.Measure) traffic.Prober {
 	return node.Prober()
 }
 
-// peerVersion is the kind of caveat that says so with versionText.
-const (
-	peerVersion = "peer-version"
-	versionText = "the peer is another version of chokepoint: "
-)
-
-// otherVersion is the version of the peer's chokepoint, "" if it is this one's.
-func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
-	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil || far.Version == "" || source(far.Version) == source(ownVersion()) {
-		return "", err
-	}
-	return far.Version, nil
-}
-
-// begin measures the tester's own ceiling and stores the run's head.
-func (x *execution) begin(ctx context.Context) error {
-	c := x.campaign
-	if l := c.Lab(); l != nil {
-		theirs, err := otherVersion(ctx, l)
-		if err != nil {
-			return err
-		}
-		if theirs != "" {
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
-				Text: versionText + theirs + ", this is " + ownVersion()})
-		}
-		_, _, rows := c.Ahead()
-		takes := time.Duration(len(c.Kinds())) * ceiling.Each
-		x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
-			"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
-			Left: takes + rows})
-		own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
-			Parts: registry.LabParts()} // whose topology is still to be said
-		if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
-		}
-	}
-	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
-	if err != nil {
-		return err
-	}
-	return x.link(ctx)
-}
-
 // ask prompts a human and waits for Enter.
 func (x *execution) ask(ctx context.Context, s record.Step) error {
 	if x.p.In == nil {
@@ -507,6 +466,9 @@ func (x *execution) present(ctx context.Context) error {
 	doc, err := derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
 	if err != nil {
 		return errors.Join(lost, err)
+	}
+	if lost == nil {
+		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
 	}
 	x.doc = doc
 	place := ""

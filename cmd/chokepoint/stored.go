@@ -90,9 +90,30 @@ func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Docum
 		if err == nil {
 			doc, err = derive(run, len(entries), st.Each(ctx, run.ID))
 		}
+		if err == nil {
+			err = proofsOf(ctx, st, run, doc)
+		}
 		return err
 	})
 	return doc, err
+}
+
+// proofsOf adds to the document of a run what the experiments on its findings said.
+func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysis.Document) error {
+	return withProofs(doc, run.Experiments, func(id string) (*analysis.Document, error) {
+		of, err := st.Find(ctx, id)
+		if _, gone := errors.AsType[*store.NotFoundError](err); gone {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		entries, err := st.Index(ctx, id)
+		if err != nil || len(entries) == 0 {
+			return nil, err
+		}
+		return derive(of, len(entries), st.Each(ctx, id))
+	})
 }
 
 // derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a

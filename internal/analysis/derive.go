@@ -127,6 +127,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
 	d.Caveats = validity.Caveats(&run, all, runs, factors)
+	d.Proof = proofOf(&run, cells)
 	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(&run, d)
 	return d
 }

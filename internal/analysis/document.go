@@ -35,8 +35,12 @@ type Document struct {
 	Cells     []Cell       `json:"cells"`
 	Searches  []SearchView `json:"searches,omitempty"` // one per row whose rate was looked for
 	Searching *Searching   `json:"searching,omitempty"`
-	Scaling   []Scaling    `json:"scaling,omitempty"` // with streams, tunnels or CPUs
-	Soaks     []Soak       `json:"soaks,omitempty"`
+	// Proof is what the run says of the finding that it puts to the test, if it is an experiment.
+	Proof *diagnosis.Proof `json:"proof,omitempty"`
+	// Proofs are of findings of this run that are not among the causes (any more).
+	Proofs  []diagnosis.Proof `json:"proofs,omitempty"`
+	Scaling []Scaling         `json:"scaling,omitempty"` // with streams, tunnels or CPUs
+	Soaks   []Soak            `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`

@@ -99,18 +99,11 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 				"no cell has the dose %s of %s", dose.Level, e.Factor)
 		}
 	}
-	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return Untouched(e, c) }) {
+	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
 		return r.fail(valueOf(root, "experiment"), "add a cell with none of the doses",
 			"no cell is untouched")
 	}
 	return nil
-}
-
-// Untouched says that a cell of an experiment has none of its doses, nor what takes the limit away.
-func Untouched(e *record.Experiment, c factor.Cell) bool {
-	level := c[e.Factor]
-	return (e.Fix == "" || level != e.Fix) &&
-		!slices.ContainsFunc(e.Doses, func(d record.Dose) bool { return d.Level == level })
 }
 
 // Patched is a plan that holds cells of a stored run against the same cells with other levels, in blocks in

@@ -52,7 +52,7 @@ func TestPatchedTextIsThePlan(t *testing.T) {
 		}
 		untouched := 0
 		for _, c := range p.Cells() {
-			if !plan.Untouched(p.Design.Experiment, c) {
+			if !p.Design.Experiment.Untouched(c) {
 				if c["queue@router.wan"] == "" || factor.Copy.In(c) {
 					t.Errorf("a dose's cell is %v", c)
 				}

@@ -1,5 +1,7 @@
 package record
 
+import "slices"
+
 // Experiment is what a plan of doses puts to the test: that one resource holds the traffic back. A factor
 // takes doses of the resource away, or adds some, between untouched windows.
 type Experiment struct {
@@ -17,4 +19,11 @@ type Experiment struct {
 type Dose struct {
 	Level    string  `json:"level"`
 	Resource float64 `json:"resource"`
+}
+
+// Untouched says that a cell of the experiment has none of its doses, nor what takes the limit away.
+func (e *Experiment) Untouched(c Factors) bool {
+	level := c[e.Factor]
+	return (e.Fix == "" || level != e.Fix) &&
+		!slices.ContainsFunc(e.Doses, func(d Dose) bool { return d.Level == level })
 }

@@ -48,11 +48,14 @@ func (f finding) sure() string {
 	if !f.Named() {
 		return ""
 	}
-	each := f.Verdict.Confidence
-	if low, high := whole(each[0]), whole(each[1]); low != high {
-		return ", " + low + " to " + high + " sure"
+	each, proved := f.Verdict.Confidence, ""
+	if by := f.Causes[0].Proved; by != "" {
+		proved = "; " + by + " by experiment"
 	}
-	return ", " + whole(each[1]) + " sure"
+	if low, high := whole(each[0]), whole(each[1]); low != high {
+		return ", " + low + " to " + high + " sure" + proved
+	}
+	return ", " + whole(each[1]) + " sure" + proved
 }
 
 // whole is a probability in whole per cent; none is certain.
@@ -171,6 +174,9 @@ func (v *view) details(f finding) []Item {
 		if gain := f.Causes[0].GainAtMost; gain > 1 {
 			add("gain at most", "goodput "+unit.Times(gain)+", if nothing else limits before")
 		}
+		for _, p := range f.Causes[0].Proofs {
+			add("put to the test", v.proofWords(p)...)
+		}
 	}
 	return out
 }
@@ -200,6 +206,22 @@ func (v *view) unexamined() []Item {
 		}
 	}
 	return append(lineItems("", Plain, gaps(everywhere)), out...)
+}
+
+// proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted and
+// real.
+func (v *view) proofWords(p diagnosis.Proof) []string {
+	out := []string{p.Text}
+	var answers []string
+	for _, a := range p.Answers {
+		answers = append(answers, unit.Percent(a.Resource)+" → "+unit.Percent(a.Ratio.Median))
+	}
+	out = append(out, "resource → rate: "+strings.Join(answers, ", ")+" of "+v.text(p.Metric, p.Untouched))
+	if p.Gain != nil && p.Predicted > 0 {
+		out = append(out, "gain predicted at most "+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
+			unit.Times(p.Gain.Median))
+	}
+	return append(out, "run "+p.By)
 }
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }

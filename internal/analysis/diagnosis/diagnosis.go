@@ -57,6 +57,7 @@ type Experiment struct {
 	From     string    `json:"from"`               // "tester" or "router"
 	// Expect is the elasticity of goodput that confirms the cause: 1 where the resource limits.
 	Expect float64 `json:"expect"`
+	Fix    string  `json:"fix,omitempty"` // level that takes the limit away
 	Why    string  `json:"why"`
 }
 
@@ -95,6 +96,10 @@ type Cause struct {
 	Facts       []evidence.Evidence `json:"facts"`
 	Experiments []Experiment        `json:"experiments,omitempty"`
 	Remedies    []Remedy            `json:"remedies,omitempty"`
+	// Proofs are what experiments said of the cause, and Proved what these say together: "confirmed",
+	// "refuted" or "undecided"; absent where there was none.
+	Proofs []Proof `json:"proofs,omitempty"`
+	Proved string  `json:"proved,omitempty"`
 }
 
 // Exclusion is a class that is ruled out.
@@ -137,8 +142,8 @@ func Examine(o *Observation) []Judgement {
 		if len(j.Facts) > mostFacts {
 			j.Facts = j.Facts[:mostFacts]
 		}
-		if j.Score > 0 && r.Experiments != nil {
-			j.Experiments = r.Experiments(o, j)
+		if j.Score > 0 {
+			j.Experiments = Tests(o, j)
 		}
 		out = append(out, j)
 	}

@@ -23,7 +23,7 @@ const asFound = "found "
 // settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
 // generator is held to.
 func FaultPlant() Knob {
-	return faultKnob{declared{&factor.Declaration{
+	return faultKnob{declared{&factor.Declaration{Policy: true,
 		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
 		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
 		Without: &factor.Without{Level: noFault, Words: "of the same without fault"},

@@ -1,0 +1,267 @@
+package diagnosis
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// Where doses are given.
+const (
+	FromTester = "tester"
+	FromRouter = "router"
+)
+
+// shares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a window,
+// and the smallest finds slack of up to a half.
+var shares = []float64{.85, .7, .5}
+
+// Kinds of limit that answer the same doses.
+const (
+	byRate   = "rate"   // so many bits per second, whatever their packets and flows
+	byPacket = "packet" // so many packets per second
+	byWindow = "window" // so many bytes in flight of each flow
+	byFlow   = "flow"   // so much of each flow
+)
+
+// kindOf says which doses a class answers.
+var kindOf = map[string]string{
+	"link-rate": byRate, "shaper": byRate, "policer": byRate,
+	"softirq-one-core": byPacket, "softirq-all-cores": byPacket, "vpn-process": byPacket,
+	"crypto-workers": byPacket, "rule-list": byPacket, "log-flood": byPacket, "shared-cpu": byPacket,
+	"clock-down": byPacket, "other-load": byPacket, "thermal": byPacket,
+	"receive-window": byWindow, "send-buffer": byWindow,
+	"random-loss": byFlow,
+}
+
+// planted are the faults, and the knobs, whose level says how much of a resource there is, by class.
+var planted = map[string][]string{
+	"link-rate": {"link_rate", "queue", "shape"}, "shaper": {"shape", "link_rate", "queue"},
+	"policer":          {"policer"},
+	"slow-reader":      {"slow_reader"},
+	"slow-sender":      {"slow_writer", "rate", "pacing"},
+	"receive-window":   {"receive_buffer", "socket_buffer"},
+	"send-buffer":      {"send_buffer", "socket_buffer"},
+	"small-queue":      {"tiny_queue"},
+	"softirq-one-core": {"cpu_quota"}, "softirq-all-cores": {"cpu_quota"}, "clock-down": {"cpu_quota"},
+	"vpn-process": {"cpu_quota"}, "crypto-workers": {"cpu_quota"}, "rule-list": {"cpu_quota"},
+	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
+}
+
+// generalTests are the experiments that follow from the cell alone: doses of what its plan states, then those
+// that the ends can give.
+func (o *Observation) generalTests(class string) []Experiment {
+	return append(o.statedTests(class), o.testerTests(class)...)
+}
+
+// statedTests change a level that the cell has, in proportion.
+func (o *Observation) statedTests(class string) []Experiment {
+	var out []Experiment
+	cell := o.Trial.Row.Factors
+	for _, wanted := range planted[class] {
+		for _, name := range cell.Names() {
+			e := Experiment{Class: class, Factor: name, From: FromRouter, Expect: 1,
+				Why: "what limits passes each part that is taken from it on to the traffic"}
+			plain, _ := factor.Split(name)
+			scale := func(share float64) (string, bool) { return "", false }
+			switch level := cell[name]; plain {
+			case wanted:
+				e.Fix = unset(plain)
+				scale = func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
+			case "fault":
+				e.Fix = withoutFault(level, wanted)
+				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
+			}
+			for _, share := range shares {
+				if level, ok := scale(share); ok {
+					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
+				}
+			}
+			if len(e.Doses) == len(shares) {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// unset is the level that takes a setting away, "" where only its absence does.
+func unset(plain string) string {
+	if slices.Contains([]string{"shape", "policer", "cpu_quota"}, plain) {
+		return "off"
+	}
+	return ""
+}
+
+// withoutFault is a level of the factor fault without one of its parts.
+func withoutFault(level, name string) string {
+	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool {
+		return strings.HasPrefix(p, name+"=")
+	})
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, "+")
+}
+
+// scaledFault is a level of the factor fault in which one part has a share of its amount.
+func scaledFault(level, name string, share float64) (string, bool) {
+	parts := strings.Split(level, "+")
+	for i, p := range parts {
+		if amount, ok := strings.CutPrefix(p, name+"="); ok {
+			thousand := 1000.
+			if strings.HasSuffix(name, "_buffer") {
+				thousand = 1024
+			}
+			scaled, ok := scaledLevel(amount, share, thousand)
+			parts[i] = name + "=" + scaled
+			return strings.Join(parts, "+"), ok
+		}
+	}
+	return "", false
+}
+
+var (
+	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
+	rateForm   = regexp.MustCompile(`\brate ([0-9.]+[kKmMgG]?)(?:bit)?\b`)
+)
+
+// scaledLevel is a share of a level that is one amount, such as "50M" or "80%", or a queue that has a rate.
+// thousand is what its prefixes are steps of.
+func scaledLevel(level string, share, thousand float64) (string, bool) {
+	if found := rateForm.FindStringSubmatchIndex(level); found != nil {
+		scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
+		return level[:found[2]] + scaled + level[found[3]:], ok
+	}
+	found := amountForm.FindStringSubmatch(level)
+	if found == nil {
+		return "", false
+	}
+	amount, err := strconv.ParseFloat(found[1], 64)
+	if err != nil || amount <= 0 {
+		return "", false
+	}
+	amount *= share
+	if found[2] == "%" {
+		return strconv.FormatFloat(math.Round(amount*100)/100, 'f', -1, 64) + "%", amount >= 1
+	}
+	// In the next smaller unit, as a whole number: every level is read so.
+	down := map[string]string{"m": "k", "g": "M"}[strings.ToLower(found[2])]
+	if found[2] != "" {
+		amount *= thousand
+	}
+	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
+}
+
+// testerTests are the doses that the ends can give, without access to what lies between: smaller segments at
+// whatever rate, more flows, larger windows.
+func (o *Observation) testerTests(class string) []Experiment {
+	kind, cell := kindOf[class], o.Trial.Row.Factors
+	var out []Experiment
+	add := func(factorName string, expect float64, why string, level func(share float64) string,
+		doses ...float64) {
+		e := Experiment{Class: class, Factor: factorName, From: FromTester, Expect: expect, Why: why}
+		for _, share := range doses {
+			e.Doses, e.Resource = append(e.Doses, level(share)), append(e.Resource, share)
+		}
+		out = append(out, e)
+	}
+	whole := func(of float64) func(float64) string {
+		return func(share float64) string { return strconv.Itoa(int(math.Round(of * share))) }
+	}
+	if size, name := o.packetSize(); size > 300 && (kind == byRate || kind == byPacket) {
+		if kind == byPacket {
+			add(name, 1, "what moves a number of packets moves fewer bytes in smaller ones", whole(size),
+				.75, .6, .45)
+		} else {
+			add(name, 0, "a limit of bits per second does not care for the packets' size", whole(size), .85,
+				.75, .65)
+		}
+	}
+	streams := float64(max(factor.Streams.Number(cell), 1))
+	switch kind {
+	case byRate:
+		add("streams", 0, "a limit of all traffic together does not care for the number of flows",
+			whole(streams), 2, 4)
+	case byFlow:
+		add("streams", 1, "what limits each flow lets more of them carry more", whole(streams), 2, 4)
+	case byWindow:
+		if w := o.inFlight(); o.IsTCP() && w > 0 && !factor.SocketBuffer.In(cell) {
+			add("socket_buffer", 1, "where the window limits, a larger one carries more", whole(w), 1.5, 2.5,
+				4)
+		}
+	}
+	return out
+}
+
+// packetSize is the length of what the cell sends, and the factor that changes it.
+func (o *Observation) packetSize() (float64, string) {
+	cell := o.Trial.Row.Factors
+	if !o.IsTCP() {
+		if factor.FrameSize.In(cell) {
+			return float64(factor.FrameSize.Number(cell)), string(factor.FrameSize)
+		}
+		return float64(factor.PacketSize.Number(cell)), string(factor.PacketSize)
+	}
+	if o.Trial.Traffic != nil {
+		for _, f := range o.Trial.Traffic.Flows {
+			if f.TCP != nil && f.TCP.MSS > 0 {
+				return float64(f.TCP.MSS), string(factor.MSS)
+			}
+		}
+	}
+	return 0, string(factor.MSS)
+}
+
+// inFlight is how many bytes each flow had under way, by its rate and its shortest round trip.
+func (o *Observation) inFlight() float64 {
+	most := 0.0
+	if o.Trial.Traffic == nil {
+		return 0
+	}
+	for _, f := range o.Trial.Traffic.Flows {
+		if f.TCP != nil && f.ReceiverNs > 0 {
+			most = max(most, float64(f.ReceivedBytes)/float64(f.ReceiverNs)*float64(f.TCP.MinRTTNs))
+		}
+	}
+	return max(most, 16<<10)
+}
+
+// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one that
+// it has. A dose that changes nothing is none.
+func (o *Observation) fit(e Experiment) Experiment {
+	cell := o.Trial.Row.Factors
+	doses, resource := e.Doses, e.Resource
+	e.Doses, e.Resource = nil, nil
+	for i, level := range doses {
+		if i >= len(resource) {
+			break
+		}
+		share := resource[i]
+		switch plain, _ := factor.Split(e.Factor); plain {
+		case string(factor.MSS):
+			size, _ := o.packetSize()
+			bytes, err := strconv.Atoi(level)
+			if size <= 0 || err != nil {
+				continue
+			}
+			share = float64(bytes) / size
+		case "cpu_quota":
+			if now := cell[e.Factor]; now != "" && now != "off" {
+				scaled, ok := scaledLevel(now, share, 1000)
+				if !ok {
+					continue
+				}
+				level = scaled
+			}
+		}
+		if level != cell[e.Factor] && math.Abs(share-1) > .02 {
+			e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, math.Round(share*1e4)/1e4)
+		}
+	}
+	return e
+}

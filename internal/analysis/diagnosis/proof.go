@@ -1,0 +1,248 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Verdicts of a proof.
+const (
+	Confirmed = "confirmed"
+	Refuted   = "refuted"
+	Undecided = "undecided"
+)
+
+// Proof is what an experiment says of a finding: how the rate answered doses of the resource.
+type Proof struct {
+	record.Experiment
+	By     string      `json:"by"`     // the run that is the experiment
+	Cell   factor.Cell `json:"cell"`   // untouched
+	Metric string      `json:"metric"` // the rate
+	// Elasticity is Δ ln rate ÷ Δ ln resource over all doses, with its interval.
+	Elasticity statistics.Line `json:"elasticity"`
+	Untouched  float64         `json:"untouched"` // median rate
+	Answers    []Answer        `json:"answers"`
+	// Knee is the share of the resource below which it begins to limit: 1 where it limits as it is; 0 where
+	// the smallest dose did not reach it. What is above it is slack, and 1 ÷ Knee bounds what the removal
+	// of another limit can bring.
+	Knee float64 `json:"knee,omitempty"`
+	// Gain is the real one, with the limit taken away: rate then ÷ rate untouched.
+	Gain *statistics.Value `json:"gain,omitempty"`
+	// Predicted is what the finding said at most of that gain, and what bounds it; 0 = not known.
+	Predicted   float64 `json:"predicted,omitempty"`
+	PredictedBy string  `json:"predicted_by,omitempty"`
+	Verdict     string  `json:"verdict"`
+	Text        string  `json:"text"` // one sentence
+}
+
+// Answer is what one dose did: rate ÷ rate untouched in the same block.
+type Answer struct {
+	Level    string           `json:"level"`
+	Resource float64          `json:"resource"`
+	Ratio    statistics.Value `json:"ratio"`
+}
+
+// Doses are the rates of an experiment: those of the untouched windows of each block, and by level those of
+// each dose.
+type Doses struct {
+	Untouched map[int][]float64
+	Of        map[string]map[int]float64
+}
+
+// nearEnough is how far an elasticity may be from the expected one: half of what lies between a resource that
+// limits and one that has slack.
+const nearEnough = .5
+
+// Prove says how far the rates confirm the finding of an experiment.
+func Prove(e record.Experiment, metric string, d Doses) *Proof {
+	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
+	var all []float64
+	base := map[int]float64{}
+	for block, rates := range d.Untouched {
+		logs := positiveLogs(rates)
+		if len(logs) > 0 {
+			base[block] = statistics.Total(logs) / float64(len(logs))
+			all = append(all, rates...)
+		}
+	}
+	if len(all) == 0 {
+		p.Text = "no untouched window has a rate: nothing was proved"
+		return p
+	}
+	p.Untouched = statistics.Median(all)
+	points := map[int][]statistics.Point{}
+	for block := range base {
+		for _, y := range positiveLogs(d.Untouched[block]) {
+			points[block] = append(points[block], statistics.Point{X: 0, Y: y})
+		}
+	}
+	var relative []statistics.Point
+	for _, dose := range e.Doses {
+		ratios := ratiosOf(d.Of[dose.Level], base)
+		for block, y := range ratios {
+			at := statistics.Point{X: math.Log(dose.Resource), Y: y + base[block]}
+			points[block] = append(points[block], at)
+			relative = append(relative, statistics.Point{X: at.X, Y: y})
+		}
+		if len(ratios) > 0 {
+			p.Answers = append(p.Answers, Answer{dose.Level, dose.Resource, summariseLogs(ratios)})
+		}
+	}
+	if gains := ratiosOf(d.Of[e.Fix], base); e.Fix != "" && len(gains) > 0 {
+		p.Gain = new(summariseLogs(gains))
+	}
+	var ok bool
+	var blocks [][]statistics.Point
+	for _, block := range slices.Sorted(maps.Keys(points)) {
+		blocks = append(blocks, points[block])
+	}
+	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
+		p.Text = "no dose has a rate: nothing was proved"
+		return p
+	}
+	if k, ok := statistics.Knee(relative); ok {
+		p.Knee = k
+	}
+	p.judge()
+	return p
+}
+
+// judge compares the elasticity with the expected one. Where the rate is expected not to move, a rate that
+// moves refutes; one that does not move is no more than what was to be expected, of other limits as well.
+func (p *Proof) judge() {
+	l, what := p.Elasticity, "the rate follows it"
+	if l.Level == 0 {
+		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s of %d", unit.Significant(l.Slope, 2), l.N)
+		return
+	}
+	moves := p.Expect >= nearEnough
+	switch {
+	case moves && l.Low > p.Expect-nearEnough:
+		p.Verdict = Confirmed
+	case moves && l.High < p.Expect-nearEnough:
+		p.Verdict, what = Refuted, "the rate does not follow it"
+	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
+		p.Verdict, what = Refuted, "the rate moves with it, which it must not"
+	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
+		p.Verdict, what = Confirmed, "the rate does not move with it, as it must not"
+	default:
+		what = "the interval allows both"
+	}
+	p.Text = fmt.Sprintf("%s by doses of %s: %s (elasticity %s, %s to %s, expected %s)", p.Verdict, p.Factor,
+		what, unit.Significant(l.Slope, 2), unit.Significant(l.Low, 2), unit.Significant(l.High, 2),
+		unit.Significant(p.Expect, 2))
+	if moves && p.Verdict == Refuted {
+		switch least := p.leastDose(); {
+		case p.Knee > 0:
+			p.Text += fmt.Sprintf("; it limits below %s of what there is", unit.Percent(p.Knee))
+		case least > 0 && least < 1:
+			p.Text += fmt.Sprintf("; %s of it would do", unit.Percent(least))
+		}
+	}
+	if p.Gain != nil {
+		p.Text += "; without it " + unit.Times(p.Gain.Median) + " the rate"
+	}
+}
+
+func (p *Proof) leastDose() float64 {
+	least := 0.0
+	for _, a := range p.Answers {
+		if least == 0 || a.Resource < least {
+			least = a.Resource
+		}
+	}
+	return least
+}
+
+// Predict notes what was said of the gain before it was measured.
+func (p *Proof) Predict(gain float64, by string) {
+	if gain > 0 && (p.Predicted == 0 || gain < p.Predicted) {
+		p.Predicted, p.PredictedBy = gain, by
+	}
+}
+
+// Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
+// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one of them.
+func Decide(proofs []Proof) string {
+	passed := 0
+	for _, p := range proofs {
+		switch {
+		case p.Verdict == Refuted:
+			return Refuted
+		case p.Verdict == Confirmed && p.Expect >= nearEnough:
+			passed += 2
+		case p.Verdict == Confirmed:
+			passed++
+		}
+	}
+	if passed >= 2 {
+		return Confirmed
+	}
+	return Undecided
+}
+
+func positiveLogs(rates []float64) []float64 {
+	var logs []float64
+	for _, r := range rates {
+		if r > 0 {
+			logs = append(logs, math.Log(r))
+		}
+	}
+	return logs
+}
+
+// ratiosOf are the logarithms of rate ÷ untouched rate, by block.
+func ratiosOf(rates, base map[int]float64) map[int]float64 {
+	out := map[int]float64{}
+	for block, r := range rates {
+		if b, ok := base[block]; ok && r > 0 {
+			out[block] = math.Log(r) - b
+		}
+	}
+	return out
+}
+
+func summariseLogs(byBlock map[int]float64) statistics.Value {
+	values := statistics.ByBlock(byBlock)
+	for i, v := range values {
+		values[i] = math.Exp(v)
+	}
+	return statistics.Summarise(values)
+}
+
+// Tests are the experiments that put a cause to the test: those of its rule, then those that every cell allows,
+// each factor once; those from the tester's side first.
+func Tests(o *Observation, j Judgement) []Experiment {
+	all := slices.Clone(j.Experiments)
+	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil && len(all) == 0 {
+		all = r.Experiments(o, j)
+	}
+	all = append(all, o.generalTests(j.Class)...)
+	var out []Experiment
+	for _, e := range all {
+		same := func(x Experiment) bool { return x.Factor == e.Factor }
+		e = o.fit(e)
+		if e.Class = cmp.Or(e.Class, j.Class); len(e.Doses) > 1 && !slices.ContainsFunc(out, same) {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Experiment) int {
+		return cmp.Compare(side(a.From), side(b.From))
+	})
+	return out
+}
+
+func side(from string) int {
+	if from == FromTester {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,175 @@
+package diagnosis
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// answer makes the rates of an experiment of three blocks: what an untouched window, or a dose, has of the
+// resource goes through response, with noise.
+func answered(e record.Experiment, response func(resource float64) float64) Doses {
+	rng := rand.New(rand.NewPCG(3, 3))
+	rate := func(resource float64) float64 { return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64()) }
+	d := Doses{map[int][]float64{}, map[string]map[int]float64{}}
+	for block := 1; block <= 3; block++ {
+		d.Untouched[block] = []float64{rate(1), rate(1), rate(1)}
+		for _, dose := range e.Doses {
+			if d.Of[dose.Level] == nil {
+				d.Of[dose.Level] = map[int]float64{}
+			}
+			d.Of[dose.Level][block] = rate(dose.Resource)
+		}
+	}
+	return d
+}
+
+func TestProve(t *testing.T) {
+	limits := func(r float64) float64 { return r }
+	slack := func(k float64) func(float64) float64 { return func(r float64) float64 { return min(1, r/k) } }
+	still := func(float64) float64 { return 1 }
+	down := record.Experiment{Class: "shaper", Factor: "shape@router.wan", Expect: 1, Doses: []record.Dose{
+		{Level: "a", Resource: .85}, {Level: "b", Resource: .7}, {Level: "c", Resource: .5}}}
+	up := record.Experiment{Class: "receive-window", Factor: "socket_buffer", Expect: 1, Doses: []record.Dose{
+		{Level: "a", Resource: 1.5}, {Level: "b", Resource: 2.5}, {Level: "c", Resource: 4}}}
+	flat := down
+	flat.Expect = 0
+	for _, c := range []struct {
+		name     string
+		e        record.Experiment
+		response func(float64) float64
+		want     string
+		knee     float64
+		says     string
+	}{
+		{"the resource limits", down, limits, Confirmed, 1, "the rate follows it"},
+		{"slack of 45 %", down, slack(.55), Refuted, .55, "it limits below 5"},
+		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it would do"},
+		{"between", down, slack(.75), Undecided, .75, "allows both"},
+		{"more of it helps", up, limits, Confirmed, 0, ""},
+		{"more of it does nothing", up, still, Refuted, 0, "does not follow"},
+		{"must not move, and does not", flat, still, Confirmed, 0, "as it must not"},
+		{"must not move, and does", flat, limits, Refuted, 1, "which it must not"},
+	} {
+		p := Prove(c.e, "goodput_bps", answered(c.e, c.response))
+		if p.Verdict != c.want || math.Abs(p.Knee-c.knee) > .04 || !strings.Contains(p.Text, c.says) {
+			t.Errorf("%s: got %s, knee %g: %s", c.name, p.Verdict, p.Knee, p.Text)
+		}
+		if len(p.Answers) != 3 || p.Answers[2].Ratio.N != 3 || math.Abs(p.Untouched/1e8-1) > .1 {
+			t.Errorf("%s: got %+v", c.name, p.Answers)
+		}
+	}
+}
+
+// TestProveOfLittle: windows without a rate are no evidence, and one pair of windows gives no verdict.
+func TestProveOfLittle(t *testing.T) {
+	e := record.Experiment{Factor: "shape", Expect: 1, Doses: []record.Dose{{Level: "a", Resource: .5}}, Fix: "off"}
+	for _, d := range []Doses{
+		{},
+		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
+		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {2: 5}}},
+		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {1: 5}}},
+	} {
+		if p := Prove(e, "goodput_bps", d); p.Verdict != Undecided || p.Text == "" {
+			t.Errorf("%+v: got %s: %s", d, p.Verdict, p.Text)
+		}
+	}
+	p := Prove(e, "goodput_bps", Doses{map[int][]float64{1: {10, 10}, 2: {20}},
+		map[string]map[int]float64{"a": {1: 5, 2: 10}, "off": {1: 40, 2: 80}}})
+	if p.Gain == nil || math.Abs(p.Gain.Median-4) > 1e-9 {
+		t.Errorf("gain: got %+v, want 4", p.Gain)
+	}
+	p.Predict(0, "nothing")
+	p.Predict(5, "a")
+	p.Predict(4.5, "b")
+	p.Predict(9, "c")
+	if p.Predicted != 4.5 || p.PredictedBy != "b" {
+		t.Errorf("predicted: got %g by %s, want the lowest bound", p.Predicted, p.PredictedBy)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	of := func(expect float64, verdict string) Proof {
+		return Proof{Experiment: record.Experiment{Expect: expect}, Verdict: verdict}
+	}
+	for _, c := range []struct {
+		proofs []Proof
+		want   string
+	}{
+		{nil, Undecided},
+		{[]Proof{of(1, Confirmed)}, Confirmed},
+		{[]Proof{of(1, Confirmed), of(0, Refuted)}, Refuted},
+		{[]Proof{of(0, Confirmed)}, Undecided},
+		{[]Proof{of(0, Confirmed), of(0, Confirmed)}, Confirmed},
+		{[]Proof{of(0, Confirmed), of(1, Undecided)}, Undecided},
+	} {
+		if got := Decide(c.proofs); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.proofs, got, c.want)
+		}
+	}
+}
+
+// observed is a trial of one TCP flow of 1448-byte segments in a cell.
+func observed(cell factor.Cell) *Observation {
+	t := &record.Trial{Row: record.Row{Kind: record.RowLoad, Factors: cell}, Traffic: &record.Traffic{
+		Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{ReceivedBytes: 10e6, ReceiverNs: 1e9,
+			TCP: &record.TCP{MSS: 1448, MinRTTNs: 5e6}}}}}
+	return &Observation{Run: &record.Run{}, Trial: t}
+}
+
+func TestTestsOfACell(t *testing.T) {
+	const tbf = "tbf rate 50M burst 128k limit 256k"
+	for _, c := range []struct {
+		class string
+		cell  factor.Cell
+		want  string // of the experiment with that factor, doses and what they leave, and the fix
+	}{
+		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k fix off"},
+		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k limit " +
+			"256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix "},
+		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
+			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% fix loss=1%"},
+		{"receive-window", factor.Cell{"fault@server": "receive_buffer=16k"},
+			"fault@server receive_buffer=13926 receive_buffer=11469 receive_buffer=8192 fix none"},
+		{"softirq-one-core", factor.Cell{"cpu_quota@host": "40%"}, "cpu_quota@host 34% 28% 20% fix off"},
+		{"shaper", factor.Cell{"streams": "2"}, "streams 4 8 fix "},
+		{"softirq-one-core", factor.Cell{}, "mss 1086 869 652 fix "},
+		{"receive-window", factor.Cell{}, "socket_buffer 75000 125000 200000 fix "},
+	} {
+		o := observed(c.cell)
+		var got []string
+		for _, e := range append(o.statedTests(c.class), o.testerTests(c.class)...) {
+			got = append(got, e.Factor+" "+strings.Join(e.Doses, " ")+" fix "+e.Fix)
+			if len(e.Doses) != len(e.Resource) || e.Why == "" || e.From == "" || e.Class != c.class {
+				t.Errorf("%s: incomplete: %+v", c.class, e)
+			}
+		}
+		if !slices.Contains(got, c.want) {
+			t.Errorf("%s in %v: got %q, want %q", c.class, c.cell, got, c.want)
+		}
+	}
+}
+
+// TestRulesTestsFitTheCell: every experiment that a class is put to can be made, from the tester's side first.
+func TestRulesTestsFitTheCell(t *testing.T) {
+	for _, r := range Rules() {
+		router := false
+		for _, e := range Tests(observed(factor.Cell{"protocol": "tcp", "cpu_quota@host": "50%"}),
+			Judgement{Class: r.Class}) {
+			if e.From == FromTester && router {
+				t.Errorf("%s: %s comes after what is done on the router", r.Class, e.Factor)
+			}
+			router = router || e.From != FromTester
+			for i, share := range e.Resource {
+				if share == 1 || share <= 0 || len(e.Doses) != len(e.Resource) {
+					t.Errorf("%s: dose %s of %s leaves %g", r.Class, e.Doses[i], e.Factor, share)
+				}
+			}
+		}
+	}
+}

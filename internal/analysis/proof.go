@@ -1,0 +1,98 @@
+package analysis
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// proofOf is what the run of an experiment says of the finding; nil of every other run.
+func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
+	e := run.Design.Experiment
+	if e == nil {
+		return nil
+	}
+	rates := diagnosis.Doses{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
+	var untouched record.Factors
+	for _, g := range cells {
+		byBlock := map[int]float64{}
+		for _, j := range g.good() {
+			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
+				byBlock[j.Trial.Row.Block] = v
+			}
+		}
+		if e.Untouched(g.factors) {
+			untouched = g.factors
+			for block, v := range byBlock {
+				rates.Untouched[block] = append(rates.Untouched[block], v)
+			}
+		} else {
+			rates.Of[g.factors[e.Factor]] = byBlock
+		}
+	}
+	p := diagnosis.Prove(*e, metrics.Goodput, rates)
+	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
+	return p
+}
+
+// AddProofs puts what experiments said beside the causes that they test.
+func (d *Document) AddProofs(proofs []diagnosis.Proof) {
+	for _, p := range proofs {
+		c := d.causeOf(p.Cell, p.Class)
+		if c == nil {
+			d.Proofs = append(d.Proofs, p)
+			continue
+		}
+		c.Proofs = append(c.Proofs, p)
+		c.Proved = diagnosis.Decide(c.Proofs)
+	}
+	for i := range d.Cells {
+		d.Cells[i].predict()
+	}
+}
+
+// causeOf is a cause of a cell, nil if it is not among them.
+func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		if c.Factors.Key() != cell.Key() || c.Diagnosis == nil {
+			continue
+		}
+		for k := range c.Diagnosis.Causes {
+			if c.Diagnosis.Causes[k].Class == class {
+				return &c.Diagnosis.Causes[k]
+			}
+		}
+	}
+	return nil
+}
+
+// predict notes beside each gain that was measured what was known of it before: the finding's own bound, the
+// slack of what other experiments found not to limit, what the line carries and what the tester reaches.
+func (c *Cell) predict() {
+	if c.Diagnosis == nil {
+		return
+	}
+	causes := c.Diagnosis.Causes
+	for i := range causes {
+		for k := range causes[i].Proofs {
+			p := &causes[i].Proofs[k]
+			if p.Gain == nil {
+				continue
+			}
+			p.Predict(causes[i].GainAtMost, "the finding")
+			for _, other := range causes {
+				for _, q := range other.Proofs {
+					if q.Verdict == diagnosis.Refuted && q.Knee > 0 {
+						p.Predict(1/q.Knee, "the slack of "+q.Factor+", "+unit.Percent(1-q.Knee))
+					}
+				}
+			}
+			if r := c.Ceiling.TesterRatio; r > 0 && r < 1 {
+				p.Predict(1/r, "what the tester reaches alone")
+			}
+		}
+	}
+}
