@@ -22,8 +22,8 @@ type pathRule struct {
 	judge func(*sweep) Judgement
 }
 
-// pathRules lists the classes, in the order in which the reference has them.
-func pathRules() []pathRule {
+// sweepRules lists the classes, in the order in which the reference has them.
+func sweepRules() []pathRule {
 	return []pathRule{{perPacket, judgePerPacket}, {oneCorePerFlow, judgeOneCore}, {perByte, judgePerByte},
 		{"shaper", judgeShaper}, {"policer", judgePolicer}, {"small-queue", judgeSmallQueue},
 		{"random-loss", judgeRandomLoss}, {"reordering", judgeReordering},
@@ -36,7 +36,7 @@ func pathRules() []pathRule {
 // judge asks every class.
 func (s *sweep) judge() []Judgement {
 	var out []Judgement
-	for _, r := range pathRules() {
+	for _, r := range sweepRules() {
 		j := r.judge(s)
 		j.Class = r.class
 		if j.NotExamined != "" {

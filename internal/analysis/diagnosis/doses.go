@@ -16,9 +16,9 @@ const (
 	FromRouter = "router"
 )
 
-// shares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a window,
+// doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a window,
 // and the smallest finds slack of up to a half.
-var shares = []float64{.85, .7, .5}
+var doseShares = []float64{.85, .7, .5}
 
 // Kinds of limit that answer the same doses.
 const (
@@ -76,12 +76,12 @@ func (o *Observation) statedTests(class string) []Experiment {
 				e.Fix = withoutFault(level, wanted)
 				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
 			}
-			for _, share := range shares {
+			for _, share := range doseShares {
 				if level, ok := scale(share); ok {
 					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
 				}
 			}
-			if len(e.Doses) == len(shares) {
+			if len(e.Doses) == len(doseShares) {
 				out = append(out, e)
 			}
 		}
@@ -190,7 +190,7 @@ func (o *Observation) testerTests(class string) []Experiment {
 	case byFlow:
 		add("streams", 1, "what limits each flow lets more of them carry more", whole(streams), 2, 4)
 	case byWindow:
-		if w := o.inFlight(); o.IsTCP() && w > 0 && !factor.SocketBuffer.In(cell) {
+		if w := o.leastWindow(); o.IsTCP() && w > 0 && !factor.SocketBuffer.In(cell) {
 			add("socket_buffer", 1, "where the window limits, a larger one carries more", whole(w), 1.5, 2.5,
 				4)
 		}
@@ -217,8 +217,8 @@ func (o *Observation) packetSize() (float64, string) {
 	return 0, string(factor.MSS)
 }
 
-// inFlight is how many bytes each flow had under way, by its rate and its shortest round trip.
-func (o *Observation) inFlight() float64 {
+// leastWindow is how many bytes each flow had under way, by its rate and its shortest round trip.
+func (o *Observation) leastWindow() float64 {
 	most := 0.0
 	if o.Trial.Traffic == nil {
 		return 0
