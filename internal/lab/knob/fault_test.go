@@ -150,8 +150,9 @@ func TestFaultsOfTheLoad(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("limits: got %+v, %v, want %+v", got, err, want)
 	}
-	if mtu, bypass := FaultTunnel("tunnel_mtu=1500"); mtu != 1500 || bypass {
-		t.Errorf("tunnel: got MTU %d, bypass %v, want 1500 and none", mtu, bypass)
+	path := FaultyPath{TunnelMTU: 1500, Hole: 1300, Bypass: true}
+	if got := PathFaults("tunnel_mtu=1500+pmtu_hole=1300+bypass=on+loss=1%"); got != path {
+		t.Errorf("path: got %+v, want %+v", got, path)
 	}
 	if rest := nodeFaults("slow_reader=20M+loss=1%"); rest != "loss=1%" {
 		t.Errorf("what is left to the node: got %q, want loss=1%%", rest)
