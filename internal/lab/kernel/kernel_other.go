@@ -71,7 +71,6 @@ func GuestCPUTime(dir string) (time.Duration, error)     { return 0, ErrUnsuppor
 func ReadSilence() (bool, error)                         { return false, ErrUnsupported }
 func SetSilence(on bool) error                           { return ErrUnsupported }
 func ProbeSilence() error                                { return ErrUnsupported }
-func ThrottleFile(pid, tid int) string                   { return "" }
 func IRQAffinity(dev string) ([]string, error)           { return nil, ErrUnsupported }
 func SetIRQAffinity(dev string, lists []string) error    { return ErrUnsupported }
 func OnlineCPUs() (online, has int, err error)           { return 0, 0, ErrUnsupported }
