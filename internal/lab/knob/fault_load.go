@@ -27,8 +27,8 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU and the largest packet that
-// gets through a router, 0 as they were, and whether the traffic goes past the tunnel.
+// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU and the largest packet
+// that gets through a router, 0 as they were, and whether the traffic goes past the tunnel.
 type FaultyPath struct {
 	TunnelMTU, Hole int
 	Bypass          bool
