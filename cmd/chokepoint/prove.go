@@ -39,7 +39,7 @@ func (a again) testsOf(doc *analysis.Document) (tests []test, why []string) {
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
 		if r, known := diagnosis.RuleOf(v.Class); cause == nil || !known || r.Quiet && v.Class != sharedCPU {
-			why = append(why, v.Text+": there is no limit to be taken away")
+			why = append(why, v.Text)
 			continue
 		}
 		found, refused := a.plansFor(cell, *cause)

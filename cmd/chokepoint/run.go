@@ -520,26 +520,6 @@ func source(version string) string {
 	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
 }
 
-// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
-func commandLine(args []string, seed uint64) string {
-	words := []string{"chokepoint"}
-	for _, a := range args[1:] {
-		words = append(words, quoteWord(a))
-	}
-	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
-	if !slices.ContainsFunc(args, seeds) {
-		words = append(words, fmt.Sprintf("--seed %d", seed))
-	}
-	return strings.Join(words, " ")
-}
-
-func quoteWord(w string) string {
-	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-}
-
 // binaryHash identifies the program, so that resume can tell another build.
 func binaryHash() string {
 	f, err := os.Open("/proc/self/exe")

@@ -52,12 +52,6 @@ var planted = map[string][]string{
 	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
 }
 
-// generalTests are the experiments that follow from the cell alone: doses of what its plan states, then those
-// that the ends can give.
-func (o *Observation) generalTests(class string) []Experiment {
-	return append(o.statedTests(class), o.testerTests(class)...)
-}
-
 // statedTests change a level that the cell has, in proportion.
 func (o *Observation) statedTests(class string) []Experiment {
 	var out []Experiment
@@ -67,13 +61,13 @@ func (o *Observation) statedTests(class string) []Experiment {
 			e := Experiment{Class: class, Factor: name, From: FromRouter, Expect: 1,
 				Why: "what limits passes each part that is taken from it on to the traffic"}
 			plain, _ := factor.Split(name)
-			scale := func(share float64) (string, bool) { return "", false }
-			switch level := cell[name]; plain {
-			case wanted:
-				e.Fix = unset(plain)
-				scale = func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
-			case "fault":
-				e.Fix = withoutFault(level, wanted)
+			level := cell[name]
+			if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
+				e.Fix = w.Level
+			}
+			scale := func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
+			if plain != wanted { // one of several faults
+				e.Fix = withoutFault(level, wanted, e.Fix)
 				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
 			}
 			for _, share := range doseShares {
@@ -89,21 +83,13 @@ func (o *Observation) statedTests(class string) []Experiment {
 	return out
 }
 
-// unset is the level that takes a setting away, "" where only its absence does.
-func unset(plain string) string {
-	if slices.Contains([]string{"shape", "policer", "cpu_quota"}, plain) {
-		return "off"
-	}
-	return ""
-}
-
-// withoutFault is a level of the factor fault without one of its parts.
-func withoutFault(level, name string) string {
+// withoutFault is a level of the factor fault without one of its parts, none if there is no other.
+func withoutFault(level, name, none string) string {
 	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool {
 		return strings.HasPrefix(p, name+"=")
 	})
 	if len(parts) == 0 {
-		return "none"
+		return none
 	}
 	return strings.Join(parts, "+")
 }
@@ -217,7 +203,7 @@ func (o *Observation) packetSize() (float64, string) {
 	return 0, string(factor.MSS)
 }
 
-// leastWindow is how many bytes each flow had under way, by its rate and its shortest round trip.
+// leastWindow is how many bytes the fastest flow needed under way, by its rate and its shortest round trip.
 func (o *Observation) leastWindow() float64 {
 	most := 0.0
 	if o.Trial.Traffic == nil {
@@ -237,25 +223,23 @@ func (o *Observation) fit(e Experiment) Experiment {
 	cell := o.Trial.Row.Factors
 	doses, resource := e.Doses, e.Resource
 	e.Doses, e.Resource = nil, nil
+	if slices.Contains([]factor.Name{factor.Pacing, factor.Rate}, factor.Name(e.Factor)) {
+		return e // below the present rate every path gives what is asked for: that refutes nothing
+	}
 	for i, level := range doses {
 		if i >= len(resource) {
 			break
 		}
 		share := resource[i]
-		switch plain, _ := factor.Split(e.Factor); plain {
-		case string(factor.MSS):
-			size, _ := o.packetSize()
+		switch size, sizes := o.packetSize(); {
+		case e.Factor == sizes:
 			bytes, err := strconv.Atoi(level)
 			if size <= 0 || err != nil {
 				continue
 			}
 			share = float64(bytes) / size
-		case "cpu_quota":
-			if now := cell[e.Factor]; now != "" && now != "off" {
-				scaled, ok := scaledLevel(now, share, 1000)
-				if !ok {
-					continue
-				}
+		case strings.HasSuffix(level, "%") && strings.HasSuffix(cell[e.Factor], "%"):
+			if scaled, ok := scaledLevel(cell[e.Factor], share, 1000); ok {
 				level = scaled
 			}
 		}

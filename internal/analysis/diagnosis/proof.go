@@ -218,14 +218,14 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests are the experiments that put a cause to the test: those of its rule, then those that every cell allows,
-// each factor once; those from the tester's side first.
+// Tests are the experiments that put a cause to the test, each factor once: doses of what the plan states, those
+// of the rule, then those that the ends can give. Those from the tester's side come first.
 func Tests(o *Observation, j Judgement) []Experiment {
-	all := slices.Clone(j.Experiments)
-	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil && len(all) == 0 {
-		all = r.Experiments(o, j)
+	all := o.statedTests(j.Class)
+	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {
+		all = append(all, r.Experiments(o, j)...)
 	}
-	all = append(all, o.generalTests(j.Class)...)
+	all = append(all, o.testerTests(j.Class)...)
 	var out []Experiment
 	for _, e := range all {
 		same := func(x Experiment) bool { return x.Factor == e.Factor }

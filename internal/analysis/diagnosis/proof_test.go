@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -68,7 +69,8 @@ func TestProve(t *testing.T) {
 
 // TestProveOfLittle: windows without a rate are no evidence, and one pair of windows gives no verdict.
 func TestProveOfLittle(t *testing.T) {
-	e := record.Experiment{Factor: "shape", Expect: 1, Doses: []record.Dose{{Level: "a", Resource: .5}}, Fix: "off"}
+	e := record.Experiment{Factor: "shape", Expect: 1, Fix: "off",
+		Doses: []record.Dose{{Level: "a", Resource: .5}}}
 	for _, d := range []Doses{
 		{},
 		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
@@ -119,7 +121,13 @@ func observed(cell factor.Cell) *Observation {
 	t := &record.Trial{Row: record.Row{Kind: record.RowLoad, Factors: cell}, Traffic: &record.Traffic{
 		Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{ReceivedBytes: 10e6, ReceiverNs: 1e9,
 			TCP: &record.TCP{MSS: 1448, MinRTTNs: 5e6}}}}}
-	return &Observation{Run: &record.Run{}, Trial: t}
+	var r record.Run
+	r.Design.Catalogue = &factor.Catalogue{Factors: append(factor.Base(factor.Options{}),
+		factor.Declaration{Name: "shape", Without: &factor.Without{Level: "off"}},
+		factor.Declaration{Name: "fault", Without: &factor.Without{Level: "none"}},
+		factor.Declaration{Name: "cpu_quota", Without: &factor.Without{Level: "off"}})}
+	return &Observation{Run: &r, Trial: t, Metrics: &metrics.Measured{
+		Values: map[string]float64{metrics.Goodput: 8e7}}}
 }
 
 func TestTestsOfACell(t *testing.T) {
