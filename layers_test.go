@@ -21,7 +21,7 @@ var layers = [][]string{
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
 		"lab/driver", "lab/vm", "lab/agent"},
 	5: {"analysis", "lab", "registry/node", "trial/traffic/ceiling"},
-	6: {"trial", "report"},
+	6: {"trial", "report", "analysis/tuning"},
 	7: {"labtest"},
 	8: {"registry"},
 	9: {"bench/rig"},

@@ -58,7 +58,7 @@ func holdPage(t *testing.T, file, want string) {
 func TestReferenceShowsEveryPlanKey(t *testing.T) {
 	const page = "docs/reference/plan-keys.md"
 	for block, file := range map[string]string{"complete-plan": "complete.yaml",
-		"search-plan": "search.yaml"} {
+		"search-plan": "search.yaml", "experiment-plan": "experiment.yaml"} {
 		text := readText(t, "internal/plan/testdata/"+file)
 		if _, err := plan.Read(file, []byte(text), registry.Vocabulary(), nil); err != nil {
 			t.Error(err)

@@ -24,6 +24,12 @@ type started struct {
 // startRun starts a run of six trials that prints events, with directories of its own.
 func startRun(t *testing.T) *started {
 	t.Helper()
+	return start(t, "run")
+}
+
+// start starts a command with a plan of six trials and further arguments, as startRun does.
+func start(t *testing.T, command string, more ...string) *started {
+	t.Helper()
 	root, err := scriptCondition("root")
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +49,7 @@ func startRun(t *testing.T) *started {
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &started{cmd: exec.Command(program, "run", plan, "--json")}
+	s := &started{cmd: exec.Command(program, append([]string{command, plan, "--json"}, more...)...)}
 	s.env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_STATE_HOME="+dir+"/state", "XDG_RUNTIME_DIR="+dir,
 		"GORACE="+noExitSleep)
 	s.cmd.Env, s.cmd.Stderr = s.env, &s.stderr
@@ -125,6 +131,37 @@ func TestFirstInterruptKeepsWhatIsFinished(t *testing.T) {
 			}
 			if got := s.then(t, "list"); !strings.Contains(got, "interrupted") {
 				t.Errorf("list: got %q, want an interrupted run", got)
+			}
+			if got := s.then(t, "lab", "list") + s.then(t, "lab", "restore"); got != "nothing to restore\n" {
+				t.Errorf("left behind: got %q, want nothing", got)
+			}
+		})
+	}
+}
+
+// TestInterruptOfTune: as found, while a change is tried, and between two campaigns nothing is left behind, and
+// nothing is proposed.
+func TestInterruptOfTune(t *testing.T) {
+	for name, awaited := range map[string][]string{
+		"as found":        {`"event":"trial-ended"`},
+		"while it tries":  {`"text":"tune-plan"`, `"phase":"window"`},
+		"between the two": {`"event":"run-ended"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "tune", "--only", "--try", "queue@router.wan=pfifo limit 100")
+			for _, word := range awaited {
+				s.await(t, word)
+			}
+			if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			last, code := s.rest(t)
+			if code != codeInterrupted {
+				t.Errorf("exit code: got %d, want %d: %s", code, codeInterrupted, s.stderr.String())
+			}
+			if !strings.Contains(last, `"ended":"interrupted"`) || !strings.Contains(last, `"kept":null`) {
+				t.Errorf("last line: got %.300s, want a result that proposes nothing", last)
 			}
 			if got := s.then(t, "lab", "list") + s.then(t, "lab", "restore"); got != "nothing to restore\n" {
 				t.Errorf("left behind: got %q, want nothing", got)

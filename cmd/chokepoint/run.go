@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -104,15 +105,8 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
 	o.lab.describe(&run)
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
-	if o.other.peer != "" {
-		x.run.Lab, x.run.Peer = record.LabPair, o.other.peer
-		if x.peer, err = o.other.lab(ctx, run.ID, p); err != nil {
-			return err
-		}
-		if note := o.other.limits(&x.run.Design); note != "" {
-			x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
-		}
-		x.plan = plan.New(x.run.Design)
+	if err := x.with(ctx, o.other); err != nil {
+		return err
 	}
 	return x.whole(ctx)
 }
@@ -128,6 +122,11 @@ type execution struct {
 	reportPath string
 	before     *record.Run // as it was stored, of a run that is resumed
 	force      bool        // resume it although what it stands on has changed
+	kept       bool        // the result is for the caller, who finds it in doc: it is not printed
+
+	doc *analysis.Document // of the run, once it has ended
+
+	guard *guard // of changes that are tried, nil: none
 
 	store    *store.Store
 	keeper   *store.Keeper // of the trials
@@ -323,7 +322,7 @@ func (x *execution) refuseLeftovers() error {
 // owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
 // its name.
 func owner(id string) string {
-	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan"}, word) {
+	if word, _, _ := strings.Cut(id, "-"); slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
 		return "another chokepoint (" + id + ")"
 	}
 	return "run " + id
@@ -345,6 +344,9 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
 	c.Store, c.Sink, c.Ask, c.Done = x.keeper, x.tell, x.ask, done
+	if x.guard != nil {
+		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
+	}
 	x.began = x.before != nil
 	data, err := json.Marshal(x.run.Design)
 	if err != nil {
@@ -452,7 +454,11 @@ func (x *execution) begin(ctx context.Context) error {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
 		}
 	}
-	return store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
+	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
+	if err != nil {
+		return err
+	}
+	return x.link(ctx)
 }
 
 // ask prompts a human and waits for Enter.
@@ -502,10 +508,14 @@ func (x *execution) present(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(lost, err)
 	}
+	x.doc = doc
 	place := ""
 	html, err := report.HTML(doc)
 	if err == nil {
 		err = x.report.commit(html)
+	}
+	if x.kept {
+		return errors.Join(lost, err, outcome(doc))
 	}
 	if err == nil {
 		place = "\nReport: " + x.reportPath + "\n"

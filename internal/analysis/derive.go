@@ -50,7 +50,7 @@ func (x *Derivation) Add(t record.Trial) {
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
-	if diagnosable(j) {
+	if diagnosable(j) || failedOnPath(j) {
 		x.causes[j] = examine(Observe(&x.run, j))
 	}
 	light := j.Trial.Light()

@@ -25,20 +25,38 @@ type examined struct {
 	path       []diagnosis.Stage
 }
 
-func examine(o *diagnosis.Observation) examined { return examined{diagnosis.Examine(o), o.Path()} }
+func examine(o *diagnosis.Observation) examined {
+	x := examined{judgements: diagnosis.Examine(o)}
+	if o.Trial.Status != record.TrialFailed {
+		x.path = o.Path()
+	}
+	return x
+}
 
 // Candidate is what a single trial says, while its run goes on; nil where it says nothing.
 func Candidate(run *record.Run, t record.Trial) *diagnosis.Diagnosis {
 	j := validity.Judge(run, []record.Trial{t})[0]
-	if !diagnosable(j) {
+	if !diagnosable(j) && !failedOnPath(j) {
 		return nil
 	}
-	return diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
+	d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(Observe(run, j))})
+	if !diagnosable(j) && d.Class == diagnosis.Unknown {
+		return nil
+	}
+	return d
 }
 
 // diagnosable reports whether a trial is one of a load, with numbers.
 func diagnosable(j *validity.Judged) bool {
 	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil
+}
+
+// failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,
+// though no number.
+func failedOnPath(j *validity.Judged) bool {
+	f := j.Trial.Failure
+	return j.Grade == evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && f != nil &&
+		f.Phase == record.PhaseVerify
 }
 
 // diagnose joins what was said of the trials that count.
@@ -49,6 +67,16 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	for _, j := range g.good() {
 		if x, ok := of[j]; ok {
 			trials, paths = append(trials, x.judgements), append(paths, x.path)
+		}
+	}
+	if len(trials) == 0 {
+		for _, j := range g.trials {
+			if x, ok := of[j]; ok && failedOnPath(j) {
+				trials = append(trials, x.judgements)
+			}
+		}
+		if d := diagnosis.Conclude(trials); d == nil || d.Class == diagnosis.Unknown {
+			return
 		}
 	}
 	if d := diagnosis.Conclude(trials); d != nil {

@@ -16,6 +16,9 @@ import (
 const (
 	OrderBlocks = "blocks" // randomised complete blocks
 	OrderListed = "listed" // as written, block after block
+	// OrderAlternated is randomised blocks in which cells with a level of copy, which are untouched, lie
+	// between the others.
+	OrderAlternated = "alternated"
 )
 
 // When idle latency is measured.
@@ -69,7 +72,7 @@ func (r *reader) method(n *yaml.Node, p *Plan) error {
 		{"idle", r.duration("idle", 100*time.Millisecond, longestPhase, &m.Idle)},
 		{"runs", noted(&runs, r.count("runs", 1, maxRuns, &m.Runs))},
 		{"adaptive", noted(&adaptive, func(n *yaml.Node) error { return r.adaptive(n, m) })},
-		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed)},
+		{"order", r.word("order", &m.Order, OrderBlocks, OrderListed, OrderAlternated)},
 		{"seed", noted(&seed, r.seed(&m.Seed))},
 		{"soak", noted(&soak, r.duration("soak", time.Minute, longestSoak, &m.Soak))},
 		{"search", noted(&search, func(n *yaml.Node) error { return r.search(n, m) })},

@@ -21,7 +21,13 @@ func (p *Plan) Block(k int) []record.Row {
 	d := &p.Design
 	groups := cut(d.Cells, d.Hard)
 	if d.Method.Order != OrderListed {
-		groups = shuffled(d.Cells, d.Hard, stream(d.Method.Seed, "order", k))
+		rng := stream(d.Method.Seed, "order", k)
+		groups = shuffled(d.Cells, d.Hard, rng)
+		if d.Method.Order == OrderAlternated {
+			for i := range groups {
+				groups[i] = alternated(groups[i], rng)
+			}
+		}
 	}
 	seen := map[string]bool{}
 	var rows []record.Row
@@ -140,4 +146,30 @@ func findersFirst(group []factor.Cell) []factor.Cell {
 		}
 	}
 	return append(first, last...)
+}
+
+// alternated spreads the untouched cells of a shuffled group evenly between the others; a throw decides which
+// kind begins.
+func alternated(group []factor.Cell, rng *rand.Rand) []factor.Cell {
+	var kinds [2][]factor.Cell
+	for _, c := range group {
+		kind := 0
+		if factor.Copy.In(c) {
+			kind = 1
+		}
+		kinds[kind] = append(kinds[kind], c)
+	}
+	all, begins := len(group), rng.IntN(2)
+	out := make([]factor.Cell, 0, all)
+	for taken := [2]int{}; len(out) < all; {
+		// The kind of which the greater share is left, and if the shares are equal the one that began.
+		left := func(k int) int { return (len(kinds[k]) - taken[k]) * max(len(kinds[1-k]), 1) }
+		kind := begins
+		if left(1-begins) > left(begins) {
+			kind = 1 - begins
+		}
+		out = append(out, kinds[kind][taken[kind]])
+		taken[kind]++
+	}
+	return out
 }

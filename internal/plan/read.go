@@ -30,6 +30,7 @@ func Read(file string, data []byte, v Vocabulary, sets []string) (*Plan, error) 
 	}
 	if r.expandable(&m) && r.note(r.expand(p, &m, root)) == nil {
 		r.checkWhere(p)
+		r.note(r.checkDoses(p, root))
 	}
 	if len(r.errs) > 0 {
 		return nil, together(r.errs)
@@ -109,6 +110,7 @@ func (r *reader) plan(root *yaml.Node, p *Plan, m *matrix) error {
 		{"require", func(n *yaml.Node) error { return r.require(n, d) }},
 		{"conditions", func(n *yaml.Node) error { return r.conditions(n, d) }},
 		{"steps", func(n *yaml.Node) error { return r.steps(n, d) }},
+		{"experiment", func(n *yaml.Node) error { return r.experiment(n, d) }},
 	}
 	for i, f := range fields {
 		fields[i].read = func(n *yaml.Node) error {

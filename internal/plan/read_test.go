@@ -55,7 +55,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 	{"unknown key", "matirx: {ip: 4}\n", `1:1: the plan has no key "matirx"`, "did you mean matrix?"},
 	{"unrelated key", "zzzzzzzz: 1\n", `1:1: the plan has no key "zzzzzzzz"`,
 		"keys: name, description, method, matrix, include, exclude, baseline, measure, require, " +
-			"conditions, steps"},
+			"conditions, steps, experiment"},
 	{"factor at the top", "streams: 4\n", `1:1: the plan has no key "streams"`,
 		"streams is a factor and belongs under matrix"},
 	{"baseline", "baseline: none\n", `1:11: baseline must be a map of keys, not a single value`, ""},
@@ -98,7 +98,7 @@ var badFiles = []struct{ name, text, want, hint string }{
 		`1:28: until: "2 %" is not "interval <= X %" with X from 0.1 to 100`, ""},
 	{"until 0", "method: {adaptive: {until: interval <= 0 %}}\n",
 		`1:28: until: "interval <= 0 %" is not "interval <= X %" with X from 0.1 to 100`, ""},
-	{"order", "method: {order: block}\n", `1:17: order: "block" is not blocks or listed`,
+	{"order", "method: {order: block}\n", `1:17: order: "block" is not one of blocks, listed, alternated`,
 		"did you mean blocks?"},
 	{"seed", "method: {seed: 0x1}\n",
 		`1:16: seed: "0x1" is not a whole number from 0 to 18446744073709551615`, ""},

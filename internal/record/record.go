@@ -98,6 +98,7 @@ type Design struct {
 	Steps        []Step                       `json:"steps,omitempty"`
 	Skipped      []Skipped                    `json:"skipped,omitempty"` // by the plan's own rules
 	Cuts         []string                     `json:"cuts,omitempty"`    // what --budget cut, in words
+	Experiment   *Experiment                  `json:"experiment,omitempty"`
 	// Loads are the factors of the cells that say what is sent over a path; all others identify the path.
 	// Absent in older runs.
 	Loads []string `json:"loads,omitempty"`

@@ -52,6 +52,8 @@ type Campaign struct {
 	Done    []record.Trial                                 // of the run that is resumed
 	// Marks are said of each trial that is made; they may still be set after Prepare.
 	Marks []record.Caveat
+	// Unfit are cells that are not run any more, as asked before each row; nil: none.
+	Unfit func(cell record.Factors) bool
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
 
@@ -277,7 +279,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	}
 	block := 0
 	for i, row := range rows {
-		if c.narrowEnough(row) {
+		if c.narrowEnough(row) || row.Kind == record.RowLoad && c.Unfit != nil && c.Unfit(row.Factors) {
 			continue
 		}
 		if row.Block != block {

@@ -163,6 +163,12 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
+// SettingsOf are those that the factors of a cell ask of a lab.
+func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, error) {
+	settings, _, err := place(cell, t, c)
+	return settings, err
+}
+
 // place turns the factors that knobs apply into settings, in the knobs' order.
 func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, map[string][]int,
 	error) {

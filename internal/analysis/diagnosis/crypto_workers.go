@@ -68,7 +68,7 @@ func oneTunnelOneCore() Rule {
 			case len(s.Cores) == 1:
 				return Judgement{Score: absent}
 			}
-			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .1, .4, -4, .5), Node: s.Node,
+			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .15, .4, -4, .5), Node: s.Node,
 				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
 				Text: fmt.Sprintf("one tunnel's packets pass %s of the %s, which is full while %s idles "+
 					"for %s",

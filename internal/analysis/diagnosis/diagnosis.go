@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Rule is one class of limit: what it means, how it is seen, what would decide, and what helps.
@@ -22,7 +23,9 @@ type Rule struct {
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
-	Judge func(*Observation) Judgement
+	// OfFailed says that it reads trials that failed, too: they have no number, but a cause.
+	OfFailed bool
+	Judge    func(*Observation) Judgement
 	// Experiments are what would refute the cause, those from the tester's side first.
 	Experiments func(*Observation, Judgement) []Experiment
 	Remedies    []Remedy
@@ -123,7 +126,10 @@ func Examine(o *Observation) []Judgement {
 	rules := Rules()
 	out := make([]Judgement, 0, len(rules))
 	for _, r := range rules {
-		j := r.Judge(o)
+		j := missing("the trial failed")
+		if o.Trial.Status != record.TrialFailed && o.Trial.Traffic != nil || r.OfFailed {
+			j = r.Judge(o)
+		}
 		j.Class = r.Class
 		if j.NotExamined != "" {
 			j.Score = math.NaN()
@@ -136,6 +142,7 @@ func Examine(o *Observation) []Judgement {
 		}
 		out = append(out, j)
 	}
+	explainAway(out)
 	return out
 }
 
@@ -187,8 +194,8 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 		return d
 	}
 	d.Confidence = 1
-	for _, p := range probability {
-		d.Confidence -= p
+	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
+		d.Confidence -= probability[j.Class]
 	}
 	d.Confidence = max(d.Confidence, 0)
 	d.Text = notKnown + ": no known cause fits what was seen"

@@ -89,13 +89,17 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	if table == nil {
 		return nil, why
 	}
+	w := o.Trial.Window
+	if w.End == 0 && len(table.T) > 0 { // of a trial that failed before its window: all that was sampled
+		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
+	}
 	for i, name := range table.Names {
 		label := ""
 		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
 			label, name = name[:cut], name[cut+1:]
 		}
 		if name == stem {
-			columns = append(columns, Column{label, statistics.NewCurve(table.T, table.V[i]), o.Trial.Window})
+			columns = append(columns, Column{label, statistics.NewCurve(table.T, table.V[i]), w})
 		}
 	}
 	if len(columns) == 0 {

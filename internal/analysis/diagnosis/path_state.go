@@ -1,7 +1,9 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -82,9 +84,12 @@ func tunnelBypassed() Rule {
 				if r.Kind != evidence.ReasonNotInTunnel {
 					continue
 				}
-				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text, Facts: r.Facts}
-				if len(r.Facts) > 0 {
-					j.Node, j.Element = r.Facts[0].Node, r.Facts[0].Element
+				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text,
+					Facts: slices.Clone(r.Facts)}
+				for i, f := range r.Facts {
+					j.Node, j.Element = cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)
+					f.Metric, f.Text = cmp.Or(f.Metric, "tunnel_bytes"), cmp.Or(f.Text, r.Text)
+					j.Facts[i] = f
 				}
 				return j
 			}
@@ -117,7 +122,7 @@ func sharedCPU() Rule {
 				return missing(why)
 			}
 			mean := s.Busy / float64(len(s.Cores))
-			score := ramp(mean, .70, .93, unlikely, 2.2) + o.wants()
+			score := ramp(mean, .70, .95, unlikely, 3.2) + o.wants() - o.knownUser(s)
 			if routers := o.Routers(); !o.Shared() && len(routers) > 0 {
 				// A guest that is at its own limit says more.
 				if g, why := o.systemAt(routers[0]); why == "" {
@@ -137,6 +142,20 @@ func sharedCPU() Rule {
 					"packets, whoever's they are"}}
 		},
 		Remedies: []Remedy{{Do: "use a machine with more cores, or one machine for each role (peer)"}}}
+}
+
+// knownUser is what speaks for one user of shared cores, and so against their being full by themselves: a
+// tunnel's process, the setting up of connections, work that is not the lab's.
+func (o *Observation) knownUser(s system) float64 {
+	other, _, _ := o.otherWork(s)
+	known := ramp(other/float64(len(s.Cores)), .2, .5, 0, 1.5)
+	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
+		known = 2
+	}
+	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && inUserspace(o.tunnel()) {
+		known = max(known, ramp(took, .3, .8, 0, 2))
+	}
+	return known
 }
 
 // unstable is a result that is not the same from one moment to the next.

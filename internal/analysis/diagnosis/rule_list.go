@@ -46,7 +46,8 @@ func ruleList() Rule {
 			if o.Run.Node(node).CPUs == record.CPUsEmulated {
 				rounds = ruleRoundsEmulated
 			}
-			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, s.Busy), .95)
+			other, _, _ := o.otherWork(s)
+			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
 			return Judgement{Score: o.full(s, 1.5) + ramp(share, .05, .35, -5, 3), Node: node,
 				Element: "forward", GainAtMost: 1 / (1 - share),
 				Text: fmt.Sprintf("the %s's packet filter: each packet is compared with %.0f rules", node,

@@ -1,5 +1,7 @@
 package diagnosis
 
+import "slices"
+
 // Classes of limits that other packages name.
 const (
 	Unknown = "unknown" // no rule: what is said where none fits
@@ -9,7 +11,7 @@ const (
 
 // Rules lists every class, in the order in which the reference has them.
 func Rules() []Rule {
-	return append([]Rule{healthy(), testerLimited()}, machineRules()...)
+	return slices.Concat([]Rule{healthy(), testerLimited()}, pathRules(), machineRules())
 }
 
 // RuleOf finds a rule by its class.

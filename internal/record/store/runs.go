@@ -35,6 +35,7 @@ type Note struct {
 	Topologies   []record.Topology    `json:"topologies,omitempty"`
 	Metrics      []record.Metric      `json:"metrics,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
+	Experiments  []string             `json:"experiments,omitempty"`
 	// Of these nodes nothing counts any more that earlier notes imported: samples, and facts.
 	ForgetSamples string `json:"forget_samples,omitempty"`
 	ForgetFacts   string `json:"forget_facts,omitempty"`
@@ -60,6 +61,7 @@ func (n Note) addTo(run *record.Run, own int) {
 	run.Topologies = append(run.Topologies, n.Topologies...)
 	run.Metrics = append(run.Metrics, n.Metrics...)
 	run.Imports = append(run.Imports, n.Imports...)
+	run.Experiments = append(run.Experiments, n.Experiments...)
 }
 
 // DuplicateError says that the same run or trial is already stored.

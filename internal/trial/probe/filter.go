@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -21,11 +22,11 @@ const (
 
 // filterRules counts the rules of the packet filter. A list of thousands takes long to read, so that it is
 // read again only when the kernel says that it has changed.
-func filterRules(Root) Probe {
+func filterRules(root Root) Probe {
 	return entry{name: "filter", scope: record.ScopeNode, slow: true, rare: true, metrics: []record.Metric{
 		level("filter_rules", "count", "rules of the packet filter in this network namespace (nftables), "+
 			"of the version of IP with more"),
-	}, open: func(Options) (Sampler, error) { return openFilterRules() }}
+	}, open: func(Options) (Sampler, error) { return openFilterRules(root) }}
 }
 
 type filterSampler struct {
@@ -35,7 +36,10 @@ type filterSampler struct {
 	rules        float64
 }
 
-func openFilterRules() (Sampler, error) {
+func openFilterRules(root Root) (Sampler, error) {
+	if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
+		return nil, absent("this kernel has no packet filter: %v", err)
+	}
 	s := &filterSampler{columns: columns{"filter_rules"}}
 	var err error
 	if s.list, err = openDump(netlinkNetfilter, getRule, nfHeader, "rules of the packet filter"); err != nil {

@@ -26,10 +26,10 @@ func guests(root Root) Probe {
 
 // guestThread is one column.
 type guestThread struct {
-	label string // "router/vcpu0"
-	path  string // of its statistics
-	start uint64 // when it began, so that a number that is given again is told apart
-	quota string // the file that counts how long its quota held it back, "" if none
+	label string        // "router/vcpu0"
+	path  string        // of its statistics
+	start uint64        // when it began, so that a number that is given again is told apart
+	quota func() string // the file that counts how long its quota held it back; nil if there is none
 }
 
 type guestsSampler struct {
@@ -65,8 +65,8 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	}
 	at := len(s.threads)
 	for _, t := range s.threads {
-		if t.quota != "" {
-			dst[at] = throttledNs(t.quota)
+		if t.quota != nil {
+			dst[at] = throttledNs(t.quota())
 			at++
 		}
 	}
@@ -87,7 +87,9 @@ func (s *guestsSampler) Sample(dst []float64) error {
 // changed finds the threads anew and tells whether they are others.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
-	if slices.Equal(now, s.threads) {
+	if slices.EqualFunc(now, s.threads, func(a, b guestThread) bool {
+		return a.label == b.label && a.path == b.path && a.start == b.start
+	}) {
 		return false
 	}
 	s.threads, s.most, s.columns = now, max(s.most, len(now)), nil
@@ -95,7 +97,7 @@ func (s *guestsSampler) changed() bool {
 		s.columns = append(s.columns, t.label+"/guest_cpu_ns")
 	}
 	for _, t := range now {
-		if t.quota != "" {
+		if t.quota != nil {
 			s.columns = append(s.columns, t.label+"/guest_throttled_ns")
 		}
 	}
@@ -159,7 +161,10 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 		if label != "" {
 			t := guestThread{label: guest + "/" + label, path: path, start: p.start}
 			if label != "main" && s.root.Proc == "" {
-				t.quota = kernel.ThrottleFile(pid, p.pid)
+				// A trial's quota moves the thread into another cgroup, while the watch goes on.
+				if now := func() string { return kernel.ThrottleFile(pid, p.pid) }; now() != "" {
+					t.quota = now
+				}
 			}
 			out = append(out, t)
 		}

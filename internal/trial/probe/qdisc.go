@@ -25,6 +25,7 @@ var qdiscStems = [...]record.Metric{
 type qdiscLine struct {
 	index          int32
 	handle, parent uint32
+	kind           string
 	noqueue        bool // counts nothing
 	values         [len(qdiscStems)]float64
 }
@@ -57,14 +58,29 @@ func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err e
 		if !ok {
 			return kernel.ErrNetlink
 		}
-		list = append(list, qdiscLine{q.Index, q.Handle, q.Parent, string(q.Kind) == "noqueue",
-			qdiscValues(&q)})
+		name := qdiscKind(q.Kind)
+		list = append(list, qdiscLine{q.Index, q.Handle, q.Parent, name, name == "noqueue", qdiscValues(&q)})
 		return nil
 	}, refusedDump)
 	if err != nil {
 		return nil, false, err
 	}
 	return list, done, nil
+}
+
+// qdiscKinds are those that the probe tells apart: what a queue's drops mean depends on its kind.
+var qdiscKinds = [...]string{"noqueue", "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
+	"fq_codel",
+	"codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
+
+// qdiscKind is a kind's name, "other" of any else: one string for all samples.
+func qdiscKind(name []byte) string {
+	for _, kind := range qdiscKinds {
+		if string(name) == kind {
+			return kind
+		}
+	}
+	return "other"
 }
 
 func refusedDump([]byte) error { return errors.New("the kernel refuses the dump") }
@@ -111,12 +127,14 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 		return err
 	}
 	if !slices.EqualFunc(s.now, s.known, func(q, k qdiscLine) bool {
-		return q.index == k.index && q.parent == k.parent && q.handle == k.handle && q.noqueue == k.noqueue
+		return q.index == k.index && q.parent == k.parent && q.handle == k.handle && q.kind == k.kind
 	}) {
 		s.known, s.columns = slices.Clone(s.now), nil
 		for _, q := range s.known {
 			if !q.noqueue {
-				s.add(q.label(deviceName(q.index)), qdiscStems[:])
+				label := q.label(deviceName(q.index))
+				s.add(label, qdiscStems[:])
+				s.columns = append(s.columns, label+"/kind_"+q.kind)
 			}
 		}
 		return ErrColumns
@@ -125,9 +143,20 @@ func (s *qdiscSampler) Sample(dst []float64) error {
 	for i := range s.now {
 		if q := &s.now[i]; !q.noqueue {
 			at += copy(dst[at:], q.values[:])
+			dst[at] = 1
+			at++
 		}
 	}
 	return nil
+}
+
+// Declared declares the columns that name each queue's kind.
+func (s *qdiscSampler) Declared() []record.Metric {
+	var out []record.Metric
+	for _, kind := range append(qdiscKinds[:len(qdiscKinds):len(qdiscKinds)], "other") {
+		out = append(out, level("kind_"+kind, "count", "1: the queue is of this kind"))
+	}
+	return scoped(record.ScopeNode, out)
 }
 
 // read dumps all queueing disciplines of this network namespace.

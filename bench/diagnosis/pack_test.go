@@ -1,0 +1,221 @@
+package diagnosis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// packed is the committed recording: a list of instances, and a store of their trials, reduced to what rules
+// can read.
+const packedStore = "suite.db"
+
+// crop leaves of a table what a window reads: its rows, and one before and after it.
+func crop(t *record.Table, w record.Window) {
+	if t == nil || len(t.T) == 0 {
+		return
+	}
+	from := max(0, sort.Search(len(t.T), func(i int) bool { return t.T[i] > w.Start })-1)
+	to := min(len(t.T), sort.Search(len(t.T), func(i int) bool { return t.T[i] >= w.End })+1)
+	t.T = t.T[from:to]
+	for i := range t.V {
+		t.V[i] = t.V[i][from:to]
+	}
+}
+
+// thin leaves those rows of a table that are at least so far apart, and its ends.
+func thin(t *record.Table, apart int64) {
+	if t == nil || len(t.T) < 3 {
+		return
+	}
+	var keep []int
+	for i, at := range t.T {
+		if i == 0 || i == len(t.T)-1 || at-t.T[keep[len(keep)-1]] >= apart {
+			keep = append(keep, i)
+		}
+	}
+	times := make([]int64, len(keep))
+	for k, i := range keep {
+		times[k] = t.T[i]
+	}
+	for c, column := range t.V {
+		kept := make([]float64, len(keep))
+		for k, i := range keep {
+			kept[k] = column[i]
+		}
+		t.V[c] = kept
+	}
+	t.T = times
+}
+
+// reduce leaves of a trial what rules can read.
+func reduce(t *record.Trial) {
+	const logged = 20 // lines of the kernel's log
+	for name, n := range t.Nodes {
+		for i := range n.Samples {
+			crop(n.Samples[i].Table, t.Window)
+		}
+		n.Log = n.Log[:min(logged, len(n.Log))]
+		t.Nodes[name] = n
+	}
+	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
+		if l != nil {
+			l.UserRTT, l.EchoNs = nil, nil
+		}
+	}
+	if t.Traffic == nil {
+		return
+	}
+	t.Traffic.Raw = nil
+	for i := range t.Traffic.Flows {
+		f := &t.Traffic.Flows[i]
+		crop(f.Sent, t.Window)
+		crop(f.Received, t.Window)
+		if f.TCP != nil {
+			crop(f.TCP.Series, t.Window)
+		}
+	}
+}
+
+// anonymous takes from a run what tells of the machine's folders, and what the rules do not read.
+func anonymous(run record.Run) record.Run {
+	run.Command, run.Attached, run.BinaryHash = "chokepoint run", "", ""
+	run.Design.Text, run.Design.Source, run.Design.Catalogue = "", "suite.yaml", nil
+	return run
+}
+
+// load reads a recording: instances that were not dropped, by their runs.
+func load(t testing.TB, list, stored string, keep func(recorded) bool, each func(x *aRun, of []recorded)) {
+	t.Helper()
+	all, err := readRecorded(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byRun := map[string][]recorded{}
+	for _, r := range all {
+		if r.Dropped == "" && keep(r) {
+			byRun[r.Run] = append(byRun[r.Run], r)
+		}
+	}
+	st, err := store.OpenReadOnly(t.Context(), stored)
+	if errors.Is(err, store.ErrNone) && len(all) == 0 {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	for _, id := range slices.Sorted(maps.Keys(byRun)) {
+		x, err := readRun(t.Context(), st, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		each(&x, byRun[id])
+	}
+}
+
+// source is where instances are read from: the folder that is given, or what is committed, of which a copy
+// is read so that nothing is written beside it.
+func source(t testing.TB) (list, stored string) {
+	if *keepDir != "" {
+		return filepath.Join(*keepDir, recordedFile), filepath.Join(*keepDir, "data", "chokepoint", "runs.db")
+	}
+	stored = filepath.Join(t.TempDir(), packedStore)
+	err := rig.CopyFile(filepath.Join("testdata", packedStore), stored, 0o600)
+	if err != nil {
+		t.Skipf("skip: nothing is recorded yet: %v", err)
+	}
+	return filepath.Join("testdata", recordedFile), stored
+}
+
+// TestPack writes a recording to testdata, and refuses where a diagnosis then differs.
+func TestPack(t *testing.T) {
+	if *keepDir == "" {
+		t.Skip("skip: packs a recording: -keep says which")
+	}
+	list, stored := source(t)
+	file := filepath.Join(t.TempDir(), packedStore)
+	st, err := store.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []recorded
+	load(t, list, stored, func(recorded) bool { return true }, func(x *aRun, of []recorded) {
+		before := diagnose(x, of)
+		small, err := x.packed(t.Context(), st, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, now := range diagnose(small, of) {
+			if why := differ(before[i].d, now.d); why != "" {
+				t.Errorf("%s of run %s: packed it is diagnosed otherwise: %s", now.ID, x.ID, why)
+			}
+		}
+		kept = append(kept, of...)
+	})
+	if _, _, err := st.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil || t.Failed() {
+		t.Fatal("nothing is written", err)
+	}
+	var lines strings.Builder
+	if err := writeRecorded(&lines, kept); err != nil {
+		t.Fatal(err)
+	}
+	info, _ := os.Stat(file)
+	t.Logf("%d instances, %d bytes of trials", len(kept), info.Size())
+	if err := errors.Join(rig.CopyFile(file, filepath.Join("testdata", packedStore), 0o644),
+		os.WriteFile(filepath.Join("testdata", recordedFile), []byte(lines.String()), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packed stores a run with the trials of some instances alone, and of idle paths, reduced.
+func (x *aRun) packed(ctx context.Context, to *store.Store, of []recorded) (*aRun, error) {
+	small := &aRun{Run: anonymous(x.Run)}
+	if err := to.CreateRun(ctx, small.Run); err != nil {
+		return nil, err
+	}
+	for _, t := range x.trials {
+		if t.Row.Kind == record.RowIdle || slices.ContainsFunc(of, func(r recorded) bool {
+			return slices.Contains(r.Trials, t.ID)
+		}) {
+			reduce(&t)
+			if err := to.AppendTrial(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := to.EndRun(ctx, x.ID, x.Status, x.Reason, x.Ended); err != nil {
+		return nil, err
+	}
+	read, err := readRun(ctx, to, x.ID)
+	return &read, err
+}
+
+// differ says how two diagnoses differ, if they do.
+func differ(a, b *diagnosis.Diagnosis) string {
+	if a.Class != b.Class || math.Abs(a.Confidence-b.Confidence) > .01 || len(a.Causes) != len(b.Causes) {
+		return fmt.Sprintf("%s (%.3f), was %s (%.3f)", b.Class, b.Confidence, a.Class, a.Confidence)
+	}
+	for i := range a.Causes {
+		if a.Causes[i].Class != b.Causes[i].Class {
+			return fmt.Sprintf("cause %d is %s, was %s", i+1, b.Causes[i].Class, a.Causes[i].Class)
+		}
+	}
+	return ""
+}

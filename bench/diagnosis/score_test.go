@@ -1,0 +1,261 @@
+package diagnosis_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// outcome is an instance with what the rules say of it.
+type outcome struct {
+	recorded
+	d *diagnosis.Diagnosis
+	// scores are those of its trials, by class, which calibration is fitted to.
+	scores []map[string]float64
+}
+
+// diagnose asks the rules about the instances of a run, as the document of the run has them.
+func diagnose(x *aRun, all []recorded) (out []outcome) {
+	cells := map[string]*diagnosis.Diagnosis{}
+	for i, c := range x.document().Cells {
+		cells[c.Factors.Key()] = x.doc.Cells[i].Diagnosis
+	}
+	for _, r := range all {
+		o := outcome{recorded: r}
+		for i := range x.trials {
+			if t := &x.trials[i]; slices.Contains(r.Trials, t.ID) {
+				o.d = cells[t.Row.Cell()]
+				o.scores = append(o.scores, scores(&x.Run, t))
+			}
+		}
+		if o.d == nil {
+			o.d = &diagnosis.Diagnosis{Class: diagnosis.Unknown}
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// scores are what the rules make of a trial; of those that were not examined there is none.
+func scores(run *record.Run, t *record.Trial) map[string]float64 {
+	out := map[string]float64{}
+	for _, j := range validity.Judge(run, []record.Trial{*t}) {
+		if j.Grade == evidence.GradeFailed {
+			continue
+		}
+		for _, judged := range diagnosis.Examine(analysis.Observe(run, j)) {
+			if judged.NotExamined == "" {
+				out[judged.Class] = judged.Score
+			}
+		}
+	}
+	return out
+}
+
+// count is how many of so many.
+type count struct{ Right, Of int }
+
+func (c *count) add(right bool) {
+	c.Of++
+	if right {
+		c.Right++
+	}
+}
+
+// share with its interval of 95 % (Wilson 1927).
+func (c count) String() string {
+	if c.Of == 0 {
+		return "none"
+	}
+	low, high := c.wilson()
+	return fmt.Sprintf("%.1f %% (%d of %d; %.1f to %.1f %%)", 100*float64(c.Right)/float64(c.Of), c.Right,
+		c.Of,
+		100*low, 100*high)
+}
+
+func (c count) wilson() (low, high float64) {
+	const z = 1.959964
+	n := float64(c.Of)
+	p := float64(c.Right) / n
+	middle, half := p+z*z/2/n, z*math.Sqrt(p*(1-p)/n+z*z/4/n/n)
+	return max(0, (middle-half)/(1+z*z/n)), min(1, (middle+half)/(1+z*z/n))
+}
+
+// figures are what a half of the suite says of the rules. They are kept, so that a change which lowers one
+// is seen.
+type figures struct {
+	Half      string
+	Instances map[string]int // by kind
+	Top1      count          // the cause, or the stronger of two, is named first
+	Top2      count          // all causes are among the first two
+	Unknown   count          // causes that no rule knows are called unknown
+	Alarms    count          // loads that nothing holds back of which a cause is named
+	Detected  count          // something is wrong, or nothing
+	Localised count          // the node, and its element where the cause has one
+	Natural   count          // untouched loads that are flat out
+	ByClass   map[string]*count
+	Confusion map[string]map[string]int // the truth, and what was said
+	Bins      [reliabilityBins]bin      // of the confidence with which a class was named
+	Seconds   float64                   // to record it
+}
+
+const reliabilityBins = 5
+
+// bin counts what was said with a confidence from its number ÷ reliabilityBins on.
+type bin struct {
+	Sum   float64 // of the confidences
+	Named count
+}
+
+// quiet says that a class is no fault.
+func quiet(class string) bool {
+	r, known := diagnosis.RuleOf(class)
+	return known && r.Quiet
+}
+
+// accuracy scores outcomes.
+func accuracy(half string, all []outcome) figures {
+	f := figures{Half: half, Instances: map[string]int{}, ByClass: map[string]*count{},
+		Confusion: map[string]map[string]int{}}
+	for _, o := range all {
+		f.Seconds += o.Seconds
+		said := o.d.Class
+		truth := diagnosis.Unknown
+		if len(o.Truths) > 0 {
+			truth = o.Truths[0].Class
+		}
+		right := said == truth
+		f.Detected.add(quiet(said) == quiet(truth))
+		if strings.Contains(o.ID, "/") && o.Kind == kindNatural {
+			f.Natural.add(right)
+			continue
+		}
+		f.Instances[o.Kind]++
+		if f.Confusion[truth] == nil {
+			f.Confusion[truth], f.ByClass[truth] = map[string]int{}, &count{}
+		}
+		f.Confusion[truth][said]++
+		f.ByClass[truth].add(right)
+		f.bin(o.d, right)
+		switch o.Kind {
+		case kindHealthy:
+			f.Alarms.add(!quiet(said))
+		case kindUnknown:
+			f.Unknown.add(right)
+		default:
+			f.Top1.add(right)
+			f.Top2.add(among(o.d.Causes, o.Truths))
+			if t := o.Truths[0]; t.Node != "" {
+				f.Localised.add(len(o.d.Causes) > 0 && t.at(o.d.Causes[0]))
+			}
+		}
+	}
+	return f
+}
+
+// bin sorts what was said by its confidence.
+func (f *figures) bin(d *diagnosis.Diagnosis, right bool) {
+	if d.Class == diagnosis.Unknown {
+		return
+	}
+	b := &f.Bins[min(int(d.Confidence*reliabilityBins), reliabilityBins-1)]
+	b.Sum += d.Confidence
+	b.Named.add(right)
+}
+
+// at says that a cause is where the truth is.
+func (t truth) at(c diagnosis.Cause) bool {
+	return t.Node == c.Node && (t.Element == "" || t.Element == c.Element)
+}
+
+// among says that all truths are among the first two causes.
+func among(causes []diagnosis.Cause, truths []truth) bool {
+	for _, t := range truths {
+		if !slices.ContainsFunc(causes[:min(2, len(causes))], func(c diagnosis.Cause) bool {
+			return c.Class == t.Class
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// lowered lists the figures that are lower than they were.
+func (f figures) lowered(before figures) (out []string) {
+	less := func(what string, now, then count) {
+		if now.Of == then.Of && now.Right < then.Right {
+			out = append(out, fmt.Sprintf("%s: %d of %d, %d before", what, now.Right, now.Of, then.Right))
+		}
+		if now.Of != then.Of {
+			out = append(out, fmt.Sprintf("%s: of %d instances, of %d before: -update", what, now.Of, then.Of))
+		}
+	}
+	less("named first", f.Top1, before.Top1)
+	less("named among two", f.Top2, before.Top2)
+	less("unknown", f.Unknown, before.Unknown)
+	less("detected", f.Detected, before.Detected)
+	less("localised", f.Localised, before.Localised)
+	less("untouched", f.Natural, before.Natural)
+	less("no false alarm", count{f.Alarms.Of - f.Alarms.Right, f.Alarms.Of},
+		count{before.Alarms.Of - before.Alarms.Right, before.Alarms.Of})
+	return out
+}
+
+// markdown is the figures as docs/diagnosis.md has them.
+func (f figures) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| figure | %s half |\n|---|---|\n", f.Half)
+	for _, row := range []struct {
+		what string
+		of   count
+	}{
+		{"naming, top-1: the cause, or the stronger of two", f.Top1},
+		{"naming, top-2: all causes among the first two", f.Top2},
+		{"localising: node, and port where it is one's", f.Localised},
+		{"detecting: whether anything is wrong", f.Detected},
+		{"false alarms on healthy loads", f.Alarms},
+		{"unknown causes called unknown", f.Unknown},
+		{"untouched loads, flat out: the lab's own limit", f.Natural},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
+	}
+	kinds := make([]string, 0, len(f.Instances))
+	for _, kind := range slices.Sorted(maps.Keys(f.Instances)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", f.Instances[kind], kind))
+	}
+	fmt.Fprintf(&b, "\nInstances: %s. Recording them took %.0f minutes.\n", strings.Join(kinds, ", "),
+		f.Seconds/60)
+	b.WriteString("\n### Confusion matrix\n\n| truth | right | said instead |\n|---|---|---|\n")
+	for _, class := range slices.Sorted(maps.Keys(f.Confusion)) {
+		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
+			instead(class, f.Confusion[class]))
+	}
+	b.WriteString("\n### Calibration\n\n| confidence | named | mean confidence | right |\n" +
+		"|---|---|---|---|\n")
+	for i, x := range f.Bins {
+		if x.Named.Of > 0 {
+			fmt.Fprintf(&b, "| %d to %d %% | %d | %.0f %% | %s |\n", 100*i/reliabilityBins,
+				100*(i+1)/reliabilityBins, x.Named.Of, 100*x.Sum/float64(x.Named.Of), x.Named)
+		}
+	}
+	return b.String()
+}
+
+// instead lists the wrong answers, the most frequent first.
+func instead(class string, said map[string]int) string {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(said)), func(s string) bool { return s == class })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(said[b], said[a]) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, said[name])
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
+// of lab up, or with the same peer.
+type again struct {
+	p     *program
+	on    record.Run // the run
+	other otherEnd
+	guard *guard // of what is tried, nil: none
+}
+
+// onceMore prepares to measure again where a run was made.
+func (p *program) onceMore(on record.Run, codeFile string) (again, error) {
+	a := again{p: p, on: on, other: otherEnd{codeFile: codeFile}}
+	var err error
+	a.other, err = a.other.of(on)
+	return a, err
+}
+
+// read expands a plan that was written for that place, with a seed of its own unless the text has one.
+func (a again) read(name, text string) (*plan.Plan, error) {
+	pl, err := plan.Read(name, []byte(text), a.other.vocabulary(), nil)
+	if err == nil && !pl.SeedGiven {
+		pl = pl.WithSeed(uint64(rand.Uint32()))
+	}
+	return pl, err
+}
+
+// run runs a plan as a run of its own, with everything that a run has: journal, undoing, store, report and
+// resume. It prints progress and no result, and gives back the document, also of a run that was cut short.
+func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
+	now := time.Now()
+	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
+		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+	o := labOptionsOf(a.on)
+	o.describe(&run)
+	x := &execution{p: a.p, plan: pl, run: run, attach: a.on.Attached, kept: true,
+		guard: a.guard}
+	if err := x.with(ctx, a.other); err != nil {
+		return nil, err
+	}
+	err := x.whole(ctx)
+	if x.doc == nil && err == nil {
+		err = fmt.Errorf("run %s left no document", run.ID)
+	}
+	if x.doc != nil && exitCode(err) == codeFailed { // told by the trials' grades
+		err = nil
+	}
+	return x.doc, err
+}
+
+// with makes the lab of an execution the one with another machine, if one is named.
+func (x *execution) with(ctx context.Context, other otherEnd) (err error) {
+	if other.peer == "" {
+		return nil
+	}
+	x.run.Lab, x.run.Peer = record.LabPair, other.peer
+	if x.peer, err = other.lab(ctx, x.run.ID, x.p); err != nil {
+		return err
+	}
+	if note := other.limits(&x.run.Design); note != "" {
+		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
+	}
+	x.plan = plan.New(x.run.Design)
+	return nil
+}
+
+// link says of the run whose finding is put to the test that this one does it. That run may be gone.
+func (x *execution) link(ctx context.Context) error {
+	e := x.run.Design.Experiment
+	if e == nil || e.Run == "" {
+		return nil
+	}
+	of, err := x.store.Find(ctx, e.Run)
+	if _, gone := errors.AsType[*store.NotFoundError](err); gone {
+		x.p.note("run %s, whose finding this is to prove, is not stored here", e.Run)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return store.Patiently(ctx, settleTime, func() error {
+		return x.store.AddNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
+	})
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+type tuneOptions struct {
+	plan    planOptions
+	lab     labOptions
+	other   otherEnd
+	attach  string
+	try     []string
+	only    bool
+	delay   time.Duration
+	loss    float64
+	keep    bool
+	listing bool
+}
+
+// Safety budget where none is given.
+const (
+	usualAddedDelay = 50 * time.Millisecond
+	usualLoss       = 1 // per cent
+)
+
+func newTuneCommand(p *program) *cobra.Command {
+	var o tuneOptions
+	cmd := &cobra.Command{
+		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] " +
+			"[--peer HOST] [--try CHANGE]… [--only] [--max-added-delay D] [--max-loss PERCENT] [--keep] " +
+			"[--dry-run] [--json] [--quiet]",
+		Short: "Find the settings of a router that help, and prove that they do",
+		Long: "Measure a plan as it is, name what holds the traffic back, and try what may help:\n" +
+			"each change alone and all at once, in blocks in which they alternate with the router\n" +
+			"as found; then what helped, in fresh blocks. What helps by more than 2 % and harms no\n" +
+			"other cell is proposed, with the commands that make it permanent. The router is left\n" +
+			"as found. A change that adds more delay or loss than allowed, or with which the\n" +
+			"traffic stops, is not tried again. Rings are never made larger.",
+		Args: optionalArg, ValidArgsFunction: completePlans,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.plan.name = append(args, "")[0]
+			if err := cmp.Or(o.plan.validate(cmd.Flags()), o.validate()); err != nil {
+				return err
+			}
+			return runTune(cmd.Context(), o, p)
+		},
+	}
+	o.plan.addFlags(cmd)
+	o.lab.addFlags(cmd.Flags())
+	o.other.addFlags(cmd.Flags(), "tune what this machine sends to `HOST`, which runs chokepoint peer")
+	f := cmd.Flags()
+	f.StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	f.StringArrayVar(&o.try, "try", nil, "try this `CHANGE`, too: FACTOR=LEVEL, or several that belong "+
+		"together,\nseparated by semicolons; may be repeated")
+	f.BoolVar(&o.only, "only", false, "try nothing but what --try names")
+	f.DurationVar(&o.delay, "max-added-delay", usualAddedDelay, "longest delay `D` that a load may add, p99")
+	f.Float64Var(&o.loss, "max-loss", usualLoss, "greatest loss, in `PERCENT`")
+	f.BoolVar(&o.keep, "keep", false, "with --attach: leave what helped in the lab")
+	f.BoolVar(&o.listing, "dry-run", false, "print what would be tried, and measure nothing")
+	addJSON(cmd, "print one JSON object per event, and the result last")
+	f.Bool("quiet", false, "show no progress: warnings, errors and the result alone")
+	oneLab(cmd)
+	return cmd
+}
+
+func (o *tuneOptions) validate() error {
+	switch {
+	case o.only && len(o.try) == 0:
+		return &usageError{"--only without --try", "name what to try: --try queue=fq_codel"}
+	case o.delay <= 0:
+		return &usageError{fmt.Sprintf("--max-added-delay %s", o.delay), "a time such as 20ms"}
+	case !(o.loss >= 0 && o.loss <= 100):
+		return &usageError{fmt.Sprintf("--max-loss %v", o.loss), "per cent, from 0 to 100"}
+	case o.keep && o.attach == "":
+		return &usageError{"--keep without --attach: the lab is gone afterwards",
+			"make one that stays: chokepoint lab up"}
+	case o.other.peer != "" && !o.other.thirdParty() && o.other.codeFile == "":
+		return &usageError{"--peer without --peer-code-file: its code is needed for each of several runs",
+			"chokepoint peer --code-file FILE writes it"}
+	}
+	return nil
+}
+
+func runTune(ctx context.Context, o tuneOptions, p *program) error {
+	base, err := o.plan.read(o.other)
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(o.lab.check(), o.lab.absolute(), o.other.check()); err != nil {
+		return err
+	}
+	m := &base.Design.Method
+	if m.Search != nil || m.Soak > 0 {
+		return &usageError{"tune a plan that searches or soaks", "leave out method.search and method.soak"}
+	}
+	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
+	t := &tuner{o: o, base: base}
+	t.p, t.other = p, o.other
+	o.lab.describe(&t.on)
+	t.on.Attached = o.attach
+	if o.other.peer != "" {
+		t.on.Lab, t.on.Peer = record.LabPair, o.other.peer
+	}
+	t.result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
+		Lab: cmp.Or(o.attach, t.on.Peer, t.on.Lab), Ended: "done",
+		Budget: tuning.Budget{AddedDelayNs: float64(o.delay), LossRatio: o.loss / 100}}
+	if o.listing {
+		if err := t.choose(); err != nil {
+			return err
+		}
+		return p.document(t.search.Candidates, candidateText(t.search.Candidates))
+	}
+	return t.whole(ctx)
+}

@@ -1,0 +1,495 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// tuner is one search for settings that help.
+type tuner struct {
+	again
+	o      tuneOptions
+	base   *plan.Plan
+	idle   []float64 // of each cell, as found
+	found  *analysis.Document
+	result tuning.Result
+	search tuning.Search
+}
+
+// whole measures as found, searches, and stores and shows what came of it, also if it was interrupted.
+func (t *tuner) whole(ctx context.Context) error {
+	err := t.asFound(ctx)
+	if err == nil {
+		err = t.rounds(ctx)
+	}
+	if err != nil {
+		t.result.Ended = "not finished"
+		if errors.Is(context.Cause(ctx), ErrInterrupted) {
+			t.result.Ended = "interrupted"
+		}
+		if len(t.result.Runs) == 0 {
+			return err
+		}
+	}
+	t.result.Tried = t.search.Tried
+	if err == nil {
+		t.result.Kept, t.result.Final = t.search.Kept, t.search.Final
+		for _, c := range t.result.Kept {
+			t.result.Permanent = append(t.result.Permanent, c.Commands(t.cell(c))...)
+		}
+	}
+	stored := t.store()
+	text := t.result.Text()
+	if err == nil && t.o.keep && len(t.result.Kept) > 0 {
+		if err = t.keepIt(ctx); err == nil {
+			text += "\nkept in lab " + t.o.attach + ": " + t.result.Kept.String() + "\n"
+		}
+	}
+	return errors.Join(err, stored, t.p.line(t.result, text))
+}
+
+// cell is a cell of the plan with a change: for what a level that was taken away comes to.
+func (t *tuner) cell(c tuning.Change) factor.Cell {
+	for _, arm := range t.arms([]tuning.Set{{c}}) {
+		if len(arm.Cells) > 0 {
+			return arm.Cells[0]
+		}
+	}
+	return nil
+}
+
+// blocksAsFound are enough to name what holds the traffic back.
+const blocksAsFound = 3
+
+// asFound measures the plan as it is, and chooses what to try by what is found.
+func (t *tuner) asFound(ctx context.Context) error {
+	d := t.base.Design
+	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
+	t.p.note("tune: as found")
+	doc, err := t.run(ctx, plan.New(d))
+	if doc != nil {
+		t.result.ID = doc.Run.ID
+		t.result.Runs = append(t.result.Runs, doc.Run.ID)
+	}
+	if err != nil {
+		return err
+	}
+	t.found = doc
+	var cells []factor.Cell
+	for _, c := range doc.Cells {
+		if c.Runs == 0 {
+			continue
+		}
+		cells = append(cells, c.Factors)
+		t.idle = append(t.idle, c.Metrics["rtt_idle_p50_ns"].Median)
+		if c.Diagnosis != nil {
+			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label, c.Diagnosis.Text,
+				unit.Percent(c.Diagnosis.Confidence)))
+		}
+	}
+	if len(cells) == 0 {
+		return &exitError{codeFailed, check.WithHint(errors.New("tune: nothing could be measured as found"),
+			"chokepoint show "+doc.Run.ID+" gives the reasons")}
+	}
+	t.base.Design.Cells = cells
+	t.result.Holds = tuning.HoldsFor(doc, cells)
+	return t.choose()
+}
+
+// idleOf is when a plan measures idle latency, "" if it does not but could.
+func idleOf(m record.Measure) string {
+	if m.LatencyIdle == plan.IdleOff && m.LatencyLoaded {
+		return ""
+	}
+	return m.LatencyIdle
+}
+
+// choose fills the search with candidates: what --try names, what an earlier result for the same router keeps,
+// and what the findings and the list of usual changes give.
+func (t *tuner) choose() error {
+	v := t.other.vocabulary()
+	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: v.Catalogue}
+	for _, text := range t.o.try {
+		c, err := parseChange(text, v)
+		if err != nil {
+			return err
+		}
+		t.search.Candidates = append(t.search.Candidates, c)
+	}
+	if t.o.only {
+		return nil
+	}
+	if t.found != nil {
+		for _, c := range t.found.Cells {
+			s.Diagnoses = append(s.Diagnoses, c.Diagnosis)
+		}
+		s.CPUs = cores(t.found)
+		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
+		if quiet(s.Diagnoses) {
+			t.p.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
+			return nil
+		}
+	}
+	for _, c := range tuning.Candidates(s) {
+		load := func(name string) bool {
+			k := v.Catalogue.Of(name).Kind
+			return k == factor.Load || k == factor.Activity
+		}
+		fixed := t.on.Lab == record.LabPair && !slices.ContainsFunc(c.Levels.Names(), load)
+		same := func(o tuning.Change) bool { return o.String() == c.String() }
+		if !fixed && !slices.ContainsFunc(t.search.Candidates, same) {
+			t.search.Candidates = append(t.search.Candidates, c)
+		}
+	}
+	return nil
+}
+
+// quiet says that every cell has an answer that is no fault.
+func quiet(all []*diagnosis.Diagnosis) bool {
+	for _, d := range all {
+		if d == nil {
+			return false
+		}
+		r, ok := diagnosis.RuleOf(d.Class)
+		if !ok || !r.Quiet || d.Class == "shared-cpu" {
+			return false
+		}
+	}
+	return len(all) > 0
+}
+
+// cores are those of the router that has the fewest, 0 if none says.
+func cores(d *analysis.Document) int {
+	least := 0
+	for _, e := range d.Environment {
+		n, err := strconv.Atoi(e.Facts["cores"])
+		router := slices.ContainsFunc(d.Topologies, func(t record.Topology) bool {
+			return slices.Contains(t.Routers, e.Node)
+		})
+		if router && err == nil && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// parseChange reads FACTOR=LEVEL, or several, separated by semicolons.
+func parseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
+	c := tuning.Change{Levels: factor.Cell{}, Why: "named by --try"}
+	for part := range strings.SplitSeq(text, ";") {
+		name, level, ok := strings.Cut(strings.TrimSpace(part), "=")
+		d, known := v.Lookup(name)
+		switch {
+		case !ok || name == "":
+			return c, &usageError{fmt.Sprintf("--try %q is no FACTOR=LEVEL", text),
+				"write, for example, --try queue=fq_codel"}
+		case !known:
+			return c, &usageError{fmt.Sprintf("--try: unknown factor %q", name), "did you mean " +
+				cmp.Or(factor.Nearest(name, v.Names()), "queue") + "? chokepoint help plan"}
+		case level == "": // taken away
+			c.Levels[name] = ""
+			continue
+		}
+		canonical, err := d.Parse(level)
+		if err != nil {
+			return c, &usageError{fmt.Sprintf("--try: %s: %v", name, err), check.HintOf(err)}
+		}
+		c.Levels[name] = canonical
+	}
+	return c, nil
+}
+
+// patched is the plan of some cells, each with each of the patches.
+func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
+	x := plan.Patched{Name: "tune-" + t.base.Design.Name, Description: "Changes of settings, in turn with " +
+		"the router as found.", Design: t.base.Design, Cells: cells, Patches: patches, Copies: 1,
+		Blocks: t.base.Design.Method.Runs}
+	return t.read(x.Name, x.Text(t.other.vocabulary()))
+}
+
+// arms are sets of changes with what each makes of the plan's cells.
+func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
+	out := make([]tuning.Arm, len(sets))
+	for i, set := range sets {
+		out[i].Set = set
+		if len(set) == 0 {
+			out[i].Cells = t.base.Cells()
+			continue
+		}
+		for _, cell := range t.base.Cells() {
+			pl, err := t.patched([]factor.Cell{cell}, []factor.Cell{set.Patch()})
+			if err != nil {
+				out[i].Why = err.Error()
+				break
+			}
+			cells := slices.DeleteFunc(slices.Clone(pl.Cells()), factor.Copy.In)
+			switch {
+			case len(pl.Skipped()) > 0:
+				out[i].Why = pl.Skipped()[0].Reason
+			case len(cells) == 0: // it means nothing in this one
+				cells = []factor.Cell{cell}
+			}
+			out[i].Cells = append(out[i].Cells, cells...)
+		}
+		same := slices.EqualFunc(out[i].Cells, t.base.Cells(),
+			func(a, b factor.Cell) bool { return a.Key() == b.Key() })
+		if out[i].Why == "" && same {
+			out[i].Why = "it changes nothing in this plan"
+		}
+		if out[i].Why != "" {
+			out[i].Cells = nil
+		}
+	}
+	return out
+}
+
+// rounds tries what the search asks for until it has ended.
+func (t *tuner) rounds(ctx context.Context) error {
+	if err := t.possible(ctx); err != nil {
+		return err
+	}
+	if len(t.search.Candidates) == 0 {
+		return nil
+	}
+	for {
+		r := t.search.Next()
+		if r == nil {
+			return nil
+		}
+		found, err := t.round(ctx, r)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			found[i].Round = r.Title
+		}
+		t.search.Take(found)
+	}
+}
+
+// possible takes out the candidates that the lab or the plan cannot make, with the reasons.
+func (t *tuner) possible(ctx context.Context) error {
+	var sets []tuning.Set
+	for _, c := range t.search.Candidates {
+		sets = append(sets, tuning.Set{c})
+	}
+	arms := t.arms(sets)
+	if t.other.peer == "" && len(sets) > 0 {
+		pl, err := t.planOf(arms)
+		if err != nil {
+			return err
+		}
+		tried, err := tryPlan(ctx, t.p, pl, labOptionsOf(t.on), t.o.attach, t.other)
+		if err != nil {
+			return err
+		}
+		skip(arms, tried.Skipped())
+	}
+	t.search.Candidates = nil
+	for _, a := range arms {
+		if a.Cells != nil {
+			t.search.Candidates = append(t.search.Candidates, a.Set[0])
+			continue
+		}
+		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set, Verdict: tuning.Impossible, Why: a.Why})
+	}
+	return nil
+}
+
+// skip takes the cells from the arms of which one was skipped.
+func skip(arms []tuning.Arm, skipped []record.Skipped) {
+	for i := range arms {
+		for _, s := range skipped {
+			if slices.ContainsFunc(arms[i].Cells, func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }) {
+				arms[i].Cells, arms[i].Why = nil, s.Reason
+			}
+		}
+	}
+}
+
+// planOf is the plan of all cells of all arms, each once.
+func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
+	var patches []factor.Cell
+	for _, a := range arms {
+		if len(a.Set) > 0 && a.Cells != nil {
+			patches = append(patches, a.Set.Patch())
+		}
+	}
+	pl, err := t.patched(t.base.Cells(), patches)
+	if err != nil {
+		return nil, err
+	}
+	d := pl.Design
+	d.Cells, d.Skipped = nil, nil
+	seen := map[string]bool{}
+	for _, a := range append([]tuning.Arm{{Cells: t.base.Cells()}}, arms...) {
+		for _, c := range a.Cells {
+			if !seen[c.Key()] {
+				seen[c.Key()] = true
+				d.Cells = append(d.Cells, c)
+			}
+		}
+	}
+	d.Method.Order, d.Baseline = plan.OrderBlocks, t.base.Cells()[0]
+	return plan.New(d), nil
+}
+
+// round measures one round and judges it.
+func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, error) {
+	arms := t.arms(r.Sets)
+	pl, err := t.planOf(arms)
+	if err != nil {
+		return nil, err
+	}
+	t.p.note("tune: %s", r.Title)
+	t.guard = &guard{most: t.o.delay, unfit: map[string]bool{}, keep: map[string]bool{}}
+	for _, c := range t.base.Cells() {
+		t.guard.keep[c.Key()] = true
+	}
+	doc, err := t.run(ctx, pl)
+	if doc != nil {
+		t.result.Runs = append(t.result.Runs, doc.Run.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	skip(arms, doc.Skipped)
+	return tuning.Judge(doc, arms, r.Pairs, t.idle, t.result.Budget), nil
+}
+
+// guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.
+type guard struct {
+	trial.Store
+	most time.Duration
+	keep map[string]bool // cells that are the router as found
+
+	mu    sync.Mutex
+	unfit map[string]bool
+}
+
+// AppendTrial stores a trial and looks at it.
+func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
+	if t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()] && (t.Status == record.TrialFailed || g.late(&t)) {
+		g.mu.Lock()
+		g.unfit[t.Row.Cell()] = true
+		g.mu.Unlock()
+	}
+	return g.Store.AppendTrial(ctx, t)
+}
+
+// late says that half of the probes came back later than the budget allows above the fastest one.
+func (g *guard) late(t *record.Trial) bool {
+	rtts := metrics.Answered(t.Loaded) // sorted
+	return len(rtts) > 0 && time.Duration(statistics.MedianSorted(rtts)-rtts[0]) > g.most
+}
+
+func (g *guard) out(cell record.Factors) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.unfit[cell.Key()]
+}
+
+// keepIt makes what helped in the lab of lab up, to stay.
+func (t *tuner) keepIt(ctx context.Context) error {
+	return t.p.withJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
+		l, err := lab.Attach(labsDir(t.p.dirs), t.o.attach, registry.LabParts(), j)
+		if err != nil {
+			return err
+		}
+		c := registry.Catalogue()
+		patch := t.result.Kept.Patch()
+		maps.DeleteFunc(patch, func(name, level string) bool { return level == "" || c.Of(name).Kind != factor.Setting })
+		settings, err := trial.SettingsOf(patch, l.Topology, c)
+		if err == nil {
+			err = l.Keep(ctx, settings)
+		}
+		return errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx))))
+	})
+}
+
+func (t *tuner) dir() string { return filepath.Join(t.p.dirs.Data, "tuning") }
+
+// store keeps the result as a file of its own.
+func (t *tuner) store() error {
+	if err := prepare(t.dir()); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(t.result, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	out, err := createReport(filepath.Join(t.dir(), t.result.ID+".json"))
+	if err != nil {
+		return err
+	}
+	return out.commit(append(data, '\n'))
+}
+
+// earlier is what the latest result for the same plan and lab keeps, if it still holds; else what has changed
+// is told.
+func (t *tuner) earlier() []tuning.Change {
+	names, err := filepath.Glob(filepath.Join(t.dir(), "*.json"))
+	if err != nil {
+		return nil
+	}
+	slices.Sort(names)
+	for _, name := range slices.Backward(names) {
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var r tuning.Result
+		if err == nil {
+			err = json.Unmarshal(data, &r)
+		}
+		switch {
+		case err != nil:
+			t.p.note("read an earlier result: %s: %v", name, underlying(err))
+		case r.SameRouter(t.result.Plan, t.result.Lab) && r.Ended == "done":
+			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
+				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly), strings.Join(changed,
+					", "))
+				return nil
+			}
+			t.p.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)
+			return r.Kept
+		}
+	}
+	return nil
+}
+
+// candidateText lists changes with their reasons.
+func candidateText(all []tuning.Change) string {
+	rows := [][]string{{"CHANGE", "WHY", "RISK"}}
+	for _, c := range all {
+		rows = append(rows, []string{c.String(), c.Why, cmp.Or(c.Risk, "–")})
+	}
+	return table(rows, 0)
+}

@@ -1,0 +1,193 @@
+package diagnosis
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// hop is a link of the load's way: the port by which its data leave a node, and that where they arrive.
+type hop struct{ out, in record.TopoPort }
+
+// hops are the links that the load's data pass, in order; of both directions those up come first.
+func (o *Observation) hops() []hop {
+	t := o.Topology()
+	if t == nil {
+		return nil
+	}
+	var out []hop
+	if o.load().Direction != record.Down {
+		for _, l := range t.Links {
+			out = append(out, hop{l.Ends[0], l.Ends[1]})
+		}
+	}
+	if d := o.load().Direction; d == record.Down || d == record.Both {
+		for _, l := range slices.Backward(t.Links) {
+			out = append(out, hop{l.Ends[1], l.Ends[0]})
+		}
+	}
+	return out
+}
+
+// queue is that of a port by which the load's data leave a node, or by which they arrive.
+type queue struct {
+	node, port string
+	kind       string  // of the root, "" where the samples do not tell
+	managed    bool    // it is a shaper's or keeps its delay short, rather than one FIFO
+	packets    float64 // in the window, sent
+	drops      float64
+	overlimits float64 // ÷ packets: how often it held back for its rate
+	uneven     float64 // of what the port sent, see spread
+	rateBps    float64 // that the port sent, frames
+}
+
+// place is "the router's WAN port" of a queue.
+func (q queue) place() string {
+	if len(q.port) <= 3 {
+		return "the " + q.node + "'s " + strings.ToUpper(q.port) + " port"
+	}
+	return "the " + q.node + "'s port " + q.port
+}
+
+// lost is the share of its packets that it dropped.
+func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
+
+// queues are those by which the load's data leave, or, with ingress, arrive at the nodes of its way.
+func (o *Observation) queues(ingress bool) (all []queue, why string) {
+	for _, h := range o.hops() {
+		at, suffix := h.out, ""
+		if ingress {
+			at, suffix = h.in, "@ingress"
+		}
+		label := at.Port + suffix
+		is := func(l string) bool { return l == label }
+		packets, ok := o.Sum(at.Node, "qdisc", "packets", is)
+		if !ok {
+			_, no := o.Columns(at.Node, "qdisc", "packets")
+			why = cmp.Or(why, no)
+			continue
+		}
+		q := queue{node: at.Node, port: at.Port, packets: packets}
+		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", is)
+		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
+		q.overlimits = ratio(over, packets)
+		q.kind, q.managed = o.kindOf(at, label)
+		q.rateBps, q.uneven = o.sentBy(at)
+		all = append(all, q)
+	}
+	return all, cmp.Or(why, "no port of the load's way has a queue that counts")
+}
+
+// kindOf is the kind of a port's queue, and whether it is a shaper's with classes or keeps delays short.
+func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, managed bool) {
+	table, _ := metrics.SamplesOf(o.Trial.Nodes[at.Node], "qdisc")
+	if table == nil {
+		return "", false
+	}
+	for _, name := range table.Names {
+		of, stem, _ := strings.Cut(name, "/")
+		if of == label {
+			if k, ok := strings.CutPrefix(stem, "kind_"); ok {
+				kind = k
+			}
+		}
+		managed = managed || strings.HasPrefix(of, at.Port+"@") && of != at.Port+"@ingress"
+	}
+	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie",
+		"pie"},
+		kind)) && kind != "mq" && kind != "netem"
+}
+
+// parts is into how many equal parts of the window what a port sent is divided.
+const parts = 5
+
+// sentBy is the rate of the frames that a port sent, and how uneven it was.
+func (o *Observation) sentBy(at record.TopoPort) (bps, uneven float64) {
+	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
+	for _, c := range columns {
+		if c.Label != at.Port {
+			continue
+		}
+		all, _ := c.Grew()
+		var each []float64
+		for i := range parts {
+			if v, ok := c.GrewIn(float64(i)/parts, float64(i+1)/parts); ok {
+				each = append(each, v)
+			}
+		}
+		return 8 * o.perSecond(all), spread(each)
+	}
+	return 0, 0
+}
+
+// addedDelay is the median round trip beside the load, and of TCP itself, above the least that was seen; ok
+// is false if nothing told it.
+func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
+	least = math.Inf(1)
+	if rtts := o.Metrics.RTTs["loaded"]; len(rtts) > 0 {
+		least = rtts[0]
+		probes, ok = statistics.QuantileSorted(rtts, .5), true
+	}
+	for _, name := range []string{"rtt_tcp_min_ns", "rtt_idle_p50_ns"} {
+		if v, has := o.Metric(name); has && v > 0 {
+			least = min(least, v)
+		}
+	}
+	if v, has := o.Idle["rtt_idle_p50_ns"]; has && v > 0 {
+		least = min(least, v)
+	}
+	if v, has := o.Metric("rtt_tcp_ns"); has {
+		tcp, ok = max(v-least, 0), true
+	}
+	return max(probes-least, 0), tcp, least, ok
+}
+
+// resent is the share of TCP's segments that were sent again; ok is false where nothing counted them.
+func (o *Observation) resent() (share, count float64, ok bool) {
+	count, ok = o.Metric(metrics.Retransmits)
+	got, has := o.Metric(metrics.Goodput)
+	mss := 0
+	if o.Trial.Traffic != nil {
+		for _, f := range o.Trial.Traffic.Flows {
+			if f.TCP != nil {
+				mss = max(mss, f.TCP.MSS)
+			}
+		}
+	}
+	if !ok || !has || mss == 0 {
+		return 0, 0, false
+	}
+	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), count, true
+}
+
+// lossOf is the share of data that was lost: of UDP's packets, or of segments that TCP sent again.
+func (o *Observation) lossOf() (share float64, name string, ok bool) {
+	if o.IsTCP() {
+		share, _, ok = o.resent()
+		return share, metrics.Retransmits, ok
+	}
+	share, ok = o.Metric(metrics.LossRatio)
+	unsent, _ := o.Metric(metrics.UnsentRatio)
+	return max(share-unsent, 0), metrics.LossRatio, ok
+}
+
+// grew is the growth of protocol counters at a node, all together.
+func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
+	for _, stem := range stems {
+		v, has := o.Sum(node, "snmp", stem, nil)
+		sum, ok = sum+v, ok || has
+	}
+	return sum, ok
+}
+
+// mbps is a rate in a sentence.
+func mbps(v float64) string { return unit.Bitrate(v).String() }
+
+// milliseconds is a time in a sentence.
+func milliseconds(ns float64) string { return unit.Nanoseconds(ns) }

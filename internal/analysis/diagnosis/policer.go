@@ -1,0 +1,73 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// policer drops what is above a rate instead of keeping it waiting.
+func policer() Rule {
+	return Rule{Class: Policer, Label: "a policer drops what is above a rate", Ends: true,
+		Means: "an ingress filter drops 0.3 % of the load's packets or more; without a view of the router: " +
+			"2 % of " +
+			"the segments are sent again while no waiting is added",
+		Judge: func(o *Observation) Judgement {
+			loss, name, ok := o.lossOf()
+			probes, tcp, least, timed := o.addedDelay()
+			if !ok || !timed {
+				return missing("loss and delay of the load are not known")
+			}
+			var q queue
+			all, _ := o.queues(true)
+			for _, one := range all {
+				if one.drops > q.drops {
+					q = one
+				}
+			}
+			facts := []evidence.Evidence{fact(name, "", "", loss, unit.Percent(loss)+
+				" of the load's packets were lost"), against(fact("rtt_loaded_p50_ns", "", "", least+probes,
+				"waiting added "+milliseconds(probes)+" to the round trip of probes"), least)}
+			got, _ := o.Metric(metrics.Goodput)
+			if q.drops == 0 {
+				score := -4.0
+				if _, why := o.queues(false); o.blind() && why != "" {
+					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4)
+				}
+				return Judgement{Score: score + o.wants(), Text: "a policer on the path, at about " +
+					mbps(got),
+					Element: "path", Facts: facts}
+			}
+			score := ramp(q.lost(), .0005, .003, -3, 4) + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
+			passed := got / (1 - min(loss, .9))
+			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+				Text: fmt.Sprintf("a policer on %s drops %s of what arrives: %s pass", q.place(),
+					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
+				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops,
+					fmt.Sprintf(
+						"the ingress filter of %s dropped %.0f packets", q.place(), q.drops))}, facts...)}
+		},
+		Experiments: rateDoses,
+		Remedies: []Remedy{
+			{System: "linux", Do: "shape in the place of policing, or give the policer a larger burst",
+				Commands: []string{
+					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer",
+				Level: "off"},
+			{System: "routeros", Do: "use a queue in the place of a limit rule", Risk: "FastTrack bypasses " +
+				"queues"},
+			{Do: "if it is the provider's: shape a little below its rate, so that nothing is dropped",
+				Risk: "some percent of the rate are given away"},
+		}}
+}
+
+// blind says that no router of the way can be looked into.
+func (o *Observation) blind() bool {
+	for _, node := range o.Routers() {
+		if len(o.Trial.Nodes[node].Samples) > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,53 @@
+package diagnosis
+
+import "fmt"
+
+// shaper is a queue that holds packets to a rate.
+func shaper() Rule {
+	return Rule{Class: Shaper, Label: "a shaper holds the traffic to a rate", Ends: true,
+		Means: "a queue with classes, or one that keeps delays short, holds packets back for its rate, " +
+			"once per " +
+			"four packets or more, while what it sends is even",
+		Judge: func(o *Observation) Judgement {
+			q, score, why := o.held()
+			if why != "" {
+				return missing(why)
+			}
+			if !q.managed {
+				score -= 3
+			} else {
+				score += .5
+			}
+			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+				Text:  fmt.Sprintf("a shaper at %s on %s", mbps(q.rateBps), q.place()),
+				Facts: o.heldFacts(q)}
+		},
+		Experiments: func(o *Observation, j Judgement) []Experiment {
+			out := rateDoses(o, j)
+			if q, _, why := o.held(); why == "" {
+				e := Experiment{Class: j.Class, Factor: "shape@" + q.node + "." + q.port, From: "router",
+					Expect: 1,
+					Why:    "goodput follows the shaper's rate if that limits"}
+				for _, left := range []float64{.95, .9, .8} {
+					e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", q.rateBps*left/1000))
+					e.Resource = append(e.Resource, left)
+				}
+				out = append(out, e)
+			}
+			return out
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "raise the shaper's rate if the link behind it carries more",
+				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},
+				Risk:     "above the link's rate its own queue fills, and delay grows", Factor: "shape",
+				Level: "off"},
+			{System: "openwrt", Do: "raise the rate of SQM", Commands: []string{
+				"uci set sqm.@queue[0].upload=KBITS", "uci commit sqm", "service sqm restart"},
+				Risk: "above the link's rate delay grows"},
+			{System: "routeros", Do: "raise max-limit of the queue", Commands: []string{"/queue simple " +
+				"print stats"},
+				Risk: "above the link's rate delay grows"},
+			{System: "freebsd", Do: "raise the pipe's bandwidth", Commands: []string{"dnctl pipe show"},
+				Risk: "above the link's rate delay grows"},
+		}}
+}

@@ -1,0 +1,122 @@
+package analysis
+
+import (
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// pathTrials are those of ruleTrials for the rules about the path and the ends.
+func pathTrials() map[string]struct{ fires, silent example } {
+	recorded := func(file string) example { return example{file: file} }
+	planted := func(file string, scene func(*record.Run, *record.Trial)) example {
+		return example{file: file, scene: scene}
+	}
+	return map[string]struct{ fires, silent example }{
+		diagnosis.LinkRate:      {recorded("link-rate"), recorded("shaper")},
+		diagnosis.Shaper:        {recorded("shaper"), recorded("policer")},
+		diagnosis.Policer:       {recorded("policer"), recorded("shaper")},
+		diagnosis.ClientCPU:     {planted("one-core", plantedFullThread("client")), recorded("one-core")},
+		diagnosis.ServerCPU:     {planted("one-core", plantedFullThread("server")), recorded("one-core")},
+		diagnosis.SlowSender:    {recorded("slow-sender"), recorded("slow-reader")},
+		diagnosis.SlowReader:    {recorded("slow-reader"), recorded("slow-sender")},
+		diagnosis.SendBuffer:    {recorded("send-buffer"), recorded("link-rate")},
+		diagnosis.ReceiveWindow: {recorded("receive-window"), recorded("slow-reader")},
+		diagnosis.SmallQueue:    {planted("one-core", plantedShortQueue), recorded("shaper")},
+		diagnosis.Bufferbloat:   {recorded("bufferbloat"), recorded("link-rate")},
+		diagnosis.RandomLoss:    {planted("paced", plantedLoss), recorded("policer")},
+		diagnosis.Reordering:    {planted("one-core", plantedReordering), recorded("policer")},
+		diagnosis.Fragmentation: {recorded("fragmentation"), recorded("wireguard-kernel")},
+		diagnosis.PMTUBlackHole: {recorded("pmtu-hole"), recorded("fragmentation")},
+	}
+}
+
+// plantedFullThread lets the load generator's thread at an end run all the time.
+func plantedFullThread(node string) func(*record.Run, *record.Trial) {
+	return func(_ *record.Run, tr *record.Trial) {
+		for end, u := range tr.Traffic.Ends {
+			if u.Node == node {
+				u.ThreadsNs = []int64{tr.Window.End - tr.Window.Start}
+				tr.Traffic.Ends[end] = u
+			}
+		}
+	}
+}
+
+// plantedShortQueue lets a FIFO of the router drop bursts, and nothing wait.
+func plantedShortQueue(_ *record.Run, tr *record.Trial) {
+	idleCore(tr, "cpu0")
+	for _, port := range []string{"lan", "wan"} {
+		grow(tr, "router", "qdisc", port+"/packets", 50e3)
+		grow(tr, "router", "qdisc", port+"/drops", 200)
+		grow(tr, "router", "qdisc", port+"/overlimits", 0)
+	}
+	quick(tr)
+}
+
+// quick lets nothing wait beside the load.
+func quick(tr *record.Trial) {
+	for i := range tr.Loaded.RTT {
+		tr.Loaded.RTT[i] = 300_000
+	}
+	for i := range tr.Traffic.Flows {
+		if tcp := tr.Traffic.Flows[i].TCP; tcp != nil {
+			for k := range tcp.Series.Column("rtt_ns") {
+				tcp.Series.Column("rtt_ns")[k] = 400_000
+			}
+		}
+	}
+}
+
+// plantedLoss loses one packet in a hundred, probes of latency among them, though little is asked for.
+func plantedLoss(_ *record.Run, tr *record.Trial) {
+	quick(tr)
+	for i := range tr.Loaded.RTT {
+		if i%100 == 50 {
+			tr.Loaded.RTT[i] = -1
+		}
+	}
+	for i := range tr.Traffic.Flows {
+		f := &tr.Traffic.Flows[i]
+		if f.TCP != nil {
+			f.TCP.Retransmits = f.ReceivedBytes / int64(f.TCP.MSS) / 100
+		}
+		if f.Packets != nil {
+			f.Packets.Lost = f.Packets.Sent / 100
+			f.Packets.Received = f.Packets.Sent - f.Packets.Lost
+		}
+	}
+}
+
+// plantedReordering lets every fourth segment be overtaken.
+func plantedReordering(_ *record.Run, tr *record.Trial) {
+	_, receiver := (&diagnosis.Observation{Run: &record.Run{}, Trial: tr}).Ends()
+	segments, sender := 0.0, map[string]string{"server": "client", "client": "server"}[receiver]
+	for i := range tr.Traffic.Flows {
+		segments += float64(tr.Traffic.Flows[i].ReceivedBytes) / 1448
+	}
+	grow(tr, receiver, "snmp", "TcpExtTCPOFOQueue", segments/4)
+	grow(tr, sender, "snmp", "TcpExtTCPDSACKRecv", 5)
+}
+
+// TestPathRules is TestRules of pathTrials, and TestRulesRank of the recorded ones.
+func TestPathRules(t *testing.T) {
+	for class, tt := range pathTrials() {
+		t.Run(class, func(t *testing.T) {
+			fired := judged(t, tt.fires, class)
+			if !(fired.Score > 0) || len(fired.Facts) == 0 || fired.Text == "" {
+				t.Errorf("of %s: got score %.2f, %q, %d facts %s, want it to fire", tt.fires.file,
+					fired.Score, fired.Text, len(fired.Facts), fired.NotExamined)
+			}
+			if silent := judged(t, tt.silent, class); silent.Score > 0 {
+				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
+					silent.Text)
+			}
+			d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(observed(t, tt.fires))})
+			if tt.fires.scene == nil && d.Class != class {
+				t.Errorf("got %s (%.2f: %s), want it named first", d.Class, d.Confidence, d.Text)
+			}
+		})
+	}
+}

@@ -1,0 +1,364 @@
+package analysis
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// example is a trial of a rule: a recorded one, and what was changed in it where no lab can plant the class.
+type example struct {
+	file  string                           // in testdata/rules
+	scene func(*record.Run, *record.Trial) // nil = as recorded
+}
+
+// ruleTrials are, for each class, one trial in which its rule must fire and one in which it must not.
+var ruleTrials = map[string]struct{ fires, silent example }{
+	diagnosis.SoftirqOneCore:  {example{file: "one-core"}, example{file: "paced"}},
+	diagnosis.SoftirqAllCores: {example{file: "one-core", scene: plantedAllCores}, example{file: "one-core"}},
+	diagnosis.VPNProcess:      {example{file: "wireguard-userspace"}, example{file: "one-core"}},
+	diagnosis.CryptoWorkers:   {example{file: "wireguard-kernel"}, example{file: "wireguard-userspace"}},
+	diagnosis.RuleList:        {example{file: "rules"}, example{file: "rules-paced"}},
+	diagnosis.LogFlood:        {example{file: "log-flood"}, example{file: "one-core"}},
+	diagnosis.OtherLoad:       {example{file: "cpu-hog"}, example{file: "one-core"}},
+	diagnosis.ClockDown:       {example{file: "quota", scene: plantedThrottling}, example{file: "one-core"}},
+	diagnosis.Thermal: {example{file: "quota", scene: plantedSlowdown}, example{file: "quota",
+		scene: plantedThrottling}},
+	diagnosis.ConntrackFull:  {example{file: "conntrack"}, example{file: "paced"}},
+	diagnosis.ConnectionRate: {example{file: "flows"}, example{file: "conntrack"}},
+	diagnosis.WireguardQueue: {example{file: "wireguard-kernel", scene: plantedQueueDrops},
+		example{file: "wireguard-kernel"}},
+	diagnosis.OneTunnel: {example{file: "wireguard-kernel", scene: plantedIdleCore},
+		example{file: "wireguard-kernel"}},
+	diagnosis.BacklogBudget: {example{file: "one-core", scene: plantedBacklogDrops},
+		example{file: "one-core"}},
+	diagnosis.OffloadLost:  {example{file: "one-core", scene: plantedDecay}, example{file: "one-core"}},
+	diagnosis.GROPathology: {example{file: "paced", scene: plantedFragmentLists}, example{file: "one-core"}},
+	diagnosis.LinkLayer:    {example{file: "one-core", scene: plantedErrors}, example{file: "one-core"}},
+	diagnosis.PCIeMemory:   {example{file: "paced", scene: plantedDiscards}, example{file: "one-core"}},
+	diagnosis.TunnelBypassed: {example{file: "wireguard-kernel", scene: plantedBypass},
+		example{file: "wireguard-kernel"}},
+	diagnosis.SharedCPU: {example{file: "local"}, example{file: "paced"}},
+	diagnosis.Unstable:  {example{file: "one-core", scene: plantedGaps}, example{file: "one-core"}},
+	diagnosis.Healthy:   {example{file: "paced"}, example{file: "one-core"}},
+}
+
+// TestRules: in its trials, each rule fires, and then says where the limit is and stands on facts; and is
+// silent. Only what it read may rule it out.
+func TestRules(t *testing.T) {
+	for class, tt := range ruleTrials {
+		t.Run(class, func(t *testing.T) {
+			fired := judged(t, tt.fires, class)
+			if !(fired.Score > 0) || len(fired.Facts) == 0 || fired.Text == "" {
+				t.Errorf("of %s: got score %.2f, %q, %d facts %s, want it to fire", tt.fires.file,
+					fired.Score,
+					fired.Text, len(fired.Facts), fired.NotExamined)
+			}
+			for _, f := range fired.Facts {
+				if f.Text == "" || f.Metric == "" {
+					t.Errorf("a fact without words or metric: %+v", f)
+				}
+			}
+			if silent := judged(t, tt.silent, class); silent.Score > 0 {
+				t.Errorf("of %s: got score %.2f, %q, want it silent", tt.silent.file, silent.Score,
+					silent.Text)
+			}
+		})
+	}
+}
+
+// TestRulesRank: of the recorded trials the class is named first.
+func TestRulesRank(t *testing.T) {
+	for class, tt := range ruleTrials {
+		if tt.fires.scene != nil {
+			continue
+		}
+		o := observed(t, tt.fires)
+		if d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)}); d.Class != class {
+			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.fires.file, d.Class, d.Confidence, d.Text, class)
+		}
+	}
+}
+
+// TestRulesWithoutTelemetry: a rule about the router that has nothing to read says so.
+func TestRulesWithoutTelemetry(t *testing.T) {
+	o := observed(t, example{file: "one-core", scene: func(_ *record.Run,
+		tr *record.Trial) {
+		tr.Nodes = nil
+	}})
+	for _, class := range []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.RuleList,
+		diagnosis.LogFlood, diagnosis.OtherLoad, diagnosis.ClockDown, diagnosis.Thermal,
+		diagnosis.ConntrackFull,
+		diagnosis.BacklogBudget, diagnosis.OffloadLost, diagnosis.LinkLayer, diagnosis.PCIeMemory,
+		diagnosis.SharedCPU} {
+		r, _ := diagnosis.RuleOf(class)
+		if j := r.Judge(o); j.NotExamined == "" {
+			t.Errorf("%s: got score %v, want not examined", class, j.Score)
+		}
+	}
+}
+
+func judged(t *testing.T, x example, class string) diagnosis.Judgement {
+	t.Helper()
+	o := observed(t, x)
+	for _, j := range diagnosis.Examine(o) {
+		if j.Class == class {
+			return j
+		}
+	}
+	t.Fatalf("no rule of class %s", class)
+	return diagnosis.Judgement{}
+}
+
+// onRecord is a trial with its run.
+type onRecord struct {
+	Run   record.Run   `json:"run"`
+	Trial record.Trial `json:"trial"`
+}
+
+func observed(t *testing.T, x example) *diagnosis.Observation {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "rules", x.file+".json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err == nil {
+		b, err = io.ReadAll(z)
+	}
+	var r onRecord
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.scene != nil {
+		x.scene(&r.Run, &r.Trial)
+	}
+	return Observe(&r.Run, validity.Judge(&r.Run, []record.Trial{r.Trial})[0])
+}
+
+// samples are those of a probe.
+func samples(tr *record.Trial, node, probe string) *record.Table {
+	for i := range tr.Nodes[node].Samples {
+		if s := &tr.Nodes[node].Samples[i]; s.Probe == probe {
+			return s.Table
+		}
+	}
+	return nil
+}
+
+// column is the series of a name in a probe's samples, made if there is none.
+func column(tr *record.Trial, node, probe, name string) ([]int64, []float64) {
+	table := samples(tr, node, probe)
+	i := slices.Index(table.Names, name)
+	if i < 0 {
+		i = len(table.Names)
+		table.Names, table.V = append(table.Names, name), append(table.V, make([]float64, len(table.T)))
+	}
+	return table.T, table.V[i]
+}
+
+// grow makes a counter grow evenly by so much in the window.
+func grow(tr *record.Trial, node, probe, name string, by float64) {
+	times, values := column(tr, node, probe, name)
+	for i, at := range times {
+		values[i] = by * float64(at-times[0]) / float64(tr.Window.End-tr.Window.Start)
+	}
+}
+
+func plantedAllCores(_ *record.Run, tr *record.Trial) { likeCore(tr, "cpu1", "cpu0") }
+
+// likeCore gives a core of the router the time of another.
+func likeCore(tr *record.Trial, core, as string) {
+	for _, name := range slices.Clone(samples(tr, "router", "cpu").Names) {
+		if stem, ok := strings.CutPrefix(name, core+"/"); ok {
+			_, from := column(tr, "router", "cpu", as+"/"+stem)
+			_, to := column(tr, "router", "cpu", name)
+			copy(to, from)
+		}
+	}
+}
+
+// idleCore leaves a core of the router nothing to do.
+func idleCore(tr *record.Trial, core string) {
+	for _, name := range slices.Clone(samples(tr, "router", "cpu").Names) {
+		if stem, ok := strings.CutPrefix(name, core+"/"); ok {
+			grow(tr, "router", "cpu", name, map[bool]float64{true: 1e9, false: 1e6}[stem == "idle_ns"])
+		}
+	}
+}
+
+func plantedIdleCore(_ *record.Run, tr *record.Trial) { idleCore(tr, "cpu1") }
+
+// plantedThrottling counts what the recorded trial's quota of 20 % took, as the probe guests does.
+func plantedThrottling(_ *record.Run, tr *record.Trial) {
+	grow(tr, record.HostNode, "guests", "router/vcpu0/guest_throttled_ns",
+		.6*float64(tr.Window.End-tr.Window.Start))
+}
+
+// plantedSlowdown lets the payload arrive ever more slowly.
+func plantedSlowdown(run *record.Run, tr *record.Trial) {
+	plantedThrottling(run, tr)
+	for i := range tr.Traffic.Flows {
+		table := tr.Traffic.Flows[i].Received
+		bytes := table.Column("bytes")
+		for k, at := range table.T {
+			x := float64(at-tr.Window.Begin) / float64(tr.Window.Stop-tr.Window.Begin)
+			bytes[k] = 1e7 * (x - x*x/2.2)
+		}
+	}
+}
+
+func plantedQueueDrops(_ *record.Run, tr *record.Trial) {
+	for _, name := range slices.Clone(samples(tr, "router", "netdev").Names) {
+		if device, ok := strings.CutSuffix(name, "/tx_dropped"); ok && device != "lan" && device != "wan" &&
+			device != "lo" {
+			grow(tr, "router", "netdev", device+"/tx_packets", 20e3)
+			grow(tr, "router", "netdev", name, 2e3)
+		}
+	}
+}
+
+func plantedBacklogDrops(_ *record.Run, tr *record.Trial) {
+	idleCore(tr, "cpu0")
+	grow(tr, "router", "softnet", "cpu0/dropped", 3e3)
+}
+
+func plantedDecay(_ *record.Run, tr *record.Trial) {
+	table := &record.Table{Names: []string{"flows_tracked", "flows_offloaded"},
+		T: []int64{tr.Window.Start, tr.Window.End}, V: [][]float64{{40, 40}, {40, 3}}}
+	n := tr.Nodes["router"]
+	n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool { return s.Probe == "flows" })
+	n.Samples = append(n.Samples, record.Samples{Probe: "flows", Scope: record.ScopeNode, Table: table})
+	tr.Nodes["router"] = n
+}
+
+// flatOut takes from a load the rate that it asked for.
+func flatOut(tr *record.Trial) { tr.Traffic.Load.RateBps = 0 }
+
+// know adds a fact to the router's environment.
+func know(run *record.Run, name, value string) {
+	run.Environments = append([]record.Environment{{Node: "router", Facts: map[string]string{name: value}}},
+		run.Environments...)
+}
+
+func plantedFragmentLists(run *record.Run, tr *record.Trial) {
+	flatOut(tr)
+	know(run, "device:wan:offloads", "rx-gro rx-gro-list")
+	for i := range tr.Traffic.Flows {
+		tr.Traffic.Flows[i].TCP.Retransmits = 500
+	}
+}
+
+func plantedErrors(_ *record.Run, tr *record.Trial) {
+	grow(tr, "router", "netdev", "wan/rx_errors", 90)
+}
+
+func plantedDiscards(run *record.Run, tr *record.Trial) {
+	flatOut(tr)
+	run.Environments = append([]record.Environment{{Node: "router", Facts: map[string]string{
+		"device:lan:driver": "ixgbe", "device:lan:pcie": "2.5 GT/s PCIe x1 of 8.0 GT/s PCIe x8"}}},
+		run.Environments...)
+	grow(tr, "router", "netdev", "lan/rx_fifo_errors", 400)
+}
+
+func plantedBypass(_ *record.Run, tr *record.Trial) {
+	for i := range tr.Path.Counters {
+		if c := &tr.Path.Counters[i]; c.When != "check" {
+			c.After = c.Before
+		}
+	}
+}
+
+// plantedGaps lets the payload arrive in every other stretch of the window only.
+func plantedGaps(_ *record.Run, tr *record.Trial) {
+	const stretch = int64(400e6)
+	for i := range tr.Traffic.Flows {
+		table := tr.Traffic.Flows[i].Received
+		bytes := table.Column("bytes")
+		for k, at := range table.T {
+			since := at - tr.Window.Start
+			whole := since / (2 * stretch) * stretch
+			bytes[k] = float64(whole + min(since-2*whole, stretch))
+		}
+	}
+}
+
+// packTrial names a trial of a store, and the file in testdata/rules that is made of it.
+var packTrial = flag.String("pack", "", "`STORE RUN TRIAL NAME`: keep a trial as an example of a rule")
+
+// TestPack makes an example of a stored trial, without what no rule reads.
+func TestPack(t *testing.T) {
+	words := strings.Fields(*packTrial)
+	if len(words) != 4 {
+		t.Skip("skip: no trial to pack is named (-pack)")
+	}
+	st, err := store.OpenReadOnly(t.Context(), words[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var r onRecord
+	if r.Run, err = st.Find(t.Context(), words[1]); err == nil {
+		r.Trial, err = st.Trial(t.Context(), r.Run.ID, words[2])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Run.Command, r.Run.Attached, r.Run.BinaryHash, r.Run.LabNote = "chokepoint run", "", "", ""
+	r.Run.Design = record.Design{Name: r.Run.Design.Name, Method: r.Run.Design.Method}
+	for i := range r.Run.Environments {
+		e := &r.Run.Environments[i]
+		for name := range e.Facts {
+			if !strings.HasPrefix(name, "device:") && name != "cpu_threads" {
+				delete(e.Facts, name)
+			}
+		}
+		e.Missing = nil
+	}
+	for _, n := range r.Trial.Nodes {
+		for i := range n.Samples {
+			n.Samples[i].Metrics = nil
+		}
+	}
+	if r.Trial.Traffic != nil {
+		r.Trial.Traffic.Raw = nil
+	}
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err := json.NewEncoder(z).Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "rules", words[3]+".json.gz")
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if reasons := observed(t, example{file: words[3]}).Reasons; len(reasons) > 0 {
+		t.Logf("%s: %d bytes; reasons: %+v", file, b.Len(), kindsOf(reasons))
+	}
+}
+
+func kindsOf(reasons []evidence.Reason) (kinds []string) {
+	for _, r := range reasons {
+		kinds = append(kinds, r.Kind)
+	}
+	return kinds
+}

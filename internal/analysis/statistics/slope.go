@@ -1,0 +1,102 @@
+package statistics
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Point is a dose and the response to it.
+type Point struct{ X, Y float64 }
+
+// Line is a slope with its interval.
+type Line struct {
+	Slope float64 `json:"slope"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Level float64 `json:"level"` // confidence of the interval, 0…1; 0: too few points for one
+	N     int     `json:"n"`     // points
+}
+
+// slopePermutations are drawn at random, beside the order that was seen.
+const slopePermutations = 3999
+
+// BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares). The
+// interval needs no distribution: it holds the slopes that the permutation test does not refuse, in which the
+// doses of a block change places. ok is false where no dose differs from another in its block.
+func BlockSlope(blocks [][]Point) (line Line, ok bool) {
+	var xs, ys [][]float64
+	sxx, sxy := 0.0, 0.0
+	for _, block := range blocks {
+		x, y := make([]float64, len(block)), make([]float64, len(block))
+		meanX, meanY := 0.0, 0.0
+		for _, p := range block {
+			meanX += p.X / float64(len(block))
+			meanY += p.Y / float64(len(block))
+		}
+		for i, p := range block {
+			x[i], y[i] = p.X-meanX, p.Y-meanY
+			sxx += x[i] * x[i]
+			sxy += x[i] * y[i]
+		}
+		xs, ys = append(xs, x), append(ys, y)
+		line.N += len(block)
+	}
+	if sxx <= 0 {
+		return line, false
+	}
+	line.Slope = sxy / sxx
+	// A permutation p refuses no slope b for which |Σ xₚ(y-bx)| ≥ |Σ x(y-bx)|: those between (A-Aₚ)/(B-Bₚ)
+	// and (A+Aₚ)/(B+Bₚ), with A = Σxy, B = Σxx, Aₚ = Σxₚy and Bₚ = Σxₚx.
+	low, high := []float64{math.Inf(-1)}, []float64{math.Inf(1)} // of the order that was seen: all
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range slopePermutations {
+		a, b := 0.0, 0.0
+		for k := range xs {
+			for i, j := range rng.Perm(len(xs[k])) {
+				a += xs[k][j] * ys[k][i]
+				b += xs[k][j] * xs[k][i]
+			}
+		}
+		e := [2]float64{math.Inf(-1), math.Inf(1)}
+		if d := sxx - b; d > 1e-12*sxx {
+			e[0] = (sxy - a) / d
+		}
+		if d := sxx + b; d > 1e-12*sxx {
+			e[1] = (sxy + a) / d
+		}
+		low, high = append(low, min(e[0], e[1])), append(high, max(e[0], e[1]))
+	}
+	slices.Sort(low)
+	slices.Sort(high)
+	skip := int((1-Level)*float64(len(low))) - 1
+	line.Low, line.High, line.Level = low[skip], high[len(high)-1-skip], Level
+	if math.IsInf(line.Low, 0) || math.IsInf(line.High, 0) {
+		line.Low, line.High, line.Level = line.Slope, line.Slope, 0
+	}
+	return line, true
+}
+
+// Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls
+// with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that the
+// knee lies below the smallest dose.
+func Knee(points []Point) (k float64, ok bool) {
+	least := 0.0
+	for _, p := range points {
+		least = min(least, p.X)
+	}
+	best, at := math.Inf(1), 0.0
+	const steps = 400
+	for i := range steps + 1 {
+		lnK, sum := least*float64(i)/steps, 0.0
+		for _, p := range points {
+			if p.X <= 0 {
+				sum += math.Abs(p.Y - min(0, p.X-lnK))
+			}
+		}
+		if sum < best-1e-12 {
+			best, at = sum, lnK
+		}
+	}
+	return math.Exp(at), least < 0 && at > least*.97
+}

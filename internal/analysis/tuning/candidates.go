@@ -1,0 +1,341 @@
+package tuning
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Situation is what candidates are chosen by.
+type Situation struct {
+	Cells     []factor.Cell
+	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
+	Routers   []string               // nodes under test
+	CPUs      int                    // of the router that has the fewest; 0 = not known
+	Catalogue *factor.Catalogue
+}
+
+// standard is a change that is worth trying on any router whose cell it means something in.
+type standard struct {
+	factor    string
+	level     func(s Situation, now string) string // "" = none; now is the cell's level, "" = as found
+	classes   []string                             // of the findings that it answers
+	why, risk string
+}
+
+func always(level string) func(Situation, string) string {
+	return func(_ Situation, now string) string {
+		if now == level {
+			return ""
+		}
+		return level
+	}
+}
+
+// queueOf replaces a queue, unless it emulates a link or holds a rate: that is not the router's to choose.
+func queueOf(level string) func(Situation, string) string {
+	return func(s Situation, now string) string {
+		for _, word := range strings.Fields(now) {
+			if word == "netem" || word == "rate" || word == "bandwidth" {
+				return ""
+			}
+		}
+		return always(level)(s, now)
+	}
+}
+
+// allCores is the list of a router's cores, where it has several.
+func allCores(s Situation, now string) string {
+	level := fmt.Sprintf("0-%d", s.CPUs-1)
+	if s.CPUs < 2 || now == level {
+		return ""
+	}
+	return level
+}
+
+// given changes only what the plan sets.
+func given(change func(now string) string) func(Situation, string) string {
+	return func(_ Situation, now string) string {
+		if now == "" || now == "off" {
+			return ""
+		}
+		return change(now)
+	}
+}
+
+// asSet is a firewall's list as a set of as many.
+func asSet(now string) string {
+	number, rest, _ := strings.Cut(now, " ")
+	if number == "0" || strings.HasPrefix(rest, "in a ") {
+		return ""
+	}
+	return strings.TrimSpace(number + " in a set " + rest)
+}
+
+func withoutLog(now string) string {
+	if less, logs := strings.CutSuffix(now, " log"); logs {
+		return less
+	}
+	return ""
+}
+
+// standards are tried in this order where no finding speaks for another. Rings are not among them: larger ones
+// made forwarding slower wherever that was measured.
+var standards = [...]standard{
+	{"queue", queueOf("fq_codel"), []string{"small-queue", "bufferbloat"},
+		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
+	{"queue", queueOf("pfifo limit 1000"), []string{"small-queue"}, "a queue that holds a burst",
+		"a full one delays everything behind it"},
+	{"cpu_quota@host", given(func(string) string { return "off" }), []string{"clock-down", "thermal",
+		"softirq-one-core", "softirq-all-cores", "vpn-process", "crypto-workers"},
+		"the CPU is held below what it can do", "power and heat"},
+	{"cpus", allCores, []string{"softirq-one-core", "one-tunnel-one-core"},
+		"packet steering spreads the receive work over all cores", "1 may be worse than 0 on two cores"},
+	{"irq_affinity", allCores, []string{"softirq-one-core"}, "interrupts on all cores",
+		"a daemon such as irqbalance may move them again"},
+	{"napi_threaded", always("on"), []string{"softirq-one-core", "softirq-all-cores"},
+		"receive threads are spread by the scheduler", "latency"},
+	{"flowtable", always("on"), []string{"softirq-one-core", "softirq-all-cores", "rule-list"},
+		"known connections skip the rules", "shapers and accounting do not see them"},
+	{"gro_flush_timeout", always("20us"), []string{"gro-pathology", "softirq-all-cores"},
+		"more packets are merged before the stack sees them", "latency"},
+	{"firewall", given(asSet), []string{"rule-list"}, "one look-up instead of a list", ""},
+	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
+		"what is dropped is no longer seen"},
+	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"}, "accounting takes CPU from forwarding",
+		"no accounting"},
+}
+
+// limits are settings that say how much the router is to carry: a policy, or what is under test. Taking them
+// away tunes nothing.
+var limits = [...]string{"shape", "policer", "firewall", "vlan", "ip_forward", "cpu_count", "fault",
+	"idle_policies", "idle_tunnels", "flow_export", "queue", "cpu_quota"}
+
+// undone are factors that are no settings, and whose levels in a plan may still be what holds traffic back.
+var undone = map[string]string{"mtu": "fragmentation", "mss": "fragmentation", "socket_buffer": "send-buffer"}
+
+// Candidates are the changes that are worth trying, those first that answer the most probable finding.
+func Candidates(s Situation) []Change {
+	var out []Change
+	add := func(c Change) {
+		same := func(other Change) bool { return other.String() == c.String() }
+		if i := slices.IndexFunc(out, same); i < 0 {
+			out = append(out, c)
+		} else if out[i].Class == "" {
+			out[i] = c
+		}
+	}
+	causes := causesOf(s.Diagnoses)
+	for _, cause := range causes {
+		for _, r := range cause.Remedies {
+			if r.Factor == "" || strings.Contains(r.Factor, "ring") {
+				continue
+			}
+			for _, levels := range placed(s, r.Factor, always(r.Level)) {
+				add(Change{levels, r.Do, r.Risk, cause.Class, cause.GainAtMost})
+			}
+		}
+	}
+	for _, std := range standards {
+		c := Change{Why: std.why, Risk: std.risk}
+		for _, cause := range causes {
+			if slices.Contains(std.classes, cause.Class) {
+				c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+				break
+			}
+		}
+		for _, c.Levels = range placed(s, std.factor, std.level) {
+			add(c)
+		}
+	}
+	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s, causes)) {
+		add(c)
+	}
+	rank := func(c Change) int {
+		for i, cause := range causes {
+			if c.Class == cause.Class {
+				return i
+			}
+		}
+		return len(causes)
+	}
+	slices.SortStableFunc(out, func(a, b Change) int { return cmp.Compare(rank(a), rank(b)) })
+	return out
+}
+
+// causesOf are those of all cells, the most probable first, each class once with its largest bound.
+func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
+	var out []diagnosis.Cause
+	for _, d := range all {
+		if d == nil {
+			continue
+		}
+		for _, c := range d.Causes {
+			i := slices.IndexFunc(out, func(o diagnosis.Cause) bool { return o.Class == c.Class })
+			if i < 0 {
+				out = append(out, c)
+				continue
+			}
+			out[i].Confidence = max(out[i].Confidence, c.Confidence)
+			out[i].GainAtMost = max(out[i].GainAtMost, c.GainAtMost)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int { return cmp.Compare(b.Confidence, a.Confidence) })
+	return out
+}
+
+// placed gives a factor its level at each place where the cells have it, and at its usual place where none has:
+// without a place, which means all routers.
+func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
+	plain, _ := factor.Split(name)
+	names := []string{}
+	for _, c := range s.Cells {
+		for place := range factor.Name(plain).Each(c) {
+			if at := strings.TrimSuffix(plain+"@"+place, "@"); !slices.Contains(names, at) {
+				names = append(names, at)
+			}
+		}
+	}
+	if len(names) == 0 {
+		names = []string{name}
+	}
+	var out []factor.Cell
+	for _, at := range names {
+		if to := level(s, s.level(at)); to != "" && s.means(factor.Cell{at: to}) {
+			out = append(out, factor.Cell{at: to})
+		}
+	}
+	return out
+}
+
+// level is what the cells have of a factor: of several levels the first.
+func (s Situation) level(name string) string {
+	for _, c := range s.Cells {
+		if level := c[name]; level != "" {
+			return level
+		}
+	}
+	return ""
+}
+
+// means says that each factor is known, takes its level, and means something in one of the cells.
+func (s Situation) means(levels factor.Cell) bool {
+	for name, level := range levels {
+		d, ok := s.Catalogue.Lookup(name)
+		if !ok {
+			return false
+		}
+		if canonical, err := d.Parse(level); err != nil || canonical == "" {
+			return false
+		}
+		if !slices.ContainsFunc(s.Cells, func(c factor.Cell) bool {
+			applies := d.Applies == nil
+			if !applies {
+				applies, _ = d.Applies(c)
+			}
+			return applies && (d.Conflict == nil || d.Conflict(factor.Name(name).With(c, level)) == "")
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// room is how much of a rate a queue in front of it holds: enough for TCP's bursts, and a delay that nobody
+// notices.
+const room = 20 * time.Millisecond
+
+// roomBehindRates keeps the rate of a token bucket and gives it another queue: a longer one, or one for each
+// flow.
+func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
+	var out []Change
+	for _, cell := range s.Cells {
+		for place, now := range factor.Name("queue").Each(cell) {
+			found := tokenBucket.FindStringSubmatch(now)
+			if found == nil {
+				continue
+			}
+			rate, err := unit.ParseBitrate(found[1])
+			bytes := int(float64(rate) / 8 * room.Seconds())
+			at := strings.TrimSuffix("@"+place, "@")
+			longer := factor.Cell{"queue" + at: fmt.Sprintf("tbf rate %s burst %d limit %d", found[1],
+				max(bytes/4, leastBurst), max(bytes, 2*leastBurst))}
+			flows := factor.Cell{"queue" + at: "", "shape" + at: found[1]}
+			for _, c := range []Change{{Levels: flows, Why: "the same rate with a queue for each flow",
+				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue that " +
+				"holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
+				known := func(o Change) bool { return o.String() == c.String() }
+				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) || slices.ContainsFunc(out, known) {
+					continue
+				}
+				for _, cause := range causes {
+					if cause.Class == "small-queue" || cause.Class == "bufferbloat" {
+						c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+						break
+					}
+				}
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// leastBurst is what a token bucket must let through at once for packets that are merged, in bytes.
+const leastBurst = 16 << 10
+
+var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
+
+// parses puts levels in canonical form, and says that all of them are levels.
+func (s Situation) parses(levels factor.Cell) bool {
+	for name, level := range levels {
+		d, ok := s.Catalogue.Lookup(name)
+		if !ok {
+			return false
+		}
+		if level == "" {
+			continue
+		}
+		canonical, err := d.Parse(level)
+		if err != nil {
+			return false
+		}
+		levels[name] = canonical
+	}
+	return true
+}
+
+// undoings take away, one by one, what the plan sets of the router and of the ends.
+func undoings(s Situation, causes []diagnosis.Cause) []Change {
+	var out []Change
+	seen := map[string]bool{}
+	for _, cell := range s.Cells {
+		for _, name := range cell.Names() {
+			plain, _ := factor.Split(name)
+			d, known := s.Catalogue.Lookup(name)
+			class, other := undone[plain]
+			setting := known && d.Kind == factor.Setting && !slices.Contains(limits[:], plain)
+			base := known && d.Base && d.Derive == nil
+			if seen[name] || base || !setting && !other || d.AtBaseline(cell[name]) ||
+				d.Derive != nil && d.Derive(factor.Name(name).With(cell, "")) == cell[name] {
+				continue
+			}
+			seen[name] = true
+			c := Change{Levels: factor.Cell{name: ""}, Why: "what " + name + " is without the plan's " + cell[name]}
+			for _, cause := range causes {
+				if cause.Class == class {
+					c.Class, c.GainAtMost = class, cause.GainAtMost
+				}
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}

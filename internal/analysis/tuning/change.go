@@ -1,0 +1,80 @@
+// Package tuning finds the settings that help a router: which changes to try, in which rounds, what each
+// brought, which are kept, and the commands that make them permanent. It is pure; who tries them is a campaign.
+package tuning
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// Change is what is tried together: levels of factors in the place of those that a cell has.
+type Change struct {
+	Levels factor.Cell `json:"levels"` // a level of "" takes the factor away: as found
+	Why    string      `json:"why"`
+	Risk   string      `json:"risk,omitempty"`
+	Class  string      `json:"class,omitempty"` // of the finding that it answers
+	// GainAtMost is the finding's bound of goodput then ÷ goodput now; 0 = not known.
+	GainAtMost float64 `json:"gain_at_most,omitempty"`
+}
+
+// String names a change by its levels.
+func (c Change) String() string {
+	parts := make([]string, 0, len(c.Levels))
+	for _, name := range c.Levels.Names() {
+		if level := c.Levels[name]; level != "" {
+			parts = append(parts, name+"="+level)
+		} else {
+			parts = append(parts, "no "+name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// excludes says that two changes are of the same factor, so that only one of them can be made.
+func (c Change) excludes(other Change) bool {
+	for name := range c.Levels {
+		if _, both := other.Levels[name]; both {
+			return true
+		}
+	}
+	return false
+}
+
+// Set is changes that are made together.
+type Set []Change
+
+// Patch is the levels of all of them.
+func (s Set) Patch() factor.Cell {
+	levels := factor.Cell{}
+	for _, c := range s {
+		maps.Copy(levels, c.Levels)
+	}
+	return levels
+}
+
+// Key tells sets apart.
+func (s Set) Key() string { return s.Patch().Key() }
+
+// String names a set by its changes.
+func (s Set) String() string {
+	if len(s) == 0 {
+		return "as found"
+	}
+	names := make([]string, len(s))
+	for i, c := range s {
+		names[i] = c.String()
+	}
+	return strings.Join(names, " + ")
+}
+
+func (s Set) with(more ...Change) Set { return append(slices.Clone(s), more...) }
+
+func (s Set) without(c Change) Set {
+	return slices.DeleteFunc(slices.Clone(s), func(other Change) bool { return other.String() == c.String() })
+}
+
+// allows says that a change can be made beside those of the set.
+func (s Set) allows(c Change) bool { return !slices.ContainsFunc(s, c.excludes) }

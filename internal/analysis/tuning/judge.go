@@ -1,0 +1,298 @@
+package tuning
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Budget is how much worse a change may make what is not the goal.
+type Budget struct {
+	AddedDelayNs float64 `json:"added_delay_ns"` // that a load adds to the round trip of the idle path, p99
+	LossRatio    float64 `json:"loss_ratio"`     // of packets, or of probes beside TCP
+}
+
+// Smallest gains that count. A delay has two, because small ones vary much.
+const (
+	relevantRate    = comparison.SmallestRelevant
+	relevantDelay   = .1
+	relevantDelayNs = 1e6
+	significance    = .05
+	// A rate that is lower than this in every block is harmed, whatever else is better.
+	harmedRate = 1 - relevantRate
+)
+
+// Verdicts of a set of changes.
+const (
+	Helps      = "helps"
+	Harms      = "harms"
+	NoMatter   = "no difference that matters"
+	CannotTell = "cannot tell"
+	Unsafe     = "beyond the safety budget"
+	Impossible = "cannot be made here"
+)
+
+// Arm is one set of changes in a round, with what a plan made of each cell under it; nil: the lab or the plan
+// cannot make it, and Why says why.
+type Arm struct {
+	Set   Set
+	Cells []factor.Cell
+	Why   string
+}
+
+// Effect is one number of one cell, with a set of changes against that without.
+type Effect struct {
+	Cell   string  `json:"cell"` // label
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+	comparison.Comparison
+}
+
+// Judged is what a set of changes did, against another one.
+type Judged struct {
+	Round   string   `json:"round,omitempty"` // its title
+	Set     Set      `json:"changes"`
+	Against Set      `json:"against"`
+	Verdict string   `json:"verdict"`
+	Why     string   `json:"why,omitempty"`
+	Effects []Effect `json:"effects,omitempty"`
+	// Gain is the ratio of the rates, the geometric mean over the cells; 0 = none could be compared.
+	Gain float64 `json:"gain,omitempty"`
+}
+
+// delays are what probes beside a load measured, the tail that enough of them carry first.
+var delays = [...]string{"rtt_loaded_p99_ns", "rtt_loaded_p90_ns", "rtt_loaded_p50_ns"}
+
+func rateOf(cell factor.Cell) string {
+	switch {
+	case factor.Engine.Is(cell, "flows"):
+		return "flows_per_s"
+	case factor.Engine.Is(cell, "requests"):
+		return "requests_per_s"
+	}
+	return metrics.RateOf(cell)
+}
+
+// measured are the numbers of a document's trials by cell and block.
+type measured struct {
+	trials map[string]map[int]analysis.TrialView // cell → block → the last attempt
+	doc    *analysis.Document
+}
+
+func read(d *analysis.Document) measured {
+	m := measured{map[string]map[int]analysis.TrialView{}, d}
+	for _, t := range d.Trials {
+		if t.Kind != record.RowLoad {
+			continue
+		}
+		key := t.Factors.Key()
+		if m.trials[key] == nil {
+			m.trials[key] = map[int]analysis.TrialView{}
+		}
+		m.trials[key][t.Block] = t
+	}
+	return m
+}
+
+// by are the values of a metric by block.
+func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
+	out := map[int]float64{}
+	for block, t := range m.trials[cell.Key()] {
+		if v, ok := t.Metrics[metric]; ok && t.Grade != evidence.GradeFailed {
+			out[block] = v
+		}
+	}
+	return out
+}
+
+func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
+	values := statistics.ByBlock(m.by(cell, metric))
+	if len(values) == 0 {
+		return 0, false
+	}
+	return statistics.Median(values), true
+}
+
+func (m measured) failure(cell factor.Cell) string {
+	for _, t := range m.trials[cell.Key()] {
+		if t.Grade == evidence.GradeFailed && t.Failure != nil {
+			return t.Failure.Phase + ": " + t.Failure.Error
+		}
+	}
+	return ""
+}
+
+// goals are what is compared of a cell: its rate, and the delay that enough probes measured.
+func (m measured) goals(a, b factor.Cell) []string {
+	out := []string{rateOf(a)}
+	for _, d := range delays {
+		_, before := m.median(a, d)
+		if _, after := m.median(b, d); before && after {
+			return append(out, d)
+		}
+	}
+	return out
+}
+
+// unsafe says why a cell breaks the budget where the one it is held against does not, or less. A cell without
+// a single number, or with a trial that failed, does not carry its traffic.
+func (m measured) unsafe(cell, against factor.Cell, idle float64, b Budget) string {
+	if why := m.failure(cell); why != "" && m.failure(against) == "" {
+		return "a trial failed in phase " + why
+	}
+	for _, loss := range []string{"loss_ratio", "probe_loss_ratio"} {
+		was, _ := m.median(against, loss)
+		if is, ok := m.median(cell, loss); ok && is > b.LossRatio && is > was && !flatOutUDP(cell, loss) {
+			return fmt.Sprintf("loss of %s, above %s", unit.Percent(is), unit.Percent(b.LossRatio))
+		}
+	}
+	for _, d := range delays {
+		is, ok := m.median(cell, d)
+		if !ok {
+			continue
+		}
+		was, _ := m.median(against, d)
+		if added := is - idle; added > b.AddedDelayNs && is > was {
+			return fmt.Sprintf("%s of added delay, above %s", unit.Nanoseconds(added),
+				unit.Nanoseconds(b.AddedDelayNs))
+		}
+		break
+	}
+	return ""
+}
+
+// flatOutUDP loses what the path does not carry, by intention.
+func flatOutUDP(cell factor.Cell, metric string) bool {
+	return metric == "loss_ratio" && factor.Rate.Is(cell, factor.Flat)
+}
+
+// Pair is a set of changes, and the one that it is held against, by their places in a round.
+type Pair struct{ Arm, Against int }
+
+// Judge says what each pair's changes did. All comparisons of a round are one family of tests.
+// idle is the round trip of the path of each cell without load, as found.
+func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Budget) []Judged {
+	m := read(d)
+	out := make([]Judged, len(pairs))
+	var family []map[int]float64
+	var tested []*Effect
+	for i, p := range pairs {
+		arm, base := arms[p.Arm], arms[p.Against]
+		out[i] = Judged{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
+		if arm.Cells == nil || base.Cells == nil {
+			continue
+		}
+		out[i].Verdict = ""
+		for k, cell := range arm.Cells {
+			if why := m.unsafe(cell, base.Cells[k], idle[k], b); why != "" {
+				out[i].Verdict, out[i].Why = Unsafe, why
+			}
+			for _, metric := range m.goals(base.Cells[k], cell) {
+				before, after := m.by(base.Cells[k], metric), m.by(cell, metric)
+				c, logs := comparison.ComparePaired(metric, before, after)
+				if c.N == 0 {
+					continue
+				}
+				c.Factors, c.Against = cell, base.Cells[k]
+				e := Effect{Cell: labelOf(d, base.Cells[k]), Comparison: c,
+					Before: statistics.Median(statistics.ByBlock(before)),
+					After:  statistics.Median(statistics.ByBlock(after))}
+				out[i].Effects = append(out[i].Effects, e)
+				if c.N >= statistics.MinInterval {
+					family = append(family, logs)
+				}
+			}
+		}
+	}
+	for i := range out {
+		for k := range out[i].Effects {
+			if e := &out[i].Effects[k]; e.N >= statistics.MinInterval {
+				tested = append(tested, e)
+			}
+		}
+	}
+	p, test := statistics.FamilyTest(family)
+	for i, e := range tested {
+		e.PValue, e.Test = p[i], test
+	}
+	for i := range out {
+		out[i].conclude()
+	}
+	return out
+}
+
+// labelOf is what the document calls a cell.
+func labelOf(d *analysis.Document, cell factor.Cell) string {
+	for _, c := range d.Cells {
+		if c.Factors.Key() == cell.Key() {
+			return c.Label
+		}
+	}
+	return cell.Key()
+}
+
+// conclude words the effects, and the set of changes by them.
+func (j *Judged) conclude() {
+	var logs []float64
+	count := map[string]int{}
+	for i := range j.Effects {
+		e := &j.Effects[i]
+		e.Verdict = e.judge()
+		count[e.Verdict]++
+		if !slices.Contains(delays[:], e.Metric) && !e.Difference && e.Ratio > 0 {
+			logs = append(logs, math.Log(e.Ratio))
+		}
+	}
+	if len(logs) > 0 {
+		j.Gain = math.Exp(statistics.Total(logs) / float64(len(logs)))
+	}
+	switch {
+	case j.Verdict != "":
+	case len(j.Effects) == 0:
+		j.Verdict, j.Why = CannotTell, "no block has both"
+	case count[Harms] > 0:
+		j.Verdict = Harms
+	case count[Helps] > 0:
+		j.Verdict = Helps
+	case count[CannotTell] > 0:
+		j.Verdict = CannotTell
+	default:
+		j.Verdict = NoMatter
+	}
+}
+
+// judge says what happened to one number. A delay that grew within the budget harms nothing.
+func (e *Effect) judge() string {
+	sure := e.N >= statistics.MinInterval && e.PValue <= significance
+	if slices.Contains(delays[:], e.Metric) {
+		if sure && e.High < 1-relevantDelay && e.Before-e.After > relevantDelayNs {
+			return Helps
+		}
+		return NoMatter
+	}
+	switch {
+	case e.N < statistics.MinInterval:
+		return CannotTell
+	case e.Difference:
+		if sure && e.Low > 0 {
+			return Helps // from nothing to something
+		}
+		return NoMatter
+	case e.High < harmedRate:
+		return Harms
+	case sure && e.Low > 1+relevantRate:
+		return Helps
+	case e.Low > harmedRate && e.High <= 1+relevantRate:
+		return NoMatter
+	}
+	return CannotTell
+}

@@ -1,0 +1,188 @@
+package tuning
+
+import (
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for names
+// of the user's.
+type Permanent struct {
+	System   string   `json:"system"` // "linux", "openwrt", "routeros"
+	Change   string   `json:"change"`
+	Commands []string `json:"commands"` // of a "# " line: in words
+}
+
+// Systems that commands are known for.
+var Systems = [...]string{"linux", "openwrt", "routeros"}
+
+// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a list
+// of CPUs as a mask, {name} what follows the factor's colon.
+type recipe map[string][]string
+
+var recipes = map[string]recipe{
+	"queue": {
+		"linux": {"tc qdisc replace dev {dev} root {level}",
+			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc in /etc/sysctl.d"},
+		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' > /etc/hotplug.d/iface/99-queue"},
+		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
+	},
+	"cpus": {
+		"linux": {"echo {mask} | tee /sys/class/net/{dev}/queues/rx-*/rps_cpus",
+			"# at every start: the same from a udev rule for the device"},
+		"openwrt": {"uci set network.@globals[0].packet_steering=1", "uci commit network",
+			"service network reload"},
+		"routeros": {"/system resource irq rps enable [find name={dev}]"},
+	},
+	"irq_affinity": {
+		"linux": {"for i in $(ls /sys/class/net/{dev}/device/msi_irqs); do echo {level} > " +
+			"/proc/irq/$i/smp_affinity_list; done", "systemctl disable --now irqbalance"},
+		"openwrt":  {"# the lines for linux, in /etc/rc.local"},
+		"routeros": {"/system resource irq set [find users~\"{dev}\"] cpu=auto"},
+	},
+	"napi_threaded": {
+		"linux":   {"echo {bit} > /sys/class/net/{dev}/threaded", "# at every start: from a udev rule"},
+		"openwrt": {"echo 'echo {bit} > /sys/class/net/{dev}/threaded' >> /etc/rc.local"},
+	},
+	"gro_flush_timeout": {
+		"linux":   {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout", "# at every start: from a udev rule"},
+		"openwrt": {"echo 'echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' >> /etc/rc.local"},
+	},
+	"flowtable": {
+		"linux": {"# in /etc/nftables.conf: flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
+			"# first rule of the forward chain: ct state established flow add @ft"},
+		"openwrt": {"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
+			"service firewall restart"},
+		"routeros": {"/ip firewall filter add chain=forward action=fasttrack-connection " +
+			"connection-state=established,related place-before=0"},
+	},
+	"firewall": {
+		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one rule: " +
+			"ip saddr @NAME drop; no log where none is needed"},
+		"openwrt": {"uci add firewall ipset",
+			"# then one rule with option ipset instead of one for each address; option log off"},
+		"routeros": {"/ip firewall address-list add list=NAME address=ADDRESS",
+			"# then one rule with src-address-list=NAME instead of one for each; log=no"},
+	},
+	"cpu_quota": {
+		"linux": {"cpupower frequency-set -g performance",
+			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
+		"openwrt": {"echo 'for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
+			"performance > $g; done' >> /etc/rc.local"},
+		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
+	},
+	"sysctl": {
+		"linux":   {"echo '{name} = {level}' > /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
+		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
+	},
+	"mtu": {
+		"linux":    {"ip link set TUNNEL mtu {level}", "# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
+		"openwrt":  {"uci set network.TUNNEL.mtu={level}", "uci commit network", "service network reload"},
+		"routeros": {"/interface wireguard set TUNNEL mtu={level}"},
+	},
+	"link_mtu": {
+		"linux":    {"ip link set {dev} mtu {level}"},
+		"openwrt":  {"uci set network.INTERFACE.mtu={level}", "uci commit network", "service network reload"},
+		"routeros": {"/interface ethernet set {dev} mtu={level}"},
+	},
+	"shape": {
+		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
+		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1", "uci commit sqm",
+			"service sqm restart"},
+		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
+			"queue=fq-codel/fq-codel"},
+	},
+	"txqueuelen": {"linux": {"ip link set {dev} txqueuelen {level}"}},
+	"conntrack_max": {
+		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' > /etc/sysctl.d/60-tuned.conf",
+			"sysctl --system"},
+		"openwrt": {"echo 'net.netfilter.nf_conntrack_max={level}' >> /etc/sysctl.conf",
+			"service sysctl restart"},
+		"routeros": {"# the table grows by itself: /ip firewall connection tracking print shows its limit"},
+	},
+}
+
+// Commands make a change permanent on every system that they are known for. cell is what the plan's cell has
+// with the change, for levels that were taken away.
+func (c Change) Commands(cell factor.Cell) []Permanent {
+	var out []Permanent
+	for _, name := range c.Levels.Names() {
+		plain, place := factor.Split(name)
+		family, param, _ := strings.Cut(plain, ":")
+		level := c.Levels[name]
+		if level == "" {
+			level = cell[name]
+		}
+		if level == "" {
+			out = append(out, Permanent{Change: c.String(), Commands: []string{"# leave " + plain +
+				" as the system has it"}})
+			continue
+		}
+		if recipes[family] == nil {
+			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name + " to " + level}})
+			continue
+		}
+		fill := filler(family, param, place, level)
+		for _, system := range Systems {
+			lines := recipes[family][system]
+			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
+				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
+					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
+						" queue=tuned/tuned"}
+			}
+			if lines != nil {
+				p := Permanent{System: system, Change: c.String()}
+				for _, l := range lines {
+					p.Commands = append(p.Commands, fill.Replace(l))
+				}
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// filler puts names and levels into a recipe's lines.
+func filler(family, param, place, level string) *strings.Replacer {
+	dev := "DEVICE"
+	if _, port, ok := strings.Cut(place, "."); ok {
+		dev = strings.ToUpper(port)
+	}
+	bit := "0"
+	if level == "on" {
+		bit = "1"
+	}
+	words := map[string]string{"{dev}": dev, "{level}": level, "{name}": param, "{bit}": bit,
+		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
+		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
+	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has the limit beside the kind
+		words["{kind}"] = "pfifo pfifo-limit=" + strings.TrimPrefix(level, "pfifo limit ")
+	}
+	var pairs []string
+	for _, w := range slices.Sorted(maps.Keys(words)) {
+		pairs = append(pairs, w, words[w])
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// maskOf is a list of CPUs such as "0-1,3" as the hexadecimal mask of sysfs.
+func maskOf(list string) string {
+	set := new(big.Int)
+	for part := range strings.SplitSeq(list, ",") {
+		var from, to int
+		if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n == 0 {
+			return "0"
+		} else if n == 1 {
+			to = from
+		}
+		for i := from; i <= to; i++ {
+			set.SetBit(set, i, 1)
+		}
+	}
+	return set.Text(16)
+}

@@ -1,0 +1,104 @@
+package tuning
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Result is what tuning a router came to, as it is stored.
+type Result struct {
+	Format   string    `json:"format"`
+	ID       string    `json:"id"` // of its first run
+	When     time.Time `json:"when"`
+	Plan     string    `json:"plan"`
+	Lab      string    `json:"lab"`
+	Runs     []string  `json:"runs"` // that measured it, the one as found first
+	Findings []string  `json:"findings"`
+	Budget   Budget    `json:"budget"`
+	Tried    []Judged  `json:"tried"`
+	Kept     Set       `json:"kept"`
+	// Final is what is kept against the router as found; absent if nothing helped.
+	Final     *Judged     `json:"final,omitempty"`
+	Permanent []Permanent `json:"permanent,omitempty"`
+	Ended     string      `json:"ended"` // how: "done", "interrupted"
+	// Holds is what the result holds for: when one of these is another, it has expired.
+	Holds map[string]string `json:"holds_for"`
+}
+
+// held are the facts of a node that a result holds for, by their beginnings.
+var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel", "mitigations"}
+
+// HoldsFor are the kernel, the CPU and the drivers of the routers, and the workload.
+func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
+	out := map[string]string{}
+	routers := map[string]bool{}
+	for _, t := range d.Topologies {
+		for _, r := range t.Routers {
+			routers[r] = true
+		}
+	}
+	for _, e := range d.Environment {
+		for name, fact := range e.Facts {
+			keep := strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name)
+			if routers[e.Node] && keep {
+				out[e.Node+" "+name] = fact
+			}
+		}
+	}
+	keys := make([]string, len(cells))
+	for i, c := range cells {
+		keys[i] = c.Key()
+	}
+	slices.Sort(keys)
+	out["workload"] = strings.Join(keys, "; ")
+	return out
+}
+
+// Expired says what has changed since a result was made, nothing if it still holds.
+func (r *Result) Expired(now map[string]string) []string {
+	var out []string
+	names := maps.Clone(r.Holds)
+	maps.Copy(names, now)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if was, is := r.Holds[name], now[name]; was != is {
+			out = append(out, fmt.Sprintf("%s: %s → %s", name, orNone(was), orNone(is)))
+		}
+	}
+	return out
+}
+
+// SameRouter says whether a result is of the same plan and lab, so that it can be compared at all.
+func (r *Result) SameRouter(plan, lab string) bool { return r.Plan == plan && r.Lab == lab }
+
+func orNone(text string) string {
+	if text == "" {
+		return "not known"
+	}
+	return text
+}
+
+// nanoseconds is a time such as "20us" in ns, as sysfs has it.
+func nanoseconds(level string) string {
+	d, err := time.ParseDuration(level)
+	if err != nil {
+		return "0"
+	}
+	return strconv.FormatInt(d.Nanoseconds(), 10)
+}
+
+// kilobits is a rate such as "50M" in kbit/s, as OpenWrt's sqm has it.
+func kilobits(level string) string {
+	b, err := unit.ParseBitrate(level)
+	if err != nil {
+		return "0"
+	}
+	return strconv.FormatFloat(float64(b)/1e3, 'f', 0, 64)
+}

@@ -1,0 +1,212 @@
+package tuning
+
+import (
+	"slices"
+)
+
+// Round is what is measured in one interleaved campaign. The first set is the router as found.
+type Round struct {
+	Title string
+	Sets  []Set
+	Pairs []Pair
+}
+
+// mostRounds bounds how often changes are tried on top of what already helped.
+const mostRounds = 3
+
+// Search decides which changes are tried next, and which are kept: each one alone and all of them at once;
+// then each of the rest on top of what helped, as long as that finds more; then, in fresh blocks, what is
+// kept against the router as found, and against what is kept without each of its changes.
+type Search struct {
+	Candidates []Change
+	Kept       Set
+	Tried      []Judged // of each round, in order
+	Final      *Judged  // what is kept against the router as found, in blocks that did not choose it
+
+	out    []string // changes that are not tried again
+	rounds int
+	stage  int
+	spare  Set // what was kept before a change was left out
+}
+
+// Stages.
+const (
+	trying = iota
+	checking
+	confirming
+	ended
+)
+
+// Next is the round to be measured, nil if the search has ended.
+func (s *Search) Next() *Round {
+	switch s.stage {
+	case trying:
+		if r := s.tries(); r != nil {
+			return r
+		}
+		if len(s.Kept) == 0 {
+			s.stage = ended
+			return nil
+		}
+		s.stage = checking
+		return s.checks()
+	case checking:
+		return s.checks()
+	case confirming:
+		return &Round{"what is kept, once more", []Set{{}, s.Kept, s.spare}, []Pair{{1, 0}, {1, 2}}}
+	}
+	return nil
+}
+
+// left are the candidates that may still help beside what is kept.
+func (s *Search) left() []Change {
+	return slices.DeleteFunc(slices.Clone(s.Candidates), func(c Change) bool {
+		return !s.Kept.allows(c) || slices.Contains(s.out, c.String())
+	})
+}
+
+// tries holds each change that is left, on top of what is kept, against what is kept.
+func (s *Search) tries() *Round {
+	left := s.left()
+	if len(left) == 0 || s.rounds == mostRounds {
+		return nil
+	}
+	r := &Round{Title: "each change alone", Sets: []Set{{}}}
+	against := 0
+	if len(s.Kept) > 0 {
+		r.Title = "each further change with " + s.Kept.String()
+		r.Sets = append(r.Sets, s.Kept)
+		against = 1
+		r.Pairs = append(r.Pairs, Pair{1, 0})
+	}
+	all := s.Kept
+	for _, c := range left {
+		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
+		r.Sets = append(r.Sets, s.Kept.with(c))
+		if all.allows(c) {
+			all = all.with(c)
+		}
+	}
+	if len(all) > len(s.Kept)+1 { // two limits, of which each hides what the other's removal brings
+		r.Pairs = append(r.Pairs, Pair{len(r.Sets), against})
+		r.Sets = append(r.Sets, all)
+	}
+	return r
+}
+
+// checks holds what is kept against the router as found and against itself without each change.
+func (s *Search) checks() *Round {
+	r := &Round{"what is kept, and each of its changes taken back", []Set{{}, s.Kept}, []Pair{{1, 0}}}
+	for _, c := range s.Kept {
+		if len(s.Kept) > 1 {
+			r.Pairs = append(r.Pairs, Pair{1, len(r.Sets)})
+			r.Sets = append(r.Sets, s.Kept.without(c))
+		}
+	}
+	return r
+}
+
+// Take goes on with what a round has shown, in the order of its pairs.
+func (s *Search) Take(found []Judged) {
+	s.Tried = append(s.Tried, found...)
+	switch s.stage {
+	case trying:
+		s.tried(found)
+	case checking:
+		s.checked(found)
+	case confirming:
+		s.stage = ended
+		s.Final = &found[0]
+		if found[1].Verdict == Harms || found[0].Verdict != Helps { // what was left out did matter, beside others
+			s.Kept = s.spare
+			again := s.before(s.spare)
+			s.Final = &again
+		}
+	}
+}
+
+// tried takes over every change that helped, of those of one factor the best; where none did, all at once if
+// that did.
+func (s *Search) tried(found []Judged) {
+	s.rounds++
+	was := len(s.Kept)
+	if was > 0 {
+		found = found[1:]
+	}
+	single := slices.DeleteFunc(slices.Clone(found), func(j Judged) bool { return len(j.Set) != was+1 })
+	slices.SortStableFunc(single, func(a, b Judged) int {
+		switch {
+		case a.Gain > b.Gain:
+			return -1
+		case a.Gain < b.Gain:
+			return 1
+		}
+		return 0
+	})
+	for _, j := range single {
+		c := j.Set[was]
+		switch {
+		case j.Verdict == Helps && s.Kept.allows(c):
+			s.Kept = s.Kept.with(c)
+		case j.Verdict == Harms || j.Verdict == Unsafe || j.Verdict == Impossible:
+			s.out = append(s.out, c.String())
+		}
+	}
+	if last := found[len(found)-1]; len(s.Kept) == was && len(last.Set) > was+1 && last.Verdict == Helps {
+		s.Kept = last.Set
+	}
+	if len(s.Kept) == was || len(s.left()) == 0 {
+		s.stage = checking
+		if len(s.Kept) == 0 {
+			s.stage = ended
+		}
+	}
+}
+
+// checked leaves out what brings nothing beside the others.
+func (s *Search) checked(found []Judged) {
+	s.Final = &found[0]
+	if found[0].Verdict != Helps {
+		s.Kept, s.stage = nil, ended
+		return
+	}
+	s.spare = s.Kept
+	for _, j := range found[1:] {
+		if j.Verdict == Helps {
+			continue
+		}
+		for _, c := range s.spare {
+			if j.Against.allows(c) {
+				s.Kept = s.Kept.without(c)
+			}
+		}
+	}
+	switch len(s.Kept) {
+	case len(s.spare):
+		s.stage = ended
+	case 0: // any of them will do: which one cannot be told
+		s.Kept, s.stage = s.spare, ended
+	default:
+		s.stage = confirming
+	}
+}
+
+// before is the last judgement of a set against the router as found.
+func (s *Search) before(set Set) Judged {
+	for _, j := range slices.Backward(s.Tried) {
+		if j.Set.Key() == set.Key() && len(j.Against) == 0 {
+			return j
+		}
+	}
+	return Judged{Set: set, Verdict: CannotTell}
+}
+
+// Alone is what a change did on its own against the router as found, nil if it was not tried so.
+func (s *Search) Alone(c Change) *Judged {
+	for i, j := range s.Tried {
+		if len(j.Set) == 1 && len(j.Against) == 0 && j.Set[0].String() == c.String() {
+			return &s.Tried[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package tuning
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Text is a result for people.
+func (r *Result) Text() string {
+	var b strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "as found: %s\n", f)
+	}
+	if len(r.Tried) > 0 {
+		b.WriteString("\n" + r.triedTable())
+	}
+	switch {
+	case r.Ended != "done":
+		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
+		return b.String()
+	case len(r.Kept) == 0:
+		b.WriteString("\nNothing is proposed: no change helps by more than " +
+			unit.Percent(comparison.SmallestRelevant) + ".\n")
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\nProposed: %s\n\n%s", r.Kept, r.beforeAfter())
+	for _, c := range r.Kept {
+		if c.Risk != "" {
+			fmt.Fprintf(&b, "risk of %s: %s\n", c, c.Risk)
+		}
+	}
+	b.WriteString(r.permanentText())
+	return b.String()
+}
+
+func tabbed(rows [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	w.Flush() // to memory: it cannot fail
+	return b.String()
+}
+
+// triedTable has one line for each set of changes that was tried, round by round.
+func (r *Result) triedTable() string {
+	rows := [][]string{{"TRIED", "AGAINST", "RATE", "INTERVAL", "PREDICTED AT MOST", "VERDICT"}}
+	round := ""
+	for _, j := range r.Tried {
+		if j.Round != round {
+			round = j.Round
+			rows = append(rows, []string{round + ":"})
+		}
+		rate, interval := "–", "–"
+		if e := j.worst(); e != nil {
+			rate, interval = "× "+unit.Significant(j.Gain, 3), intervalOf(e.Comparison)
+		}
+		added, against, verdict := j.added(), "as found", j.Verdict
+		name := added.String()
+		if len(j.Against) > 0 {
+			name, against = "+ "+name, "the rest of it"
+		}
+		if len(added) > 2 {
+			name = unit.Count(len(added), "change") + " at once"
+		}
+		if j.Why != "" {
+			verdict += ": " + j.Why
+		}
+		predicted := "–"
+		if len(added) == 1 && added[0].GainAtMost > 0 {
+			predicted = "× " + unit.Significant(added[0].GainAtMost, 3)
+		}
+		rows = append(rows, []string{"  " + name, against, rate, interval, predicted, verdict})
+	}
+	return tabbed(rows)
+}
+
+// added are the changes that the set it is held against has not.
+func (j *Judged) added() Set {
+	var out Set
+	for _, c := range j.Set {
+		if len(j.Against.without(c)) == len(j.Against) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// worst is the effect on a rate with the lowest interval, nil if no rate was compared.
+func (j *Judged) worst() *Effect {
+	var out *Effect
+	for i := range j.Effects {
+		e := &j.Effects[i]
+		if !slices.Contains(delays[:], e.Metric) && !e.Difference && (out == nil || e.Low < out.Low) {
+			out = e
+		}
+	}
+	return out
+}
+
+func intervalOf(c comparison.Comparison) string {
+	return unit.Significant(c.Low, 3) + "…" + unit.Significant(c.High, 3)
+}
+
+// beforeAfter is the table of what the kept changes did in blocks that did not choose them, and of what was
+// predicted.
+func (r *Result) beforeAfter() string {
+	rows := [][]string{{"CELL", "METRIC", "BEFORE", "AFTER", "AFTER ÷ BEFORE", "INTERVAL", "VERDICT"}}
+	for _, e := range r.Final.Effects {
+		m := metrics.Of(e.Metric)
+		ratio, interval := "× "+unit.Significant(e.Ratio, 3), intervalOf(e.Comparison)
+		if e.Difference {
+			ratio, interval = "–", "–"
+		}
+		rows = append(rows, []string{e.Cell, m.Label, unit.ScaleOf(m.Unit, e.Before).Text(e.Before),
+			unit.ScaleOf(m.Unit, e.After).Text(e.After), ratio, interval, e.Verdict})
+	}
+	text := tabbed(rows)
+	predicted, known := 1.0, false
+	for _, c := range r.Kept {
+		if c.GainAtMost > 0 {
+			predicted, known = predicted*c.GainAtMost, true
+		}
+	}
+	real := "× " + unit.Significant(r.Final.Gain, 3)
+	if known {
+		return text + fmt.Sprintf("predicted gain: at most × %s, real: %s\n", unit.Significant(predicted, 3), real)
+	}
+	return text + "predicted gain: no finding bounds it, real: " + real + "\n"
+}
+
+func (r *Result) permanentText() string {
+	if len(r.Permanent) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nTo make it permanent (words in capitals are yours to fill in):\n")
+	for _, system := range append([]string{""}, Systems[:]...) {
+		head := false
+		for _, p := range r.Permanent {
+			if p.System != system {
+				continue
+			}
+			if !head && system != "" {
+				fmt.Fprintf(&b, "  %s\n", system)
+			}
+			head = true
+			for _, c := range p.Commands {
+				fmt.Fprintf(&b, "    %s\n", c)
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Keep makes settings that outlive the session: nothing undoes them, and no journal has them. Who asked for
+// that knows. They are read back.
+func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
+	for _, s := range settings {
+		n, err := l.Node(ctx, s.Node)
+		if err != nil {
+			return err
+		}
+		k, state, p, err := l.resolve(s, n)
+		if err == nil && n.Facts.Fixed != "" {
+			err = fmt.Errorf("%s", n.Facts.Fixed)
+		}
+		var held agent.Held
+		switch {
+		case err != nil:
+		case n.HasDriver():
+			s.Value = string(state)
+			if err = n.Driver.Apply(ctx, n.Host, s); err == nil {
+				var got string
+				got, err = n.Driver.Read(ctx, n.Host, s)
+				held.State = knob.State(got)
+			}
+		default:
+			err = n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held)
+		}
+		if err == nil && !k.Same(state, held.State) {
+			err = fmt.Errorf("read back %s", held.State)
+		}
+		if err != nil {
+			return fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+		}
+	}
+	return nil
+}

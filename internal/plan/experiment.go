@@ -1,0 +1,227 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// experiment reads what a plan of doses puts to the test.
+func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
+	e := &record.Experiment{Expect: 1}
+	var f factor.Declaration
+	level := func(n *yaml.Node) (text string, err error) {
+		if f.Name == "" {
+			return "", r.fail(n, "name it above: factor: shape@router.wan",
+				"the experiment has no factor yet")
+		}
+		if text, err = r.scalar(n, f.Name); err == nil {
+			text, err = r.level(n, f, text)
+		}
+		return text, err
+	}
+	err := r.object(n, "experiment", []field{
+		{"run", r.text("run", maxLabel, &e.Run)},
+		{"class", r.name(&e.Class)},
+		{"factor", r.scalarOf("factor", func(n *yaml.Node, text string) (err error) {
+			f, err = r.lookup(n, text)
+			e.Factor = f.Name
+			return err
+		})},
+		{"doses", func(n *yaml.Node) error {
+			return r.pairs(n, "doses", func(key, value *yaml.Node) error {
+				dose, err := r.dose(value)
+				if err == nil {
+					dose.Level, err = level(key)
+				}
+				e.Doses = append(e.Doses, dose)
+				return err
+			})
+		}},
+		{"expect", r.scalarOf("expect", func(n *yaml.Node, text string) (err error) {
+			e.Expect, err = strconv.ParseFloat(text, 64)
+			if err != nil || !(e.Expect >= -2 && e.Expect <= 2) {
+				err = r.fail(n, "", "expect: %q is no elasticity from -2 to 2", text)
+			}
+			return err
+		})},
+		{"fix", func(n *yaml.Node) (err error) { e.Fix, err = level(n); return err }},
+		{"why", r.text("why", 1000, &e.Why)},
+	})
+	if err == nil && (e.Class == "" || len(e.Doses) == 0) {
+		err = r.fail(n, "write, for example, {class: shaper, factor: shape, doses: {45M: 90 %}}",
+			"the experiment names no class, or no doses")
+	}
+	d.Experiment = e
+	return err
+}
+
+var shareForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) *%$`)
+
+// dose reads how much of the resource a dose leaves.
+func (r *reader) dose(n *yaml.Node) (d record.Dose, err error) {
+	text, err := r.scalar(n, "a dose")
+	if err != nil {
+		return d, err
+	}
+	if found := shareForm.FindStringSubmatch(text); found != nil {
+		if v, err := strconv.ParseFloat(found[1], 64); err == nil && v >= 1 && v <= 1e6 && v != 100 {
+			d.Resource = v / 100
+			return d, nil
+		}
+	}
+	return d, r.fail(n, "write what the level leaves of the resource, such as 45M: 90 %",
+		"%q is no share from 1 %% to 1000000 %%, or it is all", text)
+}
+
+// checkDoses refuses an experiment of which a dose, or the untouched cell, is not in the plan.
+func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
+	e := p.Design.Experiment
+	if e == nil {
+		return nil
+	}
+	all := p.combinations()
+	has := func(level string) bool {
+		return slices.ContainsFunc(all, func(c factor.Cell) bool { return c[e.Factor] == level })
+	}
+	for _, dose := range e.Doses {
+		if !has(dose.Level) {
+			return r.fail(valueOf(root, "experiment"), "add it to the matrix, or to include",
+				"no cell has the dose %s of %s", dose.Level, e.Factor)
+		}
+	}
+	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return Untouched(e, c) }) {
+		return r.fail(valueOf(root, "experiment"), "add a cell with none of the doses",
+			"no cell is untouched")
+	}
+	return nil
+}
+
+// Untouched says that a cell of an experiment has none of its doses, nor what takes the limit away.
+func Untouched(e *record.Experiment, c factor.Cell) bool {
+	level := c[e.Factor]
+	return (e.Fix == "" || level != e.Fix) &&
+		!slices.ContainsFunc(e.Doses, func(d record.Dose) bool { return d.Level == level })
+}
+
+// Patched is a plan that holds cells of a stored run against the same cells with other levels, in blocks in
+// which both alternate in random order.
+type Patched struct {
+	Name, Description string
+	Design            record.Design // of the run; how it measures is kept
+	Cells             []factor.Cell // of that run, untouched
+	Patches           []factor.Cell // what is changed: factor → level, "" takes it away
+	// Copies is how often a block holds each untouched cell, at most 4; Blocks how many blocks there are.
+	Copies, Blocks int
+	// Window bounds the measured window of a trial; 0 = as in the run.
+	Window     time.Duration
+	Experiment *record.Experiment
+}
+
+// Text is the plan as a file, which can be read, changed and run by hand.
+func (x Patched) Text(v Vocabulary) string {
+	var b strings.Builder
+	m := x.Design.Method
+	window := m.Duration
+	if x.Window > 0 {
+		window = min(window, x.Window)
+	}
+	fmt.Fprintf(&b, "name: %s\ndescription: %s\n\nmethod:\n", x.Name, yamlScalar(x.Description))
+	fmt.Fprintf(&b, "  duration: %s\n  warmup: %s\n  cooldown: %s\n  runs: %d\n  order: %s\n",
+		short(window), short(m.Warmup), short(m.Cooldown), x.Blocks, OrderAlternated)
+	if e := x.Experiment; e != nil {
+		fmt.Fprintf(&b, "\nexperiment:\n")
+		for _, f := range [][2]string{{"run", e.Run}, {"class", e.Class}, {"factor", e.Factor},
+			{"why", e.Why}} {
+			if f[1] != "" {
+				fmt.Fprintf(&b, "  %s: %s\n", f[0], yamlScalar(f[1]))
+			}
+		}
+		fmt.Fprintf(&b, "  doses:  # what each leaves of the resource\n")
+		for _, d := range e.Doses {
+			fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
+		}
+		fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n", trim(e.Expect))
+		if e.Fix != "" {
+			fmt.Fprintf(&b, "  fix: %s\n", yamlScalar(e.Fix))
+		}
+	}
+	b.WriteString("\ninclude:\n")
+	copies := []string{"a", "b", "c", "d"}[:min(max(x.Copies, 1), 4)]
+	for _, cell := range x.Cells {
+		x.entry(&b, v, cell, nil, copies)
+	}
+	for _, cell := range x.Cells {
+		for _, patch := range x.Patches {
+			x.entry(&b, v, cell, patch, nil)
+		}
+	}
+	w := x.Design.Measure
+	fmt.Fprintf(&b, "\nmeasure:\n  latency_idle: off\n  latency_loaded: %t\n  probe: %s\n"+
+		"  probe_interval: %s\n  verify: false\n  telemetry: %t\n", w.LatencyLoaded,
+		cmp.Or(w.Probe, ProbeEcho), short(max(w.ProbeInterval, time.Millisecond)), w.Telemetry)
+	if len(x.Design.Conditions) > 0 {
+		b.WriteString("\nconditions:\n")
+		for _, name := range slices.Sorted(maps.Keys(x.Design.Conditions)) {
+			fmt.Fprintf(&b, "  %s: %s\n", yamlScalar(name), yamlScalar(x.Design.Conditions[name]))
+		}
+	}
+	return b.String()
+}
+
+// entry writes a cell with a patch as an entry of include, without what follows by itself.
+func (x Patched) entry(b *strings.Builder, v Vocabulary, cell, patch factor.Cell, copies []string) {
+	cell = factor.Copy.With(cell, "")
+	for _, name := range v.Names() { // derived levels may follow what the patch changes
+		f, ok := v.Lookup(name)
+		if ok && f.Derive != nil && cell[name] != "" && cell[name] == f.Derive(cell) {
+			delete(cell, name)
+		}
+	}
+	if factor.FrameSize.In(cell) {
+		delete(cell, string(factor.PacketSize))
+	}
+	for name, level := range patch {
+		factor.Name(name).Set(cell, level)
+	}
+	names := cell.Names()
+	v.Sort(names)
+	lead := "- "
+	for _, name := range names {
+		if f, ok := v.Lookup(name); ok && f.Base && f.Default == cell[name] {
+			continue
+		}
+		fmt.Fprintf(b, "  %s%s: %s\n", lead, name, yamlScalar(cell[name]))
+		lead = "  "
+	}
+	switch {
+	case len(copies) > 0:
+		fmt.Fprintf(b, "  %scopy: [%s]  # untouched\n", lead, strings.Join(copies, ", "))
+	case lead == "- ": // nothing but defaults, such as a patch that takes a level away
+		fmt.Fprintf(b, "  - %s: %s\n", factor.Streams, factor.Streams.Of(cell))
+	}
+}
+
+var plainScalar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._/+@%-]*$`)
+
+// yamlScalar writes a text such that it is read as that text.
+func yamlScalar(text string) string {
+	if plainScalar.MatchString(text) && strings.TrimSpace(text) == text {
+		return text
+	}
+	return strconv.QuoteToGraphic(text)
+}
+
+// trim prints a number with at most four digits behind the point.
+func trim(v float64) string {
+	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', 4, 64), "0"), ".")
+}

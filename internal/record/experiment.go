@@ -1,0 +1,20 @@
+package record
+
+// Experiment is what a plan of doses puts to the test: that one resource holds the traffic back. A factor
+// takes doses of the resource away, or adds some, between untouched windows.
+type Experiment struct {
+	Run    string `json:"run,omitempty"` // whose finding it is
+	Class  string `json:"class"`         // of the finding, such as "shaper"
+	Factor string `json:"factor"`        // with its place
+	Doses  []Dose `json:"doses"`
+	// Expect is the elasticity of the rate, Δ ln rate ÷ Δ ln resource, if the finding is right.
+	Expect float64 `json:"expect"`
+	Fix    string  `json:"fix,omitempty"` // level that takes the limit away
+	Why    string  `json:"why,omitempty"`
+}
+
+// Dose is a level, and what it leaves of the resource: 0.9 = 90 %.
+type Dose struct {
+	Level    string  `json:"level"`
+	Resource float64 `json:"resource"`
+}
