@@ -32,7 +32,7 @@ func TestVerdictsGroupCells(t *testing.T) {
 		!slices.Equal(first.Labels, []string{"b", "c"}) || first.Labels[first.Shown] != "c" {
 		t.Errorf("got %+v, want cells b and c with the label of their class, c shown", first)
 	}
-	if got[1].Text != "nothing fits" || got[2].Text != "another core" {
+	if got[1].Text != "another core" || got[2].Text != "nothing fits" {
 		t.Errorf("got %q and %q, want the cells' own words", got[1].Text, got[2].Text)
 	}
 }
