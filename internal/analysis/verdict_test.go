@@ -66,6 +66,22 @@ func TestEveryCellIsDiagnosed(t *testing.T) {
 	}
 }
 
+// While a run goes on each trial of a load has a candidate of its own; others, and failed ones, have none.
+func TestCandidateOfOneTrial(t *testing.T) {
+	run, trials := quickRun(1)
+	for _, trial := range trials {
+		load := trial.Row.Kind == record.RowLoad && trial.Status == record.TrialOK
+		if d := Candidate(&run, trial); (d != nil) != load || d != nil && d.Trials != 1 {
+			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, d)
+		}
+	}
+	failed := trials[len(trials)-1]
+	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
+	if d := Candidate(&run, failed); d != nil {
+		t.Errorf("a failed trial has the candidate %+v", d)
+	}
+}
+
 // A user is told the commands of the router's own system, or of all where it is not known.
 func TestRemediesAreTheSystems(t *testing.T) {
 	all := []diagnosis.Remedy{{System: "linux"}, {System: "openwrt"}, {System: "freebsd"}, {System: ""}}
