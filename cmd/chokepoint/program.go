@@ -117,12 +117,7 @@ func newRoot(p *program) *cobra.Command {
 var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsCommand, newImportCommand,
 	newListCommand, newDeleteCommand, newGCCommand, newPlanCommand, newReportCommand, newDoctorCommand,
 	newRunCommand, newTuneCommand, newPeerCommand, newResumeCommand, newLabCommand, newShowCommand,
-<<<<<<< HEAD
-	newDiagnoseCommand,
-	newVMCommand, newVersionCommand, newManCommand}
-=======
 	newDiagnoseCommand, newVMCommand, newVersionCommand, newManCommand}
->>>>>>> i19-report
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {
