@@ -208,8 +208,8 @@ func (v *view) unexamined() []Item {
 	return append(lineItems("", Plain, gaps(everywhere)), out...)
 }
 
-// proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted and
-// real.
+// proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted
+// and real.
 func (v *view) proofWords(p diagnosis.Proof) []string {
 	out := []string{p.Text}
 	var answers []string

@@ -16,8 +16,8 @@ const (
 	FromRouter = "router"
 )
 
-// doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a window,
-// and the smallest finds slack of up to a half.
+// doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
+// window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
 // Kinds of limit that answer the same doses.
@@ -217,8 +217,8 @@ func (o *Observation) leastWindow() float64 {
 	return max(most, 16<<10)
 }
 
-// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one that
-// it has. A dose that changes nothing is none.
+// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one
+// that it has. A dose that changes nothing is none.
 func (o *Observation) fit(e Experiment) Experiment {
 	cell := o.Trial.Row.Factors
 	doses, resource := e.Doses, e.Resource

@@ -120,7 +120,8 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 func (p *Proof) judge() {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
-		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s of %d", unit.Significant(l.Slope, 2), l.N)
+		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s of %d", unit.Significant(l.Slope, 2),
+			l.N)
 		return
 	}
 	moves := p.Expect >= nearEnough
@@ -170,7 +171,8 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one of them.
+// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one of
+// them.
 func Decide(proofs []Proof) string {
 	passed := 0
 	for _, p := range proofs {
@@ -218,8 +220,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests are the experiments that put a cause to the test, each factor once: doses of what the plan states, those
-// of the rule, then those that the ends can give. Those from the tester's side come first.
+// Tests are the experiments that put a cause to the test, each factor once: doses of what the plan states,
+// those of the rule, then those that the ends can give. Those from the tester's side come first.
 func Tests(o *Observation, j Judgement) []Experiment {
 	all := o.statedTests(j.Class)
 	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {

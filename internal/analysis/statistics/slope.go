@@ -21,9 +21,9 @@ type Line struct {
 // slopePermutations are drawn at random, beside the order that was seen.
 const slopePermutations = 3999
 
-// BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares). The
-// interval needs no distribution: it holds the slopes that the permutation test does not refuse, in which the
-// doses of a block change places. ok is false where no dose differs from another in its block.
+// BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares).
+// The interval needs no distribution: it holds the slopes that the permutation test does not refuse, in
+// which the doses of a block change places. ok is false where no dose differs from another in its block.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0
@@ -81,8 +81,8 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 const leastFall = .07
 
 // Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls
-// with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that the
-// knee lies below the smallest dose.
+// with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that
+// the knee lies below the smallest dose.
 func Knee(points []Point) (k float64, ok bool) {
 	least := 0.0
 	for _, p := range points {
