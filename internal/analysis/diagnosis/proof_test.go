@@ -16,7 +16,9 @@ import (
 // resource goes through response, with noise.
 func answered(e record.Experiment, response func(resource float64) float64) Doses {
 	rng := rand.New(rand.NewPCG(3, 3))
-	rate := func(resource float64) float64 { return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64()) }
+	rate := func(resource float64) float64 {
+		return 1e8 * response(resource) * math.Exp(.03*rng.NormFloat64())
+	}
 	d := Doses{map[int][]float64{}, map[string]map[int]float64{}}
 	for block := 1; block <= 3; block++ {
 		d.Untouched[block] = []float64{rate(1), rate(1), rate(1)}
