@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -161,6 +162,11 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		fmt.Fprintf(&b, "\n## %s\n\n| factor | default | levels | meaning |\n|---|---|---|---|\n%s",
 			part.title,
 			tables[part.kind])
+	}
+	b.WriteString("\n## Faults\n\nThe levels of `fault`, several joined by `+`. Five lessons: " +
+		"[teaching](../teaching.md).\n\n| fault | level | place | meaning |\n|---|---|---|---|\n")
+	for _, f := range knob.Faults() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Unit, f.Where(), f.Doc)
 	}
 	holdPage(t, "docs/reference/factors.md", b.String())
 }

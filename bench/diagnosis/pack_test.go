@@ -1,9 +1,13 @@
 package diagnosis_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -13,7 +17,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -21,7 +24,10 @@ import (
 
 // packed is the committed recording: a list of instances, and a store of their trials, reduced to what rules
 // can read.
-const packedStore = "suite.db"
+const packedStore = "suite.db.gz"
+
+// keptUntouched is of how many rounds untouched cells are committed, too.
+const keptUntouched = 3
 
 // crop leaves of a table what a window reads: its rows, and one before and after it.
 func crop(t *record.Table, w record.Window) {
@@ -63,7 +69,13 @@ func thin(t *record.Table, apart int64) {
 
 // reduce leaves of a trial what rules can read.
 func reduce(t *record.Trial) {
-	const logged = 20 // lines of the kernel's log
+	const (
+		logged = 20          // lines of the kernel's log
+		apart  = int64(50e6) // ns, between the readings of a flow
+	)
+	if t.Row.Kind == record.RowIdle {
+		t.Nodes = nil
+	}
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
 			crop(n.Samples[i].Table, t.Window)
@@ -73,7 +85,7 @@ func reduce(t *record.Trial) {
 	}
 	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
 		if l != nil {
-			l.UserRTT, l.EchoNs = nil, nil
+			l.UserRTT, l.EchoNs, l.SentAt, l.Late = nil, nil, nil, nil
 		}
 	}
 	if t.Traffic == nil {
@@ -82,10 +94,13 @@ func reduce(t *record.Trial) {
 	t.Traffic.Raw = nil
 	for i := range t.Traffic.Flows {
 		f := &t.Traffic.Flows[i]
-		crop(f.Sent, t.Window)
-		crop(f.Received, t.Window)
+		series := []*record.Table{f.Sent, f.Received}
 		if f.TCP != nil {
-			crop(f.TCP.Series, t.Window)
+			series = append(series, f.TCP.Series)
+		}
+		for _, table := range series {
+			crop(table, t.Window)
+			thin(table, apart)
 		}
 	}
 }
@@ -133,10 +148,11 @@ func source(t testing.TB) (list, stored string) {
 	if *keepDir != "" {
 		return filepath.Join(*keepDir, recordedFile), filepath.Join(*keepDir, "data", "chokepoint", "runs.db")
 	}
-	stored = filepath.Join(t.TempDir(), packedStore)
-	err := rig.CopyFile(filepath.Join("testdata", packedStore), stored, 0o600)
-	if err != nil {
-		t.Skipf("skip: nothing is recorded yet: %v", err)
+	stored = filepath.Join(t.TempDir(), "runs.db")
+	if err := unzip(filepath.Join("testdata", packedStore), stored); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("skip: nothing is recorded yet")
+	} else if err != nil {
+		t.Fatal(err)
 	}
 	return filepath.Join("testdata", recordedFile), stored
 }
@@ -147,13 +163,15 @@ func TestPack(t *testing.T) {
 		t.Skip("skip: packs a recording: -keep says which")
 	}
 	list, stored := source(t)
-	file := filepath.Join(t.TempDir(), packedStore)
+	file := filepath.Join(t.TempDir(), "runs.db")
 	st, err := store.Open(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var kept []recorded
-	load(t, list, stored, func(recorded) bool { return true }, func(x *aRun, of []recorded) {
+	load(t, list, stored, func(r recorded) bool {
+		return !strings.Contains(r.ID, "/") || r.Round < keptUntouched
+	}, func(x *aRun, of []recorded) {
 		before := diagnose(x, of)
 		small, err := x.packed(t.Context(), st, of)
 		if err != nil {
@@ -176,9 +194,8 @@ func TestPack(t *testing.T) {
 	if err := writeRecorded(&lines, kept); err != nil {
 		t.Fatal(err)
 	}
-	info, _ := os.Stat(file)
-	t.Logf("%d instances, %d bytes of trials", len(kept), info.Size())
-	if err := errors.Join(rig.CopyFile(file, filepath.Join("testdata", packedStore), 0o644),
+	t.Logf("%d instances", len(kept))
+	if err := errors.Join(zip(file, filepath.Join("testdata", packedStore)),
 		os.WriteFile(filepath.Join("testdata", recordedFile), []byte(lines.String()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,4 +235,38 @@ func differ(a, b *diagnosis.Diagnosis) string {
 		}
 	}
 	return ""
+}
+
+// zip compresses a file: of SQLite's pages much is empty.
+func zip(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return os.WriteFile(to, out.Bytes(), 0o644)
+}
+
+func unzip(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
 }

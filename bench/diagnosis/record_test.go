@@ -88,13 +88,15 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// in says whether a word is one of a list that commas separate.
+func in(list, word string) bool { return slices.Contains(strings.Split(list, ","), word) }
+
 // batches are the instances that are to be recorded, by rounds, those of a stage together.
 func batches(all []instance, done []recorded) [][]instance {
 	byStage := map[string][]instance{}
 	for _, x := range all {
 		class, _, _ := strings.Cut(x.ID, "#")
-		if *rounds > 0 && x.Round >= *rounds ||
-			*only != "" && !slices.Contains(strings.Split(*only, ","), class) || !slices.Contains(strings.Split(*vmLabs, ","), x.Lab) ||
+		if *rounds > 0 && x.Round >= *rounds || *only != "" && !in(*only, class) || !in(*vmLabs, x.Lab) ||
 			slices.ContainsFunc(done, func(r recorded) bool { return r.ID == x.ID }) {
 			continue
 		}
@@ -316,7 +318,8 @@ func (c levels) key() (string, error) {
 	return p.Cells()[0].Key(), nil
 }
 
-// trialsOf are those of a cell that ended well, and the median of their goodput; why says why there is none.
+// trialsOf are those of a cell that ended well, or whose path was found not to carry what it should, and the
+// median of their goodput; why says why there is none.
 func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 	key, err := c.key()
 	if err != nil {
@@ -332,7 +335,7 @@ func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 		if t.Row.Kind != record.RowLoad || t.Row.Cell() != key {
 			continue
 		}
-		if t.Failure != nil {
+		if t.Failure != nil && t.Failure.Phase != record.PhaseVerify {
 			why = t.Failure.Phase + ": " + t.Failure.Error
 			continue
 		}
@@ -360,6 +363,8 @@ func (x *aRun) instances(batch []instance, before map[string]float64) (out []rec
 		}
 		switch {
 		case len(r.Trials) == 0:
+		case in.Kind == kindNatural && r.Goodput == 0:
+			r.Dropped = "nothing arrived"
 		case in.Kind == kindHealthy:
 			r.Truths, r.Dropped = []truth{{Class: diagnosis.Healthy}}, x.unhealthy(in)
 		case in.Kind != kindNatural:
@@ -394,7 +399,7 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 				100*(1-weaker/r.Untouched))
 		}
 	}
-	if r.Natural == nil || len(base.Trials) == 0 {
+	if r.Natural == nil || base.Goodput == 0 {
 		return r, out
 	}
 	base.Truths = []truth{*r.Natural}

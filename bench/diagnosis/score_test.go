@@ -10,7 +10,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -49,9 +48,6 @@ func diagnose(x *aRun, all []recorded) (out []outcome) {
 func scores(run *record.Run, t *record.Trial) map[string]float64 {
 	out := map[string]float64{}
 	for _, j := range validity.Judge(run, []record.Trial{*t}) {
-		if j.Grade == evidence.GradeFailed {
-			continue
-		}
 		for _, judged := range diagnosis.Examine(analysis.Observe(run, j)) {
 			if judged.NotExamined == "" {
 				out[judged.Class] = judged.Score
@@ -196,7 +192,7 @@ func (f figures) lowered(before figures) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %d of %d, %d before", what, now.Right, now.Of, then.Right))
 		}
 		if now.Of != then.Of {
-			out = append(out, fmt.Sprintf("%s: of %d instances, of %d before: -update", what, now.Of, then.Of))
+			out = append(out, fmt.Sprintf("%s: of %d instances, %d before: -update", what, now.Of, then.Of))
 		}
 	}
 	less("named first", f.Top1, before.Top1)

@@ -18,7 +18,8 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 	var cell, codeFile string
 	var prove, dry bool
 	cmd := &cobra.Command{
-		Use: "diagnose [RUN] [--cell LABEL] [--prove [--dry-run]] [--json]", Short: "Say what held the traffic of a run back",
+		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--dry-run]] [--json]",
+		Short: "Say what held the traffic of a run back",
 		Long: "Say what held the traffic of a stored run back, cell by cell: the cause, the numbers\n" +
 			"that show it, what was ruled out and by which number, how sure this is, what to\n" +
 			"change and what to expect of it at most. RUN is an id, a unique prefix, or latest,\n" +
@@ -54,7 +55,8 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
 	cmd.Flags().BoolVar(&prove, "prove", false, proveUsage)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and run none")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
+		"run none")
 	cmd.Flags().StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+
 		"now from this `FILE`")
 	return addJSON(cmd, "print one JSON object per cell")

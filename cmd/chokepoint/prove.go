@@ -98,7 +98,8 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.Experiment) plan.Patched {
 	of := &record.Experiment{Run: a.on.ID, Class: cause.Class, Factor: e.Factor, Expect: e.Expect, Fix: e.Fix,
 		Why: e.Why}
-	x := plan.Patched{Name: "prove-" + cause.Class, Description: "Doses that would refute: " + cause.Text + ".",
+	x := plan.Patched{Name: "prove-" + cause.Class, Description: "Doses that would refute: " + cause.Text +
+		".",
 		Design: a.on.Design, Cells: []factor.Cell{cell}, Copies: proveCopies, Blocks: proveBlocks,
 		Window: proveWindow, Experiment: of}
 	for i, level := range e.Doses {

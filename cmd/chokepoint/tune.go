@@ -113,10 +113,15 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	t.result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
 		Lab: cmp.Or(o.attach, t.on.Peer, t.on.Lab), Ended: "done",
 		Budget: tuning.Budget{AddedDelayNs: float64(o.delay), LossRatio: o.loss / 100}}
-	if o.listing {
-		if err := t.choose(); err != nil {
+	for _, text := range o.try {
+		c, err := parseChange(text, t.other.vocabulary())
+		if err != nil {
 			return err
 		}
+		t.search.Candidates = append(t.search.Candidates, c)
+	}
+	if o.listing {
+		t.choose()
 		return p.document(t.search.Candidates, candidateText(t.search.Candidates))
 	}
 	return t.whole(ctx)

@@ -110,7 +110,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 		cells = append(cells, c.Factors)
 		t.idle = append(t.idle, c.Metrics["rtt_idle_p50_ns"].Median)
 		if c.Diagnosis != nil {
-			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label, c.Diagnosis.Text,
+			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label,
+				c.Diagnosis.Text,
 				unit.Percent(c.Diagnosis.Confidence)))
 		}
 	}
@@ -120,7 +121,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 	}
 	t.base.Design.Cells = cells
 	t.result.Holds = tuning.HoldsFor(doc, cells)
-	return t.choose()
+	t.choose()
+	return nil
 }
 
 // idleOf is when a plan measures idle latency, "" if it does not but could.
@@ -131,20 +133,13 @@ func idleOf(m record.Measure) string {
 	return m.LatencyIdle
 }
 
-// choose fills the search with candidates: what --try names, what an earlier result for the same router keeps,
-// and what the findings and the list of usual changes give.
-func (t *tuner) choose() error {
+// choose adds to what --try names: what an earlier result for the same router keeps, and what the findings
+// and the list of usual changes give.
+func (t *tuner) choose() {
 	v := t.other.vocabulary()
 	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: v.Catalogue}
-	for _, text := range t.o.try {
-		c, err := parseChange(text, v)
-		if err != nil {
-			return err
-		}
-		t.search.Candidates = append(t.search.Candidates, c)
-	}
 	if t.o.only {
-		return nil
+		return
 	}
 	if t.found != nil {
 		for _, c := range t.found.Cells {
@@ -154,7 +149,7 @@ func (t *tuner) choose() error {
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
 			t.p.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
-			return nil
+			return
 		}
 	}
 	for _, c := range tuning.Candidates(s) {
@@ -162,13 +157,12 @@ func (t *tuner) choose() error {
 			k := v.Catalogue.Of(name).Kind
 			return k == factor.Load || k == factor.Activity
 		}
-		fixed := t.on.Lab == record.LabPair && !slices.ContainsFunc(c.Levels.Names(), load)
+		fixed := t.other.peer != "" && !slices.ContainsFunc(c.Levels.Names(), load)
 		same := func(o tuning.Change) bool { return o.String() == c.String() }
 		if !fixed && !slices.ContainsFunc(t.search.Candidates, same) {
 			t.search.Candidates = append(t.search.Candidates, c)
 		}
 	}
-	return nil
 }
 
 // quiet says that every cell has an answer that is no fault.
@@ -249,7 +243,9 @@ func (t *tuner) arms(sets []tuning.Set) []tuning.Arm {
 				out[i].Why = err.Error()
 				break
 			}
-			cells := slices.DeleteFunc(slices.Clone(pl.Cells()), factor.Copy.In)
+			untouched := factor.Copy.With(cell, "a").Key()
+			cells := slices.DeleteFunc(slices.Clone(pl.Cells()),
+				func(c factor.Cell) bool { return c.Key() == untouched })
 			switch {
 			case len(pl.Skipped()) > 0:
 				out[i].Why = pl.Skipped()[0].Reason
@@ -318,7 +314,8 @@ func (t *tuner) possible(ctx context.Context) error {
 			t.search.Candidates = append(t.search.Candidates, a.Set[0])
 			continue
 		}
-		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set, Verdict: tuning.Impossible, Why: a.Why})
+		t.search.Tried = append(t.search.Tried, tuning.Judged{Round: "left out", Set: a.Set,
+			Verdict: tuning.Impossible, Why: a.Why})
 	}
 	return nil
 }
@@ -327,7 +324,8 @@ func (t *tuner) possible(ctx context.Context) error {
 func skip(arms []tuning.Arm, skipped []record.Skipped) {
 	for i := range arms {
 		for _, s := range skipped {
-			if slices.ContainsFunc(arms[i].Cells, func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }) {
+			same := func(c factor.Cell) bool { return c.Key() == s.Factors.Key() }
+			if slices.ContainsFunc(arms[i].Cells, same) {
 				arms[i].Cells, arms[i].Why = nil, s.Reason
 			}
 		}
@@ -369,7 +367,8 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, er
 		return nil, err
 	}
 	t.p.note("tune: %s", r.Title)
-	t.guard = &guard{most: t.o.delay, unfit: map[string]bool{}, keep: map[string]bool{}}
+	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{},
+		keep: map[string]bool{}}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
 	}
@@ -387,8 +386,9 @@ func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, er
 // guard ends a change at once with which the traffic stops, or the delay leaves the budget by far.
 type guard struct {
 	trial.Store
-	most time.Duration
-	keep map[string]bool // cells that are the router as found
+	most   time.Duration
+	tester []record.Ceiling // as found
+	keep   map[string]bool  // cells that are the router as found
 
 	mu    sync.Mutex
 	unfit map[string]bool
@@ -396,7 +396,8 @@ type guard struct {
 
 // AppendTrial stores a trial and looks at it.
 func (g *guard) AppendTrial(ctx context.Context, t record.Trial) error {
-	if t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()] && (t.Status == record.TrialFailed || g.late(&t)) {
+	tried := t.Row.Kind == record.RowLoad && !g.keep[t.Row.Cell()]
+	if tried && (t.Status == record.TrialFailed || g.late(&t)) {
 		g.mu.Lock()
 		g.unfit[t.Row.Cell()] = true
 		g.mu.Unlock()
@@ -425,7 +426,9 @@ func (t *tuner) keepIt(ctx context.Context) error {
 		}
 		c := registry.Catalogue()
 		patch := t.result.Kept.Patch()
-		maps.DeleteFunc(patch, func(name, level string) bool { return level == "" || c.Of(name).Kind != factor.Setting })
+		maps.DeleteFunc(patch, func(name, level string) bool {
+			return level == "" || c.Of(name).Kind != factor.Setting
+		})
 		settings, err := trial.SettingsOf(patch, l.Topology, c)
 		if err == nil {
 			err = l.Keep(ctx, settings)
@@ -474,8 +477,9 @@ func (t *tuner) earlier() []tuning.Change {
 			t.p.note("read an earlier result: %s: %v", name, underlying(err))
 		case r.SameRouter(t.result.Plan, t.result.Lab) && r.Ended == "done":
 			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
-				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly), strings.Join(changed,
-					", "))
+				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
+					strings.Join(changed,
+						", "))
 				return nil
 			}
 			t.p.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)

@@ -113,6 +113,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
+	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
 	d.addSearches(&run, cells)
 	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, x.memory)
 	for _, j := range all {

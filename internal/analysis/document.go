@@ -25,7 +25,9 @@ type Document struct {
 	Conditions  map[string]string    `json:"conditions,omitempty"`
 	Topologies  []record.Topology    `json:"topologies"`
 	// Ways are what lies between two machines, by version of IP; absent for labs of our own.
-	Ways    []Way              `json:"ways,omitempty"`
+	Ways []Way `json:"ways,omitempty"`
+	// Paths are what both ends alone tell of each path that was probed as by plan blackbox.
+	Paths   []diagnosis.Path   `json:"paths,omitempty"`
 	Nodes   []record.NodeFacts `json:"nodes"`   // of the topologies: what each is and can
 	Metrics []record.Metric    `json:"metrics"` // declarations of every metric that occurs
 	// Verdicts are what held the traffic back, one for all cells of which the same was found.

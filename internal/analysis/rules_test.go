@@ -34,11 +34,10 @@ var ruleTrials = map[string]struct{ fires, silent example }{
 	diagnosis.RuleList:        {example{file: "rules"}, example{file: "rules-paced"}},
 	diagnosis.LogFlood:        {example{file: "log-flood"}, example{file: "one-core"}},
 	diagnosis.OtherLoad:       {example{file: "cpu-hog"}, example{file: "one-core"}},
-	diagnosis.ClockDown:       {example{file: "quota", scene: plantedThrottling}, example{file: "one-core"}},
-	diagnosis.Thermal: {example{file: "quota", scene: plantedSlowdown}, example{file: "quota",
-		scene: plantedThrottling}},
-	diagnosis.ConntrackFull:  {example{file: "conntrack"}, example{file: "paced"}},
-	diagnosis.ConnectionRate: {example{file: "flows"}, example{file: "conntrack"}},
+	diagnosis.ClockDown:       {example{file: "quota"}, example{file: "one-core"}},
+	diagnosis.Thermal:         {example{file: "quota", scene: plantedSlowdown}, example{file: "quota"}},
+	diagnosis.ConntrackFull:   {example{file: "conntrack"}, example{file: "paced"}},
+	diagnosis.ConnectionRate:  {example{file: "flows"}, example{file: "conntrack"}},
 	diagnosis.WireguardQueue: {example{file: "wireguard-kernel", scene: plantedQueueDrops},
 		example{file: "wireguard-kernel"}},
 	diagnosis.OneTunnel: {example{file: "wireguard-kernel", scene: plantedIdleCore},
@@ -205,15 +204,8 @@ func idleCore(tr *record.Trial, core string) {
 
 func plantedIdleCore(_ *record.Run, tr *record.Trial) { idleCore(tr, "cpu1") }
 
-// plantedThrottling counts what the recorded trial's quota of 20 % took, as the probe guests does.
-func plantedThrottling(_ *record.Run, tr *record.Trial) {
-	grow(tr, record.HostNode, "guests", "router/vcpu0/guest_throttled_ns",
-		.6*float64(tr.Window.End-tr.Window.Start))
-}
-
 // plantedSlowdown lets the payload arrive ever more slowly.
-func plantedSlowdown(run *record.Run, tr *record.Trial) {
-	plantedThrottling(run, tr)
+func plantedSlowdown(_ *record.Run, tr *record.Trial) {
 	for i := range tr.Traffic.Flows {
 		table := tr.Traffic.Flows[i].Received
 		bytes := table.Column("bytes")

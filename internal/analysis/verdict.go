@@ -18,7 +18,8 @@ type Verdict struct {
 	Confidence [2]float64       `json:"confidence"` // lowest and highest of the cells
 }
 
-// Verdicts joins the cells of which the same was found, those of most cells first.
+// Verdicts joins the cells of which the same was found, those of most cells first, what is
+// not known last.
 func Verdicts(cells []Cell) []Verdict {
 	type key struct{ class, node, element string }
 	out, index := []Verdict{}, map[key]int{}
@@ -47,7 +48,12 @@ func Verdicts(cells []Cell) []Verdict {
 			v.Confidence[1], v.Shown = d.Confidence, len(v.Cells)-1
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Verdict) int { return len(b.Cells) - len(a.Cells) })
+	slices.SortStableFunc(out, func(a, b Verdict) int {
+		if (a.Class == diagnosis.Unknown) != (b.Class == diagnosis.Unknown) {
+			return map[bool]int{true: 1, false: -1}[a.Class == diagnosis.Unknown]
+		}
+		return len(b.Cells) - len(a.Cells)
+	})
 	return out
 }
 

@@ -32,7 +32,7 @@ func TestVerdictsGroupCells(t *testing.T) {
 		!slices.Equal(first.Labels, []string{"b", "c"}) || first.Labels[first.Shown] != "c" {
 		t.Errorf("got %+v, want cells b and c with the label of their class, c shown", first)
 	}
-	if got[1].Text != "nothing fits" || got[2].Text != "another core" {
+	if got[1].Text != "another core" || got[2].Text != "nothing fits" {
 		t.Errorf("got %q and %q, want the cells' own words", got[1].Text, got[2].Text)
 	}
 }
@@ -63,6 +63,22 @@ func TestEveryCellIsDiagnosed(t *testing.T) {
 	at := slices.IndexFunc(path, func(s diagnosis.Stage) bool { return s.Label == "busiest core" })
 	if at < 0 || path[at].Utilisation == nil || math.Abs(*path[at].Utilisation-.89) > .01 {
 		t.Errorf("got %+v, want a busiest core that is busy for 89 %% of the time", path)
+	}
+}
+
+// While a run goes on each trial of a load has a candidate of its own; others, and failed ones, have none.
+func TestCandidateOfOneTrial(t *testing.T) {
+	run, trials := quickRun(1)
+	for _, trial := range trials {
+		load := trial.Row.Kind == record.RowLoad && trial.Status == record.TrialOK
+		if d := Candidate(&run, trial); (d != nil) != load || d != nil && d.Trials != 1 {
+			t.Errorf("%s %s: got %+v", trial.Row.Kind, trial.Status, d)
+		}
+	}
+	failed := trials[len(trials)-1]
+	failed.Status, failed.Failure = record.TrialFailed, &record.Failure{Phase: "load", Error: "no route"}
+	if d := Candidate(&run, failed); d != nil {
+		t.Errorf("a failed trial has the candidate %+v", d)
 	}
 }
 

@@ -145,7 +145,7 @@ func Base(o Options) []Declaration {
 			Rank: 2, Leading: true, Short: insteadOf(NoTunnel, "no tunnel", itself),
 			Long: insteadOf(NoTunnel, "no tunnel", tunnelName)}),
 		{
-			Name: "mtu", Unit: "bytes", Doc: "the tunnel's inner MTU", Kind: Path, Base: true,
+			Name: "mtu", Tunable: true, Unit: "bytes", Doc: "the tunnel's inner MTU", Kind: Path, Base: true,
 			Parse: Whole(minIPv4MTU, 65535), Applies: tunnelled,
 			Derive: func(c Cell) string {
 				outer := cmp.Or(OuterIP.Number(c), 4)
@@ -215,9 +215,11 @@ func Base(o Options) []Declaration {
 		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
 			Doc:   "TCP payload of all streams together, at which the kernel paces them",
 			Parse: rateOr("a bit rate such as 300M, or a share such as 90% of found")},
-		{Name: "mss", Unit: "bytes", Doc: "TCP segment size asked for; from the path's MTU if not given",
+		{Name: "mss", Tunable: true, Unit: "bytes",
+			Doc:  "TCP segment size asked for; from the path's MTU if not given",
 			Kind: Load, Parse: Whole(minSegment, maxSegment), Applies: tcp},
-		{Name: "socket_buffer", Unit: "bytes", Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
+		{Name: "socket_buffer", Tunable: true, Unit: "bytes",
+			Kind: Load, Parse: Whole(minBuffer, maxBuffer), Applies: tcp,
 			Doc: "buffers of each TCP socket, both ways; tuned by the kernel if not given"},
 		{
 			Name: "ecn", Doc: "whether both ends ask for explicit congestion notification", Kind: Load,

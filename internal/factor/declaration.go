@@ -94,6 +94,11 @@ type Declaration struct {
 	// which it carries.
 	OnCarrier bool
 
+	// Policy says how much the router is to carry, or is what is put to the test: to take it away tunes
+	// nothing.
+	// Tunable is of what is no setting, and may still be what holds traffic back in a plan that gives it.
+	Policy, Tunable bool
+
 	// Without, where it is not nil, is what other levels are compared with.
 	Without *Without
 	// Follow are factors whose level follows from this one's: a comparison need not hold them equal.

@@ -49,6 +49,17 @@ napi_threaded@router=on                    # cat /sys/class/net/wan/threaded => 
 offload@router=wire                        # ethtool -k wan => generic-receive-offload: off
 offload@router=rx-gro=off                  # ethtool -k wan => generic-receive-offload: off
 offload@router=gro=on udp-gro=on  # ethtool -k wan => rx-udp-gro-forwarding: on
+fault@router.wan=link_rate=50M             # tc qdisc show dev wan => rate 50Mbit
+fault@router.wan=link_rate=50M+tiny_queue=2    # tc qdisc show dev wan => limit 3028b
+fault@router=loss=1%+delay=20ms+link_rate=30M  # tc qdisc show dev lan => delay 20ms
+fault@router.lan=reorder=25%+tiny_queue=50     # tc qdisc show dev lan => limit 50
+fault@router=policer=50M                   # tc filter show dev wan ingress => rate 50Mbit
+fault@router=rules=20+log_flood=on         # nft list ruleset => log prefix
+fault@router=pmtu_hole=1300                # ip link show wan => mtu 1300
+fault@router=conntrack_max=20              # cat /proc/sys/net/netfilter/nf_conntrack_max => 20
+fault@router=backlog=10+budget=8           # cat /proc/sys/net/core/netdev_budget => 8
+fault@router=cpu_hog=2+rules=5             # ps => agent-child
+fault@host=cpu_quota=20%
 idle_policies@router=20
 idle_tunnels@router=4                      # ip link show up type wireguard => cpidle3
 flow_export@router=softflowd               # ps => softflowd -i wan -n 198.18.2.2:9

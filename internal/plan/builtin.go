@@ -9,8 +9,8 @@ import (
 var builtIns embed.FS
 
 // builtInNames are in the order in which they are shown; the first is the default.
-var builtInNames = [...]string{"quick", PathPlan, "wireguard", "queues", "firewall", "forwarding", "openvpn",
-	"site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak"}
+var builtInNames = [...]string{"quick", PathPlan, "blackbox", "wireguard", "queues", "firewall", "forwarding",
+	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak"}
 
 // PathPlan is the default where what lies between two machines is measured.
 const PathPlan = "path"

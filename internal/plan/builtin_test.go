@@ -14,7 +14,8 @@ import (
 
 func TestBuiltInsParse(t *testing.T) {
 	cells := map[string]int{
-		"quick": 10, "path": 16, "wireguard": 11, "queues": 14, "firewall": 24, "forwarding": 12, "openvpn": 36,
+		"quick": 10, "path": 16, "blackbox": 23, "wireguard": 11, "queues": 14, "firewall": 24,
+		"forwarding": 12, "openvpn": 36,
 		"site-to-site": 8, "to-router": 12, "latency": 7,
 		"rfc2544": 7, "ramp": 12, "soak": 1,
 	}

@@ -13,6 +13,7 @@ func TestBuiltInsKeepTheirRows(t *testing.T) {
 	want := map[string]string{
 		"quick":        "42 rows, 45ef8b3ca9d8551c",
 		"path":         "56 rows, 3bfe5b4b47c4dd83",
+		"blackbox":     "73 rows, 278541e36bc4dadc",
 		"wireguard":    "101 rows, 9815729c377c9c74",
 		"queues":       "133 rows, f21f4d006fbd2b72",
 		"firewall":     "732 rows, 509916757e7011fa",

@@ -50,6 +50,9 @@ func (r *reader) search(n *yaml.Node, m *record.Method) error {
 		{"min_connections", r.connectionRate("min_connections", &s.MinHz)},
 		{"max_connections", r.connectionRate("max_connections", &s.MaxHz)},
 		{"count_pauses", r.yesNo("count_pauses", &s.CountPauses)},
+		{"knob", r.scalarOf("knob", func(n *yaml.Node, text string) error {
+			return r.searchKnob(n, text, s)
+		})},
 		{"max_time", r.duration("max_time", time.Second, longestSearch, &s.MaxTime)},
 		{"latency", r.test("latency", &s.Latency)},
 		{"frame_loss", r.test("frame_loss", &s.FrameLoss)},
@@ -104,6 +107,19 @@ func (r *reader) preset(n *yaml.Node, s *record.Search) error {
 	for _, g := range p.Goals {
 		s.Goals = append(s.Goals, record.Goal(g))
 	}
+	return nil
+}
+
+// searchKnob reads the setting that a search varies instead of the load: one whose levels are rates.
+func (r *reader) searchKnob(n *yaml.Node, text string, s *record.Search) error {
+	f, err := r.lookup(n, text)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Parse("10M"); err != nil || f.Kind != factor.Setting {
+		return r.fail(n, "write, for example, shape@router.wan", "knob: the levels of %s are no rates", text)
+	}
+	s.Knob = f.Name
 	return nil
 }
 
@@ -236,6 +252,10 @@ func searchConflict(m record.Method, cell factor.Cell) string {
 		return "TCP finds its rate by itself: a search for one needs max_added_delay, or protocol: udp"
 	case tcp && !factor.Engine.Is(cell, factor.Native):
 		return "engine " + factor.Engine.Of(cell) + " does not pace TCP"
+	case m.Search.Knob != "" && !tcp:
+		return "a search over a setting needs TCP, which goes as fast as the setting allows"
+	case m.Search.Knob != "" && cell[m.Search.Knob] != "":
+		return "the rate is what the search looks for: leave out " + m.Search.Knob
 	case factor.Pacing.In(cell):
 		return "the rate is what the search looks for: leave out pacing, or write a share such as 90% " +
 			"of found"

@@ -108,6 +108,31 @@ type brokenWriter struct{ err error }
 
 func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
 
+// The live view keeps the newest candidate that a trial named, with the trial that it is of.
+func TestLiveNamesACandidate(t *testing.T) {
+	v := view{names: labeller{factors: words}}
+	named := func(events ...record.Event) string {
+		for _, e := range events {
+			v.take(e)
+		}
+		text := ""
+		for _, s := range v.causeLine() {
+			text += s.text
+		}
+		return text
+	}
+	if got := named(story()...); got != "" {
+		t.Errorf("got %q before any trial named a cause", got)
+	}
+	ended := record.Event{Time: at(10), Event: TrialEnded, Index: 3, Cell: cell("none", "1"), Status: "ok",
+		Rate: 9e8, Cause: "core 0 is full\x1b[2J", Confidence: .87}
+	silent := record.Event{Time: at(12), Event: TrialEnded, Index: 4, Cell: cell("none", "4"), Status: "ok"}
+	const want = "limit    core 0 is full[2J 87 % sure, "
+	if got := named(ended, silent); !strings.HasPrefix(got, want) || !strings.Contains(got, "1 stream") {
+		t.Errorf("got %q, want %q and the cell", got, want)
+	}
+}
+
 func TestCloseReportsTheFirstWriteError(t *testing.T) {
 	broken := errors.New("pipe is gone")
 	size := func() (int, int) { return 80, 24 }

@@ -9,14 +9,17 @@ import (
 // Search looks for the highest rate that meets its goals, by RFC 9971. A row then yields as many trials as
 // it takes.
 type Search struct {
-	Preset  string        `json:"preset"` // whose goals these are, before what the plan changed
-	Goals   []Goal        `json:"goals"`
-	MinPPS  float64       `json:"min_pps"`           // least load of one interface
-	MaxPPS  float64       `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
-	MinBps  float64       `json:"min_bps"`           // the same of paced TCP
-	MaxBps  float64       `json:"max_bps,omitempty"`
-	MinHz   float64       `json:"min_connections_hz,omitempty"` // the same of new connections
-	MaxHz   float64       `json:"max_connections_hz,omitempty"`
+	Preset string  `json:"preset"` // whose goals these are, before what the plan changed
+	Goals  []Goal  `json:"goals"`
+	MinPPS float64 `json:"min_pps"`           // least load of one interface
+	MaxPPS float64 `json:"max_pps,omitempty"` // greatest; 0 = what the tester alone can do
+	MinBps float64 `json:"min_bps"`           // the same of paced TCP
+	MaxBps float64 `json:"max_bps,omitempty"`
+	MinHz  float64 `json:"min_connections_hz,omitempty"` // the same of new connections
+	MaxHz  float64 `json:"max_connections_hz,omitempty"`
+	// Knob is a setting, with its place, that takes the loads as its levels, such as the rate of a shaper,
+	// while TCP goes as fast as it can; "" = the load generator is paced.
+	Knob    string        `json:"knob,omitempty"`
 	Warmup  time.Duration `json:"warmup_trial_ns"` // length of a first trial that does not count; 0 = none
 	MaxTime time.Duration `json:"max_time_ns"`     // effective durations, all together
 	// CountPauses makes warm-up and pause of each trial part of its effective duration.

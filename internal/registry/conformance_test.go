@@ -121,7 +121,9 @@ var settings = map[string][]record.Setting{
 	"flow_export":   {{Node: "router", Value: "softflowd"}},
 	"cpu_quota":     {{Node: "host", Value: "25%"}},
 	"idle_policies": {{Node: "router", Value: "20"}},
-	"idle_tunnels":  {{Node: "router", Value: "3"}},
+	"fault": {{Node: "router", Port: "wan", Value: "link_rate=50M"},
+		{Node: "router", Value: "rules=10+log_flood=on+cpu_hog=1"}, {Node: "client", Value: "loss=1%"}},
+	"idle_tunnels": {{Node: "router", Value: "3"}},
 }
 
 func TestKnobs(t *testing.T) {

@@ -43,6 +43,7 @@ func kernelTest(family, name string) string {
 		"knob irq_affinity":      "lab.TestGuestCoreEffects",
 		"knob flow_export":       "lab.TestGuestEffects",
 		"knob cpu_quota":         "lab/knob.TestCPUQuotaHoldsThreads",
+		"knob fault":             "lab.TestGuestFaults",
 		"knob idle_policies":     "lab.TestGuestEffects",
 		"knob idle_tunnels":      "lab.TestGuestEffects",
 

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -177,6 +178,37 @@ func TestAShaperTakesThePlaceOfAQueue(t *testing.T) {
 		skipped := p.Skipped()
 		if got := len(skipped) == 1 && strings.HasPrefix(skipped[0].Reason, reason); got != tt.conflict {
 			t.Errorf("%s: a conflict: got %v (%v), want %v", tt.matrix, got, skipped, tt.conflict)
+		}
+	}
+}
+
+// TestLessonsAreCells: each of the five plans of the lessons has cells, and plants a fault.
+func TestLessonsAreCells(t *testing.T) {
+	page, err := os.ReadFile("../../docs/teaching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```yaml\n")[1:]
+	if len(blocks) != 5 {
+		t.Errorf("lessons: got %d plans, want 5", len(blocks))
+	}
+	for _, block := range blocks {
+		text, _, _ := strings.Cut(block, "```")
+		p, err := plan.Read("lesson", []byte(text), registry.Vocabulary(), nil)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		faulty := 0
+		for _, cell := range p.Cells() {
+			for name := range cell {
+				if strings.HasPrefix(name, "fault") {
+					faulty++
+				}
+			}
+		}
+		if faulty == 0 {
+			t.Errorf("%s: no cell has a fault", text)
 		}
 	}
 }

@@ -27,6 +27,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.items(h.Verdict)
 	}
 	m.items(h.Alerts)
+	m.items(pathLines(v))
 	table := resultTable(v)
 	if len(table.Rows) > 0 {
 		m.table(table)

@@ -167,10 +167,10 @@ func (Fold) kind() string    { return "fold" }
 // sections is the page, from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
 	var out []Section
-	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, searchSection,
-		goodputSection, packetSection, resultSection, pathSection, curveSection, scalingSection, soakSection,
-		latencySection, timelineSection, comparisonSection, findingSection, metSection, skippedSection, methodSection,
-		environmentSection, metricSection, trialSection} {
+	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, blackboxSection,
+		searchSection, goodputSection, packetSection, resultSection, pathSection, curveSection,
+		scalingSection, soakSection, latencySection, timelineSection, comparisonSection, findingSection,
+		metSection, skippedSection, methodSection, environmentSection, metricSection, trialSection} {
 		var s Section
 		if build(v, &s); len(s.Blocks) > 0 {
 			out = append(out, s)

@@ -136,7 +136,7 @@ func diagnosisSection(v *view, s *Section) {
 	}
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
-			"numbers are those of the cell that is named; `chokepoint diagnose` has every cell's."
+			"numbers are those of the cell that is named; chokepoint diagnose has every cell's."
 	}
 }
 

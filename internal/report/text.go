@@ -42,6 +42,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 			t.gap()
 		}
 	}
+	t.list("What both ends tell", pathLines(v))
 	table := resultTable(v)
 	if len(table.Rows) > 0 {
 		t.table(terminalTable(v, table))

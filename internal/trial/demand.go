@@ -129,8 +129,16 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 		if held != (record.EndLimits{}) && at != t.Near {
 			d.load.Far = held
 		}
-		if mtu, bypass := knob.FaultTunnel(level); mtu > 0 || bypass {
-			d.tunnel.MTU, d.bypass = cmp.Or(mtu, d.tunnel.MTU), bypass
+		p := knob.PathFaults(level)
+		if p.TunnelMTU > 0 && d.tunnel.MTU > 0 {
+			d.tunnel.MTU = p.TunnelMTU
+			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, strconv.Itoa(p.TunnelMTU)))
+		}
+		if d.bypass = d.bypass || p.Bypass; d.bypass {
+			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, ""))
+		}
+		if p.Hole > 0 {
+			d.wantMTU = min(d.wantMTU, p.Hole)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/search"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -132,10 +133,17 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.lab, a.watch = b.lab, b.watch
-	if a.d, err = a.c.ask(a.t.Row, a.lab.Topology, a.m); err != nil {
+	row, knob := a.t.Row, ""
+	if a.t.Search != nil && a.m.Search != nil {
+		knob = a.m.Search.Knob
+		row.Factors = factor.Name(knob).With(row.Factors, search.KnobLevel(a.t.Search, knob))
+	}
+	if a.d, err = a.c.ask(row, a.lab.Topology, a.m); err != nil {
 		return err
 	}
-	if a.t.Search != nil {
+	if knob != "" {
+		a.d.load.Duration = a.t.Search.Duration
+	} else if a.t.Search != nil {
 		if err := a.d.asks(a.t.Search); err != nil {
 			return err
 		}

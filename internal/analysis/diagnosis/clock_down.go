@@ -73,6 +73,12 @@ func clockDown() Rule {
 		}}
 }
 
+// heldDown is what speaks against a full core as the cause: its quota is.
+func (o *Observation) heldDown(node string) float64 {
+	share, _ := o.throttled(node, 0, 1)
+	return ramp(share, .05, .3, 0, 3.5)
+}
+
 // tested is the first router, or of several the one whose CPU was held back most.
 func (o *Observation) tested() (string, string) {
 	routers := o.Routers()
@@ -90,7 +96,7 @@ func (o *Observation) tested() (string, string) {
 
 // tightened is what speaks for a CPU that became slower within the window, and so against one that is slow.
 func (o *Observation) tightened() float64 {
-	return ramp(o.fell(), .15, .3, 0, 4)
+	return ramp(o.fell(), .28, .45, 0, 4)
 }
 
 // fell is how much less arrived in the window's last third than in its first: 0.5 = half as much.
@@ -120,7 +126,7 @@ func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU becomes slower over time",
 		Means: "the kernel says that heat held the CPU back; or a quota holds a virtual CPU back, and " +
 			"goodput " +
-			"falls by 30 % from the window's first third to its last",
+			"falls by 45 % from the window's first third to its last",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -139,7 +145,7 @@ func thermal() Rule {
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the "+
 						"window's last "+
 						"third than in its first")}
-				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .1, .3, -5, 3) +
+				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
 					o.wants(),
 					Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+

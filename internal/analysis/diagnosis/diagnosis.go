@@ -157,21 +157,30 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
 	}
-	d := &Diagnosis{Class: Unknown, Trials: len(trials), Causes: []Cause{}}
 	byClass := map[string][]Judgement{}
 	for _, all := range trials {
 		for _, j := range all {
 			byClass[j.Class] = append(byClass[j.Class], j)
 		}
 	}
-	var examined []Judgement
+	var judged []Judgement
 	for _, r := range Rules() {
-		j, ok := middle(byClass[r.Class])
-		if !ok {
-			continue
+		if j, ok := middle(byClass[r.Class]); ok {
+			judged = append(judged, j)
 		}
+	}
+	d := conclude(judged, calibrated)
+	d.Trials = len(trials)
+	return d
+}
+
+// conclude ranks one judgement of each class by its probability.
+func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float64) *Diagnosis {
+	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
+	var examined []Judgement
+	for _, j := range judged {
 		if j.NotExamined != "" {
-			d.NotExamined = append(d.NotExamined, Gap{r.Class, j.NotExamined})
+			d.NotExamined = append(d.NotExamined, Gap{j.Class, j.NotExamined})
 			continue
 		}
 		examined = append(examined, j)
@@ -235,7 +244,9 @@ func middle(all []Judgement) (Judgement, bool) {
 
 // calibrated turns scores into probabilities that sum to at most one; the rest is that of an unknown cause.
 // sharpness and unknown were fitted on the tuning half of the suite (docs/diagnosis.md).
-func calibrated(all []Judgement) map[string]float64 {
+func calibrated(all []Judgement) map[string]float64 { return shares(all, sharpness, unknownWeight) }
+
+func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float64 {
 	most := math.Log(unknownWeight)
 	for _, j := range all {
 		most = max(most, sharpness*j.Score)

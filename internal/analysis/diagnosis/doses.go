@@ -16,9 +16,9 @@ const (
 	FromRouter = "router"
 )
 
-// shares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
+// doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
 // window, and the smallest finds slack of up to a half.
-var shares = []float64{.85, .7, .5}
+var doseShares = []float64{.85, .7, .5}
 
 // Kinds of limit that answer the same doses.
 const (
@@ -75,12 +75,12 @@ func (o *Observation) statedTests(class string) []Experiment {
 				e.Fix = withoutFault(level, wanted, e.Fix)
 				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
 			}
-			for _, share := range shares {
+			for _, share := range doseShares {
 				if level, ok := scale(share); ok {
 					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
 				}
 			}
-			if len(e.Doses) == len(shares) {
+			if len(e.Doses) == len(doseShares) {
 				out = append(out, e)
 			}
 		}

@@ -18,35 +18,37 @@ func offloadLost() Rule {
 		Means: "connections are offloaded at the window's beginning and a half fewer at its end; or a flow " +
 			"table is on and carries less than a tenth of them",
 		Judge: func(o *Observation) Judgement {
-			for _, node := range o.Routers() {
-				offloaded, why := o.Columns(node, "flows", "flows_offloaded")
-				if why != "" {
-					return missing(why)
-				}
-				tracked, why := o.level(node, "flows", "flows_tracked")
-				if why != "" {
-					return missing(why)
-				}
-				most, _ := offloaded[0].Largest()
-				last := offloaded[0].last()
-				on := o.Factor("flowtable") == "on"
-				if !on && most == 0 {
-					return missing("no connection is offloaded, and no flow table is on")
-				}
-				score := ramp(ratio(last, most), .5, .9, 3, -4)
-				share := ratio(most, tracked)
-				if on {
-					score = max(score, ramp(share, .1, .5, 3, -4))
-				}
-				return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
-					Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the end, "+
-						"%.0f at "+
-						"most", node, last, tracked, most),
-					Facts: []evidence.Evidence{against(fact("flows_offloaded", node, "flowtable", last,
-						fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last,
-							most)), most)}}
+			routers := o.Routers()
+			if len(routers) == 0 {
+				return missing("the topology names no router")
 			}
-			return missing("the topology names no router")
+			node := routers[0]
+			offloaded, why := o.Columns(node, "flows", "flows_offloaded")
+			if why != "" {
+				return missing(why)
+			}
+			tracked, why := o.level(node, "flows", "flows_tracked")
+			if why != "" {
+				return missing(why)
+			}
+			most, _ := offloaded[0].Largest()
+			last := offloaded[0].last()
+			on := o.Factor("flowtable") == "on"
+			if !on && most == 0 {
+				return missing("no connection is offloaded, and no flow table is on")
+			}
+			score := ramp(ratio(last, most), .5, .9, 3, -4)
+			share := ratio(most, tracked)
+			if on {
+				score = max(score, ramp(share, .1, .5, 3, -4))
+			}
+			return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
+				Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the end, "+
+					"%.0f at "+
+					"most", node, last, tracked, most),
+				Facts: []evidence.Evidence{against(fact("flows_offloaded", node, "flowtable", last,
+					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last,
+						most)), most)}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "16", "256"},

@@ -171,7 +171,8 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one.
+// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one of
+// them.
 func Decide(proofs []Proof) string {
 	passed := 0
 	for _, p := range proofs {

@@ -144,7 +144,8 @@ func TestTestsOfACell(t *testing.T) {
 			"256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix " +
 			longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
-			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% fix loss=1%"},
+			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% " +
+				"fix loss=1%"},
 		{"receive-window", factor.Cell{"fault@server": "receive_buffer=16k"},
 			"fault@server receive_buffer=13926 receive_buffer=11469 receive_buffer=8192 fix none"},
 		{"softirq-one-core", factor.Cell{"cpu_quota@host": "40%"}, "cpu_quota@host 34% 28% 20% fix off"},
@@ -166,8 +167,8 @@ func TestTestsOfACell(t *testing.T) {
 	}
 }
 
-// TestRulesTestsFitTheCell: every experiment that a class is put to can be made, from the tester's
-// side first.
+// TestRulesTestsFitTheCell: every experiment that a class is put to can be made, from the tester's side
+// first.
 func TestRulesTestsFitTheCell(t *testing.T) {
 	for _, r := range Rules() {
 		router := false

@@ -26,7 +26,7 @@ func softirqOneCore() Rule {
 					"the "+s.Node+" has one core")}}
 			}
 			score := o.full(s, 2.5) + ramp(ratio(s.Full.Softirq+s.Full.IRQ, s.Full.Busy), .3, .7, -4, .5) +
-				ramp(1-s.Slack.Busy, .1, .4, -3, .5)
+				ramp(1-s.Slack.Busy, .1, .4, -3, .5) - o.heldDown(s.Node)
 			if o.tunnel() != "" {
 				score -= 1 // see oneTunnelOneCore
 			}
@@ -80,7 +80,7 @@ func softirqAllCores() Rule {
 				return missing(why)
 			}
 			score := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5) + o.wants() +
-				ramp(ratio(s.softirq(), s.Busy), .3, .7, -4, .5)
+				ramp(ratio(s.softirq(), s.Busy), .3, .7, -4, .5) - o.heldDown(s.Node)
 			text := fmt.Sprintf("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 			if len(s.Cores) == 1 {
 				text = "the " + s.Node + "'s only core is saturated by softirq"

@@ -46,11 +46,11 @@ func trafficMetrics() []record.Metric {
 		ofPath(UnsentRatio, "unsent packets", "ratio", lower,
 			"UDP packets that the rate asked for but the sender could not send ÷ those asked for"),
 		ofPath(duplicates, "duplicates", "count", lower, "UDP packets that arrived again"),
-		ofPath(reordered, "reordered packets", "count", lower,
+		ofPath(Reordered, "reordered packets", "count", lower,
 			"UDP packets that arrived after one with a higher number (RFC 4737)"),
 		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets "+
 			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
-		ofPath(longestGap, "longest loss gap", "count", lower,
+		ofPath(LongestGap, "longest loss gap", "count", lower,
 			"most UDP packets of a flow that were lost in a row"),
 		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the load "+
 			"itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
@@ -93,15 +93,15 @@ func tcpMetrics() []record.Metric {
 	}
 	return []record.Metric{
 		flow(Retransmits, "retransmits", "count", lower, "TCP segments sent again in the window, all flows"),
-		flow(rttTCP, "TCP's round trip", "ns", lower,
+		flow(RTTTCP, "TCP's round trip", "ns", lower,
 			"smoothed round-trip time of TCP (TCP_INFO), median over window and flows"),
-		flow(minRTTTCP, "TCP's smallest round trip", "ns", lower,
+		flow(MinRTTTCP, "TCP's smallest round trip", "ns", lower,
 			"smallest round-trip time that TCP saw, of all flows"),
-		flow(busyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
+		flow(BusyRatio, "time with data to send", "ratio", "", "share of the window in which TCP had data "+
 			"to send (chronographs, Linux commit 05b055e8), mean over flows"),
 		flow(RwndLimited, "time limited by the receive window", "ratio", lower,
 			"share of the window in which the receiver's window held TCP back"),
-		flow(sndbufLimited, "time limited by the send buffer", "ratio", lower,
+		flow(SndbufLimited, "time limited by the send buffer", "ratio", lower,
 			"share of the window in which the send buffer held TCP back"),
 		flow(NetworkLimited, "time limited by the network", "ratio", "", "busy - rwnd limited - sndbuf "+
 			"limited: share in which the network or congestion control held TCP back"),
@@ -243,9 +243,9 @@ const (
 	LossRatio        = "loss_ratio"
 	UnsentRatio      = "unsent_ratio"
 	duplicates       = "duplicates"
-	reordered        = "reordered"
+	Reordered        = "reordered"
 	delayVariation   = "delay_variation_p99_ns"
-	longestGap       = "longest_loss_gap"
+	LongestGap       = "longest_loss_gap"
 	oneWayP50        = "one_way_p50_ns"
 	oneWayP99        = "one_way_p99_ns"
 	GoodputPerCPU    = "goodput_per_cpu_second_bps"
@@ -262,11 +262,11 @@ const (
 	SearchSeconds   = "search_s"
 
 	Retransmits    = "retransmits"
-	rttTCP         = "rtt_tcp_ns"
-	minRTTTCP      = "rtt_tcp_min_ns"
-	busyRatio      = "tcp_busy_ratio"
+	RTTTCP         = "rtt_tcp_ns"
+	MinRTTTCP      = "rtt_tcp_min_ns"
+	BusyRatio      = "tcp_busy_ratio"
 	RwndLimited    = "tcp_rwnd_limited_ratio"
-	sndbufLimited  = "tcp_sndbuf_limited_ratio"
+	SndbufLimited  = "tcp_sndbuf_limited_ratio"
 	NetworkLimited = "tcp_network_limited_ratio"
 
 	RTTAdded      = "rtt_added_p50_ns"
@@ -339,7 +339,7 @@ func flowMetrics() []record.Metric {
 		}
 	}
 	flow := func(what string) func(percentile) string {
-		return func(q percentile) string { return flowTime(what, q) }
+		return func(q percentile) string { return FlowTime(what, q) }
 	}
 	times("TCP handshake", "TCP handshake of the flows begun in the window, from the call to its answer, "+
 		"PERCENTILE", flow("connect"), flowPercentiles)
@@ -351,9 +351,9 @@ func flowMetrics() []record.Metric {
 			flow("completion_"+s.name), flowPercentiles)
 	}
 	all = append(all,
-		ofPath(flowFailed, "failed flows", "ratio", lower,
+		ofPath(FlowFailed, "failed flows", "ratio", lower,
 			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
-		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
+		ofPath(FlowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not done by the window's end ÷ those to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
 			"how much later than intended a flow was begun, 99th percentile: for want of time or of open "+
@@ -367,12 +367,13 @@ func flowMetrics() []record.Metric {
 
 const (
 	FlowRate       = "flows_per_s"
-	flowFailed     = "flow_failed_ratio"
-	flowUnfinished = "flow_unfinished_ratio"
+	FlowFailed     = "flow_failed_ratio"
+	FlowUnfinished = "flow_unfinished_ratio"
 	flowLate       = "flow_late_p99_ns"
 	RequestRate    = "requests_per_s"
 )
 
-func flowTime(what string, q percentile) string { return "flow_" + what + "_" + q.Name + "_ns" }
+// FlowTime names a percentile of a time of short flows: "connect", "completion".
+func FlowTime(what string, q percentile) string { return "flow_" + what + "_" + q.Name + "_ns" }
 
 func requestTime(q percentile) string { return "request_" + q.Name + "_ns" }

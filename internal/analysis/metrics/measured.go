@@ -106,7 +106,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 		f := &tr.Flows[i]
 		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
 			m.Lack("engine "+tr.Engine+" does not count packets", PacketRate, offeredRate, LossRatio,
-				UnsentRatio, duplicates, reordered, delayVariation, longestGap)
+				UnsentRatio, duplicates, Reordered, delayVariation, LongestGap)
 			return
 		}
 		p := f.Packets
@@ -114,14 +114,14 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 		sum.Unsent += p.Unsent
 		sum.Lost += p.Lost
 		see(duplicates, &twice, p.Duplicates)
-		see(reordered, &late, p.Reordered)
+		see(Reordered, &late, p.Reordered)
 		rate += float64(p.Received) / (float64(f.ReceiverNs) / 1e9)
 		offered += float64(p.Sent) / (float64(f.SenderNs) / 1e9)
 	}
 	m.Set(PacketRate, rate)
 	m.Set(offeredRate, offered)
 	m.setUnless(m.Missing[duplicates], duplicates, twice)
-	m.setUnless(m.Missing[reordered], reordered, late)
+	m.setUnless(m.Missing[Reordered], Reordered, late)
 	m.addPacketDelays(tr)
 	m.addOneWay(tr)
 	if sum.Sent == 0 {
@@ -140,7 +140,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
 		if p.Delay == nil {
-			m.Lack("this way of counting packets does not see them", delayVariation, longestGap)
+			m.Lack("this way of counting packets does not see them", delayVariation, LongestGap)
 			return
 		}
 		for _, c := range p.Delay.Counts {
@@ -150,7 +150,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 			gap = max(gap, g.Length)
 		}
 	}
-	m.Set(longestGap, float64(gap))
+	m.Set(LongestGap, float64(gap))
 	if ns, ok := quantileOf(all, packets, .99); ok {
 		m.Set(delayVariation, ns)
 	} else {
@@ -213,8 +213,8 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 	for i := range tr.Flows {
 		f := &tr.Flows[i]
 		if f.TCP == nil || f.SenderNs <= 0 {
-			m.Lack("engine "+tr.Engine+" reports no TCP_INFO", Retransmits, rttTCP, minRTTTCP, busyRatio,
-				RwndLimited, sndbufLimited, NetworkLimited)
+			m.Lack("engine "+tr.Engine+" reports no TCP_INFO", Retransmits, RTTTCP, MinRTTTCP, BusyRatio,
+				RwndLimited, SndbufLimited, NetworkLimited)
 			return
 		}
 		again += float64(f.TCP.Retransmits)
@@ -236,21 +236,21 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 		}
 	}
 	m.Set(Retransmits, again)
-	m.Lack("engine "+tr.Engine+" reports no series of TCP_INFO", rttTCP, minRTTTCP)
+	m.Lack("engine "+tr.Engine+" reports no series of TCP_INFO", RTTTCP, MinRTTTCP)
 	if len(rtts) > 0 {
-		m.Set(rttTCP, statistics.Median(rtts))
+		m.Set(RTTTCP, statistics.Median(rtts))
 	}
 	if !math.IsInf(least, 1) {
-		m.Set(minRTTTCP, least)
+		m.Set(MinRTTTCP, least)
 	}
 	if busy == 0 {
-		m.Lack("engine "+tr.Engine+" reports no TCP chronographs", busyRatio, RwndLimited, sndbufLimited,
+		m.Lack("engine "+tr.Engine+" reports no TCP chronographs", BusyRatio, RwndLimited, SndbufLimited,
 			NetworkLimited)
 		return
 	}
-	m.Set(busyRatio, busy)
+	m.Set(BusyRatio, busy)
 	m.Set(RwndLimited, rwnd)
-	m.Set(sndbufLimited, sndbuf)
+	m.Set(SndbufLimited, sndbuf)
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
 }
 

@@ -29,11 +29,11 @@ func (m *Measured) addShortFlows(t *record.Trial) {
 	m.Set(FlowRate, rate)
 	m.addFlowTimes(s)
 	if s.Started == 0 {
-		m.Lack("no flow was begun in the window", flowFailed, flowUnfinished)
+		m.Lack("no flow was begun in the window", FlowFailed, FlowUnfinished)
 		return
 	}
-	m.Set(flowFailed, float64(s.Failed)/float64(s.Started))
-	m.Set(flowUnfinished, float64(s.Unfinished)/float64(s.Started))
+	m.Set(FlowFailed, float64(s.Failed)/float64(s.Started))
+	m.Set(FlowUnfinished, float64(s.Unfinished)/float64(s.Started))
 }
 
 func (m *Measured) addFlowTimes(s *record.ShortFlows) {
@@ -42,11 +42,11 @@ func (m *Measured) addFlowTimes(s *record.ShortFlows) {
 		begun += c.Flows
 	}
 	for _, q := range flowPercentiles {
-		m.setTime(flowTime("connect", q), q, begun, "handshake", record.FlowClass{Times: s.Connect})
-		m.setTime(flowTime("completion", q), q, s.Started, "flow", s.Classes...)
+		m.setTime(FlowTime("connect", q), q, begun, "handshake", record.FlowClass{Times: s.Connect})
+		m.setTime(FlowTime("completion", q), q, s.Started, "flow", s.Classes...)
 		for i, class := range s.Classes {
 			if i < len(flowSizes) && class.Started > 0 {
-				m.setTime(flowTime("completion_"+flowSizes[i].name, q), q, class.Started, "flow", class)
+				m.setTime(FlowTime("completion_"+flowSizes[i].name, q), q, class.Started, "flow", class)
 			}
 		}
 	}

@@ -4,6 +4,8 @@ package search
 
 import (
 	"cmp"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
@@ -22,6 +24,18 @@ const SevereUnsent = 0.001
 // PacedShortfall is by what share the goodput of paced TCP may miss its rate in a low-loss trial: the
 // kernel's pacing and TCP's own start take some.
 const PacedShortfall = 0.05
+
+// ShapedShortfall is the same of TCP behind a rate that a setting makes: that counts headers, too, of which a
+// tunnel adds more.
+const ShapedShortfall = 0.15
+
+// KnobLevel is the level of a setting that stands for the load of a search's trial, "" of one without.
+func KnobLevel(s *record.SearchTrial, knob string) string {
+	if knob == "" {
+		return ""
+	}
+	return strconv.FormatFloat(math.Round(s.Load/1e3), 'f', -1, 64) + "k"
+}
 
 // SearchUnit is the unit of the loads with which a cell is searched.
 func SearchUnit(f record.Factors) string {
@@ -47,6 +61,9 @@ func SearchConfig(s *record.Search, unit string, greatest float64) method.Config
 	for _, g := range s.Goals {
 		if unit == record.UnitBits {
 			g.LossRatio = max(g.LossRatio, PacedShortfall)
+			if s.Knob != "" {
+				g.LossRatio = max(g.LossRatio, ShapedShortfall)
+			}
 		}
 		c.Goals = append(c.Goals, method.Goal(g))
 	}

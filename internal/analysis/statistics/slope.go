@@ -22,8 +22,8 @@ type Line struct {
 const slopePermutations = 3999
 
 // BlockSlope fits one slope to the points of several blocks, each with a level of its own (least squares).
-// The interval needs no distribution: it holds the slopes that the permutation test does not refuse, in which the
-// doses of a block change places. ok is false where no dose differs from another in its block.
+// The interval needs no distribution: it holds the slopes that the permutation test does not refuse, in
+// which the doses of a block change places. ok is false where no dose differs from another in its block.
 func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	var xs, ys [][]float64
 	sxx, sxy := 0.0, 0.0

@@ -86,8 +86,8 @@ func withoutLog(now string) string {
 	return ""
 }
 
-// standards are tried in this order where no finding speaks for another. Rings are not among them: larger ones
-// made forwarding slower wherever that was measured.
+// standards are tried in this order where no finding speaks for another. Rings are not among them: larger
+// ones made forwarding slower wherever that was measured.
 var standards = [...]standard{
 	{"queue", queueOf("fq_codel"), []string{"small-queue", "bufferbloat"},
 		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
@@ -109,17 +109,10 @@ var standards = [...]standard{
 	{"firewall", given(asSet), []string{"rule-list"}, "one look-up instead of a list", ""},
 	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
 		"what is dropped is no longer seen"},
-	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"}, "accounting takes CPU from forwarding",
+	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"},
+		"accounting takes CPU from forwarding",
 		"no accounting"},
 }
-
-// limits are settings that say how much the router is to carry: a policy, or what is under test. Taking them
-// away tunes nothing.
-var limits = [...]string{"shape", "policer", "firewall", "vlan", "ip_forward", "cpu_count", "fault",
-	"idle_policies", "idle_tunnels", "flow_export", "queue", "cpu_quota"}
-
-// undone are factors that are no settings, and whose levels in a plan may still be what holds traffic back.
-var undone = map[string]string{"mtu": "fragmentation", "mss": "fragmentation", "socket_buffer": "send-buffer"}
 
 // Candidates are the changes that are worth trying, those first that answer the most probable finding.
 func Candidates(s Situation) []Change {
@@ -155,7 +148,7 @@ func Candidates(s Situation) []Change {
 			add(c)
 		}
 	}
-	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s, causes)) {
+	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s)) {
 		add(c)
 	}
 	rank := func(c Change) int {
@@ -187,12 +180,14 @@ func causesOf(all []*diagnosis.Diagnosis) []diagnosis.Cause {
 			out[i].GainAtMost = max(out[i].GainAtMost, c.GainAtMost)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int { return cmp.Compare(b.Confidence, a.Confidence) })
+	slices.SortStableFunc(out, func(a, b diagnosis.Cause) int {
+		return cmp.Compare(b.Confidence, a.Confidence)
+	})
 	return out
 }
 
-// placed gives a factor its level at each place where the cells have it, and at its usual place where none has:
-// without a place, which means all routers.
+// placed gives a factor its level at each place where the cells have it, and at its usual place where none
+// has: without a place, which means all routers.
 func placed(s Situation, name string, level func(Situation, string) string) []factor.Cell {
 	plain, _ := factor.Split(name)
 	names := []string{}
@@ -269,10 +264,11 @@ func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
 				max(bytes/4, leastBurst), max(bytes, 2*leastBurst))}
 			flows := factor.Cell{"queue" + at: "", "shape" + at: found[1]}
 			for _, c := range []Change{{Levels: flows, Why: "the same rate with a queue for each flow",
-				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue that " +
-				"holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
+				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue " +
+				"that holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
 				known := func(o Change) bool { return o.String() == c.String() }
-				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) || slices.ContainsFunc(out, known) {
+				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) ||
+					slices.ContainsFunc(out, known) {
 					continue
 				}
 				for _, cause := range causes {
@@ -313,28 +309,21 @@ func (s Situation) parses(levels factor.Cell) bool {
 }
 
 // undoings take away, one by one, what the plan sets of the router and of the ends.
-func undoings(s Situation, causes []diagnosis.Cause) []Change {
+func undoings(s Situation) []Change {
 	var out []Change
 	seen := map[string]bool{}
 	for _, cell := range s.Cells {
 		for _, name := range cell.Names() {
-			plain, _ := factor.Split(name)
 			d, known := s.Catalogue.Lookup(name)
-			class, other := undone[plain]
-			setting := known && d.Kind == factor.Setting && !slices.Contains(limits[:], plain)
+			setting := known && d.Kind == factor.Setting && !d.Policy
 			base := known && d.Base && d.Derive == nil
-			if seen[name] || base || !setting && !other || d.AtBaseline(cell[name]) ||
+			if seen[name] || base || !setting && !d.Tunable || d.AtBaseline(cell[name]) ||
 				d.Derive != nil && d.Derive(factor.Name(name).With(cell, "")) == cell[name] {
 				continue
 			}
 			seen[name] = true
-			c := Change{Levels: factor.Cell{name: ""}, Why: "what " + name + " is without the plan's " + cell[name]}
-			for _, cause := range causes {
-				if cause.Class == class {
-					c.Class, c.GainAtMost = class, cause.GainAtMost
-				}
-			}
-			out = append(out, c)
+			out = append(out, Change{Levels: factor.Cell{name: ""},
+				Why: "what " + name + " is without the plan's " + cell[name]})
 		}
 	}
 	return out

@@ -1,5 +1,5 @@
 // Package tuning finds the settings that help a router: which changes to try, in which rounds, what each
-// brought, which are kept, and the commands that make them permanent. It is pure; who tries them is a campaign.
+// brought, which are kept, and the commands that make them permanent. It is pure; a campaign tries them.
 package tuning
 
 import (

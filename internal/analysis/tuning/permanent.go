@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for names
-// of the user's.
+// Permanent is how a change is made for good on one system. Words in capitals, such as DEVICE, stand for
+// names of the user's.
 type Permanent struct {
 	System   string   `json:"system"` // "linux", "openwrt", "routeros"
 	Change   string   `json:"change"`
@@ -21,90 +21,108 @@ type Permanent struct {
 // Systems that commands are known for.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a list
-// of CPUs as a mask, {name} what follows the factor's colon.
-type recipe map[string][]string
+// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
+// list of CPUs as a mask, {name} what follows the factor's colon.
+type recipe struct {
+	factor string
+	lines  map[string][]string
+}
 
-var recipes = map[string]recipe{
-	"queue": {
+var recipes = [...]recipe{
+	{"queue", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root {level}",
-			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc in /etc/sysctl.d"},
+			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
+				"in /etc/sysctl.d"},
 		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' > /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
-	},
-	"cpus": {
+	}},
+	{"cpus", map[string][]string{
 		"linux": {"echo {mask} | tee /sys/class/net/{dev}/queues/rx-*/rps_cpus",
 			"# at every start: the same from a udev rule for the device"},
 		"openwrt": {"uci set network.@globals[0].packet_steering=1", "uci commit network",
 			"service network reload"},
 		"routeros": {"/system resource irq rps enable [find name={dev}]"},
-	},
-	"irq_affinity": {
+	}},
+	{"irq_affinity", map[string][]string{
 		"linux": {"for i in $(ls /sys/class/net/{dev}/device/msi_irqs); do echo {level} > " +
 			"/proc/irq/$i/smp_affinity_list; done", "systemctl disable --now irqbalance"},
 		"openwrt":  {"# the lines for linux, in /etc/rc.local"},
 		"routeros": {"/system resource irq set [find users~\"{dev}\"] cpu=auto"},
-	},
-	"napi_threaded": {
+	}},
+	{"napi_threaded", map[string][]string{
 		"linux":   {"echo {bit} > /sys/class/net/{dev}/threaded", "# at every start: from a udev rule"},
 		"openwrt": {"echo 'echo {bit} > /sys/class/net/{dev}/threaded' >> /etc/rc.local"},
-	},
-	"gro_flush_timeout": {
-		"linux":   {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout", "# at every start: from a udev rule"},
+	}},
+	{"gro_flush_timeout", map[string][]string{
+		"linux": {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout",
+			"# at every start: from a udev rule"},
 		"openwrt": {"echo 'echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' >> /etc/rc.local"},
-	},
-	"flowtable": {
-		"linux": {"# in /etc/nftables.conf: flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
+	}},
+	{"flowtable", map[string][]string{
+		"linux": {"# in /etc/nftables.conf: " +
+			"flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
 			"# first rule of the forward chain: ct state established flow add @ft"},
 		"openwrt": {"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 			"service firewall restart"},
 		"routeros": {"/ip firewall filter add chain=forward action=fasttrack-connection " +
 			"connection-state=established,related place-before=0"},
-	},
-	"firewall": {
-		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one rule: " +
-			"ip saddr @NAME drop; no log where none is needed"},
+	}},
+	{"firewall", map[string][]string{
+		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one " +
+			"rule: ip saddr @NAME drop; no log where none is needed"},
 		"openwrt": {"uci add firewall ipset",
 			"# then one rule with option ipset instead of one for each address; option log off"},
 		"routeros": {"/ip firewall address-list add list=NAME address=ADDRESS",
 			"# then one rule with src-address-list=NAME instead of one for each; log=no"},
-	},
-	"cpu_quota": {
+	}},
+	{"cpu_quota", map[string][]string{
 		"linux": {"cpupower frequency-set -g performance",
 			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
 		"openwrt": {"echo 'for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"performance > $g; done' >> /etc/rc.local"},
 		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
-	},
-	"sysctl": {
+	}},
+	{"sysctl", map[string][]string{
 		"linux":   {"echo '{name} = {level}' > /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
-	},
-	"mtu": {
-		"linux":    {"ip link set TUNNEL mtu {level}", "# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
+	}},
+	{"mtu", map[string][]string{
+		"linux": {"ip link set TUNNEL mtu {level}",
+			"# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
 		"openwrt":  {"uci set network.TUNNEL.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface wireguard set TUNNEL mtu={level}"},
-	},
-	"link_mtu": {
+	}},
+	{"link_mtu", map[string][]string{
 		"linux":    {"ip link set {dev} mtu {level}"},
 		"openwrt":  {"uci set network.INTERFACE.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface ethernet set {dev} mtu={level}"},
-	},
-	"shape": {
+	}},
+	{"shape", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
-		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1", "uci commit sqm",
+		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1",
+			"uci commit sqm",
 			"service sqm restart"},
 		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
 			"queue=fq-codel/fq-codel"},
-	},
-	"txqueuelen": {"linux": {"ip link set {dev} txqueuelen {level}"}},
-	"conntrack_max": {
+	}},
+	{"txqueuelen", map[string][]string{"linux": {"ip link set {dev} txqueuelen {level}"}}},
+	{"conntrack_max", map[string][]string{
 		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' > /etc/sysctl.d/60-tuned.conf",
 			"sysctl --system"},
 		"openwrt": {"echo 'net.netfilter.nf_conntrack_max={level}' >> /etc/sysctl.conf",
 			"service sysctl restart"},
 		"routeros": {"# the table grows by itself: /ip firewall connection tracking print shows its limit"},
-	},
+	}},
+}
+
+// recipeOf are the commands of a factor, nil if none are known.
+func recipeOf(name string) map[string][]string {
+	for _, r := range recipes {
+		if r.factor == name {
+			return r.lines
+		}
+	}
+	return nil
 }
 
 // Commands make a change permanent on every system that they are known for. cell is what the plan's cell has
@@ -123,13 +141,14 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 				" as the system has it"}})
 			continue
 		}
-		if recipes[family] == nil {
-			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name + " to " + level}})
+		if recipeOf(family) == nil {
+			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name +
+				" to " + level}})
 			continue
 		}
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
-			lines := recipes[family][system]
+			lines := recipeOf(family)[system]
 			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
 				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
 					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
@@ -160,7 +179,7 @@ func filler(family, param, place, level string) *strings.Replacer {
 	words := map[string]string{"{dev}": dev, "{level}": level, "{name}": param, "{bit}": bit,
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
-	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has the limit beside the kind
+	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has it beside the kind
 		words["{kind}"] = "pfifo pfifo-limit=" + strings.TrimPrefix(level, "pfifo limit ")
 	}
 	var pairs []string

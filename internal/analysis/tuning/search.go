@@ -117,7 +117,8 @@ func (s *Search) Take(found []Judged) {
 	case confirming:
 		s.stage = ended
 		s.Final = &found[0]
-		if found[1].Verdict == Harms || found[0].Verdict != Helps { // what was left out did matter, beside others
+		// What was left out did matter, beside others.
+		if found[1].Verdict == Harms || found[0].Verdict != Helps {
 			s.Kept = s.spare
 			again := s.before(s.spare)
 			s.Final = &again

@@ -220,7 +220,8 @@ func TestCommandsOfEverySystem(t *testing.T) {
 	for _, test := range tests {
 		found := false
 		for _, p := range test.change.Commands(plainCell) {
-			found = found || p.System == test.system && strings.Contains(strings.Join(p.Commands, "\n"), test.want)
+			found = found || p.System == test.system &&
+				strings.Contains(strings.Join(p.Commands, "\n"), test.want)
 		}
 		if !found {
 			t.Errorf("%s on %s: no %q in %+v", test.change, test.system, test.want,
@@ -228,11 +229,11 @@ func TestCommandsOfEverySystem(t *testing.T) {
 		}
 	}
 	for _, system := range Systems {
-		for name, r := range recipes {
-			for _, l := range r[system] {
-				if strings.ContainsAny(filler(name, "x", "router.wan", "50M").Replace(l), "{") &&
+		for _, r := range recipes {
+			for _, l := range r.lines[system] {
+				if strings.ContainsAny(filler(r.factor, "x", "router.wan", "50M").Replace(l), "{") &&
 					!strings.Contains(l, "{ ") {
-					t.Errorf("%s on %s: a gap is not filled in: %s", name, system, l)
+					t.Errorf("%s on %s: a gap is not filled in: %s", r.factor, system, l)
 				}
 			}
 		}

@@ -131,7 +131,8 @@ func (r *Result) beforeAfter() string {
 	}
 	real := "× " + unit.Significant(r.Final.Gain, 3)
 	if known {
-		return text + fmt.Sprintf("predicted gain: at most × %s, real: %s\n", unit.Significant(predicted, 3), real)
+		return text + fmt.Sprintf("predicted gain: at most × %s, real: %s\n", unit.Significant(predicted, 3),
+			real)
 	}
 	return text + "predicted gain: no finding bounds it, real: " + real + "\n"
 }

@@ -447,3 +447,53 @@ func TestExec(t *testing.T) {
 		t.Errorf("a command that is not there: got %v, want %v", err, host.ErrUnsupported)
 	}
 }
+
+// TestCompanionsEndWithTheSession: what uses the CPU for a fault is a process of its own, at work once the
+// setting is said to hold, and gone with the session, however that ends.
+func TestCompanionsEndWithTheSession(t *testing.T) {
+	children := func() (out []string) {
+		lines, err := filepath.Glob("/proc/self/task/*/children")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range lines {
+			pids, _ := os.ReadFile(file)
+			for pid := range strings.FieldsSeq(string(pids)) {
+				line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+				if strings.Contains(string(line), agent.ChildRole) {
+					out = append(out, pid)
+				}
+			}
+		}
+		return out
+	}
+	for name, end := range map[string]func(a host.Agent, s host.Session) error{
+		"finish": func(_ host.Agent, s host.Session) error { return s.Finish() },
+		"close":  func(_ host.Agent, s host.Session) error { return s.Close() },
+		"death":  func(a host.Agent, _ host.Session) error { return a.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := serve(t, agent.Parts{Knobs: []knob.Knob{knob.FaultPlant()}})
+			s, err := a.Open(labtest.Context(t), "knob/fault", agent.Turn{Want: "cpu_hog=2"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var held agent.Held
+			if err := errors.Join(s.Recv(&held), s.Send(struct{}{}), s.Recv(&held)); err != nil {
+				t.Fatal(err)
+			}
+			if got := children(); len(got) != 2 {
+				t.Errorf("processes: got %v, want two", got)
+			}
+			if err := end(a, s); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for deadline := time.Now().Add(3 * time.Second); len(children()) > 0; time.Sleep(5 *
+				time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("processes: %v are still there, want none", children())
+				}
+			}
+		})
+	}
+}

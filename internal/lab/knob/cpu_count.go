@@ -10,7 +10,8 @@ import (
 // offline. It takes effect at once, without another boot. A guest has as many as the lab was made with.
 func CPUCount() Knob {
 	return &ofNode[int]{
-		declared: declared{&factor.Declaration{Name: "cpu_count", Unit: "CPUs",
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "cpu_count", Unit: "CPUs",
 			Placed: factor.Placed | factor.OnHost, Scales: true,
 			Doc:   "CPUs that the virtual router works with, of those that its lab gave it",
 			Needs: factor.NeedsRouter}},

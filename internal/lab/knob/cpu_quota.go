@@ -15,7 +15,7 @@ import (
 // "25%": a slower router of the same kind. "off" is without a limit. Its place is the machine that runs
 // QEMU. QEMU's own thread, which carries the packets in and out, is not limited.
 func CPUQuota() Knob {
-	return &ofNode[kernel.Quota]{declared: declared{&factor.Declaration{
+	return &ofNode[kernel.Quota]{declared: declared{&factor.Declaration{Policy: true,
 		Name: "cpu_quota", Unit: "off, or % of a core, 1% to 100%",
 		Placed: factor.OnHost, Target: factor.Carrier,
 		Doc:   "share of one core of this machine that each CPU of the virtual routers may use; or off",

@@ -23,7 +23,7 @@ const asFound = "found "
 // settings of other knobs, which do the work, for processes beside the node's agent, or for what the load
 // generator is held to.
 func FaultPlant() Knob {
-	return faultKnob{declared{&factor.Declaration{
+	return faultKnob{declared{&factor.Declaration{Policy: true,
 		Name: "fault", Unit: `none, or NAME=LEVEL, several joined by "+"`, Rank: 21,
 		Doc:     "what is made wrong on purpose, such as loss=1%, cpu_hog=2 or link_rate=50M+rules=2000",
 		Without: &factor.Without{Level: noFault, Words: "of the same without fault"},
@@ -155,7 +155,7 @@ func settingsOf(s State) ([]setting, error) {
 			i := slices.IndexFunc(out, func(o setting) bool { return o.key() == one.key() })
 			if i < 0 {
 				out = append(out, one)
-			} else if out[i].State, err = join2(one.Knob, out[i].State, one.State); err != nil {
+			} else if out[i].State, err = joined(one.Knob, out[i].State, one.State); err != nil {
 				return nil, err
 			}
 		}
@@ -175,8 +175,8 @@ func settingsOf(s State) ([]setting, error) {
 	return out, nil
 }
 
-// join2 is one setting for two faults of the same knob.
-func join2(knob string, a, b State) (State, error) {
+// joined is one setting for two faults of the same knob.
+func joined(knob string, a, b State) (State, error) {
 	switch {
 	case a == b:
 		return a, nil

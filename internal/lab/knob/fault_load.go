@@ -27,17 +27,25 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultTunnel is what a level of the factor fault makes of the tunnel: its MTU, 0 as it was, and whether the
-// traffic goes past it.
-func FaultTunnel(level string) (mtu int, bypass bool) {
+// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU and the largest packet
+// that gets through a router, 0 as they were, and whether the traffic goes past the tunnel.
+type FaultyPath struct {
+	TunnelMTU, Hole int
+	Bypass          bool
+}
+
+// PathFaults reads what a level of the factor fault makes of the path.
+func PathFaults(level string) (p FaultyPath) {
 	list, _ := parseFaults(level)
 	for _, f := range list {
-		switch f.Name {
+		switch n, _ := strconv.Atoi(string(f.level)); f.Name {
 		case "tunnel_mtu":
-			mtu, _ = strconv.Atoi(string(f.level))
+			p.TunnelMTU = n
+		case "pmtu_hole":
+			p.Hole = n
 		case "bypass":
-			bypass = true
+			p.Bypass = true
 		}
 	}
-	return mtu, bypass
+	return p
 }

@@ -37,6 +37,14 @@ const (
 	onFarPort                   // a port that packets leave by
 )
 
+// Where says where a fault may be placed.
+func (f Fault) Where() string {
+	return map[faultPlace]string{onPort: "port, or node: each of its ports", onNode: "node",
+		onAnyNode: "node, or host", onHost: "host", atEnds: "end of the traffic, or both: without a place",
+		onPath: "without a place", onPassing: "node that forwards",
+		onFarPort: "port, or node: towards the far side"}[f.at]
+}
+
 // misplaced says what is wrong with a place, "" if nothing is.
 func (f Fault) misplaced(carrier, port bool) string {
 	switch {
@@ -86,7 +94,8 @@ func Faults() []Fault {
 			Doc: "what arrives at the port above the rate is dropped"},
 		{Name: "irq_pinned", Unit: "core", at: onPort, parse: numbers(0, maxCPU).canonical,
 			parts: setsTo("irq_affinity"), Doc: "one core serves all interrupts of the ports"},
-		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, wire: true, parse: numbers(minMTU, maxMTU).canonical,
+		{Name: "pmtu_hole", Unit: "bytes", at: onFarPort, wire: true,
+			parse: numbers(minMTU, maxMTU).canonical,
 			parts: func(level State) []setting {
 				return []setting{{Knob: "link_mtu", State: level}, {Knob: "silence", State: "on"}}
 			},

@@ -22,10 +22,12 @@ import (
 // side, and sends what it has counted, as NetFlow 9, to the far node's discard port: nobody listens there.
 func FlowExport() Knob {
 	return flowExport{&perPort[State]{
-		declared: declared{&factor.Declaration{Name: "flow_export", Unit: "off, softflowd", Doc: "what " +
-			"accounts for the traffic of the router's port towards the far side and exports it (NetFlow " +
-			"9); or off", Without: &factor.Without{Level: "off", Words: "of the same without flow export"},
-			Placed: factor.Placed, Needs: factor.NeedsRouter}},
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "flow_export", Unit: "off, softflowd", Doc: "what " +
+				"accounts for the traffic of the router's port towards the far side and exports it " +
+				"(NetFlow 9); or off",
+			Without: &factor.Without{Level: "off", Words: "of the same without flow export"},
+			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: words("off", softflowd),
 		read: func(dev string) (State, error) {
 			running, err := exporters(dev)

@@ -11,7 +11,7 @@ import (
 // policy for every packet. It needs no ESP.
 func IdlePolicies() Knob {
 	return &ofNode[int]{
-		declared: declared{&factor.Declaration{
+		declared: declared{&factor.Declaration{Policy: true,
 			Name: "idle_policies", Unit: "policies, 0 to 10000",
 			Doc:     "IPsec policies per direction that the traffic does not match",
 			Without: &factor.Without{Level: "0", Words: "of the same without idle policies"},

@@ -9,7 +9,7 @@ import (
 // IdleTunnels are N WireGuard tunnels of the kernel, up, with peers and routes that no traffic matches.
 func IdleTunnels() Knob {
 	return &ofNode[int]{
-		declared: declared{&factor.Declaration{
+		declared: declared{&factor.Declaration{Policy: true,
 			Name: "idle_tunnels", Unit: "tunnels, 0 to 64",
 			Doc:     "WireGuard tunnels of the router, up, that the traffic does not match",
 			Without: &factor.Without{Level: "0", Words: "of the same without idle tunnels"},

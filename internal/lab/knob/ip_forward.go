@@ -15,7 +15,7 @@ const (
 
 // IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
-	return &ofNode[State]{declared: declared{&factor.Declaration{
+	return &ofNode[State]{declared: declared{&factor.Declaration{Policy: true,
 		Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all",
 		Placed: factor.Placed, Needs: factor.NeedsRouter,
 	}},

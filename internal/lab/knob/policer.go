@@ -11,7 +11,8 @@ import (
 // everything, on the ingress of the device: nothing is queued.
 func Policer() Knob {
 	return &perPort[uint64]{
-		declared: declared{&factor.Declaration{Name: "policer", Unit: "off, or bit/s", Rank: 17,
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "policer", Unit: "off, or bit/s", Rank: 17,
 			Doc:     "rate above which the router drops what comes from the near side; or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without policer"},
 			Placed:  factor.Placed, Needs: factor.NeedsDirection}},

@@ -27,7 +27,8 @@ import (
 // has a default that does not depend on the device.
 func Queue() Knob {
 	return &perPort[kernel.Queue]{
-		declared: declared{&factor.Declaration{Name: "queue",
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "queue",
 			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
 			Doc:     "queueing discipline of the router's ports, with its parameters",
 			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,

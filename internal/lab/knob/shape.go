@@ -17,7 +17,8 @@ const over = "over " // precedes the queue that a port without a shaper has
 // there is none is "over QUEUE", with the queue in the words of Queue, and puts that back.
 func Shape() Knob {
 	return &perPort[shape]{
-		declared: declared{&factor.Declaration{Name: "shape", Unit: "off, or bit/s", Rank: 16,
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "shape", Unit: "off, or bit/s", Rank: 16,
 			Refuses: shapeRefuses,
 			Doc:     "rate of the router's shaper towards the far side: htb with fq_codel; or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without shaper"},

@@ -20,7 +20,8 @@ func VLANDevice(port string, s State) string {
 // addresses and routes move to the device PORT.ID.
 func VLAN() Knob {
 	return &perPort[int]{
-		declared: declared{&factor.Declaration{Name: "vlan", Unit: "off, or a tag from 1 to 4094",
+		declared: declared{&factor.Declaration{Policy: true,
+			Name: "vlan", Unit: "off, or a tag from 1 to 4094",
 			Doc: "802.1Q tag on the links, or off", Target: factor.EveryNode,
 			Without: &factor.Without{Words: "of the same without VLAN tag"}, Placed: factor.Placed}},
 		spelling: spelling[int]{

@@ -1,0 +1,258 @@
+package blackbox_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+var (
+	binary   = flag.String("binary", "", "the chokepoint that records, by its whole path")
+	keepDir  = flag.String("keep", "", "the folder of a recording")
+	lockFile = flag.String("lock", "", "a file that is locked while an instance is recorded")
+	perClass = flag.Int("per-class", 20, "instances of each class")
+)
+
+// TestRecord records what is not yet recorded, and adds it to the file.
+func TestRecord(t *testing.T) {
+	if *binary == "" || *keepDir == "" {
+		t.Skip("skip: records for half a minute per instance: -binary and -keep say by what and where")
+	}
+	ctx, end := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer end()
+	program, err := rig.NewProgram(*keepDir, *binary, os.Geteuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done []recorded
+	if _, err := os.Stat(stored); err == nil {
+		done = readRuns(t)
+	}
+	unlock, since := func() {}, time.Time{}
+	defer func() { unlock() }()
+	for _, x := range instances(*perClass) {
+		if slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
+			continue
+		}
+		if time.Since(since) > mostLocked {
+			unlock()
+			if unlock, err = locked(*lockFile); err != nil {
+				t.Fatal(err)
+			}
+			since = time.Now()
+		}
+		cells, err := recordOne(ctx, program, x)
+		if ctx.Err() != nil {
+			t.Fatal("interrupted; the same command goes on")
+		}
+		if err != nil {
+			t.Errorf("%s: %v", x.ID, err)
+			continue
+		}
+		done = slices.DeleteFunc(done, func(r recorded) bool { return r.ID == x.ID })
+		done = append(done, recorded{x, cells})
+		if err := writeRuns(done); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mostLocked is for how long others who measure wait before a further instance is begun.
+const mostLocked = 75 * time.Second
+
+// locked holds a lock that others of this machine who measure hold too.
+func locked(file string) (unlock func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks it
+}
+
+// probing is the built-in plan with short windows, and with what is planted.
+func probing(x instance) (string, error) {
+	body, ok := plan.BuiltIn("blackbox")
+	if !ok {
+		return "", errors.New("there is no built-in plan blackbox")
+	}
+	text := string(body)
+	if x.Factor != "" {
+		for _, cell := range []string{"direction: [up, down]", "direction: both"} {
+			text = strings.ReplaceAll(text, cell+"}", cell+", "+x.Factor+": "+x.Level+"}")
+		}
+	}
+	return text, nil
+}
+
+// recordOne makes one run on a lab of its own.
+func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosis.Cell, error) {
+	text, err := probing(x)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(program.Dir, "plan.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
+		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
+		"method.runs=1", "--set", "measure.verify=false"); err != nil {
+		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
+	}
+	said, err := program.Say(ctx, "show", "latest", "--json")
+	if err != nil {
+		return nil, err
+	}
+	var d analysis.Document
+	if err := json.Unmarshal([]byte(said), &d); err != nil {
+		return nil, err
+	}
+	var cells []diagnosis.Cell
+	for i := range d.Cells {
+		if x.Factor != "" && d.Cells[i].Factors[x.Factor] != x.Level {
+			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
+		}
+		cells = append(cells, analysis.OfEnds(&d, &d.Cells[i]))
+	}
+	if diagnosis.Blackbox(cells) == nil {
+		return nil, errors.New("the run has no probing")
+	}
+	return cells, nil
+}
+
+func writeRuns(all []recorded) error {
+	next := stored + ".new"
+	f, err := os.Create(next)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(f)
+	lines := json.NewEncoder(z)
+	for _, r := range all {
+		err = errors.Join(err, lines.Encode(r))
+	}
+	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(next, stored)
+}
+
+const shaped = "testdata/shaped.json.gz"
+
+// trials is a whole run, with all that its nodes' probes saw.
+type trials struct {
+	Run    record.Run     `json:"run"`
+	Trials []record.Trial `json:"trials"`
+}
+
+var (
+	keepRun = flag.String("run-of", "", "the store of which TestTelemetry keeps a run")
+	runID   = flag.String("run-id", "latest", "that run")
+)
+
+// TestTelemetry: what is said of a path does not change when all that nodes' probes saw is taken away, or is
+// that of other trials.
+func TestTelemetry(t *testing.T) {
+	var with trials
+	if *keepRun != "" {
+		keep(t, *keepRun)
+	}
+	f, err := os.Open(shaped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(z).Decode(&with); err != nil {
+		t.Fatal(err)
+	}
+	want := analysis.Derive(with.Run, with.Trials).Paths
+	if len(want) != 1 || len(want[0].Directions) != 2 || want[0].Directions[0].Class != "shaper" {
+		t.Fatalf("of a path with a shaper up: %+v", want)
+	}
+	watched := 0
+	for i := range with.Trials {
+		watched += len(with.Trials[i].Nodes)
+	}
+	if watched == 0 {
+		t.Fatal("the stored trials have no telemetry that could be taken away")
+	}
+	others := slices.Clone(with.Trials)
+	for i := range others {
+		others[i].Nodes = with.Trials[(i+7)%len(with.Trials)].Nodes
+	}
+	if got := analysis.Derive(with.Run, others).Paths; !reflect.DeepEqual(got, want) {
+		t.Errorf("with telemetry of other trials: %+v, not %+v", got, want)
+	}
+	for i := range others {
+		others[i].Nodes = nil
+	}
+	if got := analysis.Derive(with.Run, others).Paths; !reflect.DeepEqual(got, want) {
+		t.Errorf("without telemetry: %+v, not %+v", got, want)
+	}
+}
+
+// keep writes a run with a shaper up as the test reads it.
+func keep(t *testing.T, path string) {
+	t.Helper()
+	s, err := store.OpenReadOnly(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var out trials
+	if out.Run, err = s.Find(t.Context(), *runID); err != nil {
+		t.Fatal(err)
+	}
+	if out.Trials, err = s.Trials(t.Context(), out.Run.ID); err != nil {
+		t.Fatal(err)
+	}
+	out.Run.Command, out.Run.Environments = "", nil
+	for _, one := range out.Trials {
+		for node, n := range one.Nodes { // two probes are telemetry enough
+			n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool {
+				return s.Probe != "cpu" && s.Probe != "softnet"
+			})
+			n.Cost, n.Log = nil, nil
+			one.Nodes[node] = n
+		}
+	}
+	f, err := os.Create(shaped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, _ := gzip.NewWriterLevel(f, gzip.BestCompression)
+	if err := errors.Join(json.NewEncoder(z).Encode(out), z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

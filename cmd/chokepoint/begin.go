@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// peerVersion is the kind of caveat that says so with versionText.
+const (
+	peerVersion = "peer-version"
+	versionText = "the peer is another version of chokepoint: "
+)
+
+// otherVersion is the version of the peer's chokepoint, "" if it is this one's.
+func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
+	far, err := l.Node(ctx, l.Topology.Far)
+	if err != nil || far.Version == "" || source(far.Version) == source(ownVersion()) {
+		return "", err
+	}
+	return far.Version, nil
+}
+
+// begin measures the tester's own ceiling and stores the run's head.
+func (x *execution) begin(ctx context.Context) error {
+	c := x.campaign
+	if l := c.Lab(); l != nil {
+		theirs, err := otherVersion(ctx, l)
+		if err != nil {
+			return err
+		}
+		if theirs != "" {
+			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
+				Text: versionText + theirs + ", this is " + ownVersion()})
+		}
+		if x.guard == nil {
+			err = x.ceilings(ctx, l)
+		} else {
+			c.Run.Ceilings = x.guard.tester
+		}
+		if err != nil {
+			return err
+		}
+	}
+	err := store.Patiently(ctx, settleTime, func() error { return x.store.CreateRun(ctx, c.Run) })
+	if err != nil {
+		return err
+	}
+	return x.link(ctx)
+}
+
+// ceilings measures what the tester alone can do.
+func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
+	c := x.campaign
+	_, _, rows := c.Ahead()
+	takes := time.Duration(len(c.Kinds())) * ceiling.Each
+	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
+		"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
+		Left: takes + rows})
+	own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+		Parts: registry.LabParts()} // whose topology is still to be said
+	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
+	}
+	return nil
+}

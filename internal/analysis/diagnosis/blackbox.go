@@ -1,0 +1,244 @@
+package diagnosis
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Cell is what both ends measured of one load of a path. Nothing of it comes from what lies between.
+type Cell struct {
+	Factors record.Factors
+	Metrics map[string]statistics.Value
+	Failed  int     // trials without numbers
+	Seconds float64 // of the window
+}
+
+// Path is what two ends alone can tell of what lies between them: the class of limit, by direction, and its
+// numbers.
+type Path struct {
+	Factors    record.Factors      `json:"factors"` // of its cells, without the loads
+	Label      string              `json:"label"`
+	Text       string              `json:"text"`
+	Directions []PathDirection     `json:"directions"`
+	Facts      []evidence.Evidence `json:"facts,omitempty"` // of both directions together
+	// Access is what would tell more, the easiest first.
+	Access []string `json:"access"`
+}
+
+// PathDirection is what is said of the data that goes one way.
+type PathDirection struct {
+	Direction string `json:"direction"`
+	Diagnosis
+	Numbers []evidence.Evidence `json:"numbers"`
+}
+
+// Blackbox concludes from the cells of one path; nil where they hold no probing: at least TCP, and UDP
+// flat out of two sizes.
+func Blackbox(cells []Cell) *Path {
+	var p Path
+	for _, direction := range []string{record.Up, record.Down} {
+		s := sweepOf(cells, direction)
+		if s.one == nil || len(s.flat) < 2 {
+			continue
+		}
+		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.judge(), ofPath),
+			s.numbers()})
+	}
+	if len(p.Directions) == 0 {
+		return nil
+	}
+	p.Text = pathText(p.Directions)
+	p.addBoth(cells)
+	for _, d := range p.Directions {
+		for _, c := range d.Causes {
+			if more := access[c.Class]; more != "" && !slices.Contains(p.Access, more) {
+				p.Access = append(p.Access, more)
+			}
+		}
+	}
+	p.Access = append(p.Access, accessAny)
+	return &p
+}
+
+// ofPath weighs the classes of a path against an unknown one; fitted on the tuning half of its recorded runs.
+func ofPath(all []Judgement) map[string]float64 { return shares(all, 1, 1) }
+
+// sweep are the cells of one direction by what they ask.
+type sweep struct {
+	direction        string
+	one, many, short *Cell   // TCP: one stream, several, small segments
+	flat             []*Cell // UDP flat out, one stream, by size
+	spread           *Cell   // UDP flat out, several streams
+	low, half        *Cell   // UDP at a low rate, and at half of what was found
+	opened           *Cell   // short flows that are begun at a rate
+	bursts           *Cell   // the same, each with as many segments as a connection begins with
+	limited          []*Cell // of flat: those of which the path lost some
+	slope            float64 // Δ ln pps ÷ Δ ln size over the limited ones; NaN = not known
+	slopeBound       bool    // it is a bound: the sender filled only one of the two
+	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
+	addedNs, idleNs  float64
+}
+
+// A flat load exceeds the path where this share of it is lost, or where it keeps a queue filled for so long.
+const (
+	lostFlat   = .02
+	queuedFlat = 2e6 // ns
+)
+
+// ethernetHeader is what rate limiters of a kernel count beside the IP packet.
+const ethernetHeader = 14
+
+// burstBytes is about what TCP sends at once on a new connection: ten segments (RFC 6928).
+const burstBytes = 14_000
+
+func sweepOf(cells []Cell, direction string) *sweep {
+	s := &sweep{direction: direction, slope: math.NaN()}
+	for i := range cells {
+		c := &cells[i]
+		f := c.Factors
+		if !factor.Direction.Is(f, direction) {
+			continue
+		}
+		streams, udp := factor.Streams.Number(f), factor.Protocol.Is(f, factor.UDP)
+		switch {
+		case factor.ConnectionRate.In(f) && factor.FlowSize.Number(f) >= burstBytes:
+			s.bursts = c
+		case factor.ConnectionRate.In(f):
+			s.opened = c
+		case !factor.Engine.Is(f, factor.Native):
+		case udp && factor.Rate.Is(f, factor.Flat) && streams == 1:
+			s.flat = append(s.flat, c)
+		case udp && factor.Rate.Is(f, factor.Flat):
+			s.spread = c
+		case udp && streams == 1:
+			if paced, err := unit.ParseBitrate(factor.Rate.Of(f)); err == nil && paced > 0 {
+				s.low = c
+			} else {
+				s.half = c
+			}
+		case !udp && factor.MSS.In(f):
+			s.short = c
+		case !udp && streams == 1:
+			s.one = c
+		case !udp && (s.many == nil || streams > factor.Streams.Number(s.many.Factors)):
+			s.many = c
+		}
+	}
+	slices.SortFunc(s.flat, func(a, b *Cell) int { return cmp.Compare(a.size(), b.size()) })
+	s.measure()
+	return s
+}
+
+// measure finds what the limit is counted in.
+func (s *sweep) measure() {
+	var bps, pps []float64
+	for _, c := range s.flat {
+		if rate, ok := c.value(metrics.PacketRate); ok && c.exceeds() && rate > 0 {
+			s.limited = append(s.limited, c)
+			pps, bps = append(pps, rate), append(bps, rate*8*(c.size()+ethernetHeader))
+		}
+	}
+	for _, c := range []*Cell{s.one, s.many, s.low, s.half} {
+		if v, ok := c.value(metrics.RTT("idle", metrics.Percentiles[0])); ok {
+			s.idleNs = v
+			break
+		}
+	}
+	for _, c := range []*Cell{s.one, s.many} {
+		probe, _ := c.value(metrics.RTTAdded)
+		loaded, _ := c.value(metrics.RTTTCP)
+		least, _ := c.value(metrics.MinRTTTCP)
+		s.addedNs = max(s.addedNs, probe, loaded-max(least, s.idleNs))
+	}
+	if len(s.limited) == 0 {
+		return
+	}
+	s.bps, s.pps = statistics.Median(bps), statistics.Median(pps)
+	small, large := s.flat[0], s.flat[len(s.flat)-1]
+	a, _ := small.value(metrics.PacketRate)
+	b, _ := large.value(metrics.PacketRate)
+	if a <= 0 || b <= 0 {
+		return
+	}
+	// Of a load that the sender did not get above the limit only the least is known that passes.
+	slope := math.Log(b/a) / math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
+	switch least, most := small.exceeds(), large.exceeds(); {
+	case least && most:
+		s.slope = slope
+	case most && slope < -.3, least && slope > -.3:
+		s.slope, s.slopeBound = slope, true
+	}
+}
+
+// value is the median of a metric; false of no cell.
+func (c *Cell) value(metric string) (float64, bool) {
+	if c == nil {
+		return 0, false
+	}
+	v, ok := c.Metrics[metric]
+	return v.Median, ok
+}
+
+// factors are those of a cell, of none without levels.
+func (c *Cell) factors() record.Factors {
+	if c == nil {
+		return nil
+	}
+	return c.Factors
+}
+
+// or is the median of a metric, or another value where there is none.
+func (c *Cell) or(metric string, other float64) float64 {
+	if v, ok := c.value(metric); ok {
+		return v
+	}
+	return other
+}
+
+func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
+
+// lost is the share of the packets sent that did not arrive; what the sender never sent is not the path's.
+func (c *Cell) lost() float64 {
+	all, unsent := c.or(metrics.LossRatio, 0), c.or(metrics.UnsentRatio, 0)
+	return max(all-unsent, 0) / max(1-unsent, 1e-9)
+}
+
+// exceeds says of a flat load that the path did not carry it.
+func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
+
+// goodput is that of a cell in bit/s, 0 where it has none.
+func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
+
+// again is the share of TCP's segments that were sent again.
+func (c *Cell) again() float64 {
+	segment := 1448.0
+	if c != nil && factor.MSS.In(c.Factors) {
+		segment = float64(factor.MSS.Number(c.Factors))
+	}
+	sent := c.goodput() / 8 / segment
+	if c == nil || sent <= 0 {
+		return 0
+	}
+	return c.or(metrics.Retransmits, 0) / (sent * max(c.Seconds, 1e-3))
+}
+
+// tcp is the better of the TCP cells with full segments; udp the most that datagrams carried.
+func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
+
+func (s *sweep) udp() (most float64) {
+	for _, c := range s.flat {
+		most = max(most, c.goodput())
+	}
+	return most
+}
+
+// queueBytes is what waits while TCP fills the path.
+func (s *sweep) queueBytes() float64 { return s.addedNs / 1e9 * s.bps / 8 }

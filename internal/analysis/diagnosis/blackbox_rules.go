@@ -1,0 +1,382 @@
+package diagnosis
+
+import (
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Classes of limit that two ends tell apart and that no single trial shows, or that name no place.
+const (
+	perPacket      = "per-packet-limit"
+	perByte        = "per-byte-limit"
+	oneCorePerFlow = "one-core-per-flow"
+)
+
+// pathRule is one class of limit as the cells of a path show it.
+type pathRule struct {
+	class string
+	judge func(*sweep) Judgement
+}
+
+// sweepRules lists the classes, in the order in which the reference has them.
+func sweepRules() []pathRule {
+	return []pathRule{{perPacket, judgePerPacket}, {oneCorePerFlow, judgeOneCore}, {perByte, judgePerByte},
+		{"shaper", judgeShaper}, {"policer", judgePolicer}, {"small-queue", judgeSmallQueue},
+		{"random-loss", judgeRandomLoss}, {"reordering", judgeReordering},
+		{"pmtu-black-hole", judgeBlackHole}, {"fragmentation", judgeFragmentation},
+		{"conntrack-full", judgeTable}, {"connection-rate", judgeConnections},
+		{"receive-window", judgeWindow}, {"slow-reader", judgeReader}, {"send-buffer", judgeSendBuffer},
+		{"slow-sender", judgeSender}, {Tester, judgeTester}}
+}
+
+// judge asks every class.
+func (s *sweep) judge() []Judgement {
+	var out []Judgement
+	for _, r := range sweepRules() {
+		j := r.judge(s)
+		j.Class = r.class
+		if j.NotExamined != "" {
+			j.Score = math.NaN()
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+// counted says by how much the limit counts packets, and bytes; why says why neither is known.
+func (s *sweep) counted() (packets, bytes float64, why string) {
+	switch {
+	case len(s.limited) == 0:
+		return 0, 0, "no load exceeded the path: its limit is above what the tester sends"
+	case math.IsNaN(s.slope):
+		return 0, 0, "only one size of packets exceeded the path"
+	}
+	return ramp(s.slope, -.65, -.2, -3, 3), ramp(s.slope, -.35, -.8, -3, 3), ""
+}
+
+// said is a fact of the sizes: what passed, of the smallest and of the largest.
+func (s *sweep) said() evidence.Evidence {
+	small, large := s.flat[0], s.flat[len(s.flat)-1]
+	a, b := small.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
+	e := fact(metrics.PacketRate, "", "", a, metrics.Say(metrics.PacketRate, a)+" of "+
+		unit.Significant(small.size(), 4)+"-byte packets, "+metrics.Say(metrics.PacketRate, b)+" of "+
+		unit.Significant(large.size(), 4)+"-byte ones")
+	return against(e, b)
+}
+
+func judgePerPacket(s *sweep) Judgement {
+	packets, _, why := s.counted()
+	if why != "" {
+		return missing(why)
+	}
+	return Judgement{Score: packets, Facts: []evidence.Evidence{s.said()}, Text: metrics.Say(
+		metrics.PacketRate, s.pps) + " whatever their size: a limit per packet, as of a processor"}
+}
+
+// judgeOneCore is a limit per packet that several flows share less than one does.
+func judgeOneCore(s *sweep) Judgement {
+	packets, _, why := s.counted()
+	several, ok := s.spread.value(metrics.PacketRate)
+	if !ok {
+		return missing("several streams of small packets were not measured")
+	}
+	if why != "" {
+		return missing(why)
+	}
+	one := 0.0 // the best of any size: the limit is one per packet
+	for _, c := range s.flat {
+		one = math.Max(one, c.or(metrics.PacketRate, 0))
+	}
+	gain := several / math.Max(one, 1)
+	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
+		GainAtMost: gain, Text: "one flow is served by one core: " + metrics.Say(metrics.PacketRate, one) +
+			" of one, " + metrics.Say(metrics.PacketRate, several) + " of several",
+		Facts: []evidence.Evidence{against(fact(metrics.PacketRate, "", "", several,
+			"several streams carry "+unit.Times(gain)+" what one carries"), one)}}
+}
+
+// waits says how full the queue before a limit per byte is: below 0 there is none, above 0 one.
+func (s *sweep) waits() (float64, evidence.Evidence) {
+	const few = 6 * 1514 * 8 // bits of packets that any device holds
+	full := math.Max(few/s.bps*1e9, 1e6)
+	return ramp(s.addedNs/full, .4, 1.6, -3, 3), fact(metrics.RTTAdded, "", "", s.addedNs, "TCP adds "+
+		metrics.Say(metrics.RTTAdded, s.addedNs)+" to the round trip")
+}
+
+// judgePerByte is a limit that counts bytes and is no rate limiter: it is uneven, or several streams pass it
+// faster than one.
+func judgePerByte(s *sweep) Judgement {
+	_, bytes, why := s.counted()
+	if why != "" {
+		return missing(why)
+	}
+	rates := make([]float64, 0, len(s.limited))
+	for _, c := range s.limited {
+		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
+	}
+	uneven := spread(rates)
+	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)),
+		Text: "a limit per byte of about " + metrics.Say(metrics.Goodput, s.bps),
+		Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
+			"the rates of the sizes differ by "+unit.Percent(uneven))}}
+}
+
+func judgeShaper(s *sweep) Judgement {
+	_, bytes, why := s.counted()
+	if why != "" {
+		return missing(why)
+	}
+	queue, added := s.waits()
+	return Judgement{Score: math.Min(bytes, queue), Facts: []evidence.Evidence{s.said(), added},
+		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", before which " +
+			bytesText(s.queueBytes()) + " wait"}
+}
+
+func judgePolicer(s *sweep) Judgement {
+	_, bytes, why := s.counted()
+	if why != "" {
+		return missing(why)
+	}
+	queue, added := s.waits()
+	again := math.Max(s.one.again(), s.many.again())
+	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),
+		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops and nothing waits",
+		Facts: []evidence.Evidence{added, fact(metrics.Retransmits, "", "", again,
+			"TCP sends "+unit.Percent(again)+" of its segments again")}}
+}
+
+// judgeSmallQueue is a path that carries a steady rate and drops of bursts, such as TCP's.
+func judgeSmallQueue(s *sweep) Judgement {
+	udp, tcp := s.udp(), s.tcp()
+	if udp <= 0 || tcp <= 0 {
+		return missing("there is no goodput of both TCP and UDP")
+	}
+	share, again := tcp/udp, math.Max(s.one.again(), s.many.again())
+	score := math.Min(ramp(share, .35, .8, 3, -3), ramp(again, .001, .01, -3, 3))
+	score = math.Min(score, ramp(s.restLost(), .001, .02, 3, -2))
+	out := Judgement{Score: score, Text: "a queue too short for TCP's bursts: TCP reaches " +
+		metrics.Say(metrics.Goodput, tcp) + ", datagrams " + metrics.Say(metrics.Goodput, udp),
+		Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", tcp, "TCP carries "+
+			unit.Percent(share)+" of what datagrams carry"), udp), fact(metrics.Retransmits, "", "", again,
+			"TCP sends "+unit.Percent(again)+" of its segments again")}}
+	// A burst that lost a segment waits for it at least as long as the kernel's shortest timer.
+	name := metrics.FlowTime("completion", metrics.Percentiles[0])
+	if took, ok := s.bursts.value(name); ok {
+		out.Score += ramp(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6, -2, 1.5)
+		out.Facts = append(out.Facts, fact(name, "", "", took, "a burst of ten segments takes "+
+			metrics.Say(name, took)))
+	}
+	return out
+}
+
+// atRest are the cells whose rate is below the limit.
+func (s *sweep) atRest() []*Cell {
+	var out []*Cell
+	for _, c := range []*Cell{s.low, s.half} {
+		if _, ok := c.value(metrics.LossRatio); ok {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// restLost is the most that a load below the limit lost.
+func (s *sweep) restLost() (most float64) {
+	for _, c := range s.atRest() {
+		most = math.Max(most, c.lost())
+	}
+	return most
+}
+
+func judgeRandomLoss(s *sweep) Judgement {
+	rest := s.atRest()
+	if len(rest) == 0 {
+		return missing("no load below the limit was measured")
+	}
+	// Loss at every rate alike is the path's; loss at the higher one alone is a limit's.
+	least, most := math.Inf(1), s.restLost()
+	for _, c := range rest {
+		least = math.Min(least, c.lost())
+	}
+	lost := math.Max(least, most/10)
+	return Judgement{Score: math.Min(ramp(lost, .0004, .004, -4, 5), ramp(most, .5, .9, 5, -4)),
+		Text: "packets are lost whatever the rate: " + unit.Percent(most) + " of them",
+		Facts: []evidence.Evidence{fact(metrics.LossRatio, "", "", most, unit.Percent(most)+
+			" of the packets are lost at half of the path's rate or less")}}
+}
+
+func judgeReordering(s *sweep) Judgement {
+	worst, ok := 0.0, false
+	for _, c := range s.atRest() {
+		late, has := c.value(metrics.Reordered)
+		if n := c.or(metrics.PacketRate, 0) * c.Seconds; has && n > 0 {
+			worst, ok = math.Max(worst, late/n), true
+		}
+	}
+	if !ok {
+		return missing("no load below the limit was measured packet by packet")
+	}
+	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets overtake each other: " +
+		unit.Percent(worst) + " arrive late", Facts: []evidence.Evidence{fact(
+		metrics.Reordered, "", "", worst, unit.Percent(worst)+
+			" of the packets arrive after a later one, below the limit")}}
+}
+
+// judgeBlackHole is a path that small packets pass and large ones do not.
+func judgeBlackHole(s *sweep) Judgement {
+	if len(s.flat) < 2 {
+		return missing("one size of packets was measured")
+	}
+	small, large := s.flat[0], s.flat[len(s.flat)-1]
+	passed, ok := small.value(metrics.PacketRate)
+	if !ok || passed <= 0 {
+		return missing("small packets do not pass either")
+	}
+	lost := 1.0 // what failed carried nothing
+	if v, ok := large.value(metrics.PacketRate); ok {
+		sent := v / math.Max(1-large.lost(), 1e-9)
+		lost = 1 - v/math.Max(sent, 1)
+		if v <= 0 {
+			lost = 1
+		}
+	} else if large.Failed == 0 {
+		return missing("large packets were not measured")
+	}
+	tcp := s.tcp() / math.Max(s.short.goodput(), 1)
+	return Judgement{Score: math.Min(ramp(lost, .99, .9999, -4, 6), ramp(tcp, .05, .5, 6, -4)),
+		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes vanish and nobody says so: " +
+			"a path-MTU black hole", Facts: []evidence.Evidence{against(fact(metrics.LossRatio, "", "", lost,
+			unit.Percent(lost)+" of the large packets are lost, small ones pass"), small.lost())}}
+}
+
+// judgeFragmentation is a path for which a large packet is two.
+func judgeFragmentation(s *sweep) Judgement {
+	if len(s.flat) < 3 {
+		return missing("fewer than three sizes of packets were measured")
+	}
+	below, large := s.flat[len(s.flat)-2], s.flat[len(s.flat)-1]
+	a, b := below.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
+	if a <= 0 || b <= 0 || !large.exceeds() && !below.exceeds() {
+		return missing("neither size exceeded the path")
+	}
+	share := b / a
+	even := below.size() / large.size() // where bytes are counted
+	return Judgement{Score: ramp(share/even, .55, .85, 4, -4),
+		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes cost as much as two: they are " +
+			"fragmented on the way", Facts: []evidence.Evidence{against(fact(metrics.PacketRate, "", "", b,
+			"of the largest size "+unit.Percent(share)+" as many pass as of the next"), a)}}
+}
+
+// answered is the share of new connections, begun at a rate, that were done in time.
+func (s *sweep) answered() (share, rate float64, ok bool) {
+	rate, ok = s.opened.value(metrics.FlowRate)
+	if asked := factor.ConnectionRate.Number(s.opened.factors()); ok && asked > 0 {
+		return rate / float64(asked), rate, true
+	}
+	return 0, 0, false
+}
+
+// connecting is the fact of new connections, after what is the matter with loads that are open.
+func (s *sweep) connecting(share, rate float64) []evidence.Evidence {
+	return []evidence.Evidence{fact(metrics.FlowRate, "", "", rate, unit.Percent(share)+
+		" of the new connections are done in time, "+metrics.Say(metrics.FlowRate, rate))}
+}
+
+func judgeTable(s *sweep) Judgement {
+	share, rate, ok := s.answered()
+	switch {
+	case !ok && s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
+		return Judgement{Score: 2, Text: "no new connection passes, while those that are open do: the " +
+			"table of connections is full"}
+	case !ok:
+		return missing("new connections were not measured")
+	}
+	return Judgement{Score: math.Min(ramp(share, .02, .3, 5, -4), ramp(s.restLost(), .03, .15, 5, -3)),
+		Text: "the table of connections is full: " + metrics.Say(metrics.FlowRate, rate) +
+			" are opened while traffic of those that are open passes", Facts: s.connecting(share, rate)}
+}
+
+func judgeConnections(s *sweep) Judgement {
+	share, rate, ok := s.answered()
+	if !ok {
+		return missing("new connections were not measured")
+	}
+	score := math.Min(ramp(share, .02, .15, -3, 4), ramp(share, .75, .9, 4, -4))
+	return Judgement{Score: math.Min(score, ramp(s.restLost(), .03, .15, 5, -3)),
+		Text:  "new connections: " + metrics.Say(metrics.FlowRate, rate) + " and no more",
+		Facts: s.connecting(share, rate)}
+}
+
+// windowBytes is how much TCP has under way: less than two segments is no window's doing.
+func (s *sweep) windowBytes() float64 {
+	return s.one.goodput() / 8 * math.Max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
+}
+
+func judgeWindow(s *sweep) Judgement {
+	share, ok := s.one.value(metrics.RwndLimited)
+	if !ok {
+		return missing("TCP_INFO is missing")
+	}
+	w := s.windowBytes()
+	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, -1, 4)),
+		Text: "the receiver's window of " + bytesText(w) + " × the round trip",
+		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
+			"the receive window holds TCP back for "+unit.Percent(share)+" of the time")}}
+}
+
+func judgeReader(s *sweep) Judgement {
+	share, ok := s.one.value(metrics.RwndLimited)
+	if !ok {
+		return missing("TCP_INFO is missing")
+	}
+	w := s.windowBytes()
+	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, 4, -1)),
+		Text: "the application that receives reads " + metrics.Say(metrics.Goodput, s.one.goodput()) +
+			" and no more", Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
+			"the receive window holds TCP back for "+unit.Percent(share)+" of the time, with "+bytesText(w)+
+				" under way")}}
+}
+
+func judgeSendBuffer(s *sweep) Judgement {
+	share, ok := s.one.value(metrics.SndbufLimited)
+	if !ok {
+		return missing("TCP_INFO is missing")
+	}
+	return Judgement{Score: ramp(share, .15, .5, -4, 4),
+		Text: "the sender's buffer of " + bytesText(s.windowBytes()) + " × the round trip",
+		Facts: []evidence.Evidence{fact(metrics.SndbufLimited, "", "", share,
+			"the send buffer holds TCP back for "+unit.Percent(share)+" of the time")}}
+}
+
+// judgeSender is a sender that has nothing to send, though the path would carry far more.
+func judgeSender(s *sweep) Judgement {
+	busy, ok := s.one.value(metrics.BusyRatio)
+	udp := s.udp()
+	if !ok || udp <= 0 {
+		return missing("TCP_INFO is missing, or no datagram passes")
+	}
+	share := s.one.goodput() / udp
+	return Judgement{Score: math.Min(ramp(busy, .5, .9, 4, -3), ramp(share, .2, .5, 4, -3)),
+		Text: "the application that sends writes " + metrics.Say(metrics.Goodput, s.one.goodput()) +
+			" and no more", Facts: []evidence.Evidence{fact(metrics.BusyRatio, "", "", busy,
+			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
+}
+
+// judgeTester is the answer where nothing between the ends held any load back.
+func judgeTester(s *sweep) Judgement {
+	worst := 0.0
+	for _, c := range s.flat {
+		worst = math.Max(worst, c.lost())
+	}
+	share := s.tcp() / math.Max(s.udp(), 1)
+	score := math.Min(ramp(worst, .005, .05, 3, -3), ramp(s.addedNs, 3e6, 8e6, 3, -3))
+	return Judgement{Score: math.Min(score, ramp(share, .25, .5, -1, 3)),
+		Text: "nothing between the ends holds these loads back: the tester is the limit, at " +
+			metrics.Say(metrics.Goodput, math.Max(s.tcp(), s.udp())),
+		Facts: []evidence.Evidence{fact(metrics.LossRatio, "", "", worst, "at most "+unit.Percent(worst)+
+			" of what was sent flat out is lost")}}
+}

@@ -1,0 +1,127 @@
+package diagnosis
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// bytesText says a number of bytes: "512 kB".
+func bytesText(n float64) string {
+	if n < 1000 {
+		n = math.Round(n)
+	}
+	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
+}
+
+// numbers are what is known of one direction whatever its class.
+func (s *sweep) numbers() []evidence.Evidence {
+	var out []evidence.Evidence
+	say := func(metric string, value float64, text string) {
+		out = append(out, fact(metric, "", "", value, text))
+	}
+	packets, bytes, why := s.counted()
+	switch {
+	case why != "":
+		say(metrics.Goodput, s.udp(), "datagrams reach "+metrics.Say(metrics.Goodput, s.udp())+"; "+why)
+	case packets > 0:
+		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" whatever their size")
+	case bytes > 0:
+		say(metrics.Goodput, s.bps, metrics.Say(metrics.Goodput, s.bps)+" with Ethernet headers, whatever "+
+			"the size of packets")
+	default:
+		out = append(out, s.said())
+	}
+	if one, several := s.flat[0].or(metrics.PacketRate, 0), s.spread.or(metrics.PacketRate, 0); one > 0 &&
+		several > 0 {
+		say(metrics.PacketRate, several, "several flows carry "+unit.Times(several/one)+
+			" the small packets of one")
+	}
+	if s.bps > 0 && bytes > 0 {
+		say(metrics.RTTAdded, s.addedNs, "queue of "+bytesText(s.queueBytes())+" ("+
+			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
+	}
+	if share, rate, ok := s.answered(); ok {
+		asked := factor.ConnectionRate.Of(s.opened.factors())
+		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+asked+
+			" new connections/s are answered")
+	}
+	if s.idleNs > 0 {
+		say(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "round trip "+
+			metrics.Say(metrics.RTTAdded, s.idleNs)+" idle")
+	}
+	return out
+}
+
+// asymmetric is the ratio from which two directions are called different.
+const asymmetric = 1.5
+
+// pathText joins what is said of the directions.
+func pathText(all []PathDirection) string {
+	if len(all) == 2 && all[0].Class == all[1].Class && (all[0].Class == Tester || all[0].Class == Unknown) {
+		return "up and down: " + all[0].Text
+	}
+	var parts []string
+	for _, d := range all {
+		parts = append(parts, d.Direction+": "+d.Text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// addBoth says what the directions have to do with each other.
+func (p *Path) addBoth(cells []Cell) {
+	alone := map[string]float64{}
+	for i := range cells {
+		f := cells[i].Factors
+		if factor.Protocol.Is(f, factor.TCP) && factor.Engine.Is(f, factor.Native) && !factor.MSS.In(f) &&
+			factor.Streams.Number(f) == 1 {
+			alone[factor.Direction.Of(f)] = cells[i].goodput()
+		}
+	}
+	up, down, both := alone[record.Up], alone[record.Down], alone[record.Both]
+	if up <= 0 || down <= 0 {
+		return
+	}
+	if ratio := math.Max(up/down, down/up); ratio >= asymmetric {
+		p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", up, "asymmetric: TCP reaches "+
+			metrics.Say(metrics.Goodput, up)+" up and "+metrics.Say(metrics.Goodput, down)+" down"), down))
+	}
+	if both <= 0 {
+		return
+	}
+	text := "both directions at once reach " + unit.Percent(both/(up+down)) + " of the sum of each alone"
+	quiet := func(d PathDirection) bool { return d.Class == Tester }
+	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
+		text += ": they share something"
+	}
+	p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", both, text), up+down))
+}
+
+// access is what would tell more of a class.
+var access = map[string]string{
+	perPacket: "a shell on the router (or its system's counters): which core is full, and whether of " +
+		"softirq, rules or a process",
+	oneCorePerFlow: "a shell on the router: to which core each flow's interrupt and softirq go",
+	perByte:        "a shell on the router: whether a cipher, a copy or the bus is what is full",
+	"shaper": "the configuration of the router and of the line: whether the rate is a queue of the " +
+		"router's, the link's speed, or the provider's",
+	"policer": "the configuration of the router and of the line: who drops, and with which burst",
+	"random-loss": "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
+		"side of the router: which link loses",
+	"small-queue":     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
+	"conntrack-full":  "nf_conntrack_count and nf_conntrack_max of the router, or its provider's limit",
+	"connection-rate": "a shell on the router: which core is full while connections are opened",
+	"pmtu-black-hole": "the MTU of each link, and where ICMP is filtered: traceroute --mtu",
+	"fragmentation":   "the MTU of each link and tunnel on the way",
+	"reordering":      "a capture on each side of the router: which hop sends one flow over two ways",
+}
+
+// accessAny helps with any class.
+const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): which core, which " +
+	"queue, heat and clock cannot be told from two ends"

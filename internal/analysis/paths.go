@@ -1,0 +1,46 @@
+package analysis
+
+import (
+	"maps"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// paths says of each path that was probed what both ends can tell of it.
+func paths(d *Document, show map[string]bool) []diagnosis.Path {
+	var keys []string
+	of := map[string][]diagnosis.Cell{}
+	by := map[string]record.Factors{}
+	for i := range d.Cells {
+		f := d.Path(d.Cells[i].Factors)
+		key := f.Key()
+		if _, seen := of[key]; !seen {
+			keys = append(keys, key)
+			by[key] = f
+		}
+		of[key] = append(of[key], OfEnds(d, &d.Cells[i]))
+	}
+	var out []diagnosis.Path
+	for _, key := range keys {
+		if p := diagnosis.Blackbox(of[key]); p != nil {
+			p.Factors, p.Label = by[key], labelOf(d.Catalogue, by[key], show)
+			out = append(out, *p)
+		}
+	}
+	return out
+}
+
+// OfEnds is a cell as its two ends saw it: the metrics of path and flows, none of a node or of the machine
+// that carries it.
+func OfEnds(d *Document, c *Cell) diagnosis.Cell {
+	seen := maps.Clone(c.Metrics)
+	maps.DeleteFunc(seen, func(name string, _ statistics.Value) bool {
+		scope := metrics.Of(name).Scope
+		return scope != record.ScopePath && scope != record.ScopeFlow
+	})
+	return diagnosis.Cell{Factors: c.Factors, Metrics: seen, Failed: c.Failed,
+		Seconds: d.Run.Method.Duration.Seconds()}
+}
