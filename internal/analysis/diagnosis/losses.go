@@ -250,10 +250,11 @@ func randomLoss() Rule {
 			if !o.FlatOut() && score > 0 {
 				score++ // at a rate below what the path carries
 			}
-			probes, tcp, least, _ := o.addedDelay()
-			score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
-			facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-				milliseconds(probes)), least))
+			if probes, tcp, least, ok := o.addedDelay(); ok {
+				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
+				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
+					milliseconds(probes)), least))
+			}
 			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
 			q, why := o.losing(func(q queue) bool { return q.overlimits < .03 })
 			in, _ := o.queues(true)
