@@ -15,10 +15,10 @@ import (
 )
 
 func newDiagnoseCommand(p *program) *cobra.Command {
-	var cell, codeFile string
+	var cell, class, codeFile string
 	var prove, dry bool
 	cmd := &cobra.Command{
-		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--dry-run]] [--json]",
+		Use:   "diagnose [RUN] [--cell LABEL] [--prove [--cause CLASS] [--dry-run]] [--json]",
 		Short: "Say what held the traffic of a run back",
 		Long: "Say what held the traffic of a stored run back, cell by cell: the cause, the numbers\n" +
 			"that show it, what was ruled out and by which number, how sure this is, what to\n" +
@@ -31,7 +31,7 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 			"these runs' plans instead; each can be run by hand.",
 		Args: optionalArg, ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := dryWithout(dry, prove); err != nil {
+			if err := proveAlone(prove, dry, class, codeFile); err != nil {
 				return err
 			}
 			doc, err := loadDocument(cmd.Context(), p.dirs, append(args, "latest")[0])
@@ -46,15 +46,17 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 			var failed error
 			switch {
 			case dry:
-				return p.dryRun(cmd.Context(), doc)
+				return p.dryRun(cmd.Context(), doc, class)
 			case prove:
-				doc, failed = p.proveRun(cmd.Context(), doc, codeFile)
+				doc, failed = p.proveRun(cmd.Context(), doc, class, codeFile)
 			}
 			return errors.Join(failed, p.diagnoses(doc))
 		},
 	}
 	cmd.Flags().StringVar(&cell, "cell", "", "only cells whose label has these `WORDS`, in any order")
 	cmd.Flags().BoolVar(&prove, "prove", false, proveUsage)
+	cmd.Flags().StringVar(&class, "cause", "", "with --prove: put this `CLASS` to the test in each cell, "+
+		"found or not,\nsuch as receive-window")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "with --prove: print the plans of the experiments and "+
 		"run none")
 	cmd.Flags().StringVar(&codeFile, "peer-code-file", "", "with --prove: read the code that the peer shows "+

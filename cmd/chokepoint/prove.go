@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -34,8 +36,13 @@ type test struct {
 }
 
 // testsOf are the experiments on the findings of a run: of each verdict, those of its first cause in the cell
-// that it was surest of. why says of each finding without any why there is none.
-func (a again) testsOf(doc *analysis.Document) (tests []test, why []string) {
+// that it was surest of; or those on a class, found or not, in each cell. why says of each without any why
+// there is none.
+func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, why []string,
+	err error) {
+	if class != "" {
+		return a.testsOfClass(ctx, doc, class)
+	}
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
 		if r, known := diagnosis.RuleOf(v.Class); cause == nil || !known || r.Quiet && v.Class != sharedCPU {
@@ -55,7 +62,52 @@ func (a again) testsOf(doc *analysis.Document) (tests []test, why []string) {
 			why = append(why, v.Text+": "+reason)
 		}
 	}
-	return tests, why
+	return tests, why, nil
+}
+
+// testsOfClass are the experiments on a class in each cell of the document.
+func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []test,
+	why []string, err error) {
+	trials, err := a.firstTrials(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range doc.Cells {
+		t, ok := trials[c.Factors.Key()]
+		if !ok {
+			continue
+		}
+		v := analysis.Verdict{Class: class, Text: strings.ReplaceAll(class, "-", " ") + " in " + c.Label}
+		cause := diagnosis.Cause{Class: class, Text: v.Text,
+			Experiments: analysis.TestsOf(&a.on, t, class)}
+		found, refused := a.plansFor(c.Factors, cause)
+		for _, t := range found {
+			t.of = v
+			tests = append(tests, t)
+		}
+		if len(found) == 0 {
+			why = append(why, v.Text+": "+append(refused, "no experiment is known that this lab can make")[0])
+		}
+	}
+	return tests, why, nil
+}
+
+// firstTrials are those of a load that ended well, one for each cell.
+func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error) {
+	out := map[string]record.Trial{}
+	err := withRun(ctx, a.p.dirs, a.on.ID, func(st *store.Store, _ record.Run) error {
+		for t, err := range st.Each(ctx, a.on.ID) {
+			if err != nil {
+				return err
+			}
+			_, have := out[t.Row.Cell()]
+			if t.Row.Kind == record.RowLoad && t.Status == record.TrialOK && !have {
+				out[t.Row.Cell()] = t
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 const sharedCPU = "shared-cpu" // a limit of the lab's, which doses can tell
@@ -113,8 +165,11 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 }
 
 // prove runs the experiments on the findings of a run, one after the other, and says of each what came out.
-func (a again) prove(ctx context.Context, doc *analysis.Document) error {
-	tests, why := a.testsOf(doc)
+func (a again) prove(ctx context.Context, doc *analysis.Document, class string) error {
+	tests, why, err := a.testsOf(ctx, doc, class)
+	if err != nil {
+		return err
+	}
 	for _, text := range why {
 		a.p.note("not put to the test: %s", text)
 	}
@@ -139,7 +194,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document) error {
 }
 
 // dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
-func (p *program) dryRun(ctx context.Context, doc *analysis.Document) error {
+func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class string) error {
 	head, err := loadHead(ctx, p.dirs, doc.Run.ID)
 	if err != nil {
 		return err
@@ -148,7 +203,10 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document) error {
 	if err != nil {
 		return err
 	}
-	tests, why := a.testsOf(doc)
+	tests, why, err := a.testsOf(ctx, doc, class)
+	if err != nil {
+		return err
+	}
 	for _, text := range why {
 		a.p.note("not put to the test: %s", text)
 	}
@@ -167,8 +225,8 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document) error {
 
 // proveRun puts the findings of a stored run to the test, and gives back its document with what came out. The
 // document comes with an error, too.
-func (p *program) proveRun(ctx context.Context, doc *analysis.Document, codeFile string) (*analysis.Document,
-	error) {
+func (p *program) proveRun(ctx context.Context, doc *analysis.Document, class, codeFile string) (
+	*analysis.Document, error) {
 	head, err := loadHead(ctx, p.dirs, doc.Run.ID)
 	if err != nil {
 		return doc, err
@@ -177,7 +235,7 @@ func (p *program) proveRun(ctx context.Context, doc *analysis.Document, codeFile
 	if err != nil {
 		return doc, err
 	}
-	err = a.prove(ctx, doc)
+	err = a.prove(ctx, doc, class)
 	now, lost := loadDocument(context.WithoutCancel(ctx), p.dirs, doc.Run.ID)
 	if lost != nil {
 		return doc, errors.Join(err, lost)
@@ -190,7 +248,7 @@ func (x *execution) proved(ctx context.Context, codeFile string) error {
 	if x.doc == nil {
 		return nil
 	}
-	doc, err := x.p.proveRun(ctx, x.doc, codeFile)
+	doc, err := x.p.proveRun(ctx, x.doc, "", codeFile)
 	html, reportErr := report.HTML(doc)
 	var file *outFile
 	if reportErr == nil {
@@ -226,10 +284,20 @@ func withProofs(doc *analysis.Document, experiments []string,
 const proveUsage = "put each finding to the test: three doses of one resource in\nrandom order, between " +
 	"untouched windows; then all is put back"
 
-// dryWithout refuses --dry-run alone.
-func dryWithout(dry, prove bool) error {
-	if dry && !prove {
-		return &usageError{"--dry-run without --prove", "chokepoint diagnose RUN --prove --dry-run"}
+// proveAlone refuses what means nothing without --prove, and causes that there are not.
+func proveAlone(prove, dry bool, class, codeFile string) error {
+	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
+		"--peer-code-file": codeFile != ""} {
+		if given && !prove {
+			return &usageError{flag + " without --prove", "chokepoint diagnose RUN --prove " + flag}
+		}
 	}
-	return nil
+	if _, known := diagnosis.RuleOf(class); class == "" || known {
+		return nil
+	}
+	var all []string
+	for _, r := range diagnosis.Rules() {
+		all = append(all, r.Class)
+	}
+	return &usageError{fmt.Sprintf("--cause %q is no cause", class), "causes: " + strings.Join(all, ", ")}
 }

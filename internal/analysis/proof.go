@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -35,6 +36,16 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	p := diagnosis.Prove(*e, metrics.Goodput, rates)
 	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
 	return p
+}
+
+// TestsOf are the experiments that put a class to the test, whether it was found or not, in the cell of a
+// trial; none of a trial without a load that was measured.
+func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experiment {
+	j := validity.Judge(run, []record.Trial{t})[0]
+	if !diagnosable(j) {
+		return nil
+	}
+	return diagnosis.Tests(Observe(run, j), diagnosis.Judgement{Class: class})
 }
 
 // AddProofs puts what experiments said beside the causes that they test.

@@ -48,7 +48,7 @@ var planted = map[string][]string{
 	"send-buffer":      {"send_buffer", "socket_buffer"},
 	"small-queue":      {"tiny_queue"},
 	"softirq-one-core": {"cpu_quota"}, "softirq-all-cores": {"cpu_quota"}, "clock-down": {"cpu_quota"},
-	"vpn-process": {"cpu_quota"}, "crypto-workers": {"cpu_quota"}, "rule-list": {"cpu_quota"},
+	"vpn-process": {"cpu_quota"}, "crypto-workers": {"cpu_quota"}, "rule-list": {"rules", "cpu_quota"},
 	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
 }
 
@@ -76,7 +76,11 @@ func (o *Observation) statedTests(class string) []Experiment {
 				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
 			}
 			for _, share := range doseShares {
-				if level, ok := scale(share); ok {
+				amount := share
+				if wanted == "rules" {
+					amount = 1 / share // the more there are, the fewer packets
+				}
+				if level, ok := scale(amount); ok {
 					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
 				}
 			}

@@ -252,8 +252,8 @@ func randomLoss() Rule {
 			}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
-				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-					milliseconds(probes)), least))
+				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes,
+					"waiting added "+milliseconds(probes)), least))
 			}
 			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
 			q, why := o.losing(func(q queue) bool { return q.overlimits < .03 })
