@@ -33,13 +33,15 @@ type Derivation struct {
 	charts map[*validity.Judged]*Series
 	memory map[*validity.Judged]map[string]memoryUse
 	causes map[*validity.Judged]examined
+	idle   map[string]map[int]map[string]float64 // by path and block: what was measured without a load
 }
 
-// Begin starts the document of a run of so many trials, which are added in any order.
+// Begin starts the document of a run of so many trials. They are added in any order; what is said of causes
+// knows the idle measurements of a path that were added before its loads, as a run makes them.
 func Begin(run record.Run, trials int) *Derivation {
 	return &Derivation{run: run, charts: map[*validity.Judged]*Series{},
 		memory: map[*validity.Judged]map[string]memoryUse{},
-		causes: map[*validity.Judged]examined{},
+		causes: map[*validity.Judged]examined{}, idle: map[string]map[int]map[string]float64{},
 		points: min(chartPoints, max(chartPoints*manyTrials/max(trials, 1), leastPoints))}
 }
 
@@ -50,8 +52,13 @@ func (x *Derivation) Add(t record.Trial) {
 	if j.Grade != evidence.GradeFailed {
 		x.charts[j] = chart(j.Trial, j.Metrics.RTTs, x.points)
 	}
+	if j.Trial.Row.Kind == record.RowIdle && j.Grade != evidence.GradeFailed {
+		x.keepIdle(j)
+	}
 	if diagnosable(j) || failedOnPath(j) {
-		x.causes[j] = examine(Observe(&x.run, j))
+		o := Observe(&x.run, j)
+		o.Idle = x.idleOf(j)
+		x.causes[j] = examine(o)
 	}
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}

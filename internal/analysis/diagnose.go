@@ -5,6 +5,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -15,8 +16,29 @@ func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
 	line := validity.CeilingOf(run, f)
 	kind, tester := validity.TesterCeiling(run, f)
 	return &diagnosis.Observation{Run: run, Trial: j.Trial, Metrics: j.Metrics, Reasons: j.Reasons,
-		Line:   diagnosis.Limit{Kind: line.Kind, Value: line.Bps},
-		Tester: diagnosis.Limit{Kind: kind, Value: tester}}
+		Line:   diagnosis.Limit{Kind: line.Kind, Metric: metrics.Goodput, Value: line.Bps},
+		Tester: diagnosis.Limit{Kind: kind, Metric: validity.TesterMetric(f), Value: tester}}
+}
+
+// keepIdle notes what was measured of an idle path.
+func (x *Derivation) keepIdle(j *validity.Judged) {
+	path := x.run.Design.Path(j.Trial.Row.Factors).Key()
+	if x.idle[path] == nil {
+		x.idle[path] = map[int]map[string]float64{}
+	}
+	x.idle[path][j.Trial.Row.Block] = j.Metrics.Values
+}
+
+// idleOf is what was measured of the idle path of a load: in its block, else in the last before it.
+func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
+	blocks := x.idle[x.run.Design.Path(j.Trial.Row.Factors).Key()]
+	last := -1
+	for block := range blocks {
+		if block <= j.Trial.Row.Block {
+			last = max(last, block)
+		}
+	}
+	return blocks[last]
 }
 
 // examined is what one trial says of what held it back.

@@ -1,6 +1,8 @@
 package diagnosis
 
 import (
+	"cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -9,7 +11,9 @@ import (
 // healthy is the answer where a load that asked for a rate got it whole.
 func healthy() Rule {
 	return Rule{Class: Healthy, Label: "nothing holds this load back", Ends: true, Quiet: true,
-		Means: "a load that asked for a rate got 99 % of it, without loss and with little delay",
+		Means: "a load that asked for a rate got 99 % of it, without loss (less than 0.3 % of its packets lost " +
+			"or sent again, less than 2 % of the probes lost) and with little delay (less than 15 ms above " +
+			"the idle path, or above the least round trip where that was not measured)",
 		Judge: func(o *Observation) Judgement {
 			rate := o.load().RateBps
 			got, ok := o.Metric(metrics.Goodput)
@@ -17,12 +21,38 @@ func healthy() Rule {
 				return missing("there is no goodput")
 			}
 			if rate == 0 {
-				return Judgement{Score: -4, Facts: nil}
+				return Judgement{Score: unlikely}
 			}
 			share := got / rate
-			return Judgement{Score: ramp(share, .9, .99, -4, 3),
-				Text: "nothing holds this load back: it gets the rate that it asks for",
-				Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", got,
-					unit.Percent(share)+" of the rate that was asked for arrived"), rate)}}
+			loss, name, ok := o.lossOf()
+			if !ok {
+				return missing("whether packets were lost is not known: " + cmp.Or(o.Metrics.Missing[name],
+					"nothing counted them"))
+			}
+			probes, tcp, least, ok := o.addedDelay()
+			if !ok {
+				return missing("the round trip beside the load is not known")
+			}
+			added := probes
+			if len(o.Metrics.RTTs["loaded"]) == 0 {
+				added = tcp
+			}
+			if idle, known := o.idle(metrics.RTT("idle", metrics.Percentiles[0])); known {
+				least, added = idle, max(least+added-idle, 0)
+			}
+			lost, _ := o.Metric(metrics.ProbeLoss)
+			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
+				" of the rate that was asked for arrived"), rate)
+			facts := []evidence.Evidence{asked, lossFact(name, loss), against(fact("rtt_loaded_p50_ns", "", "",
+				least+added, "the load added "+milliseconds(added)+" to the round trip of "+
+					milliseconds(least)), least)}
+			if lost > 0 {
+				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
+					" of the probes were lost"))
+			}
+			return Judgement{Score: ramp(share, .9, .99, unlikely, 3) - ramp(loss, .001, .005, 0, 6) -
+				ramp(added, 10e6, 20e6, 0, 6) - ramp(lost, .01, .03, 0, 6),
+				Text: "nothing holds this load back: it gets the rate that it asks for, without loss and " +
+					"with little delay", Facts: facts}
 		}}
 }

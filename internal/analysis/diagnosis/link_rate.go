@@ -100,7 +100,7 @@ func linkRate() Rule {
 
 // gainToTester bounds a gain by what the tester alone reaches; 0 = not known.
 func (o *Observation) gainToTester() float64 {
-	got, ok := o.Metric(metrics.RateOf(o.Trial.Row.Factors))
+	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || got <= 0 || o.Tester.Value <= got {
 		return 0
 	}

@@ -237,10 +237,7 @@ func randomLoss() Rule {
 			}
 			facts := []evidence.Evidence{lossFact(name, loss)}
 			score := ramp(loss, .001, .004, -4, 1.5)
-			idle, counted := o.Metric(metrics.ProbeLossIdle)
-			if v, has := o.Idle[metrics.ProbeLossIdle]; !counted && has {
-				idle, counted = v, true
-			}
+			idle, _ := o.idle(metrics.ProbeLossIdle)
 			loaded, _ := o.Metric(metrics.ProbeLoss)
 			if loaded+idle > 0 {
 				score += ramp(loaded+idle, 0, .01, 0, 1)

@@ -24,13 +24,23 @@ type Observation struct {
 
 // Limit is a rate that something is held against; 0 = not known.
 type Limit struct {
-	Kind  string  // in words: "tbf 300M on router/wan"
-	Value float64 // goodput in bit/s; of the tester in the unit of metrics.RateOf
+	Kind   string // in words: "tbf 300M on router/wan"
+	Metric string // what of the trial it bounds: goodput_bps, flows_per_s …
+	Value  float64
 }
 
 // Metric is a number of the trial.
 func (o *Observation) Metric(name string) (float64, bool) {
 	v, ok := o.Metrics.Values[name]
+	return v, ok
+}
+
+// idle is a number of the idle path: of the trial itself, else of what was measured of the path.
+func (o *Observation) idle(name string) (float64, bool) {
+	if v, ok := o.Metric(name); ok {
+		return v, true
+	}
+	v, ok := o.Idle[name]
 	return v, ok
 }
 

@@ -1,26 +1,59 @@
 package diagnosis
 
 import (
+	"slices"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
+
+// mostOfTester is the share of what the tester reached alone above which that cannot have been its most.
+const mostOfTester = 1.25
 
 // testerLimited is the answer where the generator, not the path, was measured.
 func testerLimited() Rule {
 	return Rule{Class: Tester, Label: "the tester itself", Ends: true, Quiet: true,
-		Means: "the result is within a fifth of what the tester reaches with nothing between",
+		Means: "the result is within a fifth of what the tester reaches with nothing between, and the cores " +
+			"that it shares with the router are not full; or it could not send 1 % of what was asked for",
 		Judge: func(o *Observation) Judgement {
-			name := metrics.RateOf(o.Trial.Row.Factors)
-			got, ok := o.Metric(name)
-			if !ok || o.Tester.Value <= 0 {
-				return missing("what the tester reaches alone is not known")
+			j := o.headroom()
+			i := slices.IndexFunc(o.Reasons, func(r evidence.Reason) bool {
+				return r.Kind == evidence.ReasonTesterLimited && len(r.Facts) > 0 &&
+					r.Facts[0].Metric == metrics.UnsentRatio
+			})
+			if i >= 0 {
+				e := o.Reasons[i].Facts[0]
+				e.Text = o.Reasons[i].Text
+				return Judgement{Score: max(j.Score, 2), Text: "the tester itself: it cannot send the rate " +
+					"that was asked for", Facts: append([]evidence.Evidence{e}, j.Facts...)}
 			}
-			share := got / o.Tester.Value
-			return Judgement{Score: ramp(share, .6, .95, -4, 3), Node: "",
-				Text: "the tester itself: it reaches no more with nothing between",
-				Facts: []evidence.Evidence{against(fact(name, "", "", got,
-					"the result is "+unit.Percent(share)+
-						" of what the tester reaches alone"), o.Tester.Value)}}
+			return j
 		}}
+}
+
+// headroom holds the result against what the tester reached alone, in the same unit and with the same work.
+func (o *Observation) headroom() Judgement {
+	name := o.Tester.Metric
+	got, ok := o.Metric(name)
+	if !ok || o.Tester.Value <= 0 {
+		return missing("what the tester reaches alone is not known")
+	}
+	if t := o.Topology(); t != nil && o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
+		return missing("the tester's ends encrypt, and what they reach then was not measured")
+	}
+	share := got / o.Tester.Value
+	if share > mostOfTester {
+		return missing("the load got " + unit.Percent(share) + " of what the tester had reached alone: that " +
+			"was not its most")
+	}
+	j := Judgement{Score: ramp(share, .6, .95, -4, 3),
+		Text: "the tester itself: it reaches no more with nothing between",
+		Facts: []evidence.Evidence{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
+			" of what the tester reaches alone"), o.Tester.Value)}}
+	if s, why := o.systemAt(record.HostNode); why == "" && o.Run.Near().CPUs == record.CPUsShared {
+		j.Score -= ramp(s.Busy/float64(len(s.Cores)), .85, .97, 0, 3) // see sharedCPU
+	}
+	return j
 }
