@@ -133,8 +133,8 @@ func (o *Observation) coreStages(node string) []Stage {
 	cores := o.Cores(node)
 	if len(cores) == 0 {
 		_, why := o.Columns(node, "cpu", "idle_ns")
-		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why, "no sample covers "+
-			"the window"))}
+		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why,
+			"no sample covers the window"))}
 	}
 	busy := slices.MaxFunc(cores, func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) })
 	soft := slices.MaxFunc(cores, func(a, b Core) int {

@@ -11,8 +11,7 @@ import (
 func vpnProcess() Rule {
 	return Rule{Class: VPNProcess, Label: "the VPN process has no CPU time left",
 		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a " +
-			"core " +
-			"or more, and the busiest core has no time left",
+			"core or more, and the busiest core has no time left",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if !inUserspace(tunnel) {
