@@ -40,9 +40,8 @@ func wireguardQueue() Rule {
 						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s "+
 							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
 						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
-							fmt.Sprintf(
-								"%s dropped %.0f packets before sending, %.0f were sent", device, drops,
-								sent)),
+							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
+								drops, sent)),
 							sent)}}
 					if best.NotExamined != "" || j.Score > best.Score {
 						best = j

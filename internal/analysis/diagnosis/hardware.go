@@ -61,9 +61,8 @@ func linkLayer() Rule {
 			{System: "linux", Do: "negotiate speed and duplex",
 				Commands: []string{"ethtool -s DEV autoneg on"},
 				Risk:     "the link goes down for seconds"},
-			{System: "linux", Do: "see who asks for pauses", Commands: []string{"ethtool -S DEV | grep " +
-				"-i pause",
-				"ethtool -a DEV"}},
+			{System: "linux", Do: "see who asks for pauses",
+				Commands: []string{"ethtool -S DEV | grep -i pause", "ethtool -a DEV"}},
 			{System: "openwrt", Do: "see what the ports negotiated",
 				Commands: []string{"ubus call network.device status"}},
 			{System: "routeros", Do: "see what the ports negotiated", Commands: []string{
@@ -93,8 +92,7 @@ func (o *Observation) linkOf(node, port string) Judgement {
 			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
 	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
 		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port,
-			node,
-			pauses)
+			node, pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
 	if o.environment(node, "device:"+port+":duplex") == "half" {
@@ -203,9 +201,8 @@ func groPathology() Rule {
 							unit.Percent(share)+" of its packets again"), s.coreFact()}}
 				}
 			}
-			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node,
-				"rx-gro-list", 0,
-				"rx-gro-list is off at every port of the routers")}}
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
+				0, "rx-gro-list is off at every port of the routers")}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},

@@ -35,8 +35,7 @@ func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times "+
 			"per packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s",
-			mbps(q.rateBps),
-			unit.Percent(q.uneven))),
+			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
 		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+

@@ -102,8 +102,7 @@ func tunnelBypassed() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(),
-				got,
-				"the tunnel's counters show the payload that arrived")}}
+				got, "the tunnel's counters show the payload that arrived")}}
 		},
 		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the " +
 			"tunnel's peer allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}

@@ -32,8 +32,7 @@ func vpnProcess() Rule {
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
 			return Judgement{Score: score, Node: node, Element: "process", GainAtMost: 0,
 				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
-					node,
-					tunnel, unit.Percent(took)),
+					node, tunnel, unit.Percent(took)),
 				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
 					"the tunnel's processes took "+unit.Percent(took)+" of a core"), s.coreFact()}}
 		},

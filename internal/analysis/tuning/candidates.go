@@ -110,8 +110,7 @@ var standards = [...]standard{
 	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
 		"what is dropped is no longer seen"},
 	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"},
-		"accounting takes CPU from forwarding",
-		"no accounting"},
+		"accounting takes CPU from forwarding", "no accounting"},
 }
 
 // Candidates are the changes that are worth trying, those first that answer the most probable finding.
