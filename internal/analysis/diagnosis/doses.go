@@ -20,6 +20,9 @@ const (
 // window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
+// longQueue takes the rate of a queue away.
+const longQueue = "pfifo limit 1000"
+
 // Kinds of limit that answer the same doses.
 const (
 	byRate   = "rate"   // so many bits per second, whatever their packets and flows
@@ -64,6 +67,9 @@ func (o *Observation) statedTests(class string) []Experiment {
 			level := cell[name]
 			if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
 				e.Fix = w.Level
+			}
+			if e.Fix == "" && rateForm.MatchString(level) {
+				e.Fix = longQueue
 			}
 			scale := func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
 			if plain != wanted { // one of several faults
