@@ -167,11 +167,7 @@ func (t *tuner) choose() {
 // quiet says that every cell has an answer that is no fault.
 func quiet(all []*diagnosis.Diagnosis) bool {
 	for _, d := range all {
-		if d == nil {
-			return false
-		}
-		r, ok := diagnosis.RuleOf(d.Class)
-		if !ok || !r.Quiet || d.Class == "shared-cpu" {
+		if d == nil || !noFault(d.Class) {
 			return false
 		}
 	}

@@ -33,26 +33,26 @@ const (
 
 // kindOf says which doses a class answers.
 var kindOf = map[string]string{
-	"link-rate": byRate, "shaper": byRate, "policer": byRate,
-	"softirq-one-core": byPacket, "softirq-all-cores": byPacket, "vpn-process": byPacket,
-	"crypto-workers": byPacket, "rule-list": byPacket, "log-flood": byPacket, "shared-cpu": byPacket,
-	"clock-down": byPacket, "other-load": byPacket, "thermal": byPacket,
-	"receive-window": byWindow, "send-buffer": byWindow,
-	"random-loss": byFlow,
+	LinkRate: byRate, Shaper: byRate, Policer: byRate,
+	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
+	CryptoWorkers: byPacket, RuleList: byPacket, LogFlood: byPacket, SharedCPU: byPacket,
+	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket,
+	ReceiveWindow: byWindow, SendBuffer: byWindow,
+	RandomLoss: byFlow,
 }
 
 // planted are the faults, and the knobs, whose level says how much of a resource there is, by class.
 var planted = map[string][]string{
-	"link-rate": {"link_rate", "queue", "shape"}, "shaper": {"shape", "link_rate", "queue"},
-	"policer":          {"policer"},
-	"slow-reader":      {"slow_reader"},
-	"slow-sender":      {"slow_writer", "rate", "pacing"},
-	"receive-window":   {"receive_buffer", "socket_buffer"},
-	"send-buffer":      {"send_buffer", "socket_buffer"},
-	"small-queue":      {"tiny_queue"},
-	"softirq-one-core": {"cpu_quota"}, "softirq-all-cores": {"cpu_quota"}, "clock-down": {"cpu_quota"},
-	"vpn-process": {"cpu_quota"}, "crypto-workers": {"cpu_quota"}, "rule-list": {"cpu_quota"},
-	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
+	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
+	Policer:        {"policer"},
+	SlowReader:     {"slow_reader"},
+	SlowSender:     {"slow_writer", "rate", "pacing"},
+	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
+	SendBuffer:     {"send_buffer", "socket_buffer"},
+	SmallQueue:     {"tiny_queue"},
+	SoftirqOneCore: {"cpu_quota"}, SoftirqAllCores: {"cpu_quota"}, ClockDown: {"cpu_quota"},
+	VPNProcess: {"cpu_quota"}, CryptoWorkers: {"cpu_quota"}, RuleList: {"cpu_quota"},
+	LogFlood: {"cpu_quota"}, OtherLoad: {"cpu_quota"},
 }
 
 // statedTests change a level that the cell has, in proportion.

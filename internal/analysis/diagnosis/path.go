@@ -225,7 +225,7 @@ func (d *Diagnosis) mark(c Cause) {
 		return // of the path as a whole, or of none of it
 	}
 	at := slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element })
-	if at < 0 && (c.Node == "" || c.Class == "link-rate") {
+	if at < 0 && (c.Node == "" || c.Class == LinkRate) {
 		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Link() && s.Element == c.Element })
 	}
 	if at < 0 && c.Element == "cpu" { // of a node with one core

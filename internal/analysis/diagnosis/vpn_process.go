@@ -30,7 +30,7 @@ func vpnProcess() Rule {
 				node = routers[0]
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
-			return Judgement{Score: score, Node: node, Element: "process", GainAtMost: 0,
+			return Judgement{Score: score, Node: node, Element: "process",
 				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
 					node, tunnel, unit.Percent(took)),
 				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
