@@ -58,8 +58,8 @@ func (a again) testsOf(doc *analysis.Document) (tests []test, why []string) {
 	return tests, why
 }
 
-// noFault says that a class is an answer without a limit to take away. The cores that all roles share are one,
-// which doses can tell.
+// noFault says that a class is an answer without a limit to take away. The cores that all roles share are
+// such a limit: doses can tell.
 func noFault(class string) bool {
 	r, _ := diagnosis.RuleOf(class)
 	return r.Quiet && class != diagnosis.SharedCPU

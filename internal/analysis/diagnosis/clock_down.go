@@ -14,8 +14,8 @@ import (
 // clockDown is a CPU that is slower than it could be: held at a lower clock, or given a part of its time.
 func clockDown() Rule {
 	return Rule{Class: ClockDown, Label: "the router's CPU is held below its speed",
-		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; or a " +
-			"quota took 30 % of a virtual CPU's window",
+		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; or " +
+			"a quota took 30 % of a virtual CPU's window",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -162,7 +162,7 @@ func thermal() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{Do: "cool it: dust, air, a fan, a place away from other heat", Risk: "none"},
+			{Do: "improve the cooling: remove dust, add a fan, keep it away from other heat", Risk: "none"},
 			{System: "linux", Do: "hold the clock a step lower, so that it stays there", Commands: []string{
 				"echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"},
 				Risk: "slower at first, steadier over time"},

@@ -170,14 +170,14 @@ func (o *Observation) testerTests(class string) []Experiment {
 			add(name, 1, "what moves a number of packets moves fewer bytes in smaller ones", whole(size),
 				.75, .6, .45)
 		} else {
-			add(name, 0, "a limit of bits per second does not care for the packets' size", whole(size), .85,
+			add(name, 0, "a limit of bits per second does not depend on the packets' size", whole(size), .85,
 				.75, .65)
 		}
 	}
 	streams := float64(max(factor.Streams.Number(cell), 1))
 	switch kind {
 	case byRate:
-		add("streams", 0, "a limit of all traffic together does not care for the number of flows",
+		add("streams", 0, "a limit of all traffic together does not depend on the number of flows",
 			whole(streams), 2, 4)
 	case byFlow:
 		add("streams", 1, "what limits each flow lets more of them carry more", whole(streams), 2, 4)

@@ -57,12 +57,11 @@ func wireguardQueue() Rule {
 				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
 					Why: "more senders fill the queue sooner"}}
 		},
-		Remedies: []Remedy{{System: "linux", Do: "let senders feel the queue: a longer one on the " +
-			"tunnel's device",
+		Remedies: []Remedy{{System: "linux", Do: "give the tunnel's device a longer queue",
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
 			Factor: "txqueuelen", Level: "1000"},
 			{System: "linux", Do: "shape below what the tunnel's workers hold",
-				Risk:   "a little rate is given away",
+				Risk:   "a few percent of the rate are lost",
 				Factor: "shape", Level: "auto"}}}
 }
 

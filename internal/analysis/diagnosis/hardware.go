@@ -61,7 +61,7 @@ func linkLayer() Rule {
 			{System: "linux", Do: "negotiate speed and duplex",
 				Commands: []string{"ethtool -s DEV autoneg on"},
 				Risk:     "the link goes down for seconds"},
-			{System: "linux", Do: "see who asks for pauses",
+			{System: "linux", Do: "see which side sends pause frames",
 				Commands: []string{"ethtool -S DEV | grep -i pause", "ethtool -a DEV"}},
 			{System: "openwrt", Do: "see what the ports negotiated",
 				Commands: []string{"ubus call network.device status"}},
@@ -112,8 +112,8 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 // memory.
 func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the bus or memory behind a network card",
-		Means: "a network card discards one received packet in a thousand or more while no core is busy for " +
-			"more than 80 %; its PCIe link below what both ends have supports it",
+		Means: "a network card discards one received packet in a thousand or more while no core is busy " +
+			"for more than 80 %; its PCIe link below what both ends have supports it",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
@@ -139,7 +139,7 @@ func pcieMemory() Rule {
 					"smaller packets put fewer bytes on the bus: discards end where bytes are the limit"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "see the card's link: width and speed below what it can have mean " +
+			{System: "linux", Do: "check the card's PCIe link: if it is not at full width and speed, use " +
 				"another slot",
 				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
 			{System: "linux", Do: "keep the card's queues on the memory node that it is attached to",
@@ -164,7 +164,7 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	if known && now != most {
 		score++
 		facts = append(facts, fact("pcie", node, port, 0,
-			"its PCIe link runs at "+now+", both ends can "+most))
+			"its PCIe link runs at "+now+", both ends support "+most))
 	}
 	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
 		Text: fmt.Sprintf("network card %s of %s discards %s of what it receives while no core is full: "+
@@ -174,8 +174,8 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 // groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
 func groPathology() Rule {
 	return Rule{Class: GROPathology, Label: "GRO by fragment lists",
-		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a hundred " +
-			"or more again, and no core is busy for more than 60 %",
+		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a " +
+			"hundred or more again, and no core is busy for more than 60 %",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" || !o.IsTCP() {

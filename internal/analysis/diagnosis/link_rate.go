@@ -56,8 +56,9 @@ func (o *Observation) lineShare() float64 {
 // linkRate is a link that carries no more.
 func linkRate() Rule {
 	return Rule{Class: LinkRate, Label: "the rate of the link is reached", Ends: true,
-		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets back " +
-			"for a rate, once per four packets or more, while what it sends is even and waiting adds delay",
+		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets " +
+			"back for a rate, once per four packets or more, while what it sends is even and " +
+			"waiting adds delay",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			share := o.lineShare()
@@ -138,8 +139,8 @@ func rateDoses(o *Observation, j Judgement) []Experiment {
 	out := []Experiment{e}
 	if o.IsTCP() {
 		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, one " +
-				"in packets per second takes it down with their size"})
+			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, " +
+				"one in packets per second takes it down with their size"})
 	}
 	return out
 }

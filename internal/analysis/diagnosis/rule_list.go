@@ -70,7 +70,7 @@ func ruleList() Rule {
 				Level: "2000 in a set"},
 			{System: "linux", Do: "let known connections skip the rules (nftables' flow table)",
 				Risk: "they pass no queue's rules either", Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "use an ipset in the place of single rules, and software flow offload",
+			{System: "openwrt", Do: "use an ipset instead of single rules, and software flow offload",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 					"service firewall restart"}, Risk: "SQM is bypassed"},
 			{System: "routeros", Do: "put the rule for established connections first, and use address lists",

@@ -5,8 +5,8 @@ import "fmt"
 // shaper is a queue that holds packets to a rate.
 func shaper() Rule {
 	return Rule{Class: Shaper, Label: "a shaper holds the traffic to a rate", Ends: true,
-		Means: "a queue with classes, or one that keeps delays short, holds packets back for its rate, once " +
-			"per four packets or more, while what it sends is even",
+		Means: "a queue with classes, or one that keeps delays short, holds packets back for its rate, " +
+			"once per four packets or more, while what it sends is even",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			if why != "" {

@@ -44,7 +44,7 @@ func vpnProcess() Rule {
 			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
 				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
 					"compression"},
-			{System: "routeros", Do: "use WireGuard or IPsec with hardware in the place of OpenVPN",
+			{System: "routeros", Do: "use WireGuard or IPsec with hardware instead of OpenVPN",
 				Risk: "both ends change"},
 		}}
 }
