@@ -61,8 +61,8 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	c := x.campaign
 	_, _, rows := c.Ahead()
 	takes := time.Duration(len(c.Kinds())) * ceiling.Each
-	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what " +
-		"this machine can send, " + unit.Seconds(takes.Round(time.Second)),
+	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what this " +
+		"machine can send, " + unit.Seconds(takes.Round(time.Second)),
 		Left: takes + rows})
 	own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 		Parts: registry.LabParts()} // whose topology is still to be said

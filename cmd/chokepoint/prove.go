@@ -45,7 +45,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 	}
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
-		if r, known := diagnosis.RuleOf(v.Class); cause == nil || !known || r.Quiet && v.Class != sharedCPU {
+		if cause == nil || noFault(v.Class) {
 			why = append(why, v.Text)
 			continue
 		}
@@ -110,7 +110,12 @@ func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error)
 	return out, err
 }
 
-const sharedCPU = "shared-cpu" // a limit of the lab's, which doses can tell
+// noFault says that a class is an answer without a limit to take away. The cores that all roles share are
+// such a limit: doses can tell.
+func noFault(class string) bool {
+	r, _ := diagnosis.RuleOf(class)
+	return r.Quiet && class != diagnosis.SharedCPU
+}
 
 // namedCause is the cause that a verdict names, and the cell that it was surest of; nil if none is named.
 func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, record.Factors) {

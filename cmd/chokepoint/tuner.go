@@ -111,8 +111,7 @@ func (t *tuner) asFound(ctx context.Context) error {
 		t.idle = append(t.idle, c.Metrics["rtt_idle_p50_ns"].Median)
 		if c.Diagnosis != nil {
 			t.result.Findings = append(t.result.Findings, fmt.Sprintf("%s: %s (%s)", c.Label,
-				c.Diagnosis.Text,
-				unit.Percent(c.Diagnosis.Confidence)))
+				c.Diagnosis.Text, unit.Percent(c.Diagnosis.Confidence)))
 		}
 	}
 	if len(cells) == 0 {
@@ -168,11 +167,7 @@ func (t *tuner) choose() {
 // quiet says that every cell has an answer that is no fault.
 func quiet(all []*diagnosis.Diagnosis) bool {
 	for _, d := range all {
-		if d == nil {
-			return false
-		}
-		r, ok := diagnosis.RuleOf(d.Class)
-		if !ok || !r.Quiet || d.Class == "shared-cpu" {
+		if d == nil || !noFault(d.Class) {
 			return false
 		}
 	}
@@ -478,8 +473,7 @@ func (t *tuner) earlier() []tuning.Change {
 		case r.SameRouter(t.result.Plan, t.result.Lab) && r.Ended == "done":
 			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
 				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
-					strings.Join(changed,
-						", "))
+					strings.Join(changed, ", "))
 				return nil
 			}
 			t.p.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)

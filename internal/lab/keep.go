@@ -10,9 +10,9 @@ import (
 )
 
 // Keep makes settings that outlive the session: nothing undoes them, and no journal has them. Who asked for
-// that knows. They are read back.
+// that knows. They are read back. An error says which of them were made before it: they stay.
 func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
-	for _, s := range settings {
+	for i, s := range settings {
 		n, err := l.Node(ctx, s.Node)
 		if err != nil {
 			return err
@@ -38,7 +38,11 @@ func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 			err = fmt.Errorf("read back %s", held.State)
 		}
 		if err != nil {
-			return fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+			err = fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)
+			if i > 0 {
+				err = fmt.Errorf("%w (kept before it%s)", err, wordsOf(settings[:i]))
+			}
+			return err
 		}
 	}
 	return nil

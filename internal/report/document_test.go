@@ -107,8 +107,7 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 			Reason: "this kernel has no sch_cake: operation not supported"}},
 		Caveats: []record.Caveat{
 			{Kind: "few-runs", Text: "three runs of each cell give no confidence interval: ranges " +
-				"are shown " +
-				"instead"},
+				"are shown instead"},
 			{Kind: "shared-cores", Text: "client, router, server and load generators share the cores of " +
 				"this machine; a real router has its own"}},
 		Environment: []record.Environment{{Node: "host",

@@ -25,12 +25,12 @@ type pathRule struct {
 // sweepRules lists the classes, in the order in which the reference has them.
 func sweepRules() []pathRule {
 	return []pathRule{{perPacket, judgePerPacket}, {oneCorePerFlow, judgeOneCore}, {perByte, judgePerByte},
-		{"shaper", judgeShaper}, {"policer", judgePolicer}, {"small-queue", judgeSmallQueue},
-		{"random-loss", judgeRandomLoss}, {"reordering", judgeReordering},
-		{"pmtu-black-hole", judgeBlackHole}, {"fragmentation", judgeFragmentation},
-		{"conntrack-full", judgeTable}, {"connection-rate", judgeConnections},
-		{"receive-window", judgeWindow}, {"slow-reader", judgeReader}, {"send-buffer", judgeSendBuffer},
-		{"slow-sender", judgeSender}, {Tester, judgeTester}}
+		{Shaper, judgeShaper}, {Policer, judgePolicer}, {SmallQueue, judgeSmallQueue},
+		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering},
+		{PMTUBlackHole, judgeBlackHole}, {Fragmentation, judgeFragmentation},
+		{ConntrackFull, judgeTable}, {ConnectionRate, judgeConnections},
+		{ReceiveWindow, judgeWindow}, {SlowReader, judgeReader}, {SendBuffer, judgeSendBuffer},
+		{SlowSender, judgeSender}, {Tester, judgeTester}}
 }
 
 // judge asks every class.
@@ -238,10 +238,8 @@ func judgeBlackHole(s *sweep) Judgement {
 	}
 	lost := 1.0 // what failed carried nothing
 	if v, ok := large.value(metrics.PacketRate); ok {
-		sent := v / math.Max(1-large.lost(), 1e-9)
-		lost = 1 - v/math.Max(sent, 1)
-		if v <= 0 {
-			lost = 1
+		if v > 0 {
+			lost = large.lost()
 		}
 	} else if large.Failed == 0 {
 		return missing("large packets were not measured")

@@ -109,17 +109,17 @@ var access = map[string]string{
 		"softirq, rules or a process",
 	oneCorePerFlow: "a shell on the router: to which core each flow's interrupt and softirq go",
 	perByte:        "a shell on the router: whether a cipher, a copy or the bus is what is full",
-	"shaper": "the configuration of the router and of the line: whether the rate is a queue of the " +
+	Shaper: "the configuration of the router and of the line: whether the rate is a queue of the " +
 		"router's, the link's speed, or the provider's",
-	"policer": "the configuration of the router and of the line: who drops, and with which burst",
-	"random-loss": "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
+	Policer: "the configuration of the router and of the line: who drops, and with which burst",
+	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
 		"side of the router: which link loses",
-	"small-queue":     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
-	"conntrack-full":  "nf_conntrack_count and nf_conntrack_max of the router, or its provider's limit",
-	"connection-rate": "a shell on the router: which core is full while connections are opened",
-	"pmtu-black-hole": "the MTU of each link, and where ICMP is filtered: traceroute --mtu",
-	"fragmentation":   "the MTU of each link and tunnel on the way",
-	"reordering":      "a capture on each side of the router: which hop sends one flow over two ways",
+	SmallQueue:     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
+	ConntrackFull:  "nf_conntrack_count and nf_conntrack_max of the router, or its provider's limit",
+	ConnectionRate: "a shell on the router: which core is full while connections are opened",
+	PMTUBlackHole:  "the MTU of each link, and where ICMP is filtered: traceroute --mtu",
+	Fragmentation:  "the MTU of each link and tunnel on the way",
+	Reordering:     "a capture on each side of the router: which hop sends one flow over two ways",
 }
 
 // accessAny helps with any class.

@@ -14,9 +14,8 @@ import (
 // clockDown is a CPU that is slower than it could be: held at a lower clock, or given a part of its time.
 func clockDown() Rule {
 	return Rule{Class: ClockDown, Label: "the router's CPU is held below its speed",
-		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; " +
-			"or a " +
-			"quota took 30 % of a virtual CPU's window",
+		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; or " +
+			"a quota took 30 % of a virtual CPU's window",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -125,8 +124,7 @@ func (o *Observation) fell() float64 {
 func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU becomes slower over time",
 		Means: "the kernel says that heat held the CPU back; or a quota holds a virtual CPU back, and " +
-			"goodput " +
-			"falls by 45 % from the window's first third to its last",
+			"goodput falls by 45 % from the window's first third to its last",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -142,15 +140,13 @@ func thermal() Rule {
 				fell := o.fell()
 				facts := []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
 					"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window"),
-					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the "+
-						"window's last "+
-						"third than in its first")}
+					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's "+
+						"last third than in its first")}
 				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
 					o.wants(),
 					Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
-						"within "+
-						"the window", node, unit.Percent(fell))}
+						"within the window", node, unit.Percent(fell))}
 			}
 			at := node
 			if o.Shared() {
@@ -166,7 +162,7 @@ func thermal() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{Do: "cool it: dust, air, a fan, a place away from other heat", Risk: "none"},
+			{Do: "improve the cooling: remove dust, add a fan, keep it away from other heat", Risk: "none"},
 			{System: "linux", Do: "hold the clock a step lower, so that it stays there", Commands: []string{
 				"echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"},
 				Risk: "slower at first, steadier over time"},

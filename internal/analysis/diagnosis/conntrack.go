@@ -29,15 +29,13 @@ func conntrackFull() Rule {
 				drops, _ := o.Sum(node, "conntrack", "drop", nil)
 				fill := ratio(entries, most)
 				j := Judgement{Score: ramp(fill, .85, .98, -5, 2) + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
-					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections "+
-						"is full: "+
-						"%.0f of %.0f, %.0f packets of new ones dropped", node, entries, most, drops),
+					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections is "+
+						"full: %.0f of %.0f, %.0f packets of new ones dropped", node, entries, most, drops),
 					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries,
 						fmt.Sprintf(
 							"%.0f connections were tracked, %.0f can be", entries, most)), most),
 						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
-							"for want of "+
-							"room", drops))}}
+							"for want of room", drops))}}
 				if best.NotExamined != "" || j.Score > best.Score {
 					best = j
 				}
@@ -102,13 +100,12 @@ func connectionRate() Rule {
 			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000",
 				"8000"},
 				From: "tester", Why: "larger flows at the same number a second: the rate of connections " +
-					"stays, " +
-					"goodput rises with the size"}}, cpuDoses(o, j)...)
+					"stays, goodput rises with the size"}}, cpuDoses(o, j)...)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
-				"nft add rule inet raw prerouting udp dport 53 notrack"}, Risk: "no NAT and no state " +
-				"for them"},
+				"nft add rule inet raw prerouting udp dport 53 notrack"},
+				Risk: "no NAT and no state for them"},
 			{System: "linux", Do: "a larger hash table of connections", Commands: []string{
 				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "memory"},
 			{System: "freebsd", Do: "a larger hash table of pf's states", Commands: []string{

@@ -39,9 +39,8 @@ func cryptoWorkers() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "use a cipher that the CPU has instructions for: AES-GCM by IPsec, " +
-				"where AES " +
-				"is in hardware", Risk: "both ends change", Factor: "tunnel", Level: "esp-aes-gcm-256"},
+			{System: "linux", Do: "use a cipher that the CPU has instructions for: AES-GCM by IPsec, where " +
+				"AES is in hardware", Risk: "both ends change", Factor: "tunnel", Level: "esp-aes-gcm-256"},
 			{Do: "a CPU with more or faster cores: WireGuard spreads its work over all", Risk: "price"},
 			{System: "freebsd", Do: "leave net.inet.ipsec.async_crypto at 0",
 				Risk: "switched on it took 64 % of the rate (netbenches)"},
@@ -52,8 +51,7 @@ func cryptoWorkers() Rule {
 func oneTunnelOneCore() Rule {
 	return Rule{Class: OneTunnel, Label: "one tunnel is served by one core",
 		Means: "the load passes one tunnel of the kernel's, one core is busy for 93 % of the window or " +
-			"more, " +
-			"and another idles for 40 % or more",
+			"more, and another idles for 40 % or more",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" || inUserspace(tunnel) || o.load().Tunnels > 1 {
@@ -78,9 +76,8 @@ func oneTunnelOneCore() Rule {
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append([]Experiment{{Class: j.Class, Factor: "tunnels", Doses: []string{"1", "2", "4"},
-				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "more tunnels side by " +
-					"side are " +
-					"served by more cores"}}, cpuDoses(o, j)...)
+				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "more tunnels side by side " +
+					"are served by more cores"}}, cpuDoses(o, j)...)
 		},
 		Remedies: append([]Remedy{{Do: "spread the traffic over several tunnels", Factor: "tunnels",
 			Level: "2", Risk: "each flow stays on one"}}, spreadRemedies()...)}

@@ -5,7 +5,6 @@ package diagnosis
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
@@ -257,7 +256,7 @@ func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float6
 		out[j.Class] = p
 		sum += p
 	}
-	for _, class := range slices.Sorted(maps.Keys(out)) {
+	for class := range out {
 		out[class] /= sum
 	}
 	return out

@@ -20,6 +20,9 @@ const (
 // window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
+// longQueue takes the rate of a queue away.
+const longQueue = "pfifo limit 1000"
+
 // Kinds of limit that answer the same doses.
 const (
 	byRate   = "rate"   // so many bits per second, whatever their packets and flows
@@ -30,26 +33,26 @@ const (
 
 // kindOf says which doses a class answers.
 var kindOf = map[string]string{
-	"link-rate": byRate, "shaper": byRate, "policer": byRate,
-	"softirq-one-core": byPacket, "softirq-all-cores": byPacket, "vpn-process": byPacket,
-	"crypto-workers": byPacket, "rule-list": byPacket, "log-flood": byPacket, "shared-cpu": byPacket,
-	"clock-down": byPacket, "other-load": byPacket, "thermal": byPacket,
-	"receive-window": byWindow, "send-buffer": byWindow,
-	"random-loss": byFlow,
+	LinkRate: byRate, Shaper: byRate, Policer: byRate,
+	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
+	CryptoWorkers: byPacket, RuleList: byPacket, LogFlood: byPacket, SharedCPU: byPacket,
+	ClockDown: byPacket, OtherLoad: byPacket, Thermal: byPacket,
+	ReceiveWindow: byWindow, SendBuffer: byWindow,
+	RandomLoss: byFlow,
 }
 
 // planted are the faults, and the knobs, whose level says how much of a resource there is, by class.
 var planted = map[string][]string{
-	"link-rate": {"link_rate", "queue", "shape"}, "shaper": {"shape", "link_rate", "queue"},
-	"policer":          {"policer"},
-	"slow-reader":      {"slow_reader"},
-	"slow-sender":      {"slow_writer", "rate", "pacing"},
-	"receive-window":   {"receive_buffer", "socket_buffer"},
-	"send-buffer":      {"send_buffer", "socket_buffer"},
-	"small-queue":      {"tiny_queue"},
-	"softirq-one-core": {"cpu_quota"}, "softirq-all-cores": {"cpu_quota"}, "clock-down": {"cpu_quota"},
-	"vpn-process": {"cpu_quota"}, "crypto-workers": {"cpu_quota"}, "rule-list": {"rules", "cpu_quota"},
-	"log-flood": {"cpu_quota"}, "other-load": {"cpu_quota"},
+	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
+	Policer:        {"policer"},
+	SlowReader:     {"slow_reader"},
+	SlowSender:     {"slow_writer", "rate", "pacing"},
+	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
+	SendBuffer:     {"send_buffer", "socket_buffer"},
+	SmallQueue:     {"tiny_queue"},
+	SoftirqOneCore: {"cpu_quota"}, SoftirqAllCores: {"cpu_quota"}, ClockDown: {"cpu_quota"},
+	VPNProcess: {"cpu_quota"}, CryptoWorkers: {"cpu_quota"}, RuleList: {"rules", "cpu_quota"},
+	LogFlood: {"cpu_quota"}, OtherLoad: {"cpu_quota"},
 }
 
 const longQueue = "pfifo limit 1000"
@@ -68,7 +71,7 @@ func (o *Observation) statedTests(class string) []Experiment {
 				e.Fix = w.Level
 			}
 			if e.Fix == "" && rateForm.MatchString(level) {
-				e.Fix = longQueue // one without a rate
+				e.Fix = longQueue
 			}
 			scale := func(share float64) (string, bool) { return scaledLevel(level, share, 1000) }
 			if plain != wanted { // one of several faults
@@ -173,14 +176,14 @@ func (o *Observation) testerTests(class string) []Experiment {
 			add(name, 1, "what moves a number of packets moves fewer bytes in smaller ones", whole(size),
 				.75, .6, .45)
 		} else {
-			add(name, 0, "a limit of bits per second does not care for the packets' size", whole(size), .85,
+			add(name, 0, "a limit of bits per second does not depend on the packets' size", whole(size), .85,
 				.75, .65)
 		}
 	}
 	streams := float64(max(factor.Streams.Number(cell), 1))
 	switch kind {
 	case byRate:
-		add("streams", 0, "a limit of all traffic together does not care for the number of flows",
+		add("streams", 0, "a limit of all traffic together does not depend on the number of flows",
 			whole(streams), 2, 4)
 	case byFlow:
 		add("streams", 1, "what limits each flow lets more of them carry more", whole(streams), 2, 4)

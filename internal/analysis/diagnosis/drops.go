@@ -38,12 +38,10 @@ func wireguardQueue() Rule {
 					share := ratio(drops, sent+drops)
 					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
 						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s "+
-							"overflows: "+
-							"%s of its packets were dropped", device, node, unit.Percent(share)),
+							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
 						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
-							fmt.Sprintf(
-								"%s dropped %.0f packets before sending, %.0f were sent", device, drops,
-								sent)),
+							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
+								drops, sent)),
 							sent)}}
 					if best.NotExamined != "" || j.Score > best.Score {
 						best = j
@@ -59,12 +57,11 @@ func wireguardQueue() Rule {
 				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
 					Why: "more senders fill the queue sooner"}}
 		},
-		Remedies: []Remedy{{System: "linux", Do: "let senders feel the queue: a longer one on the " +
-			"tunnel's device",
+		Remedies: []Remedy{{System: "linux", Do: "give the tunnel's device a longer queue",
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
 			Factor: "txqueuelen", Level: "1000"},
-			{System: "linux", Do: "shape below what the tunnel's workers hold", Risk: "a little rate is " +
-				"given away",
+			{System: "linux", Do: "shape below what the tunnel's workers hold",
+				Risk:   "a few percent of the rate are lost",
 				Factor: "shape", Level: "auto"}}}
 }
 
@@ -97,8 +94,7 @@ func (o *Observation) tunnelDevices(node string) []string {
 func backlogBudget() Rule {
 	return Rule{Class: BacklogBudget, Label: "the kernel's backlog or budget of packets is too small",
 		Means: "a core's backlog dropped three packets in a thousand or more (netdev_max_backlog); or a " +
-			"core " +
-			"left work behind once for 30 packets or fewer (netdev_budget), where 300 are usual",
+			"core left work behind once for 30 packets or fewer (netdev_budget), where 300 are usual",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
@@ -117,15 +113,13 @@ func backlogBudget() Rule {
 			lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
 			drops := ramp(lost, .0005, .003, -5, 4)
 			budget := ramp(cut, 1./120, 1./30, -5, 4)
-			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped, fmt.Sprintf("the "+
-				"backlogs "+
-				"dropped %.0f of %.0f packets", dropped, processed+dropped)),
+			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped,
+				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped)),
 				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("%.0f times work was left "+
-					"behind "+
-					"because its budget was spent", squeezed))}
+					"behind because its budget was spent", squeezed))}
 			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts,
-				Text: fmt.Sprintf("%s "+
-					"backlog is too short: %s of the packets were dropped there", s.of(), unit.Percent(lost))}
+				Text: fmt.Sprintf("%s backlog is too short: %s of the packets were dropped there", s.of(),
+					unit.Percent(lost))}
 			if budget > drops {
 				slices.Reverse(facts)
 				j.Score, j.Element = budget, "budget"
@@ -147,13 +141,13 @@ func backlogBudget() Rule {
 					Why: "with a larger one, drops and squeezes end"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "a longer backlog", Commands: []string{"sysctl -w " +
-				"net.core.netdev_max_backlog=4000"},
-				Risk:   "latency where a core is full for long",
-				Factor: "sysctl:net.core.netdev_max_backlog", Level: "4000"},
-			{System: "linux", Do: "a larger budget", Commands: []string{"sysctl -w " +
-				"net.core.netdev_budget=600"},
-				Risk: "other work of the core waits longer", Factor: "sysctl:net.core.netdev_budget",
+			{System: "linux", Do: "a longer backlog",
+				Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},
+				Risk:     "latency where a core is full for long",
+				Factor:   "sysctl:net.core.netdev_max_backlog", Level: "4000"},
+			{System: "linux", Do: "a larger budget",
+				Commands: []string{"sysctl -w net.core.netdev_budget=600"},
+				Risk:     "other work of the core waits longer", Factor: "sysctl:net.core.netdev_budget",
 				Level: "600"},
 			{System: "freebsd", Do: "a longer queue of netisr", Commands: []string{
 				"echo net.isr.defaultqlimit=2048 >> /boot/loader.conf"}, Risk: "latency"},

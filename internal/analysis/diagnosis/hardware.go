@@ -37,8 +37,7 @@ func (o *Observation) ports(node string) []string {
 func linkLayer() Rule {
 	return Rule{Class: LinkLayer, Label: "the link layer",
 		Means: "a port runs at half duplex, counts errors for one frame in ten thousand or more, or a " +
-			"hundred " +
-			"pause frames a second",
+			"hundred pause frames a second",
 		Judge: func(o *Observation) Judgement {
 			best := missing("no port of the path is counted")
 			for _, node := range o.nodes() {
@@ -54,25 +53,22 @@ func linkLayer() Rule {
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
 				From: "tester", Why: "frames that a link damages are lost at any rate; those that a " +
-					"queue drops " +
-					"are not"}}
+					"queue drops are not"}}
 		},
 		Remedies: []Remedy{
-			{Do: "change the cable and the port; let both ends negotiate", Risk: "the link goes down " +
-				"for seconds"},
-			{System: "linux", Do: "negotiate speed and duplex", Commands: []string{"ethtool -s DEV " +
-				"autoneg on"},
+			{Do: "change the cable and the port; let both ends negotiate",
 				Risk: "the link goes down for seconds"},
-			{System: "linux", Do: "see who asks for pauses", Commands: []string{"ethtool -S DEV | grep " +
-				"-i pause",
-				"ethtool -a DEV"}},
-			{System: "openwrt", Do: "see what the ports negotiated", Commands: []string{"ubus call " +
-				"network.device " +
-				"status"}},
+			{System: "linux", Do: "negotiate speed and duplex",
+				Commands: []string{"ethtool -s DEV autoneg on"},
+				Risk:     "the link goes down for seconds"},
+			{System: "linux", Do: "see which side sends pause frames",
+				Commands: []string{"ethtool -S DEV | grep -i pause", "ethtool -a DEV"}},
+			{System: "openwrt", Do: "see what the ports negotiated",
+				Commands: []string{"ubus call network.device status"}},
 			{System: "routeros", Do: "see what the ports negotiated", Commands: []string{
 				"/interface ethernet monitor [find] once"}},
-			{System: "freebsd", Do: "negotiate speed and duplex", Commands: []string{"ifconfig DEV " +
-				"media autoselect"}},
+			{System: "freebsd", Do: "negotiate speed and duplex",
+				Commands: []string{"ifconfig DEV media autoselect"}},
 		}}
 }
 
@@ -92,13 +88,11 @@ func (o *Observation) linkOf(node, port string) Judgement {
 	share := ratio(errors, frames+errors)
 	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
 		Text: fmt.Sprintf("port %s of %s counts errors: %s of its frames", port, node, unit.Percent(share)),
-		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors, fmt.Sprintf("%s: %.0f errors "+
-			"in %.0f "+
-			"frames", port, errors, frames))}}
+		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors,
+			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
 	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
 		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port,
-			node,
-			pauses)
+			node, pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
 	if o.environment(node, "device:"+port+":duplex") == "half" {
@@ -119,8 +113,7 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the bus or memory behind a network card",
 		Means: "a network card discards one received packet in a thousand or more while no core is busy " +
-			"for " +
-			"more than 80 %; its PCIe link below what both ends have supports it",
+			"for more than 80 %; its PCIe link below what both ends have supports it",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
@@ -146,7 +139,7 @@ func pcieMemory() Rule {
 					"smaller packets put fewer bytes on the bus: discards end where bytes are the limit"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "see the card's link: width and speed below what it can have mean " +
+			{System: "linux", Do: "check the card's PCIe link: if it is not at full width and speed, use " +
 				"another slot",
 				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
 			{System: "linux", Do: "keep the card's queues on the memory node that it is attached to",
@@ -165,26 +158,24 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
 	share := ratio(discards, received+discards)
 	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
-	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f of "+
-		"%.0f packets", port, discards, received+discards)), s.coreFact()}
+	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
+		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
 	now, most, known := strings.Cut(o.environment(node, "device:"+port+":pcie"), " of ")
 	if known && now != most {
 		score++
 		facts = append(facts, fact("pcie", node, port, 0,
-			"its PCIe link runs at "+now+", both ends can "+most))
+			"its PCIe link runs at "+now+", both ends support "+most))
 	}
-	return Judgement{Score: score, Node: node, Element: port, Facts: facts, Text: fmt.Sprintf("network "+
-		"card %s of "+
-		"%s discards %s of what it receives while no core is full: the bus or memory", port, node,
-		unit.Percent(share))}
+	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
+		Text: fmt.Sprintf("network card %s of %s discards %s of what it receives while no core is full: "+
+			"the bus or memory", port, node, unit.Percent(share))}
 }
 
 // groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
 func groPathology() Rule {
 	return Rule{Class: GROPathology, Label: "GRO by fragment lists",
 		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a " +
-			"hundred " +
-			"or more again, and no core is busy for more than 60 %",
+			"hundred or more again, and no core is busy for more than 60 %",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" || !o.IsTCP() {
@@ -204,16 +195,14 @@ func groPathology() Rule {
 					share := ratio(again, packets)
 					return Judgement{Score: ramp(share, .002, .02, -4, 2) + ramp(s.Full.Busy, .6, .9, 1, -5) +
 						o.wants(), Node: node, Element: port,
-						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and "+
-							"TCP sends %s "+
-							"again while no core is full", port, node, unit.Percent(share)),
+						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
+							"sends %s again while no core is full", port, node, unit.Percent(share)),
 						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again, "TCP sent "+
 							unit.Percent(share)+" of its packets again"), s.coreFact()}}
 				}
 			}
-			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node,
-				"rx-gro-list", 0,
-				"rx-gro-list is off at every port of the routers")}}
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
+				0, "rx-gro-list is off at every port of the routers")}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},

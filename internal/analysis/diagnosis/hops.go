@@ -100,8 +100,7 @@ func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, man
 		managed = managed || strings.HasPrefix(of, at.Port+"@") && of != at.Port+"@ingress"
 	}
 	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie",
-		"pie"},
-		kind)) && kind != "mq" && kind != "netem"
+		"pie"}, kind)) && kind != "mq" && kind != "netem"
 }
 
 // parts is into how many equal parts of the window what a port sent is divided.

@@ -33,11 +33,9 @@ func (o *Observation) held() (q queue, score float64, why string) {
 func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 	out := []evidence.Evidence{
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times "+
-			"per "+
-			"packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
+			"per packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s",
-			mbps(q.rateBps),
-			unit.Percent(q.uneven))),
+			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
 		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
@@ -59,8 +57,8 @@ func (o *Observation) lineShare() float64 {
 func linkRate() Rule {
 	return Rule{Class: LinkRate, Label: "the rate of the link is reached", Ends: true,
 		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets " +
-			"back for a " +
-			"rate, once per four packets or more, while what it sends is even and waiting adds delay",
+			"back for a rate, once per four packets or more, while what it sends is even and " +
+			"waiting adds delay",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			share := o.lineShare()
@@ -94,8 +92,7 @@ func linkRate() Rule {
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{{Do: "nothing at the router: a faster link is the remedy; keep its queue short " +
-			"by a " +
-			"shaper a few percent below its rate", Risk: "a shaper costs CPU time"}}}
+			"by a shaper a few percent below its rate", Risk: "a shaper costs CPU time"}}}
 }
 
 // gainToTester bounds a gain by what the tester alone reaches; 0 = not known.
@@ -143,8 +140,7 @@ func rateDoses(o *Observation, j Judgement) []Experiment {
 	if o.IsTCP() {
 		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
 			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, " +
-				"one in " +
-				"packets per second takes it down with their size"})
+				"one in packets per second takes it down with their size"})
 	}
 	return out
 }

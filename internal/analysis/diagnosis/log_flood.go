@@ -28,8 +28,7 @@ func logFlood() Rule {
 			return Judgement{Score: ramp(rate, 5, 50, -5, 4) + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
 				Node: s.Node, Element: "kernel log", Facts: facts,
 				Text: fmt.Sprintf("the %s's kernel logs %s lines a second: logging takes the CPU's time",
-					s.Node,
-					unit.Significant(rate, 2))}
+					s.Node, unit.Significant(rate, 2))}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

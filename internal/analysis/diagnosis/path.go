@@ -133,8 +133,8 @@ func (o *Observation) coreStages(node string) []Stage {
 	cores := o.Cores(node)
 	if len(cores) == 0 {
 		_, why := o.Columns(node, "cpu", "idle_ns")
-		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why, "no sample covers "+
-			"the window"))}
+		return []Stage{stageOf(node, "cpu", busiest, math.NaN(), "", cmp.Or(why,
+			"no sample covers the window"))}
 	}
 	busy := slices.MaxFunc(cores, func(a, b Core) int { return cmp.Compare(a.Busy, b.Busy) })
 	soft := slices.MaxFunc(cores, func(a, b Core) int {
@@ -225,7 +225,7 @@ func (d *Diagnosis) mark(c Cause) {
 		return // of the path as a whole, or of none of it
 	}
 	at := slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element })
-	if at < 0 && (c.Node == "" || c.Class == "link-rate") {
+	if at < 0 && (c.Node == "" || c.Class == LinkRate) {
 		at = slices.IndexFunc(d.Path, func(s Stage) bool { return s.Link() && s.Element == c.Element })
 	}
 	if at < 0 && c.Element == "cpu" { // of a node with one core

@@ -43,9 +43,8 @@ func offloadLost() Rule {
 				score = max(score, ramp(share, .1, .5, 3, -4))
 			}
 			return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
-				Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the end, "+
-					"%.0f at "+
-					"most", node, last, tracked, most),
+				Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the "+
+					"end, %.0f at most", node, last, tracked, most),
 				Facts: []evidence.Evidence{against(fact("flows_offloaded", node, "flowtable", last,
 					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last,
 						most)), most)}}
@@ -103,12 +102,10 @@ func tunnelBypassed() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(),
-				got,
-				"the tunnel's counters show the payload that arrived")}}
+				got, "the tunnel's counters show the payload that arrived")}}
 		},
 		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the " +
-			"tunnel's peer " +
-			"allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
+			"tunnel's peer allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
 }
 
 // sharedCPU is the natural limit of a lab whose roles share one machine's cores.
@@ -140,8 +137,7 @@ func sharedCPU() Rule {
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "700"},
 				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "full cores move a " +
-					"number of " +
-					"packets, whoever's they are"}}
+					"number of packets, whoever's they are"}}
 		},
 		Remedies: []Remedy{{Do: "use a machine with more cores, or one machine for each role (peer)"}}}
 }

@@ -12,8 +12,7 @@ import (
 func policer() Rule {
 	return Rule{Class: Policer, Label: "a policer drops what is above a rate", Ends: true,
 		Means: "an ingress filter drops 0.3 % of the load's packets or more; without a view of the router: " +
-			"2 % of " +
-			"the segments are sent again while no waiting is added",
+			"2 % of the segments are sent again while no waiting is added",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
 			probes, tcp, least, timed := o.addedDelay()
@@ -51,14 +50,14 @@ func policer() Rule {
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "shape in the place of policing, or give the policer a larger burst",
+			{System: "linux", Do: "shape instead of policing, or give the policer a larger burst",
 				Commands: []string{
 					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer",
 				Level: "off"},
-			{System: "routeros", Do: "use a queue in the place of a limit rule", Risk: "FastTrack bypasses " +
-				"queues"},
+			{System: "routeros", Do: "use a queue instead of a limit rule",
+				Risk: "FastTrack bypasses queues"},
 			{Do: "if it is the provider's: shape a little below its rate, so that nothing is dropped",
-				Risk: "some percent of the rate are given away"},
+				Risk: "a few percent of the rate are lost"},
 		}}
 }
 

@@ -140,8 +140,8 @@ func TestTestsOfACell(t *testing.T) {
 		want  string // of the experiment with that factor, doses and what they leave, and the fix
 	}{
 		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k fix off"},
-		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k limit " +
-			"256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix " +
+		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k " +
+			"limit 256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k fix " +
 			longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
 			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% " +

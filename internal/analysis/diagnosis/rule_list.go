@@ -54,15 +54,14 @@ func ruleList() Rule {
 					rules),
 				Facts: []evidence.Evidence{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
-					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet "+
-						"rate they "+
-						"take about "+unit.Percent(share)+" of the CPU time that was used"), s.coreFact()}}
+					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet rate "+
+						"they take about "+unit.Percent(share)+" of the CPU time that was used"),
+					s.coreFact()}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append(cpuDoses(o, j), Experiment{Class: j.Class, Factor: "flowtable",
-				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections " +
-					"then pass " +
-					"no rule: goodput rises where the list was the limit"})
+				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections then " +
+					"pass no rule: goodput rises where the list was the limit"})
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "accept known connections first, and look addresses up in a set or map",
@@ -71,13 +70,13 @@ func ruleList() Rule {
 				Level: "2000 in a set"},
 			{System: "linux", Do: "let known connections skip the rules (nftables' flow table)",
 				Risk: "they pass no queue's rules either", Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "use an ipset in the place of single rules, and software flow offload",
+			{System: "openwrt", Do: "use an ipset instead of single rules, and software flow offload",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 					"service firewall restart"}, Risk: "SQM is bypassed"},
 			{System: "routeros", Do: "put the rule for established connections first, and use address lists",
 				Commands: []string{"/ip firewall filter add chain=forward connection-state=established," +
 					"related action=accept place-before=0"}, Risk: "later rules no longer see them"},
-			{System: "freebsd", Do: "use tables in pf, and keep state", Commands: []string{"pfctl -t T " +
-				"-T add A"}},
+			{System: "freebsd", Do: "use tables in pf, and keep state",
+				Commands: []string{"pfctl -t T -T add A"}},
 		}}
 }

@@ -6,8 +6,7 @@ import "fmt"
 func shaper() Rule {
 	return Rule{Class: Shaper, Label: "a shaper holds the traffic to a rate", Ends: true,
 		Means: "a queue with classes, or one that keeps delays short, holds packets back for its rate, " +
-			"once per " +
-			"four packets or more, while what it sends is even",
+			"once per four packets or more, while what it sends is even",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			if why != "" {
@@ -44,9 +43,9 @@ func shaper() Rule {
 			{System: "openwrt", Do: "raise the rate of SQM", Commands: []string{
 				"uci set sqm.@queue[0].upload=KBITS", "uci commit sqm", "service sqm restart"},
 				Risk: "above the link's rate delay grows"},
-			{System: "routeros", Do: "raise max-limit of the queue", Commands: []string{"/queue simple " +
-				"print stats"},
-				Risk: "above the link's rate delay grows"},
+			{System: "routeros", Do: "raise max-limit of the queue",
+				Commands: []string{"/queue simple print stats"},
+				Risk:     "above the link's rate delay grows"},
 			{System: "freebsd", Do: "raise the pipe's bandwidth", Commands: []string{"dnctl pipe show"},
 				Risk: "above the link's rate delay grows"},
 		}}

@@ -91,9 +91,8 @@ func softirqAllCores() Rule {
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "let known connections skip the forwarding path (nftables' flow table)",
-				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices " +
-					"= { " +
-					"lan, wan }; }'", "nft add rule inet filter forward ip protocol tcp flow add @f"},
+				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices = " +
+					"{ lan, wan }; }'", "nft add rule inet filter forward ip protocol tcp flow add @f"},
 				Risk:   "packets of offloaded connections pass no queue's rules and no later rule",
 				Factor: "flowtable", Level: "on"},
 			{System: "openwrt", Do: "switch software flow offload on; where the hardware has it, hardware's",

@@ -11,8 +11,7 @@ import (
 func vpnProcess() Rule {
 	return Rule{Class: VPNProcess, Label: "the VPN process has no CPU time left",
 		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a " +
-			"core " +
-			"or more, and the busiest core has no time left",
+			"core or more, and the busiest core has no time left",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if !inUserspace(tunnel) {
@@ -31,10 +30,9 @@ func vpnProcess() Rule {
 				node = routers[0]
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
-			return Judgement{Score: score, Node: node, Element: "process", GainAtMost: 0,
+			return Judgement{Score: score, Node: node, Element: "process",
 				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
-					node,
-					tunnel, unit.Percent(took)),
+					node, tunnel, unit.Percent(took)),
 				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
 					"the tunnel's processes took "+unit.Percent(took)+" of a core"), s.coreFact()}}
 		},
@@ -46,7 +44,7 @@ func vpnProcess() Rule {
 			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
 				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
 					"compression"},
-			{System: "routeros", Do: "use WireGuard or IPsec with hardware in the place of OpenVPN",
+			{System: "routeros", Do: "use WireGuard or IPsec with hardware instead of OpenVPN",
 				Risk: "both ends change"},
 		}}
 }

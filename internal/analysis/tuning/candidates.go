@@ -17,7 +17,6 @@ import (
 type Situation struct {
 	Cells     []factor.Cell
 	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
-	Routers   []string               // nodes under test
 	CPUs      int                    // of the router that has the fewest; 0 = not known
 	Catalogue *factor.Catalogue
 }
@@ -89,29 +88,30 @@ func withoutLog(now string) string {
 // standards are tried in this order where no finding speaks for another. Rings are not among them: larger
 // ones made forwarding slower wherever that was measured.
 var standards = [...]standard{
-	{"queue", queueOf("fq_codel"), []string{"small-queue", "bufferbloat"},
+	{"queue", queueOf("fq_codel"), []string{diagnosis.SmallQueue, diagnosis.Bufferbloat},
 		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
-	{"queue", queueOf("pfifo limit 1000"), []string{"small-queue"}, "a queue that holds a burst",
+	{"queue", queueOf("pfifo limit 1000"), []string{diagnosis.SmallQueue}, "a queue that holds a burst",
 		"a full one delays everything behind it"},
-	{"cpu_quota@host", given(func(string) string { return "off" }), []string{"clock-down", "thermal",
-		"softirq-one-core", "softirq-all-cores", "vpn-process", "crypto-workers"},
+	{"cpu_quota@host", given(func(string) string { return "off" }),
+		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,
+			diagnosis.VPNProcess, diagnosis.CryptoWorkers},
 		"the CPU is held below what it can do", "power and heat"},
-	{"cpus", allCores, []string{"softirq-one-core", "one-tunnel-one-core"},
-		"packet steering spreads the receive work over all cores", "1 may be worse than 0 on two cores"},
-	{"irq_affinity", allCores, []string{"softirq-one-core"}, "interrupts on all cores",
+	{"cpus", allCores, []string{diagnosis.SoftirqOneCore, diagnosis.OneTunnel},
+		"packet steering spreads the receive work over all cores", "on two cores it may be slower"},
+	{"irq_affinity", allCores, []string{diagnosis.SoftirqOneCore}, "interrupts on all cores",
 		"a daemon such as irqbalance may move them again"},
-	{"napi_threaded", always("on"), []string{"softirq-one-core", "softirq-all-cores"},
+	{"napi_threaded", always("on"), []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores},
 		"receive threads are spread by the scheduler", "latency"},
-	{"flowtable", always("on"), []string{"softirq-one-core", "softirq-all-cores", "rule-list"},
+	{"flowtable", always("on"),
+		[]string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.RuleList},
 		"known connections skip the rules", "shapers and accounting do not see them"},
-	{"gro_flush_timeout", always("20us"), []string{"gro-pathology", "softirq-all-cores"},
+	{"gro_flush_timeout", always("20us"), []string{diagnosis.GROPathology, diagnosis.SoftirqAllCores},
 		"more packets are merged before the stack sees them", "latency"},
-	{"firewall", given(asSet), []string{"rule-list"}, "one look-up instead of a list", ""},
-	{"firewall", given(withoutLog), []string{"log-flood"}, "each logged packet costs more than forwarding it",
-		"what is dropped is no longer seen"},
-	{"flow_export", given(func(string) string { return "off" }), []string{"other-load"},
-		"accounting takes CPU from forwarding",
-		"no accounting"},
+	{"firewall", given(asSet), []string{diagnosis.RuleList}, "one look-up instead of a list", ""},
+	{"firewall", given(withoutLog), []string{diagnosis.LogFlood},
+		"each logged packet costs more than forwarding it", "what is dropped is no longer seen"},
+	{"flow_export", given(func(string) string { return "off" }), []string{diagnosis.OtherLoad},
+		"accounting takes CPU from forwarding", "no accounting"},
 }
 
 // Candidates are the changes that are worth trying, those first that answer the most probable finding.
@@ -272,7 +272,7 @@ func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
 					continue
 				}
 				for _, cause := range causes {
-					if cause.Class == "small-queue" || cause.Class == "bufferbloat" {
+					if cause.Class == diagnosis.SmallQueue || cause.Class == diagnosis.Bufferbloat {
 						c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
 						break
 					}

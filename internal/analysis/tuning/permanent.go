@@ -100,8 +100,7 @@ var recipes = [...]recipe{
 	{"shape", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
 		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1",
-			"uci commit sqm",
-			"service sqm restart"},
+			"uci commit sqm", "service sqm restart"},
 		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
 			"queue=fq-codel/fq-codel"},
 	}},

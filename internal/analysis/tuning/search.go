@@ -201,13 +201,3 @@ func (s *Search) before(set Set) Judged {
 	}
 	return Judged{Set: set, Verdict: CannotTell}
 }
-
-// Alone is what a change did on its own against the router as found, nil if it was not tried so.
-func (s *Search) Alone(c Change) *Judged {
-	for i, j := range s.Tried {
-		if len(j.Set) == 1 && len(j.Against) == 0 && j.Set[0].String() == c.String() {
-			return &s.Tried[i]
-		}
-	}
-	return nil
-}

@@ -264,7 +264,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 		if err != nil {
 			return ""
 		}
-		node, port, ported := strings.Cut(place, ".")
+		node, _, ported := strings.Cut(place, ".")
 		for _, f := range list {
 			if why := f.refused(s, node, ported, cell); why != "" {
 				return "fault " + f.Name + ": " + why
@@ -274,17 +274,13 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 		for _, one := range settings {
 			for name := range cell {
 				plain, at := factor.Split(name)
-				n, q, _ := strings.Cut(at, ".")
-				apart := node != "" && n != "" && node != n || port != "" && q != "" && port != q
-				if plain == one.key() && !apart {
+				if plain == one.key() && !apart(place, at) {
 					return fmt.Sprintf("a fault at %s sets %s, which the cell does, too", orAll(place), plain)
 				}
 			}
 			for other, by := range used {
 				knob, at, _ := strings.Cut(other, "@")
-				n, q, _ := strings.Cut(at, ".")
-				apart := node != "" && n != "" && node != n || port != "" && q != "" && port != q
-				if knob == one.key() && !apart {
+				if knob == one.key() && !apart(place, at) {
 					return fmt.Sprintf("faults at %s and at %s both set %s", orAll(by), orAll(place), knob)
 				}
 			}
@@ -292,6 +288,13 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 		}
 	}
 	return ""
+}
+
+// apart says that two places have no port in common; an empty node or port is all of them.
+func apart(a, b string) bool {
+	node, port, _ := strings.Cut(a, ".")
+	n, p, _ := strings.Cut(b, ".")
+	return node != "" && n != "" && node != n || port != "" && p != "" && port != p
 }
 
 func orAll(place string) string {

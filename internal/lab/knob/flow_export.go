@@ -23,9 +23,8 @@ import (
 func FlowExport() Knob {
 	return flowExport{&perPort[State]{
 		declared: declared{&factor.Declaration{Policy: true,
-			Name: "flow_export", Unit: "off, softflowd", Doc: "what " +
-				"accounts for the traffic of the router's port towards the far side and exports it " +
-				"(NetFlow 9); or off",
+			Name: "flow_export", Unit: "off, softflowd", Doc: "what accounts for the traffic of the " +
+				"router's port towards the far side and exports it (NetFlow 9); or off",
 			Without: &factor.Without{Level: "off", Words: "of the same without flow export"},
 			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
 		spelling: words("off", softflowd),

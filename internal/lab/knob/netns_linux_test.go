@@ -92,6 +92,7 @@ func levels() map[string][]struct {
 		"idle_tunnels":  {{"3", false}, {"0", true}},
 		"flow_export":   {{"off", true}, {"softflowd", false}}, // the program is in the guest's image
 		"cpu_quota":     {{"off", true}, {"25%", false}},       // see TestCPUQuotaHoldsThreads
+		"fault":         {{"none", true}, {"link_rate=50M+rules=10", true}, {"loss=1%", false}},
 		"cpus":          {{"0", true}, {"masks 1 2", true}, {"off", true}},
 	}
 }

@@ -17,9 +17,8 @@ import (
 func guests(root Root) Probe {
 	return entry{name: "guests", scope: record.ScopeHost, slow: true, metrics: []record.Metric{
 		counter("guest_cpu_ns", "ns", "CPU time of a thread of QEMU: main, or the vCPU vcpuN of a guest"),
-		counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running "+
-			"(cpu.stat of its "+
-			"cgroup)"),
+		counter("guest_throttled_ns", "ns", "time for which a CPU quota kept a vCPU from running (cpu.stat "+
+			"of its cgroup)"),
 	}, empty: "no virtual machine of the lab runs",
 		open: func(o Options) (Sampler, error) { return openGuests(root, o.Own) }}
 }

@@ -34,8 +34,7 @@ type kthreadsSampler struct {
 
 func openKthreads(root Root) (Sampler, error) {
 	s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
-		len(kthreadKinds)),
-		buf: make([]byte, 4096)}
+		len(kthreadKinds)), buf: make([]byte, 4096)}
 	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
 	if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
 		return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
