@@ -55,8 +55,6 @@ var planted = map[string][]string{
 	LogFlood: {"cpu_quota"}, OtherLoad: {"cpu_quota"},
 }
 
-const longQueue = "pfifo limit 1000"
-
 // statedTests change a level that the cell has, in proportion.
 func (o *Observation) statedTests(class string) []Experiment {
 	var out []Experiment
