@@ -426,6 +426,17 @@ screenshots() {
 # Nightly only: whether our engine and iperf3 agree.
 agreement() { as_root go run ./bench/engine -suite agreement -pairs 6 -seconds 3; }
 
+# Nightly only: the labelled suites of the diagnosis are recorded anew, and scored.
+diagnosis() {
+	local suite
+	for suite in diagnosis blackbox; do
+		private_home "$WORK/$suite" root
+		as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' "./bench/$suite" -binary "$PROGRAM" \
+			-keep "$WORK/$suite.kept" || return
+		as_root go test -count=1 -v -run '^TestAccuracy$' "./bench/$suite" -keep "$WORK/$suite.kept" || return
+	done
+}
+
 # Ten searches of one rate: of a router with a limit of its own, of one that is
 # as fast as this machine, and of a virtual one. The last two, loaded flat out for
 # a second at a time, say how fast the machine itself was each second. Nightly only.
