@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -29,7 +30,7 @@ func clockDown() Rule {
 					Facts: []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
 						"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window")}}
 			}
-			at, element := node, "cpu"
+			at := node
 			if o.Shared() {
 				at = record.HostNode
 			}
@@ -39,7 +40,7 @@ func clockDown() Rule {
 			}
 			hardware, why := o.level(at, "cpufreq", "hardware_limit_hz")
 			if why != "" || hardware <= 0 {
-				return missing(why)
+				return missing(cmp.Or(why, "the clock's limit is not known"))
 			}
 			s, why := o.systemAt(at)
 			if why != "" {
@@ -47,10 +48,10 @@ func clockDown() Rule {
 			}
 			lost := 1 - limit/hardware
 			return Judgement{Score: ramp(lost, .03, .2, unlikely, 2.5) + ramp(s.Full.Busy, .7, .93, -4, 1) +
-				o.wants(), Node: at, Element: element, GainAtMost: hardware / math.Max(limit, 1),
+				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
 				Text: fmt.Sprintf("%s clock is held at %s, %s below what it has", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: []evidence.Evidence{against(fact("limit_hz", at, element, limit,
+				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
 					"the clock may reach "+
 						unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		},
