@@ -52,8 +52,7 @@ func clockDown() Rule {
 				Text: fmt.Sprintf("%s clock is held at %s, %s below what it has", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
 				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
-					"the clock may reach "+
-						unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
+					"the clock may reach "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
@@ -144,8 +143,7 @@ func thermal() Rule {
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's "+
 						"last third than in its first")}
 				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
-					o.wants(),
-					Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
+					o.wants(), Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
 						"within the window", node, unit.Percent(fell))}
 			}

@@ -133,7 +133,7 @@ func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
 		least = rtts[0]
 		probes, ok = statistics.QuantileSorted(rtts, .5), true
 	}
-	for _, name := range []string{metrics.MinRTTTCP, "rtt_idle_p50_ns"} {
+	for _, name := range []string{"rtt_tcp_min_ns", "rtt_idle_p50_ns"} {
 		if v, has := o.Metric(name); has && v > 0 {
 			least = min(least, v)
 		}
@@ -141,7 +141,7 @@ func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
 	if v, has := o.Idle["rtt_idle_p50_ns"]; has && v > 0 {
 		least = min(least, v)
 	}
-	if v, has := o.Metric(metrics.RTTTCP); has {
+	if v, has := o.Metric("rtt_tcp_ns"); has {
 		tcp, ok = max(v-least, 0), true
 	}
 	return max(probes-least, 0), tcp, least, ok
