@@ -143,7 +143,8 @@ func thermal() Rule {
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's "+
 						"last third than in its first")}
 				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
-					o.wants(), Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
+					o.wants(), Node: node, Element: "cpu", Facts: facts,
+					GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
 						"within the window", node, unit.Percent(fell))}
 			}
