@@ -55,7 +55,7 @@ func TestRecord(t *testing.T) {
 		}
 		if time.Since(since) > mostLocked {
 			unlock()
-			if unlock, err = locked(*lockFile); err != nil {
+			if unlock, err = rig.Locked(*lockFile); err != nil {
 				t.Fatal(err)
 			}
 			since = time.Now()
@@ -78,21 +78,6 @@ func TestRecord(t *testing.T) {
 
 // mostLocked is for how long others who measure wait before a further instance is begun.
 const mostLocked = 75 * time.Second
-
-// locked holds a lock that others of this machine who measure hold too.
-func locked(file string) (unlock func(), err error) {
-	if file == "" {
-		return func() {}, nil
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() { _ = f.Close() }, nil // which unlocks it
-}
 
 // probing is the built-in plan with short windows, and with what is planted.
 func probing(x instance) (string, error) {

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -184,7 +185,7 @@ func TestAccuracy(t *testing.T) {
 			t.Logf("%s %s %s %s: said %s, then %s", r.ID, r.Lab, r.Direction, r.Level, class, second)
 		}
 	}
-	low, high := wilson(right, n)
+	low, high := rig.Wilson(right, n)
 	if n == 0 {
 		t.Fatalf("no run of the %s half is stored", *half)
 	}
@@ -195,14 +196,6 @@ func TestAccuracy(t *testing.T) {
 		t.Errorf("right in %d of %d runs: below %.0f %%", right, n, 100*leastRight)
 	}
 	onPage(t, text)
-}
-
-// wilson is the 95 % interval of a share (Wilson 1927).
-func wilson(right, n int) (low, high float64) {
-	const z = 1.96
-	p, of := float64(right)/float64(n), float64(n)
-	middle, width := p+z*z/(2*of), z*math.Sqrt(p*(1-p)/of+z*z/(4*of*of))
-	return (middle - width) / (1 + z*z/of), (middle + width) / (1 + z*z/of)
 }
 
 // table is the confusion matrix: what was planted, and how often what was said of it.

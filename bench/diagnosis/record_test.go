@@ -112,7 +112,7 @@ func batches(all []instance, done []recorded) [][]instance {
 // batch records instances of one stage by one run; those with a cause that is no level by one without it
 // first.
 func (r *recorder) batch(ctx context.Context, batch []instance) (err error) {
-	unlock, err := locked(*lockFile)
+	unlock, err := rig.Locked(*lockFile)
 	if err != nil {
 		return err
 	}
@@ -156,21 +156,6 @@ func (r *recorder) batch(ctx context.Context, batch []instance) (err error) {
 		out[i].Seconds = time.Since(began).Seconds() / float64(len(out))
 	}
 	return r.keep(out)
-}
-
-// locked holds a lock that others of this machine who measure hold too.
-func locked(file string) (unlock func(), err error) {
-	if file == "" {
-		return func() {}, nil
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
-	}
-	return func() { _ = f.Close() }, nil // which unlocks it
 }
 
 // keep adds instances to the folder's list.
@@ -292,7 +277,7 @@ func (r *recorder) latest(ctx context.Context) (x aRun, err error) {
 	defer st.Close()
 	heads, err := st.Runs(ctx)
 	if err != nil || len(heads) == 0 {
-		return x, fmt.Errorf("the store has no run: %w", err)
+		return x, errors.Join(errors.New("the store has no run"), err)
 	}
 	return readRun(ctx, st, heads[0].ID)
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
@@ -72,18 +72,9 @@ func (c count) String() string {
 	if c.Of == 0 {
 		return "none"
 	}
-	low, high := c.wilson()
+	low, high := rig.Wilson(c.Right, c.Of)
 	return fmt.Sprintf("%.1f %% (%d of %d; %.1f to %.1f %%)", 100*float64(c.Right)/float64(c.Of), c.Right,
-		c.Of,
-		100*low, 100*high)
-}
-
-func (c count) wilson() (low, high float64) {
-	const z = 1.959964
-	n := float64(c.Of)
-	p := float64(c.Right) / n
-	middle, half := p+z*z/2/n, z*math.Sqrt(p*(1-p)/n+z*z/4/n/n)
-	return max(0, (middle-half)/(1+z*z/n)), min(1, (middle+half)/(1+z*z/n))
+		c.Of, 100*low, 100*high)
 }
 
 // figures are what a half of the suite says of the rules. They are kept, so that a change which lowers one

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -73,4 +76,24 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
 	}
 	return nil
+}
+
+// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
+func commandLine(args []string, seed uint64) string {
+	words := []string{"chokepoint"}
+	for _, a := range args[1:] {
+		words = append(words, quoteWord(a))
+	}
+	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
+	if !slices.ContainsFunc(args, seeds) {
+		words = append(words, fmt.Sprintf("--seed %d", seed))
+	}
+	return strings.Join(words, " ")
+}
+
+func quoteWord(w string) string {
+	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }

@@ -67,9 +67,9 @@ func (t *tuner) whole(ctx context.Context) error {
 	}
 	stored := t.store()
 	text := t.result.Text()
-	if err == nil && t.o.keep && len(t.result.Kept) > 0 {
-		if err = t.keepIt(ctx); err == nil {
-			text += "\nkept in lab " + t.o.attach + ": " + t.result.Kept.String() + "\n"
+	if patch := t.settings(); err == nil && t.o.keep && len(patch) > 0 {
+		if err = t.keepIt(ctx, patch); err == nil {
+			text += "\nkept in lab " + t.o.attach + ": " + tuning.Change{Levels: patch}.String() + "\n"
 		}
 	}
 	return errors.Join(err, stored, t.p.line(t.result, text))
@@ -412,19 +412,25 @@ func (g *guard) out(cell record.Factors) bool {
 	return g.unfit[cell.Key()]
 }
 
-// keepIt makes what helped in the lab of lab up, to stay.
-func (t *tuner) keepIt(ctx context.Context) error {
+// settings are those of what helped that a lab can keep: loads and paths end with the run.
+func (t *tuner) settings() factor.Cell {
+	c, patch := registry.Catalogue(), t.result.Kept.Patch()
+	maps.DeleteFunc(patch, func(name, _ string) bool {
+		return c.Of(name).Kind != factor.Setting
+	})
+	return patch
+}
+
+// keepIt makes settings in the lab of lab up, to stay.
+func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
+	patch = maps.Clone(patch)
+	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // as the lab was found
 	return t.p.withJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
 		l, err := lab.Attach(labsDir(t.p.dirs), t.o.attach, registry.LabParts(), j)
 		if err != nil {
 			return err
 		}
-		c := registry.Catalogue()
-		patch := t.result.Kept.Patch()
-		maps.DeleteFunc(patch, func(name, level string) bool {
-			return level == "" || c.Of(name).Kind != factor.Setting
-		})
-		settings, err := trial.SettingsOf(patch, l.Topology, c)
+		settings, err := trial.SettingsOf(patch, l.Topology, registry.Catalogue())
 		if err == nil {
 			err = l.Keep(ctx, settings)
 		}

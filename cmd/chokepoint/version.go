@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,24 +62,4 @@ func newVersionCommand(p *program) *cobra.Command {
 			return p.document(readVersion(), readVersion().String()+"\n")
 		},
 	}, "print one JSON object")
-}
-
-// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
-func commandLine(args []string, seed uint64) string {
-	words := []string{"chokepoint"}
-	for _, a := range args[1:] {
-		words = append(words, quoteWord(a))
-	}
-	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
-	if !slices.ContainsFunc(args, seeds) {
-		words = append(words, fmt.Sprintf("--seed %d", seed))
-	}
-	return strings.Join(words, " ")
-}
-
-func quoteWord(w string) string {
-	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }

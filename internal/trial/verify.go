@@ -349,9 +349,8 @@ func (w way) judge(e *record.PathEvidence) error {
 	for _, c := range e.Counters {
 		grown := int64(c.After - c.Before)
 		switch {
-		case (c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived) &&
-			grown < e.BytesOffered &&
-			!w.bypass:
+		case (c.Counter == record.TunnelSent || c.Counter == record.TunnelReceived) && !w.bypass &&
+			grown < e.BytesOffered:
 			return fmt.Errorf("traffic did not take the tunnel: %s of %s on %s grew by %d bytes for %d sent",
 				c.Counter, c.Device, c.Node, grown, e.BytesOffered)
 		case (c.Counter == "rx_packets" || c.Counter == "tx_packets") && grown < 2:

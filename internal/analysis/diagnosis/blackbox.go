@@ -68,7 +68,7 @@ func Blackbox(cells []Cell) *Path {
 	return &p
 }
 
-// ofPath weighs the classes of a path against an unknown one; fitted on the tuning half of its recorded runs.
+// ofPath weighs the classes of a path against an unknown one, by their scores as they are.
 func ofPath(all []Judgement) map[string]float64 { return shares(all, 1, 1) }
 
 // sweep are the cells of one direction by what they ask.

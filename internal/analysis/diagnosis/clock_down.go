@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -29,7 +30,7 @@ func clockDown() Rule {
 					Facts: []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
 						"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window")}}
 			}
-			at, element := node, "cpu"
+			at := node
 			if o.Shared() {
 				at = record.HostNode
 			}
@@ -39,7 +40,7 @@ func clockDown() Rule {
 			}
 			hardware, why := o.level(at, "cpufreq", "hardware_limit_hz")
 			if why != "" || hardware <= 0 {
-				return missing(why)
+				return missing(cmp.Or(why, "the clock's limit is not known"))
 			}
 			s, why := o.systemAt(at)
 			if why != "" {
@@ -47,12 +48,11 @@ func clockDown() Rule {
 			}
 			lost := 1 - limit/hardware
 			return Judgement{Score: ramp(lost, .03, .2, unlikely, 2.5) + ramp(s.Full.Busy, .7, .93, -4, 1) +
-				o.wants(), Node: at, Element: element, GainAtMost: hardware / math.Max(limit, 1),
+				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
 				Text: fmt.Sprintf("%s clock is held at %s, %s below what it has", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: []evidence.Evidence{against(fact("limit_hz", at, element, limit,
-					"the clock may reach "+
-						unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
+				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
+					"the clock may reach "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
@@ -143,8 +143,8 @@ func thermal() Rule {
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's "+
 						"last third than in its first")}
 				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
-					o.wants(),
-					Node: node, Element: "cpu", Facts: facts, GainAtMost: ratio(1, 1-min(fell, .99)),
+					o.wants(), Node: node, Element: "cpu", Facts: facts,
+					GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
 						"within the window", node, unit.Percent(fell))}
 			}

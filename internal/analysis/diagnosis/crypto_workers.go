@@ -57,10 +57,8 @@ func oneTunnelOneCore() Rule {
 			if tunnel == "" || inUserspace(tunnel) || o.load().Tunnels > 1 {
 				return Judgement{Score: absent}
 			}
-			s, why := o.systemOf()
+			s, why := o.ownSystem()
 			switch {
-			case o.Shared():
-				return missing(sharedCores)
 			case why != "":
 				return missing(why)
 			case len(s.Cores) == 1:

@@ -242,7 +242,7 @@ func middle(all []Judgement) (Judgement, bool) {
 }
 
 // calibrated turns scores into probabilities that sum to at most one; the rest is that of an unknown cause.
-// sharpness and unknown were fitted on the tuning half of the suite (docs/diagnosis.md).
+// sharpness and unknownWeight belong to the tuning half of the suite (docs/diagnosis.md).
 func calibrated(all []Judgement) map[string]float64 { return shares(all, sharpness, unknownWeight) }
 
 func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float64 {
@@ -262,7 +262,7 @@ func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float6
 	return out
 }
 
-// Fitted by `go test ./bench/diagnosis -run Calibrate -fit`.
+// What `go test ./bench/diagnosis -v -run TestCalibrate` fits; 1 and 1 take the scores as they are.
 const (
 	sharpness     = 1.0
 	unknownWeight = 1.0

@@ -61,8 +61,7 @@ func wireguardQueue() Rule {
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
 			Factor: "txqueuelen", Level: "1000"},
 			{System: "linux", Do: "shape below what the tunnel's workers hold",
-				Risk:   "a few percent of the rate are lost",
-				Factor: "shape", Level: "auto"}}}
+				Risk: "a few percent of the rate are lost"}}}
 }
 
 // nodes are those that were watched, by name.

@@ -42,6 +42,14 @@ func (o *Observation) systemOf() (system, string) {
 	return o.systemAt(node)
 }
 
+// ownSystem is the same of a router that shares no core.
+func (o *Observation) ownSystem() (system, string) {
+	if o.Shared() {
+		return system{}, "all roles share this machine's cores: no core is the router's alone"
+	}
+	return o.systemOf()
+}
+
 func (o *Observation) systemAt(node string) (system, string) {
 	s := system{Node: node, Cores: o.Cores(node)}
 	if len(s.Cores) == 0 {

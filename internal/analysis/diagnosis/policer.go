@@ -35,9 +35,8 @@ func policer() Rule {
 				if _, why := o.queues(false); o.blind() && why != "" {
 					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4)
 				}
-				return Judgement{Score: score + o.wants(), Text: "a policer on the path, at about " +
-					mbps(got),
-					Element: "path", Facts: facts}
+				return Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
+					Text: "a policer on the path, at about " + mbps(got)}
 			}
 			score := ramp(q.lost(), .0005, .003, -3, 4) + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
 			passed := got / (1 - min(loss, .9))
@@ -45,8 +44,8 @@ func policer() Rule {
 				Text: fmt.Sprintf("a policer on %s drops %s of what arrives: %s pass", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
 				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops,
-					fmt.Sprintf(
-						"the ingress filter of %s dropped %.0f packets", q.place(), q.drops))}, facts...)}
+					fmt.Sprintf("the ingress filter of %s dropped %.0f packets", q.place(),
+						q.drops))}, facts...)}
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -24,7 +25,7 @@ func ruleList() Rule {
 			s, why := o.systemOf()
 			routers := o.Routers()
 			if why != "" || len(routers) == 0 {
-				return missing(why)
+				return missing(cmp.Or(why, "the topology names no router"))
 			}
 			node := s.Node
 			if node == record.HostNode {

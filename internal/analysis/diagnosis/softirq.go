@@ -13,11 +13,8 @@ func softirqOneCore() Rule {
 		Means: "a core of the router is busy for 93 % of the window or more, most of it in interrupts and " +
 			"softirqs, while another idles for 40 % or more",
 		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			switch {
-			case o.Shared():
-				return missing(sharedCores)
-			case why != "":
+			s, why := o.ownSystem()
+			if why != "" {
 				return missing(why)
 			}
 			facts := []evidence.Evidence{s.coreFact(), s.softirqFact()}
@@ -39,8 +36,6 @@ func softirqOneCore() Rule {
 		Experiments: cpuDoses,
 		Remedies:    spreadRemedies()}
 }
-
-const sharedCores = "all roles share this machine's cores: no core is the router's alone"
 
 // spreadRemedies spread the receive work over cores.
 func spreadRemedies() []Remedy {
@@ -72,11 +67,8 @@ func softirqAllCores() Rule {
 		Means: "every core of the router is busy for 93 % of the window or more, most of it in interrupts " +
 			"and softirqs",
 		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			switch {
-			case o.Shared():
-				return missing(sharedCores)
-			case why != "":
+			s, why := o.ownSystem()
+			if why != "" {
 				return missing(why)
 			}
 			score := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5) + o.wants() +

@@ -19,7 +19,7 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 	udp := factor.Protocol.Is(cell, factor.UDP)
 	switch {
 	case !udp && of(PacketRate, offeredRate, LossRatio, UnsentRatio, duplicates, Reordered, delayVariation,
-		LongestGap, oneWayP50, oneWayP99):
+		longestGap, oneWayP50, oneWayP99):
 		return "it is of UDP packets, and protocol is " + factor.Protocol.Of(cell)
 	case udp && among(tcpMetrics()):
 		return "it is of TCP, and protocol is udp"

@@ -50,7 +50,7 @@ func trafficMetrics() []record.Metric {
 			"UDP packets that arrived after one with a higher number (RFC 4737)"),
 		ofPath(delayVariation, "delay variation (p99)", "ns", lower, "one-way delay of UDP packets "+
 			"above the lowest of their flow in the window (RFC 5481, PDV), 99th percentile of all flows"),
-		ofPath(LongestGap, "longest loss gap", "count", lower,
+		ofPath(longestGap, "longest loss gap", "count", lower,
 			"most UDP packets of a flow that were lost in a row"),
 		ofPath(oneWayP50, "one-way delay (p50)", "ns", lower, "one-way delay of sampled packets of the load "+
 			"itself, p50, rounded down by at most 3 %; engine xdp, where one clock tells both times"),
@@ -245,7 +245,7 @@ const (
 	duplicates       = "duplicates"
 	Reordered        = "reordered"
 	delayVariation   = "delay_variation_p99_ns"
-	LongestGap       = "longest_loss_gap"
+	longestGap       = "longest_loss_gap"
 	oneWayP50        = "one_way_p50_ns"
 	oneWayP99        = "one_way_p99_ns"
 	GoodputPerCPU    = "goodput_per_cpu_second_bps"
@@ -351,9 +351,9 @@ func flowMetrics() []record.Metric {
 			flow("completion_"+s.name), flowPercentiles)
 	}
 	all = append(all,
-		ofPath(FlowFailed, "failed flows", "ratio", lower,
+		ofPath(flowFailed, "failed flows", "ratio", lower,
 			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
-		ofPath(FlowUnfinished, "unfinished flows", "ratio", "",
+		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not done by the window's end ÷ those to start in it"),
 		ofPath(flowLate, "lateness of flows (p99)", "ns", lower,
 			"how much later than intended a flow was begun, 99th percentile: for want of time or of open "+
@@ -367,8 +367,8 @@ func flowMetrics() []record.Metric {
 
 const (
 	FlowRate       = "flows_per_s"
-	FlowFailed     = "flow_failed_ratio"
-	FlowUnfinished = "flow_unfinished_ratio"
+	flowFailed     = "flow_failed_ratio"
+	flowUnfinished = "flow_unfinished_ratio"
 	flowLate       = "flow_late_p99_ns"
 	RequestRate    = "requests_per_s"
 )

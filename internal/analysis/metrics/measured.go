@@ -106,7 +106,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 		f := &tr.Flows[i]
 		if f.Packets == nil || f.ReceiverNs <= 0 || f.SenderNs <= 0 {
 			m.Lack("engine "+tr.Engine+" does not count packets", PacketRate, offeredRate, LossRatio,
-				UnsentRatio, duplicates, Reordered, delayVariation, LongestGap)
+				UnsentRatio, duplicates, Reordered, delayVariation, longestGap)
 			return
 		}
 		p := f.Packets
@@ -140,7 +140,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 	for i := range tr.Flows {
 		p := tr.Flows[i].Packets
 		if p.Delay == nil {
-			m.Lack("this way of counting packets does not see them", delayVariation, LongestGap)
+			m.Lack("this way of counting packets does not see them", delayVariation, longestGap)
 			return
 		}
 		for _, c := range p.Delay.Counts {
@@ -150,7 +150,7 @@ func (m *Measured) addPacketDelays(tr *record.Traffic) {
 			gap = max(gap, g.Length)
 		}
 	}
-	m.Set(LongestGap, float64(gap))
+	m.Set(longestGap, float64(gap))
 	if ns, ok := quantileOf(all, packets, .99); ok {
 		m.Set(delayVariation, ns)
 	} else {

@@ -51,7 +51,7 @@ func TestPacketsOneByOne(t *testing.T) {
 			Packets: 1})}}
 	m := NewMeasured()
 	m.addPackets(tr)
-	for name, want := range map[string]float64{LossRatio: .2, UnsentRatio: .1, LongestGap: 9,
+	for name, want := range map[string]float64{LossRatio: .2, UnsentRatio: .1, longestGap: 9,
 		delayVariation: 64, duplicates: 0, Reordered: 0} {
 		if got, ok := m.Values[name]; !ok || got != want {
 			t.Errorf("%s: got %v (%v), want %v", name, got, ok, want)
@@ -64,7 +64,7 @@ func TestPacketsCountedByLength(t *testing.T) {
 	f.Packets.Duplicates, f.Packets.Reordered, f.Packets.Gaps, f.Packets.Delay = nil, nil, nil, nil
 	m := NewMeasured()
 	m.addPackets(&record.Traffic{Load: record.Load{Protocol: "udp"}, Flows: []record.Flow{f}})
-	for _, name := range []string{duplicates, Reordered, delayVariation, LongestGap} {
+	for _, name := range []string{duplicates, Reordered, delayVariation, longestGap} {
 		if v, ok := m.Values[name]; ok || m.Missing[name] == "" {
 			t.Errorf("%s: got %v, want none and a reason", name, v)
 		}

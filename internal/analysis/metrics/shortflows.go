@@ -29,11 +29,11 @@ func (m *Measured) addShortFlows(t *record.Trial) {
 	m.Set(FlowRate, rate)
 	m.addFlowTimes(s)
 	if s.Started == 0 {
-		m.Lack("no flow was begun in the window", FlowFailed, FlowUnfinished)
+		m.Lack("no flow was begun in the window", flowFailed, flowUnfinished)
 		return
 	}
-	m.Set(FlowFailed, float64(s.Failed)/float64(s.Started))
-	m.Set(FlowUnfinished, float64(s.Unfinished)/float64(s.Started))
+	m.Set(flowFailed, float64(s.Failed)/float64(s.Started))
+	m.Set(flowUnfinished, float64(s.Unfinished)/float64(s.Started))
 }
 
 func (m *Measured) addFlowTimes(s *record.ShortFlows) {

@@ -22,7 +22,8 @@ type Permanent struct {
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
 // recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
-// list of CPUs as a mask, {name} what follows the factor's colon.
+// list of CPUs as a mask, {name} what follows the factor's colon. A line for OpenWrt's rc.local goes first in
+// it: the last one there is "exit 0".
 type recipe struct {
 	factor string
 	lines  map[string][]string
@@ -33,7 +34,7 @@ var recipes = [...]recipe{
 		"linux": {"tc qdisc replace dev {dev} root {level}",
 			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
 				"in /etc/sysctl.d"},
-		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' > /etc/hotplug.d/iface/99-queue"},
+		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' >> /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
 	}},
 	{"cpus", map[string][]string{
@@ -51,12 +52,12 @@ var recipes = [...]recipe{
 	}},
 	{"napi_threaded", map[string][]string{
 		"linux":   {"echo {bit} > /sys/class/net/{dev}/threaded", "# at every start: from a udev rule"},
-		"openwrt": {"echo 'echo {bit} > /sys/class/net/{dev}/threaded' >> /etc/rc.local"},
+		"openwrt": {"sed -i '1i echo {bit} > /sys/class/net/{dev}/threaded' /etc/rc.local"},
 	}},
 	{"gro_flush_timeout", map[string][]string{
 		"linux": {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout",
 			"# at every start: from a udev rule"},
-		"openwrt": {"echo 'echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' >> /etc/rc.local"},
+		"openwrt": {"sed -i '1i echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' /etc/rc.local"},
 	}},
 	{"flowtable", map[string][]string{
 		"linux": {"# in /etc/nftables.conf: " +
@@ -78,12 +79,12 @@ var recipes = [...]recipe{
 	{"cpu_quota", map[string][]string{
 		"linux": {"cpupower frequency-set -g performance",
 			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
-		"openwrt": {"echo 'for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
-			"performance > $g; done' >> /etc/rc.local"},
+		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
+			"performance > $g; done' /etc/rc.local"},
 		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
 	}},
 	{"sysctl", map[string][]string{
-		"linux":   {"echo '{name} = {level}' > /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
+		"linux":   {"echo '{name} = {level}' >> /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
 	}},
 	{"mtu", map[string][]string{
@@ -106,7 +107,7 @@ var recipes = [...]recipe{
 	}},
 	{"txqueuelen", map[string][]string{"linux": {"ip link set {dev} txqueuelen {level}"}}},
 	{"conntrack_max", map[string][]string{
-		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' > /etc/sysctl.d/60-tuned.conf",
+		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' >> /etc/sysctl.d/60-tuned.conf",
 			"sysctl --system"},
 		"openwrt": {"echo 'net.netfilter.nf_conntrack_max={level}' >> /etc/sysctl.conf",
 			"service sysctl restart"},

@@ -70,8 +70,7 @@ func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err e
 
 // qdiscKinds are those that the probe tells apart: what a queue's drops mean depends on its kind.
 var qdiscKinds = [...]string{"noqueue", "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
-	"fq_codel",
-	"codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
+	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 
 // qdiscKind is a kind's name, "other" of any else: one string for all samples.
 func qdiscKind(name []byte) string {
