@@ -86,9 +86,13 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	g.cell.GeneratorShare = generatorShare(run, &g.cell)
 	var trials [][]diagnosis.Judgement
 	var paths [][]diagnosis.Stage
+	var rates []float64
 	for _, j := range g.good() {
 		if x, ok := of[j]; ok {
 			trials, paths = append(trials, x.judgements), append(paths, x.path)
+			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
+				rates = append(rates, v)
+			}
 		}
 	}
 	if len(trials) == 0 {
@@ -101,7 +105,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 			return
 		}
 	}
-	if d := diagnosis.Conclude(trials); d != nil {
+	if d := diagnosis.Conclude(trials, rates...); d != nil {
 		d.Place(paths)
 		for i := range d.Causes {
 			d.Causes[i].Remedies = remediesFor(systemOf(run), d.Causes[i].Remedies)

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -118,5 +119,41 @@ func TestPathRules(t *testing.T) {
 				t.Errorf("got %s (%.2f: %s), want it named first", d.Class, d.Confidence, d.Text)
 			}
 		})
+	}
+}
+
+// TestReorderingBySenders: what the senders' kernels saw of it does without the nodes' counters, and is not
+// taken for loss.
+func TestReorderingBySenders(t *testing.T) {
+	overtaken := func(counted bool) func(*record.Run, *record.Trial) {
+		return func(run *record.Run, tr *record.Trial) {
+			plantedLoss(run, tr)
+			flatOut(tr)
+			for i := range tr.Traffic.Flows {
+				if f := &tr.Traffic.Flows[i]; f.TCP != nil && counted {
+					f.TCP.ReordSeen = f.ReceivedBytes / int64(f.TCP.MSS) / 5
+					f.TCP.DsackDups = f.TCP.Retransmits
+				}
+			}
+			for name, n := range tr.Nodes {
+				n.Samples = slices.DeleteFunc(n.Samples, func(s record.Samples) bool {
+					return s.Probe == "snmp"
+				})
+				tr.Nodes[name] = n
+			}
+		}
+	}
+	x := example{"paced", overtaken(true)}
+	if j := judged(t, x, diagnosis.Reordering); !(j.Score > 0) {
+		t.Errorf("got score %.2f %s, want reordering to fire", j.Score, j.NotExamined)
+	}
+	with, without := judged(t, x, diagnosis.RandomLoss), judged(t, example{"paced", overtaken(false)},
+		diagnosis.RandomLoss)
+	if !(without.Score > 0) || with.Score > without.Score-3 {
+		t.Errorf("random loss: got score %.2f, %.2f without reordering, want it far lower", with.Score,
+			without.Score)
+	}
+	if j := judged(t, example{"paced", overtaken(false)}, diagnosis.Reordering); j.NotExamined == "" {
+		t.Errorf("without any counter: got score %.2f, want not examined", j.Score)
 	}
 }

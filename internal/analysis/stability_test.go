@@ -45,7 +45,8 @@ func TestSlowSenderOnAFullMachine(t *testing.T) {
 // tester reaches, a tunnel that the ends make against nothing, and what is above the ceiling against none.
 func TestTesterIsComparedInItsUnit(t *testing.T) {
 	j := judged(t, example{file: "flows"}, diagnosis.Tester)
-	if len(j.Facts) == 0 || j.Facts[0].Metric != metrics.FlowRate || *j.Facts[0].Value > *j.Facts[0].Baseline {
+	if len(j.Facts) == 0 || j.Facts[0].Metric != metrics.FlowRate ||
+		*j.Facts[0].Value > *j.Facts[0].Baseline {
 		t.Errorf("connections: got %+v, want less than the tester's own rate of them", j)
 	}
 	if j = judged(t, example{file: "wireguard-kernel"}, diagnosis.Tester); !strings.Contains(j.NotExamined,
@@ -127,7 +128,8 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 			}
 		},
 	} {
-		if j := judged(t, example{"paced", scene}, diagnosis.Healthy); !strings.Contains(j.NotExamined, name) {
+		j := judged(t, example{"paced", scene}, diagnosis.Healthy)
+		if !strings.Contains(j.NotExamined, name) {
 			t.Errorf("%s not known: got score %v, %q, want not examined", name, j.Score, j.NotExamined)
 		}
 	}
@@ -158,6 +160,75 @@ func TestCausesKnowTheIdlePath(t *testing.T) {
 		if e := d.Causes[0].Facts[2]; (*e.Baseline == 1_234_000) != tt.known {
 			t.Errorf("idle path in block %d, load in block %d: got %+v, want it known: %v", tt.idle, tt.load,
 				e, tt.known)
+		}
+	}
+}
+
+// TestStabilityFirst: a cell whose trials lie far apart is unstable, before every cause that would hold each
+// at the same rate, and one at the tester's own limit is the tester's; a cause that comes and goes stands.
+func TestStabilityFirst(t *testing.T) {
+	even, apart := []float64{20e6, 20.2e6, 19.9e6, 20.1e6}, []float64{8e6, 31e6, 20e6, 14e6}
+	for _, tt := range []struct {
+		name, want string
+		of         example
+		rates      []float64
+	}{
+		{"a link, even", diagnosis.LinkRate, example{file: "link-rate"}, even},
+		{"a link, apart", diagnosis.Unstable, example{file: "link-rate"}, apart},
+		{"a link, two trials", diagnosis.LinkRate, example{file: "link-rate"}, apart[:2]},
+		{"a core, apart", diagnosis.Unstable, example{file: "one-core"}, apart},
+		{"healthy, apart", diagnosis.Unstable, example{file: "paced"}, apart},
+		{"what comes and goes", diagnosis.OtherLoad, example{file: "cpu-hog"}, apart},
+		{"the tester's limit", diagnosis.Tester, example{"one-core", func(run *record.Run, _ *record.Trial) {
+			for i := range run.Ceilings {
+				run.Ceilings[i].Value = 7.7e8
+			}
+		}}, even},
+	} {
+		all := make([][]diagnosis.Judgement, len(tt.rates))
+		for i := range all {
+			all[i] = diagnosis.Examine(observed(t, tt.of))
+		}
+		d := diagnosis.Conclude(all, tt.rates...)
+		if d.Class != tt.want {
+			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.name, d.Class, d.Confidence, d.Text, tt.want)
+		}
+		if e := d.Causes[0].Facts[0]; tt.want == diagnosis.Unstable && (*e.Low != 8e6 || *e.High != 31e6) {
+			t.Errorf("%s: got %+v, want the trials' rates", tt.name, e)
+		}
+	}
+}
+
+// TestCellsAreHeldToTheirSpread: the document's cells know the rates of their trials.
+func TestCellsAreHeldToTheirSpread(t *testing.T) {
+	for want, rates := range map[string][]float64{diagnosis.Unstable: {1e9, 4e9, 7e9, 2e9},
+		diagnosis.Unknown: {4e9, 4.1e9, 4e9, 3.9e9}} {
+		s, f := newSynthetic(6), quickFactors()
+		var trials []record.Trial
+		for i, rate := range rates {
+			trials = append(trials, s.trial(f, i+1, i+1, rate))
+		}
+		if d := Derive(syntheticRun(f), trials).Cells[0].Diagnosis; d == nil || d.Class != want {
+			t.Errorf("rates %v: got %+v, want %s", rates, d, want)
+		}
+	}
+}
+
+// TestLossWithoutALoad: what the idle path loses is no load's doing.
+func TestLossWithoutALoad(t *testing.T) {
+	lossy := func(x example, share float64) *diagnosis.Observation {
+		o := observed(t, x)
+		o.Idle = map[string]float64{metrics.ProbeLossIdle: share}
+		return o
+	}
+	unseen := func(_ *record.Run, tr *record.Trial) { tr.Nodes = nil }
+	for class, x := range map[string]example{diagnosis.Healthy: {file: "paced"},
+		diagnosis.Unstable: {file: "one-core"}, diagnosis.Policer: {"policer", unseen}} {
+		r, _ := diagnosis.RuleOf(class)
+		before, after := r.Judge(lossy(x, 0)), r.Judge(lossy(x, .12))
+		if fires := after.Score > 0; fires != (class == diagnosis.Unstable) || before.Score > 0 == fires {
+			t.Errorf("%s: got score %.2f with loss on the idle path, %.2f without", class, after.Score,
+				before.Score)
 		}
 	}
 }

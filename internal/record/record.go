@@ -414,6 +414,8 @@ type TCP struct {
 	MinRTTNs      int64  `json:"min_rtt_ns"`
 	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to it
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
+	ReordSeen     int64  `json:"reord_seen,omitempty"`   // times that data was seen to overtake, in the window
+	DsackDups     int64  `json:"dsack_dups,omitempty"`   // segments that arrived twice, in the window
 	Series        *Table `json:"series,omitempty"`       // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 

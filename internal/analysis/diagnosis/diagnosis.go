@@ -151,8 +151,9 @@ func Examine(o *Observation) []Judgement {
 }
 
 // Conclude joins the judgements of a cell's trials: each class has the median of its scores, and the words of
-// the trial that is nearest to it.
-func Conclude(trials [][]Judgement) *Diagnosis {
+// the trial that is nearest to it. Rates are the trials' goodput: where they lie far apart, the cell is
+// unstable.
+func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
 	}
@@ -168,6 +169,7 @@ func Conclude(trials [][]Judgement) *Diagnosis {
 			judged = append(judged, j)
 		}
 	}
+	acrossTrials(judged, rates)
 	d := conclude(judged, calibrated)
 	d.Trials = len(trials)
 	return d

@@ -39,7 +39,8 @@ var (
 		Fragmentation}
 )
 
-// explainAway lowers the scores of full CPUs by what holds the load below them.
+// explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by
+// the tester's own limit.
 func explainAway(all []Judgement) {
 	most := 0.0
 	for _, j := range all {
@@ -50,6 +51,11 @@ func explainAway(all []Judgement) {
 	for i := range all {
 		if slices.Contains(atCapacity, all[i].Class) {
 			all[i].Score -= ramp(most, 2, 4, 0, 3)
+		}
+	}
+	for _, j := range all {
+		if j.Class == Tester && j.Score > 0 {
+			makeIncredible(all, behindTester, ramp(j.Score, 0, 2.5, 0, 5), j.Facts[0])
 		}
 	}
 }

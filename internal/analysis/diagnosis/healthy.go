@@ -11,9 +11,9 @@ import (
 // healthy is the answer where a load that asked for a rate got it whole.
 func healthy() Rule {
 	return Rule{Class: Healthy, Label: "nothing holds this load back", Ends: true, Quiet: true,
-		Means: "a load that asked for a rate got 99 % of it, without loss (less than 0.3 % of its packets lost " +
-			"or sent again, less than 2 % of the probes lost) and with little delay (less than 15 ms above " +
-			"the idle path, or above the least round trip where that was not measured)",
+		Means: "a load that asked for a rate got 99 % of it, without loss (less than 0.3 % of its packets " +
+			"lost or sent again, less than 2 % of the probes lost) and with little delay (less than 15 ms " +
+			"above the idle path, or above the least round trip where that was not measured)",
 		Judge: func(o *Observation) Judgement {
 			rate := o.load().RateBps
 			got, ok := o.Metric(metrics.Goodput)
@@ -43,15 +43,15 @@ func healthy() Rule {
 			lost, _ := o.Metric(metrics.ProbeLoss)
 			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 				" of the rate that was asked for arrived"), rate)
-			facts := []evidence.Evidence{asked, lossFact(name, loss), against(fact("rtt_loaded_p50_ns", "", "",
-				least+added, "the load added "+milliseconds(added)+" to the round trip of "+
+			facts := []evidence.Evidence{asked, lossFact(name, loss), against(fact("rtt_loaded_p50_ns", "",
+				"", least+added, "the load added "+milliseconds(added)+" to the round trip of "+
 					milliseconds(least)), least)}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
 					" of the probes were lost"))
 			}
 			return Judgement{Score: ramp(share, .9, .99, unlikely, 3) - ramp(loss, .001, .005, 0, 6) -
-				ramp(added, 10e6, 20e6, 0, 6) - ramp(lost, .01, .03, 0, 6),
+				ramp(added, 10e6, 20e6, 0, 6) - ramp(lost, .01, .03, 0, 6) - o.lostWhenIdle(),
 				Text: "nothing holds this load back: it gets the rate that it asks for, without loss and " +
 					"with little delay", Facts: facts}
 		}}

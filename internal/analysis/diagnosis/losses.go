@@ -143,15 +143,24 @@ func (o *Observation) fullest() float64 {
 	return most
 }
 
-// reorderSigns are how often data arrived out of order, by what both ends count, per packet of the load.
-func (o *Observation) reorderSigns() (share, spurious float64, ok bool) {
+// reorderSigns are how often data arrived out of order, by what both ends count, per packet of the load; what
+// was sent again though it had arrived, per segment sent again; and how often the sender saw, by what was
+// acknowledged, that data was late and not lost. A kernel before 4.19 does not count the latter.
+func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
 	got, _ := o.Metric(metrics.Goodput)
 	packets := got / 8 * o.Trial.Window.Seconds() / 1448
 	ofo, ok := o.grew(receiver, "TcpExtTCPOFOQueue")
 	dsack, _ := o.grew(sender, "TcpExtTCPDSACKRecv", "TcpExtTCPDSACKOfoRecv")
 	again, _ := o.Metric(metrics.Retransmits)
-	return ratio(ofo, packets), ratio(dsack, max(again, 1)), ok
+	dups := 0.0
+	for _, f := range o.Trial.Traffic.Flows {
+		if f.TCP != nil {
+			seen, dups = seen+float64(f.TCP.ReordSeen), dups+float64(f.TCP.DsackDups)
+		}
+	}
+	seen = ratio(seen, packets)
+	return max(ratio(ofo, packets), seen), ratio(max(dsack, dups), max(again, 1)), seen, ok || seen > 0
 }
 
 // reordering is packets that overtake each other.
@@ -176,14 +185,14 @@ func reordering() Rule {
 					Facts: []evidence.Evidence{fact("reordered", "", "", n, fmt.Sprintf(
 						"%.0f packets arrived after one with a higher number", n))}}
 			}
-			share, spurious, ok := o.reorderSigns()
+			share, spurious, seen, ok := o.reorderSigns()
 			if !ok {
 				return missing("the ends' protocol counters were not read")
 			}
 			// A lost segment makes what follows it wait out of order for a round trip: reordering shows where
 			// more of that happens than losses can explain.
 			score := ramp(share, .03, .15, -4, 2.5) + ramp(loss, .003, .02, .8, -1.5) +
-				ramp(spurious, .1, .5, -.5, 1.5)
+				ramp(spurious, .1, .5, -.5, 1.5) + ramp(seen, 0, .002, 0, 1.5)
 			if score > 0 {
 				score += o.wants()
 			}
@@ -195,6 +204,10 @@ func reordering() Rule {
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
 					"", "",
 					spurious, unit.Percent(spurious)+" of what was sent again had arrived already")}}
+			if seen > 0 {
+				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
+					unit.Percent(seen)+" of the segments overtaken"))
+			}
 			j.Node, j.Element = o.delaying()
 			return j
 		},
@@ -271,8 +284,9 @@ func randomLoss() Rule {
 			if h, _, why := o.held(); why == "" {
 				score -= ramp(h.overlimits, .05, .25, 0, 2.5)
 			}
-			if share, spurious, ok := o.reorderSigns(); o.IsTCP() && ok {
-				score -= ramp(spurious, .3, .7, 0, 2) + ramp(share, .3, .6, 0, 1)
+			if share, spurious, seen, ok := o.reorderSigns(); o.IsTCP() && ok {
+				score -= ramp(spurious, .3, .7, 0, 2) + ramp(share, .3, .6, 0, 1) +
+					ramp(seen, .0005, .005, 0, 3)
 			}
 			if uneven, ok := o.Metric(metrics.Consistency); ok && j.Node == "" {
 				score -= ramp(uneven, .3, .6, 0, 1.5) // losses at random are spread evenly

@@ -155,34 +155,3 @@ func (o *Observation) knownUser(s system) float64 {
 	}
 	return known
 }
-
-// unstable is a result that is not the same from one moment to the next.
-func unstable() Rule {
-	return Rule{Class: Unstable, Label: "the path is not stable", Ends: true, Quiet: true,
-		Means: "the throughput inside the window is uneven by 40 % or more, or drifts, and nothing else " +
-			"explains it",
-		Judge: func(o *Observation) Judgement {
-			uneven, ok := o.Metric(metrics.Consistency)
-			if !ok {
-				return missing("the evenness of the throughput is not known")
-			}
-			score := ramp(uneven, .2, .6, -4, 1) + o.wants()
-			facts := []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "the throughput is "+
-				"uneven by "+
-				unit.Percent(uneven))}
-			for _, r := range o.Reasons {
-				if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
-					score = max(score, -.5) + 1
-					facts = append(facts, r.Facts...)
-				}
-			}
-			return Judgement{Score: score, Facts: facts,
-				Text: "the throughput is uneven by " + unit.Percent(uneven) + ": no number stands for it"}
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"},
-				From: "tester",
-				Why:  "the same load again and again: what differs is the method's own noise"}}
-		},
-		Remedies: []Remedy{{Do: "measure longer, or stop what comes and goes beside it"}}}
-}

@@ -33,7 +33,8 @@ func policer() Rule {
 			if q.drops == 0 {
 				score := -4.0
 				if _, why := o.queues(false); o.blind() && why != "" {
-					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4)
+					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4) -
+						o.lostWhenIdle()
 				}
 				return Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
 					Text: "a policer on the path, at about " + mbps(got)}

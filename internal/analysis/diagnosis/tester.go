@@ -15,8 +15,9 @@ const mostOfTester = 1.25
 // testerLimited is the answer where the generator, not the path, was measured.
 func testerLimited() Rule {
 	return Rule{Class: Tester, Label: "the tester itself", Ends: true, Quiet: true,
-		Means: "the result is within a fifth of what the tester reaches with nothing between, and the cores " +
-			"that it shares with the router are not full; or it could not send 1 % of what was asked for",
+		Means: "the result is within a fifth of what the tester reaches with nothing between, and the " +
+			"cores that it shares with the router are not full; or it could not send 1 % of what was " +
+			"asked for",
 		Judge: func(o *Observation) Judgement {
 			j := o.headroom()
 			i := slices.IndexFunc(o.Reasons, func(r evidence.Reason) bool {
@@ -45,8 +46,8 @@ func (o *Observation) headroom() Judgement {
 	}
 	share := got / o.Tester.Value
 	if share > mostOfTester {
-		return missing("the load got " + unit.Percent(share) + " of what the tester had reached alone: that " +
-			"was not its most")
+		return missing("the load got " + unit.Percent(share) + " of what the tester had reached alone: " +
+			"that was not its most")
 	}
 	j := Judgement{Score: ramp(share, .6, .95, -4, 3),
 		Text: "the tester itself: it reaches no more with nothing between",

@@ -273,7 +273,9 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
 		ECN:           e.Options&tcpOptionECN != 0,
-		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce)}
+		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
+		ReordSeen:     int64(e.Reord_seen) - int64(s.Reord_seen),
+		DsackDups:     int64(e.Dsack_dups) - int64(s.Dsack_dups)}
 	return r
 }
 

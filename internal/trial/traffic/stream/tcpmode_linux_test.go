@@ -111,3 +111,14 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 		})
 	}
 }
+
+// TestReorderingIsCountedInTheWindow: what the kernel counted before it is left out.
+func TestReorderingIsCountedInTheWindow(t *testing.T) {
+	f := tcpFlow{}
+	f.Sends = true
+	f.start.info = unix.TCPInfo{Reord_seen: 3, Dsack_dups: 7}
+	f.end.info = unix.TCPInfo{Reord_seen: 45, Dsack_dups: 9}
+	if got := f.Report().TCP; got.ReordSeen != 42 || got.DsackDups != 2 {
+		t.Errorf("got %d times overtaken and %d segments twice, want 42 and 2", got.ReordSeen, got.DsackDups)
+	}
+}
