@@ -10,6 +10,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
+// longQueue takes the rate of a queue away.
+const longQueue = "pfifo limit 1000"
+
 // Where doses are given.
 const (
 	FromTester = "tester"
@@ -19,9 +22,6 @@ const (
 // doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
 // window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
-
-// longQueue takes the rate of a queue away.
-const longQueue = "pfifo limit 1000"
 
 // Kinds of limit that answer the same doses.
 const (

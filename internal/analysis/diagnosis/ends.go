@@ -1,6 +1,8 @@
 package diagnosis
 
-import "slices"
+import (
+	"slices"
+)
 
 // Classes of the rules about the path and the ends.
 const (

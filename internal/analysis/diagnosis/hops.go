@@ -12,6 +12,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// wayNodes are the nodes that the load's packets pass.
+func (o *Observation) wayNodes() []string {
+	var out []string
+	for _, h := range o.hops() {
+		for _, node := range []string{h.out.Node, h.in.Node} {
+			if !slices.Contains(out, node) {
+				out = append(out, node)
+			}
+		}
+	}
+	return out
+}
+
 // hop is a link of the load's way: the port by which its data leave a node, and that where they arrive.
 type hop struct{ out, in record.TopoPort }
 

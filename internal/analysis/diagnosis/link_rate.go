@@ -10,49 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// held is a queue that holds data back for its rate, with the score that this limits the load. Where no
-// queue is watched, or none holds back, ok is false.
-func (o *Observation) held() (q queue, score float64, why string) {
-	all, why := o.queues(false)
-	if len(all) == 0 {
-		return queue{}, 0, why
-	}
-	for _, one := range all {
-		if q.node == "" || one.overlimits > q.overlimits {
-			q = one
-		}
-	}
-	score = ramp(q.overlimits, .03, .25, -5, 2.8) + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
-	if probes, tcp, _, ok := o.addedDelay(); ok {
-		score += ramp(max(probes, tcp), 1e6, 5e6, -.5, .8)
-	}
-	return q, score, ""
-}
-
-// heldFacts are the numbers of a queue that holds back.
-func (o *Observation) heldFacts(q queue) []evidence.Evidence {
-	out := []evidence.Evidence{
-		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times "+
-			"per packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
-		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s",
-			mbps(q.rateBps), unit.Percent(q.uneven))),
-	}
-	if probes, tcp, least, ok := o.addedDelay(); ok {
-		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-			milliseconds(probes)+" to the round trip of probes, "+milliseconds(tcp)+" to that of TCP"),
-			least))
-	}
-	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
-		"packets",
-		unit.Percent(q.lost()))))
-}
-
-// lineShare is goodput ÷ the rate of the path that is stated or read; 0 where none is.
-func (o *Observation) lineShare() float64 {
-	got, _ := o.Metric(metrics.Goodput)
-	return ratio(got, o.Line.Value)
-}
-
 // linkRate is a link that carries no more.
 func linkRate() Rule {
 	return Rule{Class: LinkRate, Label: "the rate of the link is reached", Ends: true,
@@ -95,15 +52,6 @@ func linkRate() Rule {
 			"by a shaper a few percent below its rate", Risk: "a shaper costs CPU time"}}}
 }
 
-// gainToTester bounds a gain by what the tester alone reaches; 0 = not known.
-func (o *Observation) gainToTester() float64 {
-	got, ok := o.Metric(o.Tester.Metric)
-	if !ok || got <= 0 || o.Tester.Value <= got {
-		return 0
-	}
-	return o.Tester.Value / got
-}
-
 // flat is what two ends alone tell of a rate: delay before loss, and an even rate.
 func (o *Observation) flat(why string) Judgement {
 	uneven, ok := o.Metric(metrics.Consistency)
@@ -118,29 +66,4 @@ func (o *Observation) flat(why string) Judgement {
 		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "what arrived was even within "+
 			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
 			milliseconds(probes)+" to the round trip of probes"), least)}}
-}
-
-// rateDoses lower the rate from the tester's side: where a rate limits, goodput does not follow until the
-// load asks for less than it.
-func rateDoses(o *Observation, j Judgement) []Experiment {
-	got, ok := o.Metric(metrics.Goodput)
-	if !ok || got <= 0 {
-		return nil
-	}
-	e := Experiment{Class: j.Class, Factor: "pacing", From: "tester", Expect: 1,
-		Why: "a limit of the rate gives what is asked for below it, without waiting or loss"}
-	if !o.IsTCP() {
-		e.Factor = "rate"
-	}
-	for _, left := range []float64{.95, .9, .8} {
-		e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", got*left/1000))
-		e.Resource = append(e.Resource, left)
-	}
-	out := []Experiment{e}
-	if o.IsTCP() {
-		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, " +
-				"one in packets per second takes it down with their size"})
-	}
-	return out
 }

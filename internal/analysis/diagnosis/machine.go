@@ -14,6 +14,36 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// ownSystem is the same of a router that shares no core.
+func (o *Observation) ownSystem() (system, string) {
+	if o.Shared() {
+		return system{}, "all roles share this machine's cores: no core is the router's alone"
+	}
+	return o.systemOf()
+}
+
+// environment is a fact of what the node is; "" = not known.
+func (o *Observation) environment(node, name string) string {
+	for _, e := range o.Run.Environments {
+		if e.Node == node {
+			return e.Facts[name]
+		}
+	}
+	return ""
+}
+
+// ports are a node's devices that are links of the topology and that probe netdev counts.
+func (o *Observation) ports(node string) []string {
+	columns, _ := o.Columns(node, "netdev", "rx_packets")
+	var out []string
+	for _, c := range columns {
+		if c.Label != "lo" && o.isPort(node, c.Label) {
+			out = append(out, c.Label)
+		}
+	}
+	return out
+}
+
 // Scores that rules about CPUs share.
 const (
 	absent   = -6.0 // conclusively not there
@@ -40,14 +70,6 @@ func (o *Observation) systemOf() (system, string) {
 		node = o.busiestOf(routers)
 	}
 	return o.systemAt(node)
-}
-
-// ownSystem is the same of a router that shares no core.
-func (o *Observation) ownSystem() (system, string) {
-	if o.Shared() {
-		return system{}, "all roles share this machine's cores: no core is the router's alone"
-	}
-	return o.systemOf()
 }
 
 func (o *Observation) systemAt(node string) (system, string) {

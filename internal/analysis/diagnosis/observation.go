@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -10,6 +11,27 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// nodes are those that were watched, by name.
+func (o *Observation) nodes() []string {
+	var out []string
+	for node := range o.Trial.Nodes {
+		out = append(out, node)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// last is the last reading of a level in the window.
+func (c Column) last() float64 {
+	last := 0.0
+	for i, t := range c.curve.T {
+		if t >= c.w.Start && t <= c.w.End {
+			last = c.curve.V[i]
+		}
+	}
+	return last
+}
 
 // Observation is one trial of a load as rules see it, with what it is held against.
 type Observation struct {
@@ -128,7 +150,8 @@ func (c Column) GrewIn(from, to float64) (float64, bool) {
 }
 
 // Mean and Largest are those of a level in the window.
-func (c Column) Mean() (float64, bool)    { return c.curve.Mean(c.w.Start, c.w.End) }
+func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End) }
+
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
 // Sum is the growth of a counter over all its labels that keep accepts (nil: all); false where none covers

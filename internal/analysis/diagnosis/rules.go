@@ -1,6 +1,8 @@
 package diagnosis
 
-import "slices"
+import (
+	"slices"
+)
 
 // Classes of limits that other packages name.
 const (

@@ -1,6 +1,8 @@
 package diagnosis
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // shaper is a queue that holds packets to a rate.
 func shaper() Rule {

@@ -4,90 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
-
-// wireguardQueue is a tunnel's device that drops packets because its own queue is full.
-func wireguardQueue() Rule {
-	return Rule{Class: WireguardQueue, Label: "the tunnel's own queue overflows",
-		Means: "the tunnel's device dropped two packets in a hundred or more before it sent them; of a " +
-			"tunnel whose process has no CPU time left, that is a symptom",
-		Judge: func(o *Observation) Judgement {
-			tunnel := o.tunnel()
-			if tunnel == "" {
-				return Judgement{Score: absent}
-			}
-			best, behind := missing("no device of the tunnel is counted"), 0.0
-			if s, why := o.systemOf(); why == "" && inUserspace(tunnel) {
-				behind = ramp(s.Full.Busy, .7, .93, 0, -3)
-			}
-			for _, node := range o.nodes() {
-				for _, device := range o.tunnelDevices(node) {
-					only := func(label string) bool { return label == device }
-					drops, ok := o.Sum(node, "netdev", "tx_dropped", only)
-					sent, ok2 := o.Sum(node, "netdev", "tx_packets", only)
-					if !ok || !ok2 {
-						continue
-					}
-					queue, _ := o.Sum(node, "qdisc", "drops", only)
-					drops += queue
-					share := ratio(drops, sent+drops)
-					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
-						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s "+
-							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
-						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
-							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
-								drops, sent)),
-							sent)}}
-					if best.NotExamined != "" || j.Score > best.Score {
-						best = j
-					}
-				}
-			}
-			return best
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "pacing", Doses: []string{"50M", "100M", "200M"},
-				From: "tester", Why: "below the rate that the tunnel's workers hold, paced senders fill " +
-					"no queue"},
-				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
-					Why: "more senders fill the queue sooner"}}
-		},
-		Remedies: []Remedy{{System: "linux", Do: "give the tunnel's device a longer queue",
-			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
-			Factor: "txqueuelen", Level: "1000"},
-			{System: "linux", Do: "shape below what the tunnel's workers hold",
-				Risk: "a few percent of the rate are lost"}}}
-}
-
-// nodes are those that were watched, by name.
-func (o *Observation) nodes() []string {
-	var out []string
-	for node := range o.Trial.Nodes {
-		out = append(out, node)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// tunnelDevices are a node's devices that are neither ports nor loopback: those of tunnels.
-func (o *Observation) tunnelDevices(node string) []string {
-	columns, _ := o.Columns(node, "netdev", "tx_packets")
-	var out []string
-	for _, c := range columns {
-		grown, _ := c.Grew()
-		if c.Label != "lo" && c.Label != "" && grown > 0 && node != record.HostNode && !o.isPort(node,
-			c.Label) &&
-			!strings.HasPrefix(c.Label, "ifb") {
-			out = append(out, c.Label)
-		}
-	}
-	return out
-}
 
 // backlogBudget is packet work that the kernel cuts off by a limit while the CPU has time.
 func backlogBudget() Rule {

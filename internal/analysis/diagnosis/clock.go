@@ -1,0 +1,53 @@
+package diagnosis
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+)
+
+// heldDown is what speaks against a full core as the cause: its quota is.
+func (o *Observation) heldDown(node string) float64 {
+	share, _ := o.throttled(node, 0, 1)
+	return ramp(share, .05, .3, 0, 3.5)
+}
+
+// tested is the first router, or of several the one whose CPU was held back most.
+func (o *Observation) tested() (string, string) {
+	routers := o.Routers()
+	if len(routers) == 0 {
+		return "", "the topology names no router"
+	}
+	best, most := routers[0], -1.0
+	for _, node := range routers {
+		if share, ok := o.throttled(node, 0, 1); ok && share > most {
+			best, most = node, share
+		}
+	}
+	return best, ""
+}
+
+// tightened is what speaks for a CPU that became slower within the window, and so against one that is slow.
+func (o *Observation) tightened() float64 {
+	return ramp(o.fell(), .28, .45, 0, 4)
+}
+
+// fell is how much less arrived in the window's last third than in its first: 0.5 = half as much.
+func (o *Observation) fell() float64 {
+	early, late := 0.0, 0.0
+	for i := range o.Trial.Traffic.Flows {
+		f := &o.Trial.Traffic.Flows[i]
+		bytes := f.Received.Column("bytes")
+		if len(bytes) == 0 {
+			continue
+		}
+		c := Column{curve: statistics.NewCurve(f.Received.T, bytes), w: o.Trial.Window}
+		a, ok1 := c.GrewIn(0, .34)
+		b, ok2 := c.GrewIn(.66, 1)
+		if ok1 && ok2 {
+			early, late = early+a, late+b
+		}
+	}
+	if early <= 0 {
+		return 0
+	}
+	return 1 - late/early
+}

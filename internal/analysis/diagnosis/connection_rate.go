@@ -1,0 +1,58 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// connectionRate is a router whose CPU is full of setting up connections.
+func connectionRate() Rule {
+	return Rule{Class: ConnectionRate, Label: "new connections per second",
+		Means: "the load is of short connections, goodput is small, and the CPUs are full",
+		Judge: func(o *Observation) Judgement {
+			flows := o.Trial.Traffic.ShortFlows
+			if flows == nil || flows.Kept {
+				return Judgement{Score: absent}
+			}
+			s, why := o.systemOf()
+			if why != "" {
+				return missing(why)
+			}
+			rate, ok := o.Metric("flows_per_s")
+			if !ok {
+				return missing("no connection was completed")
+			}
+			node := s.Node
+			if routers := o.Routers(); node == record.HostNode && len(routers) > 0 {
+				node = routers[0]
+			}
+			got, _ := o.Metric(metrics.Goodput)
+			perFlow := ratio(got/8, rate)
+			return Judgement{Score: o.full(s, 3) + ramp(perFlow, 20e3, 200e3, 1.3, -3), Node: node,
+				Element: "cpu",
+				Text: fmt.Sprintf("the CPU is full at %s new connections a second", unit.Significant(rate,
+					3)),
+				Facts: []evidence.Evidence{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
+					" connections a second, each of "+unit.Significant(perFlow, 3)+" bytes"), s.coreFact()}}
+		},
+		Experiments: func(o *Observation, j Judgement) []Experiment {
+			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000",
+				"8000"},
+				From: "tester", Why: "larger flows at the same number a second: the rate of connections " +
+					"stays, goodput rises with the size"}}, cpuDoses(o, j)...)
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
+				"nft add rule inet raw prerouting udp dport 53 notrack"},
+				Risk: "no NAT and no state for them"},
+			{System: "linux", Do: "a larger hash table of connections", Commands: []string{
+				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "memory"},
+			{System: "freebsd", Do: "a larger hash table of pf's states", Commands: []string{
+				"echo net.pf.states_hashsize=1048576 >> /boot/loader.conf"},
+				Risk: "memory; it brought 15 % at 100,000 states (netbenches)"},
+		}}
+}

@@ -1,0 +1,56 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
+func groPathology() Rule {
+	return Rule{Class: GROPathology, Label: "GRO by fragment lists",
+		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a " +
+			"hundred or more again, and no core is busy for more than 60 %",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.systemOf()
+			if why != "" || !o.IsTCP() {
+				return missing(cmp.Or(why, "the load is not of TCP"))
+			}
+			for _, node := range o.Routers() {
+				for _, port := range o.ports(node) {
+					offloads := o.environment(node, "device:"+port+":offloads")
+					if !strings.Contains(" "+offloads+" ", " rx-gro-list ") {
+						continue
+					}
+					again, ok := o.Metric(metrics.Retransmits)
+					packets, ok2 := o.forwarded(node)
+					if !ok || !ok2 {
+						return missing("retransmits or forwarded packets were not counted")
+					}
+					share := ratio(again, packets)
+					return Judgement{Score: ramp(share, .002, .02, -4, 2) + ramp(s.Full.Busy, .6, .9, 1, -5) +
+						o.wants(), Node: node, Element: port,
+						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
+							"sends %s again while no core is full", port, node, unit.Percent(share)),
+						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again, "TCP sent "+
+							unit.Percent(share)+" of its packets again"), s.coreFact()}}
+				}
+			}
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
+				0, "rx-gro-list is off at every port of the routers")}}
+		},
+		Experiments: func(_ *Observation, j Judgement) []Experiment {
+			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},
+				From: "tester", Why: "the pathology is of packets that are merged: another size changes how"}}
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "switch it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
+				Risk: "more CPU time for each packet"},
+			{System: "openwrt", Do: "switch it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
+				Risk: "more CPU time for each packet; lost on reboot"},
+		}}
+}

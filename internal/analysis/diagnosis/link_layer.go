@@ -1,0 +1,78 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// linkLayer is a link that is slower than it could be, or damages frames, or asks for pauses.
+func linkLayer() Rule {
+	return Rule{Class: LinkLayer, Label: "the link layer",
+		Means: "a port runs at half duplex, counts errors for one frame in ten thousand or more, or a " +
+			"hundred pause frames a second",
+		Judge: func(o *Observation) Judgement {
+			best := missing("no port of the path is counted")
+			for _, node := range o.nodes() {
+				for _, port := range o.ports(node) {
+					j := o.linkOf(node, port)
+					if best.NotExamined != "" || j.Score > best.Score {
+						best = j
+					}
+				}
+			}
+			return best
+		},
+		Experiments: func(_ *Observation, j Judgement) []Experiment {
+			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
+				From: "tester", Why: "frames that a link damages are lost at any rate; those that a " +
+					"queue drops are not"}}
+		},
+		Remedies: []Remedy{
+			{Do: "change the cable and the port; let both ends negotiate",
+				Risk: "the link goes down for seconds"},
+			{System: "linux", Do: "negotiate speed and duplex",
+				Commands: []string{"ethtool -s DEV autoneg on"},
+				Risk:     "the link goes down for seconds"},
+			{System: "linux", Do: "see which side sends pause frames",
+				Commands: []string{"ethtool -S DEV | grep -i pause", "ethtool -a DEV"}},
+			{System: "openwrt", Do: "see what the ports negotiated",
+				Commands: []string{"ubus call network.device status"}},
+			{System: "routeros", Do: "see what the ports negotiated", Commands: []string{
+				"/interface ethernet monitor [find] once"}},
+			{System: "freebsd", Do: "negotiate speed and duplex",
+				Commands: []string{"ifconfig DEV media autoselect"}},
+		}}
+}
+
+func (o *Observation) linkOf(node, port string) Judgement {
+	only := func(label string) bool { return label == port }
+	sum := func(probe string, stems ...string) float64 {
+		all := 0.0
+		for _, stem := range stems {
+			v, _ := o.Sum(node, probe, stem, only)
+			all += v
+		}
+		return all
+	}
+	frames := sum("netdev", "rx_packets", "tx_packets")
+	errors := sum("netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions", "tx_carrier_errors")
+	pauses := o.perSecond(sum("ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
+	share := ratio(errors, frames+errors)
+	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
+		Text: fmt.Sprintf("port %s of %s counts errors: %s of its frames", port, node, unit.Percent(share)),
+		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors,
+			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
+	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
+		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port,
+			node, pauses)
+		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
+	}
+	if o.environment(node, "device:"+port+":duplex") == "half" {
+		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
+		j.Facts = append([]evidence.Evidence{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
+	}
+	j.Score += o.wants()
+	return j
+}

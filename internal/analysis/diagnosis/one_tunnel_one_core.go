@@ -1,0 +1,42 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// oneTunnelOneCore is a tunnel whose packets pass one core in a row while others idle.
+func oneTunnelOneCore() Rule {
+	return Rule{Class: OneTunnel, Label: "one tunnel is served by one core",
+		Means: "the load passes one tunnel of the kernel's, one core is busy for 93 % of the window or " +
+			"more, and another idles for 40 % or more",
+		Judge: func(o *Observation) Judgement {
+			tunnel := o.tunnel()
+			if tunnel == "" || inUserspace(tunnel) || o.load().Tunnels > 1 {
+				return Judgement{Score: absent}
+			}
+			s, why := o.ownSystem()
+			switch {
+			case why != "":
+				return missing(why)
+			case len(s.Cores) == 1:
+				return Judgement{Score: absent}
+			}
+			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .15, .4, -4, .5), Node: s.Node,
+				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
+				Text: fmt.Sprintf("one tunnel's packets pass %s of the %s, which is full while %s idles "+
+					"for %s",
+					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
+				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
+					"all streams pass one tunnel")}}
+		},
+		Experiments: func(o *Observation, j Judgement) []Experiment {
+			return append([]Experiment{{Class: j.Class, Factor: "tunnels", Doses: []string{"1", "2", "4"},
+				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "more tunnels side by side " +
+					"are served by more cores"}}, cpuDoses(o, j)...)
+		},
+		Remedies: append([]Remedy{{Do: "spread the traffic over several tunnels", Factor: "tunnels",
+			Level: "2", Risk: "each flow stays on one"}}, spreadRemedies()...)}
+}

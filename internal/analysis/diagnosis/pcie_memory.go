@@ -1,0 +1,78 @@
+package diagnosis
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// discardWords are parts of the names that drivers give to packets lost for want of a buffer, or of the way
+// to memory.
+var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_buffer", "rx_no_dma",
+	"rx_fifo_errors", "rx_over_errors"}
+
+// pcieMemory is a card that discards what it received while no core is full: what it waits for is the bus or
+// memory.
+func pcieMemory() Rule {
+	return Rule{Class: PCIeMemory, Label: "the bus or memory behind a network card",
+		Means: "a network card discards one received packet in a thousand or more while no core is busy " +
+			"for more than 80 %; its PCIe link below what both ends have supports it",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.systemOf()
+			if why != "" {
+				return missing(why)
+			}
+			best := missing("no port is one of a physical network card")
+			for _, node := range o.Routers() {
+				for _, port := range o.ports(node) {
+					driver := o.environment(node, "device:"+port+":driver")
+					if driver == "" || record.VirtualDriver(driver) {
+						continue
+					}
+					if j := o.discardsOf(s, node, port); best.NotExamined != "" || j.Score > best.Score {
+						best = j
+					}
+				}
+			}
+			return best
+		},
+		Experiments: func(_ *Observation, j Judgement) []Experiment {
+			return []Experiment{{Class: j.Class, Factor: "packet_size", Doses: []string{"1400", "700", "350"},
+				Resource: []float64{1, .5, .25}, From: "tester", Expect: 1, Why: "at the same packet rate, " +
+					"smaller packets put fewer bytes on the bus: discards end where bytes are the limit"}}
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "check the card's PCIe link: if it is not at full width and speed, use " +
+				"another slot",
+				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
+			{System: "linux", Do: "keep the card's queues on the memory node that it is attached to",
+				Commands: []string{"cat /sys/class/net/DEV/device/numa_node"}, Risk: "none"},
+		}}
+}
+
+func (o *Observation) discardsOf(s system, node, port string) Judgement {
+	discards := 0.0
+	for _, word := range discardWords {
+		for _, probe := range []string{"ethtool", "netdev"} {
+			v, _ := o.Sum(node, probe, word, func(label string) bool { return label == port })
+			discards += v
+		}
+	}
+	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
+	share := ratio(discards, received+discards)
+	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
+	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
+		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
+	now, most, known := strings.Cut(o.environment(node, "device:"+port+":pcie"), " of ")
+	if known && now != most {
+		score++
+		facts = append(facts, fact("pcie", node, port, 0,
+			"its PCIe link runs at "+now+", both ends support "+most))
+	}
+	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
+		Text: fmt.Sprintf("network card %s of %s discards %s of what it receives while no core is full: "+
+			"the bus or memory", port, node, unit.Percent(share))}
+}

@@ -1,0 +1,81 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// randomLoss is packets that are lost whatever the rate.
+func randomLoss() Rule {
+	return Rule{Class: RandomLoss, Label: "packets are lost at random", Ends: true,
+		Means: "0.15 % of the packets or more are lost although neither rate, queue nor policer explains " +
+			"it, and " +
+			"waiting adds little; probes are lost, too",
+		Judge: func(o *Observation) Judgement {
+			loss, name, ok := o.lossOf()
+			if !ok {
+				return missing("nothing counted lost packets")
+			}
+			facts := []evidence.Evidence{lossFact(name, loss)}
+			score := ramp(loss, .001, .004, -4, 1.5)
+			idle, _ := o.idle(metrics.ProbeLossIdle)
+			loaded, _ := o.Metric(metrics.ProbeLoss)
+			if loaded+idle > 0 {
+				score += ramp(loaded+idle, 0, .01, 0, 1)
+				facts = append(facts, fact(metrics.ProbeLoss, "", "", loaded, unit.Percent(loaded)+
+					" of the probes were lost, "+unit.Percent(idle)+" on the idle path"))
+			}
+			if !o.FlatOut() && score > 0 {
+				score++ // at a rate below what the path carries
+			}
+			if probes, tcp, least, ok := o.addedDelay(); ok {
+				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
+				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes,
+					"waiting added "+milliseconds(probes)), least))
+			}
+			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
+			q, why := o.losing(func(q queue) bool { return q.overlimits < .03 })
+			in, _ := o.queues(true)
+			policed := 0.0
+			for _, one := range in {
+				policed += one.lost()
+			}
+			score -= ramp(policed, .0005, .003, 0, 5)
+			switch {
+			case why == "" && q.kind == "netem" && q.lost() > loss/3:
+				// A queue that is made to lose packets, as links do.
+				score += 2
+				j.Node, j.Element = q.node, q.port
+			case why == "" && q.lost() > loss/3:
+				score -= 3.5 // it overflows
+			}
+			if h, _, why := o.held(); why == "" {
+				score -= ramp(h.overlimits, .05, .25, 0, 2.5)
+			}
+			if share, spurious, seen, ok := o.reorderSigns(); o.IsTCP() && ok {
+				score -= ramp(spurious, .3, .7, 0, 2) + ramp(share, .3, .6, 0, 1) +
+					ramp(seen, .0005, .005, 0, 3)
+			}
+			if uneven, ok := o.Metric(metrics.Consistency); ok && j.Node == "" {
+				score -= ramp(uneven, .3, .6, 0, 1.5) // losses at random are spread evenly
+			}
+			j.Score, j.Facts = score, facts
+			j.Text = "packets are lost at random: " + unit.Percent(loss) + " of them"
+			if j.Node != "" {
+				j.Text += " at " + q.place()
+				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
+					"were "+
+					"dropped there", q.drops)))
+			}
+			return j
+		},
+		Experiments: rateDoses,
+		Remedies: []Remedy{{System: "linux", Do: "look at the link: cable, optics, Wi-Fi, duplex",
+			Commands: []string{
+				"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},
+			{System: "linux", Do: "use a congestion control that loss does not slow down", Commands: []string{
+				"sysctl -w net.ipv4.tcp_congestion_control=bbr"}, Risk: "it takes more from other flows"}}}
+}

@@ -1,0 +1,57 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// sharedCPU is the natural limit of a lab whose roles share one machine's cores.
+func sharedCPU() Rule {
+	return Rule{Class: SharedCPU, Label: "the cores that all roles share", Quiet: true,
+		Means: "a machine that carries all roles of a lab has no time left on its cores",
+		Judge: func(o *Observation) Judgement {
+			if o.Run.Near().CPUs != record.CPUsShared {
+				return Judgement{Score: absent}
+			}
+			s, why := o.systemAt(record.HostNode)
+			if why != "" {
+				return missing(why)
+			}
+			mean := s.Busy / float64(len(s.Cores))
+			score := ramp(mean, .70, .95, unlikely, 3.2) + o.wants() - o.knownUser(s)
+			if routers := o.Routers(); !o.Shared() && len(routers) > 0 {
+				// A guest that is at its own limit says more.
+				if g, why := o.systemAt(routers[0]); why == "" {
+					score -= ramp(g.Full.Busy, .7, .93, 0, 2.5)
+				}
+			}
+			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
+				Text: fmt.Sprintf("client, router and server share this machine's %d cores, which are full",
+					len(s.Cores)),
+				Facts: []evidence.Evidence{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
+					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}}
+		},
+		Experiments: func(_ *Observation, j Judgement) []Experiment {
+			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "700"},
+				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "full cores move a " +
+					"number of packets, whoever's they are"}}
+		},
+		Remedies: []Remedy{{Do: "use a machine with more cores, or one machine for each role (peer)"}}}
+}
+
+// knownUser is what speaks for one user of shared cores, and so against their being full by themselves: a
+// tunnel's process, the setting up of connections, work that is not the lab's.
+func (o *Observation) knownUser(s system) float64 {
+	other, _, _ := o.otherWork(s)
+	known := ramp(other/float64(len(s.Cores)), .2, .5, 0, 1.5)
+	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
+		known = 2
+	}
+	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && inUserspace(o.tunnel()) {
+		known = max(known, ramp(took, .3, .8, 0, 2))
+	}
+	return known
+}

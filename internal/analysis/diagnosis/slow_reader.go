@@ -1,0 +1,51 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// slowReader is an application that takes its data too slowly.
+func slowReader() Rule {
+	return Rule{Class: SlowReader, Label: "the application that receives is slow", Ends: true,
+		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes it " +
+			"ten " +
+			"times per second or more: its buffer is full",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.tcpShares()
+			if why != "" {
+				return missing(why)
+			}
+			_, receiver := o.Ends()
+			facts := []evidence.Evidence{rwndFact(s)}
+			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
+			uneven, known := o.Metric(metrics.Consistency)
+			if known {
+				score += ramp(uneven, .25, .6, 0, -1.5)
+			}
+			if hz, ok := o.zeroWindows(); ok {
+				score += ramp(hz, 2, 15, -3, 3)
+				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
+					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
+						3))))
+			} else {
+				bytes, _ := o.inFlight()
+				if _, receive := o.buffers(); receive > 0 {
+					score += ramp(bytes/receive, .1, .5, 1, -2)
+				}
+			}
+			got, _ := o.Metric(metrics.Goodput)
+			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads no more "+
+					"than %s: "+
+					"its receive buffer is full", receiver, mbps(got))}
+		},
+		Experiments: streamDoses(0, "an application that reads slowly reads no faster from several "+
+			"connections"),
+		Remedies: []Remedy{{Do: "make the application read faster: larger reads, a thread of its own, no " +
+			"work " +
+			"between two reads"}}}
+}

@@ -1,0 +1,79 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// slowSender is an application that has no more to send.
+func slowSender() Rule {
+	return Rule{Class: SlowSender, Label: "the application that sends is slow", Ends: true,
+		Means: "a load flat out had nothing to send for 25 % of the time or more, through a buffer of " +
+			"usual size, " +
+			"and its thread was not busy, nor did it wait for a core that it shares",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.tcpShares()
+			if why != "" {
+				return missing(why)
+			}
+			sender, _ := o.Ends()
+			facts := []evidence.Evidence{fact("tcp_busy_ratio", sender, "application", s.busy,
+				"TCP had data to send for "+unit.Percent(s.busy)+" of the window")}
+			waits, full, why := o.starved(sender)
+			if why != "" {
+				return missing(why)
+			}
+			score := ramp(s.busy, .65, .9, 3.5, -5) + o.wants() - waits
+			if waits > 0 {
+				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores that "+
+					"its threads share were busy for "+unit.Percent(full)+" of the window"))
+			}
+			if !o.FlatOut() {
+				score = min(score, -2)
+			}
+			if send, _ := o.buffers(); send > 0 {
+				score += ramp(send, 48<<10, 128<<10, -3, .3)
+			}
+			if _, use, ok := o.threadUse(sender); ok {
+				score += ramp(use, .08, .3, .5, -5) // else it had no CPU to give more
+				facts = append(facts, fact("threads_ns", sender, "thread", use,
+					"its threads used "+unit.Percent(use)+" of a core"))
+			}
+			if uneven, ok := o.Metric(metrics.Consistency); ok {
+				score += ramp(uneven, .2, .5, 0, -3)
+			}
+			got, _ := o.Metric(metrics.Goodput)
+			return Judgement{Score: score, Node: sender, Element: "application", Facts: facts,
+				GainAtMost: o.gainToTester(),
+				Text: fmt.Sprintf("the application on the %s has no more than %s to send", sender,
+					mbps(got))}
+		},
+		Experiments: streamDoses(0, "an application that has no more to send has none for further "+
+			"connections"),
+		Remedies: []Remedy{{Do: "make the application give its data faster: larger writes, no work " +
+			"between two writes"}}}
+}
+
+// starved is how much a full machine explains of a sender that has nothing to send: on cores that all roles
+// share its threads wait for one. Those that ask for less than their share get it, so that one which hardly
+// runs does not wait for a core.
+func (o *Observation) starved(sender string) (score, full float64, why string) {
+	if o.Run.Node(sender).OwnCPUs() {
+		return 0, 0, ""
+	}
+	s, why := o.systemAt(record.HostNode)
+	if why != "" {
+		return 0, 0, "whether the cores that all roles share were full is not known: " + why
+	}
+	_, ran, _ := o.threadUse(sender)
+	if o.load().Direction == record.Both {
+		_, too, _ := o.threadUse(o.far())
+		ran += too
+	}
+	full = s.Busy / float64(len(s.Cores))
+	return ramp(full, .8, .95, 0, 1) * ramp(ran, .04, .12, 0, 8), full, ""
+}

@@ -1,0 +1,38 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// softirqOneCore is a router whose packets are all moved by one core while another has time.
+func softirqOneCore() Rule {
+	return Rule{Class: SoftirqOneCore, Label: "one core of the router is saturated by softirq",
+		Means: "a core of the router is busy for 93 % of the window or more, most of it in interrupts and " +
+			"softirqs, while another idles for 40 % or more",
+		Judge: func(o *Observation) Judgement {
+			s, why := o.ownSystem()
+			if why != "" {
+				return missing(why)
+			}
+			facts := []evidence.Evidence{s.coreFact(), s.softirqFact()}
+			if len(s.Cores) == 1 {
+				return Judgement{Score: absent, Facts: []evidence.Evidence{fact("cpu_cores", s.Node, "", 1,
+					"the "+s.Node+" has one core")}}
+			}
+			score := o.full(s, 2.5) + ramp(ratio(s.Full.Softirq+s.Full.IRQ, s.Full.Busy), .3, .7, -4, .5) +
+				ramp(1-s.Slack.Busy, .1, .4, -3, .5) - o.heldDown(s.Node)
+			if o.tunnel() != "" {
+				score -= 1 // see oneTunnelOneCore
+			}
+			return Judgement{Score: score, Node: s.Node, Element: s.Full.Name,
+				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one "+
+					"receive queue",
+					s.Node, coreName(s.Full.Name), coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
+				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts}
+		},
+		Experiments: cpuDoses,
+		Remedies:    spreadRemedies()}
+}

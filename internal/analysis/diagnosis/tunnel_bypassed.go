@@ -1,0 +1,42 @@
+package diagnosis
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// tunnelBypassed is traffic that does not take the tunnel.
+func tunnelBypassed() Rule {
+	return Rule{Class: TunnelBypassed, Label: "the traffic is not in the tunnel", Ends: true,
+		Means: "the counters of the tunnel do not show the payload that arrived",
+		Judge: func(o *Observation) Judgement {
+			for _, r := range o.Reasons {
+				if r.Kind != evidence.ReasonNotInTunnel {
+					continue
+				}
+				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text,
+					Facts: slices.Clone(r.Facts)}
+				for i, f := range r.Facts {
+					j.Node, j.Element = cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)
+					f.Metric, f.Text = cmp.Or(f.Metric, "tunnel_bytes"), cmp.Or(f.Text, r.Text)
+					j.Facts[i] = f
+				}
+				return j
+			}
+			if factor.Tunnel.Is(o.Trial.Row.Factors, "", factor.NoTunnel) {
+				return Judgement{Score: absent}
+			}
+			if o.Trial.Path == nil {
+				return missing("nothing was counted that proves the path")
+			}
+			got, _ := o.Metric(metrics.Goodput)
+			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(),
+				got, "the tunnel's counters show the payload that arrived")}}
+		},
+		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the " +
+			"tunnel's peer allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
+}
