@@ -1,6 +1,9 @@
 package analysis
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
@@ -81,12 +84,17 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 }
 
 // predict notes beside each gain that was measured what was known of it before: the finding's own bound, the
-// slack of what other experiments found not to limit, what the line carries and what the tester reaches.
+// slack of what other experiments found not to limit, what the tester reaches, and how much of each other
+// part of the path is used.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
 	}
 	causes := c.Diagnosis.Causes
+	// Beside a load of others, a core that is full is not full with the traffic.
+	busy := slices.ContainsFunc(causes, func(x diagnosis.Cause) bool {
+		return x.Class == diagnosis.OtherLoad
+	})
 	for i := range causes {
 		for k := range causes[i].Proofs {
 			p := &causes[i].Proofs[k]
@@ -100,6 +108,13 @@ func (c *Cell) predict() {
 						p.Predict(1/q.Knee, "the slack of "+q.Factor+", "+unit.Percent(1-q.Knee))
 					}
 				}
+			}
+			for _, s := range c.Diagnosis.Path {
+				if busy || s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
+					continue
+				}
+				p.Predict(1/min(*s.Utilisation, 1), strings.TrimSpace(s.Node+" "+s.Label)+" used to "+
+					unit.Percent(*s.Utilisation))
 			}
 			if r := c.Ceiling.TesterRatio; r > 0 && r < 1 {
 				p.Predict(1/r, "what the tester reaches alone")

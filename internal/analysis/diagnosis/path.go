@@ -24,6 +24,18 @@ type Stage struct {
 	Choke       bool     `json:"choke,omitempty"` // what the first cause is about
 }
 
+// Spent reports whether what the stage uses grows with the rate, and ends it at 1: a core's time, the rate of
+// a link. The cores of a machine that carries others are spent together: the work moves between them.
+func (s Stage) Spent() bool {
+	switch s.Label {
+	case sending, receiving, allCores:
+		return true
+	case busiest:
+		return s.Node != record.HostNode
+	}
+	return s.Link()
+}
+
 // Link reports whether the stage joins two nodes.
 func (s Stage) Link() bool { return s.Node == "" }
 
@@ -118,15 +130,21 @@ func (o *Observation) generatorStage(node string) Stage {
 			}
 		}
 	}
-	role := "sender"
+	role := sending
 	if _, receiver := o.Ends(); receiver == node {
-		role = "receiver"
+		role = receiving
 	}
 	return stageOf(node, "generator", role, share, "one core, by its busiest thread",
 		"the engine does not tell its threads' CPU time")
 }
 
-const busiest = "busiest core"
+// Labels of what a stage spends.
+const (
+	busiest   = "busiest core"
+	allCores  = "all cores"
+	sending   = "sender"
+	receiving = "receiver"
+)
 
 // coreStages are the busiest core of a node, and what softirqs took of one.
 func (o *Observation) coreStages(node string) []Stage {
@@ -146,7 +164,7 @@ func (o *Observation) coreStages(node string) []Stage {
 		for _, c := range cores {
 			sum += c.Busy
 		}
-		out = append(out, stageOf(node, "cpu", "all cores", sum/float64(len(cores)), "their time", ""))
+		out = append(out, stageOf(node, "cpu", allCores, sum/float64(len(cores)), "their time", ""))
 	}
 	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "the time of one core", ""))
 }

@@ -171,24 +171,18 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Of those in which it had not to move it takes two: many limits pass one of
-// them.
+// the rate had to move in it. Those in which it had not to move can only refute: many limits pass them.
 func Decide(proofs []Proof) string {
-	passed := 0
+	verdict := Undecided
 	for _, p := range proofs {
 		switch {
 		case p.Verdict == Refuted:
 			return Refuted
 		case p.Verdict == Confirmed && p.Expect >= nearEnough:
-			passed += 2
-		case p.Verdict == Confirmed:
-			passed++
+			verdict = Confirmed
 		}
 	}
-	if passed >= 2 {
-		return Confirmed
-	}
-	return Undecided
+	return verdict
 }
 
 func positiveLogs(rates []float64) []float64 {

@@ -109,7 +109,8 @@ func TestDecide(t *testing.T) {
 		{[]Proof{of(1, Confirmed)}, Confirmed},
 		{[]Proof{of(1, Confirmed), of(0, Refuted)}, Refuted},
 		{[]Proof{of(0, Confirmed)}, Undecided},
-		{[]Proof{of(0, Confirmed), of(0, Confirmed)}, Confirmed},
+		{[]Proof{of(0, Confirmed), of(0, Confirmed)}, Undecided},
+		{[]Proof{of(0, Confirmed), of(1, Confirmed)}, Confirmed},
 		{[]Proof{of(0, Confirmed), of(1, Undecided)}, Undecided},
 	} {
 		if got := Decide(c.proofs); got != c.want {
