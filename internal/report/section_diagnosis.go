@@ -14,6 +14,8 @@ import (
 
 const diagnosisTitle = "What held the traffic back"
 
+const kindRuledOut = "ruled out"
+
 // briefFacts is how many of a verdict's facts stand beside its sentence.
 const briefFacts = 3
 
@@ -127,12 +129,27 @@ func (v *view) paths() []Picture {
 // diagnosisSection: what held the traffic back, and what would change it?
 func diagnosisSection(v *view, s *Section) {
 	s.ID, s.Title = "diagnosis", diagnosisTitle
-	for _, f := range v.found() {
+	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
-		s.add(List{Title: title, Items: v.details(f)})
+		if i > 0 { // the head of the page has its sentence
+			s.add(Fold{Title: title, Blocks: []Block{List{Items: v.details(f)}}})
+			continue
+		}
+		var shown, ruledOut []Item
+		for _, it := range v.details(f) {
+			if it.Kind == kindRuledOut {
+				ruledOut = append(ruledOut, it)
+				continue
+			}
+			shown = append(shown, it)
+		}
+		s.add(List{Title: title, Items: shown})
+		if len(ruledOut) > 0 {
+			s.add(Fold{Title: upperFirst(kindRuledOut), Blocks: []Block{List{Items: ruledOut}}})
+		}
 	}
 	if items := v.unexamined(); len(items) > 0 {
-		s.add(List{Title: "Not examined", Items: items})
+		s.add(Fold{Title: "Not examined", Blocks: []Block{List{Items: items}}})
 	}
 	if len(s.Blocks) > 0 {
 		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
@@ -165,7 +182,7 @@ func (v *view) details(f finding) []Item {
 		ruledOut = append(ruledOut, classWords(x.Class)+": "+v.factWords(x.By))
 	}
 	if len(ruledOut) > 0 {
-		out = append(out, Item{Kind: "ruled out", Text: "each by a number", Evidence: ruledOut})
+		out = append(out, Item{Kind: kindRuledOut, Text: "each by a number", Evidence: ruledOut})
 	}
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
