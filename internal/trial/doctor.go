@@ -37,7 +37,8 @@ var examined = [...][2]string{
 	{"flowtable", "on"}, {"flow_export", "softflowd"}, {"conntrack_max", "65536"}, {"ip_forward", "on"},
 	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"}, {"cpus", "0"},
 	{"cpu_count", "1"}, {"cpu_quota", "50%"}, {"irq_affinity", "0"}, {"napi_threaded", "on"},
-	{"gro_flush_timeout", "20us"}, {"idle_tunnels", "1"}, {"idle_policies", "1"},
+	{"gro_flush_timeout", "20us"}, {"idle_tunnels", "1"}, {"idle_policies", "1"}, {"fault", "loss=1%"},
+	{"fault", "link_rate=50M"}, {"fault", "rules=100"}, {"fault", "cpu_hog=1"},
 	{"sysctl:net.ipv4.tcp_rmem", "4096 131072 6291456"},
 }
 
