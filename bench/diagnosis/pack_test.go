@@ -42,37 +42,9 @@ func crop(t *record.Table, w record.Window) {
 	}
 }
 
-// thin leaves those rows of a table that are at least so far apart, and its ends.
-func thin(t *record.Table, apart int64) {
-	if t == nil || len(t.T) < 3 {
-		return
-	}
-	var keep []int
-	for i, at := range t.T {
-		if i == 0 || i == len(t.T)-1 || at-t.T[keep[len(keep)-1]] >= apart {
-			keep = append(keep, i)
-		}
-	}
-	times := make([]int64, len(keep))
-	for k, i := range keep {
-		times[k] = t.T[i]
-	}
-	for c, column := range t.V {
-		kept := make([]float64, len(keep))
-		for k, i := range keep {
-			kept[k] = column[i]
-		}
-		t.V[c] = kept
-	}
-	t.T = times
-}
-
 // reduce leaves of a trial what rules can read.
 func reduce(t *record.Trial) {
-	const (
-		logged = 20          // lines of the kernel's log
-		apart  = int64(50e6) // ns, between the readings of a flow
-	)
+	const logged = 20 // lines of the kernel's log
 	if t.Row.Kind == record.RowIdle {
 		t.Nodes = nil
 	}
@@ -94,14 +66,11 @@ func reduce(t *record.Trial) {
 	t.Traffic.Raw = nil
 	for i := range t.Traffic.Flows {
 		f := &t.Traffic.Flows[i]
-		series := []*record.Table{f.Sent, f.Received}
 		if f.TCP != nil {
-			series = append(series, f.TCP.Series)
+			crop(f.TCP.Series, t.Window)
 		}
-		for _, table := range series {
-			crop(table, t.Window)
-			thin(table, apart)
-		}
+		crop(f.Sent, t.Window)
+		crop(f.Received, t.Window)
 	}
 }
 
