@@ -111,8 +111,7 @@ func (o *Observation) far() string {
 func endCPU(class, end string, of func(*Observation) string) Rule {
 	return Rule{Class: class, Label: "the " + end + "'s CPU is full", Ends: true,
 		Means: "a thread of the load generator there runs for 90 % of the window or more, or a core of a " +
-			"machine " +
-			"that is this end alone is busy for 95 %",
+			"machine that is this end alone is busy for 95 %",
 		Judge: func(o *Observation) Judgement {
 			node := of(o)
 			if o.Trial.Traffic == nil {

@@ -14,9 +14,8 @@ import (
 func pmtuBlackHole() Rule {
 	return Rule{Class: PMTUBlackHole, Label: "large packets vanish, and nobody is told", Ends: true,
 		OfFailed: true,
-		Means: "packets of the path's MTU do not come back though small ones do, or nearly nothing arrives " +
-			"though " +
-			"probes are answered, while a node drops packets that would need fragments",
+		Means: "packets of the path's MTU do not come back though small ones do, or nearly nothing " +
+			"arrives though probes are answered, while a node drops packets that would need fragments",
 		Judge: func(o *Observation) Judgement {
 			var facts []evidence.Evidence
 			drops, at, known := 0.0, "", false

@@ -12,8 +12,7 @@ import (
 func randomLoss() Rule {
 	return Rule{Class: RandomLoss, Label: "packets are lost at random", Ends: true,
 		Means: "0.15 % of the packets or more are lost although neither rate, queue nor policer explains " +
-			"it, and " +
-			"waiting adds little; probes are lost, too",
+			"it, and waiting adds little; probes are lost, too",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
 			if !ok {

@@ -11,8 +11,7 @@ import (
 func receiveWindow() Rule {
 	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the round trip", Ends: true,
 		Means: "the receive window holds TCP back for 40 % of the time or more, while the receiver keeps " +
-			"up: it " +
-			"rarely closes its window",
+			"up: it rarely closes its window",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -42,8 +41,7 @@ func receiveWindow() Rule {
 			}
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s: %s kB per "+
-					"round "+
-					"trip of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
+					"round trip of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},
 		Experiments: streamDoses(1, "each connection has a window of its own: twice as many carry twice as "+
 			"much"),

@@ -42,9 +42,8 @@ func reordering() Rule {
 				score += o.wants()
 			}
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, %s "+
-					"were "+
-					"sent again", unit.Percent(share), unit.Percent(loss)),
+				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, "+
+					"%s were sent again", unit.Percent(share), unit.Percent(loss)),
 				Facts: []evidence.Evidence{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
 					"", "",

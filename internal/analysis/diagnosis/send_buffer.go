@@ -11,8 +11,7 @@ import (
 func sendBuffer() Rule {
 	return Rule{Class: SendBuffer, Label: "the send buffer is too small", Ends: true,
 		Means: "the send buffer holds TCP back for 30 % of the time or more; or what is under way fills " +
-			"most of a " +
-			"buffer of 128 KiB or less",
+			"most of a buffer of 128 KiB or less",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -40,8 +39,7 @@ func sendBuffer() Rule {
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s: %s kB per "+
-					"round trip "+
-					"of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
+					"round trip of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},
 		Experiments: streamDoses(1, "each connection has a buffer of its own: twice as many carry twice as "+
 			"much"),

@@ -11,9 +11,8 @@ import (
 // slowReader is an application that takes its data too slowly.
 func slowReader() Rule {
 	return Rule{Class: SlowReader, Label: "the application that receives is slow", Ends: true,
-		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes it " +
-			"ten " +
-			"times per second or more: its buffer is full",
+		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes " +
+			"it ten times per second or more: its buffer is full",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -40,12 +39,10 @@ func slowReader() Rule {
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads no more "+
-					"than %s: "+
-					"its receive buffer is full", receiver, mbps(got))}
+					"than %s: its receive buffer is full", receiver, mbps(got))}
 		},
 		Experiments: streamDoses(0, "an application that reads slowly reads no faster from several "+
 			"connections"),
 		Remedies: []Remedy{{Do: "make the application read faster: larger reads, a thread of its own, no " +
-			"work " +
-			"between two reads"}}}
+			"work between two reads"}}}
 }

@@ -13,8 +13,7 @@ import (
 func slowSender() Rule {
 	return Rule{Class: SlowSender, Label: "the application that sends is slow", Ends: true,
 		Means: "a load flat out had nothing to send for 25 % of the time or more, through a buffer of " +
-			"usual size, " +
-			"and its thread was not busy, nor did it wait for a core that it shares",
+			"usual size, and its thread was not busy, nor did it wait for a core that it shares",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
