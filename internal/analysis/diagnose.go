@@ -2,11 +2,13 @@ package analysis
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -108,7 +110,8 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	if d := diagnosis.Conclude(trials, rates...); d != nil {
 		d.Place(paths)
 		for i := range d.Causes {
-			d.Causes[i].Remedies = remediesFor(systemOf(run), d.Causes[i].Remedies)
+			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
+				d.Causes[i].Remedies)
 		}
 		g.cell.Diagnosis = d
 	}
@@ -136,11 +139,12 @@ func systemOf(run *record.Run) string {
 }
 
 // remediesFor are those that the system understands: its own, then those of what it is made of. Of a system
-// that is not known, all.
-func remediesFor(system string, all []diagnosis.Remedy) []diagnosis.Remedy {
+// that is not known, all. Those for another kind of tunnel than the cell has are left out.
+func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Remedy {
 	var own, general []diagnosis.Remedy
 	for _, r := range all {
 		switch {
+		case !strings.HasPrefix(tunnel, r.Tunnel):
 		case r.System == system && system != "":
 			own = append(own, r)
 		case r.System == "" || system == "" || system == "openwrt" && r.System == "linux":

@@ -88,11 +88,25 @@ func TestRemediesAreTheSystems(t *testing.T) {
 	for system, want := range map[string]string{"linux": "linux,", "openwrt": "openwrt,linux,",
 		"freebsd": "freebsd,", "": "linux,openwrt,freebsd,"} {
 		var got []string
-		for _, r := range remediesFor(system, all) {
+		for _, r := range remediesFor(system, "wireguard", all) {
 			got = append(got, r.System)
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q: got %v, want %s", system, got, want)
+		}
+	}
+}
+
+// Nobody with WireGuard is told to change OpenVPN.
+func TestRemediesAreTheTunnels(t *testing.T) {
+	all := []diagnosis.Remedy{{Do: "a", Tunnel: "wireguard"}, {Do: "b", Tunnel: "openvpn"}, {Do: "c"}}
+	for tunnel, want := range map[string]string{"wireguard-userspace": "ac", "openvpn": "bc", "none": "c"} {
+		got := ""
+		for _, r := range remediesFor("linux", tunnel, all) {
+			got += r.Do
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", tunnel, got, want)
 		}
 	}
 }

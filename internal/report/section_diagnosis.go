@@ -51,7 +51,11 @@ func (f finding) sure() string {
 		return ""
 	}
 	each, proved := f.Verdict.Confidence, ""
-	if by := f.Causes[0].Proved; by != "" {
+	switch by := f.Causes[0].Proved; by {
+	case "":
+	case diagnosis.Refuted: // how probable it looked before says nothing any more
+		return ", refuted by experiment"
+	default:
 		proved = "; " + by + " by experiment"
 	}
 	if low, high := whole(each[0]), whole(each[1]); low != high {
@@ -152,7 +156,7 @@ func diagnosisSection(v *view, s *Section) {
 		s.add(Fold{Title: "Not examined", Blocks: []Block{List{Items: items}}})
 	}
 	if len(s.Blocks) > 0 {
-		s.Lead = "How sure: the calibrated probability of the cause, lowest and highest of the cells. The " +
+		s.Lead = "How sure: the probability of the cause, lowest and highest of the cells. The " +
 			"numbers are those of the cell that is named; chokepoint diagnose has every cell's."
 	}
 }

@@ -75,7 +75,8 @@ func TestDiagnosisSaysAll(t *testing.T) {
 		"Not examined · thermal, clock down: no thermal zone on this machine",
 		"to change (linux): let all cores process received packets; risk: packets cross cores",
 		"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus", "gain at most: goodput ×1.80, if nothing else",
-		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M carries (choke point)",
+		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M carries " +
+			"(choke point)",
 		"what held the traffic back is not known: no known cause fits what was seen · "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("diagnose lacks %q:\n%s", want, text)
@@ -103,6 +104,20 @@ func TestPictureOfTheUse(t *testing.T) {
 		}
 		if w, _ := drawingSize(svg); w != width {
 			t.Errorf("the picture is %v px wide, want %v", w, width)
+		}
+	}
+}
+
+// TestARefutedFindingIsNotSure: once an experiment has refuted a cause, nobody is told how sure it looked.
+func TestARefutedFindingIsNotSure(t *testing.T) {
+	for by, want := range map[string]string{"": ", 70 % to 90 % sure",
+		diagnosis.Confirmed: ", 70 % to 90 % sure; confirmed by experiment",
+		diagnosis.Refuted:   ", refuted by experiment"} {
+		f := finding{analysis.Verdict{Confidence: [2]float64{.7, .9}},
+			&diagnosis.Diagnosis{Class: "shaper", Causes: []diagnosis.Cause{{Class: "shaper",
+				Proved: by}}}, nil}
+		if got := f.sure(); got != want {
+			t.Errorf("%q: got %q, want %q", by, got, want)
 		}
 	}
 }

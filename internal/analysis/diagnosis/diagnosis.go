@@ -69,6 +69,7 @@ type Remedy struct {
 	// Factor and Level are the same in the vocabulary of plans, where there is one: tune tries these.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
+	Tunnel string `json:"-"` // the kind of tunnel that it is for, such as "openvpn"; "" = any
 }
 
 // Diagnosis is what is said of a cell or trial.
@@ -90,7 +91,7 @@ type Cause struct {
 	Node        string              `json:"node,omitempty"`
 	Element     string              `json:"element,omitempty"`
 	Text        string              `json:"text"`
-	Confidence  float64             `json:"confidence"` // calibrated probability
+	Confidence  float64             `json:"confidence"` // probability
 	GainAtMost  float64             `json:"gain_at_most,omitempty"`
 	Facts       []evidence.Evidence `json:"facts"`
 	Experiments []Experiment        `json:"experiments,omitempty"`

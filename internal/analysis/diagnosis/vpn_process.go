@@ -40,12 +40,12 @@ func vpnProcess() Rule {
 		Remedies: []Remedy{
 			{Do: "use the kernel's implementation of the tunnel", Commands: []string{"modprobe wireguard"},
 				Risk: "none known; it needs Linux 5.6 or a module", Factor: "tunnel",
-				Level: "wireguard-kernel"},
+				Level: "wireguard-kernel", Tunnel: "wireguard"},
 			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
 				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
-					"compression"},
+					"compression", Tunnel: "openvpn"},
 			{System: "routeros", Do: "use WireGuard or IPsec with hardware instead of OpenVPN",
-				Risk: "both ends change"},
+				Risk: "both ends change", Tunnel: "openvpn"},
 		}}
 }
 
