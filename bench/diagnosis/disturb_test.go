@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 )
 
 // disturbance is a cause that no rule knows: a command on a node of the lab, which lasts as long as it runs.
@@ -15,6 +18,7 @@ type disturbance struct {
 	node, script string
 	stage        string // lab and topology
 	load         levels // what its load must have
+	class        string // of the rule that knows it, "" = none
 }
 
 // every is a script that goes back and forth between two states.
@@ -27,10 +31,9 @@ const tunnelEnds = "pids=; for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net)\"
 	"\"$(readlink /proc/self/ns/net)\" ] && " +
 	"grep -q agent-child $p/cmdline && pids=\"$pids ${p#/proc/}\"; done; "
 
-// disturbances are by name. None leaves the signature of a known class:
+// disturbances are by name. Route-flap and neighbour-flap lose all packets for some tens of milliseconds, again
+// and again, which is a path that is not stable. The others leave the signature of no class:
 //
-//   - route-flap and neighbour-flap lose all packets for some tens of milliseconds, again and again: the
-//     losses are bursts with nothing between, no queue builds up and no counter of drops moves;
 //   - ack-loss drops acknowledgements, of which data knows nothing: no segment is sent again;
 //   - ce-marks makes senders slow down without loss or queue;
 //   - cwnd-lock is a route's metric that bounds the congestion window: neither the receiver's window nor the
@@ -44,34 +47,42 @@ func disturbances() map[string]disturbance {
 			" d c { type filter hook output priority 0; }; add rule " + family + " d c " + rule + "'; "
 	}
 	const rest, some = "sleep 1d", "numgen random mod 100 < 25 "
+	// The kernel keeps what it knows of a destination: a connection before would decide.
+	const locked = "ip tcp_metrics flush all; ip route change $(ip route show default) cwnd lock 3; " +
+		"ip -6 route change $(ip -6 route show default) cwnd lock 3; " + rest
 	const wrong = "02:00:00:00:00:99 nud permanent dev lan"
 	return map[string]disturbance{
 		"route-flap": {"client", every("ip route add blackhole "+to4+"; ip -6 route add blackhole "+to6,
-			"ip route del blackhole "+to4+"; ip -6 route del blackhole "+to6, ".09", ".2"), vmForward, up},
+			"ip route del blackhole "+to4+"; ip -6 route del blackhole "+to6, ".09", ".2"), vmForward, up,
+			diagnosis.Unstable},
 		"neighbour-flap": {"client", every(
 			"ip neigh replace 198.18.1.2 lladdr "+wrong+"; ip neigh replace 2001:2:0:1::2 lladdr "+wrong,
 			"ip neigh del 198.18.1.2 dev lan; ip neigh del 2001:2:0:1::2 dev lan", ".06", ".25"),
-			localForward, up},
-		"ack-loss": {"server", mark("inet", "tcp flags & (syn|fin|rst) == 0 meta length < 100 "+
-			"numgen random mod 100 < 97 drop") + rest, vmForward, up},
+			localForward, up, diagnosis.Unstable},
+		"ack-loss": {"server", mark("inet", "tcp flags & (syn|fin|rst) == 0 meta length { 52, 72 } "+
+			"numgen random mod 100 < 95 drop") + rest, vmForward, up, ""},
 		"ce-marks": {"client", mark("ip", "ip protocol tcp ip ecn 1-2 "+some+"ip ecn set ce") +
 			mark("ip6", "meta l4proto tcp ip6 ecn 1-2 "+some+"ip6 ecn set ce") + rest,
-			vmForward, levels{"direction": "up", "ecn": "on"}},
-		"cwnd-lock": {"client", "ip route change $(ip route show default) cwnd lock 3; " +
-			"ip -6 route change $(ip -6 route show default) cwnd lock 3; " + rest, vmForward,
-			levels{"direction": "up", "streams": "1"}},
-		"middle-stopped": {"router", every(tunnelEnds+"kill -STOP $pids", "kill -CONT $pids", ".03", ".07"),
-			"local to-router", levels{"tunnel": "wireguard-userspace"}},
+			vmForward, levels{"direction": "up", "ecn": "on"}, ""},
+		"cwnd-lock": {"client", locked, vmForward,
+			levels{"direction": "up", "streams": "1"}, ""},
+		"cwnd-lock-down": {"server", locked, vmForward, levels{"direction": "down", "streams": "1"}, ""},
+		"middle-stopped": {"router", "while :; do " + tunnelEnds + "for i in 1 2 3 4 5 6 7 8; do kill -STOP " +
+			"$pids; sleep .08; kill -CONT $pids; sleep .05; done; done",
+			"local to-router", levels{"tunnel": "wireguard-userspace"}, ""},
 	}
 }
 
-// unknowns are instances of these.
-func unknowns() []part {
+// disturbed are instances of these, each at the place of its own, and some in the other lab, too.
+func disturbed() []part {
 	var out []part
-	for _, name := range []string{"route-flap", "neighbour-flap", "ack-loss", "ce-marks", "cwnd-lock",
-		"middle-stopped"} {
-		x := disturbances()[name]
-		out = append(out, part{name, kindUnknown, 8, []string{x.stage + " " + name},
+	add := func(class, disturb, stage string, n int) {
+		x := disturbances()[disturb]
+		kind, planting := kindUnknown, []planted(nil)
+		if x.class != "" {
+			kind, planting = kindFault, []planted{{levels{}, truth{Class: x.class}}}
+		}
+		out = append(out, part{class, kind, n, []string{stage + " " + disturb},
 			func(d draw, lab string) (levels, []planted) {
 				l := d.plain()
 				for factor, level := range x.load {
@@ -80,9 +91,17 @@ func unknowns() []part {
 				if d.IntN(2) == 0 { // the cells of a run must differ
 					l["mss"] = d.of("1200", "1300", "1350", "1400")
 				}
-				return l, nil
+				return l, planting
 			}})
 	}
+	for name, n := range map[string]int{"route-flap": 12, "neighbour-flap": 8, "ack-loss": 8, "ce-marks": 8,
+		"cwnd-lock": 8, "middle-stopped": 8} {
+		add(name, name, disturbances()[name].stage, n)
+	}
+	add("ack-loss-local", "ack-loss", localForward, 6)
+	add("cwnd-lock-local", "cwnd-lock", localForward, 10)
+	add("cwnd-lock-down", "cwnd-lock-down", vmForward, 6)
+	slices.SortFunc(out, func(a, b part) int { return strings.Compare(a.class, b.class) })
 	return out
 }
 

@@ -104,7 +104,7 @@ func parts() []part {
 		fault("reordering", vm, ofFault(far(fewTCP, 4, 10), atEgress("reordering"),
 			whole("reorder=", 15, 40, "%"))),
 		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"),
-			whole("tiny_queue=", 2, 4, ""))),
+			whole("tiny_queue=", 1, 2, ""))),
 		fault("bufferbloat", both, bufferbloat),
 		fault("rule-list", both, ofFault(plainTCP, atRouter("rule-list"), func(d draw, lab string) string {
 			if lab == "vm" {
@@ -127,15 +127,15 @@ func parts() []part {
 			whole("pmtu_hole=", 1290, 1420, ""))),
 		fault("conntrack-full", vm, ofFault(natFlows, atRouter("conntrack-full"),
 			whole("conntrack_max=", 10, 60, ""))),
-		fault("backlog-budget", vm, ofFault(plainTCP, atRouter("backlog-budget"),
-			fixed("backlog=1", "backlog=2", "backlog=4", "backlog=8"))),
+		fault("backlog-budget", vm, ofFault(steered, atRouter("backlog-budget"),
+			fixed("backlog=1", "backlog=2", "backlog=3", "backlog=4"))),
 		fault("tunnel-bypassed", both, ofFault(tunnelled, func(levels) (string, truth) {
 			return "fault", truth{"", "", "tunnel-bypassed"}
 		}, fixed("bypass=on"))),
 	}
 	all = append(all, naturals()...)
 	all = append(all, healthies(), pairs())
-	return append(all, unknowns()...)
+	return append(all, disturbed()...)
 }
 
 // linkRate is a link that carries less, at the sending end or at the router.
@@ -173,8 +173,11 @@ func bufferbloat(d draw, _ string) (levels, []planted) {
 // shortQueue is a load over a link of a known rate with a round trip, whose queue matters.
 func shortQueue(d draw, _ string) levels {
 	l := d.few()
-	return with(l, "fault@router."+ingress(l), "delay="+d.whole(5, 20)+"ms")
+	return with(l, "fault@router."+ingress(l), "delay="+d.whole(15, 40)+"ms")
 }
+
+// steered is a load whose packets the router hands to its other core, through that core's backlog.
+func steered(d draw, _ string) levels { return with(d.plain(), "irq_affinity", "0", "cpus", "1") }
 
 // tunnelled is a load through a tunnel between the ends, over whose path the router's link is as found.
 func tunnelled(d draw, _ string) levels { return with(d.plain(), "tunnel", "wireguard-userspace") }
@@ -192,7 +195,17 @@ func naturals() []part {
 		}}
 	}
 	return []part{
-		cause("shared-cpu", truth{Class: "shared-cpu"}, []string{localForward}, anyTCP),
+		cause("shared-cpu", truth{Class: "shared-cpu"}, []string{localForward},
+			func(d draw, _ string) levels { return with(d.plain(), "streams", d.of("2", "4", "8")) }),
+		cause("tunnel-on-shared-cpu", truth{Class: "vpn-process"}, []string{localForward},
+			func(d draw, _ string) levels { return with(d.plain(), "tunnel", "wireguard-userspace") }),
+		cause("softirq-all-cores", truth{"router", "", "softirq-all-cores"}, []string{vmForward},
+			func(d draw, _ string) levels { return with(d.plain(), "cpu_count", "1") }),
+		cause("connection-rate", truth{"router", "", "connection-rate"}, []string{vmForward},
+			func(d draw, _ string) levels {
+				return levels{"engine": "flows", "streams": d.of("64", "96", "128", "192"),
+					"ip": d.of("4", "6"), "direction": d.of("up", "down"), "flow_size": d.whole(200, 2000)}
+			}),
 		cause("softirq-one-core", truth{"router", "", "softirq-one-core"}, []string{vmForward},
 			pinned(plainTCP)),
 		cause("vpn-process", truth{"router", "", "vpn-process"}, []string{vmToRouter},

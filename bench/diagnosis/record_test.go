@@ -23,6 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -49,6 +50,24 @@ type recorded struct {
 	Untouched float64  `json:"untouched_bps,omitempty"` // of the same cell without the cause
 	Dropped   string   `json:"dropped,omitempty"`       // why it is no instance
 	Seconds   float64  `json:"seconds,omitempty"`       // its share of the recording's time
+}
+
+// mostElsewhere is how much of a core what is neither the lab's nor planted may take while an instance is
+// measured; the noise "busy" is an eighth of one by itself.
+var mostElsewhere = map[bool]float64{false: .15, true: .3}
+
+// elsewhere is how much it took.
+func (x *aRun) elsewhere(r recorded) float64 {
+	key, err := r.cells(false)[0].key()
+	if err != nil {
+		return 0
+	}
+	for _, cell := range x.document().Cells {
+		if cell.Factors.Key() == key {
+			return cell.Metrics[record.HostNode+"_"+metrics.ForeignRatio].Median
+		}
+	}
+	return 0
 }
 
 // bite is what goodput must fall by for a cause to be one.
@@ -151,7 +170,14 @@ func (r *recorder) batch(ctx context.Context, batch []instance) (err error) {
 	if err != nil {
 		return err
 	}
-	out := run.instances(batch, untouched)
+	var out []recorded
+	for _, one := range run.instances(batch, untouched) {
+		if other := run.elsewhere(one); other > mostElsewhere[one.Noise == "busy"] {
+			r.t.Logf("%s is recorded again: what is not the lab's took %.2f of a core", one.ID, other)
+			continue
+		}
+		out = append(out, one)
+	}
 	for i := range out {
 		out[i].Seconds = time.Since(began).Seconds() / float64(len(out))
 	}
@@ -373,6 +399,9 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 	if fell := 1 - r.Goodput/r.Untouched; !(fell > bite) && !r.harmless() {
 		r.Dropped = fmt.Sprintf("it does not bite: goodput falls by %.0f %%", 100*fell)
 	}
+	if len(r.Faults) > 0 && r.Faults[0].Truth.Class == diagnosis.Thermal && !x.tightens(r) {
+		r.Dropped = "the quota did not tighten within the window"
+	}
 	if len(r.Faults) == 2 {
 		_, a, _ := x.trialsOf(r.cellOf(r.Faults[0]))
 		_, b, _ := x.trialsOf(r.cellOf(r.Faults[1]))
@@ -392,6 +421,25 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 		base.Kind, base.Dropped = kindHealthy, x.unhealthy(base.instance)
 	}
 	return r, append(out, base)
+}
+
+// tightens says that goodput fell within the window, which is what this class is: by a quarter from its first
+// third to its last.
+func (x *aRun) tightens(r recorded) bool {
+	for i := range x.trials {
+		if t := &x.trials[i]; slices.Contains(r.Trials, t.ID) && t.Traffic != nil {
+			early, late := 0.0, 0.0
+			third := (t.Window.End - t.Window.Start) / 3
+			for _, f := range t.Traffic.Flows {
+				c := statistics.NewCurve(f.Received.T, f.Received.Column("bytes"))
+				a, _ := c.Moved(t.Window.Start, t.Window.Start+third)
+				b, _ := c.Moved(t.Window.End-third, t.Window.End)
+				early, late = early+a, late+b
+			}
+			return late < .75*early
+		}
+	}
+	return false
 }
 
 // harmless says that what is planted need not lower goodput to be what is wrong: a queue that is too long,

@@ -226,11 +226,15 @@ func natural(x instance) *truth {
 		return &truth{Class: diagnosis.Healthy}
 	case x.limited():
 		return nil
+	case x.Lab == "local" && strings.HasSuffix(x.Base["tunnel"], "-userspace"):
+		return &truth{Class: "vpn-process"}
+	case x.Lab == "local" && x.Base["streams"] == "1":
+		return nil // one stream is worked on by one core after the other: neither is full
 	case x.Lab == "local":
 		return &truth{Class: "shared-cpu"}
 	case x.Topology != "forward" || x.Base["tunnel"] != "" || x.Base["engine"] != "":
 		return nil
-	case x.Base["irq_affinity"] == "0":
+	case x.Base["irq_affinity"] == "0" && x.Base["cpus"] == "":
 		return &truth{Node: "router", Class: "softirq-one-core"}
 	}
 	return nil

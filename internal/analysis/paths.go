@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"maps"
-
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
@@ -36,11 +34,12 @@ func paths(d *Document, show map[string]bool) []diagnosis.Path {
 // OfEnds is a cell as its two ends saw it: the metrics of path and flows, none of a node or of the machine
 // that carries it.
 func OfEnds(d *Document, c *Cell) diagnosis.Cell {
-	seen := maps.Clone(c.Metrics)
-	maps.DeleteFunc(seen, func(name string, _ statistics.Value) bool {
-		scope := metrics.Of(name).Scope
-		return scope != record.ScopePath && scope != record.ScopeFlow
-	})
+	seen := map[string]statistics.Value{}
+	for _, m := range metrics.Metrics() {
+		if v, ok := c.Metrics[m.Name]; ok && (m.Scope == record.ScopePath || m.Scope == record.ScopeFlow) {
+			seen[m.Name] = v
+		}
+	}
 	return diagnosis.Cell{Factors: c.Factors, Metrics: seen, Failed: c.Failed,
 		Seconds: d.Run.Method.Duration.Seconds()}
 }

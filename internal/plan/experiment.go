@@ -57,9 +57,9 @@ func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 		{"fix", func(n *yaml.Node) (err error) { e.Fix, err = level(n); return err }},
 		{"why", r.text("why", 1000, &e.Why)},
 	})
-	if err == nil && (e.Class == "" || len(e.Doses) == 0) {
+	if err == nil && (e.Class == "" || len(e.Doses) == 0 && e.Fix == "") {
 		err = r.fail(n, "write, for example, {class: shaper, factor: shape, doses: {45M: 90 %}}",
-			"the experiment names no class, or no doses")
+			"the experiment names no class, or neither doses nor a fix")
 	}
 	d.Experiment = e
 	return err
@@ -139,11 +139,13 @@ func (x Patched) Text(v Vocabulary) string {
 				fmt.Fprintf(&b, "  %s: %s\n", f[0], yamlScalar(f[1]))
 			}
 		}
-		fmt.Fprintf(&b, "  doses:  # what each leaves of the resource\n")
-		for _, d := range e.Doses {
-			fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
+		if len(e.Doses) > 0 {
+			fmt.Fprintf(&b, "  doses:  # what each leaves of the resource\n")
+			for _, d := range e.Doses {
+				fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
+			}
+			fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n", trim(e.Expect))
 		}
-		fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n", trim(e.Expect))
 		if e.Fix != "" {
 			fmt.Fprintf(&b, "  fix: %s\n", yamlScalar(e.Fix))
 		}

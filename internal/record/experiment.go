@@ -8,7 +8,8 @@ type Experiment struct {
 	Run    string `json:"run,omitempty"` // whose finding it is
 	Class  string `json:"class"`         // of the finding, such as "shaper"
 	Factor string `json:"factor"`        // with its place
-	Doses  []Dose `json:"doses"`
+	// Doses may be none where Fix alone, which takes the limit away, is put to the test.
+	Doses []Dose `json:"doses"`
 	// Expect is the elasticity of the rate, Δ ln rate ÷ Δ ln resource, if the finding is right.
 	Expect float64 `json:"expect"`
 	Fix    string  `json:"fix,omitempty"` // level that takes the limit away

@@ -28,6 +28,9 @@ func bufferbloat() Rule {
 			j := Judgement{Score: score, Element: "path", Facts: facts}
 			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
 				j.Node, j.Element = q.node, q.port
+				if q.drops == 0 && !q.managed {
+					j.Score += ramp(added, 30e6, 50e6, 0, 3) // that of a link would be full
+				}
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue of %s is far too long: packets wait %s at %s, in about %s kB",
 					q.place(),

@@ -27,6 +27,9 @@ func (o *Observation) tested() (string, string) {
 
 // tightened is what speaks for a CPU that became slower within the window, and so against one that is slow.
 func (o *Observation) tightened() float64 {
+	if o.Trial.Window.Seconds() < leastFall {
+		return 0
+	}
 	return ramp(o.fell(), .28, .45, 0, 4)
 }
 

@@ -25,7 +25,9 @@ func conntrackFull() Rule {
 				}
 				drops, _ := o.Sum(node, "conntrack", "drop", nil)
 				fill := ratio(entries, most)
-				j := Judgement{Score: ramp(fill, .85, .98, -5, 2) + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
+				// It is full where it drops, though a sample a moment later finds room.
+				score := max(ramp(fill, .85, .98, -5, 2), ramp(o.perSecond(drops), 10, 40, -5, 2))
+				j := Judgement{Score: score + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
 					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections is "+
 						"full: %.0f of %.0f, %.0f packets of new ones dropped", node, entries, most, drops),
 					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries,

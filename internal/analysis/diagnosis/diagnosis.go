@@ -122,8 +122,12 @@ const notKnown = "what held the traffic back is not known"
 // Thresholds of what is said.
 const (
 	LeastShown = .05 // confidence of a cause that is listed
-	leastNamed = .50 // of one that is named as the answer; below it is unknown
-	mostFacts  = 5
+	leastNamed = .50 // of one that is named as the answer
+	// below which an unknown cause is not the answer, though several known ones share the rest
+	leastUnknown = .10
+	// score from which a cause that another outweighs is listed, too: both may hold the traffic back
+	contributes = 1.5
+	mostFacts   = 5
 )
 
 // Examine asks every rule about one trial.
@@ -193,7 +197,7 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 	})
 	for _, j := range examined {
 		p := probability[j.Class]
-		if p < LeastShown || j.Score <= 0 {
+		if j.Score <= 0 || p < LeastShown && j.Score < contributes {
 			if len(j.Facts) > 0 && j.Score < 0 {
 				d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
 			}
@@ -204,16 +208,16 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 			Confidence: p, GainAtMost: j.GainAtMost, Facts: j.Facts, Experiments: j.Experiments,
 			Remedies: r.Remedies})
 	}
-	if len(d.Causes) > 0 && d.Causes[0].Confidence >= leastNamed {
+	unknown := 1.0
+	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
+		unknown -= probability[j.Class]
+	}
+	if len(d.Causes) > 0 && (d.Causes[0].Confidence >= leastNamed || unknown < leastUnknown) {
 		first := d.Causes[0]
 		d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
 		return d
 	}
-	d.Confidence = 1
-	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
-		d.Confidence -= probability[j.Class]
-	}
-	d.Confidence = max(d.Confidence, 0)
+	d.Confidence = max(unknown, 0)
 	d.Text = notKnown + ": no known cause fits what was seen"
 	if len(d.Causes) > 0 {
 		d.Text = notKnown + "; the nearest known cause: " + d.Causes[0].Text

@@ -52,8 +52,14 @@ var planted = map[string][]string{
 	SmallQueue:     {"tiny_queue"},
 	SoftirqOneCore: {"cpu_quota"}, SoftirqAllCores: {"cpu_quota"}, ClockDown: {"cpu_quota"},
 	VPNProcess: {"cpu_quota"}, CryptoWorkers: {"cpu_quota"}, RuleList: {"rules", "cpu_quota"},
-	LogFlood: {"cpu_quota"}, OtherLoad: {"cpu_quota"},
+	LogFlood: {"log_flood", "cpu_quota"}, OtherLoad: {"cpu_hog", "cpu_quota"}, Thermal: {"cpu_tightening"},
+	ConntrackFull: {"conntrack_max"}, Reordering: {"reorder"}, RandomLoss: {"loss"},
+	BacklogBudget: {"backlog", "budget"},
 }
+
+// takenWhole are those of which there is no part to take away: without them the rate must rise.
+var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
+	"backlog", "budget"}
 
 // statedTests change a level that the cell has, in proportion.
 func (o *Observation) statedTests(class string) []Experiment {
@@ -65,6 +71,9 @@ func (o *Observation) statedTests(class string) []Experiment {
 				Why: "what limits passes each part that is taken from it on to the traffic"}
 			plain, _ := factor.Split(name)
 			level := cell[name]
+			if plain != wanted && !hasFault(level, wanted) {
+				continue
+			}
 			if w := o.Run.Design.Catalogue.Of(name).Without; w != nil {
 				e.Fix = w.Level
 			}
@@ -75,6 +84,13 @@ func (o *Observation) statedTests(class string) []Experiment {
 			if plain != wanted { // one of several faults
 				e.Fix = withoutFault(level, wanted, e.Fix)
 				scale = func(share float64) (string, bool) { return scaledFault(level, wanted, share) }
+			}
+			if slices.Contains(takenWhole, wanted) {
+				if e.Fix != "" && e.Fix != level {
+					e.Why = "without what limits, the rate rises"
+					out = append(out, e)
+				}
+				continue
 			}
 			for _, share := range doseShares {
 				amount := share
@@ -91,6 +107,13 @@ func (o *Observation) statedTests(class string) []Experiment {
 		}
 	}
 	return out
+}
+
+// hasFault reports whether a level of the factor fault has a part of that name.
+func hasFault(level, name string) bool {
+	return slices.ContainsFunc(strings.Split(level, "+"), func(p string) bool {
+		return strings.HasPrefix(p, name+"=")
+	})
 }
 
 // withoutFault is a level of the factor fault without one of its parts, none if there is no other.

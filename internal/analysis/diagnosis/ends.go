@@ -41,6 +41,30 @@ var (
 		Fragmentation}
 )
 
+// symptoms are classes that a cause brings with it, or that it leaves less to: what fills a core in softirqs
+// is that full core's cause, comes before all processes, and what a quota took no process can take.
+var symptoms = []struct {
+	of      string
+	classes []string
+	by      float64
+}{
+	{RuleList, []string{SoftirqOneCore, SoftirqAllCores}, 3},
+	{LogFlood, []string{SoftirqOneCore, SoftirqAllCores}, 3},
+	{RuleList, []string{OtherLoad}, 1.5},
+	{ClockDown, []string{OtherLoad}, 1.5},
+	// A full core forwards all that it can: congestion control, on which these act, is not what limits.
+	{RuleList, []string{RandomLoss, Reordering}, 2.5},
+	{ClockDown, []string{RandomLoss, Reordering}, 2.5},
+}
+
+func lower(all []Judgement, classes []string, by float64) {
+	for i := range all {
+		if slices.Contains(classes, all[i].Class) {
+			all[i].Score -= by
+		}
+	}
+}
+
 // explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by
 // the tester's own limit.
 func explainAway(all []Judgement) {
@@ -53,6 +77,13 @@ func explainAway(all []Judgement) {
 	for i := range all {
 		if slices.Contains(atCapacity, all[i].Class) {
 			all[i].Score -= ramp(most, 2, 4, 0, 3)
+		}
+	}
+	for _, s := range symptoms {
+		for _, j := range all {
+			if j.Class == s.of && j.Score > 0 {
+				lower(all, s.classes, ramp(j.Score, 1, 3, 0, s.by))
+			}
 		}
 	}
 	for _, j := range all {

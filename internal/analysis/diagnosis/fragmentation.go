@@ -45,8 +45,8 @@ func fragmentation() Rule {
 					most, at)}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1360", "1300", "1200"},
-				From: "tester", Expect: 0, Why: "segments that fit go in one piece: goodput rises at once"}}
+			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
+				Why: "segments that fit go in one piece: goodput rises at once"}}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "give the tunnel an MTU that fits, or clamp TCP's segments",

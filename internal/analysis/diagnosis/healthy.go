@@ -15,6 +15,9 @@ func healthy() Rule {
 			"lost or sent again, less than 2 % of the probes lost) and with little delay (less than 15 ms " +
 			"above the idle path, or above the least round trip where that was not measured)",
 		Judge: func(o *Observation) Judgement {
+			if o.load().ConnectionRate > 0 {
+				return o.allConnections()
+			}
 			rate := o.load().RateBps
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok {
@@ -55,4 +58,28 @@ func healthy() Rule {
 				Text: "nothing holds this load back: it gets the rate that it asks for, without loss and " +
 					"with little delay", Facts: facts}
 		}}
+}
+
+// allConnections is the answer for short flows that are begun at a rate.
+func (o *Observation) allConnections() Judgement {
+	got, ok := o.Metric(metrics.FlowRate)
+	if !ok {
+		return missing("no connection was completed")
+	}
+	share, failed := o.connected()
+	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) - o.lostWhenIdle(),
+		Text: "nothing holds this load back: all connections are made at the rate that was asked for",
+		Facts: []evidence.Evidence{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
+			" of the connections to start in the window were done by its end"), o.load().ConnectionRate), fact(metrics.FlowFailed, "", "",
+			failed, unit.Percent(failed)+" of the connections failed")}}
+}
+
+// connected are the shares of the flows to start in the window that were done by its end, and that failed.
+// How many are to start varies where they come at random.
+func (o *Observation) connected() (done, failed float64) {
+	flows := o.Trial.Traffic.ShortFlows
+	if flows == nil || flows.Started == 0 {
+		return 0, 0
+	}
+	return float64(flows.Completed) / float64(flows.Started), float64(flows.Failed) / float64(flows.Started)
 }

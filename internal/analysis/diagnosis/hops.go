@@ -103,17 +103,31 @@ func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, man
 	if table == nil {
 		return "", false
 	}
-	for _, name := range table.Names {
+	latest := math.Inf(-1)
+	for i, name := range table.Names {
 		of, stem, _ := strings.Cut(name, "/")
 		if of == label {
+			// A port whose queue was another before has a column for either.
 			if k, ok := strings.CutPrefix(stem, "kind_"); ok {
-				kind = k
+				if at := lastSet(table.T, table.V[i], o.Trial.Window.End); at > latest {
+					kind, latest = k, at
+				}
 			}
 		}
 		managed = managed || strings.HasPrefix(of, at.Port+"@") && of != at.Port+"@ingress"
 	}
 	return kind, (managed || slices.Contains([]string{"htb", "hfsc", "cake", "fq_codel", "codel", "fq_pie",
 		"pie"}, kind)) && kind != "mq" && kind != "netem"
+}
+
+// lastSet is when a column was last 1 up to a time, -Inf if never.
+func lastSet(t []int64, v []float64, until int64) float64 {
+	for i := len(t) - 1; i >= 0; i-- {
+		if t[i] <= until && v[i] == 1 {
+			return float64(t[i])
+		}
+	}
+	return math.Inf(-1)
 }
 
 // parts is into how many equal parts of the window what a port sent is divided.

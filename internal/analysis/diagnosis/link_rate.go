@@ -42,6 +42,9 @@ func linkRate() Rule {
 			}
 			if probes, tcp, _, ok := o.addedDelay(); ok {
 				score -= ramp(max(probes, tcp), 45e6, 90e6, 0, 1.5)
+				if q.drops == 0 {
+					score -= ramp(max(probes, tcp), 35e6, 50e6, 0, 3) // see bufferbloat
+				}
 			}
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text:  fmt.Sprintf("the link at %s carries %s", q.place(), mbps(q.rateBps)),

@@ -22,6 +22,51 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	return q, why
 }
 
+// trickle speaks against causes that slow a load down where next to nothing arrives.
+func (o *Observation) trickle() float64 {
+	got, ok := o.Metric(metrics.Goodput)
+	if !ok || !o.FlatOut() {
+		return 0
+	}
+	return ramp(got, 5e4, 5e5, -5, 0)
+}
+
+// windowed speaks against causes that act on the sender's congestion window where the receiver's window holds
+// TCP back nearly all the time.
+func (o *Observation) windowed() float64 {
+	rwnd, _ := o.Metric(metrics.RwndLimited)
+	return ramp(rwnd, .7, .95, 0, 3)
+}
+
+// leastOutage is how many probes in a row must be lost for an outage.
+const leastOutage = 3
+
+// outages are runs of lost probes beside the load while hardly one is lost between them, and their mean
+// duration in ns: packets that are lost at random are lost one by one.
+func (o *Observation) outages() (n int, ns float64) {
+	l := o.Trial.Loaded
+	if l == nil {
+		return 0, 0
+	}
+	run, inside, alone := 0, 0, 0
+	for i := range len(l.RTT) + 1 {
+		if i < len(l.RTT) && l.RTT[i] < 0 {
+			run++
+			continue
+		}
+		if run >= leastOutage {
+			n, inside = n+1, inside+run
+		} else {
+			alone += run
+		}
+		run = 0
+	}
+	if n == 0 || 4*alone > inside {
+		return 0, 0
+	}
+	return n, float64(inside) / float64(n) * float64(l.IntervalNs)
+}
+
 func lossFact(name string, loss float64) evidence.Evidence {
 	return fact(name, "", "", loss, unit.Percent(loss)+" of the load's packets were lost or sent again")
 }

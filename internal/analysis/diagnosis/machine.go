@@ -128,8 +128,8 @@ func (o *Observation) wants() float64 {
 	case load.RateBps > 0:
 		share = got / load.RateBps
 	case load.ConnectionRate > 0:
-		got, _ := o.Metric("flows_per_s")
-		share = got / load.ConnectionRate
+		share, _ = o.connected()
+		return ramp(share, .8, .95, 0, -6)
 	default:
 		return 0
 	}

@@ -75,6 +75,9 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 			len(s.Cores))}
 }
 
+// chargedSoftirq is the share of softirqs' time that processes are charged for that they interrupt.
+const chargedSoftirq = .4
+
 // otherWork is how many cores' worth of time went to what is not forwarding, and how much of that was the
 // agent's.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
@@ -90,7 +93,8 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		guests, _ := o.Metric("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
 		if known && !inUserspace(o.tunnel()) {
-			foreign += max(lab-guests-o.perSecond(engine)-own, 0)
+			// Softirqs are charged to whom they interrupt.
+			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
 		return foreign, own, ""
 	}

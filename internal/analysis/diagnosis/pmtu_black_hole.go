@@ -54,14 +54,16 @@ func pmtuBlackHole() Rule {
 			if got > 1e6 || !known && timeouts == 0 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
 			}
-			j.Score = ramp(got, 2e5, 1e6, 1, -4) + ramp(drops, 0, 3, 0, 3) + ramp(timeouts, 0, 2, -1, 1)
+			if known && drops == 0 {
+				j.Score = -3 // none of the nodes that were watched
+			}
+			j.Score += ramp(got, 2e5, 1e6, 1, -4) + ramp(drops, 0, 3, 0, 3) + ramp(timeouts, 0, 2, -1, 1)
 			j.Facts = append(j.Facts, e)
 			return j
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "1000", "536"},
-				From: "tester", Expect: 0, Why: "small segments pass a black hole of large packets: " +
-					"goodput appears"}}
+			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
+				Why: "small segments pass a black hole of large packets: goodput appears"}}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "let ICMP errors pass, or clamp TCP's segments", Commands: []string{

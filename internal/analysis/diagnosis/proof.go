@@ -73,6 +73,10 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 			all = append(all, rates...)
 		}
 	}
+	if len(e.Doses) == 0 {
+		p.judgeFix(d, base)
+		return p
+	}
 	if len(all) == 0 {
 		p.Text = "no untouched window has a rate: nothing was proved"
 		return p
@@ -113,6 +117,47 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	p.judge()
 	return p
+}
+
+// leastGain is by what the rate must rise where a limit is taken away.
+const leastGain = 1.1
+
+// judgeFix decides by what the rate gains where what is said to limit is taken away. Where nothing arrived
+// before, any rate is a gain.
+func (p *Proof) judgeFix(d Doses, base map[int]float64) {
+	fixed := d.Of[p.Fix]
+	gains := ratiosOf(fixed, base)
+	arrives := func(rates map[int]float64) (n int) {
+		for _, r := range rates {
+			if r > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	switch {
+	case len(base) == 0 && len(d.Untouched) > 0 && arrives(fixed) > 1:
+		p.Verdict = Confirmed
+		p.Text = fmt.Sprintf("confirmed by %s %s: nothing arrives without it, and with it something does",
+			p.Factor, p.Fix)
+		return
+	case len(gains) < 2:
+		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
+		return
+	}
+	for _, rates := range d.Untouched {
+		p.Untouched = max(p.Untouched, statistics.Median(rates))
+	}
+	p.Gain = new(summariseLogs(gains))
+	what := "the interval allows both"
+	switch {
+	case p.Gain.Low > leastGain:
+		p.Verdict, what = Confirmed, "the rate rises"
+	case p.Gain.High < leastGain:
+		p.Verdict, what = Refuted, "the rate does not rise"
+	}
+	p.Text = fmt.Sprintf("%s by %s %s, which takes the limit away: %s (%s, %s to %s)", p.Verdict, p.Factor,
+		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
 }
 
 // judge compares the elasticity with the expected one. Where the rate is expected not to move, a rate that
@@ -226,7 +271,8 @@ func Tests(o *Observation, j Judgement) []Experiment {
 	for _, e := range all {
 		same := func(x Experiment) bool { return x.Factor == e.Factor }
 		e = o.fit(e)
-		if e.Class = cmp.Or(e.Class, j.Class); len(e.Doses) > 1 && !slices.ContainsFunc(out, same) {
+		if e.Class = cmp.Or(e.Class, j.Class); (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
+			!slices.ContainsFunc(out, same) {
 			out = append(out, e)
 		}
 	}

@@ -35,6 +35,13 @@ func randomLoss() Rule {
 				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes,
 					"waiting added "+milliseconds(probes)), least))
 			}
+			if bursts, _ := o.outages(); bursts > 1 {
+				score -= 6 // see unstable
+			}
+			if l := o.Trial.Loaded; l != nil && loaded == 0 {
+				score -= ramp(loss*float64(len(l.RTT)), 4, 8, 0, 4) // so many probes would be lost, too
+			}
+			score += o.trickle() - o.windowed()
 			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
 			q, why := o.losing(func(q queue) bool { return q.overlimits < .03 })
 			in, _ := o.queues(true)

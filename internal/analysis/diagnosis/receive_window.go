@@ -30,16 +30,18 @@ func receiveWindow() Rule {
 					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
 						3))))
 			}
+			elsewhere := 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
 				// Packets that wait elsewhere take long: the window would do for the path's own round trip.
-				score -= ramp(waits/rtt, .4, .8, 0, 5)
+				elsewhere = ramp(waits/rtt, .4, .8, 0, 5)
 			}
 			if _, receive := o.buffers(); receive > 0 {
+				elsewhere *= ramp(receive, 64<<10, 256<<10, .2, 1) // a small buffer was set
 				score += ramp(receive, 128<<10, 512<<10, .8, -1)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(
 					"the receive buffer had %.0f kB", receive/1024)))
 			}
-			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
+			return Judgement{Score: score - elsewhere, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s: %s kB per "+
 					"round trip of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},

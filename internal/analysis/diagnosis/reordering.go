@@ -39,7 +39,7 @@ func reordering() Rule {
 			score := ramp(share, .03, .15, -4, 2.5) + ramp(loss, .003, .02, .8, -1.5) +
 				ramp(spurious, .1, .5, -.5, 1.5) + ramp(seen, 0, .002, 0, 1.5)
 			if score > 0 {
-				score += o.wants()
+				score += o.wants() - o.windowed()
 			}
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, "+

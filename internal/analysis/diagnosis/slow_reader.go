@@ -25,6 +25,8 @@ func slowReader() Rule {
 			if known {
 				score += ramp(uneven, .25, .6, 0, -1.5)
 			}
+			waits, _, _ := o.starved(receiver)
+			score -= waits
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 2, 15, -3, 3)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,

@@ -9,6 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// leastFall is the window in seconds in which a fall can be told from chance.
+const leastFall = 3.0
+
 // thermal is a CPU that becomes slower as it goes on.
 func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU becomes slower over time",
@@ -25,7 +28,12 @@ func thermal() Rule {
 						Text: "the CPU was throttled: " + r.Text, Facts: r.Facts}
 				}
 			}
+			if o.Trial.Window.Seconds() < leastFall {
+				return missing("the window is too short to see a fall: it needs three seconds")
+			}
 			if share, ok := o.throttled(node, 0, 1); ok {
+				late, _ := o.throttled(node, .66, 1)
+				share = max(share, late)
 				fell := o.fell()
 				facts := []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
 					"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window"),

@@ -16,7 +16,8 @@ func unstable() Rule {
 	return Rule{Class: Unstable, Label: "the path is not stable", Ends: true, Quiet: true,
 		Means: "the throughput inside the window is uneven by 50 % or more, or drifts; or the rates of " +
 			"three trials or more differ: their middle half by 27 % of the median or more; or the idle " +
-			"path loses 7 % of the probes or more; and nothing else explains it",
+			"path loses 7 % of the probes or more; or probes beside the load are lost in runs of three or " +
+			"more, and hardly one between them; and nothing else explains it",
 		Judge: func(o *Observation) Judgement {
 			j := missing("the evenness of the throughput is not known")
 			if uneven, ok := o.Metric(metrics.Consistency); ok {
@@ -35,6 +36,12 @@ func unstable() Rule {
 				text := "the path loses " + unit.Percent(lost) + " of the probes without a load"
 				e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
 				j.instead(ramp(lost, .02, .1, -4, 2.5), text+": no load can be judged on it", e)
+			}
+			if n, ns := o.outages(); n > 1 {
+				text := fmt.Sprintf("the path is interrupted %d times, for about %s each", n, milliseconds(ns))
+				e := fact("outages", "", "path", float64(n), fmt.Sprintf("%d runs of probes were lost, with "+
+					"hardly one lost between them", n))
+				j.instead(4, text, e)
 			}
 			return j
 		},

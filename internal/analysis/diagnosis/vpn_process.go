@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -26,8 +27,8 @@ func vpnProcess() Rule {
 				return missing(why)
 			}
 			node := s.Node
-			if routers := o.Routers(); o.Shared() && len(routers) > 0 {
-				node = routers[0]
+			if o.Shared() {
+				node = o.tunnelEnd()
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
 			return Judgement{Score: score, Node: node, Element: "process",
@@ -47,6 +48,18 @@ func vpnProcess() Rule {
 			{System: "routeros", Do: "use WireGuard or IPsec with hardware instead of OpenVPN",
 				Risk: "both ends change", Tunnel: "openvpn"},
 		}}
+}
+
+// tunnelEnd is the node that carries the tunnel's near end, or its far end where that is a router.
+func (o *Observation) tunnelEnd() string {
+	t := o.Topology()
+	if t == nil {
+		return record.HostNode
+	}
+	if t.Ends(t.Tunnel[0]) && !t.Ends(t.Tunnel[1]) {
+		return t.Tunnel[1]
+	}
+	return t.Tunnel[0]
 }
 
 // tunnelProcesses is how many cores' worth of time the tunnel's own processes took. On shared cores it is

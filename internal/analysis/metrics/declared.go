@@ -351,7 +351,7 @@ func flowMetrics() []record.Metric {
 			flow("completion_"+s.name), flowPercentiles)
 	}
 	all = append(all,
-		ofPath(flowFailed, "failed flows", "ratio", lower,
+		ofPath(FlowFailed, "failed flows", "ratio", lower,
 			"flows that were refused, reset or wrongly answered ÷ those to start in the window"),
 		ofPath(flowUnfinished, "unfinished flows", "ratio", "",
 			"flows that were not done by the window's end ÷ those to start in it"),
@@ -367,7 +367,7 @@ func flowMetrics() []record.Metric {
 
 const (
 	FlowRate       = "flows_per_s"
-	flowFailed     = "flow_failed_ratio"
+	FlowFailed     = "flow_failed_ratio"
 	flowUnfinished = "flow_unfinished_ratio"
 	flowLate       = "flow_late_p99_ns"
 	RequestRate    = "requests_per_s"

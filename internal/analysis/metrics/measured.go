@@ -243,7 +243,7 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 	if !math.IsInf(least, 1) {
 		m.Set(MinRTTTCP, least)
 	}
-	if busy == 0 {
+	if busy == 0 && !chronographs(tr) {
 		m.Lack("engine "+tr.Engine+" reports no TCP chronographs", BusyRatio, RwndLimited, SndbufLimited,
 			NetworkLimited)
 		return
@@ -252,6 +252,14 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 	m.Set(RwndLimited, rwnd)
 	m.Set(SndbufLimited, sndbuf)
 	m.Set(NetworkLimited, math.Max(busy-rwnd-sndbuf, 0))
+}
+
+// chronographs reports whether an engine reads them: TCP that has too little to send is busy for less than
+// the jiffies in which the kernel counts.
+func chronographs(tr *record.Traffic) bool {
+	return slices.ContainsFunc(tr.Flows, func(f record.Flow) bool {
+		return f.TCP != nil && f.TCP.Series.Column("busy_ns") != nil
+	})
 }
 
 func (m *Measured) addEngine(tr *record.Traffic) {

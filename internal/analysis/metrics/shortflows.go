@@ -29,10 +29,10 @@ func (m *Measured) addShortFlows(t *record.Trial) {
 	m.Set(FlowRate, rate)
 	m.addFlowTimes(s)
 	if s.Started == 0 {
-		m.Lack("no flow was begun in the window", flowFailed, flowUnfinished)
+		m.Lack("no flow was begun in the window", FlowFailed, flowUnfinished)
 		return
 	}
-	m.Set(flowFailed, float64(s.Failed)/float64(s.Started))
+	m.Set(FlowFailed, float64(s.Failed)/float64(s.Started))
 	m.Set(flowUnfinished, float64(s.Unfinished)/float64(s.Started))
 }
 

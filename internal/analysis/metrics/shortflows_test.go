@@ -32,7 +32,7 @@ func TestShortFlowMetrics(t *testing.T) {
 	m := NewMeasured()
 	m.addShortFlows(trial)
 	for name, want := range map[string]float64{
-		FlowRate: 1000 / trial.Window.Seconds(), flowFailed: .005, flowUnfinished: .015, flowLate: 77,
+		FlowRate: 1000 / trial.Window.Seconds(), FlowFailed: .005, flowUnfinished: .015, flowLate: 77,
 		"flow_connect_p50_ns": 1000, "flow_connect_p90_ns": 3000,
 		"flow_completion_p50_ns": 5e6, "flow_completion_p90_ns": 9e6,
 		"flow_completion_small_p50_ns": 5e6, "flow_completion_medium_p50_ns": 50e6,
