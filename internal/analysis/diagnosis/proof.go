@@ -74,7 +74,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		}
 	}
 	if len(all) == 0 {
-		p.Text = "no untouched window has a rate: nothing was proved"
+		p.Text = "no untouched window has a rate: nothing can be concluded"
 		return p
 	}
 	p.Untouched = statistics.Median(all)
@@ -105,7 +105,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		blocks = append(blocks, points[block])
 	}
 	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
-		p.Text = "no dose has a rate: nothing was proved"
+		p.Text = "no dose has a rate: nothing can be concluded"
 		return p
 	}
 	if k, ok := statistics.Knee(relative); ok {
@@ -120,8 +120,8 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 func (p *Proof) judge() {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
-		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s of %d", unit.Significant(l.Slope, 2),
-			l.N)
+		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s from %d windows",
+			unit.Significant(l.Slope, 2), l.N)
 		return
 	}
 	moves := p.Expect >= nearEnough
@@ -131,9 +131,9 @@ func (p *Proof) judge() {
 	case moves && l.High < p.Expect-nearEnough:
 		p.Verdict, what = Refuted, "the rate does not follow it"
 	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
-		p.Verdict, what = Refuted, "the rate moves with it, which it must not"
+		p.Verdict, what = Refuted, "the rate moves with it, but should not"
 	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
-		p.Verdict, what = Confirmed, "the rate does not move with it, as it must not"
+		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
 	default:
 		what = "the interval allows both"
 	}
@@ -143,9 +143,9 @@ func (p *Proof) judge() {
 	if moves && p.Verdict == Refuted {
 		switch least := p.leastDose(); {
 		case p.Knee > 0:
-			p.Text += fmt.Sprintf("; it limits below %s of what there is", unit.Percent(p.Knee))
+			p.Text += fmt.Sprintf("; it only limits below %s of what there is", unit.Percent(p.Knee))
 		case least > 0 && least < 1:
-			p.Text += fmt.Sprintf("; %s of it would do", unit.Percent(least))
+			p.Text += fmt.Sprintf("; %s of it is enough", unit.Percent(least))
 		}
 	}
 	if p.Gain != nil {
