@@ -26,27 +26,24 @@ func every(on, off, onFor, offFor string) string {
 	return fmt.Sprintf("while :; do %s; sleep %s; %s; sleep %s; done", on, onFor, off, offFor)
 }
 
-// tunnelEnds finds the processes of the node's own that carry a tunnel: its agent's children.
-const tunnelEnds = "pids=; for p in /proc/[0-9]*; do [ \"$(readlink $p/ns/net)\" = " +
-	"\"$(readlink /proc/self/ns/net)\" ] && " +
-	"grep -q agent-child $p/cmdline && pids=\"$pids ${p#/proc/}\"; done; "
-
 // disturbances are by name. Route-flap and neighbour-flap lose all packets for some tens of milliseconds, again
 // and again, which is a path that is not stable. The others leave the signature of no class:
 //
 //   - ack-loss drops acknowledgements, of which data knows nothing: no segment is sent again;
 //   - ce-marks makes senders slow down without loss or queue;
 //   - cwnd-lock is a route's metric that bounds the congestion window: neither the receiver's window nor the
-//     sender's buffer is full;
-//   - middle-stopped stops the process that the packets pass through, now and then: its CPU is idle.
+//     sender's buffer is full.
 func disturbances() map[string]disturbance {
 	const to4, to6 = "198.18.2.0/25", "2001:2:0:2::/65"
-	up := levels{"direction": "up"}
+	up, down := levels{"direction": "up"}, levels{"direction": "down"}
 	mark := func(family, rule string) string {
 		return "nft 'add table " + family + " d; add chain " + family +
 			" d c { type filter hook output priority 0; }; add rule " + family + " d c " + rule + "'; "
 	}
 	const rest, some = "sleep 1d", "numgen random mod 100 < 25 "
+	const ackLoss = "tcp flags & (syn|fin|rst) == 0 meta length { 52, 72 } numgen random mod 100 < 95 drop"
+	marks := mark("ip", "ip protocol tcp ip ecn 1-2 "+some+"ip ecn set ce") +
+		mark("ip6", "meta l4proto tcp ip6 ecn 1-2 "+some+"ip6 ecn set ce")
 	// The kernel keeps what it knows of a destination: a connection before would decide.
 	const locked = "ip tcp_metrics flush all; ip route change $(ip route show default) cwnd lock 3; " +
 		"ip -6 route change $(ip -6 route show default) cwnd lock 3; " + rest
@@ -59,17 +56,12 @@ func disturbances() map[string]disturbance {
 			"ip neigh replace 198.18.1.2 lladdr "+wrong+"; ip neigh replace 2001:2:0:1::2 lladdr "+wrong,
 			"ip neigh del 198.18.1.2 dev lan; ip neigh del 2001:2:0:1::2 dev lan", ".06", ".25"),
 			localForward, up, diagnosis.Unstable},
-		"ack-loss": {"server", mark("inet", "tcp flags & (syn|fin|rst) == 0 meta length { 52, 72 } "+
-			"numgen random mod 100 < 95 drop") + rest, vmForward, up, ""},
-		"ce-marks": {"client", mark("ip", "ip protocol tcp ip ecn 1-2 "+some+"ip ecn set ce") +
-			mark("ip6", "meta l4proto tcp ip6 ecn 1-2 "+some+"ip6 ecn set ce") + rest,
-			vmForward, levels{"direction": "up", "ecn": "on"}, ""},
+		"ack-loss":      {"server", mark("inet", ackLoss) + rest, vmForward, up, ""},
+		"ack-loss-down": {"client", mark("inet", ackLoss) + rest, vmForward, down, ""},
+		"ce-marks":      {"client", marks + rest, vmForward, levels{"direction": "up", "ecn": "on"}, ""},
+		"ce-marks-down": {"server", marks + rest, vmForward, levels{"direction": "down", "ecn": "on"}, ""},
 		"cwnd-lock": {"client", locked, vmForward,
 			levels{"direction": "up", "streams": "1"}, ""},
-		"cwnd-lock-down": {"server", locked, vmForward, levels{"direction": "down", "streams": "1"}, ""},
-		"middle-stopped": {"router", "while :; do " + tunnelEnds + "for i in 1 2 3 4 5 6 7 8; do kill -STOP " +
-			"$pids; sleep .08; kill -CONT $pids; sleep .05; done; done",
-			"local to-router", levels{"tunnel": "wireguard-userspace"}, ""},
 	}
 }
 
@@ -94,13 +86,11 @@ func disturbed() []part {
 				return l, planting
 			}})
 	}
-	for name, n := range map[string]int{"route-flap": 12, "neighbour-flap": 8, "ack-loss": 8, "ce-marks": 8,
-		"cwnd-lock": 8, "middle-stopped": 8} {
+	for name, n := range map[string]int{"route-flap": 12, "neighbour-flap": 8, "ack-loss": 14,
+		"ack-loss-down": 10, "ce-marks": 14, "ce-marks-down": 10, "cwnd-lock": 8} {
 		add(name, name, disturbances()[name].stage, n)
 	}
 	add("ack-loss-local", "ack-loss", localForward, 6)
-	add("cwnd-lock-local", "cwnd-lock", localForward, 10)
-	add("cwnd-lock-down", "cwnd-lock-down", vmForward, 6)
 	slices.SortFunc(out, func(a, b part) int { return strings.Compare(a.class, b.class) })
 	return out
 }

@@ -408,9 +408,10 @@ func (x *aRun) untouched(r recorded, before map[string]float64, out []recorded) 
 		if b < a {
 			slices.Reverse(r.Truths)
 		}
-		if weaker := max(a, b); !(1-weaker/r.Untouched > bite) {
-			r.Dropped = fmt.Sprintf("one cause does not bite: goodput falls by %.0f %%",
-				100*(1-weaker/r.Untouched))
+		// Each must bite beside the other: against the cell without it, which has the other.
+		if fell := 1 - r.Goodput/min(a, b); !(fell > bite) {
+			r.Dropped = fmt.Sprintf("one cause does not bite beside the other: goodput falls by %.0f %%",
+				100*fell)
 		}
 	}
 	if r.Natural == nil || base.Goodput == 0 {

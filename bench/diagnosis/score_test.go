@@ -207,11 +207,11 @@ func (f figures) markdown() string {
 	}{
 		{"naming, top-1: the cause, or the stronger of two", f.Top1},
 		{"naming, top-2: all causes among the first two", f.Top2},
-		{"localising: node, and port where it is one's", f.Localised},
+		{"localising: node, and port where the cause has one", f.Localised},
 		{"detecting: whether anything is wrong", f.Detected},
 		{"false alarms on healthy loads", f.Alarms},
 		{"unknown causes called unknown", f.Unknown},
-		{"untouched loads, flat out: the lab's own limit", f.Natural},
+		{"untouched loads at full rate: the lab's own limit", f.Natural},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
@@ -221,12 +221,12 @@ func (f figures) markdown() string {
 	}
 	fmt.Fprintf(&b, "\nInstances: %s. Recording them took %.0f minutes.\n", strings.Join(kinds, ", "),
 		f.Seconds/60)
-	b.WriteString("\n### Confusion matrix\n\n| truth | right | said instead |\n|---|---|---|\n")
+	b.WriteString("\n### Confusion matrix\n\n| truth | right | named instead |\n|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Confusion)) {
 		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
 			instead(class, f.Confusion[class]))
 	}
-	b.WriteString("\n### Calibration\n\n| confidence | named | mean confidence | right |\n" +
+	b.WriteString("\n### Calibration\n\n| confidence | verdicts | mean confidence | right |\n" +
 		"|---|---|---|---|\n")
 	for i, x := range f.Bins {
 		if x.Named.Of > 0 {

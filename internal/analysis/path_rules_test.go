@@ -26,8 +26,8 @@ func pathTrials() map[string]struct{ fires, silent example } {
 		diagnosis.ReceiveWindow: {recorded("receive-window"), recorded("slow-reader")},
 		diagnosis.SmallQueue:    {planted("one-core", plantedShortQueue), recorded("shaper")},
 		diagnosis.Bufferbloat:   {recorded("bufferbloat"), recorded("link-rate")},
-		diagnosis.RandomLoss:    {planted("paced", plantedLoss), recorded("policer")},
-		diagnosis.Reordering:    {planted("one-core", plantedReordering), recorded("policer")},
+		diagnosis.RandomLoss:    {recorded("random-loss"), recorded("policer")},
+		diagnosis.Reordering:    {recorded("reordering"), recorded("policer")},
 		diagnosis.Fragmentation: {recorded("fragmentation"), recorded("wireguard-kernel")},
 		diagnosis.PMTUBlackHole: {recorded("pmtu-hole"), recorded("fragmentation")},
 	}
@@ -88,17 +88,6 @@ func plantedLoss(_ *record.Run, tr *record.Trial) {
 			f.Packets.Received = f.Packets.Sent - f.Packets.Lost
 		}
 	}
-}
-
-// plantedReordering lets every fourth segment be overtaken.
-func plantedReordering(_ *record.Run, tr *record.Trial) {
-	_, receiver := (&diagnosis.Observation{Run: &record.Run{}, Trial: tr}).Ends()
-	segments, sender := 0.0, map[string]string{"server": "client", "client": "server"}[receiver]
-	for i := range tr.Traffic.Flows {
-		segments += float64(tr.Traffic.Flows[i].ReceivedBytes) / 1448
-	}
-	grow(tr, receiver, "snmp", "TcpExtTCPOFOQueue", segments/4)
-	grow(tr, sender, "snmp", "TcpExtTCPDSACKRecv", 5)
 }
 
 // TestPathRules is TestRules of pathTrials, and TestRulesRank of the recorded ones.

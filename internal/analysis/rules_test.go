@@ -28,14 +28,14 @@ type example struct {
 // ruleTrials are, for each class, one trial in which its rule must fire and one in which it must not.
 var ruleTrials = map[string]struct{ fires, silent example }{
 	diagnosis.SoftirqOneCore:  {example{file: "one-core"}, example{file: "paced"}},
-	diagnosis.SoftirqAllCores: {example{file: "one-core", scene: plantedAllCores}, example{file: "one-core"}},
+	diagnosis.SoftirqAllCores: {example{file: "all-cores"}, example{file: "one-core"}},
 	diagnosis.VPNProcess:      {example{file: "wireguard-userspace"}, example{file: "one-core"}},
 	diagnosis.CryptoWorkers:   {example{file: "wireguard-kernel"}, example{file: "wireguard-userspace"}},
 	diagnosis.RuleList:        {example{file: "rules"}, example{file: "rules-paced"}},
 	diagnosis.LogFlood:        {example{file: "log-flood"}, example{file: "one-core"}},
 	diagnosis.OtherLoad:       {example{file: "cpu-hog"}, example{file: "one-core"}},
 	diagnosis.ClockDown:       {example{file: "quota"}, example{file: "one-core"}},
-	diagnosis.Thermal:         {example{file: "quota", scene: plantedSlowdown}, example{file: "quota"}},
+	diagnosis.Thermal:         {example{file: "thermal"}, example{file: "quota"}},
 	diagnosis.ConntrackFull:   {example{file: "conntrack"}, example{file: "paced"}},
 	diagnosis.ConnectionRate:  {example{file: "flows"}, example{file: "conntrack"}},
 	diagnosis.WireguardQueue: {example{file: "wireguard-kernel", scene: plantedQueueDrops},
@@ -44,15 +44,14 @@ var ruleTrials = map[string]struct{ fires, silent example }{
 		example{file: "wireguard-kernel"}},
 	diagnosis.BacklogBudget: {example{file: "one-core", scene: plantedBacklogDrops},
 		example{file: "one-core"}},
-	diagnosis.OffloadLost:  {example{file: "one-core", scene: plantedDecay}, example{file: "one-core"}},
-	diagnosis.GROPathology: {example{file: "paced", scene: plantedFragmentLists}, example{file: "one-core"}},
-	diagnosis.LinkLayer:    {example{file: "one-core", scene: plantedErrors}, example{file: "one-core"}},
-	diagnosis.PCIeMemory:   {example{file: "paced", scene: plantedDiscards}, example{file: "one-core"}},
-	diagnosis.TunnelBypassed: {example{file: "wireguard-kernel", scene: plantedBypass},
-		example{file: "wireguard-kernel"}},
-	diagnosis.SharedCPU: {example{file: "local"}, example{file: "paced"}},
-	diagnosis.Unstable:  {example{file: "one-core", scene: plantedGaps}, example{file: "one-core"}},
-	diagnosis.Healthy:   {example{file: "paced"}, example{file: "one-core"}},
+	diagnosis.OffloadLost:    {example{file: "one-core", scene: plantedDecay}, example{file: "one-core"}},
+	diagnosis.GROPathology:   {example{file: "paced", scene: plantedFragmentLists}, example{file: "one-core"}},
+	diagnosis.LinkLayer:      {example{file: "one-core", scene: plantedErrors}, example{file: "one-core"}},
+	diagnosis.PCIeMemory:     {example{file: "paced", scene: plantedDiscards}, example{file: "one-core"}},
+	diagnosis.TunnelBypassed: {example{file: "bypassed"}, example{file: "wireguard-kernel"}},
+	diagnosis.SharedCPU:      {example{file: "local"}, example{file: "paced"}},
+	diagnosis.Unstable:       {example{file: "route-flap"}, example{file: "one-core"}},
+	diagnosis.Healthy:        {example{file: "paced"}, example{file: "one-core"}},
 }
 
 // TestRules: in its trials, each rule fires, and then says where the limit is and stands on facts; and is
@@ -180,8 +179,6 @@ func grow(tr *record.Trial, node, probe, name string, by float64) {
 	}
 }
 
-func plantedAllCores(_ *record.Run, tr *record.Trial) { likeCore(tr, "cpu1", "cpu0") }
-
 // likeCore gives a core of the router the time of another.
 func likeCore(tr *record.Trial, core, as string) {
 	for _, name := range slices.Clone(samples(tr, "router", "cpu").Names) {
@@ -203,18 +200,6 @@ func idleCore(tr *record.Trial, core string) {
 }
 
 func plantedIdleCore(_ *record.Run, tr *record.Trial) { idleCore(tr, "cpu1") }
-
-// plantedSlowdown lets the payload arrive ever more slowly.
-func plantedSlowdown(_ *record.Run, tr *record.Trial) {
-	for i := range tr.Traffic.Flows {
-		table := tr.Traffic.Flows[i].Received
-		bytes := table.Column("bytes")
-		for k, at := range table.T {
-			x := float64(at-tr.Window.Begin) / float64(tr.Window.Stop-tr.Window.Begin)
-			bytes[k] = 1e7 * (x - x*x/2.2)
-		}
-	}
-}
 
 func plantedQueueDrops(_ *record.Run, tr *record.Trial) {
 	for _, name := range slices.Clone(samples(tr, "router", "netdev").Names) {
@@ -267,28 +252,6 @@ func plantedDiscards(run *record.Run, tr *record.Trial) {
 		"device:lan:driver": "ixgbe", "device:lan:pcie": "2.5 GT/s PCIe x1 of 8.0 GT/s PCIe x8"}}},
 		run.Environments...)
 	grow(tr, "router", "netdev", "lan/rx_fifo_errors", 400)
-}
-
-func plantedBypass(_ *record.Run, tr *record.Trial) {
-	for i := range tr.Path.Counters {
-		if c := &tr.Path.Counters[i]; c.When != "check" {
-			c.After = c.Before
-		}
-	}
-}
-
-// plantedGaps lets the payload arrive in every other stretch of the window only.
-func plantedGaps(_ *record.Run, tr *record.Trial) {
-	const stretch = int64(400e6)
-	for i := range tr.Traffic.Flows {
-		table := tr.Traffic.Flows[i].Received
-		bytes := table.Column("bytes")
-		for k, at := range table.T {
-			since := at - tr.Window.Start
-			whole := since / (2 * stretch) * stretch
-			bytes[k] = float64(whole + min(since-2*whole, stretch))
-		}
-	}
 }
 
 // packTrial names a trial of a store, and the file in testdata/rules that is made of it.

@@ -27,20 +27,20 @@ func sampleDiagnosis(c *analysis.Cell) *diagnosis.Diagnosis {
 		return diagnosis.Stage{Node: node, Element: element, Label: label, Utilisation: &x, Of: of}
 	}
 	d := &diagnosis.Diagnosis{Class: diagnosis.Unknown, Trials: 3, Confidence: .71,
-		Text: "what held the traffic back is not known: no known cause fits what was seen",
+		Text: "the limit is not known: no known cause fits the measurements",
 		Excluded: []diagnosis.Exclusion{{Class: "receive-window", By: evidence.Evidence{
-			Metric: "rwnd_limited_ratio", Text: "the receive window held TCP for 0.4 % of the time"}}},
+			Metric: "rwnd_limited_ratio", Text: "the receive window limited TCP for 0.4 % of the time"}}},
 		NotExamined: []diagnosis.Gap{{Class: "thermal", Why: "no thermal zone on this machine"},
 			{Class: "clock-down", Why: "no thermal zone on this machine"}},
 		Path: []diagnosis.Stage{share("client", "generator", "sender", .34, "one core"),
-			{Element: "lan", Label: "lan", Why: "no rate of this link is known"},
+			{Element: "lan", Label: "lan", Why: "the rate of this link is not known"},
 			share("router", "wan", "queue wan", .12, "the samples"),
 			share("router", "cpu0", "busiest core", .97, "its time"),
-			share("", "wan", "wan", .998, "what tbf 100M carries"),
+			share("", "wan", "wan", .998, "what tbf 100M can carry"),
 			share("server", "generator", "receiver", .41, "one core"),
 			share(record.HostNode, "cpu1", "busiest core", .98, "its time"),
 			share(record.HostNode, "cpu", "all cores", .64, "their time"),
-			share(record.HostNode, "cpu1", "softirq", .22, "the time of one core")}}
+			share(record.HostNode, "cpu1", "softirq", .22, "one core")}}
 	if packets(c) {
 		return d
 	}
@@ -50,9 +50,9 @@ func sampleDiagnosis(c *analysis.Cell) *diagnosis.Diagnosis {
 			"queue",
 		GainAtMost: 1.8, Facts: []evidence.Evidence{{Metric: "cpu_busy_ratio", Value: &value,
 			Text: "the router's core 0 was busy for 97 % of the window"}},
-		Remedies: []diagnosis.Remedy{{System: "linux", Do: "let all cores process received packets",
+		Remedies: []diagnosis.Remedy{{System: "linux", Do: "spread received packets over all cores",
 			Commands: []string{"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus"},
-			Risk:     "packets cross cores, which costs more in all"}}}
+			Risk:     "moving packets between cores costs CPU time"}}}
 	at := 3
 	if factor.Tunnel.Is(c.Factors, factor.NoTunnel) {
 		at, cause = 4, diagnosis.Cause{Class: "shaper", Element: "wan", Confidence: .93,
@@ -71,13 +71,13 @@ func TestDiagnosisSaysAll(t *testing.T) {
 	for _, want := range []string{"is saturated by softirq while core 1 idles for 61 %: one receive queue, " +
 		"86 % sure",
 		"the router's core 0 was busy for 97 % of the window", "or: a policer, 6 %",
-		"ruled out: each by a number - receive window: the receive window held TCP for 0.4 % of the time",
+		"ruled out: each by a number - receive window: the receive window limited TCP for 0.4 % of the time",
 		"Not examined · thermal, clock down: no thermal zone on this machine",
-		"to change (linux): let all cores process received packets; risk: packets cross cores",
+		"to change (linux): spread received packets over all cores; risk: moving packets between cores",
 		"echo 3 > /sys/class/net/lan/queues/rx-0/rps_cpus", "gain at most: goodput ×1.80, if nothing else",
-		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M carries " +
+		"busiest core 97.0 % of its time (choke point)", "link: wan 99.8 % of what tbf 100M can carry " +
 			"(choke point)",
-		"what held the traffic back is not known: no known cause fits what was seen · "} {
+		"the limit is not known: no known cause fits the measurements · "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("diagnose lacks %q:\n%s", want, text)
 		}

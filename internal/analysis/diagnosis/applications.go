@@ -61,8 +61,8 @@ func (o *Observation) zeroWindows() (hz float64, ok bool) {
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {
-	return fact(metrics.RwndLimited, "", "", s.rwnd, "the receive window held TCP back for "+
-		unit.Percent(s.rwnd)+" of the window")
+	return fact(metrics.RwndLimited, "", "", s.rwnd, "the receive window limited TCP for "+
+		unit.Percent(s.rwnd)+" of the time")
 }
 
 // streamDoses take more connections than the load has.
@@ -109,9 +109,9 @@ func (o *Observation) far() string {
 
 // endCPU is an end whose own CPU is what is full.
 func endCPU(class, end string, of func(*Observation) string) Rule {
-	return Rule{Class: class, Label: "the " + end + "'s CPU is full", Ends: true,
-		Means: "a thread of the load generator there runs for 90 % of the window or more, or a core of a " +
-			"machine that is this end alone is busy for 95 %",
+	return Rule{Class: class, Label: "the " + end + "'s CPU is saturated", Ends: true,
+		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
+			"machine dedicated to this end is busy for 95 %",
 		Judge: func(o *Observation) Judgement {
 			node := of(o)
 			if o.Trial.Traffic == nil {
@@ -122,7 +122,7 @@ func endCPU(class, end string, of func(*Observation) string) Rule {
 			score := absent
 			if ok {
 				facts = append(facts, fact("threads_ns", node, "thread", use,
-					"the busiest thread of the load generator used "+unit.Percent(use)+" of a core"))
+					"the busiest load generator thread used "+unit.Percent(use)+" of a core"))
 				score = ramp(use, .7, .95, unlikely, 1.8)
 			}
 			if o.Run.Node(node).OwnMachine() {
@@ -138,11 +138,11 @@ func endCPU(class, end string, of func(*Observation) string) Rule {
 				return missing("the CPU time of the " + node + " was not read")
 			}
 			return Judgement{Score: score + o.wants(), Node: node, Element: "cpu", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is full: its thread used " +
-					unit.Percent(use) + " of a core"}
+				GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is saturated: its busiest " +
+					"thread used " + unit.Percent(use) + " of a core"}
 		},
-		Experiments: streamDoses(1, "further connections have threads of their own, on other cores"),
+		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
 		Remedies: []Remedy{{Do: "use more streams, larger packets, or a faster machine at this end"},
-			{System: "linux", Do: "let the card take over work", Commands: []string{
+			{System: "linux", Do: "offload work to the NIC", Commands: []string{
 				"ethtool -K DEV tso on gso on gro on"}}}}
 }

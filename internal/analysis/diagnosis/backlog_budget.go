@@ -11,9 +11,9 @@ import (
 
 // backlogBudget is packet work that the kernel cuts off by a limit while the CPU has time.
 func backlogBudget() Rule {
-	return Rule{Class: BacklogBudget, Label: "the kernel's backlog or budget of packets is too small",
-		Means: "a core's backlog dropped three packets in a thousand or more (netdev_max_backlog); or a " +
-			"core left work behind once for 30 packets or fewer (netdev_budget), where 300 are usual",
+	return Rule{Class: BacklogBudget, Label: "the kernel's packet backlog or NAPI budget is too small",
+		Means: "a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a core ran " +
+			"out of budget at least once every 30 packets (netdev_budget), where 300 is usual",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
@@ -34,15 +34,15 @@ func backlogBudget() Rule {
 			budget := ramp(cut, 1./120, 1./30, -5, 4)
 			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped,
 				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped)),
-				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("%.0f times work was left "+
-					"behind because its budget was spent", squeezed))}
+				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("the budget ran out "+
+					"%.0f times with packets left to process", squeezed))}
 			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts,
-				Text: fmt.Sprintf("%s backlog is too short: %s of the packets were dropped there", s.of(),
+				Text: fmt.Sprintf("%s packet backlog is too short: it dropped %s of the packets", s.of(),
 					unit.Percent(lost))}
 			if budget > drops {
 				slices.Reverse(facts)
 				j.Score, j.Element = budget, "budget"
-				j.Text = fmt.Sprintf("%s packet work is cut off by its budget once in %.0f packets", s.of(),
+				j.Text = fmt.Sprintf("%s packet processing runs out of budget every %.0f packets", s.of(),
 					1/cut)
 			}
 			j.Score += o.wants()
@@ -55,20 +55,20 @@ func backlogBudget() Rule {
 			}
 			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "2", "4"},
 				From: "tester",
-				Why:  "fewer flows send fewer packets at once, and fill a backlog less"},
+				Why:  "fewer flows send smaller bursts and fill the backlog less"},
 				{Class: j.Class, Factor: name, Doses: []string{"300", "1000", "4000"}, From: "router",
-					Why: "with a larger one, drops and squeezes end"}}
+					Why: "with a larger one, drops and time squeezes stop"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "a longer backlog",
+			{System: "linux", Do: "lengthen the backlog",
 				Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},
-				Risk:     "latency where a core is full for long",
+				Risk:     "more latency while a core stays saturated",
 				Factor:   "sysctl:net.core.netdev_max_backlog", Level: "4000"},
-			{System: "linux", Do: "a larger budget",
+			{System: "linux", Do: "raise the budget",
 				Commands: []string{"sysctl -w net.core.netdev_budget=600"},
-				Risk:     "other work of the core waits longer", Factor: "sysctl:net.core.netdev_budget",
+				Risk:     "other work on the core waits longer", Factor: "sysctl:net.core.netdev_budget",
 				Level: "600"},
-			{System: "freebsd", Do: "a longer queue of netisr", Commands: []string{
-				"echo net.isr.defaultqlimit=2048 >> /boot/loader.conf"}, Risk: "latency"},
+			{System: "freebsd", Do: "lengthen the netisr queue", Commands: []string{
+				"echo net.isr.defaultqlimit=2048 >> /boot/loader.conf"}, Risk: "more latency"},
 		}}
 }

@@ -51,9 +51,9 @@ func (s *sweep) judge() []Judgement {
 func (s *sweep) counted() (packets, bytes float64, why string) {
 	switch {
 	case len(s.limited) == 0:
-		return 0, 0, "no load exceeded the path: its limit is above what the tester sends"
+		return 0, 0, "no load exceeded the path: its limit is above what the tester can send"
 	case math.IsNaN(s.slope):
-		return 0, 0, "only one size of packets exceeded the path"
+		return 0, 0, "only one packet size exceeded the path"
 	}
 	return ramp(s.slope, -.65, -.2, -3, 3), ramp(s.slope, -.35, -.8, -3, 3), ""
 }
@@ -74,7 +74,7 @@ func judgePerPacket(s *sweep) Judgement {
 		return missing(why)
 	}
 	return Judgement{Score: packets, Facts: []evidence.Evidence{s.said()}, Text: metrics.Say(
-		metrics.PacketRate, s.pps) + " whatever their size: a limit per packet, as of a processor"}
+		metrics.PacketRate, s.pps) + " at any packet size: a per-packet limit, typical of a CPU"}
 }
 
 // judgeOneCore is a limit per packet that several flows share less than one does.
@@ -82,7 +82,7 @@ func judgeOneCore(s *sweep) Judgement {
 	packets, _, why := s.counted()
 	several, ok := s.spread.value(metrics.PacketRate)
 	if !ok {
-		return missing("several streams of small packets were not measured")
+		return missing("small packets in several streams were not measured")
 	}
 	if why != "" {
 		return missing(why)
@@ -93,10 +93,10 @@ func judgeOneCore(s *sweep) Judgement {
 	}
 	gain := several / math.Max(one, 1)
 	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
-		GainAtMost: gain, Text: "one flow is served by one core: " + metrics.Say(metrics.PacketRate, one) +
-			" of one, " + metrics.Say(metrics.PacketRate, several) + " of several",
+		GainAtMost: gain, Text: "one core per flow: " + metrics.Say(metrics.PacketRate, one) +
+			" with one, " + metrics.Say(metrics.PacketRate, several) + " with several",
 		Facts: []evidence.Evidence{against(fact(metrics.PacketRate, "", "", several,
-			"several streams carry "+unit.Times(gain)+" what one carries"), one)}}
+			"several streams carry "+unit.Times(gain)+" what one does"), one)}}
 }
 
 // waits says how full the queue before a limit per byte is: below 0 there is none, above 0 one.
@@ -104,7 +104,7 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := math.Max(few/s.bps*1e9, 1e6)
 	return ramp(s.addedNs/full, .4, 1.6, -3, 3), fact(metrics.RTTAdded, "", "", s.addedNs, "TCP adds "+
-		metrics.Say(metrics.RTTAdded, s.addedNs)+" to the round trip")
+		metrics.Say(metrics.RTTAdded, s.addedNs)+" to the RTT")
 }
 
 // judgePerByte is a limit that counts bytes and is no rate limiter: it is uneven, or several streams pass it
@@ -120,9 +120,9 @@ func judgePerByte(s *sweep) Judgement {
 	}
 	uneven := spread(rates)
 	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)),
-		Text: "a limit per byte of about " + metrics.Say(metrics.Goodput, s.bps),
+		Text: "a per-byte limit of about " + metrics.Say(metrics.Goodput, s.bps),
 		Facts: []evidence.Evidence{fact(metrics.Goodput, "", "", s.bps,
-			"the rates of the sizes differ by "+unit.Percent(uneven))}}
+			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
 }
 
 func judgeShaper(s *sweep) Judgement {
@@ -132,8 +132,8 @@ func judgeShaper(s *sweep) Judgement {
 	}
 	queue, added := s.waits()
 	return Judgement{Score: math.Min(bytes, queue), Facts: []evidence.Evidence{s.said(), added},
-		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", before which " +
-			bytesText(s.queueBytes()) + " wait"}
+		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", with " +
+			bytesText(s.queueBytes()) + " queued in front of it"}
 }
 
 func judgePolicer(s *sweep) Judgement {
@@ -144,25 +144,25 @@ func judgePolicer(s *sweep) Judgement {
 	queue, added := s.waits()
 	again := math.Max(s.one.again(), s.many.again())
 	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),
-		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops and nothing waits",
+		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops and nothing queues",
 		Facts: []evidence.Evidence{added, fact(metrics.Retransmits, "", "", again,
-			"TCP sends "+unit.Percent(again)+" of its segments again")}}
+			"TCP retransmits "+unit.Percent(again)+" of its segments")}}
 }
 
 // judgeSmallQueue is a path that carries a steady rate and drops of bursts, such as TCP's.
 func judgeSmallQueue(s *sweep) Judgement {
 	udp, tcp := s.udp(), s.tcp()
 	if udp <= 0 || tcp <= 0 {
-		return missing("there is no goodput of both TCP and UDP")
+		return missing("TCP or UDP goodput is missing")
 	}
 	share, again := tcp/udp, math.Max(s.one.again(), s.many.again())
 	score := math.Min(ramp(share, .35, .8, 3, -3), ramp(again, .001, .01, -3, 3))
 	score = math.Min(score, ramp(s.restLost(), .001, .02, 3, -2))
-	out := Judgement{Score: score, Text: "a queue too short for TCP's bursts: TCP reaches " +
-		metrics.Say(metrics.Goodput, tcp) + ", datagrams " + metrics.Say(metrics.Goodput, udp),
-		Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", tcp, "TCP carries "+
-			unit.Percent(share)+" of what datagrams carry"), udp), fact(metrics.Retransmits, "", "", again,
-			"TCP sends "+unit.Percent(again)+" of its segments again")}}
+	out := Judgement{Score: score, Text: "a queue too short for TCP bursts: TCP reaches " +
+		metrics.Say(metrics.Goodput, tcp) + ", UDP " + metrics.Say(metrics.Goodput, udp),
+		Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", tcp, "TCP reaches "+
+			unit.Percent(share)+" of the UDP rate"), udp), fact(metrics.Retransmits, "", "", again,
+			"TCP retransmits "+unit.Percent(again)+" of its segments")}}
 	// A burst that lost a segment waits for it at least as long as the kernel's shortest timer.
 	name := metrics.FlowTime("completion", metrics.Percentiles[0])
 	if took, ok := s.bursts.value(name); ok {
@@ -204,9 +204,9 @@ func judgeRandomLoss(s *sweep) Judgement {
 	}
 	lost := math.Max(least, most/10)
 	return Judgement{Score: math.Min(ramp(lost, .0004, .004, -4, 5), ramp(most, .5, .9, 5, -4)),
-		Text: "packets are lost whatever the rate: " + unit.Percent(most) + " of them",
+		Text: "packets are lost at any rate: " + unit.Percent(most) + " of them",
 		Facts: []evidence.Evidence{fact(metrics.LossRatio, "", "", most, unit.Percent(most)+
-			" of the packets are lost at half of the path's rate or less")}}
+			" of the packets are lost at half the path's rate or less")}}
 }
 
 func judgeReordering(s *sweep) Judgement {
@@ -218,23 +218,23 @@ func judgeReordering(s *sweep) Judgement {
 		}
 	}
 	if !ok {
-		return missing("no load below the limit was measured packet by packet")
+		return missing("no load below the limit was measured in exact mode")
 	}
-	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets overtake each other: " +
-		unit.Percent(worst) + " arrive late", Facts: []evidence.Evidence{fact(
+	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets are reordered: " +
+		unit.Percent(worst) + " arrive out of order", Facts: []evidence.Evidence{fact(
 		metrics.Reordered, "", "", worst, unit.Percent(worst)+
-			" of the packets arrive after a later one, below the limit")}}
+			" of the packets arrive out of order below the limit")}}
 }
 
 // judgeBlackHole is a path that small packets pass and large ones do not.
 func judgeBlackHole(s *sweep) Judgement {
 	if len(s.flat) < 2 {
-		return missing("one size of packets was measured")
+		return missing("only one packet size was measured")
 	}
 	small, large := s.flat[0], s.flat[len(s.flat)-1]
 	passed, ok := small.value(metrics.PacketRate)
 	if !ok || passed <= 0 {
-		return missing("small packets do not pass either")
+		return missing("small packets do not get through either")
 	}
 	lost := 1.0 // what failed carried nothing
 	if v, ok := large.value(metrics.PacketRate); ok {
@@ -246,15 +246,15 @@ func judgeBlackHole(s *sweep) Judgement {
 	}
 	tcp := s.tcp() / math.Max(s.short.goodput(), 1)
 	return Judgement{Score: math.Min(ramp(lost, .99, .9999, -4, 6), ramp(tcp, .05, .5, 6, -4)),
-		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes vanish and nobody says so: " +
-			"a path-MTU black hole", Facts: []evidence.Evidence{against(fact(metrics.LossRatio, "", "", lost,
-			unit.Percent(lost)+" of the large packets are lost, small ones pass"), small.lost())}}
+		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes are dropped silently: " +
+			"a PMTU black hole", Facts: []evidence.Evidence{against(fact(metrics.LossRatio, "", "", lost,
+			unit.Percent(lost)+" of the large packets are lost, small ones get through"), small.lost())}}
 }
 
 // judgeFragmentation is a path for which a large packet is two.
 func judgeFragmentation(s *sweep) Judgement {
 	if len(s.flat) < 3 {
-		return missing("fewer than three sizes of packets were measured")
+		return missing("fewer than three packet sizes were measured")
 	}
 	below, large := s.flat[len(s.flat)-2], s.flat[len(s.flat)-1]
 	a, b := below.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
@@ -265,8 +265,8 @@ func judgeFragmentation(s *sweep) Judgement {
 	even := below.size() / large.size() // where bytes are counted
 	return Judgement{Score: ramp(share/even, .55, .85, 4, -4),
 		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes cost as much as two: they are " +
-			"fragmented on the way", Facts: []evidence.Evidence{against(fact(metrics.PacketRate, "", "", b,
-			"of the largest size "+unit.Percent(share)+" as many pass as of the next"), a)}}
+			"fragmented on the path", Facts: []evidence.Evidence{against(fact(metrics.PacketRate, "", "", b,
+			"the packet rate at the largest size is "+unit.Percent(share)+" of that at the next"), a)}}
 }
 
 // answered is the share of new connections, begun at a rate, that were done in time.
@@ -281,21 +281,21 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 // connecting is the fact of new connections, after what is the matter with loads that are open.
 func (s *sweep) connecting(share, rate float64) []evidence.Evidence {
 	return []evidence.Evidence{fact(metrics.FlowRate, "", "", rate, unit.Percent(share)+
-		" of the new connections are done in time, "+metrics.Say(metrics.FlowRate, rate))}
+		" of the new connections complete in time, "+metrics.Say(metrics.FlowRate, rate))}
 }
 
 func judgeTable(s *sweep) Judgement {
 	share, rate, ok := s.answered()
 	switch {
 	case !ok && s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
-		return Judgement{Score: 2, Text: "no new connection passes, while those that are open do: the " +
-			"table of connections is full"}
+		return Judgement{Score: 2, Text: "new connections fail while open ones keep working: the " +
+			"conntrack table is full"}
 	case !ok:
 		return missing("new connections were not measured")
 	}
 	return Judgement{Score: math.Min(ramp(share, .02, .3, 5, -4), ramp(s.restLost(), .03, .15, 5, -3)),
-		Text: "the table of connections is full: " + metrics.Say(metrics.FlowRate, rate) +
-			" are opened while traffic of those that are open passes", Facts: s.connecting(share, rate)}
+		Text: "the conntrack table is full: only " + metrics.Say(metrics.FlowRate, rate) +
+			" are opened, while open ones keep working", Facts: s.connecting(share, rate)}
 }
 
 func judgeConnections(s *sweep) Judgement {
@@ -305,7 +305,7 @@ func judgeConnections(s *sweep) Judgement {
 	}
 	score := math.Min(ramp(share, .02, .15, -3, 4), ramp(share, .75, .9, 4, -4))
 	return Judgement{Score: math.Min(score, ramp(s.restLost(), .03, .15, 5, -3)),
-		Text:  "new connections: " + metrics.Say(metrics.FlowRate, rate) + " and no more",
+		Text:  "new connections: " + metrics.Say(metrics.FlowRate, rate) + " at most",
 		Facts: s.connecting(share, rate)}
 }
 
@@ -321,9 +321,9 @@ func judgeWindow(s *sweep) Judgement {
 	}
 	w := s.windowBytes()
 	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, -1, 4)),
-		Text: "the receiver's window of " + bytesText(w) + " × the round trip",
+		Text: "the receive window is too small: " + bytesText(w) + " per RTT",
 		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window holds TCP back for "+unit.Percent(share)+" of the time")}}
+			"the receive window limits TCP for "+unit.Percent(share)+" of the time")}}
 }
 
 func judgeReader(s *sweep) Judgement {
@@ -333,10 +333,10 @@ func judgeReader(s *sweep) Judgement {
 	}
 	w := s.windowBytes()
 	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, 4, -1)),
-		Text: "the application that receives reads " + metrics.Say(metrics.Goodput, s.one.goodput()) +
-			" and no more", Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window holds TCP back for "+unit.Percent(share)+" of the time, with "+bytesText(w)+
-				" under way")}}
+		Text: "the receiving application reads only " + metrics.Say(metrics.Goodput, s.one.goodput()),
+		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
+			"the receive window limits TCP for "+unit.Percent(share)+" of the time, with "+bytesText(w)+
+				" in flight")}}
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
@@ -345,9 +345,9 @@ func judgeSendBuffer(s *sweep) Judgement {
 		return missing("TCP_INFO is missing")
 	}
 	return Judgement{Score: ramp(share, .15, .5, -4, 4),
-		Text: "the sender's buffer of " + bytesText(s.windowBytes()) + " × the round trip",
+		Text: "the send buffer is too small: " + bytesText(s.windowBytes()) + " per RTT",
 		Facts: []evidence.Evidence{fact(metrics.SndbufLimited, "", "", share,
-			"the send buffer holds TCP back for "+unit.Percent(share)+" of the time")}}
+			"the send buffer limits TCP for "+unit.Percent(share)+" of the time")}}
 }
 
 // judgeSender is a sender that has nothing to send, though the path would carry far more.
@@ -355,12 +355,12 @@ func judgeSender(s *sweep) Judgement {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
 	if !ok || udp <= 0 {
-		return missing("TCP_INFO is missing, or no datagram passes")
+		return missing("TCP_INFO is missing, or no UDP gets through")
 	}
 	share := s.one.goodput() / udp
 	return Judgement{Score: math.Min(ramp(busy, .5, .9, 4, -3), ramp(share, .2, .5, 4, -3)),
-		Text: "the application that sends writes " + metrics.Say(metrics.Goodput, s.one.goodput()) +
-			" and no more", Facts: []evidence.Evidence{fact(metrics.BusyRatio, "", "", busy,
+		Text: "the sending application writes only " + metrics.Say(metrics.Goodput, s.one.goodput()),
+		Facts: []evidence.Evidence{fact(metrics.BusyRatio, "", "", busy,
 			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
 }
 
@@ -373,8 +373,8 @@ func judgeTester(s *sweep) Judgement {
 	share := s.tcp() / math.Max(s.udp(), 1)
 	score := math.Min(ramp(worst, .005, .05, 3, -3), ramp(s.addedNs, 3e6, 8e6, 3, -3))
 	return Judgement{Score: math.Min(score, ramp(share, .25, .5, -1, 3)),
-		Text: "nothing between the ends holds these loads back: the tester is the limit, at " +
+		Text: "nothing between the ends limits these loads: the tester does, at " +
 			metrics.Say(metrics.Goodput, math.Max(s.tcp(), s.udp())),
 		Facts: []evidence.Evidence{fact(metrics.LossRatio, "", "", worst, "at most "+unit.Percent(worst)+
-			" of what was sent flat out is lost")}}
+			" of what was sent at full rate is lost")}}
 }

@@ -29,12 +29,12 @@ func (s *sweep) numbers() []evidence.Evidence {
 	packets, bytes, why := s.counted()
 	switch {
 	case why != "":
-		say(metrics.Goodput, s.udp(), "datagrams reach "+metrics.Say(metrics.Goodput, s.udp())+"; "+why)
+		say(metrics.Goodput, s.udp(), "UDP reaches "+metrics.Say(metrics.Goodput, s.udp())+"; "+why)
 	case packets > 0:
-		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" whatever their size")
+		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" at any packet size")
 	case bytes > 0:
-		say(metrics.Goodput, s.bps, metrics.Say(metrics.Goodput, s.bps)+" with Ethernet headers, whatever "+
-			"the size of packets")
+		say(metrics.Goodput, s.bps, metrics.Say(metrics.Goodput, s.bps)+" including Ethernet headers, at "+
+			"any packet size")
 	default:
 		out = append(out, s.said())
 	}
@@ -53,8 +53,8 @@ func (s *sweep) numbers() []evidence.Evidence {
 			" new connections/s are answered")
 	}
 	if s.idleNs > 0 {
-		say(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "round trip "+
-			metrics.Say(metrics.RTTAdded, s.idleNs)+" idle")
+		say(metrics.RTT("idle", metrics.Percentiles[0]), s.idleNs, "idle RTT "+
+			metrics.Say(metrics.RTTAdded, s.idleNs))
 	}
 	return out
 }
@@ -95,33 +95,33 @@ func (p *Path) addBoth(cells []Cell) {
 	if both <= 0 {
 		return
 	}
-	text := "both directions at once reach " + unit.Percent(both/(up+down)) + " of the sum of each alone"
+	text := "both directions at once reach " + unit.Percent(both/(up+down)) + " of the sum of the two alone"
 	quiet := func(d PathDirection) bool { return d.Class == Tester }
 	if both < .7*(up+down) && !slices.ContainsFunc(p.Directions, quiet) {
-		text += ": they share something"
+		text += ": they share a limit"
 	}
 	p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", both, text), up+down))
 }
 
 // access is what would tell more of a class.
 var access = map[string]string{
-	perPacket: "a shell on the router (or its system's counters): which core is full, and whether of " +
+	perPacket: "a shell on the router (or its system's counters): which core is saturated, and whether by " +
 		"softirq, rules or a process",
-	oneCorePerFlow: "a shell on the router: to which core each flow's interrupt and softirq go",
-	perByte:        "a shell on the router: whether a cipher, a copy or the bus is what is full",
-	Shaper: "the configuration of the router and of the line: whether the rate is a queue of the " +
-		"router's, the link's speed, or the provider's",
-	Policer: "the configuration of the router and of the line: who drops, and with which burst",
+	oneCorePerFlow: "a shell on the router: which core handles each flow's interrupts and softirqs",
+	perByte:        "a shell on the router: whether encryption, copying or the bus is the limit",
+	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue on " +
+		"the router, the link speed, or the provider",
+	Policer: "the configuration of the router and of the line: what drops, and with which burst size",
 	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
 		"side of the router: which link loses",
 	SmallQueue:     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
-	ConntrackFull:  "nf_conntrack_count and nf_conntrack_max of the router, or its provider's limit",
-	ConnectionRate: "a shell on the router: which core is full while connections are opened",
+	ConntrackFull:  "nf_conntrack_count and nf_conntrack_max on the router, or the provider's limit",
+	ConnectionRate: "a shell on the router: which core is saturated while connections are opened",
 	PMTUBlackHole:  "the MTU of each link, and where ICMP is filtered: traceroute --mtu",
-	Fragmentation:  "the MTU of each link and tunnel on the way",
-	Reordering:     "a capture on each side of the router: which hop sends one flow over two ways",
+	Fragmentation:  "the MTU of each link and tunnel on the path",
+	Reordering:     "a capture on each side of the router: which hop sends one flow over two paths",
 }
 
 // accessAny helps with any class.
-const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): which core, which " +
-	"queue, heat and clock cannot be told from two ends"
+const accessAny = "chokepoint on the router itself (run --lab, or --driver over ssh): two ends cannot tell " +
+	"which core, which queue, heat or clock"

@@ -14,7 +14,7 @@ func (o *Observation) heldDown(node string) float64 {
 func (o *Observation) tested() (string, string) {
 	routers := o.Routers()
 	if len(routers) == 0 {
-		return "", "the topology names no router"
+		return "", "the topology has no router"
 	}
 	best, most := routers[0], -1.0
 	for _, node := range routers {

@@ -12,9 +12,9 @@ import (
 
 // clockDown is a CPU that is slower than it could be: held at a lower clock, or given a part of its time.
 func clockDown() Rule {
-	return Rule{Class: ClockDown, Label: "the router's CPU is held below its speed",
-		Means: "the clock's limit is a fifth or more below what the hardware has while a core is full; or " +
-			"a quota took 30 % of a virtual CPU's window",
+	return Rule{Class: ClockDown, Label: "the router's CPU runs below full speed",
+		Means: "the clock is capped at least 20 % below the hardware maximum while a core is saturated; or " +
+			"a quota throttles a vCPU for 30 % of the window",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -23,10 +23,10 @@ func clockDown() Rule {
 			if share, ok := o.throttled(node, 0, 1); ok {
 				score := ramp(share, .05, .3, unlikely, 4.5) + o.wants() - o.tightened()
 				return Judgement{Score: score, Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
-					Text: fmt.Sprintf("the %s's CPU is held down: a quota took %s of its time", node,
+					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
 						unit.Percent(share)),
 					Facts: []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
-						"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window")}}
+						"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")}}
 			}
 			at := node
 			if o.Shared() {
@@ -38,7 +38,7 @@ func clockDown() Rule {
 			}
 			hardware, why := o.level(at, "cpufreq", "hardware_limit_hz")
 			if why != "" || hardware <= 0 {
-				return missing(cmp.Or(why, "the clock's limit is not known"))
+				return missing(cmp.Or(why, "the clock limit is not known"))
 			}
 			s, why := o.systemAt(at)
 			if why != "" {
@@ -47,23 +47,23 @@ func clockDown() Rule {
 			lost := 1 - limit/hardware
 			return Judgement{Score: ramp(lost, .03, .2, unlikely, 2.5) + ramp(s.Full.Busy, .7, .93, -4, 1) +
 				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
-				Text: fmt.Sprintf("%s clock is held at %s, %s below what it has", s.of(),
+				Text: fmt.Sprintf("%s CPU clock is capped at %s, %s below the hardware maximum", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
 				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
-					"the clock may reach "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
+					"the clock limit is "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "let the clock run at its highest while it is needed", Commands: []string{
+			{System: "linux", Do: "let the CPU run at its maximum clock", Commands: []string{
 				"for p in /sys/devices/system/cpu/cpufreq/policy*; do cat $p/cpuinfo_max_freq > " +
 					"$p/scaling_max_freq; echo performance > $p/scaling_governor; done"},
 				Risk: "more power and heat"},
-			{System: "linux", Do: "raise the quota of the virtual machine or container",
-				Risk: "its neighbours get less", Factor: "cpu_quota", Level: "off"},
-			{System: "openwrt", Do: "use the governor performance", Commands: []string{
+			{System: "linux", Do: "raise the CPU quota of the virtual machine or container",
+				Risk: "less CPU for its neighbours", Factor: "cpu_quota", Level: "off"},
+			{System: "openwrt", Do: "use the performance governor", Commands: []string{
 				"echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor"},
 				Risk: "more heat; lost on reboot"},
-			{System: "routeros", Do: "set the CPU's frequency to its highest", Commands: []string{
+			{System: "routeros", Do: "set the CPU frequency to its maximum", Commands: []string{
 				"/system routerboard settings set cpu-frequency=auto"}, Risk: "more heat; needs a reboot"},
 			{System: "freebsd", Do: "stop powerd, or set it to hiadaptive", Commands: []string{
 				"sysrc powerd_flags='-a hiadaptive'", "service powerd restart"}, Risk: "more power"},

@@ -11,8 +11,8 @@ import (
 
 // connectionRate is a router whose CPU is full of setting up connections.
 func connectionRate() Rule {
-	return Rule{Class: ConnectionRate, Label: "new connections per second",
-		Means: "the load is of short connections, goodput is small, and the CPUs are full",
+	return Rule{Class: ConnectionRate, Label: "the rate of new connections saturates the CPU",
+		Means: "the load opens short connections, goodput is low, and the CPU is saturated",
 		Judge: func(o *Observation) Judgement {
 			flows := o.Trial.Traffic.ShortFlows
 			if flows == nil || flows.Kept {
@@ -24,7 +24,7 @@ func connectionRate() Rule {
 			}
 			rate, ok := o.Metric("flows_per_s")
 			if !ok {
-				return missing("no connection was completed")
+				return missing("no connection completed")
 			}
 			node := s.Node
 			if routers := o.Routers(); node == record.HostNode && len(routers) > 0 {
@@ -34,25 +34,25 @@ func connectionRate() Rule {
 			perFlow := ratio(got/8, rate)
 			return Judgement{Score: o.full(s, 3) + ramp(perFlow, 20e3, 200e3, 1.3, -3), Node: node,
 				Element: "cpu",
-				Text: fmt.Sprintf("the CPU is full at %s new connections a second", unit.Significant(rate,
-					3)),
+				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
+					unit.Significant(rate, 3)),
 				Facts: []evidence.Evidence{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
-					" connections a second, each of "+unit.Significant(perFlow, 3)+" bytes"), s.coreFact()}}
+					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000",
 				"8000"},
-				From: "tester", Why: "larger flows at the same number a second: the rate of connections " +
-					"stays, goodput rises with the size"}}, cpuDoses(o, j)...)
+				From: "tester", Why: "with larger flows the connection rate stays the same and goodput " +
+					"rises with their size"}}, cpuDoses(o, j)...)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
 				"nft add rule inet raw prerouting udp dport 53 notrack"},
-				Risk: "no NAT and no state for them"},
-			{System: "linux", Do: "a larger hash table of connections", Commands: []string{
-				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "memory"},
-			{System: "freebsd", Do: "a larger hash table of pf's states", Commands: []string{
+				Risk: "no NAT and no stateful rules for them"},
+			{System: "linux", Do: "enlarge the conntrack hash table", Commands: []string{
+				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"}, Risk: "more memory"},
+			{System: "freebsd", Do: "enlarge pf's state hash table", Commands: []string{
 				"echo net.pf.states_hashsize=1048576 >> /boot/loader.conf"},
-				Risk: "memory; it brought 15 % at 100,000 states (netbenches)"},
+				Risk: "more memory; gained 15 % at 100,000 states (netbenches)"},
 		}}
 }

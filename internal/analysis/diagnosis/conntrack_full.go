@@ -9,10 +9,10 @@ import (
 
 // conntrackFull is a table of connections that has no room for another.
 func conntrackFull() Rule {
-	return Rule{Class: ConntrackFull, Label: "the table of tracked connections is full",
-		Means: "connection tracking dropped packets, and its table held 98 % or more of what it can",
+	return Rule{Class: ConntrackFull, Label: "the conntrack table is full",
+		Means: "connection tracking dropped packets, and its table was at least 98 % full",
 		Judge: func(o *Observation) Judgement {
-			why := "the topology names no router"
+			why := "the topology has no router"
 			best := missing(why)
 			for _, node := range o.Routers() {
 				entries, no := o.level(node, "conntrack", "entries")
@@ -28,13 +28,14 @@ func conntrackFull() Rule {
 				// It is full where it drops, though a sample a moment later finds room.
 				score := max(ramp(fill, .85, .98, -5, 2), ramp(o.perSecond(drops), 10, 40, -5, 2))
 				j := Judgement{Score: score + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
-					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's table of connections is "+
-						"full: %.0f of %.0f, %.0f packets of new ones dropped", node, entries, most, drops),
+					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's conntrack table is "+
+						"full: %.0f of %.0f, %.0f packets of new connections dropped", node, entries,
+						most, drops),
 					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries,
 						fmt.Sprintf(
-							"%.0f connections were tracked, %.0f can be", entries, most)), most),
+							"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
 						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
-							"for want of room", drops))}}
+							"because the table was full", drops))}}
 				if best.NotExamined != "" || j.Score > best.Score {
 					best = j
 				}
@@ -44,23 +45,23 @@ func conntrackFull() Rule {
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "connection_rate", Doses: []string{"10", "50",
 				"200"},
-				From: "tester", Why: "few enough new connections leave room, and none fails"},
+				From: "tester", Why: "at a low enough connection rate the table has room and none fails"},
 				{Class: j.Class, Factor: "conntrack_max", Doses: []string{"65536", "131072", "262144"},
-					From: "router", Why: "with a larger table none is refused"}}
+					From: "router", Why: "with a larger table no connection is refused"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "allow more connections", Commands: []string{
+			{System: "linux", Do: "raise the connection limit", Commands: []string{
 				"sysctl -w net.netfilter.nf_conntrack_max=262144",
 				"echo 65536 > /sys/module/nf_conntrack/parameters/hashsize"},
-				Risk: "about 300 bytes of memory each", Factor: "conntrack_max", Level: "262144"},
-			{System: "openwrt", Do: "allow more connections", Commands: []string{
+				Risk: "about 300 bytes of memory per connection", Factor: "conntrack_max", Level: "262144"},
+			{System: "openwrt", Do: "raise the connection limit", Commands: []string{
 				"echo net.netfilter.nf_conntrack_max=65536 >> /etc/sysctl.conf", "sysctl -p"},
-				Risk: "about 300 bytes of memory each"},
-			{System: "routeros", Do: "forget idle connections earlier", Commands: []string{
+				Risk: "about 300 bytes of memory per connection"},
+			{System: "routeros", Do: "time out idle connections sooner", Commands: []string{
 				"/ip firewall connection tracking set tcp-established-timeout=1h"},
-				Risk: "long silent connections break"},
-			{System: "freebsd", Do: "allow pf more states, with a hash table to match", Commands: []string{
+				Risk: "connections idle for longer break"},
+			{System: "freebsd", Do: "raise pf's state limit, with a hash table to match", Commands: []string{
 				"echo 'set limit states 500000' >> /etc/pf.conf",
-				"echo net.pf.states_hashsize=1048576 >> /boot/loader.conf"}, Risk: "memory"},
+				"echo net.pf.states_hashsize=1048576 >> /boot/loader.conf"}, Risk: "more memory"},
 		}}
 }

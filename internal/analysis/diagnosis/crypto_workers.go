@@ -10,9 +10,9 @@ import (
 
 // cryptoWorkers are the kernel's workers that encrypt and decrypt, on all cores.
 func cryptoWorkers() Rule {
-	return Rule{Class: CryptoWorkers, Label: "all cores are full of the kernel's crypto workers",
-		Means: "the workers of the kernel's tunnel take 30 % of the busy time or more, and every core is " +
-			"busy for 82 %",
+	return Rule{Class: CryptoWorkers, Label: "the kernel's crypto workers saturate all cores",
+		Means: "the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and every " +
+			"core is busy for 82 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" || inUserspace(tunnel) {
@@ -32,17 +32,18 @@ func cryptoWorkers() Rule {
 			share := ratio(workers, s.Busy)
 			return Judgement{Score: ramp(s.Slack.Busy, .60, .82, unlikely, 1.5) + o.wants() +
 				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
-				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time, and no core has any left",
+				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate all cores",
 					s.Node, unit.Percent(share)),
 				Facts: []evidence.Evidence{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
-					unit.Percent(share)+" of the busy time was encrypting and decrypting"), s.coreFact()}}
+					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "use a cipher that the CPU has instructions for: AES-GCM by IPsec, where " +
-				"AES is in hardware", Risk: "both ends change", Factor: "tunnel", Level: "esp-aes-gcm-256"},
-			{Do: "a CPU with more or faster cores: WireGuard spreads its work over all", Risk: "price"},
+			{System: "linux", Do: "use a cipher that the CPU accelerates: IPsec with AES-GCM, if it has " +
+				"AES instructions", Risk: "both ends must change", Factor: "tunnel",
+				Level: "esp-aes-gcm-256"},
+			{Do: "use a CPU with more or faster cores: WireGuard spreads over all", Risk: "cost"},
 			{System: "freebsd", Do: "leave net.inet.ipsec.async_crypto at 0",
-				Risk: "switched on it took 64 % of the rate (netbenches)"},
+				Risk: "turning it on cost 64 % of the rate (netbenches)"},
 		}}
 }

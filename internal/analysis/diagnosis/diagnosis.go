@@ -117,7 +117,7 @@ type Gap struct {
 // Named reports whether the first cause is the answer.
 func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class == d.Class }
 
-const notKnown = "what held the traffic back is not known"
+const notKnown = "the limit is not known"
 
 // Thresholds of what is said.
 const (
@@ -218,9 +218,9 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 		return d
 	}
 	d.Confidence = max(unknown, 0)
-	d.Text = notKnown + ": no known cause fits what was seen"
+	d.Text = notKnown + ": no known cause fits the measurements"
 	if len(d.Causes) > 0 {
-		d.Text = notKnown + "; the nearest known cause: " + d.Causes[0].Text
+		d.Text = notKnown + "; closest known cause: " + d.Causes[0].Text
 	}
 	return d
 }

@@ -68,7 +68,7 @@ func (o *Observation) statedTests(class string) []Experiment {
 	for _, wanted := range planted[class] {
 		for _, name := range cell.Names() {
 			e := Experiment{Class: class, Factor: name, From: FromRouter, Expect: 1,
-				Why: "what limits passes each part that is taken from it on to the traffic"}
+				Why: "if this is the limit, the rate falls in proportion"}
 			plain, _ := factor.Split(name)
 			level := cell[name]
 			if plain != wanted && !hasFault(level, wanted) {
@@ -194,23 +194,23 @@ func (o *Observation) testerTests(class string) []Experiment {
 	}
 	if size, name := o.packetSize(); size > 300 && (kind == byRate || kind == byPacket) {
 		if kind == byPacket {
-			add(name, 1, "what moves a number of packets moves fewer bytes in smaller ones", whole(size),
+			add(name, 1, "a per-packet limit carries fewer bytes in smaller packets", whole(size),
 				.75, .6, .45)
 		} else {
-			add(name, 0, "a limit of bits per second does not depend on the packets' size", whole(size), .85,
+			add(name, 0, "a limit in bits per second does not depend on packet size", whole(size), .85,
 				.75, .65)
 		}
 	}
 	streams := float64(max(factor.Streams.Number(cell), 1))
 	switch kind {
 	case byRate:
-		add("streams", 0, "a limit of all traffic together does not depend on the number of flows",
+		add("streams", 0, "a limit on the total rate does not depend on the number of flows",
 			whole(streams), 2, 4)
 	case byFlow:
-		add("streams", 1, "what limits each flow lets more of them carry more", whole(streams), 2, 4)
+		add("streams", 1, "with a per-flow limit, more flows carry more", whole(streams), 2, 4)
 	case byWindow:
 		if w := o.leastWindow(); o.IsTCP() && w > 0 && !factor.SocketBuffer.In(cell) {
-			add("socket_buffer", 1, "where the window limits, a larger one carries more", whole(w), 1.5, 2.5,
+			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5,
 				4)
 		}
 	}

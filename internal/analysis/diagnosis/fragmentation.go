@@ -10,8 +10,8 @@ import (
 
 // fragmentation is packets that do not fit, and are sent in parts.
 func fragmentation() Rule {
-	return Rule{Class: Fragmentation, Label: "packets are sent in fragments: the tunnel's MTU is too large",
-		Means: "a node makes or joins fragments of 10 % of the load's packets or more",
+	return Rule{Class: Fragmentation, Label: "packets are fragmented: the tunnel MTU is too large",
+		Means: "a node fragments or reassembles at least 10 % of the load's packets",
 		Judge: func(o *Observation) Judgement {
 			got, _ := o.Metric(metrics.Goodput)
 			packets := got / 8 * o.Trial.Window.Seconds() / 1400
@@ -28,9 +28,8 @@ func fragmentation() Rule {
 				return missing("no node's protocol counters were read")
 			}
 			share := most / 2 / max(packets, 20)
-			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, with %s "+
-				"of the "+
-				"packets", most, unit.Percent(min(share, 1))))
+			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, for %s "+
+				"of the packets", most, unit.Percent(min(share, 1))))
 			if most < 20 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
 			}
@@ -39,27 +38,27 @@ func fragmentation() Rule {
 				element = "tunnel"
 			}
 			return Judgement{Score: ramp(share, .02, .2, -3, 5.2) + o.wants()/3, Node: at, Element: element,
-				Facts: []evidence.Evidence{e, fact(metrics.Goodput, "", "", got, mbps(got)+" arrived")},
-				Text: fmt.Sprintf("packets are too large for the path and sent in fragments: %.0f of them "+
+				Facts: []evidence.Evidence{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
+				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
 					"at the %s",
 					most, at)}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
-				Why: "segments that fit go in one piece: goodput rises at once"}}
+				Why: "segments that fit are not split: goodput rises at once"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "give the tunnel an MTU that fits, or clamp TCP's segments",
+			{System: "linux", Do: "set a tunnel MTU that fits, or clamp the TCP MSS",
 				Commands: []string{
 					"ip link set dev TUNNEL mtu 1420",
 					"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
 				Factor: "mtu", Level: "1420"},
-			{System: "openwrt", Do: "set the interface's MTU, and MSS clamping of its zone",
+			{System: "openwrt", Do: "set the interface MTU, and enable MSS clamping for its zone",
 				Commands: []string{
 					"uci set network.wg0.mtu=1420", "uci set firewall.@zone[1].mtu_fix=1", "uci commit"}},
-			{System: "routeros", Do: "set the interface's MTU, and clamp TCP's segments", Commands: []string{
+			{System: "routeros", Do: "set the interface MTU, and clamp the TCP MSS", Commands: []string{
 				"/interface wireguard set wireguard1 mtu=1420"}},
-			{System: "freebsd", Do: "set the interface's MTU, and max-mss in pf", Commands: []string{
+			{System: "freebsd", Do: "set the interface MTU, and max-mss in pf", Commands: []string{
 				"ifconfig wg0 mtu 1420"}},
 		}}
 }

@@ -12,13 +12,13 @@ import (
 
 // groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
 func groPathology() Rule {
-	return Rule{Class: GROPathology, Label: "GRO by fragment lists",
-		Means: "a port merges received packets into lists (rx-gro-list), TCP sends one segment in a " +
-			"hundred or more again, and no core is busy for more than 60 %",
+	return Rule{Class: GROPathology, Label: "GRO with fragment lists slows TCP down",
+		Means: "a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 % of " +
+			"its segments, and no core is busy for more than 60 %",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" || !o.IsTCP() {
-				return missing(cmp.Or(why, "the load is not of TCP"))
+				return missing(cmp.Or(why, "the load is not TCP"))
 			}
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
@@ -35,22 +35,22 @@ func groPathology() Rule {
 					return Judgement{Score: ramp(share, .002, .02, -4, 2) + ramp(s.Full.Busy, .6, .9, 1, -5) +
 						o.wants(), Node: node, Element: port,
 						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
-							"sends %s again while no core is full", port, node, unit.Percent(share)),
-						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again, "TCP sent "+
-							unit.Percent(share)+" of its packets again"), s.coreFact()}}
+							"retransmits %s while no core is saturated", port, node, unit.Percent(share)),
+						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again,
+							"TCP retransmitted "+unit.Percent(share)+" of its packets"), s.coreFact()}}
 				}
 			}
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
-				0, "rx-gro-list is off at every port of the routers")}}
+				0, "rx-gro-list is off on every router port")}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},
-				From: "tester", Why: "the pathology is of packets that are merged: another size changes how"}}
+				From: "tester", Why: "another segment size changes how packets are merged"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "switch it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
-				Risk: "more CPU time for each packet"},
-			{System: "openwrt", Do: "switch it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
-				Risk: "more CPU time for each packet; lost on reboot"},
+			{System: "linux", Do: "turn it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
+				Risk: "more CPU time per packet"},
+			{System: "openwrt", Do: "turn it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
+				Risk: "more CPU time per packet; lost on reboot"},
 		}}
 }

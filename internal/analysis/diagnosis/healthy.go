@@ -10,10 +10,11 @@ import (
 
 // healthy is the answer where a load that asked for a rate got it whole.
 func healthy() Rule {
-	return Rule{Class: Healthy, Label: "nothing holds this load back", Ends: true, Quiet: true,
-		Means: "a load that asked for a rate got 99 % of it, without loss (less than 0.3 % of its packets " +
-			"lost or sent again, less than 2 % of the probes lost) and with little delay (less than 15 ms " +
-			"above the idle path, or above the least round trip where that was not measured)",
+	return Rule{Class: Healthy, Label: "nothing limits this load", Ends: true, Quiet: true,
+		Means: "a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets lost " +
+			"or retransmitted, less than 2 % of the probes lost) and with little delay (less than 15 ms " +
+			"above the idle RTT, or above the minimum RTT where that was not measured); or 95 % of the " +
+			"connections begun at a set rate completed, and less than 1 % failed",
 		Judge: func(o *Observation) Judgement {
 			if o.load().ConnectionRate > 0 {
 				return o.allConnections()
@@ -21,7 +22,7 @@ func healthy() Rule {
 			rate := o.load().RateBps
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok {
-				return missing("there is no goodput")
+				return missing("no goodput was measured")
 			}
 			if rate == 0 {
 				return Judgement{Score: unlikely}
@@ -29,12 +30,12 @@ func healthy() Rule {
 			share := got / rate
 			loss, name, ok := o.lossOf()
 			if !ok {
-				return missing("whether packets were lost is not known: " + cmp.Or(o.Metrics.Missing[name],
-					"nothing counted them"))
+				return missing("packet loss is not known: " + cmp.Or(o.Metrics.Missing[name],
+					"nothing counted lost packets"))
 			}
 			probes, tcp, least, ok := o.addedDelay()
 			if !ok {
-				return missing("the round trip beside the load is not known")
+				return missing("the RTT under load is not known")
 			}
 			added := probes
 			if len(o.Metrics.RTTs["loaded"]) == 0 {
@@ -45,9 +46,9 @@ func healthy() Rule {
 			}
 			lost, _ := o.Metric(metrics.ProbeLoss)
 			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
-				" of the rate that was asked for arrived"), rate)
+				" of the requested rate arrived"), rate)
 			facts := []evidence.Evidence{asked, lossFact(name, loss), against(fact("rtt_loaded_p50_ns", "",
-				"", least+added, "the load added "+milliseconds(added)+" to the round trip of "+
+				"", least+added, "the load added "+milliseconds(added)+" to an RTT of "+
 					milliseconds(least)), least)}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
@@ -55,8 +56,8 @@ func healthy() Rule {
 			}
 			return Judgement{Score: ramp(share, .9, .99, unlikely, 3) - ramp(loss, .001, .005, 0, 6) -
 				ramp(added, 10e6, 20e6, 0, 6) - ramp(lost, .01, .03, 0, 6) - o.lostWhenIdle(),
-				Text: "nothing holds this load back: it gets the rate that it asks for, without loss and " +
-					"with little delay", Facts: facts}
+				Text: "nothing limits this load: it gets the rate it asks for, without loss and with " +
+					"little delay", Facts: facts}
 		}}
 }
 
@@ -68,9 +69,9 @@ func (o *Observation) allConnections() Judgement {
 	}
 	share, failed := o.connected()
 	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) - o.lostWhenIdle(),
-		Text: "nothing holds this load back: all connections are made at the rate that was asked for",
+		Text: "nothing holds this load back: every connection completes at the requested rate",
 		Facts: []evidence.Evidence{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
-			" of the connections to start in the window were done by its end"), o.load().ConnectionRate), fact(metrics.FlowFailed, "", "",
+			" of the connections due in the window completed in it"), o.load().ConnectionRate), fact(metrics.FlowFailed, "", "",
 			failed, unit.Percent(failed)+" of the connections failed")}}
 }
 

@@ -94,7 +94,7 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		q.rateBps, q.uneven = o.sentBy(at)
 		all = append(all, q)
 	}
-	return all, cmp.Or(why, "no port of the load's way has a queue that counts")
+	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
 // kindOf is the kind of a port's queue, and whether it is a shaper's with classes or keeps delays short.

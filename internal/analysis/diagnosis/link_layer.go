@@ -9,11 +9,11 @@ import (
 
 // linkLayer is a link that is slower than it could be, or damages frames, or asks for pauses.
 func linkLayer() Rule {
-	return Rule{Class: LinkLayer, Label: "the link layer",
-		Means: "a port runs at half duplex, counts errors for one frame in ten thousand or more, or a " +
-			"hundred pause frames a second",
+	return Rule{Class: LinkLayer, Label: "link errors, half duplex or pause frames slow a port down",
+		Means: "a port runs at half duplex, or counts errors on at least one frame in 10,000, or at least " +
+			"100 pause frames per second",
 		Judge: func(o *Observation) Judgement {
-			best := missing("no port of the path is counted")
+			best := missing("no port on the path has counters")
 			for _, node := range o.nodes() {
 				for _, port := range o.ports(node) {
 					j := o.linkOf(node, port)
@@ -26,22 +26,22 @@ func linkLayer() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
-				From: "tester", Why: "frames that a link damages are lost at any rate; those that a " +
-					"queue drops are not"}}
+				From: "tester", Why: "a bad link loses frames at any rate; a queue that overflows " +
+					"does not"}}
 		},
 		Remedies: []Remedy{
-			{Do: "change the cable and the port; let both ends negotiate",
-				Risk: "the link goes down for seconds"},
-			{System: "linux", Do: "negotiate speed and duplex",
+			{Do: "swap the cable and the port; enable autonegotiation at both ends",
+				Risk: "the link goes down for a few seconds"},
+			{System: "linux", Do: "autonegotiate speed and duplex",
 				Commands: []string{"ethtool -s DEV autoneg on"},
-				Risk:     "the link goes down for seconds"},
-			{System: "linux", Do: "see which side sends pause frames",
+				Risk:     "the link goes down for a few seconds"},
+			{System: "linux", Do: "check which side sends pause frames",
 				Commands: []string{"ethtool -S DEV | grep -i pause", "ethtool -a DEV"}},
-			{System: "openwrt", Do: "see what the ports negotiated",
+			{System: "openwrt", Do: "check what the ports negotiated",
 				Commands: []string{"ubus call network.device status"}},
-			{System: "routeros", Do: "see what the ports negotiated", Commands: []string{
+			{System: "routeros", Do: "check what the ports negotiated", Commands: []string{
 				"/interface ethernet monitor [find] once"}},
-			{System: "freebsd", Do: "negotiate speed and duplex",
+			{System: "freebsd", Do: "autonegotiate speed and duplex",
 				Commands: []string{"ifconfig DEV media autoselect"}},
 		}}
 }
@@ -61,11 +61,11 @@ func (o *Observation) linkOf(node, port string) Judgement {
 	pauses := o.perSecond(sum("ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
 	share := ratio(errors, frames+errors)
 	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
-		Text: fmt.Sprintf("port %s of %s counts errors: %s of its frames", port, node, unit.Percent(share)),
+		Text: fmt.Sprintf("port %s of %s has errors on %s of its frames", port, node, unit.Percent(share)),
 		Facts: []evidence.Evidence{fact("rx_errors", node, port, errors,
 			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
 	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
-		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is held back by %.0f pause frames a second", port,
+		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is throttled by %.0f pause frames per second", port,
 			node, pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}

@@ -12,10 +12,9 @@ import (
 
 // linkRate is a link that carries no more.
 func linkRate() Rule {
-	return Rule{Class: LinkRate, Label: "the rate of the link is reached", Ends: true,
-		Means: "95 % of the rate of the path that is stated or read arrives; or one FIFO holds packets " +
-			"back for a rate, once per four packets or more, while what it sends is even and " +
-			"waiting adds delay",
+	return Rule{Class: LinkRate, Label: "the link is saturated", Ends: true,
+		Means: "95 % of the path's stated or detected rate arrives; or a FIFO throttles at least " +
+			"one packet in four while its output is even and queueing adds delay",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			share := o.lineShare()
@@ -32,10 +31,10 @@ func linkRate() Rule {
 			if line > score || why != "" {
 				got, _ := o.Metric(metrics.Goodput)
 				return Judgement{Score: line, Element: o.Line.Kind, GainAtMost: max(1/max(share, .1), 1),
-					Text: "the rate of the link is reached: " + mbps(got) + " of the " + mbps(o.Line.Value) +
+					Text: "the link is saturated: " + mbps(got) + " of the " + mbps(o.Line.Value) +
 						" of payload that it can carry",
 					Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
-						" of what "+o.Line.Kind+" leaves to payload arrived"), o.Line.Value)}}
+						" of the payload that "+o.Line.Kind+" can carry arrived"), o.Line.Value)}}
 			}
 			if q.managed {
 				score -= 6 // see shaper
@@ -47,12 +46,12 @@ func linkRate() Rule {
 				}
 			}
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
-				Text:  fmt.Sprintf("the link at %s carries %s", q.place(), mbps(q.rateBps)),
+				Text:  fmt.Sprintf("the link at %s is saturated at %s", q.place(), mbps(q.rateBps)),
 				Facts: o.heldFacts(q)}
 		},
 		Experiments: rateDoses,
-		Remedies: []Remedy{{Do: "nothing at the router: a faster link is the remedy; keep its queue short " +
-			"by a shaper a few percent below its rate", Risk: "a shaper costs CPU time"}}}
+		Remedies: []Remedy{{Do: "only a faster link helps; to keep its queue short, shape a few per cent " +
+			"below its rate", Risk: "a shaper costs CPU time"}}}
 }
 
 // flat is what two ends alone tell of a rate: delay before loss, and an even rate.
@@ -66,7 +65,7 @@ func (o *Observation) flat(why string) Judgement {
 	score := ramp(uneven, .03, .2, 1, -2) + ramp(max(probes, tcp), 2e6, 15e6, -4, .8) + o.wants()
 	return Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
-		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "what arrived was even within "+
-			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-			milliseconds(probes)+" to the round trip of probes"), least)}}
+		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
+			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
+			milliseconds(probes)+" to the probe RTT"), least)}}
 }

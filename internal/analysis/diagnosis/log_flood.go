@@ -10,8 +10,8 @@ import (
 
 // logFlood is a kernel that writes so much into its log that packets wait for it.
 func logFlood() Rule {
-	return Rule{Class: LogFlood, Label: "the kernel's log is flooded",
-		Means: "the router's kernel logs 50 lines a second or more, and a core is full",
+	return Rule{Class: LogFlood, Label: "the kernel log is flooded",
+		Means: "the router's kernel logs at least 50 lines per second, and a core is saturated",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
@@ -20,26 +20,27 @@ func logFlood() Rule {
 			lines, ok := o.Sum(s.Node, "kernellog", "lines", nil)
 			if !ok {
 				_, why := o.Columns(s.Node, "kernellog", "lines")
-				return missing(cmp.Or(why, "the kernel's log was not read"))
+				return missing(cmp.Or(why, "the kernel log was not read"))
 			}
 			rate := o.perSecond(lines)
 			facts := []evidence.Evidence{fact("lines", s.Node, "kernel log", lines,
-				fmt.Sprintf("the kernel logged %s lines a second", unit.Significant(rate, 3))), s.coreFact()}
+				fmt.Sprintf("the kernel logged %s lines per second", unit.Significant(rate, 3))),
+				s.coreFact()}
 			return Judgement{Score: ramp(rate, 5, 50, -5, 4) + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
 				Node: s.Node, Element: "kernel log", Facts: facts,
-				Text: fmt.Sprintf("the %s's kernel logs %s lines a second: logging takes the CPU's time",
+				Text: fmt.Sprintf("the %s's kernel logs %s lines per second: logging takes the CPU time",
 					s.Node, unit.Significant(rate, 2))}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "limit what the packet filter logs", Commands: []string{
-				"nft add rule inet filter forward limit rate 5/second log"}, Risk: "lines are lost"},
+			{System: "linux", Do: "rate-limit the packet filter's logging", Commands: []string{
+				"nft add rule inet filter forward limit rate 5/second log"}, Risk: "log lines are lost"},
 			{System: "linux", Do: "keep the log off the serial console", Commands: []string{"dmesg -n 4"}},
-			{System: "openwrt", Do: "limit the zone's log", Commands: []string{
+			{System: "openwrt", Do: "rate-limit the zone's logging", Commands: []string{
 				"uci set firewall.@zone[1].log_limit='5/second'", "uci commit firewall",
 				"service firewall restart"}},
-			{System: "routeros", Do: "remove log=yes from the rules of fast paths", Commands: []string{
-				"/ip firewall filter set [find log=yes] log=no"}, Risk: "what they showed is gone"},
-			{System: "freebsd", Do: "remove log from rules of pf that match much"},
+			{System: "routeros", Do: "remove log=yes from rules on the fast path", Commands: []string{
+				"/ip firewall filter set [find log=yes] log=no"}, Risk: "those log entries are gone"},
+			{System: "freebsd", Do: "remove log from pf rules that match a lot of traffic"},
 		}}
 }

@@ -68,7 +68,7 @@ func (o *Observation) outages() (n int, ns float64) {
 }
 
 func lossFact(name string, loss float64) evidence.Evidence {
-	return fact(name, "", "", loss, unit.Percent(loss)+" of the load's packets were lost or sent again")
+	return fact(name, "", "", loss, unit.Percent(loss)+" of the load's packets were lost or retransmitted")
 }
 
 // fullest is how busy the busiest core was on which packets may have to wait, the router's or that of the

@@ -17,7 +17,7 @@ import (
 // ownSystem is the same of a router that shares no core.
 func (o *Observation) ownSystem() (system, string) {
 	if o.Shared() {
-		return system{}, "all roles share this machine's cores: no core is the router's alone"
+		return system{}, "all roles share this machine's cores: the router has none of its own"
 	}
 	return o.systemOf()
 }
@@ -65,7 +65,7 @@ func (o *Observation) systemOf() (system, string) {
 	if !o.Shared() {
 		routers := o.Routers()
 		if len(routers) == 0 {
-			return system{}, "the topology names no router"
+			return system{}, "the topology has no router"
 		}
 		node = o.busiestOf(routers)
 	}
@@ -150,8 +150,8 @@ func (s system) coreFact() evidence.Evidence {
 // softirqFact is the share of softirqs on the busiest core.
 func (s system) softirqFact() evidence.Evidence {
 	share := s.Full.Softirq + s.Full.IRQ
-	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, fmt.Sprintf("%s of %s were interrupts and "+
-		"softirqs, which move packets", unit.Percent(share), coreName(s.Full.Name)))
+	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, fmt.Sprintf("interrupts and "+
+		"softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name)))
 }
 
 // coreName is "core 0" of "cpu0".

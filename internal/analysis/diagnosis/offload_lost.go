@@ -8,13 +8,13 @@ import (
 
 // offloadLost is a flow table that does not carry the connections, or no longer.
 func offloadLost() Rule {
-	return Rule{Class: OffloadLost, Label: "connections do not take the offload path",
-		Means: "connections are offloaded at the window's beginning and a half fewer at its end; or a flow " +
-			"table is on and carries less than a tenth of them",
+	return Rule{Class: OffloadLost, Label: "connections are not offloaded",
+		Means: "half of the offloaded connections are gone by the end of the window; or a flowtable is on " +
+			"and carries less than a tenth of the connections",
 		Judge: func(o *Observation) Judgement {
 			routers := o.Routers()
 			if len(routers) == 0 {
-				return missing("the topology names no router")
+				return missing("the topology has no router")
 			}
 			node := routers[0]
 			offloaded, why := o.Columns(node, "flows", "flows_offloaded")
@@ -29,7 +29,7 @@ func offloadLost() Rule {
 			last := offloaded[0].last()
 			on := o.Factor("flowtable") == "on"
 			if !on && most == 0 {
-				return missing("no connection is offloaded, and no flow table is on")
+				return missing("no connection is offloaded, and no flowtable is on")
 			}
 			score := ramp(ratio(last, most), .5, .9, 3, -4)
 			share := ratio(most, tracked)
@@ -37,24 +37,24 @@ func offloadLost() Rule {
 				score = max(score, ramp(share, .1, .5, 3, -4))
 			}
 			return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
-				Text: fmt.Sprintf("the %s's flow table carries %.0f of %.0f connections at the "+
-					"end, %.0f at most", node, last, tracked, most),
+				Text: fmt.Sprintf("the %s's flowtable carries %.0f of %.0f connections at the "+
+					"end, %.0f at its peak", node, last, tracked, most),
 				Facts: []evidence.Evidence{against(fact("flows_offloaded", node, "flowtable", last,
-					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at most", last,
+					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at the peak", last,
 						most)), most)}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "16", "256"},
-				From: "tester", Why: "where a table's room is the limit, few connections keep their offload"},
+				From: "tester", Why: "if the table is too small, only a few connections stay offloaded"},
 				{Class: j.Class, Factor: "flowtable", Doses: []string{"off", "on"}, From: "router",
-					Why: "switched off and on, connections enter the table again"}}
+					Why: "after switching it off and on, connections enter the table again"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "see that the rule that adds flows is reached", Commands: []string{
+			{System: "linux", Do: "check that traffic reaches the rule that adds flows", Commands: []string{
 				"nft list ruleset | grep -B2 'flow add'"}, Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "restart the firewall, which fills the table again", Commands: []string{
+			{System: "openwrt", Do: "restart the firewall, which repopulates the table", Commands: []string{
 				"service firewall restart"}, Risk: "connections may break"},
-			{System: "routeros", Do: "see that the FastTrack rule is first and counts", Commands: []string{
+			{System: "routeros", Do: "check that FastTrack is first and counts packets", Commands: []string{
 				"/ip firewall filter print stats where action=fasttrack-connection"}},
 		}}
 }

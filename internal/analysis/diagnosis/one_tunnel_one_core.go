@@ -9,9 +9,9 @@ import (
 
 // oneTunnelOneCore is a tunnel whose packets pass one core in a row while others idle.
 func oneTunnelOneCore() Rule {
-	return Rule{Class: OneTunnel, Label: "one tunnel is served by one core",
-		Means: "the load passes one tunnel of the kernel's, one core is busy for 93 % of the window or " +
-			"more, and another idles for 40 % or more",
+	return Rule{Class: OneTunnel, Label: "a single tunnel saturates one core",
+		Means: "the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the window, " +
+			"and another idles for at least 40 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" || inUserspace(tunnel) || o.load().Tunnels > 1 {
@@ -26,17 +26,16 @@ func oneTunnelOneCore() Rule {
 			}
 			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .15, .4, -4, .5), Node: s.Node,
 				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
-				Text: fmt.Sprintf("one tunnel's packets pass %s of the %s, which is full while %s idles "+
-					"for %s",
+				Text: fmt.Sprintf("a single tunnel saturates %s of the %s while %s idles for %s",
 					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
 				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
-					"all streams pass one tunnel")}}
+					"all streams share one tunnel")}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append([]Experiment{{Class: j.Class, Factor: "tunnels", Doses: []string{"1", "2", "4"},
-				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "more tunnels side by side " +
-					"are served by more cores"}}, cpuDoses(o, j)...)
+				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "parallel tunnels run on " +
+					"more cores"}}, cpuDoses(o, j)...)
 		},
 		Remedies: append([]Remedy{{Do: "spread the traffic over several tunnels", Factor: "tunnels",
-			Level: "2", Risk: "each flow stays on one"}}, spreadRemedies()...)}
+			Level: "2", Risk: "each flow still uses one tunnel"}}, spreadRemedies()...)}
 }

@@ -11,9 +11,9 @@ import (
 // otherLoad is work on the CPUs that is not that of moving packets: other processes, management, and our own
 // observing.
 func otherLoad() Rule {
-	return Rule{Class: OtherLoad, Label: "something else takes the CPU's time",
-		Means: "processes that neither move packets nor are the load generator take 35 % of the CPU " +
-			"time or more, and no core has time left",
+	return Rule{Class: OtherLoad, Label: "other work takes the CPU time",
+		Means: "processes other than forwarding and the load generator take at least 35 % of the CPU " +
+			"time, and no core has time left",
 		Judge: func(o *Observation) Judgement {
 			nodes := []string{record.HostNode}
 			if !o.Shared() {
@@ -22,7 +22,7 @@ func otherLoad() Rule {
 					nodes = append([]string{record.HostNode}, nodes...)
 				}
 			}
-			best := missing("the topology names no router")
+			best := missing("the topology has no router")
 			for i, node := range nodes {
 				if j := o.otherLoadAt(node); i == 0 || j.NotExamined == "" && (best.NotExamined != "" ||
 					j.Score >= best.Score) {
@@ -33,12 +33,12 @@ func otherLoad() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "stop it, or keep it away from the core that moves packets",
+			{System: "linux", Do: "stop it, or pin it away from the core that forwards packets",
 				Commands: []string{
-					"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it is slower then"},
-			{System: "openwrt", Do: "see what runs; stop statistics and management pages while it matters",
+					"top -b -n 1 | head -20", "taskset -p 2 PID"}, Risk: "it runs slower"},
+			{System: "openwrt", Do: "see what runs; stop statistics and web management while it matters",
 				Commands: []string{"top -b -n 1 | head -20", "service collectd stop"}},
-			{System: "routeros", Do: "see what runs; close WinBox, and end The Dude, graphing and SNMP polls",
+			{System: "routeros", Do: "see what runs; close WinBox, stop The Dude, graphing and SNMP polling",
 				Commands: []string{"/tool profile cpu=all"}},
 			{System: "freebsd", Do: "see what runs; stop it, or pin it to another core", Commands: []string{
 				"top -bSH 20", "cpuset -l 1 -p PID"}},
@@ -64,14 +64,15 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		}
 	}
 	facts := []evidence.Evidence{fact("other_cores", node, "processes", other,
-		unit.Significant(other, 2)+" cores' worth of time went to work that moves no packet"), s.coreFact()}
+		unit.Significant(other, 2)+" cores' worth of CPU time went to work unrelated to forwarding"),
+		s.coreFact()}
 	if own > .1 {
-		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of it observing took "+
+		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took "+
 			unit.Percent(own)+" of a core"))
 	}
 	return Judgement{Score: score, Node: node, Element: "processes", Facts: facts,
 		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
-		Text: fmt.Sprintf("something else takes %s of %s %d cores' time", unit.Significant(other, 2), s.of(),
+		Text: fmt.Sprintf("other work takes %s of %s %d cores", unit.Significant(other, 2), s.of(),
 			len(s.Cores))}
 }
 

@@ -81,9 +81,9 @@ func (o *Observation) linkStage(l record.TopoLink) Stage {
 	here := func(p record.TopoPort) bool { return strings.HasSuffix(o.Line.Kind, " on "+p.Node+"/"+p.Port) }
 	if got, ok := o.Metric(metrics.Goodput); ok && o.Line.Value > 0 &&
 		(!strings.Contains(o.Line.Kind, " on ") || here(l.Ends[0]) || here(l.Ends[1])) {
-		share, of = got/o.Line.Value, "what "+o.Line.Kind+" carries"
+		share, of = got/o.Line.Value, "what "+o.Line.Kind+" can carry"
 	}
-	return stageOf("", l.Name, l.Name, share, of, "no rate of this link is known")
+	return stageOf("", l.Name, l.Name, share, of, "the rate of this link is not known")
 }
 
 // stagesOf are those of a node: of an end its load generator, of a router what it forwards by.
@@ -104,7 +104,7 @@ func (o *Observation) stagesOf(node string) []Stage {
 	}
 	if len(out) == 0 {
 		out = append(out, stageOf(node, "", "forwarding", math.NaN(), "", cmp.Or(o.unseen(node),
-			"its cores are those of the host")))
+			"it runs on the host's cores")))
 	}
 	return out
 }
@@ -116,7 +116,7 @@ func (o *Observation) unseen(node string) string {
 	} else if n.Unreachable != "" {
 		return n.Unreachable
 	}
-	return "nothing watches it"
+	return "nothing is watching it"
 }
 
 // generatorStage is the busiest thread of an end's load generator.
@@ -134,8 +134,8 @@ func (o *Observation) generatorStage(node string) Stage {
 	if _, receiver := o.Ends(); receiver == node {
 		role = receiving
 	}
-	return stageOf(node, "generator", role, share, "one core, by its busiest thread",
-		"the engine does not tell its threads' CPU time")
+	return stageOf(node, "generator", role, share, "one core (busiest thread)",
+		"the engine does not report its threads' CPU time")
 }
 
 // Labels of what a stage spends.
@@ -166,7 +166,7 @@ func (o *Observation) coreStages(node string) []Stage {
 		}
 		out = append(out, stageOf(node, "cpu", allCores, sum/float64(len(cores)), "their time", ""))
 	}
-	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "the time of one core", ""))
+	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "one core", ""))
 }
 
 // queueStages are for how much of the window packets waited in each queue of a router.
@@ -186,8 +186,8 @@ func (o *Observation) queueStages(node string) []Stage {
 			}
 		}
 		if all > 0 {
-			out = append(out, stageOf(node, c.Label, "queue "+c.Label, waited/all, "the samples found "+
-				"packets waiting", ""))
+			out = append(out, stageOf(node, c.Label, "queue "+c.Label, waited/all, "the samples had "+
+				"packets queued", ""))
 		}
 	}
 	return out
@@ -208,7 +208,7 @@ func (o *Observation) tableStage(node string) (Stage, bool) {
 	if entries == 0 || limit <= 0 {
 		return Stage{}, false
 	}
-	return stageOf(node, "conntrack", "connection table", entries/limit, "its limit", ""), true
+	return stageOf(node, "conntrack", "conntrack table", entries/limit, "its limit", ""), true
 }
 
 // Place joins the stages of a cell's trials, each with the median of its utilisations, and marks the one that

@@ -17,15 +17,15 @@ var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_
 // pcieMemory is a card that discards what it received while no core is full: what it waits for is the bus or
 // memory.
 func pcieMemory() Rule {
-	return Rule{Class: PCIeMemory, Label: "the bus or memory behind a network card",
-		Means: "a network card discards one received packet in a thousand or more while no core is busy " +
-			"for more than 80 %; its PCIe link below what both ends have supports it",
+	return Rule{Class: PCIeMemory, Label: "the PCIe bus or memory slows a NIC down",
+		Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
+			"80 %; a PCIe link below what both ends support makes it more likely",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			if why != "" {
 				return missing(why)
 			}
-			best := missing("no port is one of a physical network card")
+			best := missing("no port belongs to a physical NIC")
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
 					driver := o.environment(node, "device:"+port+":driver")
@@ -42,13 +42,13 @@ func pcieMemory() Rule {
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "packet_size", Doses: []string{"1400", "700", "350"},
 				Resource: []float64{1, .5, .25}, From: "tester", Expect: 1, Why: "at the same packet rate, " +
-					"smaller packets put fewer bytes on the bus: discards end where bytes are the limit"}}
+					"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "check the card's PCIe link: if it is not at full width and speed, use " +
+			{System: "linux", Do: "check the NIC's PCIe link: if it is not at full width and speed, use " +
 				"another slot",
 				Commands: []string{"lspci -vv | grep -E 'LnkCap|LnkSta'"}, Risk: "none"},
-			{System: "linux", Do: "keep the card's queues on the memory node that it is attached to",
+			{System: "linux", Do: "keep the NIC's queues on the NUMA node that it is attached to",
 				Commands: []string{"cat /sys/class/net/DEV/device/numa_node"}, Risk: "none"},
 		}}
 }
@@ -73,6 +73,6 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 			"its PCIe link runs at "+now+", both ends support "+most))
 	}
 	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
-		Text: fmt.Sprintf("network card %s of %s discards %s of what it receives while no core is full: "+
-			"the bus or memory", port, node, unit.Percent(share))}
+		Text: fmt.Sprintf("NIC %s of %s discards %s of what it receives while no core is saturated: "+
+			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}
 }

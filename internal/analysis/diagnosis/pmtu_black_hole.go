@@ -12,10 +12,10 @@ import (
 
 // pmtuBlackHole is large packets that vanish, and nobody is told. It shows in trials that failed, too.
 func pmtuBlackHole() Rule {
-	return Rule{Class: PMTUBlackHole, Label: "large packets vanish, and nobody is told", Ends: true,
+	return Rule{Class: PMTUBlackHole, Label: "a PMTU black hole drops large packets", Ends: true,
 		OfFailed: true,
-		Means: "packets of the path's MTU do not come back though small ones do, or nearly nothing " +
-			"arrives though probes are answered, while a node drops packets that would need fragments",
+		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
+			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
 			var facts []evidence.Evidence
 			drops, at, known := 0.0, "", false
@@ -28,12 +28,12 @@ func pmtuBlackHole() Rule {
 			}
 			if drops > 0 {
 				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
-					"the %s dropped %.0f packets that were larger than the next link's MTU", at, drops)))
+					"the %s dropped %.0f packets larger than the next link's MTU", at, drops)))
 			}
 			j := Judgement{Node: at, Element: o.narrow(at), Facts: facts,
-				Text: "large packets vanish on the path, and nobody is told that they are too large"}
+				Text: "a PMTU black hole on the path: large packets are dropped silently"}
 			if at != "" {
-				j.Text = "large packets vanish at the " + at + ", which tells nobody that they are too large"
+				j.Text = "a PMTU black hole at the " + at + ": large packets are dropped silently"
 			}
 			if f := o.Trial.Failure; f != nil {
 				if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
@@ -45,12 +45,12 @@ func pmtuBlackHole() Rule {
 			}
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok {
-				return missing("there is no goodput")
+				return missing("no goodput was measured")
 			}
 			sender, _ := o.Ends()
 			timeouts, _ := o.grew(sender, "TcpExtTCPTimeouts")
-			e := fact(metrics.Goodput, "", "", got, mbps(got)+" arrived, with "+
-				unit.Significant(timeouts, 3)+" timeouts of TCP")
+			e := fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput, with "+
+				unit.Significant(timeouts, 3)+" TCP timeouts")
 			if got > 1e6 || !known && timeouts == 0 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
 			}
@@ -63,15 +63,15 @@ func pmtuBlackHole() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
-				Why: "small segments pass a black hole of large packets: goodput appears"}}
+				Why: "small segments get through a PMTU black hole: goodput recovers"}}
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "let ICMP errors pass, or clamp TCP's segments", Commands: []string{
+			{System: "linux", Do: "let ICMP errors through, or clamp the TCP MSS", Commands: []string{
 				"nft add rule inet filter output icmp type destination-unreachable accept",
 				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"}},
-			{System: "openwrt", Do: "switch MSS clamping of the zone on", Commands: []string{
+			{System: "openwrt", Do: "enable MSS clamping for the zone", Commands: []string{
 				"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"}},
-			{System: "routeros", Do: "clamp TCP's segments", Commands: []string{"/ip firewall mangle add " +
+			{System: "routeros", Do: "clamp the TCP MSS", Commands: []string{"/ip firewall mangle add " +
 				"chain=forward " +
 				"protocol=tcp tcp-flags=syn action=change-mss new-mss=clamp-to-pmtu passthrough=yes"}},
 			{System: "freebsd", Do: "let pf pass ICMP errors, and set max-mss", Commands: []string{"pfctl " +

@@ -10,14 +10,14 @@ import (
 
 // policer drops what is above a rate instead of keeping it waiting.
 func policer() Rule {
-	return Rule{Class: Policer, Label: "a policer drops what is above a rate", Ends: true,
-		Means: "an ingress filter drops 0.3 % of the load's packets or more; without a view of the router: " +
-			"2 % of the segments are sent again while no waiting is added",
+	return Rule{Class: Policer, Label: "a policer drops traffic above its rate", Ends: true,
+		Means: "an ingress filter drops at least 0.3 % of the load's packets; without a view of the " +
+			"router: 2 % of the segments are retransmitted while no queueing delay is added",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
 			probes, tcp, least, timed := o.addedDelay()
 			if !ok || !timed {
-				return missing("loss and delay of the load are not known")
+				return missing("the load's loss and delay are not known")
 			}
 			var q queue
 			all, _ := o.queues(true)
@@ -28,7 +28,7 @@ func policer() Rule {
 			}
 			facts := []evidence.Evidence{fact(name, "", "", loss, unit.Percent(loss)+
 				" of the load's packets were lost"), against(fact("rtt_loaded_p50_ns", "", "", least+probes,
-				"waiting added "+milliseconds(probes)+" to the round trip of probes"), least)}
+				"queueing added "+milliseconds(probes)+" to the probe RTT"), least)}
 			got, _ := o.Metric(metrics.Goodput)
 			if q.drops == 0 {
 				score := -4.0
@@ -37,27 +37,27 @@ func policer() Rule {
 						o.lostWhenIdle()
 				}
 				return Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
-					Text: "a policer on the path, at about " + mbps(got)}
+					Text: "a policer on the path at about " + mbps(got)}
 			}
 			score := ramp(q.lost(), .0005, .003, -3, 4) + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
 			passed := got / (1 - min(loss, .9))
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("a policer on %s drops %s of what arrives: %s pass", q.place(),
+				Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
 				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops,
-					fmt.Sprintf("the ingress filter of %s dropped %.0f packets", q.place(),
+					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
 						q.drops))}, facts...)}
 		},
 		Experiments: rateDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "shape instead of policing, or give the policer a larger burst",
+			{System: "linux", Do: "shape instead of policing, or raise the policer's burst",
 				Commands: []string{
 					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer",
 				Level: "off"},
 			{System: "routeros", Do: "use a queue instead of a limit rule",
 				Risk: "FastTrack bypasses queues"},
-			{Do: "if it is the provider's: shape a little below its rate, so that nothing is dropped",
-				Risk: "a few percent of the rate are lost"},
+			{Do: "if the provider polices: shape slightly below its rate, so that nothing is dropped",
+				Risk: "costs a few per cent of the rate"},
 		}}
 }
 

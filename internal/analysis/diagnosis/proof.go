@@ -78,7 +78,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		return p
 	}
 	if len(all) == 0 {
-		p.Text = "no untouched window has a rate: nothing was proved"
+		p.Text = "no untouched window has a rate: nothing can be concluded"
 		return p
 	}
 	p.Untouched = statistics.Median(all)
@@ -109,7 +109,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		blocks = append(blocks, points[block])
 	}
 	if p.Elasticity, ok = statistics.BlockSlope(blocks); !ok {
-		p.Text = "no dose has a rate: nothing was proved"
+		p.Text = "no dose has a rate: nothing can be concluded"
 		return p
 	}
 	if k, ok := statistics.Knee(relative); ok {
@@ -138,7 +138,7 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	switch {
 	case len(base) == 0 && len(d.Untouched) > 0 && arrives(fixed) > 1:
 		p.Verdict = Confirmed
-		p.Text = fmt.Sprintf("confirmed by %s %s: nothing arrives without it, and with it something does",
+		p.Text = fmt.Sprintf("confirmed by %s %s: nothing arrives without it, and traffic flows with it",
 			p.Factor, p.Fix)
 		return
 	case len(gains) < 2:
@@ -156,7 +156,7 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	case p.Gain.High < leastGain:
 		p.Verdict, what = Refuted, "the rate does not rise"
 	}
-	p.Text = fmt.Sprintf("%s by %s %s, which takes the limit away: %s (%s, %s to %s)", p.Verdict, p.Factor,
+	p.Text = fmt.Sprintf("%s by %s %s, which removes the limit: %s (%s, %s to %s)", p.Verdict, p.Factor,
 		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
 }
 
@@ -165,8 +165,8 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 func (p *Proof) judge() {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
-		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s of %d", unit.Significant(l.Slope, 2),
-			l.N)
+		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s from %d windows",
+			unit.Significant(l.Slope, 2), l.N)
 		return
 	}
 	moves := p.Expect >= nearEnough
@@ -176,9 +176,9 @@ func (p *Proof) judge() {
 	case moves && l.High < p.Expect-nearEnough:
 		p.Verdict, what = Refuted, "the rate does not follow it"
 	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
-		p.Verdict, what = Refuted, "the rate moves with it, which it must not"
+		p.Verdict, what = Refuted, "the rate moves with it, but should not"
 	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
-		p.Verdict, what = Confirmed, "the rate does not move with it, as it must not"
+		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
 	default:
 		what = "the interval allows both"
 	}
@@ -188,9 +188,9 @@ func (p *Proof) judge() {
 	if moves && p.Verdict == Refuted {
 		switch least := p.leastDose(); {
 		case p.Knee > 0:
-			p.Text += fmt.Sprintf("; it limits below %s of what there is", unit.Percent(p.Knee))
+			p.Text += fmt.Sprintf("; it only limits below %s of what there is", unit.Percent(p.Knee))
 		case least > 0 && least < 1:
-			p.Text += fmt.Sprintf("; %s of it would do", unit.Percent(least))
+			p.Text += fmt.Sprintf("; %s of it is enough", unit.Percent(least))
 		}
 	}
 	if p.Gain != nil {

@@ -51,13 +51,13 @@ func TestProve(t *testing.T) {
 		says     string
 	}{
 		{"the resource limits", down, limits, Confirmed, 1, "the rate follows it"},
-		{"slack of 45 %", down, slack(.55), Refuted, .55, "it limits below 5"},
-		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it would do"},
+		{"slack of 45 %", down, slack(.55), Refuted, .55, "only limits below 5"},
+		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it is enough"},
 		{"between", down, slack(.75), Undecided, .75, "allows both"},
 		{"more of it helps", up, limits, Confirmed, 0, ""},
 		{"more of it does nothing", up, still, Refuted, 0, "does not follow"},
-		{"must not move, and does not", flat, still, Confirmed, 0, "as it must not"},
-		{"must not move, and does", flat, limits, Refuted, 1, "which it must not"},
+		{"must not move, and does not", flat, still, Confirmed, 0, "as expected"},
+		{"must not move, and does", flat, limits, Refuted, 1, "but should not"},
 	} {
 		p := Prove(c.e, "goodput_bps", answered(c.e, c.response))
 		if p.Verdict != c.want || math.Abs(p.Knee-c.knee) > .04 || !strings.Contains(p.Text, c.says) {

@@ -11,8 +11,8 @@ import (
 // randomLoss is packets that are lost whatever the rate.
 func randomLoss() Rule {
 	return Rule{Class: RandomLoss, Label: "packets are lost at random", Ends: true,
-		Means: "0.15 % of the packets or more are lost although neither rate, queue nor policer explains " +
-			"it, and waiting adds little; probes are lost, too",
+		Means: "at least 0.15 % of the packets are lost although no rate, queue or policer explains it, " +
+			"and queueing adds little delay; probes are lost, too",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
 			if !ok {
@@ -33,7 +33,7 @@ func randomLoss() Rule {
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
 				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes,
-					"waiting added "+milliseconds(probes)), least))
+					"queueing added "+milliseconds(probes)), least))
 			}
 			if bursts, _ := o.outages(); bursts > 1 {
 				score -= 6 // see unstable
@@ -73,15 +73,14 @@ func randomLoss() Rule {
 			if j.Node != "" {
 				j.Text += " at " + q.place()
 				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
-					"were "+
-					"dropped there", q.drops)))
+					"were dropped there", q.drops)))
 			}
 			return j
 		},
 		Experiments: rateDoses,
-		Remedies: []Remedy{{System: "linux", Do: "look at the link: cable, optics, Wi-Fi, duplex",
+		Remedies: []Remedy{{System: "linux", Do: "check the link: cable, optics, Wi-Fi, duplex",
 			Commands: []string{
 				"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},
-			{System: "linux", Do: "use a congestion control that loss does not slow down", Commands: []string{
+			{System: "linux", Do: "use a congestion control that tolerates random loss", Commands: []string{
 				"sysctl -w net.ipv4.tcp_congestion_control=bbr"}, Risk: "it takes more from other flows"}}}
 }

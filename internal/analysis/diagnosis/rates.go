@@ -30,14 +30,14 @@ func (o *Observation) held() (q queue, score float64, why string) {
 // heldFacts are the numbers of a queue that holds back.
 func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 	out := []evidence.Evidence{
-		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue of %s held back %s times "+
-			"per packet for its rate", q.place(), unit.Significant(q.overlimits, 2))),
-		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, even within %s",
+		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue at %s throttled its output "+
+			"%s times per packet", q.place(), unit.Significant(q.overlimits, 2))),
+		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, varying by %s",
 			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
-		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "waiting added "+
-			milliseconds(probes)+" to the round trip of probes, "+milliseconds(tcp)+" to that of TCP"),
+		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
+			milliseconds(probes)+" to the probe RTT, "+milliseconds(tcp)+" to the TCP RTT"),
 			least))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
@@ -68,7 +68,7 @@ func rateDoses(o *Observation, j Judgement) []Experiment {
 		return nil
 	}
 	e := Experiment{Class: j.Class, Factor: "pacing", From: "tester", Expect: 1,
-		Why: "a limit of the rate gives what is asked for below it, without waiting or loss"}
+		Why: "below a rate limit the load gets what it asks for, without queueing or loss"}
 	if !o.IsTCP() {
 		e.Factor = "rate"
 	}
@@ -79,8 +79,8 @@ func rateDoses(o *Observation, j Judgement) []Experiment {
 	out := []Experiment{e}
 	if o.IsTCP() {
 		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s leaves the rate as it is but for headers, " +
-				"one in packets per second takes it down with their size"})
+			From: "tester", Expect: 0, Why: "a limit in bit/s keeps the rate, apart from headers; one in " +
+				"packets per second lowers it with packet size"})
 	}
 	return out
 }

@@ -9,9 +9,9 @@ import (
 
 // receiveWindow is a window that is too small for the round trip.
 func receiveWindow() Rule {
-	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the round trip", Ends: true,
-		Means: "the receive window holds TCP back for 40 % of the time or more, while the receiver keeps " +
-			"up: it rarely closes its window",
+	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the RTT", Ends: true,
+		Means: "the receive window limits TCP for at least 40 % of the time while the receiver keeps up: " +
+			"it rarely closes its window",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -20,15 +20,15 @@ func receiveWindow() Rule {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
 			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
-				fmt.Sprintf("%s kB per flow were under way in a round trip of %s", unit.Significant(bytes/1e3,
+				fmt.Sprintf("%s kB per flow were in flight in an RTT of %s", unit.Significant(bytes/1e3,
 					3),
 					milliseconds(rtt)))}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
-						3))))
+					fmt.Sprintf("the receiver advertised a zero window %s times per second",
+						unit.Significant(hz, 3))))
 			}
 			elsewhere := 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
@@ -39,16 +39,16 @@ func receiveWindow() Rule {
 				elsewhere *= ramp(receive, 64<<10, 256<<10, .2, 1) // a small buffer was set
 				score += ramp(receive, 128<<10, 512<<10, .8, -1)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(
-					"the receive buffer had %.0f kB", receive/1024)))
+					"the receive buffer was %.0f kB", receive/1024)))
 			}
 			return Judgement{Score: score - elsewhere, Node: receiver, Element: "receive buffer", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s: %s kB per "+
-					"round trip of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
+					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},
-		Experiments: streamDoses(1, "each connection has a window of its own: twice as many carry twice as "+
+		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),
-		Remedies: []Remedy{{System: "linux", Do: "let the receiver's kernel tune a larger buffer",
+		Remedies: []Remedy{{System: "linux", Do: "let the receiver autotune up to a larger buffer",
 			Commands: []string{"sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'"},
-			Risk:     "each connection may take so much memory"},
-			{Do: "leave the buffer to the kernel: do not set SO_RCVBUF"}}}
+			Risk:     "each connection may use that much memory"},
+			{Do: "leave the buffer size to the kernel: do not set SO_RCVBUF"}}}
 }

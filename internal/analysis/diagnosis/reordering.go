@@ -10,8 +10,8 @@ import (
 
 // reordering is packets that overtake each other.
 func reordering() Rule {
-	return Rule{Class: Reordering, Label: "packets overtake each other", Ends: true,
-		Means: "5 % of the segments or more arrive out of order although few are lost, or 1 % of UDP's " +
+	return Rule{Class: Reordering, Label: "packets are reordered", Ends: true,
+		Means: "at least 5 % of the segments arrive out of order while few are lost, or 1 % of the UDP " +
 			"packets do",
 		Judge: func(o *Observation) Judgement {
 			loss, name, ok := o.lossOf()
@@ -22,13 +22,13 @@ func reordering() Rule {
 				n, ok := o.Metric("reordered")
 				rate, _ := o.Metric(metrics.PacketRate)
 				if !ok {
-					return missing("this way of counting packets does not see their order")
+					return missing("packets were counted without their order")
 				}
 				share := ratio(o.perSecond(n), rate)
 				return Judgement{Score: ramp(share, .002, .02, -5, 3.5), Element: "path",
-					Text: "packets overtake each other: " + unit.Percent(share) + " arrive out of order",
+					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order",
 					Facts: []evidence.Evidence{fact("reordered", "", "", n, fmt.Sprintf(
-						"%.0f packets arrived after one with a higher number", n))}}
+						"%.0f packets arrived after one with a higher sequence number", n))}}
 			}
 			share, spurious, seen, ok := o.reorderSigns()
 			if !ok {
@@ -42,24 +42,24 @@ func reordering() Rule {
 				score += o.wants() - o.windowed()
 			}
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("packets overtake each other: %s of the segments arrive out of order, "+
-					"%s were sent again", unit.Percent(share), unit.Percent(loss)),
+				Text: fmt.Sprintf("packets are reordered: %s of the segments arrive out of order, "+
+					"%s were retransmitted", unit.Percent(share), unit.Percent(loss)),
 				Facts: []evidence.Evidence{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
 					"", "",
-					spurious, unit.Percent(spurious)+" of what was sent again had arrived already")}}
+					spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
 			if seen > 0 {
 				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
-					unit.Percent(seen)+" of the segments overtaken"))
+					unit.Percent(seen)+" of the segments reordered"))
 			}
 			j.Node, j.Element = o.delaying()
 			return j
 		},
-		Experiments: streamDoses(0, "reordering slows each connection: more of them carry more"),
-		Remedies: []Remedy{{System: "linux", Do: "do not spread one flow's packets over cores or links",
+		Experiments: streamDoses(0, "reordering slows each connection down: more of them carry more"),
+		Remedies: []Remedy{{System: "linux", Do: "keep each flow's packets on one core and one link",
 			Commands: []string{"ip link show type bond", "cat /sys/class/net/DEV/queues/rx-*/rps_cpus"},
-			Risk:     "one flow has one core or link then"},
-			{System: "linux", Do: "let senders bear more reordering", Commands: []string{
+			Risk:     "each flow then gets only one core or link"},
+			{System: "linux", Do: "make senders tolerate more reordering", Commands: []string{
 				"sysctl -w net.ipv4.tcp_reordering=30"}, Risk: "real losses are repaired later"}}}
 }
 

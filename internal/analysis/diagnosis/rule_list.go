@@ -22,14 +22,14 @@ const (
 
 // ruleList is a packet filter that compares each packet with a long list.
 func ruleList() Rule {
-	return Rule{Class: RuleList, Label: "the packet filter's list of rules takes the CPU's time",
-		Means: "comparing the forwarded packets with all rules takes 35 % of the busy time or more, by the " +
-			"number of rules, the packet rate and the speed of the CPU, and a core is full",
+	return Rule{Class: RuleList, Label: "the packet filter's rule list takes the CPU time",
+		Means: "matching the forwarded packets against all rules takes at least 35 % of the busy time, as " +
+			"estimated from rule count, packet rate and CPU speed, and a core is saturated",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()
 			routers := o.Routers()
 			if why != "" || len(routers) == 0 {
-				return missing(cmp.Or(why, "the topology names no router"))
+				return missing(cmp.Or(why, "the topology has no router"))
 			}
 			node := s.Node
 			if node == record.HostNode {
@@ -60,27 +60,27 @@ func ruleList() Rule {
 			full := max(o.full(s, 1.5), ramp(share, .4, .7, unlikely, 0)+ramp(s.Full.Busy, .5, .75, -4, 1.5))
 			return Judgement{Score: full + ramp(share, .05, .35, -5, 3), Node: node,
 				Element: "forward", GainAtMost: 1 / (1 - share),
-				Text: fmt.Sprintf("the %s's packet filter: each packet is compared with %.0f rules", node,
+				Text: fmt.Sprintf("the %s's packet filter matches each packet against %.0f rules", node,
 					rules),
 				Facts: []evidence.Evidence{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
-					fact("filter_cpu_ratio", node, "forward", share, "by their number and the packet rate "+
-						"they take about "+unit.Percent(share)+" of the CPU time that was used"),
+					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
+						"about "+unit.Percent(share)+" of the CPU time used"),
 					s.coreFact()}}
 		},
 		Experiments: func(o *Observation, j Judgement) []Experiment {
 			return append(cpuDoses(o, j), Experiment{Class: j.Class, Factor: "flowtable",
-				Doses: []string{"on"}, From: "router", Expect: 1, Why: "packets of known connections then " +
-					"pass no rule: goodput rises where the list was the limit"})
+				Doses: []string{"on"}, From: "router", Expect: 1, Why: "established connections then skip " +
+					"the rules: goodput rises if the list was the limit"})
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "accept known connections first, and look addresses up in a set or map",
+			{System: "linux", Do: "accept established connections first; match addresses with a set or map",
 				Commands: []string{"nft insert rule inet filter forward ct state established,related accept"},
-				Risk:     "rules before it no longer see these packets", Factor: "firewall",
+				Risk:     "later rules no longer see these packets", Factor: "firewall",
 				Level: "2000 in a set"},
-			{System: "linux", Do: "let known connections skip the rules (nftables' flow table)",
-				Risk: "they pass no queue's rules either", Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "use an ipset instead of single rules, and software flow offload",
+			{System: "linux", Do: "let established connections skip the rules (nftables flowtable)",
+				Risk: "they also skip the rules that classify for queues", Factor: "flowtable", Level: "on"},
+			{System: "openwrt", Do: "use an ipset instead of single rules, and software flow offloading",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 					"service firewall restart"}, Risk: "SQM is bypassed"},
 			{System: "routeros", Do: "put the rule for established connections first, and use address lists",

@@ -6,9 +6,9 @@ import (
 
 // shaper is a queue that holds packets to a rate.
 func shaper() Rule {
-	return Rule{Class: Shaper, Label: "a shaper holds the traffic to a rate", Ends: true,
-		Means: "a queue with classes, or one that keeps delays short, holds packets back for its rate, " +
-			"once per four packets or more, while what it sends is even",
+	return Rule{Class: Shaper, Label: "a shaper limits the rate", Ends: true,
+		Means: "a queue with classes, or one with AQM, throttles at least one packet in four while its " +
+			"output is even",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			if why != "" {
@@ -28,7 +28,7 @@ func shaper() Rule {
 			if q, _, why := o.held(); why == "" {
 				e := Experiment{Class: j.Class, Factor: "shape@" + q.node + "." + q.port, From: "router",
 					Expect: 1,
-					Why:    "goodput follows the shaper's rate if that limits"}
+					Why:    "goodput follows the shaper's rate if that is the limit"}
 				for _, left := range []float64{.95, .9, .8} {
 					e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", q.rateBps*left/1000))
 					e.Resource = append(e.Resource, left)
@@ -38,17 +38,17 @@ func shaper() Rule {
 			return out
 		},
 		Remedies: []Remedy{
-			{System: "linux", Do: "raise the shaper's rate if the link behind it carries more",
+			{System: "linux", Do: "raise the shaper's rate if the link behind it can carry more",
 				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},
-				Risk:     "above the link's rate its own queue fills, and delay grows", Factor: "shape",
+				Risk:     "above the link rate the link's own queue fills, and delay grows", Factor: "shape",
 				Level: "off"},
-			{System: "openwrt", Do: "raise the rate of SQM", Commands: []string{
+			{System: "openwrt", Do: "raise the SQM rate", Commands: []string{
 				"uci set sqm.@queue[0].upload=KBITS", "uci commit sqm", "service sqm restart"},
-				Risk: "above the link's rate delay grows"},
-			{System: "routeros", Do: "raise max-limit of the queue",
+				Risk: "above the link rate, delay grows"},
+			{System: "routeros", Do: "raise the queue's max-limit",
 				Commands: []string{"/queue simple print stats"},
-				Risk:     "above the link's rate delay grows"},
+				Risk:     "above the link rate, delay grows"},
 			{System: "freebsd", Do: "raise the pipe's bandwidth", Commands: []string{"dnctl pipe show"},
-				Risk: "above the link's rate delay grows"},
+				Risk: "above the link rate, delay grows"},
 		}}
 }

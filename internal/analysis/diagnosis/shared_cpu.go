@@ -10,8 +10,8 @@ import (
 
 // sharedCPU is the natural limit of a lab whose roles share one machine's cores.
 func sharedCPU() Rule {
-	return Rule{Class: SharedCPU, Label: "the cores that all roles share", Quiet: true,
-		Means: "a machine that carries all roles of a lab has no time left on its cores",
+	return Rule{Class: SharedCPU, Label: "the cores that all roles share are saturated", Quiet: true,
+		Means: "one machine runs all roles of the lab, and its cores are saturated",
 		Judge: func(o *Observation) Judgement {
 			if o.Run.Near().CPUs != record.CPUsShared {
 				return Judgement{Score: absent}
@@ -29,17 +29,17 @@ func sharedCPU() Rule {
 				}
 			}
 			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
-				Text: fmt.Sprintf("client, router and server share this machine's %d cores, which are full",
-					len(s.Cores)),
+				Text: fmt.Sprintf("client, router and server share this machine's %d cores, which are "+
+					"saturated", len(s.Cores)),
 				Facts: []evidence.Evidence{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
 					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}}
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "700"},
-				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "full cores move a " +
-					"number of packets, whoever's they are"}}
+				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "saturated cores move " +
+					"a fixed number of packets, whatever their size"}}
 		},
-		Remedies: []Remedy{{Do: "use a machine with more cores, or one machine for each role (peer)"}}}
+		Remedies: []Remedy{{Do: "use a machine with more cores, or a separate machine for each role (peer)"}}}
 }
 
 // knownUser is what speaks for one user of shared cores, and so against their being full by themselves: a

@@ -10,9 +10,9 @@ import (
 
 // slowReader is an application that takes its data too slowly.
 func slowReader() Rule {
-	return Rule{Class: SlowReader, Label: "the application that receives is slow", Ends: true,
-		Means: "the receive window holds TCP back for 40 % of the time or more, and the receiver closes " +
-			"it ten times per second or more: its buffer is full",
+	return Rule{Class: SlowReader, Label: "the receiving application is slow", Ends: true,
+		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it at " +
+			"least ten times per second: its buffer is full",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -30,8 +30,8 @@ func slowReader() Rule {
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 2, 15, -3, 3)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver closed its window %s times per second", unit.Significant(hz,
-						3))))
+					fmt.Sprintf("the receiver advertised a zero window %s times per second",
+						unit.Significant(hz, 3))))
 			} else {
 				bytes, _ := o.inFlight()
 				if _, receive := o.buffers(); receive > 0 {
@@ -40,11 +40,11 @@ func slowReader() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads no more "+
-					"than %s: its receive buffer is full", receiver, mbps(got))}
+				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+
+					"%s: its receive buffer is full", receiver, mbps(got))}
 		},
-		Experiments: streamDoses(0, "an application that reads slowly reads no faster from several "+
+		Experiments: streamDoses(0, "a slow application reads no faster from several "+
 			"connections"),
-		Remedies: []Remedy{{Do: "make the application read faster: larger reads, a thread of its own, no " +
-			"work between two reads"}}}
+		Remedies: []Remedy{{Do: "make the application read faster: larger reads, its own thread, no " +
+			"work between reads"}}}
 }

@@ -11,9 +11,9 @@ import (
 
 // slowSender is an application that has no more to send.
 func slowSender() Rule {
-	return Rule{Class: SlowSender, Label: "the application that sends is slow", Ends: true,
-		Means: "a load flat out had nothing to send for 25 % of the time or more, through a buffer of " +
-			"usual size, and its thread was not busy, nor did it wait for a core that it shares",
+	return Rule{Class: SlowSender, Label: "the sending application is slow", Ends: true,
+		Means: "a full-rate load had nothing to send for at least 25 % of the time, with a normal buffer " +
+			"size, and its thread was neither busy nor waiting for a shared core",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -28,7 +28,7 @@ func slowSender() Rule {
 			}
 			score := ramp(s.busy, .65, .9, 3.5, -5) + o.wants() - waits
 			if waits > 0 {
-				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores that "+
+				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores "+
 					"its threads share were busy for "+unit.Percent(full)+" of the window"))
 			}
 			if !o.FlatOut() {
@@ -48,13 +48,13 @@ func slowSender() Rule {
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: sender, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("the application on the %s has no more than %s to send", sender,
+				Text: fmt.Sprintf("the application on the %s sends only %s", sender,
 					mbps(got))}
 		},
-		Experiments: streamDoses(0, "an application that has no more to send has none for further "+
+		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),
-		Remedies: []Remedy{{Do: "make the application give its data faster: larger writes, no work " +
-			"between two writes"}}}
+		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work " +
+			"between writes"}}}
 }
 
 // starved is how much a full machine explains of a sender that has nothing to send: on cores that all roles
@@ -66,7 +66,7 @@ func (o *Observation) starved(sender string) (score, full float64, why string) {
 	}
 	s, why := o.systemAt(record.HostNode)
 	if why != "" {
-		return 0, 0, "whether the cores that all roles share were full is not known: " + why
+		return 0, 0, "whether the shared cores were saturated is not known: " + why
 	}
 	_, ran, _ := o.threadUse(sender)
 	if o.load().Direction == record.Both {

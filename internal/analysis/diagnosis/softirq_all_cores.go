@@ -9,8 +9,8 @@ import (
 // softirqAllCores is a router whose cores are all full of packet work.
 func softirqAllCores() Rule {
 	return Rule{Class: SoftirqAllCores, Label: "all cores of the router are saturated by softirq",
-		Means: "every core of the router is busy for 93 % of the window or more, most of it in interrupts " +
-			"and softirqs",
+		Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
+			"softirqs",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.ownSystem()
 			if why != "" {
@@ -27,19 +27,19 @@ func softirqAllCores() Rule {
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{System: "linux", Do: "let known connections skip the forwarding path (nftables' flow table)",
+			{System: "linux", Do: "let established connections skip the forwarding path (nftables flowtable)",
 				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices = " +
 					"{ lan, wan }; }'", "nft add rule inet filter forward ip protocol tcp flow add @f"},
-				Risk:   "packets of offloaded connections pass no queue's rules and no later rule",
+				Risk:   "offloaded connections skip later rules and those that classify for queues",
 				Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "switch software flow offload on; where the hardware has it, hardware's",
+			{System: "openwrt", Do: "enable software flow offloading; hardware offloading where supported",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 					"service firewall restart"},
-				Risk: "SQM is bypassed, and IPv6 may become slower; hardware offload blinds counters"},
-			{System: "routeros", Do: "let known connections take FastTrack", Commands: []string{
+				Risk: "SQM is bypassed, and IPv6 may get slower; hardware offloading bypasses counters"},
+			{System: "routeros", Do: "use FastTrack for established connections", Commands: []string{
 				"/ip firewall filter add chain=forward connection-state=established,related " +
 					"action=fasttrack-connection place-before=0"}, Risk: "it bypasses queues and IPsec"},
 			{System: "freebsd", Do: "stop harvesting entropy from packets", Commands: []string{
-				"sysctl kern.random.harvest.mask=351"}, Risk: "less entropy; it brought 3 % (netbenches)"},
+				"sysctl kern.random.harvest.mask=351"}, Risk: "less entropy; gained 3 % (netbenches)"},
 		}}
 }

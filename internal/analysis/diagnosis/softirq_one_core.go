@@ -10,8 +10,8 @@ import (
 // softirqOneCore is a router whose packets are all moved by one core while another has time.
 func softirqOneCore() Rule {
 	return Rule{Class: SoftirqOneCore, Label: "one core of the router is saturated by softirq",
-		Means: "a core of the router is busy for 93 % of the window or more, most of it in interrupts and " +
-			"softirqs, while another idles for 40 % or more",
+		Means: "a core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
+			"softirqs, while another idles for at least 40 %",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.ownSystem()
 			if why != "" {

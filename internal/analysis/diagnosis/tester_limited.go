@@ -14,10 +14,10 @@ const mostOfTester = 1.25
 
 // testerLimited is the answer where the generator, not the path, was measured.
 func testerLimited() Rule {
-	return Rule{Class: Tester, Label: "the tester itself", Ends: true, Quiet: true,
-		Means: "the result is within a fifth of what the tester reaches with nothing between, and the " +
-			"cores that it shares with the router are not full; or it could not send 1 % of what was " +
-			"asked for",
+	return Rule{Class: Tester, Label: "the tester is the limit", Ends: true, Quiet: true,
+		Means: "the result is within a fifth of what the tester reaches without the router, and the cores " +
+			"that it shares with the router are not saturated; or it could not send 1 % of the " +
+			"requested rate",
 		Judge: func(o *Observation) Judgement {
 			j := o.headroom()
 			i := slices.IndexFunc(o.Reasons, func(r evidence.Reason) bool {
@@ -27,8 +27,8 @@ func testerLimited() Rule {
 			if i >= 0 {
 				e := o.Reasons[i].Facts[0]
 				e.Text = o.Reasons[i].Text
-				return Judgement{Score: max(j.Score, 2), Text: "the tester itself: it cannot send the rate " +
-					"that was asked for", Facts: append([]evidence.Evidence{e}, j.Facts...)}
+				return Judgement{Score: max(j.Score, 2), Text: "the tester is the limit: it cannot send " +
+					"the requested rate", Facts: append([]evidence.Evidence{e}, j.Facts...)}
 			}
 			return j
 		}}
@@ -42,15 +42,15 @@ func (o *Observation) headroom() Judgement {
 		return missing("what the tester reaches alone is not known")
 	}
 	if t := o.Topology(); t != nil && o.tunnel() != "" && (t.Ends(t.Tunnel[0]) || t.Ends(t.Tunnel[1])) {
-		return missing("the tester's ends encrypt, and what they reach then was not measured")
+		return missing("the tester's ends encrypt, and what they reach doing so was not measured")
 	}
 	share := got / o.Tester.Value
 	if share > mostOfTester {
-		return missing("the load got " + unit.Percent(share) + " of what the tester had reached alone: " +
-			"that was not its most")
+		return missing("the load got " + unit.Percent(share) + " of what the tester reached alone: " +
+			"that was not its maximum")
 	}
 	j := Judgement{Score: ramp(share, .6, .95, -4, 3),
-		Text: "the tester itself: it reaches no more with nothing between",
+		Text: "the tester is the limit: it reaches no more without the router",
 		Facts: []evidence.Evidence{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
 			" of what the tester reaches alone"), o.Tester.Value)}}
 	if s, why := o.systemAt(record.HostNode); why == "" && o.Run.Near().CPUs == record.CPUsShared {

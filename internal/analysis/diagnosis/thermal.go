@@ -14,9 +14,9 @@ const leastFall = 3.0
 
 // thermal is a CPU that becomes slower as it goes on.
 func thermal() Rule {
-	return Rule{Class: Thermal, Label: "the router's CPU becomes slower over time",
-		Means: "the kernel says that heat held the CPU back; or a quota holds a virtual CPU back, and " +
-			"goodput falls by 45 % from the window's first third to its last",
+	return Rule{Class: Thermal, Label: "the router's CPU slows down over time",
+		Means: "the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput falls by " +
+			"45 % from the first third of a window of at least three seconds to the last",
 		Judge: func(o *Observation) Judgement {
 			node, why := o.tested()
 			if why != "" {
@@ -29,20 +29,20 @@ func thermal() Rule {
 				}
 			}
 			if o.Trial.Window.Seconds() < leastFall {
-				return missing("the window is too short to see a fall: it needs three seconds")
+				return missing("the window is too short to show a decline: it must be at least three seconds")
 			}
 			if share, ok := o.throttled(node, 0, 1); ok {
 				late, _ := o.throttled(node, .66, 1)
 				share = max(share, late)
 				fell := o.fell()
 				facts := []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
-					"a virtual CPU waited for its quota for "+unit.Percent(share)+" of the window"),
-					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the window's "+
-						"last third than in its first")}
+					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window"),
+					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the last third "+
+						"of the window than in the first")}
 				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
 					o.wants(), Node: node, Element: "cpu", Facts: facts,
 					GainAtMost: ratio(1, 1-min(fell, .99)),
-					Text: fmt.Sprintf("the %s's CPU becomes slower as it goes on: goodput falls by %s "+
+					Text: fmt.Sprintf("the %s's CPU slows down over time: goodput falls by %s "+
 						"within the window", node, unit.Percent(fell))}
 			}
 			at := node
@@ -55,12 +55,12 @@ func thermal() Rule {
 				}
 			}
 			return Judgement{Score: unlikely, Facts: []evidence.Evidence{fact("core_throttles", at, "cpu", 0,
-				"no core and no cooling device said that heat held it back")}}
+				"no core or cooling device reported thermal throttling")}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{Do: "improve the cooling: remove dust, add a fan, keep it away from other heat", Risk: "none"},
-			{System: "linux", Do: "hold the clock a step lower, so that it stays there", Commands: []string{
+			{Do: "improve the cooling: remove dust, add a fan, keep it away from heat sources", Risk: "none"},
+			{System: "linux", Do: "cap the clock one step lower, where it can stay", Commands: []string{
 				"echo FREQ > /sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"},
 				Risk: "slower at first, steadier over time"},
 		}}

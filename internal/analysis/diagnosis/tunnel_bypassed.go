@@ -11,14 +11,14 @@ import (
 
 // tunnelBypassed is traffic that does not take the tunnel.
 func tunnelBypassed() Rule {
-	return Rule{Class: TunnelBypassed, Label: "the traffic is not in the tunnel", Ends: true,
-		Means: "the counters of the tunnel do not show the payload that arrived",
+	return Rule{Class: TunnelBypassed, Label: "the traffic bypasses the tunnel", Ends: true,
+		Means: "the tunnel's counters do not account for the payload that arrived",
 		Judge: func(o *Observation) Judgement {
 			for _, r := range o.Reasons {
 				if r.Kind != evidence.ReasonNotInTunnel {
 					continue
 				}
-				j := Judgement{Score: 6, Text: "the traffic is not in the tunnel: " + r.Text,
+				j := Judgement{Score: 6, Text: "the traffic bypasses the tunnel: " + r.Text,
 					Facts: slices.Clone(r.Facts)}
 				for i, f := range r.Facts {
 					j.Node, j.Element = cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)
@@ -31,12 +31,12 @@ func tunnelBypassed() Rule {
 				return Judgement{Score: absent}
 			}
 			if o.Trial.Path == nil {
-				return missing("nothing was counted that proves the path")
+				return missing("no counter proves the path")
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact(metrics.Goodput, "", o.tunnel(),
-				got, "the tunnel's counters show the payload that arrived")}}
+				got, "the tunnel's counters account for the payload that arrived")}}
 		},
-		Remedies: []Remedy{{Do: "look for a second route between the ends; compare with what the " +
-			"tunnel's peer allows", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
+		Remedies: []Remedy{{Do: "look for a second route between the ends; compare it with the " +
+			"tunnel peer's allowed IPs", Commands: []string{"ip route get ADDRESS", "wg show"}}}}
 }

@@ -13,17 +13,17 @@ import (
 // unstable is a result that is not the same from one moment, or one trial, to the next. What is said of
 // several trials together is added by acrossTrials.
 func unstable() Rule {
-	return Rule{Class: Unstable, Label: "the path is not stable", Ends: true, Quiet: true,
-		Means: "the throughput inside the window is uneven by 50 % or more, or drifts; or the rates of " +
-			"three trials or more differ: their middle half by 27 % of the median or more; or the idle " +
-			"path loses 7 % of the probes or more; or probes beside the load are lost in runs of three or " +
-			"more, and hardly one between them; and nothing else explains it",
+	return Rule{Class: Unstable, Label: "the path is unstable", Ends: true, Quiet: true,
+		Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of three or " +
+			"more trials have an interquartile range of at least 27 % of the median; or the idle path " +
+			"loses at least 7 % of the probes; or probes under load are lost in runs of three or more " +
+			"with hardly any lost in between; and nothing else explains it",
 		Judge: func(o *Observation) Judgement {
-			j := missing("the evenness of the throughput is not known")
+			j := missing("the consistency of the throughput is not known")
 			if uneven, ok := o.Metric(metrics.Consistency); ok {
-				text := "the throughput is uneven by " + unit.Percent(uneven)
+				text := "throughput varies by " + unit.Percent(uneven)
 				j = Judgement{Score: ramp(uneven, .2, .6, -4, 1) + o.wants(),
-					Text:  text + ": no number stands for it",
+					Text:  text + ": no single number describes it",
 					Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, text)}}
 				for _, r := range o.Reasons {
 					if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
@@ -33,14 +33,14 @@ func unstable() Rule {
 				}
 			}
 			if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
-				text := "the path loses " + unit.Percent(lost) + " of the probes without a load"
+				text := "the idle path loses " + unit.Percent(lost) + " of the probes"
 				e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
 				j.instead(ramp(lost, .02, .1, -4, 2.5), text+": no load can be judged on it", e)
 			}
 			if n, ns := o.outages(); n > 1 {
-				text := fmt.Sprintf("the path is interrupted %d times, for about %s each", n, milliseconds(ns))
-				e := fact("outages", "", "path", float64(n), fmt.Sprintf("%d runs of probes were lost, with "+
-					"hardly one lost between them", n))
+				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, milliseconds(ns))
+				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, hardly "+
+					"any in between", n))
 				j.instead(4, text, e)
 			}
 			return j
@@ -48,9 +48,9 @@ func unstable() Rule {
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"},
 				From: "tester",
-				Why:  "the same load again and again: what differs is the method's own noise"}}
+				Why:  "the same load, repeated: any difference is the method's own noise"}}
 		},
-		Remedies: []Remedy{{Do: "measure longer, or stop what comes and goes beside it"}}}
+		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
 }
 
 // instead puts further evidence of the same class first if it weighs more, and last if not.
@@ -89,7 +89,7 @@ func acrossTrials(judged []Judgement, rates []float64) {
 	text := fmt.Sprintf("the rates of the %d trials differ by %s", len(rates), unit.Percent(apart))
 	e := fact(metrics.Goodput, "", "", statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
-	judged[i].instead(score, text+": no number stands for the cell", e)
+	judged[i].instead(score, text+": no single number describes the cell", e)
 	makeIncredible(judged, fixed, ramp(score, 0, 2, 0, 5), e)
 }
 

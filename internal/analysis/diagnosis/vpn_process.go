@@ -10,9 +10,9 @@ import (
 
 // vpnProcess is a tunnel whose packets pass through a process that has all the CPU time it can get.
 func vpnProcess() Rule {
-	return Rule{Class: VPNProcess, Label: "the VPN process has no CPU time left",
-		Means: "the tunnel's packets pass through a process, the processes of the tunnel take 60 % of a " +
-			"core or more, and the busiest core has no time left",
+	return Rule{Class: VPNProcess, Label: "the VPN process is CPU-bound",
+		Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
+			"core is saturated",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if !inUserspace(tunnel) {
@@ -32,21 +32,21 @@ func vpnProcess() Rule {
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
 			return Judgement{Score: score, Node: node, Element: "process",
-				Text: fmt.Sprintf("the VPN process of the %s (%s) takes %s of a core and can get no more",
+				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core",
 					node, tunnel, unit.Percent(took)),
 				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
-					"the tunnel's processes took "+unit.Percent(took)+" of a core"), s.coreFact()}}
+					"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
-			{Do: "use the kernel's implementation of the tunnel", Commands: []string{"modprobe wireguard"},
-				Risk: "none known; it needs Linux 5.6 or a module", Factor: "tunnel",
+			{Do: "use the in-kernel implementation of the tunnel", Commands: []string{"modprobe wireguard"},
+				Risk: "none known; needs Linux 5.6 or a module", Factor: "tunnel",
 				Level: "wireguard-kernel", Tunnel: "wireguard"},
-			{System: "linux", Do: "let OpenVPN leave packets to the kernel (data channel offload)",
+			{System: "linux", Do: "use OpenVPN data channel offload (DCO), which runs in the kernel",
 				Commands: []string{"modprobe ovpn-dco-v2"}, Risk: "AEAD ciphers and UDP only, no " +
 					"compression", Tunnel: "openvpn"},
-			{System: "routeros", Do: "use WireGuard or IPsec with hardware instead of OpenVPN",
-				Risk: "both ends change", Tunnel: "openvpn"},
+			{System: "routeros", Do: "use WireGuard or hardware-accelerated IPsec instead of OpenVPN",
+				Risk: "both ends must change", Tunnel: "openvpn"},
 		}}
 }
 

@@ -11,15 +11,15 @@ import (
 
 // wireguardQueue is a tunnel's device that drops packets because its own queue is full.
 func wireguardQueue() Rule {
-	return Rule{Class: WireguardQueue, Label: "the tunnel's own queue overflows",
-		Means: "the tunnel's device dropped two packets in a hundred or more before it sent them; of a " +
-			"tunnel whose process has no CPU time left, that is a symptom",
+	return Rule{Class: WireguardQueue, Label: "the tunnel device's queue overflows",
+		Means: "the tunnel device dropped at least 2 % of its packets before sending them; if the tunnel's " +
+			"process is CPU-bound, that is a symptom",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if tunnel == "" {
 				return Judgement{Score: absent}
 			}
-			best, behind := missing("no device of the tunnel is counted"), 0.0
+			best, behind := missing("the tunnel device has no counters"), 0.0
 			if s, why := o.systemOf(); why == "" && inUserspace(tunnel) {
 				behind = ramp(s.Full.Busy, .7, .93, 0, -3)
 			}
@@ -35,7 +35,7 @@ func wireguardQueue() Rule {
 					drops += queue
 					share := ratio(drops, sent+drops)
 					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
-						Element: device, Text: fmt.Sprintf("the queue of the tunnel's device %s on %s "+
+						Element: device, Text: fmt.Sprintf("the queue of tunnel device %s on %s "+
 							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
 						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
 							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
@@ -50,16 +50,16 @@ func wireguardQueue() Rule {
 		},
 		Experiments: func(_ *Observation, j Judgement) []Experiment {
 			return []Experiment{{Class: j.Class, Factor: "pacing", Doses: []string{"50M", "100M", "200M"},
-				From: "tester", Why: "below the rate that the tunnel's workers hold, paced senders fill " +
+				From: "tester", Why: "paced below what the tunnel's workers can sustain, senders fill " +
 					"no queue"},
 				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
 					Why: "more senders fill the queue sooner"}}
 		},
-		Remedies: []Remedy{{System: "linux", Do: "give the tunnel's device a longer queue",
-			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "latency rises",
+		Remedies: []Remedy{{System: "linux", Do: "lengthen the tunnel device's queue",
+			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "more latency",
 			Factor: "txqueuelen", Level: "1000"},
-			{System: "linux", Do: "shape below what the tunnel's workers hold",
-				Risk: "a few percent of the rate are lost"}}}
+			{System: "linux", Do: "shape below what the tunnel's workers can sustain",
+				Risk: "costs a few per cent of the rate"}}}
 }
 
 // tunnelDevices are a node's devices that are neither ports nor loopback: those of tunnels.

@@ -58,7 +58,7 @@ func (m *Measured) addRouters(t *record.Trial, p place) {
 	counters := []string{interfaceDrops, qdiscDrops, Fragments, ConntrackUsed, conntrackDrops, FlowsOffloaded,
 		IPsecDrops, KernelDrops}
 	if len(p.routers) == 0 {
-		m.Lack("the topology names no router", append(cpu, counters...)...)
+		m.Lack("the topology has no router", append(cpu, counters...)...)
 		return
 	}
 	for _, name := range p.routers {
