@@ -36,7 +36,7 @@ func TestSlowSenderOnAFullMachine(t *testing.T) {
 	j := judged(t, example{"slow-sender", func(_ *record.Run, tr *record.Trial) {
 		delete(tr.Nodes, record.HostNode)
 	}}, diagnosis.SlowSender)
-	if !strings.Contains(j.NotExamined, "all roles share") {
+	if !strings.Contains(j.NotExamined, "shared cores") {
 		t.Errorf("without the CPUs' samples: got score %v, %q, want not examined", j.Score, j.NotExamined)
 	}
 }
@@ -120,8 +120,8 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 		}
 	}
 	for name, scene := range map[string]func(*record.Run, *record.Trial){
-		"packets were lost": func(_ *record.Run, tr *record.Trial) { tr.Traffic.Flows[0].TCP = nil },
-		"round trip": func(_ *record.Run, tr *record.Trial) {
+		"packet loss": func(_ *record.Run, tr *record.Trial) { tr.Traffic.Flows[0].TCP = nil },
+		"RTT under load": func(_ *record.Run, tr *record.Trial) {
 			tr.Loaded = nil
 			for i := range tr.Traffic.Flows {
 				tr.Traffic.Flows[i].TCP.Series, tr.Traffic.Flows[i].TCP.MinRTTNs = nil, 0
