@@ -121,7 +121,7 @@ func TestHealthyIsWithoutLossAndDelay(t *testing.T) {
 	}
 	for name, scene := range map[string]func(*record.Run, *record.Trial){
 		"packet loss": func(_ *record.Run, tr *record.Trial) { tr.Traffic.Flows[0].TCP = nil },
-		"RTT": func(_ *record.Run, tr *record.Trial) {
+		"RTT under load": func(_ *record.Run, tr *record.Trial) {
 			tr.Loaded = nil
 			for i := range tr.Traffic.Flows {
 				tr.Traffic.Flows[i].TCP.Series, tr.Traffic.Flows[i].TCP.MinRTTNs = nil, 0
