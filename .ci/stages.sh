@@ -35,11 +35,12 @@ tidy() { go mod tidy -diff; }
 # listed in .ci/known-vulnerabilities; all else is a failure.
 GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
 vulnerabilities() {
-	local log="$WORK/vulnerabilities.txt" status=0 from id unknown=()
+	local log="$WORK/vulnerabilities.txt" status=0 from id unknown=() where=()
 	mkdir -p "$WORK/bin"
 	GOBIN="$WORK/bin" go install "$GOVULNCHECK"
-	"$WORK/bin/govulncheck" ./... >"$log" 2>&1 || status=$?
-	if ((status != 0 && status != 3)) && grep -q '^govulncheck: fetching vulnerabilities: ' "$log"; then
+	# Of one small package it tells at once whether there is a way to the database.
+	"$WORK/bin/govulncheck" -scan package ./internal/unit >"$log" 2>&1 || true
+	if grep -q '^govulncheck: fetching vulnerabilities: ' "$log"; then
 		from=$(cd "$WORK" && go mod download -json golang.org/x/vulndb@latest | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p') || from=
 		if [[ -z $from ]] || ! GOBIN="$WORK/bin" go install "golang.org/x/vulndb/cmd/indexdb@${from##*@}"; then
 			cat "$log"
@@ -48,9 +49,9 @@ vulnerabilities() {
 		fi
 		note "the database of vulnerabilities is ${from##*/}"
 		"$WORK/bin/indexdb" -vulns "$from/data/osv" -out "$WORK/vulndb"
-		status=0
-		"$WORK/bin/govulncheck" -db "file://$WORK/vulndb" ./... >"$log" 2>&1 || status=$?
+		where=(-db "file://$WORK/vulndb")
 	fi
+	"$WORK/bin/govulncheck" "${where[@]}" ./... >"$log" 2>&1 || status=$?
 	cat "$log"
 	((status == 0 || status == 3)) || fail "govulncheck: exit status $status"
 	for id in $(sed -n 's/^Vulnerability #[0-9]*: //p' "$log"); do
@@ -145,12 +146,13 @@ judge() {
 }
 
 # RACED are the packages whose threads meet: the labs, the trials and what runs
-# them.
+# them. Those of WAITING load no core for long.
 RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./internal/record/... ./internal/progress ./internal/labtest/... ./cmd/chokepoint-agent)
+WAITING=(./internal/lab/{agent,driver,host,journal,pair,tunnel,vm/...} ./internal/trial ./internal/trial/watch ./internal/record/... ./internal/progress ./internal/labtest ./cmd/chokepoint-agent)
 
 # What the README's second command tests, in a fresh clone, each package once:
-# those whose threads meet with the race detector, one after the other, since a
-# load takes both cores with it; and the others, which compute, or bound the time
+# those whose threads meet with the race detector, one after the other where a
+# load takes both cores; and the others, which compute, or bound the time
 # and memory of the program, without. The race detector slows what is timed: there a
 # test looks at everything else, and the nightly stage tests-timed at the times too.
 tests() {
@@ -158,11 +160,19 @@ tests() {
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
 	go list "${RACED[@]}" | sort >"$WORK/raced"
-	# Scripts wait more than they compute. What vet says has a stage of its own.
+	go list "${WAITING[@]}" | sort >"$WORK/waiting"
+	# What the race detector needs is built while scripts wait, which they do more than they compute.
+	CGO_ENABLED=1 nice -n 19 go build -race "${RACED[@]}" &
+	trap "kill $! 2>/dev/null || true" EXIT
+	# What vet says has a stage of its own.
 	judge as_root go test -vet=off -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
-	export CGO_ENABLED=1
-	go build -race "${RACED[@]}"
-	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
+	wait $!
+	trap - EXIT
+	# With the race detector a process sleeps before it ends, a second unless told.
+	export CGO_ENABLED=1 GORACE=atexit_sleep_ms=50
+	judge as_root go test -race -vet=off -p 3 $(comm -12 "$WORK/raced" "$WORK/waiting")
+	# While one is tested, the next is built.
+	judge as_root go test -race -vet=off -p 2 -exec "flock -o $WORK/one" -parallel 4 $(comm -23 "$WORK/raced" "$WORK/waiting")
 }
 
 # Nightly only: the packages with tests of times and rates, one after the other,
@@ -172,8 +182,16 @@ tests_timed() {
 	judge as_root go test -p 1 $(git grep -l labtest/steady -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 }
 
+# later TESTS prints which tests .ci/run leaves to .ci/nightly, where WHOLE is set: none.
+later() { if [[ -n ${WHOLE:-} ]]; then say '^$'; else say "$1"; fi; }
+
+# What .ci/run leaves out as an ordinary user: it takes long, and meets no privilege that the rest does not.
+USER_LATER='^TestSuitesCanFail$|^TestCeilingsOfEveryEngine$|^TestProbers$|^TestFlowsCrossTheRouter$|^TestCountersAgreeWithTheEngine$'
+USER_LATER+='|^TestRequestsTakeAsLongAsTheRateSays$|^TestResponsivenessSeesAKnownQueue$|^TestEngines$/^(flows|requests|iperf3)$'
+USER_LATER+='|^TestScripts$/^(import|lab_queues|peer_blocked|peer_dies|peer_flood|peer_iperf3|peer_path|prove|run_steps|tune_lab)$'
+
 # As an ordinary user, what differs by privilege: the tests in files that make
-# namespaces, need root, or ask who they are.
+# namespaces, need root, or ask who they are. TestMemoryOfLongRuns only asks where runs are.
 tests_as_user() {
 	local clone="$WORK/user-tests" files names
 	fresh_clone "$clone"
@@ -181,10 +199,11 @@ tests_as_user() {
 	((EUID != 0)) || chown -R 65534:65534 "$clone"
 	files=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
 		'cmd/*_test.go' 'internal/*_test.go')
-	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -v '^TestMain$' | sort -u | paste -sd '|')
+	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -vxE 'TestMain|TestMemoryOfLongRuns' | sort -u | paste -sd '|')
 	cd "$clone"
 	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" \
-		judge as_user go test -vet=off -run "^($names)\$" $(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
+		judge as_user go test -vet=off -run "^($names)\$" -skip "$(later "$USER_LATER")" \
+		$(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
 }
 
 # Nightly only: the race detector also over the tests of times, as they are.
@@ -305,36 +324,61 @@ cross_build() {
 # Nightly only: that each benchmark runs.
 benchmarks() { as_root go test -run '^$' -bench . -benchtime 1x ./...; }
 
-# Every command line of the documents: the blocks marked "sh", as they stand.
+# Every command line of the documents: the blocks marked "sh", as they stand. Two documents run at a time, the
+# longest first; one alone whose windows are shorter than a second, which a busy machine spoils.
 documents() {
-	private_home "$WORK/documents" root
-	local doc began
 	export PATH="$WORK/bin:$PATH"
 	# A clone is made from this tree.
 	export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0="url.file://$TOP.insteadOf" GIT_CONFIG_KEY_1=safe.directory
 	export GIT_CONFIG_VALUE_0=https://github.com/chokepoint-lab/chokepoint GIT_CONFIG_VALUE_1='*'
+	local doc alone=() beside=()
+	mkdir -p "$WORK/guest/cache"
 	snapshot "$WORK/documents.machine"
 	# What the README says is done by run-as-root, run-as-user and tests.
-	for doc in $(git ls-files docs | grep '\.md$'); do
+	for doc in docs/tutorial.md $(git ls-files docs | grep '\.md$' | grep -vx docs/tutorial.md); do
 		mkdir -p "$WORK/documents/$doc"
-		"$ASSERT" commands "$doc" >"$WORK/documents/script"
-		[[ -s $WORK/documents/script ]] || continue
-		say "##### $doc"
-		began=$SECONDS
-		(cd "$WORK/documents/$doc" && as_root bash -euxo pipefail "$WORK/documents/script") || {
-			count 0 1 0
-			say "fail: the commands of $doc"
-			continue
-		}
-		count 1 0 0
-		note "$doc: $((SECONDS - began)) s"
+		"$ASSERT" commands "$doc" >"$WORK/documents/$doc.sh"
+		if grep -qE 'duration(: |=)[0-9]+ms' "$WORK/documents/$doc.sh"; then
+			alone+=("$doc")
+		elif [[ -s $WORK/documents/$doc.sh ]]; then
+			beside+=("$doc")
+		fi
 	done
+	at_once 1 document "${alone[@]}"
+	at_once 2 document "${beside[@]}"
 	left_as_found "$WORK/documents.machine"
+}
+
+# at_once N FUNCTION ARGUMENT… runs the function with each argument, N at a time; PLACE numbers those N.
+at_once() {
+	local n=$1 body=$2
+	shift 2
+	(($# == 0)) || printf '%s\0' "$@" | xargs -0 -n 1 -P "$n" --process-slot-var=PLACE \
+		bash -euo pipefail -c '. "$STAGES"; "$0" "$1"' "$body"
+}
+
+# document DOC runs the commands of one, in the home of those at the same place before it: some show an earlier run.
+document() {
+	local doc=$1 began=$SECONDS log="$WORK/documents/$1.log"
+	private_home "$WORK/documents$PLACE" root
+	export XDG_CACHE_HOME="$WORK/guest/cache" # the image of guests is built once
+	cd "$WORK/documents/$doc"
+	say "##### $doc begins"
+	if as_root bash -euxo pipefail "$WORK/documents/$doc.sh" >"$log" 2>&1; then
+		count 1 0 0
+		say "note: $doc: $((SECONDS - began)) s" >>"$log"
+	else
+		count 0 1 0
+		say "fail: the commands of $doc" >>"$log"
+	fi
+	exec 9>>"$WORK/documents/said"
+	flock 9 # one speaks at a time
+	say "##### $doc" && cat "$log"
 }
 
 # suite FOLDER FLAGS… runs a suite of bench, which go test alone skips, and shows
 # what it logs.
-suite() { PART=1 LOGS=1 judge as_root go test -timeout 0 "./bench/$@"; }
+suite() { PART=1 LOGS=1 judge as_root go test -vet=off -timeout 0 "./bench/$@"; }
 
 secrets() { suite secrets -planted -run TestSecrets; }
 
@@ -374,12 +418,15 @@ families() {
 	done
 }
 
+# What .ci/run leaves out of the tests that boot a guest: what settings do to traffic, and guests that stall.
+GUEST_LATER='^TestGuest(Effects|CoreEffects|Faults)$|^TestAStoppedGuestMarksItsTrial$|^TestCampaignOutlivesAGuest$/^stalls$'
+
 # The tests of the suite that boot a guest.
 guest_tests() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" vm build
-	PART=1 judge as_root go test -run 'Guest' ./internal/lab
+	PART=1 judge as_root go test -vet=off -run Guest -skip "$(later "$GUEST_LATER")" ./internal/lab
 }
 
 # Nightly only: two cells that are the same, twenty times: how often is anything
@@ -389,11 +436,11 @@ same() {
 	suite guest -binary "$PROGRAM" -runs "${SAME_RUNS:-1}" -run TestSame
 }
 
-# Plans of published tables on a virtual router, with short windows: two of them, at
+# Plans of published tables on a virtual router, with short windows: one of them, at
 # night all.
 plans() {
 	private_home "$WORK/guest" root
-	suite guest -binary "$PROGRAM" -run "TestPlans/^(${PLANS:-wireguard|queues})\$"
+	suite guest -binary "$PROGRAM" -run "TestPlans/^(${PLANS:-wireguard})\$"
 }
 
 # Nightly only: images of every architecture, from packages.

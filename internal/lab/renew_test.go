@@ -52,7 +52,11 @@ func queueLength(t *testing.T, l *lab.Lab) string {
 // upForward is a lab of our own, with a journal.
 func upForward(t *testing.T) (*lab.Lab, *journal.Journal) {
 	t.Helper()
-	dir := t.TempDir()
+	return upForwardIn(t, t.TempDir())
+}
+
+func upForwardIn(t *testing.T, dir string) (*lab.Lab, *journal.Journal) {
+	t.Helper()
 	j, err := journal.Create(dir+"/journal", "me", "")
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +76,14 @@ func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 	for _, kind := range []string{"wireguard-userspace", "esp"} {
 		for end := range 2 {
 			t.Run(fmt.Sprintf("%s at end %d", kind, end), func(t *testing.T) {
-				l, j := upForward(t)
-				hangs(t, l, kind, end)
+				t.Parallel() // it waits
+				dir := t.TempDir()
+				l, j := upForwardIn(t, dir)
+				infos, err := lab.List(dir + "/labs")
+				if err != nil || len(infos) != 1 {
+					t.Fatalf("labs: got %v, %v, want one", infos, err)
+				}
+				hangs(t, l, infos[0].Pid, kind, end)
 				if err := errors.Join(l.Close(labtest.Context(t)), j.Close()); err != nil {
 					t.Errorf("close: %v", err)
 				}
@@ -82,7 +92,7 @@ func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
 	}
 }
 
-func hangs(t *testing.T, l *lab.Lab, kind string, end int) {
+func hangs(t *testing.T, l *lab.Lab, holder int, kind string, end int) {
 	wire := lab.TunnelSpec{Kind: kind}
 	if c := l.CheckTunnel(labtest.Context(t), wire); c.State == check.No {
 		t.Skipf("skip: this kernel has no such tunnel: %s", c.Reason)
@@ -92,11 +102,11 @@ func hangs(t *testing.T, l *lab.Lab, kind string, end int) {
 			t.Fatal(err)
 		}
 	}
-	before := labtest.Descendants(os.Getpid())
+	before := labtest.Descendants(holder)
 	if _, err := l.Path(labtest.Context(t), wire); err != nil {
 		t.Fatal(err)
 	}
-	ends := slices.DeleteFunc(labtest.Descendants(os.Getpid()),
+	ends := slices.DeleteFunc(labtest.Descendants(holder),
 		func(pid int) bool { // what an agent has started besides is no end
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			return slices.Contains(before, pid) || !bytes.Contains(line, []byte("agent-child"))

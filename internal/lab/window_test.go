@@ -35,6 +35,7 @@ func TestWhatHappensInTheWindowIsNoticed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each in a lab of its own
 			p := labtest.ReadPlan(t, `
 name: x
 method: {runs: 2, order: listed, seed: 1}
