@@ -26,8 +26,8 @@ func every(on, off, onFor, offFor string) string {
 	return fmt.Sprintf("while :; do %s; sleep %s; %s; sleep %s; done", on, onFor, off, offFor)
 }
 
-// disturbances are by name. Route-flap and neighbour-flap lose all packets for some tens of milliseconds, again
-// and again, which is a path that is not stable. The others leave the signature of no class:
+// disturbances are by name. Route-flap and neighbour-flap lose all packets for some tens of milliseconds,
+// again and again, which is a path that is not stable. The others leave the signature of no class:
 //
 //   - ack-loss drops acknowledgements, of which data knows nothing: no segment is sent again;
 //   - ce-marks makes senders slow down without loss or queue;

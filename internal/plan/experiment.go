@@ -144,7 +144,8 @@ func (x Patched) Text(v Vocabulary) string {
 			for _, d := range e.Doses {
 				fmt.Fprintf(&b, "    %s: %s %%\n", yamlScalar(d.Level), trim(d.Resource*100))
 			}
-			fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n", trim(e.Expect))
+			fmt.Fprintf(&b, "  expect: %s  # elasticity: ln of the rate by ln of the resource\n",
+				trim(e.Expect))
 		}
 		if e.Fix != "" {
 			fmt.Fprintf(&b, "  fix: %s\n", yamlScalar(e.Fix))

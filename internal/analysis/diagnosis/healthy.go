@@ -68,11 +68,12 @@ func (o *Observation) allConnections() Judgement {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) - o.lostWhenIdle(),
+	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) -
+		o.lostWhenIdle(),
 		Text: "nothing holds this load back: every connection completes at the requested rate",
 		Facts: []evidence.Evidence{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
-			" of the connections due in the window completed in it"), o.load().ConnectionRate), fact(metrics.FlowFailed, "", "",
-			failed, unit.Percent(failed)+" of the connections failed")}}
+			" of the connections due in the window completed in it"), o.load().ConnectionRate),
+			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")}}
 }
 
 // connected are the shares of the flows to start in the window that were done by its end, and that failed.

@@ -187,3 +187,29 @@ func TestRulesTestsFitTheCell(t *testing.T) {
 		}
 	}
 }
+
+// TestProveByFix: what takes a limit away confirms it by a rate that rises, and refutes it by one that does
+// not; where nothing arrived before, any rate is a gain.
+func TestProveByFix(t *testing.T) {
+	e := record.Experiment{Class: Fragmentation, Factor: "mss", Fix: "1300", Expect: 1}
+	for _, c := range []struct {
+		name      string
+		untouched []float64
+		fixed     []float64
+		want      string
+	}{
+		{"rises", []float64{1e7, 1.1e7, 1.05e7}, []float64{3e7, 3.1e7, 3.2e7}, Confirmed},
+		{"stays", []float64{1e7, 1.1e7, 1.05e7}, []float64{1.02e7, 1.06e7, 1.04e7}, Refuted},
+		{"falls or rises", []float64{1e7, 1e7, 1e7}, []float64{.8e7, 1.5e7, 1.3e7}, Undecided},
+		{"nothing before", []float64{0, 0, 0}, []float64{3e7, 3.1e7, 3.2e7}, Confirmed},
+		{"one window", []float64{1e7}, []float64{3e7}, Undecided},
+	} {
+		d := Doses{map[int][]float64{}, map[string]map[int]float64{"1300": {}}}
+		for block, r := range c.untouched {
+			d.Untouched[block], d.Of["1300"][block] = []float64{r, r}, c.fixed[block]
+		}
+		if p := Prove(e, metrics.Goodput, d); p.Verdict != c.want || p.Text == "" {
+			t.Errorf("%s: got %s (%s), want %s", c.name, p.Verdict, p.Text, c.want)
+		}
+	}
+}

@@ -41,7 +41,8 @@ func receiveWindow() Rule {
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(
 					"the receive buffer was %.0f kB", receive/1024)))
 			}
-			return Judgement{Score: score - elsewhere, Node: receiver, Element: "receive buffer", Facts: facts,
+			score -= elsewhere
+			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
 					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
 		},

@@ -39,8 +39,8 @@ func unstable() Rule {
 			}
 			if n, ns := o.outages(); n > 1 {
 				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, milliseconds(ns))
-				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, hardly "+
-					"any in between", n))
+				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, "+
+					"hardly any in between", n))
 				j.instead(4, text, e)
 			}
 			return j

@@ -85,3 +85,18 @@ func TestBusyTimeWithoutTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestTCPThatIsHardlyBusy: busy for less than a jiffy is no time, and known; an engine without chronographs
+// knows nothing.
+func TestTCPThatIsHardlyBusy(t *testing.T) {
+	table := record.NewTable("busy_ns")
+	table.Append(1, 0)
+	for name, series := range map[string]*record.Table{"kernel": table, "none": nil} {
+		m := NewMeasured()
+		m.addTCP(&record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{SenderNs: 1e9,
+			TCP: &record.TCP{Series: series}}}})
+		if _, known := m.Values[BusyRatio]; known != (series != nil) {
+			t.Errorf("%s: known %v", name, known)
+		}
+	}
+}
