@@ -66,9 +66,6 @@ func reduce(t *record.Trial) {
 	t.Traffic.Raw = nil
 	for i := range t.Traffic.Flows {
 		f := &t.Traffic.Flows[i]
-		if f.TCP != nil {
-			crop(f.TCP.Series, t.Window)
-		}
 		crop(f.Sent, t.Window)
 		crop(f.Received, t.Window)
 	}

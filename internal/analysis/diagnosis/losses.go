@@ -35,7 +35,7 @@ func (o *Observation) trickle() float64 {
 // TCP back nearly all the time.
 func (o *Observation) windowed() float64 {
 	rwnd, _ := o.Metric(metrics.RwndLimited)
-	return ramp(rwnd, .7, .95, 0, 3)
+	return ramp(rwnd, .7, .95, 0, 2)
 }
 
 // leastOutage is how many probes in a row must be lost for an outage.
