@@ -180,17 +180,6 @@ func grow(tr *record.Trial, node, probe, name string, by float64) {
 	}
 }
 
-// likeCore gives a core of the router the time of another.
-func likeCore(tr *record.Trial, core, as string) {
-	for _, name := range slices.Clone(samples(tr, "router", "cpu").Names) {
-		if stem, ok := strings.CutPrefix(name, core+"/"); ok {
-			_, from := column(tr, "router", "cpu", as+"/"+stem)
-			_, to := column(tr, "router", "cpu", name)
-			copy(to, from)
-		}
-	}
-}
-
 // idleCore leaves a core of the router nothing to do.
 func idleCore(tr *record.Trial, core string) {
 	for _, name := range slices.Clone(samples(tr, "router", "cpu").Names) {
