@@ -29,16 +29,19 @@ const packedStore = "suite.db.gz"
 // keptUntouched is of how many rounds untouched cells are committed, too.
 const keptUntouched = 3
 
-// crop leaves of a table what a window reads: its rows, and one before and after it.
+// crop leaves of a table its first row, and what a window reads: its rows, and one before and after it.
 func crop(t *record.Table, w record.Window) {
 	if t == nil || len(t.T) == 0 {
 		return
 	}
-	from := max(0, sort.Search(len(t.T), func(i int) bool { return t.T[i] > w.Start })-1)
+	from := max(1, sort.Search(len(t.T), func(i int) bool { return t.T[i] > w.Start })-1)
 	to := min(len(t.T), sort.Search(len(t.T), func(i int) bool { return t.T[i] >= w.End })+1)
-	t.T = t.T[from:to]
+	if from >= to {
+		return
+	}
+	t.T = slices.Concat(t.T[:1], t.T[from:to])
 	for i := range t.V {
-		t.V[i] = t.V[i][from:to]
+		t.V[i] = slices.Concat(t.V[i][:1], t.V[i][from:to])
 	}
 }
 
@@ -68,6 +71,9 @@ func reduce(t *record.Trial) {
 		f := &t.Traffic.Flows[i]
 		crop(f.Sent, t.Window)
 		crop(f.Received, t.Window)
+		if f.TCP != nil {
+			crop(f.TCP.Series, t.Window)
+		}
 	}
 }
 

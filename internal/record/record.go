@@ -290,6 +290,9 @@ type Window struct {
 // Seconds is the length of the measured window.
 func (w Window) Seconds() float64 { return float64(w.End-w.Start) / 1e9 }
 
+// Holds reports whether a time is in the window, its edges included.
+func (w Window) Holds(at int64) bool { return at >= w.Start && at <= w.End }
+
 // PathEvidence is the proof that traffic took the intended way.
 type PathEvidence struct {
 	Tunnel       string        `json:"tunnel"`

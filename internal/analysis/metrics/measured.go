@@ -48,7 +48,7 @@ func Measure(t *record.Trial, p place) *Measured {
 	if t.Traffic != nil {
 		m.addGoodput(t.Traffic)
 		m.addPackets(t.Traffic)
-		m.addTCP(t.Traffic)
+		m.addTCP(t.Traffic, t.Window)
 		m.addEngine(t.Traffic)
 		m.addConsistency(t)
 		m.addResponsiveness(t)
@@ -203,7 +203,7 @@ func quantileOf(buckets []bucket, of int64, level float64) (float64, bool) {
 // the slowest clock that Linux has, 100 Hz.
 const kernelTick = int64(10e6)
 
-func (m *Measured) addTCP(tr *record.Traffic) {
+func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 	if tr.Load.Protocol != "tcp" {
 		return
 	}
@@ -229,8 +229,8 @@ func (m *Measured) addTCP(tr *record.Traffic) {
 		if f.TCP.MinRTTNs > 0 {
 			least = math.Min(least, float64(f.TCP.MinRTTNs))
 		}
-		for _, v := range f.TCP.Series.Column("rtt_ns") {
-			if v > 0 { // NaN is not
+		for k, v := range f.TCP.Series.Column("rtt_ns") {
+			if v > 0 && w.Holds(f.TCP.Series.T[k]) { // NaN is not
 				rtts = append(rtts, v)
 			}
 		}

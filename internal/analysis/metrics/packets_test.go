@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -79,7 +80,7 @@ func TestBusyTimeWithoutTicks(t *testing.T) {
 	for busy, want := range map[int64]float64{9e8: .9, 1e9: 1, 1004e6: 1, 1010e6: 1, 1500e6: 1.5} {
 		m := NewMeasured()
 		m.addTCP(&record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{SenderNs: 1e9,
-			TCP: &record.TCP{BusyNs: busy}}}})
+			TCP: &record.TCP{BusyNs: busy}}}}, record.Window{})
 		if got := m.Values[BusyRatio]; got != want {
 			t.Errorf("%d ns of a second: got %v, want %v", busy, got, want)
 		}
@@ -94,9 +95,23 @@ func TestTCPThatIsHardlyBusy(t *testing.T) {
 	for name, series := range map[string]*record.Table{"kernel": table, "none": nil} {
 		m := NewMeasured()
 		m.addTCP(&record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{SenderNs: 1e9,
-			TCP: &record.TCP{Series: series}}}})
+			TCP: &record.TCP{Series: series}}}}, record.Window{})
 		if _, known := m.Values[BusyRatio]; known != (series != nil) {
 			t.Errorf("%s: known %v", name, known)
 		}
+	}
+}
+
+// TestRoundTripOfTheWindow leaves out what TCP_INFO said before and after it.
+func TestRoundTripOfTheWindow(t *testing.T) {
+	table := record.NewTable("rtt_ns")
+	for at, rtt := range []float64{90e6, 80e6, 20e6, math.NaN(), 22e6, 24e6, 70e6} {
+		table.Append(int64(at), rtt)
+	}
+	m := NewMeasured()
+	m.addTCP(&record.Traffic{Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{{SenderNs: 1e9,
+		TCP: &record.TCP{Series: table}}}}, record.Window{Start: 2, End: 5})
+	if got := m.Values[RTTTCP]; got != 22e6 {
+		t.Errorf("got %v ns, want the median of 20, 22 and 24 ms", got)
 	}
 }

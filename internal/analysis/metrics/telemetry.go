@@ -303,7 +303,7 @@ func (m *Measured) addLoopRate(prefix string, n record.NodeData, w record.Window
 	var rates []float64
 	for _, c := range ColumnsOf(table, "loop_rate_hz") {
 		for i, at := range c.Curve.T {
-			if at >= w.Start && at <= w.End {
+			if w.Holds(at) {
 				rates = append(rates, c.Curve.V[i])
 			}
 		}
