@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,10 +26,32 @@ func guests(root Root) Probe {
 
 // guestThread is one column.
 type guestThread struct {
-	label string        // "router/vcpu0"
-	path  string        // of its statistics
-	start uint64        // when it began, so that a number that is given again is told apart
-	quota func() string // the file that counts how long its quota held it back; nil if there is none
+	label string     // "router/vcpu0"
+	path  string     // of its statistics
+	start uint64     // when it began, so that a number that is given again is told apart
+	quota *throttles // how long its quota held it back; nil if there is none
+}
+
+func (t guestThread) is(other guestThread) bool {
+	return t.label == other.label && t.path == other.path && t.start == other.start
+}
+
+// throttles adds up what the cgroups count in which a thread is one after the other: each begins anew.
+type throttles struct {
+	file       func() string // of the present one
+	past, last float64       // ns: of those before, and of the present one when it was last read
+}
+
+func (t *throttles) read() float64 {
+	now := throttledNs(t.file())
+	if now != now {
+		return nan
+	}
+	if now < t.last {
+		t.past += t.last
+	}
+	t.last = now
+	return t.past + now
 }
 
 type guestsSampler struct {
@@ -65,7 +88,7 @@ func (s *guestsSampler) Sample(dst []float64) error {
 	at := len(s.threads)
 	for _, t := range s.threads {
 		if t.quota != nil {
-			dst[at] = throttledNs(t.quota())
+			dst[at] = t.quota.read()
 			at++
 		}
 	}
@@ -86,10 +109,13 @@ func (s *guestsSampler) Sample(dst []float64) error {
 // changed finds the threads anew and tells whether they are others.
 func (s *guestsSampler) changed() bool {
 	now := s.find()
-	if slices.EqualFunc(now, s.threads, func(a, b guestThread) bool {
-		return a.label == b.label && a.path == b.path && a.start == b.start
-	}) {
+	if slices.EqualFunc(now, s.threads, guestThread.is) {
 		return false
+	}
+	for i, t := range now {
+		if k := slices.IndexFunc(s.threads, t.is); k >= 0 && t.quota != nil {
+			now[i].quota = cmp.Or(s.threads[k].quota, t.quota)
+		}
 	}
 	s.threads, s.most, s.columns = now, max(s.most, len(now)), nil
 	for _, t := range now {
@@ -162,7 +188,7 @@ func (s *guestsSampler) threadsOf(pid int) []guestThread {
 			if label != "main" && s.root.Proc == "" {
 				// A trial's quota moves the thread into another cgroup, while the watch goes on.
 				if now := func() string { return kernel.ThrottleFile(pid, p.pid) }; now() != "" {
-					t.quota = now
+					t.quota = &throttles{file: now}
 				}
 			}
 			out = append(out, t)

@@ -82,3 +82,31 @@ func FuzzGuestNames(f *testing.F) {
 		guestName(line)
 	})
 }
+
+// TestThrottles: a thread that is moved from cgroup to cgroup, each of which counts from zero, never was held
+// back for less than before.
+func TestThrottles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "cpu.stat")
+	of := &throttles{file: func() string { return file }}
+	for _, step := range []struct {
+		stat string
+		want float64
+	}{
+		{"nr_throttled 1\nthrottled_time 500\n", 500}, {"throttled_time 900\n", 900},
+		{"throttled_time 100\n", 1000}, {"throttled_usec 1\n", 1900}, {"throttled_time 0\n", 1900},
+	} {
+		if err := os.WriteFile(file, []byte(step.stat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := of.read(); got != step.want {
+			t.Errorf("%q: got %v, want %v", step.stat, got, step.want)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got := of.read(); got == got {
+		t.Errorf("without a cgroup: got %v, want none", got)
+	}
+}
