@@ -155,8 +155,8 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.Experiment) plan.Patched {
 	of := &record.Experiment{Run: a.on.ID, Class: cause.Class, Factor: e.Factor, Expect: e.Expect, Fix: e.Fix,
 		Why: e.Why}
-	x := plan.Patched{Name: "prove-" + cause.Class, Description: "Doses that would refute: " + cause.Text +
-		".",
+	x := plan.Patched{Name: "prove-" + cause.Class, Description: "An experiment that could refute: " +
+		cause.Text + ".",
 		Design: a.on.Design, Cells: []factor.Cell{cell}, Copies: proveCopies, Blocks: proveBlocks,
 		Window: proveWindow, Experiment: of}
 	for i, level := range e.Doses {
@@ -184,8 +184,12 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 			continue
 		}
 		e := t.plan.Design.Experiment
-		a.p.note("experiment %d of %d, about %s: %s; doses of %s", i+1, len(tests),
-			unit.Seconds(t.plan.Estimate(rowOverhead).Round(time.Second)), t.of.Text, e.Factor)
+		what := "doses of " + e.Factor
+		if len(e.Doses) == 0 {
+			what = e.Factor + " " + e.Fix + ", which should remove the limit"
+		}
+		a.p.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
+			unit.Seconds(t.plan.Estimate(rowOverhead).Round(time.Second)), t.of.Text, what)
 		done, err := a.run(ctx, t.plan)
 		if done != nil && done.Proof != nil && (err == nil || ctx.Err() == nil) {
 			refuted[t.of.Text] = done.Proof.Verdict == diagnosis.Refuted

@@ -85,7 +85,7 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 
 // predict notes beside each gain that was measured what was known of it before: the finding's own bound, the
 // slack of what other experiments found not to limit, what the tester reaches, and how much of each other
-// part of the path is used.
+// part of the path is used where the rate costs as much without the limit.
 func (c *Cell) predict() {
 	if c.Diagnosis == nil {
 		return
@@ -96,6 +96,7 @@ func (c *Cell) predict() {
 		return x.Class == diagnosis.OtherLoad
 	})
 	for i := range causes {
+		rule, _ := diagnosis.RuleOf(causes[i].Class)
 		for k := range causes[i].Proofs {
 			p := &causes[i].Proofs[k]
 			if p.Gain == nil {
@@ -110,7 +111,7 @@ func (c *Cell) predict() {
 				}
 			}
 			for _, s := range c.Diagnosis.Path {
-				if busy || s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
+				if busy || rule.Wasteful || s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
 					continue
 				}
 				p.Predict(1/min(*s.Utilisation, 1), strings.TrimSpace(s.Node+" "+s.Label)+" used to "+

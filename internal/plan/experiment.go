@@ -99,6 +99,10 @@ func (r *reader) checkDoses(p *Plan, root *yaml.Node) error {
 				"no cell has the dose %s of %s", dose.Level, e.Factor)
 		}
 	}
+	if e.Fix != "" && !has(e.Fix) {
+		return r.fail(valueOf(root, "experiment"), "add it to the matrix, or to include",
+			"no cell has the fix %s of %s", e.Fix, e.Factor)
+	}
 	if !slices.ContainsFunc(all, func(c factor.Cell) bool { return e.Untouched(c) }) {
 		return r.fail(valueOf(root, "experiment"), "add a cell with none of the doses",
 			"no cell is untouched")

@@ -237,7 +237,12 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 	for _, a := range p.Answers {
 		answers = append(answers, unit.Percent(a.Resource)+" → "+unit.Percent(a.Ratio.Median))
 	}
-	out = append(out, "resource → rate: "+strings.Join(answers, ", ")+" of "+v.text(p.Metric, p.Untouched))
+	switch untouched := v.text(p.Metric, p.Untouched); {
+	case len(answers) > 0:
+		out = append(out, "resource → rate: "+strings.Join(answers, ", ")+" of "+untouched)
+	case p.Untouched > 0:
+		out = append(out, "untouched: "+untouched)
+	}
 	if p.Gain != nil && p.Predicted > 0 {
 		out = append(out, "gain predicted at most "+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
 			unit.Times(p.Gain.Median))

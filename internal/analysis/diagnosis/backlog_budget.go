@@ -11,7 +11,8 @@ import (
 
 // backlogBudget is packet work that the kernel cuts off by a limit while the CPU has time.
 func backlogBudget() Rule {
-	return Rule{Class: BacklogBudget, Label: "the kernel's packet backlog or NAPI budget is too small",
+	return Rule{Class: BacklogBudget, Wasteful: true,
+		Label: "the kernel's packet backlog or NAPI budget is too small",
 		Means: "a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a core ran " +
 			"out of budget at least once every 30 packets (netdev_budget), where 300 is usual",
 		Judge: func(o *Observation) Judgement {

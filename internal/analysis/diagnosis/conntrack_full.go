@@ -9,7 +9,8 @@ import (
 
 // conntrackFull is a table of connections that has no room for another.
 func conntrackFull() Rule {
-	return Rule{Class: ConntrackFull, Label: "the conntrack table is full",
+	return Rule{Class: ConntrackFull, Wasteful: true,
+		Label: "the conntrack table is full",
 		Means: "connection tracking dropped packets, and its table was at least 98 % full",
 		Judge: func(o *Observation) Judgement {
 			why := "the topology has no router"

@@ -22,6 +22,9 @@ type Rule struct {
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
+	// Wasteful says that the limit costs the CPUs work, such as packets that are sent again, so that what the
+	// rate costs without it is less than with it.
+	Wasteful bool
 	// OfFailed says that it reads trials that failed, too: they have no number, but a cause.
 	OfFailed bool
 	Judge    func(*Observation) Judgement

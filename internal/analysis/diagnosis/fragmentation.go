@@ -10,7 +10,8 @@ import (
 
 // fragmentation is packets that do not fit, and are sent in parts.
 func fragmentation() Rule {
-	return Rule{Class: Fragmentation, Label: "packets are fragmented: the tunnel MTU is too large",
+	return Rule{Class: Fragmentation, Wasteful: true,
+		Label: "packets are fragmented: the tunnel MTU is too large",
 		Means: "a node fragments or reassembles at least 10 % of the load's packets",
 		Judge: func(o *Observation) Judgement {
 			got, _ := o.Metric(metrics.Goodput)

@@ -12,7 +12,8 @@ import (
 
 // pmtuBlackHole is large packets that vanish, and nobody is told. It shows in trials that failed, too.
 func pmtuBlackHole() Rule {
-	return Rule{Class: PMTUBlackHole, Label: "a PMTU black hole drops large packets", Ends: true,
+	return Rule{Class: PMTUBlackHole, Wasteful: true,
+		Label: "a PMTU black hole drops large packets", Ends: true,
 		OfFailed: true,
 		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",

@@ -73,6 +73,9 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 			all = append(all, rates...)
 		}
 	}
+	if len(all) > 0 {
+		p.Untouched = statistics.Median(all)
+	}
 	if len(e.Doses) == 0 {
 		p.judgeFix(d, base)
 		return p
@@ -81,7 +84,6 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		p.Text = "no untouched window has a rate: nothing can be concluded"
 		return p
 	}
-	p.Untouched = statistics.Median(all)
 	points := map[int][]statistics.Point{}
 	for block := range base {
 		for _, y := range positiveLogs(d.Untouched[block]) {
@@ -144,9 +146,6 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	case len(gains) < 2:
 		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
 		return
-	}
-	for _, rates := range d.Untouched {
-		p.Untouched = max(p.Untouched, statistics.Median(rates))
 	}
 	p.Gain = new(summariseLogs(gains))
 	what := "the interval allows both"

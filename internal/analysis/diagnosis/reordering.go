@@ -10,7 +10,8 @@ import (
 
 // reordering is packets that overtake each other.
 func reordering() Rule {
-	return Rule{Class: Reordering, Label: "packets are reordered", Ends: true,
+	return Rule{Class: Reordering, Wasteful: true,
+		Label: "packets are reordered", Ends: true,
 		Means: "at least 5 % of the segments arrive out of order while few are lost, or 1 % of the UDP " +
 			"packets do",
 		Judge: func(o *Observation) Judgement {
