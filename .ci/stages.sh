@@ -168,8 +168,7 @@ tests() {
 	judge as_root go test -vet=off -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
 	wait $!
 	trap - EXIT
-	# With the race detector a process sleeps before it ends, a second unless told.
-	export CGO_ENABLED=1 GORACE=atexit_sleep_ms=50
+	export CGO_ENABLED=1
 	judge as_root go test -race -vet=off -p 3 $(comm -12 "$WORK/raced" "$WORK/waiting")
 	# While one is tested, the next is built.
 	judge as_root go test -race -vet=off -p 2 -exec "flock -o $WORK/one" -parallel 4 $(comm -23 "$WORK/raced" "$WORK/waiting")
@@ -186,12 +185,12 @@ tests_timed() {
 later() { if [[ -n ${WHOLE:-} ]]; then say '^$'; else say "$1"; fi; }
 
 # What .ci/run leaves out as an ordinary user: it takes long, and meets no privilege that the rest does not.
-USER_LATER='^TestSuitesCanFail$|^TestCeilingsOfEveryEngine$|^TestProbers$|^TestFlowsCrossTheRouter$|^TestCountersAgreeWithTheEngine$'
+USER_LATER='^TestMemoryOfLongRuns$|^TestSuitesCanFail$|^TestCeilingsOfEveryEngine$|^TestProbers$|^TestFlowsCrossTheRouter$|^TestCountersAgreeWithTheEngine$'
 USER_LATER+='|^TestRequestsTakeAsLongAsTheRateSays$|^TestResponsivenessSeesAKnownQueue$|^TestEngines$/^(flows|requests|iperf3)$'
 USER_LATER+='|^TestScripts$/^(import|lab_queues|peer_blocked|peer_dies|peer_flood|peer_iperf3|peer_path|prove|run_steps|tune_lab)$'
 
 # As an ordinary user, what differs by privilege: the tests in files that make
-# namespaces, need root, or ask who they are. TestMemoryOfLongRuns only asks where runs are.
+# namespaces, need root, or ask who they are.
 tests_as_user() {
 	local clone="$WORK/user-tests" files names
 	fresh_clone "$clone"
@@ -199,7 +198,7 @@ tests_as_user() {
 	((EUID != 0)) || chown -R 65534:65534 "$clone"
 	files=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
 		'cmd/*_test.go' 'internal/*_test.go')
-	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -vxE 'TestMain|TestMemoryOfLongRuns' | sort -u | paste -sd '|')
+	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -vx TestMain | sort -u | paste -sd '|')
 	cd "$clone"
 	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" \
 		judge as_user go test -vet=off -run "^($names)\$" -skip "$(later "$USER_LATER")" \
@@ -475,13 +474,17 @@ agreement() { as_root go run ./bench/engine -suite agreement -pairs 6 -seconds 3
 
 # Nightly only: the labelled suites of the diagnosis are recorded anew, and scored.
 diagnosis() {
-	local suite
-	for suite in diagnosis blackbox; do
-		private_home "$WORK/$suite" root
-		as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' "./bench/$suite" -binary "$PROGRAM" \
-			-keep "$WORK/$suite.kept" || return
-		as_root go test -count=1 -v -run '^TestAccuracy$' "./bench/$suite" -keep "$WORK/$suite.kept" || return
-	done
+	local clone="$WORK/diagnosis" kept="$WORK/diagnosis.kept" with
+	fresh_clone "$clone"
+	cd "$clone"
+	private_home "$WORK/diagnosis-home" root
+	with=(-binary "$PROGRAM" -keep "$kept")
+	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/diagnosis "${with[@]}" || return
+	as_root go test -count=1 -v -run '^Test(Accuracy|Pack)$' ./bench/diagnosis -keep "$kept" || return
+	as_root go test -count=1 -timeout 0 -v -run '^TestProve$' ./bench/diagnosis "${with[@]}" -proofs 1 || return
+	rm bench/blackbox/testdata/runs.jsonl.gz # what is recorded is not recorded again
+	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/blackbox "${with[@]}" -per-class 4 || return
+	as_root go test -count=1 -v -run '^TestAccuracy$' ./bench/blackbox -half all
 }
 
 # Ten searches of one rate: of a router with a limit of its own, of one that is
