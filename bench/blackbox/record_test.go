@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"reflect"
@@ -20,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -85,14 +87,23 @@ func probing(x instance) (string, error) {
 	if !ok {
 		return "", errors.New("there is no built-in plan blackbox")
 	}
-	text := string(body)
-	if x.Factor != "" {
-		for _, cell := range []string{"direction: [up, down]", "direction: both"} {
-			text = strings.ReplaceAll(text, cell+"}", cell+", "+x.Factor+": "+x.Level+"}")
+	lines := strings.Split(string(body), "\n")
+	for i, line := range lines {
+		tcp := strings.Contains(line, "{protocol: tcp,")
+		if x.Factor != "" && strings.Contains(line, "direction: ") && (tcp || !x.atAnEnd()) {
+			lines[i] = strings.Replace(line, "}", ", "+x.Factor+": "+x.Level+"}", 1)
 		}
 	}
-	return text, nil
+	return strings.Join(lines, "\n"), nil
 }
+
+// atAnEnd says that what is planted is an end's application or buffer: of TCP alone.
+func (x instance) atAnEnd() bool {
+	return slices.Contains([]string{diagnosis.SlowSender, diagnosis.SlowReader, diagnosis.ReceiveWindow}, x.Class)
+}
+
+// trialsFailed is the exit code of a run with trials that failed: some limits let nothing through.
+const trialsFailed = 3
 
 // recordOne makes one run on a lab of its own.
 func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosis.Cell, error) {
@@ -106,13 +117,14 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
+	said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
 		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
-		"method.runs=1", "--set", "measure.verify=false"); err != nil {
+		"method.runs=1", "--set", "measure.verify=false")
+	var ended *exec.ExitError
+	if failed := errors.As(err, &ended) && ended.ExitCode() == trialsFailed; err != nil && !failed {
 		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
 	}
-	said, err := program.Say(ctx, "show", "latest", "--json")
-	if err != nil {
+	if said, err = program.Say(ctx, "show", "latest", "--json"); err != nil {
 		return nil, err
 	}
 	var d analysis.Document
@@ -121,7 +133,9 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	var cells []diagnosis.Cell
 	for i := range d.Cells {
-		if x.Factor != "" && d.Cells[i].Factors[x.Factor] != x.Level {
+		f := d.Cells[i].Factors
+		streams := factor.Protocol.Of(f) == factor.TCP && !factor.Engine.Is(f, "flows")
+		if x.Factor != "" && (streams || !x.atAnEnd()) && f[x.Factor] != x.Level {
 			return nil, fmt.Errorf("cell %s is without %s=%s", d.Cells[i].Label, x.Factor, x.Level)
 		}
 		cells = append(cells, analysis.OfEnds(&d, &d.Cells[i]))

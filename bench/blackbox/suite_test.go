@@ -3,7 +3,8 @@
 //	go test ./bench/blackbox -timeout 0 -run TestRecord -binary FILE -keep DIR [-lock FILE] [-per-class 4]
 //	go test ./bench/blackbox -v -run TestAccuracy [-half tuning] [-update]
 //
-// In labs of virtual routers the agent's binary must lie in DIR/bin.
+// In labs of virtual routers the program, which is also the guest's agent, must be linked statically:
+// CGO_ENABLED=0 go build -o FILE ./cmd/chokepoint.
 // A recording that was stopped goes on where it stopped. What is kept of a run is what its ends measured of
 // each cell, so that the rules are scored again without a lab.
 package blackbox_test
