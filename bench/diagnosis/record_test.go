@@ -37,6 +37,7 @@ var (
 	only     = flag.String("only", "", "record these classes alone, separated by commas")
 	vmLabs   = flag.String("labs", "local,vm", "record these labs alone")
 	lockFile = flag.String("lock", "", "a file that is locked while a batch is recorded")
+	seed     = flag.Uint64("seed", suiteSeed, "draw, or read, other instances, all of which are for tuning")
 	perBatch = flag.Int("batch", 16, "instances that share a run")
 )
 
@@ -98,7 +99,7 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, batch := range batches(instances(suiteSeed), done) {
+	for _, batch := range batches(instances(*seed), done) {
 		if err := r.batch(ctx, batch); ctx.Err() != nil {
 			t.Fatal("interrupted; the same command goes on")
 		} else if err != nil {

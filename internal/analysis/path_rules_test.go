@@ -24,7 +24,7 @@ func pathTrials() map[string]struct{ fires, silent example } {
 		diagnosis.SlowReader:    {recorded("slow-reader"), recorded("slow-sender")},
 		diagnosis.SendBuffer:    {recorded("send-buffer"), recorded("link-rate")},
 		diagnosis.ReceiveWindow: {recorded("receive-window"), recorded("slow-reader")},
-		diagnosis.SmallQueue:    {planted("one-core", plantedShortQueue), recorded("shaper")},
+		diagnosis.SmallQueue:    {recorded("small-queue"), recorded("shaper")},
 		diagnosis.Bufferbloat:   {recorded("bufferbloat"), recorded("link-rate")},
 		diagnosis.RandomLoss:    {recorded("random-loss"), recorded("policer")},
 		diagnosis.Reordering:    {recorded("reordering"), recorded("policer")},
@@ -43,17 +43,6 @@ func plantedFullThread(node string) func(*record.Run, *record.Trial) {
 			}
 		}
 	}
-}
-
-// plantedShortQueue lets a FIFO of the router drop bursts, and nothing wait.
-func plantedShortQueue(_ *record.Run, tr *record.Trial) {
-	idleCore(tr, "cpu0")
-	for _, port := range []string{"lan", "wan"} {
-		grow(tr, "router", "qdisc", port+"/packets", 50e3)
-		grow(tr, "router", "qdisc", port+"/drops", 200)
-		grow(tr, "router", "qdisc", port+"/overlimits", 0)
-	}
-	quick(tr)
 }
 
 // quick lets nothing wait beside the load.

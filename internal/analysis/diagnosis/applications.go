@@ -6,6 +6,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -50,6 +51,36 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 	got, _ := o.Metric(metrics.Goodput)
 	rtt, _ = o.Metric("rtt_tcp_ns")
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
+}
+
+// congestionWindow is that of a flow in bytes, the mean over flows of its median in the window; 0 = not known.
+func (o *Observation) congestionWindow() float64 {
+	sum, flows := 0.0, 0
+	for _, f := range o.Trial.Traffic.Flows {
+		if f.TCP == nil {
+			continue
+		}
+		var segments []float64
+		for i, n := range f.TCP.Series.Column("cwnd_segments") {
+			if n > 0 && o.Trial.Window.Holds(f.TCP.Series.T[i]) {
+				segments = append(segments, n)
+			}
+		}
+		if len(segments) > 0 {
+			sum, flows = sum+statistics.Median(segments)*float64(f.TCP.MSS), flows+1
+		}
+	}
+	return ratio(sum, float64(flows))
+}
+
+// atReceiver is the share of TCP's round trip that probes of the same path do not see: data that waits for
+// its receiver.
+func (o *Observation) atReceiver() float64 {
+	probes, tcp, least, ok := o.addedDelay()
+	if !ok || len(o.Metrics.RTTs["loaded"]) == 0 || tcp-probes < 5e5 {
+		return 0
+	}
+	return ratio(tcp-probes, tcp+least)
 }
 
 // zeroWindows are how often the receiver said that it takes nothing now, per second; ok is false where

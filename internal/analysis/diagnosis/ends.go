@@ -1,8 +1,6 @@
 package diagnosis
 
-import (
-	"slices"
-)
+import "slices"
 
 // Classes of the rules about the path and the ends.
 const (
@@ -57,14 +55,6 @@ var symptoms = []struct {
 	{ClockDown, []string{RandomLoss, Reordering}, 2.5},
 }
 
-func lower(all []Judgement, classes []string, by float64) {
-	for i := range all {
-		if slices.Contains(classes, all[i].Class) {
-			all[i].Score -= by
-		}
-	}
-}
-
 // explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by
 // the tester's own limit.
 func explainAway(all []Judgement) {
@@ -82,7 +72,7 @@ func explainAway(all []Judgement) {
 	for _, s := range symptoms {
 		for _, j := range all {
 			if j.Class == s.of && j.Score > 0 {
-				lower(all, s.classes, ramp(j.Score, 1, 3, 0, s.by))
+				makeIncredible(all, s.classes, ramp(j.Score, 1, 3, 0, s.by), j.Facts[0])
 			}
 		}
 	}

@@ -55,6 +55,7 @@ type queue struct {
 	managed    bool    // it is a shaper's or keeps its delay short, rather than one FIFO
 	packets    float64 // in the window, sent
 	drops      float64
+	early      float64 // drops before the window, while the load began
 	overlimits float64 // ÷ packets: how often it held back for its rate
 	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
@@ -88,6 +89,12 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		}
 		q := queue{node: at.Node, port: at.Port, packets: packets}
 		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", is)
+		columns, _ := o.Columns(at.Node, "qdisc", "drops")
+		for _, c := range columns {
+			if is(c.Label) {
+				q.early, _ = c.GrewBefore()
+			}
+		}
 		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
 		q.overlimits = ratio(over, packets)
 		q.kind, q.managed = o.kindOf(at, label)

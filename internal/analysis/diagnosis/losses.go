@@ -22,6 +22,20 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	return q, why
 }
 
+// fifo says that the queue is one that drops what does not fit, and nothing else.
+func (q queue) fifo() bool { return !q.managed && q.kind != "netem" }
+
+// overflowedEarly is the FIFO of the load's way that dropped most packets before the window.
+func (o *Observation) overflowedEarly() (q queue) {
+	all, _ := o.queues(false)
+	for _, one := range all {
+		if one.fifo() && one.early > q.early {
+			q = one
+		}
+	}
+	return q
+}
+
 // trickle speaks against causes that slow a load down where next to nothing arrives.
 func (o *Observation) trickle() float64 {
 	got, ok := o.Metric(metrics.Goodput)

@@ -149,6 +149,14 @@ func (c Column) GrewIn(from, to float64) (float64, bool) {
 	return c.curve.Moved(c.w.Start+int64(from*span), c.w.Start+int64(to*span))
 }
 
+// GrewBefore is how far it grew from the first sample, which is taken before the load begins, to the window.
+func (c Column) GrewBefore() (float64, bool) {
+	if len(c.curve.T) == 0 {
+		return 0, false
+	}
+	return c.curve.Moved(c.curve.T[0], c.w.Start)
+}
+
 // Mean and Largest are those of a level in the window.
 func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End) }
 

@@ -10,7 +10,8 @@ import (
 
 // randomLoss is packets that are lost whatever the rate.
 func randomLoss() Rule {
-	return Rule{Class: RandomLoss, Label: "packets are lost at random", Ends: true,
+	return Rule{Class: RandomLoss, Wasteful: true,
+		Label: "packets are lost at random", Ends: true,
 		Means: "at least 0.15 % of the packets are lost although no rate, queue or policer explains it, " +
 			"and queueing adds little delay; probes are lost, too",
 		Judge: func(o *Observation) Judgement {
@@ -57,6 +58,9 @@ func randomLoss() Rule {
 				j.Node, j.Element = q.node, q.port
 			case why == "" && q.lost() > loss/3:
 				score -= 3.5 // it overflows
+			}
+			if _, count, ok := o.resent(); ok && o.overflowedEarly().early > .8*count {
+				score -= 3.5 // what is sent again was lost before the window
 			}
 			if h, _, why := o.held(); why == "" {
 				score -= ramp(h.overlimits, .05, .25, 0, 2.5)

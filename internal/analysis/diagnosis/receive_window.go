@@ -38,10 +38,12 @@ func receiveWindow() Rule {
 			if _, receive := o.buffers(); receive > 0 {
 				elsewhere *= ramp(receive, 64<<10, 256<<10, .2, 1) // a small buffer was set
 				score += ramp(receive, 128<<10, 512<<10, .8, -1)
+				// A window grows with the buffer: one with room for many times as much need not be small.
+				score -= ramp(receive/max(bytes, 1), 8, 40, 0, 4)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(
 					"the receive buffer was %.0f kB", receive/1024)))
 			}
-			score -= elsewhere
+			score -= elsewhere + ramp(o.atReceiver(), .4, .8, 0, 3)
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
 					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}

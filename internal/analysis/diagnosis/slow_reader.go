@@ -12,7 +12,8 @@ import (
 func slowReader() Rule {
 	return Rule{Class: SlowReader, Label: "the receiving application is slow", Ends: true,
 		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it at " +
-			"least ten times per second: its buffer is full",
+			"least ten times per second, or its buffer has room for far more than is in flight: it is full of " +
+			"data that was not read",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -27,17 +28,28 @@ func slowReader() Rule {
 			}
 			waits, _, _ := o.starved(receiver)
 			score -= waits
-			if hz, ok := o.zeroWindows(); ok {
-				score += ramp(hz, 2, 15, -3, 3)
+			hz, counted := o.zeroWindows()
+			closes := -3.
+			if counted {
+				closes = ramp(hz, 2, 15, -3, 3)
 				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
 					fmt.Sprintf("the receiver advertised a zero window %s times per second",
 						unit.Significant(hz, 3))))
-			} else {
-				bytes, _ := o.inFlight()
-				if _, receive := o.buffers(); receive > 0 {
-					score += ramp(bytes/receive, .1, .5, 1, -2)
-				}
 			}
+			if _, receive := o.buffers(); receive > 0 {
+				// A window that has room for much more than is in flight, and yet limits, is filled with data
+				// that was not read.
+				bytes, _ := o.inFlight()
+				unread := max(ramp(bytes/receive, .03, .15, 2, -3), ramp(o.atReceiver(), .5, .9, -3, 2))
+				if _, use, ok := o.threadUse(receiver); ok {
+					unread -= ramp(use, .15, .35, 0, 5) // it reads as fast as it gets to run
+				}
+				closes = max(closes, unread)
+				facts = append(facts, against(fact("bytes_in_flight", receiver, "socket", bytes, fmt.Sprintf(
+					"%s kB were in flight, the receive buffer was %.0f kB", unit.Significant(bytes/1e3, 3),
+					receive/1024)), receive))
+			}
+			score += closes
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+

@@ -12,8 +12,9 @@ import (
 // slowSender is an application that has no more to send.
 func slowSender() Rule {
 	return Rule{Class: SlowSender, Label: "the sending application is slow", Ends: true,
-		Means: "a full-rate load had nothing to send for at least 25 % of the time, with a normal buffer " +
-			"size, and its thread was neither busy nor waiting for a shared core",
+		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a quarter of " +
+			"what the congestion window allows was in flight; with a normal buffer size, and its thread was " +
+			"neither busy nor waiting for a shared core",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
@@ -26,7 +27,17 @@ func slowSender() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			score := ramp(s.busy, .65, .9, 3.5, -5) + o.wants() - waits
+			idle := ramp(s.busy, .65, .9, 3.5, -5)
+			if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
+				// What is on its way keeps TCP busy, too: it has less to send than its window takes.
+				bytes, _ := o.inFlight()
+				lost, _, _ := o.resent()
+				idle = max(idle, ramp(bytes/window, .15, .4, 3, -5)-ramp(lost, .0001, .001, 0, 5))
+				facts = append(facts, against(fact("bytes_in_flight", sender, "socket", bytes, fmt.Sprintf(
+					"%s kB were in flight, the congestion window was %s kB", unit.Significant(bytes/1e3, 3),
+					unit.Significant(window/1e3, 3))), window))
+			}
+			score := idle + o.wants() - waits
 			if waits > 0 {
 				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores "+
 					"its threads share were busy for "+unit.Percent(full)+" of the window"))

@@ -4,17 +4,24 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // smallQueue is a queue that drops bursts while neither rate nor CPU is at its limit.
 func smallQueue() Rule {
-	return Rule{Class: SmallQueue, Label: "a queue is too small", Means: "a FIFO drops at least 0.05 % " +
-		"of its packets without throttling, and queueing adds little delay",
+	return Rule{Class: SmallQueue, Wasteful: true,
+		Label: "a queue is too small",
+		Means: "a FIFO drops at least 0.05 % " +
+			"of its packets without throttling, and queueing adds little delay; or it dropped packets " +
+			"while the load began, and the congestion window has not recovered yet",
 		Judge: func(o *Observation) Judgement {
-			q, why := o.losing(func(q queue) bool { return !q.managed && q.kind != "netem" })
+			q, why := o.losing(queue.fifo)
 			if why != "" {
 				return missing(why)
+			}
+			if j, ok := o.droppedEarly(); ok && j.Score > 0 {
+				return j
 			}
 			if q.drops == 0 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{fact("drops", "", "", 0,
@@ -58,3 +65,36 @@ func smallQueue() Rule {
 				Risk: "more latency under load"},
 		}}
 }
+
+// droppedEarly judges a FIFO that dropped packets while the load began: TCP has grown its congestion window
+// since, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
+func (o *Observation) droppedEarly() (j Judgement, ok bool) {
+	held, limited := o.Metric(metrics.NetworkLimited)
+	again, count, counted := o.resent()
+	probes, tcp, _, timed := o.addedDelay()
+	if !limited || !counted || !timed {
+		return j, false
+	}
+	q := o.overflowedEarly()
+	again *= ratio(max(count-q.early-q.drops, 0), max(count, 1)) // of other packets
+	bytes, rtt := o.inFlight()
+	grows := bytes / leastMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
+	score := ramp(q.early, 3, 10, -4, 0) + ramp(grows/o.Trial.Window.Seconds(), .5, 2, -4, 2.5) +
+		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
+		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + ramp(q.overlimits, .02, .2, 0, -5) +
+		o.wants()
+	return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+		Text: fmt.Sprintf("the queue at %s is too small: it dropped %.0f packets while the load began, and "+
+			"the congestion window still grows", q.place(), q.early),
+		Facts: []evidence.Evidence{
+			fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
+				"the window, %.0f in it", q.place(), q.early, q.drops)),
+			fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
+				"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), milliseconds(rtt),
+				milliseconds(2*grows*1e9))),
+			fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
+				"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}}, true
+}
+
+// leastMSS is that of Ethernet's MTU with IPv6 and timestamps, in bytes.
+const leastMSS = 1428
