@@ -111,7 +111,10 @@ func (c *Cell) predict() {
 				}
 			}
 			for _, s := range c.Diagnosis.Path {
-				if busy || rule.Wasteful || s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
+				if busy || rule.Wasteful {
+					break
+				}
+				if s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
 					continue
 				}
 				p.Predict(1/min(*s.Utilisation, 1), strings.TrimSpace(s.Node+" "+s.Label)+" used to "+

@@ -83,17 +83,17 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
 		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + ramp(q.overlimits, .02, .2, 0, -5) +
 		o.wants()
-	return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+	facts := []evidence.Evidence{
+		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
+			"the window, %.0f in it", q.place(), q.early, q.drops)),
+		fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
+			"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), milliseconds(rtt),
+			milliseconds(2*grows*1e9))),
+		fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
+			"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}
+	return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,
 		Text: fmt.Sprintf("the queue at %s is too small: it dropped %.0f packets while the load began, and "+
-			"the congestion window still grows", q.place(), q.early),
-		Facts: []evidence.Evidence{
-			fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
-				"the window, %.0f in it", q.place(), q.early, q.drops)),
-			fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
-				"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), milliseconds(rtt),
-				milliseconds(2*grows*1e9))),
-			fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
-				"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}}, true
+			"the congestion window still grows", q.place(), q.early)}, true
 }
 
 // leastMSS is that of Ethernet's MTU with IPv6 and timestamps, in bytes.
