@@ -64,7 +64,7 @@ var planted = []struct {
 	{"shaper", []string{"local", "vm"}, egress, func(d *rand.Rand) string { return "link_rate=" + rate(d, 8, 90) }},
 	{"policer", []string{"vm"}, ingress, func(d *rand.Rand) string { return "policer=" + rate(d, 10, 80) }},
 	{"random-loss", []string{"vm"}, egress, func(d *rand.Rand) string {
-		return "loss=" + strconv.FormatFloat(.5+4*d.Float64(), 'f', 1, 64) + "%"
+		return "loss=" + strconv.FormatFloat(math.Round(5+40*d.Float64())/10, 'f', -1, 64) + "%"
 	}},
 	{"reordering", []string{"vm"}, egress, func(d *rand.Rand) string { return fmt.Sprintf("reorder=%d%%", 10+d.IntN(30)) }},
 	{"per-packet-limit", []string{"vm"}, func(string) string { return "fault@router" }, func(d *rand.Rand) string {
@@ -74,7 +74,7 @@ var planted = []struct {
 	{"slow-reader", []string{"local"}, receiver, func(d *rand.Rand) string { return "slow_reader=" + rate(d, 10, 60) }},
 	{"receive-window", []string{"local"}, receiver, func(d *rand.Rand) string { return fmt.Sprintf("receive_buffer=%d", 8192+d.IntN(16384)) }},
 	{"conntrack-full", []string{"vm"}, func(string) string { return "fault@router" }, func(d *rand.Rand) string {
-		return fmt.Sprintf("conntrack_max=%d", 15+d.IntN(25))
+		return fmt.Sprintf("conntrack_max=%d", 60+d.IntN(60))
 	}},
 	{diagnosis.Tester, []string{"local"}, nil, nil},
 }

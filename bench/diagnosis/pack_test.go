@@ -54,7 +54,9 @@ func reduce(t *record.Trial) {
 	for name, n := range t.Nodes {
 		for i := range n.Samples {
 			crop(n.Samples[i].Table, t.Window)
+			n.Samples[i].Metrics = nil
 		}
+		n.Cost = nil
 		n.Log = n.Log[:min(logged, len(n.Log))]
 		t.Nodes[name] = n
 	}

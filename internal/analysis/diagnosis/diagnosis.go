@@ -274,8 +274,8 @@ func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float6
 
 // What `go test ./bench/diagnosis -v -run TestCalibrate` fitted to the tuning half on 2026-11-25.
 const (
-	sharpness     = 1.63
-	unknownWeight = 1.87
+	sharpness     = 1.80
+	unknownWeight = 2.49
 )
 
 // ramp is a score that goes straight from one value at x = a to another at x = b, and stays there.

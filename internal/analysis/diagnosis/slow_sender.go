@@ -12,9 +12,9 @@ import (
 // slowSender is an application that has no more to send.
 func slowSender() Rule {
 	return Rule{Class: SlowSender, Label: "the sending application is slow", Ends: true,
-		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a quarter " +
-			"of what the congestion window allows was in flight; with a normal buffer size, and its thread was " +
-			"neither busy nor waiting for a shared core",
+		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
+			"quarter of what the congestion window allows was in flight; with a normal buffer size, and " +
+			"its thread was neither busy nor waiting for a shared core",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {
