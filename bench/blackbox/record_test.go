@@ -99,7 +99,8 @@ func probing(x instance) (string, error) {
 
 // atAnEnd says that what is planted is an end's application or buffer: of TCP alone.
 func (x instance) atAnEnd() bool {
-	return slices.Contains([]string{diagnosis.SlowSender, diagnosis.SlowReader, diagnosis.ReceiveWindow}, x.Class)
+	return slices.Contains([]string{diagnosis.SlowSender, diagnosis.SlowReader, diagnosis.ReceiveWindow},
+		x.Class)
 }
 
 // trialsFailed is the exit code of a run with trials that failed: some limits let nothing through.
@@ -115,7 +116,7 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
 		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",

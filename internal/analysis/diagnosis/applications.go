@@ -53,7 +53,8 @@ func (o *Observation) inFlight() (bytes, rtt float64) {
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
 
-// congestionWindow is that of a flow in bytes, the mean over flows of its median in the window; 0 = not known.
+// congestionWindow is that of a flow in bytes, the mean over flows of its median in the window; 0 = not
+// known.
 func (o *Observation) congestionWindow() float64 {
 	sum, flows := 0.0, 0
 	for _, f := range o.Trial.Traffic.Flows {

@@ -53,6 +53,13 @@ var symptoms = []struct {
 	// A full core forwards all that it can: congestion control, on which these act, is not what limits.
 	{RuleList, []string{RandomLoss, Reordering}, 2.5},
 	{ClockDown, []string{RandomLoss, Reordering}, 2.5},
+	// So does a process that is full, and it loses what does not fit into its socket's buffer.
+	{VPNProcess, []string{RandomLoss}, 2.5},
+	// A backlog that is full drops, and does not choose.
+	{BacklogBudget, []string{RandomLoss}, 2},
+	// A core that slows down, or that opens connections, is full.
+	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
+	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},
 }
 
 // explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by

@@ -56,6 +56,7 @@ type queue struct {
 	packets    float64 // in the window, sent
 	drops      float64
 	early      float64 // drops before the window, while the load began
+	refused    float64 // what the device behind it dropped, then and in the window
 	overlimits float64 // ÷ packets: how often it held back for its rate
 	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
@@ -89,11 +90,10 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		}
 		q := queue{node: at.Node, port: at.Port, packets: packets}
 		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", is)
-		columns, _ := o.Columns(at.Node, "qdisc", "drops")
-		for _, c := range columns {
-			if is(c.Label) {
-				q.early, _ = c.GrewBefore()
-			}
+		q.early = o.before(at.Node, "qdisc", "drops", label)
+		if !ingress {
+			q.refused, _ = o.Sum(at.Node, "netdev", "tx_dropped", is)
+			q.refused += o.before(at.Node, "netdev", "tx_dropped", label)
 		}
 		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
 		q.overlimits = ratio(over, packets)
@@ -102,6 +102,18 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		all = append(all, q)
 	}
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
+}
+
+// before is how far a port's counter grew before the window.
+func (o *Observation) before(node, probe, stem, label string) (sum float64) {
+	columns, _ := o.Columns(node, probe, stem)
+	for _, c := range columns {
+		if c.Label == label {
+			n, _ := c.GrewBefore()
+			sum += n
+		}
+	}
+	return sum
 }
 
 // kindOf is the kind of a port's queue, and whether it is a shaper's with classes or keeps delays short.

@@ -25,15 +25,20 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 // fifo says that the queue is one that drops what does not fit, and nothing else.
 func (q queue) fifo() bool { return !q.managed && q.kind != "netem" }
 
-// overflowedEarly is the FIFO of the load's way that dropped most packets before the window.
-func (o *Observation) overflowedEarly() (q queue) {
+// overflowedEarly is the FIFO of the load's way that dropped most packets before the window, and of how many
+// segments that were sent again no queue is known to have dropped them.
+func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
+	_, unexplained, _ = o.resent()
 	all, _ := o.queues(false)
 	for _, one := range all {
-		if one.fifo() && one.early > q.early {
+		if !one.fifo() {
+			continue
+		}
+		if unexplained -= one.early + one.drops + one.refused; one.early > q.early {
 			q = one
 		}
 	}
-	return q
+	return q, max(unexplained, 0)
 }
 
 // trickle speaks against causes that slow a load down where next to nothing arrives.

@@ -59,8 +59,11 @@ func randomLoss() Rule {
 			case why == "" && q.lost() > loss/3:
 				score -= 3.5 // it overflows
 			}
-			if _, count, ok := o.resent(); ok && o.overflowedEarly().early > .8*count {
-				score -= 3.5 // what is sent again was lost before the window
+			if _, count, ok := o.resent(); ok && count > 0 {
+				early, unexplained := o.overflowedEarly()
+				if unexplained < .2*count && early.early > early.drops {
+					score -= 3.5 // what is sent again was lost before the window
+				}
 			}
 			if h, _, why := o.held(); why == "" {
 				score -= ramp(h.overlimits, .05, .25, 0, 2.5)

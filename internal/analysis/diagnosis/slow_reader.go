@@ -11,9 +11,9 @@ import (
 // slowReader is an application that takes its data too slowly.
 func slowReader() Rule {
 	return Rule{Class: SlowReader, Label: "the receiving application is slow", Ends: true,
-		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it at " +
-			"least ten times per second, or its buffer has room for far more than is in flight: it is full of " +
-			"data that was not read",
+		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it " +
+			"at least ten times per second, or its buffer has room for far more than is in flight: it is " +
+			"full of data that was not read",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.tcpShares()
 			if why != "" {

@@ -75,8 +75,8 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	if !limited || !counted || !timed {
 		return j, false
 	}
-	q := o.overflowedEarly()
-	again *= ratio(max(count-q.early-q.drops, 0), max(count, 1)) // of other packets
+	q, unexplained := o.overflowedEarly()
+	again *= ratio(unexplained, max(count, 1))
 	bytes, rtt := o.inFlight()
 	grows := bytes / leastMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	score := ramp(q.early, 3, 10, -4, 0) + ramp(grows/o.Trial.Window.Seconds(), .5, 2, -4, 2.5) +
