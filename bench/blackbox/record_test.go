@@ -31,6 +31,7 @@ var (
 	binary   = flag.String("binary", "", "the chokepoint that records, by its whole path")
 	keepDir  = flag.String("keep", "", "the folder of a recording")
 	lockFile = flag.String("lock", "", "a file that is locked while an instance is recorded")
+	only     = flag.String("only", "", "record these classes alone, separated by commas")
 	perClass = flag.Int("per-class", 20, "instances of each class")
 )
 
@@ -52,7 +53,8 @@ func TestRecord(t *testing.T) {
 	unlock, since := func() {}, time.Time{}
 	defer func() { unlock() }()
 	for _, x := range instances(*perClass) {
-		if slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
+		if *only != "" && !slices.Contains(strings.Split(*only, ","), x.Class) ||
+			slices.ContainsFunc(done, func(r recorded) bool { return r.instance == x }) {
 			continue
 		}
 		if time.Since(since) > mostLocked {
