@@ -12,7 +12,7 @@ import (
 func vpnProcess() Rule {
 	return Rule{Class: VPNProcess, Label: "the VPN process is CPU-bound",
 		Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
-			"core is saturated",
+			"core is saturated, or most lost packets are datagrams that the processes did not read in time",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
 			if !inUserspace(tunnel) {
@@ -31,11 +31,16 @@ func vpnProcess() Rule {
 				node = o.tunnelEnd()
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
-			return Judgement{Score: score, Node: node, Element: "process",
+			facts := []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
+				"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}
+			if lost, n := o.unreadDatagrams(); n > 0 {
+				score = max(score, ramp(lost, .2, .6, -4, 3)+ramp(took, .3, .6, -4, 0))
+				facts = append(facts, fact("UdpRcvbufErrors", node, "socket", n, fmt.Sprintf("%.0f datagrams "+
+					"did not fit into a socket's receive buffer: its process read too slowly", n)))
+			}
+			return Judgement{Score: score, Node: node, Element: "process", Facts: facts,
 				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core",
-					node, tunnel, unit.Percent(took)),
-				Facts: []evidence.Evidence{fact("tunnel_process_cores", node, "process", took,
-					"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}}
+					node, tunnel, unit.Percent(took))}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
@@ -48,6 +53,20 @@ func vpnProcess() Rule {
 			{System: "routeros", Do: "use WireGuard or hardware-accelerated IPsec instead of OpenVPN",
 				Risk: "both ends must change", Tunnel: "openvpn"},
 		}}
+}
+
+// unreadDatagrams are those that a TCP load's tunnel did not take from its sockets in time, at any node, per
+// segment that was sent again, and their number.
+func (o *Observation) unreadDatagrams() (share, n float64) {
+	if !o.IsTCP() || !inUserspace(o.tunnel()) {
+		return 0, 0
+	}
+	for node := range o.Trial.Nodes {
+		lost, _ := o.grew(node, "UdpRcvbufErrors")
+		n += lost
+	}
+	_, again, _ := o.resent()
+	return ratio(n, max(again, 1)), n
 }
 
 // tunnelEnd is the node that carries the tunnel's near end, or its far end where that is a router.
