@@ -35,8 +35,8 @@ func vpnProcess() Rule {
 				"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}
 			if lost, n := o.unreadDatagrams(); n > 0 {
 				score = max(score, ramp(lost, .2, .6, -4, 3)+ramp(took, .3, .6, -4, 0))
-				facts = append(facts, fact("UdpRcvbufErrors", node, "socket", n, fmt.Sprintf("%.0f datagrams "+
-					"did not fit into a socket's receive buffer: its process read too slowly", n)))
+				facts = append(facts, fact("UdpRcvbufErrors", node, "socket", n, fmt.Sprintf("%.0f "+
+					"datagrams did not fit into a socket's receive buffer: its process read too slowly", n)))
 			}
 			return Judgement{Score: score, Node: node, Element: "process", Facts: facts,
 				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core",
