@@ -83,6 +83,13 @@ func (d *Document) causeOf(cell record.Factors, class string) *diagnosis.Cause {
 	return nil
 }
 
+// leastUsed is the utilisation from which on it says what gain to expect: farther away what a packet costs is
+// another, as larger ones are formed (GSO, GRO).
+const leastUsed = .3
+
+// rates are the classes that say what a link carries.
+var rates = []string{diagnosis.LinkRate, diagnosis.Shaper, diagnosis.Policer}
+
 // predict notes beside each gain that was measured what was known of it before: the finding's own bound, the
 // slack of what other experiments found not to limit, what the tester reaches, and how much of each other
 // part of the path is used where the rate costs as much without the limit.
@@ -102,7 +109,13 @@ func (c *Cell) predict() {
 			if p.Gain == nil {
 				continue
 			}
-			p.Predict(causes[i].GainAtMost, "the finding")
+			if p.Headroom > 0 { // measured: better than any bound
+				p.Predict(p.Headroom, "the next limit, met when "+p.Factor+" was raised")
+				continue
+			}
+			if diagnosis.OfCPU(causes[i].Class) { // others only know what the tester reaches
+				p.Predict(causes[i].GainAtMost, "the finding")
+			}
 			for _, other := range causes {
 				for _, q := range other.Proofs {
 					if q.Verdict == diagnosis.Refuted && q.Knee > 0 {
@@ -114,13 +127,14 @@ func (c *Cell) predict() {
 				if busy || rule.Wasteful {
 					break
 				}
-				if s.Choke || s.Utilisation == nil || *s.Utilisation <= 0 || !s.Spent() {
+				if s.Choke || s.Utilisation == nil || *s.Utilisation < leastUsed || !s.Spent() ||
+					s.Link() && slices.Contains(rates, causes[i].Class) {
 					continue
 				}
 				p.Predict(1/min(*s.Utilisation, 1), strings.TrimSpace(s.Node+" "+s.Label)+" used to "+
 					unit.Percent(*s.Utilisation))
 			}
-			if r := c.Ceiling.TesterRatio; r > 0 && r < 1 {
+			if r := c.Ceiling.TesterRatio; r >= leastUsed && r < 1 {
 				p.Predict(1/r, "what the tester reaches alone")
 			}
 		}

@@ -244,7 +244,11 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 		out = append(out, "untouched: "+untouched)
 	}
 	if p.Gain != nil && p.Predicted > 0 {
-		out = append(out, "gain predicted at most "+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
+		bound := "at most "
+		if p.Headroom > 0 {
+			bound = ""
+		}
+		out = append(out, "gain predicted "+bound+unit.Times(p.Predicted)+" ("+p.PredictedBy+"), real "+
 			unit.Times(p.Gain.Median))
 	}
 	return append(out, "run "+p.By)

@@ -314,13 +314,22 @@ func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * math.Max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
+// perFlow says by a score, up to 4, that each flow has its own limit, and by one down to -4 that all share
+// one: by what several carry of what one does, or, where that is not known, by what one has under way.
+func (s *sweep) perFlow() float64 {
+	if one, many := s.one.goodput(), s.many.goodput(); one > 0 && many > 0 {
+		return ramp(many/one, 1.2, 1.8, -4, 4)
+	}
+	return ramp(s.windowBytes(), 1000, 4000, -4, 4)
+}
+
 func judgeWindow(s *sweep) Judgement {
 	share, ok := s.one.value(metrics.RwndLimited)
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
 	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, -1, 4)),
+	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), s.perFlow()),
 		Text: "the receive window is too small: " + bytesText(w) + " per RTT",
 		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
 			"the receive window limits TCP for "+unit.Percent(share)+" of the time")}}
@@ -332,7 +341,7 @@ func judgeReader(s *sweep) Judgement {
 		return missing("TCP_INFO is missing")
 	}
 	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), ramp(w, 1000, 4000, 4, -1)),
+	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), -s.perFlow()),
 		Text: "the receiving application reads only " + metrics.Say(metrics.Goodput, s.one.goodput()),
 		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
 			"the receive window limits TCP for "+unit.Percent(share)+" of the time, with "+bytesText(w)+

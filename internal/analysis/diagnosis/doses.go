@@ -23,6 +23,10 @@ const (
 // window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
+// raised is the dose of what a plan states: so much more of it that the rate meets the next limit, unless
+// that is farther away.
+const raised = 8
+
 // Kinds of limit that answer the same doses.
 const (
 	byRate   = "rate"   // so many bits per second, whatever their packets and flows
@@ -40,6 +44,9 @@ var kindOf = map[string]string{
 	ReceiveWindow: byWindow, SendBuffer: byWindow,
 	RandomLoss: byFlow,
 }
+
+// OfCPU says that a class is about CPU time, so that its finding knows how much of that would be free.
+func OfCPU(class string) bool { return kindOf[class] == byPacket }
 
 // planted are the faults, and the knobs, whose level says how much of a resource there is, by class.
 var planted = map[string][]string{
@@ -92,7 +99,7 @@ func (o *Observation) statedTests(class string) []Experiment {
 				}
 				continue
 			}
-			for _, share := range doseShares {
+			dose := func(share float64) {
 				amount := share
 				if wanted == "rules" {
 					amount = 1 / share // the more there are, the fewer packets
@@ -101,9 +108,16 @@ func (o *Observation) statedTests(class string) []Experiment {
 					e.Doses, e.Resource = append(e.Doses, level), append(e.Resource, share)
 				}
 			}
-			if len(e.Doses) == len(doseShares) {
-				out = append(out, e)
+			for _, share := range doseShares {
+				dose(share)
 			}
+			if len(e.Doses) < len(doseShares) {
+				continue
+			}
+			if wanted != "cpu_quota" { // of which there is no more than all
+				dose(raised)
+			}
+			out = append(out, e)
 		}
 	}
 	return out
@@ -203,6 +217,11 @@ func (o *Observation) testerTests(class string) []Experiment {
 	}
 	streams := float64(max(factor.Streams.Number(cell), 1))
 	switch kind {
+	case byPacket:
+		if o.lossy() && class != SoftirqOneCore {
+			add("streams", 0, "what a CPU forwards does not double with the number of flows",
+				whole(streams), 2, 4)
+		}
 	case byRate:
 		add("streams", 0, "a limit on the total rate does not depend on the number of flows",
 			whole(streams), 2, 4)
@@ -215,6 +234,13 @@ func (o *Observation) testerTests(class string) []Experiment {
 		}
 	}
 	return out
+}
+
+// lossy says that TCP loses so much that loss may be what sets its rate: that is in proportion to the size of
+// its segments, as a limit in packets per second is (Mathis et al. 1997), and each flow has its own.
+func (o *Observation) lossy() bool {
+	lost, _, _ := o.resent()
+	return o.IsTCP() && lost > .001
 }
 
 // packetSize is the length of what the cell sends, and the factor that changes it.
@@ -267,7 +293,7 @@ func (o *Observation) fit(e Experiment) Experiment {
 		switch size, sizes := o.packetSize(); {
 		case e.Factor == sizes:
 			bytes, err := strconv.Atoi(level)
-			if size <= 0 || err != nil {
+			if size <= 0 || err != nil || kindOf[e.Class] == byPacket && o.lossy() {
 				continue
 			}
 			share = float64(bytes) / size

@@ -34,6 +34,9 @@ type Proof struct {
 	// the smallest dose did not reach it. What is above it is slack, and 1 ÷ Knee bounds what the removal
 	// of another limit can bring.
 	Knee float64 `json:"knee,omitempty"`
+	// Headroom is rate ÷ rate untouched where the resource was raised and the rate did not follow all the
+	// way: the next limit was met; 0 where it was not.
+	Headroom float64 `json:"headroom,omitempty"`
 	// Gain is the real one, with the limit taken away: rate then ÷ rate untouched.
 	Gain *statistics.Value `json:"gain,omitempty"`
 	// Predicted is what the finding said at most of that gain, and what bounds it; 0 = not known.
@@ -91,8 +94,18 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		}
 	}
 	var relative []statistics.Point
+	falls := slices.ContainsFunc(e.Doses, func(d record.Dose) bool { return d.Resource < 1 })
 	for _, dose := range e.Doses {
 		ratios := ratiosOf(d.Of[dose.Level], base)
+		if falls && dose.Resource > 1 { // it looks for the next limit, and says nothing of this one
+			if len(ratios) > 0 {
+				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
+				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
+					p.Headroom = a.Ratio.Median
+				}
+			}
+			continue
+		}
 		for block, y := range ratios {
 			at := statistics.Point{X: math.Log(dose.Resource), Y: y + base[block]}
 			points[block] = append(points[block], at)
@@ -120,6 +133,9 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	p.judge()
 	return p
 }
+
+// nextMet is the share of a raised resource below which a rate has met another limit.
+const nextMet = .8
 
 // leastGain is by what the rate must rise where a limit is taken away.
 const leastGain = 1.1
@@ -191,6 +207,9 @@ func (p *Proof) judge() {
 		case least > 0 && least < 1:
 			p.Text += fmt.Sprintf("; %s of it is enough", unit.Percent(least))
 		}
+	}
+	if moves && p.Verdict == Confirmed && p.Headroom > 0 {
+		p.Text += "; raised, it meets the next limit at " + unit.Times(p.Headroom) + " the rate"
 	}
 	if p.Gain != nil {
 		p.Text += "; without it " + unit.Times(p.Gain.Median) + " the rate"
