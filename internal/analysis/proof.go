@@ -113,6 +113,9 @@ func (c *Cell) predict() {
 				p.Predict(p.Headroom, "the next limit, met when "+p.Factor+" was raised")
 				continue
 			}
+			if p.Raised() { // and the rate with it: the next limit is farther away
+				continue
+			}
 			if diagnosis.OfCPU(causes[i].Class) { // others only know what the tester reaches
 				p.Predict(causes[i].GainAtMost, "the finding")
 			}

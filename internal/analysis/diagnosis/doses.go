@@ -218,7 +218,7 @@ func (o *Observation) testerTests(class string) []Experiment {
 	streams := float64(max(factor.Streams.Number(cell), 1))
 	switch kind {
 	case byPacket:
-		if o.lossy() && class != SoftirqOneCore {
+		if o.lossy() {
 			add("streams", 0, "what a CPU forwards does not double with the number of flows",
 				whole(streams), 2, 4)
 		}
@@ -293,7 +293,7 @@ func (o *Observation) fit(e Experiment) Experiment {
 		switch size, sizes := o.packetSize(); {
 		case e.Factor == sizes:
 			bytes, err := strconv.Atoi(level)
-			if size <= 0 || err != nil || kindOf[e.Class] == byPacket && o.lossy() {
+			if size <= 0 || err != nil {
 				continue
 			}
 			share = float64(bytes) / size

@@ -94,10 +94,9 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		}
 	}
 	var relative []statistics.Point
-	falls := slices.ContainsFunc(e.Doses, func(d record.Dose) bool { return d.Resource < 1 })
 	for _, dose := range e.Doses {
 		ratios := ratiosOf(d.Of[dose.Level], base)
-		if falls && dose.Resource > 1 { // it looks for the next limit, and says nothing of this one
+		if dose.Resource > 1 && p.falls() { // it looks for the next limit, and says nothing of this one
 			if len(ratios) > 0 {
 				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
 				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
@@ -132,6 +131,16 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	p.judge()
 	return p
+}
+
+// Raised reports whether a dose looked for the next limit.
+func (p *Proof) Raised() bool {
+	return p.falls() && slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource > 1 })
+}
+
+// falls says that there are doses of less than there is.
+func (p *Proof) falls() bool {
+	return slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource < 1 })
 }
 
 // nextMet is the share of a raised resource below which a rate has met another limit.
