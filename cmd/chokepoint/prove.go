@@ -190,16 +190,35 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		}
 		a.p.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
 			unit.Seconds(t.plan.Estimate(rowOverhead).Round(time.Second)), t.of.Text, what)
-		done, err := a.run(ctx, t.plan)
-		if done != nil && done.Proof != nil && (err == nil || ctx.Err() == nil) {
-			refuted[t.of.Text] = done.Proof.Verdict == diagnosis.Refuted
-			a.p.note("%s", done.Proof.Text)
+		proof, err := a.put(ctx, t.plan)
+		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
+			a.p.note("once more, with twice as many blocks")
+			if t.plan, err = a.read("prove-"+e.Class, t.blocks(2*proveBlocks)); err == nil {
+				proof, err = a.put(ctx, t.plan)
+			}
 		}
 		if err != nil {
 			return err
 		}
+		refuted[t.of.Text] = proof != nil && proof.Verdict == diagnosis.Refuted
 	}
 	return nil
+}
+
+// put makes the run of an experiment, and says what came out; nil where that is not known.
+func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) {
+	done, err := a.run(ctx, p)
+	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	a.p.note("%s", done.Proof.Text)
+	return done.Proof, err
+}
+
+// blocks is the plan's text with so many blocks.
+func (t test) blocks(n int) string {
+	const form = "\n  runs: %d\n"
+	return strings.Replace(t.text, fmt.Sprintf(form, proveBlocks), fmt.Sprintf(form, n), 1)
 }
 
 // dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.

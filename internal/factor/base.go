@@ -436,3 +436,8 @@ func (o Options) sizeConflict(c Cell) string {
 	}
 	return ""
 }
+
+// InUserspace says that the packets of a kind of tunnel pass through a process of its node, by a TUN device.
+func InUserspace(tunnel string) bool {
+	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")
+}

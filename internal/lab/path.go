@@ -49,11 +49,13 @@ type TunnelSpec struct {
 	MTU   int    // inner; 0 = the kind's default
 	Outer int    // version of IP outside; 0 = 4
 	Count int    // tunnels side by side; 0 = 1
+	Queue int    // packets that each end's device holds for its process; 0 = the kind's default
 }
 
 // key is what tells the tunnels of this sort from all others.
 func (s TunnelSpec) key(index int) string {
-	return fmt.Sprintf("%s mtu %d over IPv%d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), index)
+	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
+		index)
 }
 
 // CheckTunnel asks whether the lab can lay such a tunnel.
@@ -134,7 +136,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 		return nil, err
 	}
 	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU,
-		Port: 51820 + slot})
+		Port: 51820 + slot, Queue: s.Queue})
 	if err != nil {
 		return nil, err
 	}

@@ -134,6 +134,7 @@ func (d *demand) faults(f record.Factors, t record.Topology) error {
 			d.tunnel.MTU = p.TunnelMTU
 			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, strconv.Itoa(p.TunnelMTU)))
 		}
+		d.tunnel.Queue = cmp.Or(p.TunnelQueue, d.tunnel.Queue)
 		if d.bypass = d.bypass || p.Bypass; d.bypass {
 			d.wantMTU = factor.PathMTU(t, factor.MTU.With(f, ""))
 		}

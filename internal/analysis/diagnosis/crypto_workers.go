@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -15,7 +16,7 @@ func cryptoWorkers() Rule {
 			"core is busy for 82 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
-			if tunnel == "" || inUserspace(tunnel) {
+			if tunnel == "" || factor.InUserspace(tunnel) {
 				return Judgement{Score: absent}
 			}
 			s, why := o.systemOf()

@@ -61,12 +61,12 @@ var planted = map[string][]string{
 	VPNProcess: {"cpu_quota"}, CryptoWorkers: {"cpu_quota"}, RuleList: {"rules", "cpu_quota"},
 	LogFlood: {"log_flood", "cpu_quota"}, OtherLoad: {"cpu_hog", "cpu_quota"}, Thermal: {"cpu_tightening"},
 	ConntrackFull: {"conntrack_max"}, Reordering: {"reorder"}, RandomLoss: {"loss"},
-	BacklogBudget: {"backlog", "budget"},
+	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
 }
 
 // takenWhole are those of which there is no part to take away: without them the rate must rise.
 var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
-	"backlog", "budget"}
+	"backlog", "budget", "tunnel_queue"}
 
 // statedTests change a level that the cell has, in proportion.
 func (o *Observation) statedTests(class string) []Experiment {

@@ -55,8 +55,9 @@ var symptoms = []struct {
 	{ClockDown, []string{RandomLoss, Reordering}, 2.5},
 	// So does a process that is full, and it loses what does not fit into its socket's buffer.
 	{VPNProcess, []string{RandomLoss}, 2.5},
-	// A backlog that is full drops, and does not choose.
+	// A queue that is full drops, and does not choose.
 	{BacklogBudget, []string{RandomLoss}, 2},
+	{WireguardQueue, []string{RandomLoss}, 3},
 	// A core that slows down, or that opens connections, is full.
 	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
 	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},

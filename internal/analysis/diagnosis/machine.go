@@ -198,11 +198,6 @@ func (o *Observation) tunnel() string {
 	return name
 }
 
-// inUserspace reports whether a tunnel's packets pass through a process.
-func inUserspace(tunnel string) bool {
-	return strings.HasSuffix(tunnel, "-userspace") || strings.HasPrefix(tunnel, "openvpn")
-}
-
 // cpuTime is the growth of a column of the probe foreign, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, bool) {
 	ns, ok := o.Sum(node, "foreign", stem, nil)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -14,7 +15,7 @@ func oneTunnelOneCore() Rule {
 			"and another idles for at least 40 %",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
-			if tunnel == "" || inUserspace(tunnel) || o.load().Tunnels > 1 {
+			if tunnel == "" || factor.InUserspace(tunnel) || o.load().Tunnels > 1 {
 				return Judgement{Score: absent}
 			}
 			s, why := o.ownSystem()

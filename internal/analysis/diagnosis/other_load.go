@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -93,7 +94,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		lab, _ := o.cpuTime(s.Node, "lab_cpu_ns")
 		guests, _ := o.Metric("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
-		if known && !inUserspace(o.tunnel()) {
+		if known && !factor.InUserspace(o.tunnel()) {
 			// Softirqs are charged to whom they interrupt.
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
@@ -103,7 +104,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	for _, c := range s.Cores {
 		user, kernel = user+c.User, kernel+c.System
 	}
-	if inUserspace(o.tunnel()) {
+	if factor.InUserspace(o.tunnel()) {
 		user = max(user-kernel, 0) // a tunnel's process spends as long in system calls
 	}
 	return max(user, foreign), own, ""

@@ -203,6 +203,11 @@ func (p *Proof) judge() {
 		p.Verdict, what = Refuted, "the rate moves with it, but should not"
 	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
 		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
+	case p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
+		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
+		p.Verdict, what = Confirmed, "the interval allows both, but without it the rate rises"
+	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < leastGain:
+		p.Verdict, what = Refuted, "the interval allows both, but without it the rate does not rise"
 	default:
 		what = "the interval allows both"
 	}

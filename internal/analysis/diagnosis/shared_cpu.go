@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -50,7 +51,7 @@ func (o *Observation) knownUser(s system) float64 {
 	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
 		known = 2
 	}
-	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && inUserspace(o.tunnel()) {
+	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && factor.InUserspace(o.tunnel()) {
 		known = max(known, ramp(took, .3, .8, 0, 2))
 	}
 	return known

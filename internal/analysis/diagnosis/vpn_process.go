@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -15,7 +16,7 @@ func vpnProcess() Rule {
 			"core is saturated, or most lost packets are datagrams that the processes did not read in time",
 		Judge: func(o *Observation) Judgement {
 			tunnel := o.tunnel()
-			if !inUserspace(tunnel) {
+			if !factor.InUserspace(tunnel) {
 				return Judgement{Score: absent}
 			}
 			s, why := o.systemOf()
@@ -58,7 +59,7 @@ func vpnProcess() Rule {
 // unreadDatagrams are those that a TCP load's tunnel did not take from its sockets in time, at any node, per
 // segment that was sent again, and their number.
 func (o *Observation) unreadDatagrams() (share, n float64) {
-	if !o.IsTCP() || !inUserspace(o.tunnel()) {
+	if !o.IsTCP() || !factor.InUserspace(o.tunnel()) {
 		return 0, 0
 	}
 	for node := range o.Trial.Nodes {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -20,7 +21,7 @@ func wireguardQueue() Rule {
 				return Judgement{Score: absent}
 			}
 			best, behind := missing("the tunnel device has no counters"), 0.0
-			if s, why := o.systemOf(); why == "" && inUserspace(tunnel) {
+			if s, why := o.systemOf(); why == "" && factor.InUserspace(tunnel) {
 				behind = ramp(s.Full.Busy, .7, .93, 0, -3)
 			}
 			for _, node := range o.nodes() {

@@ -27,11 +27,12 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU and the largest packet
-// that gets through a router, 0 as they were, and whether the traffic goes past the tunnel.
+// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU, the packets that its
+// devices hold, and the largest packet that gets through a router, 0 as they were, and whether the traffic
+// goes past the tunnel.
 type FaultyPath struct {
-	TunnelMTU, Hole int
-	Bypass          bool
+	TunnelMTU, TunnelQueue, Hole int
+	Bypass                       bool
 }
 
 // PathFaults reads what a level of the factor fault makes of the path.
@@ -41,6 +42,8 @@ func PathFaults(level string) (p FaultyPath) {
 		switch n, _ := strconv.Atoi(string(f.level)); f.Name {
 		case "tunnel_mtu":
 			p.TunnelMTU = n
+		case "tunnel_queue":
+			p.TunnelQueue = n
 		case "pmtu_hole":
 			p.Hole = n
 		case "bypass":

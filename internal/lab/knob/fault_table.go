@@ -144,6 +144,8 @@ func Faults() []Fault {
 		{Name: "send_buffer", Unit: "bytes", at: atEnds, parse: bytes, Doc: "each socket's send buffer"},
 		{Name: "tunnel_mtu", Unit: "bytes", at: onPath, parse: numbers(minMTU, maxMTU).canonical,
 			Doc: "the tunnel's MTU, whatever the link below carries"},
+		{Name: "tunnel_queue", Unit: "packets", at: onPath, parse: numbers(1, 10_000).canonical,
+			Doc: "the device of a tunnel in userspace holds so few packets for its process"},
 		{Name: "bypass", Unit: "on", at: onPath, parse: on,
 			Doc: "the traffic goes past the tunnel, which is up and idle"},
 	}
@@ -313,6 +315,8 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 		return "only TCP of the engine " + factor.Native + " is held back at an end"
 	case f.at == onPath && node != "":
 		return "it is of the tunnel, and has no place"
+	case f.Name == "tunnel_queue" && !factor.InUserspace(factor.Tunnel.Of(cell)):
+		return "only the device of a tunnel in userspace has a queue: tunnel: wireguard-userspace"
 	case f.at == atEnds, f.at == onPath:
 		return ""
 	case f.wire && !factor.Offload.Is(cell, "wire"):

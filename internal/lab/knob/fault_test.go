@@ -128,6 +128,8 @@ func TestFaultRefuses(t *testing.T) {
 		{"fault", "cpu_quota=5%", "", "", "fault@host"},
 		{"fault@host", "cpu_quota=5%", "", "", ""},
 		{"fault@router", "tunnel_mtu=1500", "", "", "no place"},
+		{"fault", "tunnel_queue=2", "tunnel", "wireguard-kernel", "in userspace"},
+		{"fault", "tunnel_queue=2", "tunnel", "wireguard-userspace", ""},
 	} {
 		cell := factor.Cell{}
 		for k, v := range base {
@@ -150,8 +152,8 @@ func TestFaultsOfTheLoad(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("limits: got %+v, %v, want %+v", got, err, want)
 	}
-	path := FaultyPath{TunnelMTU: 1500, Hole: 1300, Bypass: true}
-	if got := PathFaults("tunnel_mtu=1500+pmtu_hole=1300+bypass=on+loss=1%"); got != path {
+	path := FaultyPath{TunnelMTU: 1500, TunnelQueue: 3, Hole: 1300, Bypass: true}
+	if got := PathFaults("tunnel_mtu=1500+tunnel_queue=3+pmtu_hole=1300+bypass=on+loss=1%"); got != path {
 		t.Errorf("path: got %+v, want %+v", got, path)
 	}
 	if rest := nodeFaults("slow_reader=20M+loss=1%"); rest != "loss=1%" {

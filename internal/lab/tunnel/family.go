@@ -24,6 +24,7 @@ type Spec struct {
 	Device string // name of the device on both ends
 	MTU    int    // inner; 0 = the kind's default
 	Port   int    // outer UDP port of both ends
+	Queue  int    // packets that each end's device holds for its process; 0 = the kind's default
 }
 
 // Tunnel is a kind of tunnel.

@@ -24,6 +24,7 @@ type request struct {
 	Device string         `json:"device,omitempty"`
 	MTU    int            `json:"mtu,omitempty"`
 	Port   int            `json:"port,omitempty"`
+	Queue  int            `json:"queue,omitempty"` // packets that the device holds; 0 = as made
 	Inner  []netip.Prefix `json:"inner,omitempty"`
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	Outer  netip.Addr     `json:"outer,omitzero"` // of this end
@@ -31,6 +32,14 @@ type request struct {
 	// Clear: remove what an end that was connected so and is no more has left. One that hangs is waited for:
 	// the agent kills it.
 	Clear *connect `json:"clear,omitempty"`
+}
+
+// setQueue bounds what a TUN device holds for its process, where that is asked for.
+func setQueue(r request) error {
+	if r.Queue == 0 {
+		return nil
+	}
+	return kernel.SetTxQueueLen(r.Device, r.Queue)
 }
 
 // offer is the node's public key, or the answer to a probe.

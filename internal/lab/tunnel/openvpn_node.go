@@ -60,7 +60,7 @@ func (e *openVPNSide) configure(ctx context.Context, secret []byte, c connect) (
 	if err := e.process.wait(ctx); err != nil {
 		return err
 	}
-	if err := kernel.SetMTU(e.request.Device, e.request.MTU); err != nil {
+	if err := errors.Join(kernel.SetMTU(e.request.Device, e.request.MTU), setQueue(e.request)); err != nil {
 		return err
 	}
 	return address(e.request)

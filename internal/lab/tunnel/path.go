@@ -229,8 +229,8 @@ func (p *path) connection(e, peer *end) connect {
 }
 
 func (p *path) request(e *end) request {
-	return request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Inner: e.Inner,
-		Routes: e.Routes, Outer: e.Outer, Near: e == p.ends[0]}
+	return request{Device: p.spec.Device, MTU: p.spec.MTU, Port: p.spec.Port, Queue: p.spec.Queue,
+		Inner: e.Inner, Routes: e.Routes, Outer: e.Outer, Near: e == p.ends[0]}
 }
 
 // prove sends datagrams from one end until they are counted at the other.

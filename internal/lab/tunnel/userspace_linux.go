@@ -37,6 +37,9 @@ func openUserspaceDevice(r request) (device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make tunnel device %s: %w", r.Device, err)
 	}
+	if err := setQueue(r); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
 	d := &userspaceDevice{name: r.Device}
 	// The library's own logger writes to standard output, which carries the agent's protocol.
 	d.wg = wg.NewDevice(t, conn.NewDefaultBind(), &wg.Logger{Verbosef: wg.DiscardLogf, Errorf: d.complain})
