@@ -32,7 +32,7 @@ const (
 type test struct {
 	of   analysis.Verdict
 	plan *plan.Plan
-	text string
+	made plan.Patched // what the plan was made of
 }
 
 // testsOf are the experiments on the findings of a run: of each verdict, those of its first cause in the cell
@@ -138,8 +138,8 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 			refused = append(refused, e.Factor+": nothing reaches what lies between two machines")
 			continue
 		}
-		text := a.patched(cell, cause, e).Text(a.other.vocabulary())
-		pl, err := a.read("prove-"+cause.Class, text)
+		made := a.patched(cell, cause, e)
+		pl, err := a.read(made.Name, made.Text(a.other.vocabulary()))
 		if err == nil && len(pl.Skipped()) > 0 {
 			err = errors.New(pl.Skipped()[0].Reason)
 		}
@@ -147,7 +147,7 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 			refused = append(refused, e.Factor+": "+err.Error())
 			continue
 		}
-		tests = append(tests, test{plan: pl, text: text})
+		tests = append(tests, test{plan: pl, made: made})
 	}
 	return tests, refused
 }
@@ -193,7 +193,8 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		proof, err := a.put(ctx, t.plan)
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
 			a.p.note("once more, with twice as many blocks")
-			if t.plan, err = a.read("prove-"+e.Class, t.blocks(2*proveBlocks)); err == nil {
+			t.made.Blocks *= 2
+			if t.plan, err = a.read(t.made.Name, t.made.Text(a.other.vocabulary())); err == nil {
 				proof, err = a.put(ctx, t.plan)
 			}
 		}
@@ -213,12 +214,6 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	}
 	a.p.note("%s", done.Proof.Text)
 	return done.Proof, err
-}
-
-// blocks is the plan's text with so many blocks.
-func (t test) blocks(n int) string {
-	const form = "\n  runs: %d\n"
-	return strings.Replace(t.text, fmt.Sprintf(form, proveBlocks), fmt.Sprintf(form, n), 1)
 }
 
 // dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
@@ -246,7 +241,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 			}
 			continue
 		}
-		texts = append(texts, t.text)
+		texts = append(texts, t.made.Text(a.other.vocabulary()))
 	}
 	return write(a.p.Out, check.Plain(strings.Join(texts, "---\n")))
 }
