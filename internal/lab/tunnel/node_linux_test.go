@@ -40,6 +40,7 @@ func serveNode() error {
 		"test/route":    handle(kernel.RouteDevice),
 		"test/counters": handle(kernel.Counters),
 		"test/mtu":      handle(kernel.MTU),
+		"test/queue":    handle(kernel.TxQueueLen),
 		"test/discard":  testDiscard,
 		"test/send":     handle(testSend),
 	}

@@ -200,6 +200,27 @@ func TestTunnelTellsWhatItResolvedTo(t *testing.T) {
 	}
 }
 
+// TestQueueOfATunnelInUserspace: the device of each end holds as many packets as are wanted, for each kind
+// whose packets pass through a process.
+func TestQueueOfATunnelInUserspace(t *testing.T) {
+	near, far := newPair(t)
+	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
+	for _, kind := range []Tunnel{WireGuardUserspace(), OpenVPN()} {
+		if c := kind.Check(context.Background(), a, b); c.State != check.Yes {
+			t.Logf("%s: not here: %s", kind.Name(), c.Reason)
+			continue
+		}
+		p, err := kind.Up(context.Background(), a, b, Spec{Device: "wg7", Queue: 7})
+		check0(t, err)
+		for _, node := range []host.Agent{near, far} {
+			if got := ask0[int](t, node, "test/queue", "wg7"); got != 7 {
+				t.Errorf("%s: the device holds %d packets, want 7", kind.Name(), got)
+			}
+		}
+		check0(t, p.Down(context.Background()))
+	}
+}
+
 func TestTunnelDeviceGoesWithItsSession(t *testing.T) {
 	near, far := newPair(t)
 	a, b := ends(near, far, [2]string{"198.18.0.1", "198.18.0.2"})
