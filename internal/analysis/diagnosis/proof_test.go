@@ -235,3 +235,21 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovalDecidesWhereDosesDoNot: doses that answer at random decide nothing, but what sets the rate free,
+// or does not, when it is taken away.
+func TestRemovalDecidesWhereDosesDoNot(t *testing.T) {
+	e := record.Experiment{Class: Policer, Factor: "policer", Fix: "off", Expect: 1, Doses: []record.Dose{
+		{Level: "16M", Resource: .85}, {Level: "13M", Resource: .7}, {Level: "9M", Resource: .5}}}
+	for without, want := range map[float64]string{5: Confirmed, 1: Refuted, 0: Undecided} {
+		d := Doses{map[int][]float64{}, map[string]map[int]float64{"16M": {}, "13M": {}, "9M": {}, "off": {}}}
+		for block, noise := range []float64{.6, 1.5, 1} {
+			d.Untouched[block] = []float64{10e6, 10e6 / noise}
+			d.Of["16M"][block], d.Of["13M"][block], d.Of["9M"][block] = 9e6, 8e6*noise, 6e6/noise
+			d.Of["off"][block] = without * 9e6 / math.Sqrt(noise)
+		}
+		if p := Prove(e, metrics.Goodput, d); p.Verdict != want {
+			t.Errorf("×%v without it: got %s (%s), want %s", without, p.Verdict, p.Text, want)
+		}
+	}
+}

@@ -65,9 +65,8 @@ func randomLoss() Rule {
 					score -= 3.5 // what is sent again was lost before the window
 				}
 			}
-			if lost, _ := o.unreadDatagrams(); lost > .2 {
-				score -= ramp(lost, .2, .6, 0, 3.5)
-			}
+			unread, _ := o.unreadDatagrams()
+			score -= ramp(unread, .2, .6, 0, 3.5)
 			if h, _, why := o.held(); why == "" {
 				score -= ramp(h.overlimits, .05, .25, 0, 2.5)
 			}

@@ -12,9 +12,9 @@ import (
 func smallQueue() Rule {
 	return Rule{Class: SmallQueue, Wasteful: true,
 		Label: "a queue is too small",
-		Means: "a FIFO drops at least 0.05 % " +
-			"of its packets without throttling, and queueing adds little delay; or it dropped packets " +
-			"while the load began, and the congestion window has not recovered yet",
+		Means: "a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds " +
+			"little delay; or it dropped packets while the load began, and the congestion window has not " +
+			"recovered yet",
 		Judge: func(o *Observation) Judgement {
 			q, why := o.losing(queue.fifo)
 			if why != "" {

@@ -62,7 +62,7 @@ func (o *Observation) unreadDatagrams() (share, n float64) {
 	if !o.IsTCP() || !factor.InUserspace(o.tunnel()) {
 		return 0, 0
 	}
-	for node := range o.Trial.Nodes {
+	for _, node := range o.nodes() {
 		lost, _ := o.grew(node, "UdpRcvbufErrors")
 		n += lost
 	}
