@@ -23,9 +23,9 @@ const (
 // window, and the smallest finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
-// raised is the dose of what a plan states: so much more of it that the rate meets the next limit, unless
-// that is farther away.
-const raised = 8
+// raised are doses of what a plan states: so much more of it that the rate meets the next limit, near by or
+// far away.
+var raised = []float64{8, 512}
 
 // Kinds of limit that answer the same doses.
 const (
@@ -115,7 +115,9 @@ func (o *Observation) statedTests(class string) []Experiment {
 				continue
 			}
 			if wanted != "cpu_quota" { // of which there is no more than all
-				dose(raised)
+				for _, share := range raised {
+					dose(share)
+				}
 			}
 			out = append(out, e)
 		}

@@ -99,7 +99,8 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		if dose.Resource > 1 && p.falls() { // it looks for the next limit, and says nothing of this one
 			if len(ratios) > 0 {
 				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
-				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
+				p.Answers = append(p.Answers, a)
+				if p.Headroom == 0 && a.Ratio.Median < nextMet*dose.Resource {
 					p.Headroom = a.Ratio.Median
 				}
 			}

@@ -123,6 +123,8 @@ func TestSame(t *testing.T) {
 		{Queue(), "tbf rate 300M burst 128k limit 256k", "tbf rate 300M burst 131073 limit 256k", true},
 		{Queue(), "tbf rate 300M burst 128k limit 256k", "tbf rate 301M burst 128k limit 256k", false},
 		{Queue(), "tbf rate 300M burst 128k limit 256k", "tbf rate 300M burst 64k limit 256k", false},
+		{Queue(), "tbf rate 44600M burst 32k limit 1m", "tbf rate 44600M burst 32469 limit 1m", true},
+		{Queue(), "tbf rate 44600M burst 32k limit 1m", "tbf rate 44600M burst 32k limit 1000k", false},
 		{Queue(), "fq_codel limit 10240 target 5ms", "fq_codel limit 10240 target 4999us ecn", true},
 		{Queue(), "cake bandwidth 300M nat", "cake bandwidth 300M nonat", false},
 		{LinkMTU(), "1500", "a: 1500; b: 1500", true},

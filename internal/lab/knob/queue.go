@@ -190,6 +190,9 @@ func spellQueue(q kernel.Queue) State {
 	return State(strings.Join(words, " "))
 }
 
+// tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
+const tick = 64e-9
+
 // sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults.
 func sameQueue(w, g kernel.Queue) bool {
 	if w.Kind != g.Kind {
@@ -207,6 +210,9 @@ func sameQueue(w, g kernel.Queue) bool {
 			return false
 		}
 		slack := max(float64(a)*0.002, 2)
+		if p.Quantity == kernel.Bytes {
+			slack = max(slack, float64(w.Values["rate"])/8*tick)
+		}
 		if float64(b) < float64(a)-slack || float64(b) > float64(a)+slack {
 			return false
 		}
