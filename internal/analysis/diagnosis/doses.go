@@ -163,14 +163,17 @@ func scaledFault(level, name string, share float64) (string, bool) {
 var (
 	amountForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kKmMgG]?|%)$`)
 	rateForm   = regexp.MustCompile(`\brate ([0-9.]+[kKmMgG]?)(?:bit)?\b`)
+	burstForm  = regexp.MustCompile(`\bburst ([0-9.]+[kKmMgG]?)\b`)
 )
 
 // scaledLevel is a share of a level that is one amount, such as "50M" or "80%", or a queue that has a rate.
 // thousand is what its prefixes are steps of.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
-	if found := rateForm.FindStringSubmatchIndex(level); found != nil {
-		scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
-		return level[:found[2]] + scaled + level[found[3]:], ok
+	if level, ok := scaledPart(level, rateForm, share, thousand); ok {
+		if share > 1 { // else the bucket is too small for the rate
+			level, _ = scaledPart(level, burstForm, share, 1024)
+		}
+		return level, true
 	}
 	found := amountForm.FindStringSubmatch(level)
 	if found == nil {
@@ -190,6 +193,17 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 		amount *= thousand
 	}
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
+}
+
+// scaledPart is a level in which the amount that a form finds is a share of what it was; the same level where
+// there is none.
+func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (string, bool) {
+	found := form.FindStringSubmatchIndex(level)
+	if found == nil {
+		return level, false
+	}
+	scaled, ok := scaledLevel(level[found[2]:found[3]], share, thousand)
+	return level[:found[2]] + scaled + level[found[3]:], ok
 }
 
 // testerTests are the doses that the ends can give, without access to what lies between: smaller segments at

@@ -144,7 +144,7 @@ func TestTestsOfACell(t *testing.T) {
 			"25600000k fix off"},
 		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k " +
 			"limit 256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k tbf rate " +
-			"400000k burst 128k limit 256k tbf rate 25600000k burst 128k limit 256k fix " + longQueue},
+			"400000k burst 1048576 limit 256k tbf rate 25600000k burst 67108864 limit 256k fix " + longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
 			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% " +
 				"link_rate=12000M+loss=1% link_rate=768000M+loss=1% fix loss=1%"},

@@ -197,7 +197,7 @@ func queued(word string) func(State) []setting {
 const (
 	linkQueue   = 0.030
 	leastLink   = 64 << 10
-	linkBurst   = "32k"
+	linkBurst   = 32 << 10
 	tinyBurst   = "4k"
 	overtake    = "5ms"
 	fullPacket  = 1514
@@ -230,7 +230,9 @@ func faultQueue(words State) State {
 		return State("pfifo limit " + v["limit"])
 	}
 	rate, _ := parseLimit(v["rate"])
-	limit, burst := max(int(float64(rate)/8*linkQueue), leastLink), linkBurst
+	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
+	burst := spellQuantity(kernel.Parameter{Quantity: kernel.Bytes}, bounded(rate/8/2000, linkBurst))
+	limit := max(int(float64(rate)/8*linkQueue), leastLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
 		limit, burst = n*fullPacket, tinyBurst
 	}

@@ -34,6 +34,7 @@ func TestFaultParses(t *testing.T) {
 // TestFaultsJoin: what faults make of a node's knobs, those of one knob joined.
 func TestFaultsJoin(t *testing.T) {
 	for text, want := range map[State][]setting{
+		"link_rate=40G":                  {{Knob: "queue", State: "tbf rate 40G burst 2442k limit 150000000"}},
 		"link_rate=50M":                  {{Knob: "queue", State: "tbf rate 50M burst 32k limit 187500"}},
 		"link_rate=50M+tiny_queue=2":     {{Knob: "queue", State: "tbf rate 50M burst 4k limit 3028"}},
 		"tiny_queue=2":                   {{Knob: "queue", State: "pfifo limit 2"}},
