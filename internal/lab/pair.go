@@ -137,7 +137,7 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 	n.farOpens = versionOf(v.Remote.Addr()) // a peer opens connections to where its controller came from
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var exchange sync.WaitGroup
-	exchange.Go(func() { pair.Alive(alive, far.Agent) })
+	exchange.Go(func() { host.KeepAlive(alive, far.Agent, pair.Silence/4) })
 	return n, func() { cancel(); exchange.Wait() }, nil
 }
 

@@ -114,6 +114,7 @@ type Spawn struct {
 	Files      []*os.File // from descriptor 3 on
 	Conn       *os.File   // standard input and output instead of pipes
 	Stderr     *os.File   // nil = ours
+	Dir        string     // in which it begins; "" = ours
 	Bound      bool       // it is killed as soon as we end, however that comes
 	Core       int        // the only core of this machine that it runs on, 1 = the first; 0 = any
 	As         *User      // whose rights it has; nil = ours

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -53,9 +54,10 @@ func (s *server) serve(ctx context.Context) error {
 }
 
 // hungUp tells a controller that is gone from a damaged connection. A reset is one that died with our
-// answers unread.
+// answers unread, a deadline one that has fallen silent.
 func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 type serving struct {

@@ -35,6 +35,7 @@ func (s Spawn) Start() (*Child, error) {
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
 	}
+	cmd.Dir = s.Dir
 	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
 	if s.MapRoot {
@@ -99,6 +100,9 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 func (c *Child) Read(b []byte) (int, error) { return c.out.Read(b) }
 
 func (c *Child) Write(b []byte) (int, error) { return c.in.Write(b) }
+
+// HangUp ends the process' standard input, and nothing else.
+func (c *Child) HangUp() error { return c.in.Close() }
 
 // patience is how long a process may take to undo what it did.
 const patience = 5 * time.Second

@@ -18,6 +18,7 @@ func (s Spawn) Start() (*Child, error) {
 func (*Child) Pid() int                  { return 0 }
 func (*Child) Read([]byte) (int, error)  { return 0, ErrUnsupported }
 func (*Child) Write([]byte) (int, error) { return 0, ErrUnsupported }
+func (*Child) HangUp() error             { return ErrUnsupported }
 func (*Child) Close() error              { return ErrUnsupported }
 func (*Child) Wait() error               { return ErrUnsupported }
 func (*Child) Kill() error               { return ErrUnsupported }

@@ -128,8 +128,8 @@ func visit(c *tls.Conn, raw net.Conn, code host.Secret) (*Visit, error) {
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	return &Visit{ReadWriteCloser: steady{c, Silence, unread}, Local: addrOf(raw.LocalAddr()),
-		Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
+	return &Visit{ReadWriteCloser: host.Steady{Deadlined: c, Silence: Silence, Unread: unread},
+		Local: addrOf(raw.LocalAddr()), Remote: addrOf(raw.RemoteAddr()), Data: host.SecretFrom(key)}, nil
 }
 
 func addrOf(a net.Addr) netip.AddrPort {

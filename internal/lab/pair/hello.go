@@ -5,7 +5,6 @@ package pair
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hmac"
@@ -146,47 +145,10 @@ func printable(text string) string {
 }
 
 // Silence is how long either end may say nothing before the other takes it for dead: whoever has nothing to
-// say speaks all the same, see Alive.
+// say speaks all the same, see host.KeepAlive.
 const Silence = 45 * time.Second
 
 const unread = 30 * time.Second // how long what was said may wait to be taken
-
-// steady is a connection that ends when the other end is dead, stopped or does not listen.
-type steady struct {
-	net.Conn
-	silence, unread time.Duration
-}
-
-func (s steady) Read(b []byte) (int, error) {
-	if err := s.SetReadDeadline(time.Now().Add(s.silence)); err != nil {
-		return 0, err
-	}
-	return s.Conn.Read(b)
-}
-
-func (s steady) Write(b []byte) (int, error) {
-	if err := s.SetWriteDeadline(time.Now().Add(s.unread)); err != nil {
-		return 0, err
-	}
-	return s.Conn.Write(b)
-}
-
-// Alive has the agent at the other end answer every now and then, so that neither end falls silent, until
-// ctx ends or the agent is gone. Its errors are those of whoever uses the agent next.
-func Alive(ctx context.Context, a host.Agent) {
-	tick := time.NewTicker(Silence / 4)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if _, _, err := a.Clock(ctx); err != nil {
-			return
-		}
-	}
-}
 
 // watched has the kernel find out that the other machine is gone.
 func watched(c net.Conn) {

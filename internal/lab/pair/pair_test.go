@@ -291,7 +291,7 @@ func TestDeadEndIsFoundOut(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()
-	s := steady{near, 50 * time.Millisecond, 50 * time.Millisecond}
+	s := host.Steady{Deadlined: near, Silence: 50 * time.Millisecond, Unread: 50 * time.Millisecond}
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read from a dead end: got %v, want %v", err, os.ErrDeadlineExceeded)
 	}

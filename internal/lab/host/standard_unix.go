@@ -1,0 +1,33 @@
+//go:build unix
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// standard are the standard input and output as one connection.
+type standard struct{ in, out *os.File }
+
+// Standard are the standard input and output as a connection whose reads and writes can be given up.
+func Standard() (Deadlined, error) {
+	var files [2]*os.File
+	for fd := range files {
+		if err := unix.SetNonblock(fd, true); err != nil { // else the runtime does not wait for it itself
+			return nil, fmt.Errorf("take standard input and output for a connection: %w", err)
+		}
+		files[fd] = os.NewFile(uintptr(fd), "standard")
+	}
+	return standard{files[0], files[1]}, nil
+}
+
+func (s standard) Read(b []byte) (int, error)         { return s.in.Read(b) }
+func (s standard) Write(b []byte) (int, error)        { return s.out.Write(b) }
+func (s standard) Close() error                       { return errors.Join(s.out.Close(), s.in.Close()) }
+func (s standard) SetReadDeadline(t time.Time) error  { return s.in.SetReadDeadline(t) }
+func (s standard) SetWriteDeadline(t time.Time) error { return s.out.SetWriteDeadline(t) }
