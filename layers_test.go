@@ -15,7 +15,7 @@ var layers = [][]string{
 	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
-		"lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
+		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",

@@ -21,7 +21,7 @@ import (
 var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/stream", "trial/traffic/frames",
 	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch", "lab",
 	"lab/host", "lab/agent",
-	"lab/pair", "progress", "labtest", "labtest/steady"}
+	"lab/pair", "lab/ssh", "progress", "labtest", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")
@@ -552,7 +552,7 @@ func longPages(t *tree) []string {
 }
 
 // maxLines is how large the program may be, without its tests.
-const maxLines = 89_500
+const maxLines = 91_500
 
 func TestProgramStaysSmall(t *testing.T) {
 	tr, err := readTree(os.DirFS("."))

@@ -66,6 +66,10 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 
 // with makes the lab of an execution the one with another machine, if one is named.
 func (x *execution) with(ctx context.Context, other otherEnd) (err error) {
+	if m := x.run.Machines; m != nil && m.Router.At == "" {
+		other.limits(&x.run.Design)
+		x.plan = plan.New(x.run.Design)
+	}
 	if other.peer == "" {
 		return nil
 	}

@@ -70,6 +70,9 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 		return &usageError{fmt.Sprintf("topology %q is not known", topology), "topologies: " +
 			strings.Join(topologyNames(), ", ")}
 	}
+	if o.machines != (record.Machines{}) {
+		return &usageError{"lab up with real machines, which stand without it", "name them to run"}
+	}
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -263,7 +266,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer clearRuntime(p.dirs)
-			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), labsDirs(p.dirs)...)
+			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), p.agentProgram, labsDirs(p.dirs)...)
 			var b strings.Builder
 			for _, u := range r.Undone {
 				fmt.Fprintln(&b, u)

@@ -24,12 +24,13 @@ const maxQueues = 256
 
 // labOptions say what the routers of a lab are, and its links.
 type labOptions struct {
-	kind   string
-	size   record.GuestSize
-	image  record.DiskImage
-	kernel record.OwnKernel
-	queues int
-	driver string
+	kind     string
+	size     record.GuestSize
+	image    record.DiskImage
+	kernel   record.OwnKernel
+	queues   int
+	driver   string
+	machines record.Machines // none: the lab is made here
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -53,6 +54,7 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"set and watch the routers by commands of their shell, through `DRIVER`, such as linux")
 	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
 		"link, as a NIC has one for each core")
+	addMachineFlags(f, &o.machines)
 }
 
 // oneLab keeps a command from being told of two labs, by the flags of labOptions, --attach and --peer.
@@ -61,6 +63,13 @@ func oneLab(cmd *cobra.Command) {
 		"queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
+		for _, machine := range machineFlags {
+			cmd.MarkFlagsMutuallyExclusive(name, machine)
+		}
+	}
+	for _, machine := range machineFlags {
+		cmd.MarkFlagsMutuallyExclusive("attach", machine)
+		cmd.MarkFlagsMutuallyExclusive("peer", machine)
 	}
 	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
 }
@@ -87,6 +96,9 @@ func (o labOptions) arch() (string, error) {
 // describe notes in a run what its lab was asked to be.
 func (o *labOptions) describe(run *record.Run) {
 	run.Lab, run.Driver = o.kind, o.driver
+	if o.machines != (record.Machines{}) {
+		run.Lab, run.Machines = record.LabSSH, &o.machines
+	}
 	if o.size != (record.GuestSize{}) {
 		run.GuestSize = &o.size
 	}
@@ -105,11 +117,15 @@ func (o *labOptions) describe(run *record.Run) {
 func labOptionsOf(run record.Run) labOptions {
 	return labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver,
 		size: *cmp.Or(run.GuestSize, &record.GuestSize{}), image: *cmp.Or(run.Image, &record.DiskImage{}),
-		kernel: *cmp.Or(run.OwnKernel, &record.OwnKernel{})}
+		kernel:   *cmp.Or(run.OwnKernel, &record.OwnKernel{}),
+		machines: *cmp.Or(run.Machines, &record.Machines{})}
 }
 
 // check refuses a lab that cannot be built, before anything is made.
 func (o labOptions) check() error {
+	if o.machines != (record.Machines{}) {
+		return checkMachines(o.machines)
+	}
 	arch, err := o.arch()
 	_, known := driver.Named(o.driver)
 	most := vm.MaxCPUs(arch)
@@ -236,7 +252,7 @@ func (o *labOptions) absolute() error {
 			*path = absolute
 		}
 	}
-	return nil
+	return absoluteMachines(&o.machines)
 }
 
 // guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if
@@ -264,12 +280,7 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 		if err := d.Identify(); err != nil {
 			return nil, err
 		}
-		cache := p.dirs.vmCache()
-		if err := prepare(cache); err != nil {
-			return nil, err
-		}
-		say := func(text string) { p.note("%s", text) }
-		if d.Agent, err = vm.GuestProgram(ctx, "amd64", cache, say); err != nil {
+		if d.Agent, err = p.agentProgram(ctx, "amd64"); err != nil {
 			return nil, err
 		}
 		g = vm.NewForeignGuest(d)
@@ -278,14 +289,20 @@ func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
 	return &g, nil
 }
 
+// agentProgram finds or builds the agent for an architecture.
+func (p *program) agentProgram(ctx context.Context, arch string) (string, error) {
+	cache := p.dirs.vmCache()
+	if err := prepare(cache); err != nil {
+		return "", err
+	}
+	return vm.GuestProgram(ctx, arch, cache, func(text string) { p.note("%s", text) })
+}
+
 func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel) (vm.Image, error) {
 	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: p.dirs.vmCache(),
 		Say: func(text string) { p.note("%s", text) }}
-	if err := prepare(r.Cache); err != nil {
-		return vm.Image{}, err
-	}
 	var err error
-	if r.Program, err = vm.GuestProgram(ctx, r.Arch, r.Cache, r.Say); err != nil {
+	if r.Program, err = p.agentProgram(ctx, r.Arch); err != nil {
 		return vm.Image{}, err
 	}
 	return r.Image(ctx)

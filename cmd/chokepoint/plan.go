@@ -161,13 +161,8 @@ func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, attac
 	x := &execution{p: p, plan: pl, attach: attach, run: record.Run{ID: "plan-" + store.NewID(time.Now(),
 		uint16(rand.Uint32())), Design: pl.Design}}
 	o.describe(&x.run)
-	if other.peer != "" {
-		x.run.Lab = record.LabPair
-		other.limits(&x.run.Design)
-		var err error
-		if x.peer, err = other.lab(ctx, x.run.ID, p); err != nil {
-			return nil, err
-		}
+	if err := x.with(ctx, other); err != nil {
+		return nil, err
 	}
 	skipped, err := x.try(ctx)
 	tried := pl.WithSeed(pl.Design.Method.Seed)

@@ -192,7 +192,7 @@ func (p *program) sayUnstored(after string, stored map[string]bool) {
 
 // putBack undoes what the run itself has left when it was killed.
 func putBack(ctx context.Context, run record.Run, p *program) error {
-	r, err := lab.RestoreOwner(ctx, run.ID, journalDir(p.dirs), labsDirs(p.dirs)...)
+	r, err := lab.RestoreOwner(ctx, run.ID, journalDir(p.dirs), p.agentProgram, labsDirs(p.dirs)...)
 	for _, text := range r.Undone {
 		p.note("%s", text)
 	}

@@ -170,19 +170,22 @@ func (x *execution) whole(ctx context.Context) (err error) {
 // end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
 func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	status, reason := record.RunDone, ""
-	gone := errors.Is(runErr, trial.ErrPeerGone)
+	gone := errors.Is(runErr, trial.ErrMachineGone)
 	switch {
 	// A signal that came after the last trial has interrupted nothing.
 	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
 		status, reason = record.RunInterrupted, "by a signal"
 	case gone:
 		status, reason = record.RunInterrupted, runErr.Error()
-		serves := "chokepoint peer"
-		if (otherEnd{peer: x.run.Peer}).thirdParty() {
-			serves = "iperf3 -s"
+		first := "start chokepoint peer there again, then: "
+		switch {
+		case x.run.Machines != nil:
+			first = "once it can be reached again: "
+		case (otherEnd{peer: x.run.Peer}).thirdParty():
+			first = "start iperf3 -s there again, then: "
 		}
-		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), "start "+serves+
-			" there again, then: chokepoint resume "+x.run.ID)
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), first+
+			"chokepoint resume "+x.run.ID)
 		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
 			runErr = &exitError{codeFailed, runErr}
 		}
@@ -223,8 +226,11 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 
 // labs are where the campaign runs.
 func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
-	if x.peer != nil {
+	switch {
+	case x.peer != nil:
 		return &lab.Peers{Up: x.peer}, nil
+	case x.run.Machines != nil:
+		return &lab.Peers{Up: x.remote().Up}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 		Driver: x.run.Driver, Parts: registry.LabParts()}

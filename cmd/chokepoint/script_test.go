@@ -21,10 +21,10 @@ import (
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
-// again under that name. So do the printer, the intruder and the soak that ends.
+// again under that name. So do the agent of a machine, the printer, the intruder and the soak that ends.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chokepoint": main, "printer": printer, "intruder": intrude,
-		endSoak: endSoakMain})
+	testscript.Main(m, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
+		"intruder": intrude, endSoak: endSoakMain})
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it
@@ -88,14 +88,14 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns], [iperf3] and [nft].
+// scriptCondition answers [root], [userns], [iperf3], [nft] and [sshd].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
-	case "iperf3", "nft":
+	case "iperf3", "nft", "sshd":
 		_, err := exec.LookPath(name)
 		return err == nil, nil
 	}

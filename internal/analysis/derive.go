@@ -288,18 +288,20 @@ const actsAsRouter = "this machine acting as a router"
 
 // description is the plan's, with the subject that the run had.
 func description(run *record.Run) string {
-	text, tested, between := run.Design.Description, run.Tested(), run.Near().OwnMachine()
-	if !tested.Guest() && !between || len(text) < len(actsAsRouter) ||
+	text, tested := run.Design.Description, run.Tested()
+	if tested.CPUs == record.CPUsShared || len(text) < len(actsAsRouter) ||
 		!strings.EqualFold(text[:len(actsAsRouter)], actsAsRouter) {
 		return text
 	}
 	subject, rest := "A virtual router", text[len(actsAsRouter):]
 	switch {
-	case between:
+	case run.Between():
 		subject = "What lies between two machines"
 		rest = strings.Replace(rest, "between two others", "between them", 1)
 	case tested.CPUs == record.CPUsEmulated:
 		subject = "An emulated router"
+	case tested.OwnMachine():
+		subject = "A router"
 	}
 	return subject + rest
 }

@@ -86,7 +86,7 @@ func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 			t.Errorf("one second after the controller was killed: processes %v live, want none", left)
 		}
 		t.Logf("gone %s after the controller", time.Since(died))
-		got, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+		got, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 		if err != nil {
 			t.Errorf("restore: %v", err)
 		}
@@ -186,7 +186,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	if got := length(); got != aSetting.Value || got == before {
 		t.Fatalf("with the guest's agent killed: queue length %s, want the guest's %s", got, aSetting.Value)
 	}
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"guest"}) {
 		t.Errorf("restore while the guest lives: got %+v, %v, want nothing undone", restored, err)
 	}
@@ -198,7 +198,7 @@ func TestRestorePutsBackWhatADeadGuestLeft(t *testing.T) {
 	if got := length(); got != aSetting.Value {
 		t.Errorf("restore while another run has the lab: queue length %s, want it untouched", got)
 	}
-	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	restored, err = lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) != 1 || !strings.HasPrefix(restored.Undone[0],
 		"put back txqueuelen="+before) {
 		t.Errorf("restore after the guest's death: got %+v, %v, want its one setting put back", restored, err)
@@ -223,7 +223,7 @@ func restoreBesideAnotherRun(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Held, []string{"kept"}) {
 		t.Errorf("restore while another run has the lab: got %+v, %v, want the lab held and nothing undone",
 			restored, err)
@@ -246,7 +246,7 @@ func TestRestoreLeavesTheLivingAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", dir+"/labs")
+	restored, err := lab.Restore(labtest.Context(t), dir+"/journal", nil, dir+"/labs")
 	if err != nil || len(restored.Undone) > 0 || !slices.Equal(restored.Living, []string{"me"}) {
 		t.Errorf("restore: got %+v, %v, want nothing undone and me living", restored, err)
 	}
@@ -271,7 +271,7 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 				restored <- err
 				return
 			default:
-				_, again := lab.Restore(t.Context(), dir+"/journal", dir+"/labs")
+				_, again := lab.Restore(t.Context(), dir+"/journal", nil, dir+"/labs")
 				err = errors.Join(err, again)
 			}
 		}

@@ -55,6 +55,8 @@ type supply struct {
 	carried bool                            // by a machine that is the node HostNode
 	dir     string                          // what it keeps on this machine, "" if nothing
 	owned   bool                            // all that was changed goes with down
+	// devices are those of the ports, by node and port, where they have names of their own.
+	devices map[string]map[string]string
 
 	// Of nodes that are guests: how much longer than another one may take to be there again, facts about
 	// what they run on, what is said of one that hangs, and a way to keep what their consoles said.

@@ -15,9 +15,10 @@ type network struct {
 	ends     map[int][2]Meeting // where the near and the far node are, by version of IP
 	why      map[int]string     // there is no path over another
 	farOpens int                // the version over which the far node may open connections to the near one
+	mutual   bool               // it may over each
 	ports    DataPorts
 	tag      func(name string) string // what tells the packets of that name from others'
-	lost     error                    // why the far node, which is gone, could not be met again
+	lost     error                    // why a node that is gone could not be met again
 	// reachable looks whether a third party's program is there; nil: the far node has an agent
 	reachable func(ctx context.Context) error
 }
@@ -62,10 +63,16 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 }
 
 // FarMayOpen reports whether the far node may open connections to the near one.
-func (l *Lab) FarMayOpen(ip int) bool { return l.network == nil || l.network.farOpens == ip }
+func (l *Lab) FarMayOpen(ip int) bool {
+	return l.network == nil || l.network.mutual || l.network.farOpens == ip
+}
 
-// Lost says why the far node, whose connection is gone, could not be met again by the last Renew; nil where
-// it is there, and where it is one of the lab's own.
+// Mutual reports whether either end may open connections over both versions of IP, because both are agents
+// of ours.
+func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
+
+// Lost says why the far node, or another machine, whose connection is gone could not be met again by the
+// last Renew; nil where all are there, and where they are of the lab's own.
 func (l *Lab) Lost() error {
 	if l.network == nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
@@ -87,21 +88,62 @@ func (n *Node) Counts() bool {
 	return n.HasAgent() || n.HasDriver() && ok
 }
 
-// Counters reads the counters of a node's devices.
-func (l *Lab) Counters(ctx context.Context, node string, devices ...string) (
+// Counters reads the counters of a node's ports, and of other devices.
+func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	out map[string]kernel.LinkCounters, err error) {
 	n, err := l.Node(ctx, node)
 	if err != nil {
 		return nil, err
 	}
+	var devices []string
+	for _, port := range ports {
+		devices = append(devices, l.Device(node, port))
+	}
+	var all map[string]kernel.LinkCounters
 	if d, ok := n.Driver.(driver.Counting); ok && n.HasDriver() {
-		return d.Counters(ctx, n.Host, devices)
+		all, err = d.Counters(ctx, n.Host, devices)
+	} else {
+		var a host.Agent
+		if a, err = n.AgentFor("read counters"); err == nil {
+			err = a.Invoke(ctx, agent.VerbCounters, devices, &all)
+		}
 	}
-	a, err := n.AgentFor("read counters")
-	if err == nil {
-		err = a.Invoke(ctx, agent.VerbCounters, devices, &out)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out = map[string]kernel.LinkCounters{}
+	for i, port := range ports {
+		if c, ok := all[devices[i]]; ok {
+			out[port] = c
+		}
+	}
+	return out, nil
+}
+
+// NamePorts has what a node saw speak of its ports, and of what is below them, by their own names, as
+// everywhere else, where its devices have others.
+func (l *Lab) NamePorts(node string, data record.NodeData) {
+	if len(l.devices[node]) == 0 {
+		return
+	}
+	for _, s := range data.Samples {
+		if s.Table == nil {
+			continue
+		}
+		for i, name := range s.Table.Names {
+			for port, device := range l.devices[node] {
+				if rest, ok := strings.CutPrefix(name, device); ok && belongs(rest) {
+					s.Table.Names[i] = port + rest
+					break
+				}
+			}
+		}
+	}
+}
+
+// belongs tells what follows the name of a device from the rest of another one's.
+func belongs(rest string) bool {
+	return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0]))
 }
 
 // connection is what the node is reached by, nil if by nothing that can be lost.

@@ -189,6 +189,10 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	if i < 0 {
 		return nil, near, far, fmt.Errorf("no such tunnel: %s", s.Kind)
 	}
+	if !l.OwnNetwork() && l.journal != nil {
+		return nil, near, far, errors.New("between machines whose network is not the lab's " +
+			"own no tunnel is laid")
+	}
 	ends := [2]tunnel.End{}
 	for e, name := range l.Topology.Tunnel {
 		n, err := l.Node(ctx, name)
@@ -243,5 +247,14 @@ const (
 	fragmentsLeft = 0.1              // of the memory for them may still be used
 )
 
-// Ports lists the devices of a node that the lab's links end on.
-func (l *Lab) Ports(node string) []string { return l.placeOf(record.Setting{Node: node}).Ports }
+// Ports lists the ports of a node, on which the lab's links end.
+func (l *Lab) Ports(node string) (ports []string) {
+	for _, link := range l.Topology.Links {
+		for _, end := range link.Ends {
+			if end.Node == node {
+				ports = append(ports, end.Port)
+			}
+		}
+	}
+	return ports
+}

@@ -59,6 +59,9 @@ func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.network != nil {
+		l.network.lost = nil
+	}
 	for name, n := range l.nodes {
 		if n.connection() == nil {
 			if n.Serves != "" && l.network != nil && l.network.reachable != nil {
@@ -79,7 +82,7 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 				fresh.close()
 			}
 		}
-		if l.network != nil && name == l.Topology.Far {
+		if err != nil && l.network != nil && (l.network.mutual || name == l.Topology.Far) {
 			l.network.lost = err
 		}
 		if err != nil {

@@ -29,21 +29,26 @@ type Restored struct {
 	Held   []string `json:"held"`   // labs in use that have settings of killed runs: left alone, too
 }
 
+// Program finds the agent's program for an architecture.
+type Program func(ctx context.Context, arch string) (path string, err error)
+
 // Restore finishes the undoing of owners that are gone: their labs are taken down, and settings that they
 // left in detached labs are put back. It never touches a lab whose owner lives, nor a detached lab itself.
 // What it could not undo, and every journal that it cannot trust, stays as it is. Labs are looked for in
-// labDirs: where they are made now, and where this user may have made them before.
-func Restore(ctx context.Context, journalDir string, labDirs ...string) (Restored, error) {
-	return restore(ctx, journalDir, labDirs, nil)
+// labDirs: where they are made now, and where this user may have made them before. Real machines are asked
+// through agents of the program.
+func Restore(ctx context.Context, journalDir string, agents Program, labDirs ...string) (Restored, error) {
+	return restore(ctx, journalDir, agents, labDirs, nil)
 }
 
 // RestoreOwner is Restore of what one owner has left.
-func RestoreOwner(ctx context.Context, owner, journalDir string, labDirs ...string) (Restored, error) {
-	return restore(ctx, journalDir, labDirs, func(name string) bool { return name == owner })
+func RestoreOwner(ctx context.Context, owner, journalDir string, agents Program, labDirs ...string) (Restored,
+	error) {
+	return restore(ctx, journalDir, agents, labDirs, func(name string) bool { return name == owner })
 }
 
-func restore(ctx context.Context, journalDir string, labDirs []string, wanted func(owner string) bool) (
-	out Restored, err error) {
+func restore(ctx context.Context, journalDir string, agents Program, labDirs []string,
+	wanted func(owner string) bool) (out Restored, err error) {
 	lock, err := journal.Lock(ctx, journalDir)
 	if lock != nil {
 		defer lock.Close()
@@ -63,7 +68,7 @@ func restore(ctx context.Context, journalDir string, labDirs []string, wanted fu
 			err = errors.Join(err, outOfReach(s), s.Release())
 			continue
 		}
-		err = errors.Join(err, out.restore(ctx, labDir, s))
+		err = errors.Join(err, out.restore(ctx, labDir, agents, s))
 		if !slices.Contains(swept, labDir) {
 			swept = append(swept, labDir)
 		}
@@ -90,16 +95,28 @@ func outOfReach(s *journal.Stale) error {
 
 // restore undoes what is in one journal. What is undone is noted there at once: another attempt must not put
 // back what others may have changed since. That it cannot be noted does not matter once nothing is left.
-func (r *Restored) restore(ctx context.Context, labDir string, s *journal.Stale) (err error) {
+func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
+	machines := remotes{dir: labDir, agents: agents, of: s}
+	defer func() { err = errors.Join(err, machines.close(ctx)) }()
 	failed := false
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
 			continue // goes with its lab, which is taken down next
 		}
-		text, undoErr := undoEntry(ctx, labDir, e, s.Rebooted)
+		text, undoErr := "", error(nil)
+		switch {
+		case e.Kind == journal.KindMachines: // what was set there is undone, or the lab's entries stay
+			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
+		case machines.have(e.Lab):
+			text, undoErr = machines.putBack(ctx, e)
+		default:
+			text, undoErr = undoEntry(ctx, labDir, e, s.Rebooted)
+		}
 		if undoErr == nil {
-			r.Undone = append(r.Undone, text)
+			if text != "" {
+				r.Undone = append(r.Undone, text)
+			}
 			noteErr = errors.Join(noteErr, s.Done(e.Seq))
 			continue
 		}
@@ -156,11 +173,9 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	if !known && e.Node != HostNode {
 		return fmt.Errorf("put back %s: lab %s has no node %s", e.Knob, o.ID, e.Node)
 	}
-	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
-	d := json.NewDecoder(bytes.NewReader(e.Place))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&t.Place); err != nil {
-		return fmt.Errorf("read place of %s: %w", e.Knob, err)
+	t, err := turnBack(e)
+	if err != nil {
+		return err
 	}
 	wanted := ""
 	if e.Node == HostNode { // whose agent is in the machine's own namespaces
@@ -189,6 +204,17 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 			Value: e.Before})
 	}
 	return n.turn(ctx, e.Knob, t, nil)
+}
+
+// turnBack is what puts a setting back.
+func turnBack(e journal.Entry) (agent.Turn, error) {
+	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
+	d := json.NewDecoder(bytes.NewReader(e.Place))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t.Place); err != nil {
+		return t, fmt.Errorf("read place of %s: %w", e.Knob, err)
+	}
+	return t, nil
 }
 
 // sweep removes the directories of labs that died with their owners, and of labs whose start was killed

@@ -63,7 +63,7 @@ func TestRestoreTouchesNothingButItsOwn(t *testing.T) {
 	}
 	path := plant(t, dir, "", "", fmt.Sprintf(`{"entry":{"seq":1,"kind":"lab","lab":"a","pid":%d,"born":%d}}`,
 		foreign.Process.Pid, bornAt(foreign.Process.Pid)))
-	r, err := Restore(t.Context(), filepath.Dir(path), labs)
+	r, err := Restore(t.Context(), filepath.Dir(path), nil, labs)
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("restore: got %+v, %v, want the lab taken down", r, err)
 	}
@@ -105,7 +105,7 @@ func TestRestoreKeepsWhatItCouldNotUndo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := plant(t, dir, tt.boot, "", tt.entry)
-			r, err := Restore(t.Context(), filepath.Dir(path), filepath.Join(dir, "labs"))
+			r, err := Restore(t.Context(), filepath.Dir(path), nil, filepath.Join(dir, "labs"))
 			_, gone := os.Stat(path)
 			if tt.want == "" && (err != nil || gone == nil || len(r.Undone) != 1 ||
 				!strings.HasPrefix(r.Undone[0], "forgot ")) {
@@ -128,7 +128,7 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := plant(t, dir, "", theirs, entry)
-	_, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs")
+	_, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
 	if want := "XDG_RUNTIME_DIR=" + dir + "/job"; err == nil || !strings.Contains(check.HintOf(err), want) {
 		t.Errorf("elsewhere: got %v, hint %q, want a hint with %s", err, check.HintOf(err), want)
 	}
@@ -137,7 +137,7 @@ func TestRestoreFindsLabsOfAnotherLogin(t *testing.T) {
 			t.Errorf("elsewhere: %v, want it kept", err)
 		}
 	}
-	r, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs", theirs)
+	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs", theirs)
 	if err != nil || len(r.Undone) != 1 {
 		t.Errorf("where labs may be: got %+v, %v, want the lab taken down", r, err)
 	}
@@ -166,7 +166,7 @@ func TestRestoreOnAFullDisk(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Restore(t.Context(), filepath.Dir(path), dir+"/labs")
+	r, err := Restore(t.Context(), filepath.Dir(path), nil, dir+"/labs")
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := Restore(t.Context(), dir+"/journal", labs); err != nil {
+			if _, err := Restore(t.Context(), dir+"/journal", nil, labs); err != nil {
 				ended <- err
 				return
 			}

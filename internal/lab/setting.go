@@ -170,32 +170,52 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 
 // placeOf adds what a knob may need to know of its node's surroundings.
 func (l *Lab) placeOf(s record.Setting) knob.Place {
-	p := knob.Place{Node: s.Node, Port: s.Port}
+	p := knob.Place{Node: s.Node, Port: l.Device(s.Node, s.Port)}
 	if s.Node == HostNode {
 		p.Lab = l.dir
 		return p
 	}
-	p.Collector = l.plan.endAddress(0, 1, 4).String()
 	for i, link := range l.Topology.Links {
 		for e, end := range link.Ends {
 			if end.Node != s.Node {
 				continue
 			}
+			dev := l.Device(end.Node, end.Port)
 			if s.Port == "" || s.Port == end.Port {
-				p.Ports = append(p.Ports, end.Port)
+				p.Ports = append(p.Ports, dev)
 			}
 			if e == 0 { // faces the far side
-				p.WAN = end.Port
+				p.WAN = dev
 				for _, a := range l.plan.link(i, e) {
-					p.Outside = append(p.Outside, a.Addr().String())
+					if l.OwnNetwork() {
+						p.Outside = append(p.Outside, a.Addr().String())
+					}
 				}
 			}
 		}
 	}
 	for ip := 4; ip <= 6; ip += 2 {
-		p.Inside = append(p.Inside, l.plan.endAddress(0, 0, ip).String())
+		if far, err := l.End(0, 1, ip); err == nil && ip == 4 {
+			p.Collector = far.Addr.String()
+		}
+		if near, err := l.End(0, 0, ip); err == nil {
+			p.Inside = append(p.Inside, near.Addr.String())
+		}
 	}
 	return p
+}
+
+// Device is the device of a node's port, or of a VLAN of it: a lab of our own names it like the port.
+func (l *Lab) Device(node, port string) string {
+	base, rest, tagged := strings.Cut(port, ".")
+	dev, named := l.devices[node][base]
+	switch {
+	case !named:
+		return port
+	case tagged:
+		return dev + "." + rest
+	}
+	return dev
 }
 
 // apply applies one setting, journalled before it happens. With an error it returns the setting if it could

@@ -14,6 +14,7 @@ const (
 	LabLocal = "local"
 	LabVM    = "vm"
 	LabPair  = "pair"
+	LabSSH   = "ssh" // real machines
 )
 
 // GuestArch is the architecture of a lab's virtual routers by its kind, "" for the machine's own; ok is
@@ -118,6 +119,9 @@ func (r *Run) Tested() NodeFacts {
 	}
 	return r.Node("router")
 }
+
+// Between reports whether the device under test is whatever lies between two machines, which nobody reaches.
+func (r *Run) Between() bool { return r.Near().OwnMachine() && r.Tested().Driven == "" }
 
 // Near returns the facts of the near end, where the controller runs.
 func (r *Run) Near() NodeFacts {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Text is the result for a terminal of the given width: words, the picture of each path, the table with
@@ -79,6 +80,13 @@ func runWords(v *view) string {
 	where := "lab " + v.Run.Lab
 	if len(v.Ways) > 0 {
 		where = "two machines"
+		for _, n := range v.Nodes {
+			if n.Driven != "" && slices.ContainsFunc(v.Topologies, func(t record.Topology) bool {
+				return slices.Contains(t.Routers, n.Name)
+			}) {
+				where = "real machines"
+			}
+		}
 	}
 	words := "run " + v.Run.ID + ", " + where + ", " + extent(v)
 	if v.Run.Status != "" {

@@ -192,15 +192,15 @@ func (c *Campaign) attend(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// ErrPeerGone says that the machine at the far end is gone: no further trial can succeed.
-var ErrPeerGone = errors.New("the peer is gone")
+// ErrMachineGone says that a machine on which the lab relies is gone: no further trial can succeed.
+var ErrMachineGone = errors.New("a machine is gone")
 
-// A peer that is gone is looked for so often again, a second apart: the network may be back soon. One that is
-// there and serves what is left of our own broken connection is waited for as long as that can live.
+// A machine that is gone is looked for so often again, a second apart: the network may be back soon. One
+// that is there and serves what is left of our own broken connection is waited for as long as that can live.
 const gonePatience = 5
 
 // renew keeps what a trial has failed of from failing the next one. It adds to the failure which nodes were
-// found gone, and what their consoles said last. The error is ErrPeerGone.
+// found gone, and what their consoles said last. The error is ErrMachineGone.
 func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	b := c.benches[placeOf(t.Row.Factors)]
 	if b == nil {
@@ -218,7 +218,7 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 		fresh = fresh || again
 	}
 	if why := b.lab.Lost(); why != nil {
-		gone = fmt.Errorf("%w: %v", ErrPeerGone, why) // whose hint is not for a run that has begun
+		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint is not for a run that has begun
 	}
 	if fresh && b.watch != nil {
 		b.watch.Close() // part of it went with the old agents

@@ -36,8 +36,13 @@ func Ceilings(ctx context.Context, l *lab.Lab, own lab.Local, kinds []ceiling.Ki
 		return found, err
 	}
 	var theirs []record.Ceiling
-	if err := far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs); err != nil {
-		return nil, fmt.Errorf("measure the ceiling of the peer: %w", err)
+	if far.Version == "" { // an agent of ours
+		theirs, err = ceiling.Loopback(ctx, far.Agent, kinds)
+	} else {
+		err = far.Agent.Invoke(ctx, lab.VerbCeilings, kinds, &theirs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("measure the ceiling of the far machine: %w", err)
 	}
 	return slower(found, theirs), nil
 }
@@ -109,9 +114,9 @@ func slower(ours, theirs []record.Ceiling) []record.Ceiling {
 		j := slices.IndexFunc(theirs, func(c record.Ceiling) bool {
 			return c.Kind == out[i].Kind && c.Unit == out[i].Unit
 		})
-		whose := "this machine, the slower of the two; "
+		whose := "the near machine, the slower of the two; "
 		if j >= 0 && theirs[j].Value < out[i].Value {
-			out[i], whose = theirs[j], "the peer, the slower of the two; "
+			out[i], whose = theirs[j], "the far machine, the slower of the two; "
 		}
 		out[i].Note = whose + out[i].Note
 	}

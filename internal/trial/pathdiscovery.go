@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -72,7 +73,11 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 	if why := x.why[d.load.Protocol]; why != "" {
 		return why, nil
 	}
-	d.load.Opener, d.probeOpener, d.wantMTU = x.opener[d.load.Protocol], x.opener["udp"], x.mtu
+	d.load.Opener, d.probeOpener = x.opener[d.load.Protocol], x.opener["udp"]
+	if d.wantMTU >= ethernetMTU { // no cell makes it smaller
+		d.wantMTU = x.mtu
+	}
+	d.wantMTU = min(d.wantMTU, x.mtu)
 	d.hears = x.hears
 	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
@@ -105,7 +110,7 @@ func (c *Campaign) found(l *lab.Lab, ip int, x *discoveredPath) {
 	for i := range x.ends {
 		x.ends[i], _ = l.End(0, i, ip) // then nowhere
 	}
-	x.nat = l.Translated(ip)
+	x.nat = cmp.Or(x.nat, l.Translated(ip))
 	c.discovered[ip] = x
 }
 
@@ -122,6 +127,9 @@ func (c *Campaign) explore(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	// the other's routers are named in the other order, and translation hides them
 	if x.opener["udp"] == "near" {
 		x.route, _ = w.findRoute(ctx) // then it is not known
+		if l.Mutual() {
+			x.nat = w.translates(ctx)
+		}
 	}
 	x.attempt(ctx, l, ip, "tcp", func(opener string) error { return c.connect(ctx, w, d, opener) })
 	x.device = [2]string{w.deviceTo(ctx, w.near, w.far), w.deviceTo(ctx, w.far, w.near)}
@@ -143,6 +151,22 @@ func (w *way) open(ctx context.Context, opener string, x *discoveredPath) (err e
 	x.mtu, err = w.discoverMTU(ctx)
 	return err
 }
+
+// translates says whether the near end's datagrams come from its own address: "near" or "none".
+func (w way) translates(ctx context.Context) string {
+	w.far.Hears = w.near.Addr // nobody else is answered
+	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: []int{leastTold}, Tries: discoverTries})
+	switch {
+	case err != nil:
+		return ""
+	case len(got.Back) == 0:
+		return "near"
+	}
+	return "none"
+}
+
+// leastTold is the size of a datagram that has room for a tag.
+const leastTold = 100
 
 // deviceTo is the device of an end that leads to the other, "" where that is not told.
 func (w way) deviceTo(ctx context.Context, from, to traffic.End) string {
@@ -329,7 +353,9 @@ func (c *Campaign) describeRoute(e *record.Environment, prefix string, r *agent.
 
 // ofMachine adds to a machine's fingerprint what its being an end tells.
 func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *record.Environment) error {
-	if virtual(e.Facts) {
+	if slices.Contains(l.Topology.Routers, n.Name) {
+		maps.Copy(e.Facts, c.between(n.Name).Facts)
+	} else if virtual(e.Facts) {
 		c.noCards(n.Name)
 	}
 	for end, name := range []string{l.Topology.Near, l.Topology.Far} {
@@ -339,7 +365,12 @@ func (c *Campaign) ofMachine(ctx context.Context, l *lab.Lab, n *lab.Node, e *re
 			}
 		}
 	}
-	if n.Name != l.Topology.Far {
+	for _, port := range l.Ports(n.Name) {
+		if dev := l.Device(n.Name, port); dev != port {
+			e.Facts["port:"+port] = dev
+		}
+	}
+	if n.Facts.Clock != record.ClockRelated {
 		return nil
 	}
 	_, bound, err := n.Agent.Clock(ctx)

@@ -104,7 +104,7 @@ func Neighbor(ctx context.Context, l *lab.Lab, name string) (*traffic.Neighbor, 
 	if err != nil || !n.HasAgent() {
 		return nil, err
 	}
-	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: port.Port}, nil
+	return &traffic.Neighbor{Node: port.Node, Agent: n.Agent, Device: l.Device(port.Node, port.Port)}, nil
 }
 
 // counters reads every counter that must move when traffic takes the path: the tunnel's own and those of

@@ -23,6 +23,7 @@ const liveEvery = 250 * time.Millisecond
 // watches are the probes of one lab: machine-wide sources once, on the host; each namespace's own on its
 // node. Agentless nodes have none.
 type watches struct {
+	lab      *lab.Lab
 	watchers map[string]watcher
 	shown    string            // node whose cores are shown live
 	missing  map[string]string // node → why it is not watched
@@ -67,7 +68,7 @@ func (d driven) Close() error {
 // openWatch starts the probes on every node and returns when all are resident, so that none starts under
 // load.
 func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches, error) {
-	w := &watches{watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
+	w := &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
 		if err != nil {
@@ -148,6 +149,7 @@ func (w *watches) collect(ctx context.Context, from, to int64) (map[string]recor
 				failed = errors.Join(failed, fmt.Errorf("collect from %s: %w", name, err))
 				return
 			}
+			w.lab.NamePorts(name, d)
 			out[name] = d
 		})
 	}

@@ -245,7 +245,7 @@ func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Facto
 	for _, c := range run.Design.Cuts {
 		out = append(out, record.Caveat{Kind: "cut", Text: c})
 	}
-	if run.Near().OwnMachine() && len(run.Imports) == 0 {
+	if run.Between() && len(run.Imports) == 0 {
 		add("router-unwatched", "what the router did, its CPUs, queues and drops, is missing: "+
 			"chokepoint-agent probe sees it there, if it runs Linux and has room, and chokepoint import "+
 			"adds that to the run")

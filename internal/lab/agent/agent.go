@@ -12,7 +12,10 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -25,13 +28,21 @@ type Parts struct {
 	Isolated map[string]host.Handler // served in a child process each
 }
 
-// Roles are the arguments with which the program is started as an agent, as an agent's child, and as a
-// guest's agent on a line, see host.ConnectLine.
+// Roles are the arguments with which the program is started as an agent, as an agent's child, as a guest's
+// agent on a line, see host.ConnectLine, and as the agent of a machine of its own that was put there.
 const (
-	Role      = "agent"
-	ChildRole = "agent-child"
-	LineRole  = "agent-line"
+	Role        = "agent"
+	ChildRole   = "agent-child"
+	LineRole    = "agent-line"
+	MachineRole = "agent-machine"
 )
+
+// Silence is how long the agent of a machine of its own may hear nothing before it undoes what it did and
+// leaves: so long at most a change outlives the contact.
+const Silence = 45 * time.Second
+
+// unread is how long what it said may wait to be taken.
+const unread = 30 * time.Second
 
 // Main serves the parts on a connection until it ends. The child role serves isolated verbs itself; the
 // agent passes them on to a child.
@@ -41,10 +52,33 @@ const (
 // the programs that we start, an ignored one is not.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if role == LineRole {
+	switch role {
+	case LineRole:
 		return host.ServeLine(ctx, conn, Handlers(role, p))
+	case MachineRole:
+		if err := removeOwnFile(); err != nil {
+			return err
+		}
+		standard, err := host.Standard()
+		if err != nil {
+			return err
+		}
+		conn = host.Steady{Deadlined: standard, Silence: Silence, Unread: unread}
 	}
 	return host.Serve(ctx, conn, Handlers(role, p))
+}
+
+// ownFolder begins the name of the folder that an agent was put into.
+const ownFolder = "chokepoint-"
+
+// removeOwnFile removes the program that runs, and its folder, if that was made for it: nothing stays on a
+// machine however the program ends.
+func removeOwnFile() error {
+	file, err := os.Executable()
+	if err != nil || !strings.HasPrefix(filepath.Base(filepath.Dir(file)), ownFolder) {
+		return err
+	}
+	return errors.Join(os.Remove(file), os.Remove(filepath.Dir(file)))
 }
 
 // Handlers are all verbs of an agent in a role.
@@ -61,11 +95,12 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		maps.Copy(handlers, knob.Companions())
 	}
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole || role == MachineRole)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
-		VerbExec: execute, VerbArrange: answering(arrange)})
+		VerbFacing: answering(facing),
+		VerbExec:   execute, VerbArrange: answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}

@@ -28,14 +28,15 @@ type Held struct {
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob serves a knob. Only a guest's agent has a kernel of its own to change, whatever a journal says.
-func holdKnob(k knob.Knob, guest bool) host.Handler {
+// holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
+// whatever a journal says.
+func holdKnob(k knob.Knob, machine bool) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
 		if err := s.Recv(&t); err != nil {
 			return err
 		}
-		t.Place.OwnKernel = t.Place.OwnKernel && guest
+		t.Place.OwnKernel = t.Place.OwnKernel && machine
 		if t.Check {
 			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(Held{Answer: &a})

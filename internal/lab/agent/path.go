@@ -26,6 +26,7 @@ const (
 	VerbReach      = "path/reach"
 	VerbReassembly = "path/reassembly"
 	VerbRoute      = "path/route"
+	VerbFacing     = "path/facing"
 )
 
 // tellCounters answers a list of device names with their counters.
@@ -164,8 +165,8 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 		return out, fmt.Errorf("check the path to %s: %w", r.To, err)
 	}
 	if len(r.Sizes) == 0 && r.Beyond == 0 {
-		out.Device, err = kernel.RouteDevice(r.To)
-		return out, err
+		w, err := kernel.WayTo(r.To)
+		return Reached{Device: w.Device}, err
 	}
 	c, err := listenExact(ctx, netip.AddrPortFrom(r.From, 0))
 	if err != nil {

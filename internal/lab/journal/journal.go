@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // version of the format. A journal of another one is left to the program that wrote it.
@@ -39,6 +40,8 @@ const version = 2
 const (
 	KindLab     = "lab"     // a lab was brought up: its holder
 	KindSetting = "setting" // a knob was turned: the state before
+	// KindMachines: a lab of real machines was begun: where they are. It holds nothing to undo.
+	KindMachines = "machines"
 )
 
 // Entry is one change. It is written before the change is made.
@@ -54,6 +57,8 @@ type Entry struct {
 	Place  json.RawMessage `json:"place,omitempty"`
 	Before string          `json:"before,omitempty"` // canonical state to apply again
 	After  string          `json:"after,omitempty"`
+	// Machines are those of a lab of real ones.
+	Machines *record.Machines `json:"machines,omitempty"`
 }
 
 // head is the first line: whose journal it is, and on which machine, up since when.
@@ -526,13 +531,16 @@ func parseLine(b []byte) (line, error) {
 
 // check refuses an entry that would lead out of the labs' own directories, or says nothing to undo.
 func (e Entry) check() error {
+	machines := e.Machines != nil && e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 &&
+		e.Pid == 0 && e.Born == 0
 	setting := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
-		e.Knob != "" && len(e.Place) > 0 && e.Pid == 0 && e.Born == 0
-	lab := e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 && e.Pid >= 0
+		e.Knob != "" && len(e.Place) > 0 && e.Pid == 0 && e.Born == 0 && e.Machines == nil
+	lab := e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 && e.Pid >= 0 &&
+		e.Machines == nil
 	switch {
 	case !ValidID(e.Lab):
 		return fmt.Errorf("change %d is of lab %q, which is no lab's name", e.Seq, e.Lab)
-	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting:
+	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting, e.Kind == KindMachines && machines:
 		return nil
 	}
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))

@@ -41,6 +41,14 @@ type Hop struct {
 	MAC      net.HardwareAddr // nil = not known now
 }
 
+// Way is how packets leave a node: by a device, from an address, and first to a neighbour; Via is not valid
+// where they go to somebody on the link itself.
+type Way struct {
+	Device string     `json:"device,omitempty"`
+	Source netip.Addr `json:"source,omitzero"`
+	Via    netip.Addr `json:"via,omitzero"`
+}
+
 // LinkCounters are a device's counters since it was made, from struct rtnl_link_stats64.
 type LinkCounters struct {
 	RxBytes, RxPackets, RxErrors, RxDropped uint64

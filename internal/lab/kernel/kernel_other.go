@@ -26,6 +26,7 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
 func RouteDevice(to netip.Addr) (string, error)                   { return "", ErrUnsupported }
+func WayTo(to netip.Addr) (Way, error)                            { return Way{}, ErrUnsupported }
 func ReadSysctl(name string) (string, error)                      { return "", ErrUnsupported }
 func WriteSysctl(name, value string) error                        { return ErrUnsupported }
 func SysctlWritable(name string) error                            { return ErrUnsupported }

@@ -80,11 +80,24 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 
 // RouteDevice is the device by which packets to an address leave.
 func RouteDevice(to netip.Addr) (string, error) {
-	_, l, err := routeTo(to)
+	w, err := WayTo(to)
+	return w.Device, err
+}
+
+// WayTo is how packets to an address leave.
+func WayTo(to netip.Addr) (Way, error) {
+	r, l, err := routeTo(to)
 	if err != nil {
-		return "", err
+		return Way{}, err
 	}
-	return l.Attrs().Name, nil
+	w := Way{Device: l.Attrs().Name}
+	if via, ok := netip.AddrFromSlice(r.Gw); ok {
+		w.Via = via.Unmap()
+	}
+	if from, ok := netip.AddrFromSlice(r.Src); ok {
+		w.Source = from.Unmap()
+	}
+	return w, nil
 }
 
 // routeTo is the route that packets to an address take, and its device.

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// addMachineFlags names the machines of a lab of real ones.
+func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
+	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
+	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; "+
+		"without one it is not looked into")
+	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
+	f.StringVar(&m.Client.Address, "client-address", "", "the data comes from `ADDRESS` of the client "+
+		"(default: found)")
+	f.StringVar(&m.Server.Address, "server-address", "", "the data goes to `ADDRESS` of the server "+
+		"(default: found)")
+	f.StringVar(&m.Router.LAN, "router-lan", "", "`DEVICE` of the router that faces the client "+
+		"(default: found)")
+	f.StringVar(&m.Router.WAN, "router-wan", "", "`DEVICE` of the router that faces the server "+
+		"(default: found)")
+	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three for the data (default 20100)")
+	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
+	f.BoolVar(&m.AcceptNew, "accept-new", false, "trust and remember the host key of "+
+		"a machine that is not known")
+}
+
+// machineFlags are the names of those.
+var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
+	"router-wan", "data-port", "ssh-config", "accept-new"}
+
+// lastPort is the highest of those that the first data port may be.
+const lastPort = 65535 - 2
+
+// checkMachines refuses machines that cannot be meant.
+func checkMachines(m record.Machines) error {
+	for flag, of := range map[string]record.Machine{"--client": m.Client, "--router": m.Router,
+		"--server": m.Server} {
+		if of.At == "" || of.At == record.LocalMachine {
+			continue
+		}
+		if _, err := ssh.Parse(of.At); err != nil {
+			return &usageError{fmt.Sprintf("%s: %v", flag, err), check.HintOf(err) + "; or local"}
+		}
+	}
+	for flag, text := range map[string]string{"--client-address": m.Client.Address,
+		"--server-address": m.Server.Address} {
+		if _, err := netip.ParseAddr(text); text != "" && err != nil {
+			return &usageError{fmt.Sprintf("%s %q is no address", flag, text),
+				"such as 192.0.2.7 or 2001:db8::7"}
+		}
+	}
+	switch {
+	case m.Client.At == "" || m.Server.At == "":
+		return &usageError{"a lab of real machines has a client and a server",
+			"name both: --client local --server ssh://HOST, and the router between, if it can be reached"}
+	case m.Router.At == record.LocalMachine || m.Client.At == m.Server.At || m.Router.At == m.Client.At ||
+		m.Router.At == m.Server.At:
+		return &usageError{"client, router and server are machines of their own", "name each once; at most " +
+			"one end is local"}
+	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
+		return &usageError{"--router-lan or --router-wan without --router",
+			"name the router: --router ssh://HOST"}
+	case m.Port < 0 || m.Port > lastPort:
+		return &usageError{fmt.Sprintf("--data-port %d", m.Port),
+			fmt.Sprintf("a number from 1 to %d", lastPort)}
+	}
+	if m.SSHConfig != "" {
+		if _, err := os.Stat(m.SSHConfig); err != nil {
+			return &usageError{fmt.Sprintf("--ssh-config: %v", err), "name a file that ssh -F can read"}
+		}
+	}
+	return nil
+}
+
+// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
+func absoluteMachines(m *record.Machines) error {
+	if m.SSHConfig == "" {
+		return nil
+	}
+	var err error
+	m.SSHConfig, err = filepath.Abs(m.SSHConfig)
+	return err
+}
+
+// remote is the lab of a run's machines.
+func (x *execution) remote() lab.Remote {
+	return lab.Remote{ID: x.run.ID + "-machines", Machines: *x.run.Machines, Dir: labsDir(x.p.dirs),
+		Journal: x.journal, Parts: registry.LabParts(), Program: x.p.agentProgram}
+}

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Facing asks a node how packets to some addresses leave it.
+type Facing struct {
+	To []netip.Addr `json:"to"`
+}
+
+// Faced is a node's answer: the ways in the order asked, one without a device where no route leads there,
+// and the node's own addresses, without those of its loopback device and of one link alone.
+type Faced struct {
+	Ways []kernel.Way `json:"ways"`
+	Own  []netip.Addr `json:"own"`
+}
+
+func facing(_ context.Context, q Facing) (out Faced, err error) {
+	if len(q.To) > mostSizes {
+		return out, fmt.Errorf("find the ways to %d addresses: at most %d at once", len(q.To), mostSizes)
+	}
+	for _, to := range q.To {
+		w, err := kernel.WayTo(to)
+		if err != nil {
+			w = kernel.Way{}
+		}
+		out.Ways = append(out.Ways, w)
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return out, fmt.Errorf("list the machine's addresses: %w", err)
+	}
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if at := p.Addr().Unmap(); err == nil && at.IsGlobalUnicast() && !slices.Contains(out.Own, at) {
+			out.Own = append(out.Own, at)
+		}
+	}
+	return out, nil
+}

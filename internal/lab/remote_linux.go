@@ -1,0 +1,423 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Remote describes a lab of real machines, each reached over ssh or the one that we run on: a client and a
+// server with a router between, or with whatever lies between where no router is named. Agents are put on
+// them and leave nothing; what is set is set on machines that live on.
+type Remote struct {
+	ID       string
+	Machines record.Machines
+	Dir      string           // the runtime directory of all labs
+	Journal  *journal.Journal // nil: nothing outlives us
+	Parts    Parts
+	Program  Program
+}
+
+// Ports of the data, unless others are named.
+const (
+	remotePort  = 20100
+	remotePorts = 3
+)
+
+const remoteNote = "real machines, reached over ssh; what is set on them is put back"
+
+// remote is such a lab that is up.
+type remote struct {
+	Remote
+	held    *os.File
+	key     [32]byte // of the data
+	conns   map[string]*ssh.Connection
+	keep    func(host.Agent) // in touch, until stop
+	stop    func()
+	keepers sync.WaitGroup
+}
+
+// machine is the one of a node.
+func (o *Remote) machine(node string) record.Machine {
+	return map[string]record.Machine{"client": o.Machines.Client, "router": o.Machines.Router,
+		"server": o.Machines.Server}[node]
+}
+
+func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
+
+// Up reaches the machines and finds the path between them. On error nothing is left.
+func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
+	l, r, err := o.begin()
+	if err != nil {
+		return nil, err
+	}
+	seq := 0
+	l.down = func(ctx context.Context) error {
+		err := r.down(ctx)
+		if len(l.settings) == 0 && err == nil { // else restore must know where the machines are
+			err = o.Journal.Done(seq)
+		}
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	// Before anything is changed there.
+	seq, err = o.Journal.Add(journal.Entry{Kind: journal.KindMachines, Lab: o.ID, Machines: &o.Machines})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range l.Topology.Nodes {
+		if _, err := l.Node(ctx, n.Name); err != nil {
+			return nil, err
+		}
+	}
+	return l, r.survey(ctx, l)
+}
+
+// begin makes the lab, of which no machine is reached yet.
+func (o Remote) begin() (*Lab, *remote, error) {
+	t, err := TopologyNamed("forward")
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &remote{Remote: o, conns: map[string]*ssh.Connection{}}
+	if r.held, err = makeDir(o.Dir, o.dir()); err != nil {
+		return nil, nil, fmt.Errorf("create lab directory: %w", err)
+	}
+	rand.Read(r.key[:]) // never fails
+	alive, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.keep = func(a host.Agent) {
+		r.keepers.Go(func() { host.KeepAlive(alive, a, agent.Silence/4) })
+	}
+	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
+	l.Note, l.dir, l.dial, l.down = remoteNote, o.dir(), r.dial, r.down
+	return l, r, nil
+}
+
+// dial puts an agent on a node's machine, or starts one on this.
+func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
+	n = &Node{Name: node, Given: untouched(node, "").Given,
+		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated}}
+	m := r.machine(node)
+	switch m.At {
+	case "":
+		n.Facts.Unreachable, n.Facts.Fixed = pairBetween, "nothing reaches it: name it with --router"
+		n.Facts.Clock = ""
+		return n, nil
+	case record.LocalMachine:
+		n.Facts.Clock = record.ClockSame
+		n.Agent, err = ownAgent()
+		return n, err
+	}
+	d, err := ssh.Parse(m.At)
+	if err != nil {
+		return nil, err
+	}
+	if old := r.conns[node]; old != nil { // it is gone, or its agent is
+		old.Close()
+		delete(r.conns, node)
+	}
+	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
+		AcceptNew: r.Machines.AcceptNew})
+	if err != nil {
+		return nil, err
+	}
+	n.Agent, err = r.agent(ctx, c)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	r.conns[node] = c
+	r.keep(n.Agent)
+	return n, nil
+}
+
+func (r *remote) agent(ctx context.Context, c *ssh.Connection) (host.Agent, error) {
+	arch, err := c.AgentArch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, err := r.Program(ctx, arch)
+	if err != nil {
+		return nil, err
+	}
+	return c.StartAgent(ctx, program, agent.MachineRole)
+}
+
+// down ends the connections, and with them the agents.
+func (r *remote) down(context.Context) error {
+	r.stop()
+	r.keepers.Wait()
+	var err error
+	for _, c := range r.conns {
+		err = errors.Join(err, c.Close())
+	}
+	return errors.Join(err, os.RemoveAll(r.dir()), r.held.Close())
+}
+
+// tag can be told only by those who have the run's key.
+func (r *remote) tag(name string) string {
+	m := hmac.New(sha256.New, r.key[:])
+	m.Write([]byte(name))
+	return hex.EncodeToString(m.Sum(nil))
+}
+
+// survey finds the ends of the path and the devices that face it.
+func (r *remote) survey(ctx context.Context, l *Lab) error {
+	first := cmp.Or(r.Machines.Port, remotePort)
+	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{}}
+	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
+		n, err := l.Node(ctx, node)
+		if err != nil {
+			return err
+		}
+		if n.HasAgent() {
+			if x.own[node], err = x.ask(ctx, node); err != nil {
+				return err
+			}
+		}
+	}
+	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
+		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
+	l.network.mutual = true
+	l.devices = x.devices
+	if len(l.network.ends) == 0 {
+		return check.WithHint(fmt.Errorf("find the path from %s to %s: over IPv4: %s; over IPv6: %s",
+			r.Machines.Client.At, r.Machines.Server.At, l.network.why[4], l.network.why[6]),
+			"name where the data goes: --server-address ADDRESS, or address: in the lab file")
+	}
+	return nil
+}
+
+// surveyed is what is found out of a path while it is.
+type surveyed struct {
+	r       *remote
+	l       *Lab
+	own     map[string]agent.Faced // of nodes with an agent: their addresses
+	devices map[string]map[string]string
+}
+
+// ask has a node say how packets to some addresses leave it.
+func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f agent.Faced, err error) {
+	n, err := x.l.Node(ctx, node)
+	if err != nil {
+		return f, err
+	}
+	if err = n.Agent.Invoke(ctx, agent.VerbFacing, agent.Facing{To: to}, &f); err != nil {
+		return f, fmt.Errorf("ask %s for its ways: %w", node, err)
+	}
+	if len(f.Ways) != len(to) {
+		return f, fmt.Errorf("ask %s for its ways: %d answers to %d questions", node, len(f.Ways), len(to))
+	}
+	return f, nil
+}
+
+// ends finds where the data goes over a version of IP: to the server's address that was named, or to the one
+// that the client reaches by way of the router, or else to the one that it was reached at over ssh.
+func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error) {
+	t := x.l.Topology
+	near, far, router := t.Near, t.Far, t.Routers[0]
+	candidates, err := x.targets(ip)
+	if err != nil {
+		return ends, err
+	}
+	ways, err := x.ask(ctx, near, candidates...)
+	if err != nil {
+		return ends, err
+	}
+	chosen := slices.IndexFunc(ways.Ways, func(w kernel.Way) bool {
+		return w.Device != "" && slices.Contains(x.own[router].Own, w.Via)
+	})
+	if chosen < 0 { // the router is not known, or the client's way leads elsewhere: that is found out later
+		chosen = slices.IndexFunc(ways.Ways, func(w kernel.Way) bool { return w.Device != "" })
+	}
+	if chosen < 0 {
+		return ends, fmt.Errorf("the client has no route to %s", listed(candidates))
+	}
+	target, way := candidates[chosen], ways.Ways[chosen]
+	source := way.Source
+	if named := x.r.Machines.Client.Address; named != "" {
+		if source, err = netip.ParseAddr(named); err != nil || versionOf(source) != ip {
+			return ends, fmt.Errorf("the client's address %s is none of IPv%d", named, ip)
+		}
+	}
+	x.faces(near, "lan", way.Device)
+	back, err := x.ask(ctx, far, source)
+	if err != nil {
+		return ends, err
+	}
+	x.faces(far, "wan", back.Ways[0].Device)
+	if err := x.across(ctx, router, source, target); err != nil {
+		return ends, err
+	}
+	return [2]Meeting{{source, source}, {target, target}}, nil
+}
+
+// targets are the server's addresses that the data may go to, the likeliest first.
+func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
+	m := x.r.Machines.Server
+	if m.Address != "" {
+		a, err := netip.ParseAddr(m.Address)
+		if err != nil || versionOf(a) != ip {
+			return nil, fmt.Errorf("the server's address %s is none of IPv%d", check.Plain(m.Address), ip)
+		}
+		return []netip.Addr{a}, nil
+	}
+	all := x.own[x.l.Topology.Far].Own
+	if c := x.r.conns[x.l.Topology.Far]; c != nil && c.Local.IsValid() {
+		all = append([]netip.Addr{c.Local}, all...)
+	}
+	for _, a := range all {
+		if versionOf(a) == ip && usable(a) && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the server has no address of IPv%d", ip)
+	}
+	return out, nil
+}
+
+// across finds the router's devices that face both ends.
+func (x *surveyed) across(ctx context.Context, router string, near, far netip.Addr) error {
+	if x.own[router].Own == nil {
+		return nil
+	}
+	f, err := x.ask(ctx, router, near, far)
+	if err != nil {
+		return err
+	}
+	m := x.r.Machines.Router
+	lan, wan := cmp.Or(m.LAN, f.Ways[0].Device), cmp.Or(m.WAN, f.Ways[1].Device)
+	switch {
+	case lan == "" || wan == "":
+		return fmt.Errorf("the router has no route to %s and %s", near, far)
+	case lan == wan:
+		return check.WithHint(fmt.Errorf("the router reaches both ends, %s and %s, by %s: the data would "+
+			"not cross it", near, far, lan),
+			"name the addresses on its two sides: --client-address, --server-address")
+	}
+	x.faces(router, "lan", lan)
+	x.faces(router, "wan", wan)
+	return nil
+}
+
+// faces notes the device of a node's port. The first version of IP that has a path decides.
+func (x *surveyed) faces(node, port, device string) {
+	if x.devices[node] == nil {
+		x.devices[node] = map[string]string{}
+	}
+	if x.devices[node][port] == "" && device != "" {
+		x.devices[node][port] = device
+	}
+}
+
+func listed(all []netip.Addr) string {
+	var out []string
+	for _, a := range all {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// remotes are the labs of real machines of an owner who is gone.
+type remotes struct {
+	dir    string
+	agents Program
+	of     *journal.Stale
+	labs   map[string]*Lab // reached again
+}
+
+// machines are those of a lab, nil if it had none.
+func (o *remotes) machines(id string) *record.Machines {
+	for _, e := range o.of.Entries {
+		if e.Kind == journal.KindMachines && e.Lab == id {
+			return e.Machines
+		}
+	}
+	return nil
+}
+
+func (o *remotes) have(id string) bool { return o.machines(id) != nil }
+
+// putBack has a machine hold again what it held before. Its own agent has done so when it lost the contact,
+// unless it was killed.
+func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
+	what := fmt.Sprintf("%s=%s on %s (%s)", e.Knob, e.Before, e.Node, o.machine(e).At)
+	t, err := turnBack(e)
+	if err != nil {
+		return "", err
+	}
+	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
+		return "", fmt.Errorf("put back %s: its place is not in lab %s", what, e.Lab)
+	}
+	l, err := o.lab(e.Lab)
+	if err != nil {
+		return "", err
+	}
+	n, err := l.Node(ctx, e.Node)
+	if err == nil && !n.HasAgent() {
+		err = errors.New(n.Facts.Unreachable)
+	}
+	if err == nil {
+		err = n.turn(ctx, e.Knob, t, nil)
+	}
+	if err != nil {
+		return "", fmt.Errorf("put back %s: %w", what, err)
+	}
+	return "put back " + what, nil
+}
+
+func (o *remotes) machine(e journal.Entry) record.Machine {
+	r := Remote{Machines: *o.machines(e.Lab)}
+	return r.machine(e.Node)
+}
+
+// lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
+// here puts back what is.
+func (o *remotes) lab(id string) (*Lab, error) {
+	if l := o.labs[id]; l != nil {
+		return l, nil
+	}
+	if o.agents == nil {
+		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
+	}
+	l, _, err := Remote{ID: id + "-restore", Machines: *o.machines(id), Dir: o.dir, Program: o.agents}.begin()
+	if err != nil {
+		return nil, err
+	}
+	if o.labs == nil {
+		o.labs = map[string]*Lab{}
+	}
+	o.labs[id] = l
+	return l, nil
+}
+
+func (o *remotes) close(ctx context.Context) (err error) {
+	for _, l := range o.labs {
+		err = errors.Join(err, l.Close(ctx))
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package ssh
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]Destination{
+		"ssh://pc2":                   {Host: "pc2"},
+		"ssh://root@192.0.2.1":        {User: "root", Host: "192.0.2.1"},
+		"ssh://me@pc-2.example:2222/": {User: "me", Host: "pc-2.example", Port: 2222},
+		"ssh://[2001:db8::7]":         {Host: "2001:db8::7"},
+		"ssh://me@[2001:db8::7]:22":   {User: "me", Host: "2001:db8::7", Port: 22},
+	} {
+		got, err := Parse(text)
+		if err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
+		}
+		if again, err := Parse(got.String()); err != nil || again != got {
+			t.Errorf("%s: its own text %s gives %+v, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "pc2", "ssh://", "ssh://-oProxyCommand=x", "ssh://me@-x",
+		"ssh://-l@pc2", "ssh://pc2:0", "ssh://pc2:70000", "ssh://pc2:x", "ssh://me:secret@pc2", "ssh://a b", "ssh://pc2/dir",
+		"ssh://[2001:db8::7", "ssh://$(id)", "ssh://pc2\n", "ssh://pc2:22:33", "ssh://;id", "ssh://me@"} {
+		_, err := Parse(text)
+		switch {
+		case err == nil:
+			t.Errorf("%q is taken", text)
+		case strings.Contains(err.Error(), "secret"):
+			t.Errorf("%q: the error shows the password: %v", text, err)
+		case check.HintOf(err) == "":
+			t.Errorf("%q: no hint", text)
+		}
+	}
+}
+
+// TestExplain: what ssh says comes with what to do.
+func TestExplain(t *testing.T) {
+	d := Destination{User: "me", Host: "pc2"}
+	for said, hint := range map[string]string{
+		"Host key verification failed.":                         "connect once by ssh me@pc2",
+		"Host key for pc2 has changed and you have requested …": "ssh-keygen -R pc2",
+		"me@pc2: Permission denied (publickey).":                "try ssh me@pc2",
+		"connect to host pc2 port 22: Connection timed out":     "is the machine up",
+	} {
+		if err := explain(errors.New("ended"), said, d); !strings.Contains(check.HintOf(err), hint) {
+			t.Errorf("%s: the hint is %q, want %q in it", said, check.HintOf(err), hint)
+		}
+	}
+	if err := explain(errors.New("ended"), "out of luck", d); err.Error() != "ended (ssh: out of luck)" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTrusted: a configuration that others can change may name commands, and is not used.
+func TestTrusted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	if err := trusted(file); err == nil {
+		t.Error("a file that is not there is trusted")
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := trusted(file); err != nil {
+		t.Errorf("one of our own: %v", err)
+	}
+	if err := os.Chmod(file, 0o622); err != nil {
+		t.Fatal(err)
+	}
+	if err := trusted(file); err == nil || check.HintOf(err) == "" {
+		t.Errorf("one that others can change: got %v, want a hint", err)
+	}
+}

@@ -1,0 +1,25 @@
+package record
+
+// LocalMachine is where the machine is on which the controller runs.
+const LocalMachine = "local"
+
+// Machine is one of a lab of real machines, as it was named.
+type Machine struct {
+	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]".
+	At string `json:"at"`
+	// Address of an end is where its data goes; "" = found.
+	Address string `json:"address,omitempty"`
+	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
+	LAN string `json:"lan,omitempty"`
+	WAN string `json:"wan,omitempty"`
+}
+
+// Machines are the parts of a lab of real machines. A router without At is not reached.
+type Machines struct {
+	Client    Machine `json:"client"`
+	Router    Machine `json:"router,omitzero"`
+	Server    Machine `json:"server"`
+	Port      int     `json:"port,omitempty"`       // the first of three data ports; 0 = the usual ones
+	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
+	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
+}
