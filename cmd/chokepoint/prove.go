@@ -23,7 +23,7 @@ import (
 const (
 	proveBlocks = 3
 	proveCopies = 3
-	proveWindow = 2 * time.Second
+	proveWindow = time.Second
 	// mostTests of one finding are made, unless one refutes it before.
 	mostTests = 3
 )

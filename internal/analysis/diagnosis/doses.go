@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // longQueue takes the rate of a queue away.
@@ -15,7 +17,8 @@ const longQueue = "pfifo limit 1000"
 
 // Where doses are given.
 const (
-	FromTester = "tester"
+	FromTester = "tester" // by what is sent
+	FromEnd    = "end"    // by a setting at an end
 	FromRouter = "router"
 )
 
@@ -25,7 +28,7 @@ var doseShares = []float64{.85, .7, .5}
 
 // raised are doses of what a plan states: so much more of it that the rate meets the next limit, near by or
 // far away.
-var raised = []float64{8, 512}
+var raised = []float64{8, 1024}
 
 // Kinds of limit that answer the same doses.
 const (
@@ -171,7 +174,7 @@ var (
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if level, ok := scaledPart(level, rateForm, share, thousand); ok {
 		if share > 1 { // else the bucket is too small for the rate
-			level, _ = scaledPart(level, burstForm, share, 1024)
+			level, _ = scaledPart(level, burstForm, min(share, mostBurst), 1024)
 		}
 		return level, true
 	}
@@ -194,6 +197,9 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 	}
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
 }
+
+// mostBurst is by how much a bucket is raised at most: it stays within what the kernel takes.
+const mostBurst = 64
 
 // scaledPart is a level in which the amount that a form finds is a share of what it was; the same level where
 // there is none.
@@ -225,7 +231,7 @@ func (o *Observation) testerTests(class string) []Experiment {
 	if size, name := o.packetSize(); size > 300 && (kind == byRate || kind == byPacket) {
 		if kind == byPacket {
 			add(name, 1, "a per-packet limit carries fewer bytes in smaller packets", whole(size),
-				.75, .6, .45)
+				.7, .45, .3)
 		} else {
 			add(name, 0, "a limit in bits per second does not depend on packet size", whole(size), .85,
 				.75, .65)
@@ -241,15 +247,55 @@ func (o *Observation) testerTests(class string) []Experiment {
 	case byRate:
 		add("streams", 0, "a limit on the total rate does not depend on the number of flows",
 			whole(streams), 2, 4)
+		if e, ok := o.crossTraffic(); ok {
+			out = append(out, e)
+		}
 	case byFlow:
 		add("streams", 1, "with a per-flow limit, more flows carry more", whole(streams), 2, 4)
 	case byWindow:
-		if w := o.leastWindow(); o.IsTCP() && w > 0 && !factor.SocketBuffer.In(cell) {
+		if w := o.leastWindow(); o.IsTCP() && w > 0 && !o.statesWindow() {
 			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5,
 				4)
 		}
 	}
 	return out
+}
+
+// crossTraffic are doses of what a limit on the total rate leaves to the load: datagrams from the sending end
+// take the rest, and give way to nothing.
+func (o *Observation) crossTraffic() (e Experiment, ok bool) {
+	cell, t := o.Trial.Row.Factors, o.Topology()
+	rate := o.Metrics.Values[metrics.Goodput]
+	if t == nil || rate <= 0 {
+		return e, false
+	}
+	node := t.Near
+	switch {
+	case factor.Direction.Is(cell, record.Down):
+		node = t.Far
+	case !factor.Direction.Is(cell, "", record.Up):
+		return e, false
+	}
+	e = Experiment{Factor: "fault@" + node, From: FromEnd, Expect: 1,
+		Why: "what other traffic takes of a limited rate, the load has to do without"}
+	before := ""
+	if level := cell[e.Factor]; level != "" && level != "none" {
+		before = level + "+"
+	}
+	for _, left := range []float64{.7, .4, .2} {
+		e.Doses = append(e.Doses, before+"cross_traffic="+strconv.FormatFloat(math.Round(rate*(1-left)/1e3),
+			'f', -1, 64)+"k")
+		e.Resource = append(e.Resource, left)
+	}
+	return e, true
+}
+
+// statesWindow says that the cell sets how much may be under way: no other setting has a say then.
+func (o *Observation) statesWindow() bool {
+	cell := o.Trial.Row.Factors
+	return factor.SocketBuffer.In(cell) || slices.ContainsFunc(cell.Names(), func(name string) bool {
+		return hasFault(cell[name], "receive_buffer") || hasFault(cell[name], "send_buffer")
+	})
 }
 
 // lossy says that TCP loses so much that loss may be what sets its rate: that is in proportion to the size of

@@ -93,15 +93,15 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 			points[block] = append(points[block], statistics.Point{X: 0, Y: y})
 		}
 	}
-	var relative []statistics.Point
+	relative := map[int][]statistics.Point{} // to what was untouched, by block
 	for _, dose := range e.Doses {
 		ratios := ratiosOf(d.Of[dose.Level], base)
 		if dose.Resource > 1 && p.falls() { // it looks for the next limit, and says nothing of this one
 			if len(ratios) > 0 {
 				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
-				p.Answers = append(p.Answers, a)
-				if p.Headroom == 0 && a.Ratio.Median < nextMet*dose.Resource {
-					p.Headroom = a.Ratio.Median
+				// What raises it may cost something itself, less the farther it is away.
+				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
+					p.Headroom = max(p.Headroom, a.Ratio.Median)
 				}
 			}
 			continue
@@ -109,7 +109,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		for block, y := range ratios {
 			at := statistics.Point{X: math.Log(dose.Resource), Y: y + base[block]}
 			points[block] = append(points[block], at)
-			relative = append(relative, statistics.Point{X: at.X, Y: y})
+			relative[block] = append(relative[block], statistics.Point{X: at.X, Y: y})
 		}
 		if len(ratios) > 0 {
 			p.Answers = append(p.Answers, Answer{dose.Level, dose.Resource, summariseLogs(ratios)})
@@ -127,11 +127,38 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		p.Text = "no dose has a rate: nothing can be concluded"
 		return p
 	}
-	if k, ok := statistics.Knee(relative); ok {
+	if k, ok := statistics.Knee(without(relative, -1)); ok {
 		p.Knee = k
 	}
-	p.judge()
+	p.judge(p.falls() && slack(relative))
 	return p
+}
+
+// without are the points of all blocks but one.
+func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Point) {
+	for _, block := range slices.Sorted(maps.Keys(byBlock)) {
+		if block != one {
+			out = append(out, byBlock[block]...)
+		}
+	}
+	return out
+}
+
+// A resource has slack if the response does not bend, or bends below mostKnee rather than falling slowly all
+// the way, whichever of at least leastBlocks is left out.
+const (
+	mostKnee    = .85
+	leastBlocks = 3
+)
+
+func slack(byBlock map[int][]statistics.Point) bool {
+	for block := range byBlock {
+		points := without(byBlock, block)
+		if k, bends := statistics.Knee(points); bends && (k > mostKnee || !sharp(points, math.Log(k))) {
+			return false
+		}
+	}
+	return len(byBlock) >= leastBlocks
 }
 
 // Raised reports whether a dose looked for the next limit.
@@ -187,7 +214,7 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 
 // judge compares the elasticity with the expected one. Where the rate is expected not to move, a rate that
 // moves refutes; one that does not move is no more than what was to be expected, of other limits as well.
-func (p *Proof) judge() {
+func (p *Proof) judge(slack bool) {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
 		p.Text = fmt.Sprintf("too few windows to tell: elasticity %s from %d windows",
@@ -204,6 +231,8 @@ func (p *Proof) judge() {
 		p.Verdict, what = Refuted, "the rate moves with it, but should not"
 	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
 		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
+	case moves && slack && l.High < 1+nearEnough:
+		p.Verdict, what = Refuted, "the rate follows it no more than its slack allows"
 	case p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
 		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
 		p.Verdict, what = Confirmed, "the interval allows both, but without it the rate rises"
@@ -261,6 +290,19 @@ func Decide(proofs []Proof) string {
 		}
 	}
 	return verdict
+}
+
+// sharp says that a bend at a place is nearer to the points than a slope all the way is.
+func sharp(points []statistics.Point, lnK float64) bool {
+	sxx, sxy, bent, straight := 0.0, 0.0, 0.0, 0.0
+	for _, p := range points {
+		sxx, sxy = sxx+p.X*p.X, sxy+p.X*p.Y
+	}
+	for _, p := range points {
+		bent += math.Abs(p.Y - min(0, p.X-lnK))
+		straight += math.Abs(p.Y - p.X*sxy/sxx)
+	}
+	return bent < straight
 }
 
 func positiveLogs(rates []float64) []float64 {

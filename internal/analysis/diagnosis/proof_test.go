@@ -53,7 +53,8 @@ func TestProve(t *testing.T) {
 		{"the resource limits", down, limits, Confirmed, 1, "the rate follows it"},
 		{"slack of 45 %", down, slack(.55), Refuted, .55, "only limits below 5"},
 		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it is enough"},
-		{"between", down, slack(.75), Undecided, .75, "allows both"},
+		{"slack of 25 %", down, slack(.75), Refuted, .75, "only limits below 7"},
+		{"between", down, math.Sqrt, Undecided, .87, "allows both"},
 		{"more of it helps", up, limits, Confirmed, 0, ""},
 		{"more of it does nothing", up, still, Refuted, 0, "does not follow"},
 		{"must not move, and does not", flat, still, Confirmed, 0, "as expected"},
@@ -141,19 +142,19 @@ func TestTestsOfACell(t *testing.T) {
 		want  string // of the experiment with that factor, doses and what they leave, and the fix
 	}{
 		{"shaper", factor.Cell{"shape@router.wan": "50M"}, "shape@router.wan 42500k 35000k 25000k 400000k " +
-			"25600000k fix off"},
+			"51200000k fix off"},
 		{"link-rate", factor.Cell{"queue@router.wan": tbf}, "queue@router.wan tbf rate 42500k burst 128k " +
 			"limit 256k tbf rate 35000k burst 128k limit 256k tbf rate 25000k burst 128k limit 256k tbf rate " +
-			"400000k burst 1048576 limit 256k tbf rate 25600000k burst 67108864 limit 256k fix " + longQueue},
+			"400000k burst 1048576 limit 256k tbf rate 51200000k burst 8388608 limit 256k fix " + longQueue},
 		{"link-rate", factor.Cell{"fault@router.wan": "link_rate=1.5G+loss=1%"},
 			"fault@router.wan link_rate=1275M+loss=1% link_rate=1050M+loss=1% link_rate=750M+loss=1% " +
-				"link_rate=12000M+loss=1% link_rate=768000M+loss=1% fix loss=1%"},
+				"link_rate=12000M+loss=1% link_rate=1536000M+loss=1% fix loss=1%"},
 		{"receive-window", factor.Cell{"fault@server": "receive_buffer=16k"},
 			"fault@server receive_buffer=13926 receive_buffer=11469 receive_buffer=8192 receive_buffer=131072 " +
-				"receive_buffer=8388608 fix none"},
+				"receive_buffer=16777216 fix none"},
 		{"softirq-one-core", factor.Cell{"cpu_quota@host": "40%"}, "cpu_quota@host 34% 28% 20% fix off"},
 		{"shaper", factor.Cell{"streams": "2"}, "streams 4 8 fix "},
-		{"softirq-one-core", factor.Cell{}, "mss 1086 869 652 fix "},
+		{"softirq-one-core", factor.Cell{}, "mss 1014 652 434 fix "},
 		{"receive-window", factor.Cell{}, "socket_buffer 75000 125000 200000 fix "},
 	} {
 		o := observed(c.cell)
@@ -220,15 +221,15 @@ func TestProveByFix(t *testing.T) {
 func TestHeadroom(t *testing.T) {
 	e := record.Experiment{Class: Shaper, Factor: "shape", Fix: "off", Expect: 1, Doses: []record.Dose{
 		{Level: "42M", Resource: .85}, {Level: "35M", Resource: .7}, {Level: "25M", Resource: .5},
-		{Level: "400M", Resource: 8}, {Level: "25600M", Resource: 512}}}
+		{Level: "400M", Resource: 8}, {Level: "51200M", Resource: 1024}}}
 	// The next limit, and the headroom: near by, far away, or not met.
-	for next, want := range map[float64]float64{150e6: 3, 1000e6: 20, 22000e6: 0} {
+	for next, want := range map[float64]float64{150e6: 3, 1000e6: 20, 48000e6: 0} {
 		d := Doses{map[int][]float64{}, map[string]map[int]float64{"42M": {}, "35M": {}, "25M": {},
-			"400M": {}, "25600M": {}, "off": {}}}
+			"400M": {}, "51200M": {}, "off": {}}}
 		for block := range 3 {
 			d.Untouched[block] = []float64{50e6, 50.1e6, 49.9e6}
 			for level, rate := range map[string]float64{"42M": 42.5e6, "35M": 35e6, "25M": 25e6,
-				"400M": min(400e6, next), "25600M": min(25600e6, next*1.01), "off": next * 1.02} {
+				"400M": min(400e6, next), "51200M": min(51200e6, next*1.01), "off": next * 1.02} {
 				d.Of[level][block] = rate * (1 + .001*float64(block))
 			}
 		}

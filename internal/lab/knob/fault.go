@@ -216,7 +216,7 @@ func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err e
 			return nil, nil, err
 		}
 		ports := []string{one.Port}
-		if _, ok := part.(interface{ ofPorts() }); ok && one.Port == "" {
+		if OfPorts(part) && one.Port == "" {
 			if ports, err = k.ports(p, one.Knob); err != nil {
 				return nil, nil, err
 			}
@@ -352,5 +352,5 @@ func (k faultKnob) Companions(p Place, s State) []Companion {
 
 // Companions are the node halves of the verbs of companions.
 func Companions() map[string]host.Handler {
-	return map[string]host.Handler{verbHog: hog, verbTighten: tighten}
+	return map[string]host.Handler{verbHog: hog, verbTighten: tighten, verbCross: cross}
 }

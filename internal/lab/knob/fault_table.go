@@ -123,6 +123,9 @@ func Faults() []Fault {
 				return slices.Repeat([]Companion{{Verb: verbHog}}, n)
 			},
 			Doc: "so many processes that do nothing but use a core"},
+		{Name: "cross_traffic", Unit: "bit/s", at: onNode, parse: rate, companions: crossTraffic,
+			Doc: "the node sends datagrams to the other end of the path, at a rate that gives way to " +
+				"nothing"},
 		{Name: "cpu_quota", Unit: "% of a core", at: onHost, parse: percentOfCore, parts: setsTo("cpu_quota"),
 			Doc: "each CPU of the virtual routers gets this share of a core"},
 		{Name: "cpu_tightening", Unit: "% of a core, several", at: onHost, parse: parseTightening,

@@ -29,6 +29,12 @@ func (k *perPort[T]) OnTunnels() bool { return k.tunnels }
 // ofPorts tells a knob of devices from one of a node.
 func (k *perPort[T]) ofPorts() {}
 
+// OfPorts reports whether a knob sets devices.
+func OfPorts(k Knob) bool {
+	_, ok := k.(interface{ ofPorts() })
+	return ok
+}
+
 func (k *perPort[T]) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, ":") {

@@ -1,0 +1,86 @@
+package knob
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+const verbCross = "fault/cross_traffic"
+
+// crossing is traffic beside the load: datagrams that nobody waits for, at a rate that gives way to nothing.
+type crossing struct {
+	RateBps uint64   `json:"rate_bps"` // of IP packets
+	To      []string `json:"to"`       // the first address that is not the node's own
+	Port    uint16   `json:"port"`
+}
+
+// Such a datagram goes to the port of the discard service (RFC 863).
+const (
+	crossPort  = 9
+	crossSize  = 1200 // of the packet, with its headers
+	crossEvery = time.Millisecond
+)
+
+func crossTraffic(p Place, level State) []Companion {
+	v, _ := parseLimit(string(level))
+	return []Companion{{Verb: verbCross, Task: crossing{RateBps: v, Port: crossPort,
+		To: append(slices.Clone(p.Inside), p.Collector)}}}
+}
+
+// cross sends until it is told to leave.
+func cross(ctx context.Context, s host.Session) error {
+	var q crossing
+	if err := s.Recv(&q); err != nil {
+		return err
+	}
+	to, err := q.target()
+	if err != nil {
+		return err
+	}
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		return fmt.Errorf("open a socket for cross traffic: %w", err)
+	}
+	defer c.Close()
+	if err := s.Send(struct{}{}); err != nil {
+		return err
+	}
+	payload := make([]byte, crossSize-20-8)
+	begun, sent := time.Now(), 0.0
+	for host.Pause(ctx, crossEvery) == nil {
+		// What a full queue refuses is lost, as on any path.
+		for due := time.Since(begun).Seconds() * float64(q.RateBps) / 8; sent < due && ctx.Err() == nil; {
+			_, _ = c.WriteToUDPAddrPort(payload, to)
+			sent += crossSize
+		}
+	}
+	return nil
+}
+
+// target is the other end of the path.
+func (q crossing) target() (netip.AddrPort, error) {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	for _, text := range q.To {
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is4() {
+			continue
+		}
+		if !slices.ContainsFunc(own, func(o net.Addr) bool {
+			p, err := netip.ParsePrefix(o.String())
+			return err == nil && p.Addr() == a
+		}) {
+			return netip.AddrPortFrom(a, q.Port), nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("send cross traffic: %w: the path has no other end over IPv4",
+		host.ErrUnsupported)
+}
