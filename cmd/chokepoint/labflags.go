@@ -64,7 +64,9 @@ func oneLab(cmd *cobra.Command) {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
 		for _, machine := range machineFlags {
-			cmd.MarkFlagsMutuallyExclusive(name, machine)
+			if name != "driver" {
+				cmd.MarkFlagsMutuallyExclusive(name, machine)
+			}
 		}
 	}
 	for _, machine := range machineFlags {
@@ -98,6 +100,7 @@ func (o *labOptions) describe(run *record.Run) {
 	run.Lab, run.Driver = o.kind, o.driver
 	if o.machines != (record.Machines{}) {
 		run.Lab, run.Machines = record.LabSSH, &o.machines
+		run.Machines.Router.Driver, run.Driver = cmp.Or(o.driver, o.machines.Router.Driver), ""
 	}
 	if o.size != (record.GuestSize{}) {
 		run.GuestSize = &o.size
@@ -124,6 +127,9 @@ func labOptionsOf(run record.Run) labOptions {
 // check refuses a lab that cannot be built, before anything is made.
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
+		if _, known := driver.Named(o.driver); o.driver != "" && !known {
+			return unknownDriver(o.driver)
+		}
 		return checkMachines(o.machines)
 	}
 	arch, err := o.arch()
@@ -150,7 +156,7 @@ func (o labOptions) check() error {
 		return &usageError{fmt.Sprintf("--cpu-model %q", size.Model),
 			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
 	case o.driver != "" && !known:
-		return &usageError{fmt.Sprintf("driver %q is not known", o.driver), "drivers: linux"}
+		return unknownDriver(o.driver)
 	case o.driver != "" && o.image.File != "":
 		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
 	case o.queues < 1 || o.queues > maxQueues:
@@ -182,6 +188,10 @@ func (o labOptions) check() error {
 	}
 	_, err = openDisk(o.image)
 	return err
+}
+
+func unknownDriver(name string) error {
+	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: linux"}
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

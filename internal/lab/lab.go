@@ -55,6 +55,8 @@ type supply struct {
 	carried bool                            // by a machine that is the node HostNode
 	dir     string                          // what it keeps on this machine, "" if nothing
 	owned   bool                            // all that was changed goes with down
+	// regularly has something done every now and then, until it fails or the lab goes down.
+	regularly func(func(context.Context) error)
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
@@ -63,7 +65,7 @@ type supply struct {
 	patience time.Duration
 	facts    func(ctx context.Context) map[string]string
 	words    func(node string) string
-	keep     func(dir string) error
+	consoles func(dir string) error
 }
 
 func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal) *Lab {
@@ -137,6 +139,9 @@ func (l *Lab) Close(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	for name, n := range l.nodes {
+		if len(l.settings) == 0 { // else it has something to undo
+			err = errors.Join(err, n.dismiss(ctx))
+		}
 		n.close()
 		delete(l.nodes, name)
 	}

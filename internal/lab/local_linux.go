@@ -549,8 +549,8 @@ func (o *Locals) Close(ctx context.Context) error {
 }
 
 func keepConsoles(l *Lab, dir string) error {
-	if l.keep == nil || dir == "" {
+	if l.consoles == nil || dir == "" {
 		return nil
 	}
-	return l.keep(dir)
+	return l.consoles(dir)
 }

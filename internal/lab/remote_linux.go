@@ -18,6 +18,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -48,12 +49,12 @@ const remoteNote = "real machines, reached over ssh; what is set on them is put 
 // remote is such a lab that is up.
 type remote struct {
 	Remote
-	held    *os.File
-	key     [32]byte // of the data
-	conns   map[string]*ssh.Connection
-	keep    func(host.Agent) // in touch, until stop
-	stop    func()
-	keepers sync.WaitGroup
+	regularly func(func(context.Context) error)
+	held      *os.File
+	key       [32]byte // of the data
+	conns     map[string]*ssh.Connection
+	stop      func() // what is done regularly
+	keepers   sync.WaitGroup
 }
 
 // machine is the one of a node.
@@ -109,11 +110,15 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	rand.Read(r.key[:]) // never fails
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	r.keep = func(a host.Agent) {
-		r.keepers.Go(func() { host.KeepAlive(alive, a, agent.Silence/4) })
-	}
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
 	l.Note, l.dir, l.dial, l.down = remoteNote, o.dir(), r.dial, r.down
+	l.regularly = func(do func(context.Context) error) {
+		r.keepers.Go(func() {
+			for host.Pause(alive, agent.Silence/4) == nil && do(alive) == nil {
+			}
+		})
+	}
+	r.regularly = l.regularly
 	return l, r, nil
 }
 
@@ -145,12 +150,28 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Agent, err = r.agent(ctx, c)
+	by, driven := driver.Named(m.Driver)
+	if !driven {
+		n.Agent, err = r.agent(ctx, c)
+		// A router without room for an agent, or of another kind, is driven by its shell.
+		if by, driven = (driver.Linux{}), node == "router" && errors.Is(err, host.ErrUnsupported); driven {
+			n.Unagented, err = err.Error(), nil
+		}
+	}
+	if driven {
+		n.Driver, n.Host = by, c.Shell()
+		n.Facts.Clock = ""
+		if a := by.Check(ctx, n.Host); a.State != check.Yes {
+			err = fmt.Errorf("drive it by driver %s: %s", by.Name(), a.Reason)
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	r.conns[node] = c
-	r.keep(n.Agent)
+	if n.HasAgent() {
+		r.regularly(func(ctx context.Context) error { _, _, err := n.Agent.Clock(ctx); return err })
+	}
 	return n, nil
 }
 
@@ -193,7 +214,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		if err != nil {
 			return err
 		}
-		if n.HasAgent() {
+		if n.HasAgent() || n.HasDriver() {
 			if x.own[node], err = x.ask(ctx, node); err != nil {
 				return err
 			}
@@ -225,7 +246,14 @@ func (x *surveyed) ask(ctx context.Context, node string, to ...netip.Addr) (f ag
 	if err != nil {
 		return f, err
 	}
-	if err = n.Agent.Invoke(ctx, agent.VerbFacing, agent.Facing{To: to}, &f); err != nil {
+	if by, ok := n.Driver.(driver.Routing); ok && n.HasDriver() {
+		f.Ways, f.Own, err = by.Ways(ctx, n.Host, to)
+	} else if !n.HasAgent() {
+		_, err = n.AgentFor("tell its ways")
+	} else {
+		err = n.Agent.Invoke(ctx, agent.VerbFacing, agent.Facing{To: to}, &f)
+	}
+	if err != nil {
 		return f, fmt.Errorf("ask %s for its ways: %w", node, err)
 	}
 	if len(f.Ways) != len(to) {
@@ -373,16 +401,19 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("put back %s: its place is not in lab %s", what, e.Lab)
 	}
-	l, err := o.lab(e.Lab)
+	l, err := o.lab(e.Lab, e.Driver)
 	if err != nil {
 		return "", err
 	}
 	n, err := l.Node(ctx, e.Node)
-	if err == nil && !n.HasAgent() {
-		err = errors.New(n.Facts.Unreachable)
-	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case n.HasDriver():
+		err = l.putBackByDriver(ctx, n, e, t.Place)
+	case n.HasAgent():
 		err = n.turn(ctx, e.Knob, t, nil)
+	default:
+		err = errors.New(n.Facts.Unreachable)
 	}
 	if err != nil {
 		return "", fmt.Errorf("put back %s: %w", what, err)
@@ -397,14 +428,16 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 
 // lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
 // here puts back what is.
-func (o *remotes) lab(id string) (*Lab, error) {
+func (o *remotes) lab(id, by string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
 	}
 	if o.agents == nil {
 		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
 	}
-	l, _, err := Remote{ID: id + "-restore", Machines: *o.machines(id), Dir: o.dir, Program: o.agents}.begin()
+	machines := *o.machines(id)
+	machines.Router.Driver = by // others have none
+	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
 	}

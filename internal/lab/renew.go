@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
@@ -63,7 +64,7 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 		l.network.lost = nil
 	}
 	for name, n := range l.nodes {
-		if n.connection() == nil {
+		if n.connection() == nil && !n.HasDriver() {
 			if n.Serves != "" && l.network != nil && l.network.reachable != nil {
 				if l.network.lost = l.network.reachable(ctx); l.network.lost != nil {
 					found = errors.Join(found, fmt.Errorf("node %s: %w", name, l.network.lost))
@@ -100,6 +101,15 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	if n.connection() == nil {
+		if err := n.guardGone(ctx); err != nil {
+			return err
+		}
+		if a := n.Driver.Check(ctx, n.Host); a.State != check.Yes {
+			return fmt.Errorf("%w: %s", host.ErrUnreachable, a.Reason)
+		}
+		return nil
+	}
 	_, _, err := n.connection().Clock(ctx)
 	switch {
 	case err == nil || errors.Is(err, host.ErrUnreachable):

@@ -25,6 +25,7 @@ type applied struct {
 	undo    func(ctx context.Context) error
 	again   func(ctx context.Context) error // undoes it where undo has failed; nil: undo does
 	stuck   bool                            // undo has failed: what holds there is not known
+	guarded []record.Setting                // what the node's guard undoes it by
 }
 
 // sameAs reports whether both are of one knob and node: then the later one's "before" is what the earlier
@@ -131,7 +132,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 		return check.Not("%v", err)
 	}
 	if n.HasDriver() {
-		return checkByDriver(ctx, n, s)
+		return driven{l, n, s, k, p}.check(ctx)
 	}
 	var got agent.Held
 	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &got); err != nil {
@@ -233,7 +234,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 		return nil, err
 	}
 	if n.HasDriver() {
-		return l.applyByDriver(ctx, n, s, k, p, state)
+		return driven{l, n, s, k, p}.apply(ctx, state)
 	}
 	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state})
 	if err != nil {
@@ -345,57 +346,6 @@ func finish(ctx context.Context, s host.Session) error {
 			return err
 		}
 	}
-}
-
-// checkByDriver asks a driven node whether it answers and has the setting at all. Whether it takes the value
-// is only known once it is applied.
-func checkByDriver(ctx context.Context, n *Node, s record.Setting) check.Answer {
-	if a := n.Driver.Check(ctx, n.Host); a.State != check.Yes {
-		return a
-	}
-	_, err := n.Driver.Read(ctx, n.Host, s)
-	switch {
-	case errors.Is(err, host.ErrUnsupported):
-		return check.Not("%v", err)
-	case err != nil:
-		return check.CouldNotTell("%v", err)
-	}
-	return check.OK()
-}
-
-// applyByDriver applies a setting on a driven node: read, journal, apply, read back. What a failed attempt
-// may have changed is undone.
-func (l *Lab) applyByDriver(ctx context.Context, n *Node, s record.Setting, k knob.Knob, p knob.Place,
-	want knob.State) (*applied, error) {
-	before, err := n.Driver.Read(ctx, n.Host, s)
-	if err != nil {
-		return nil, err
-	}
-	put := func(ctx context.Context, value string) error {
-		n, err := l.Node(ctx, s.Node) // it may have been renewed
-		if err != nil {
-			return err
-		}
-		s := s
-		s.Value = value
-		return n.Driver.Apply(ctx, n.Host, s)
-	}
-	t := &applied{setting: s, undo: func(ctx context.Context) error { return put(ctx, before) }}
-	t.again = t.undo
-	if t.seq, err = l.remember(s, n, s.Knob, p, before, string(want)); err != nil {
-		return nil, err
-	}
-	if err = put(ctx, string(want)); err == nil {
-		var got string
-		got, err = n.Driver.Read(ctx, n.Host, s)
-		if err == nil && !k.Same(want, knob.State(got)) {
-			err = fmt.Errorf("read back %s", got)
-		}
-	}
-	if err == nil {
-		return t, nil
-	}
-	return l.failed(ctx, t, err)
 }
 
 // Followed is a setting of all of a node's ports, as it holds on the device of a tunnel that ends there.

@@ -52,7 +52,7 @@ func bootedFile(dir, node string) string {
 func (o Local) supplyGuests(l *Lab) {
 	kvm, emulated := bootTimes(o.Guest)
 	l.patience = wakeTries*wakeTime + kvm + emulated
-	l.facts, l.keep = o.guestFacts, o.keepConsoles
+	l.facts, l.consoles = o.guestFacts, o.keepConsoles
 	l.words = func(node string) string { return lastWords(consoleOf(o.dir(), node)) }
 }
 

@@ -9,6 +9,8 @@ type Machine struct {
 	At string `json:"at"`
 	// Address of an end is where its data goes; "" = found.
 	Address string `json:"address,omitempty"`
+	// Driver is by what a router is set and watched; "" = by an agent, where one runs there.
+	Driver string `json:"driver,omitempty"`
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,8 +257,12 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	switch {
 	case n.HasDriver():
-		return record.Environment{Node: n.Name,
-			Missing: map[string]string{"all": "the node has no agent"}}, nil
+		e := record.Environment{Node: n.Name, Missing: map[string]string{"all": cmp.Or(n.Unagented,
+			"the node has no agent")}}
+		if !l.OwnNetwork() {
+			e.Facts = c.between(n.Name).Facts
+		}
+		return e, nil
 	case !n.HasAgent():
 		return c.between(n.Name), nil
 	}

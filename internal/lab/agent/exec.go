@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"strings"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -89,30 +86,11 @@ type remote struct {
 func (r remote) Name() string { return r.name }
 
 func (r remote) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	b, err := host.Run(ctx, r, host.Command{Path: "cat", Args: []string{path}})
-	return b, fileError("open", path, err)
+	return host.ReadByCommand(ctx, r, path)
 }
 
 func (r remote) WriteFile(ctx context.Context, path string, data []byte) error {
-	_, err := host.Run(ctx, r, host.Command{Path: "sh", Args: []string{"-c", `cat >"$0"`, path},
-		Stdin: bytes.NewReader(data)})
-	return fileError("write", path, err)
-}
-
-// fileError knows what cat and a shell say of a file that is not there, or that may not be touched.
-func fileError(op, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	switch text := strings.ToLower(err.Error()); {
-	case strings.Contains(text, "no such file") || strings.Contains(text, "nonexistent"):
-		err = fs.ErrNotExist
-	case strings.Contains(text, "permission denied"):
-		err = fs.ErrPermission
-	default:
-		return err
-	}
-	return &fs.PathError{Op: op, Path: path, Err: err}
+	return host.WriteByCommand(ctx, r, path, data)
 }
 
 func (r remote) Start(ctx context.Context, c host.Command) (host.Process, error) {

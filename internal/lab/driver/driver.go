@@ -4,6 +4,7 @@ package driver
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -25,6 +26,25 @@ type Driver interface {
 // Counting drivers read the counters of a router's devices, which prove that traffic passed it.
 type Counting interface {
 	Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters, error)
+}
+
+// Routing drivers say how packets to some addresses leave a router, in the order asked, a way without a
+// device where no route leads there; and which addresses are the router's own.
+type Routing interface {
+	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
+}
+
+// Guarded drivers can leave a guard on a router: a process that undoes settings there when nobody has kept
+// in touch with it for a time.
+type Guarded interface {
+	// Guard starts one, or gives the one of that name, which is of this driver, others to undo. It is there,
+	// and has what it needs, when Guard returns.
+	Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+		silence time.Duration) (string, error)
+	// Touch keeps in touch with the guard of a name. An error says that it is not there any more.
+	Touch(ctx context.Context, h host.Host, name string) error
+	// Dismiss ends it, and undoes nothing.
+	Dismiss(ctx context.Context, h host.Host, name string) error
 }
 
 // Sampling is implemented by drivers that watch a router while traffic flows. Watch starts one process

@@ -70,8 +70,7 @@ func linuxSettings() map[string]linuxSetting {
 	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = func(ctx context.Context, h host.Host, dev, value string) error {
-		_, err := shell(ctx, h, "", `ip link set dev "$1" qlen "$2"`, dev, value)
-		return err
+		return change(ctx, h, "", `ip link set dev "$1" qlen "$2"`, dev, value)
 	}
 	return map[string]linuxSetting{
 		"link_mtu":   inSysfs("mtu"),
@@ -313,10 +312,9 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	case len(words) == 0:
 		return errors.New("no queue given")
 	case slices.Contains(deviceQueues, words[0]):
-		_, err := shell(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
+		return change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
 case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
 			words[0])
-		return err
 	case !slices.Contains(spokenQueues, words[0]):
 		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, words[0])
 	}
@@ -327,7 +325,7 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 			words[i] += "bit"
 		}
 	}
-	_, err := shell(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
+	err := change(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
 tc qdisc del dev "$dev" root 2>/dev/null; tc qdisc add dev "$dev" root "$@"; }`,
 		append([]string{dev}, words...)...)
 	if err != nil && strings.Contains(err.Error(), "kind is unknown") {
@@ -376,19 +374,19 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 		return err
 	}
 	var args []string
+	_, later := h.(*written) // when they may be others than now
 	want := knob.OffloadFeatures(knob.State(value), has, fixed)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if now, known := has[name]; !known || fixed[name] && now != want[name] {
 			return fmt.Errorf("%w: %s cannot be changed", host.ErrUnsupported, name)
-		} else if now != want[name] {
+		} else if now != want[name] || later && !fixed[name] {
 			args = append(args, name, map[bool]string{true: "on", false: "off"}[want[name]])
 		}
 	}
 	if len(args) == 0 {
 		return nil
 	}
-	_, err = shell(ctx, h, "", `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
-	return err
+	return change(ctx, h, "", `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
 }
 
 // Counters implements Counting.

@@ -78,8 +78,7 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 	if body != "" {
 		input += fmt.Sprintf("table %s %s {\n%s}\n", family, table, body)
 	}
-	_, err := shell(ctx, h, input, "nft -f -")
-	return err
+	return change(ctx, h, input, "nft -f -")
 }
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {

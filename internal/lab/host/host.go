@@ -21,8 +21,10 @@ type Command struct {
 	Args  []string // without the program's name
 	Env   []string
 	Stdin io.Reader
-	// Files are the program's descriptors from 3 on. Only a host that is this machine takes any.
+	// Files are the program's descriptors from 3 on, and Dir is where it begins. Only a host that is this
+	// machine takes any.
 	Files []*os.File
+	Dir   string
 }
 
 // Process is a started command. Wait may be called once; Kill is idempotent and kills the process' whole

@@ -32,7 +32,7 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Stdin, cmd.ExtraFiles = c.Stdin, c.Files
+	cmd.Stdin, cmd.ExtraFiles, cmd.Dir = c.Stdin, c.Files, c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &localProcess{cmd: cmd}
 	var err error

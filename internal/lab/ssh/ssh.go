@@ -236,6 +236,7 @@ func explain(err error, said string, d Destination) error {
 			"password"},
 		{"Could not resolve hostname", "give a name or an address that " + by + " finds"},
 		{"Connection refused", "is sshd running there, and on that port?"},
+		{"No route to host", "is the machine up, and on this network?"},
 		{"timed out", "is the machine up, and does a firewall let ssh through?"},
 	} {
 		if strings.Contains(said, known.text) {
@@ -262,18 +263,28 @@ const (
 	aliveTries = 3
 )
 
-// start starts ssh with a command of the machine's.
+// start starts ssh with a command of the machine's. Bound: it goes with this program however that ends.
 func (c *Connection) start(how, command string) (*host.Child, error) {
 	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
+	child, err := host.Spawn{Program: "ssh", Args: c.args(how, command), Stderr: log, Bound: true,
+		Dir: c.options.Dir}.Start()
+	if errors.Is(err, host.ErrUnsupported) {
+		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
+	}
+	return child, err
+}
+
+// args are those of ssh, in the folder of the connection's socket: that is given by its name alone, because
+// its path has room for some hundred bytes.
+func (c *Connection) args(how, command string) []string {
 	keys := "yes"
 	if c.options.AcceptNew {
 		keys = "accept-new"
 	}
-	// By its name alone: the path of a socket has room for some hundred bytes.
 	args := []string{how, "-T", "-S", c.options.Name}
 	if c.options.Config != "" {
 		args = append(args, "-F", c.options.Config)
@@ -291,13 +302,7 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 	if c.Port > 0 {
 		args = append(args, "-p", strconv.Itoa(c.Port))
 	}
-	// Bound: it goes with this program however that ends.
-	child, err := host.Spawn{Program: "ssh", Args: append(args, "--", c.Host, command), Stderr: log,
-		Bound: true, Dir: c.options.Dir}.Start()
-	if errors.Is(err, host.ErrUnsupported) {
-		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
-	}
-	return child, err
+	return append(args, "--", c.Destination.Host, command)
 }
 
 // Open starts a command there in a session of the connection. The command is one that every login shell, csh

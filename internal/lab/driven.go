@@ -1,0 +1,174 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// driven is a setting of a node that a driver sets.
+type driven struct {
+	l *Lab
+	n *Node
+	s record.Setting
+	k knob.Knob
+	p knob.Place
+}
+
+// check asks the node whether it answers and has the setting at all. Whether it takes the value is only known
+// once it is applied.
+func (d driven) check(ctx context.Context) check.Answer {
+	if a := d.n.Driver.Check(ctx, d.n.Host); a.State != check.Yes {
+		return a
+	}
+	_, err := d.read(ctx)
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%v", err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	}
+	return check.OK()
+}
+
+// on are the settings that the driver is asked for, in its words: on a machine of its own, which has other
+// devices as well, one for each device under test.
+func (d driven) on(value string) (out []record.Setting, err error) {
+	s := d.s
+	s.Port, s.Value = d.p.Port, value
+	switch {
+	case !d.n.Facts.OwnMachine() || s.Port != "":
+		return []record.Setting{s}, nil
+	case !knob.OfPorts(d.k):
+		s.Port = d.p.WAN
+		return []record.Setting{s}, nil
+	}
+	each, err := knob.Each(knob.State(value), func() ([]string, error) { return d.p.Ports, nil })
+	for _, dev := range d.p.Ports {
+		s.Port, s.Value = dev, string(each[dev])
+		out = append(out, s)
+	}
+	return out, err
+}
+
+func (d driven) read(ctx context.Context) (knob.State, error) {
+	list, err := d.on("")
+	if err != nil {
+		return "", err
+	}
+	each := map[string]knob.State{}
+	for _, s := range list {
+		v, err := d.n.Driver.Read(ctx, d.n.Host, s)
+		if err != nil {
+			return "", err
+		}
+		each[s.Port] = knob.State(v)
+	}
+	return knob.OfAll(each), nil
+}
+
+// put applies a value on the node as it is now: it may have been renewed.
+func (d driven) put(ctx context.Context, value knob.State) error {
+	n, err := d.l.Node(ctx, d.s.Node)
+	if err != nil {
+		return err
+	}
+	d.n = n
+	list, err := d.on(string(value))
+	for _, s := range list {
+		if err == nil {
+			err = n.Driver.Apply(ctx, n.Host, s)
+		}
+	}
+	return err
+}
+
+// apply applies a setting: read, journal, guard, apply, read back. What a failed attempt may have changed is
+// undone.
+func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
+	before, err := d.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &applied{setting: d.s, undo: func(ctx context.Context) error { return d.put(ctx, before) }}
+	t.again = t.undo
+	if t.guarded, err = d.on(string(before)); err != nil {
+		return nil, err
+	}
+	if t.seq, err = d.l.remember(d.s, d.n, d.s.Knob, d.p, string(before), string(want)); err != nil {
+		return nil, err
+	}
+	if err = d.guard(ctx, t); err == nil {
+		err = d.put(ctx, want)
+	}
+	if err == nil {
+		var got knob.State
+		got, err = d.read(ctx)
+		if err == nil && !d.k.Same(want, got) {
+			err = fmt.Errorf("read back %s", got)
+		}
+	}
+	if err == nil {
+		return t, nil
+	}
+	return d.l.failed(ctx, t, err)
+}
+
+// putBackByDriver applies what a setting was before, of somebody who is gone.
+func (l *Lab) putBackByDriver(ctx context.Context, n *Node, e journal.Entry, p knob.Place) error {
+	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == e.Knob })
+	if i < 0 {
+		return fmt.Errorf("no knob %s", e.Knob)
+	}
+	return driven{l, n, record.Setting{Knob: e.Knob, Node: e.Node}, knob.All()[i], p}.put(ctx,
+		knob.State(e.Before))
+}
+
+// guard has a machine of its own undo what is set there, and what is to be set, should the contact be lost.
+func (d driven) guard(ctx context.Context, next *applied) error {
+	by, ok := d.n.Driver.(driver.Guarded)
+	if !ok || !d.n.Facts.OwnMachine() {
+		return nil
+	}
+	var undo []record.Setting
+	for _, t := range append(slices.Clone(d.l.settings), next) {
+		if t.setting.Node == d.s.Node {
+			undo = append(undo, t.guarded...)
+		}
+	}
+	first := d.n.guard == ""
+	name, err := by.Guard(ctx, d.n.Host, d.n.guard, undo, agent.Silence)
+	if d.n.guard = name; err == nil && first {
+		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
+	}
+	return err
+}
+
+// dismiss ends the node's guard, if it has one.
+func (n *Node) dismiss(ctx context.Context) error {
+	by, ok := n.Driver.(driver.Guarded)
+	if !ok || n.guard == "" {
+		return nil
+	}
+	name := n.guard
+	n.guard = ""
+	return by.Dismiss(ctx, n.Host, name)
+}
+
+// guardGone says why the node's guard is not there any more.
+func (n *Node) guardGone(ctx context.Context) error {
+	by, ok := n.Driver.(driver.Guarded)
+	if !ok || n.guard == "" {
+		return nil
+	}
+	return by.Touch(ctx, n.Host, n.guard)
+}

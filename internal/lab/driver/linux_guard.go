@@ -1,0 +1,124 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// guardScript starts a guard and prints its folder. It counts the seconds since boot, which no change of the
+// clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
+// the script beside it, which is whole or not there at all.
+const guardScript = `umask 077
+for t in /run /tmp /dev/shm /var/tmp; do
+d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) && break; d=; done
+[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
+read up rest </proc/uptime; echo "${up%%.*}" >"$d/touched"
+( trap '' HUP; while sleep 2 && [ -f "$d/touched" ]; do
+read up rest </proc/uptime; read at <"$d/touched"
+[ $((${up%%.*} - at)) -lt "$1" ] && continue
+[ ! -f "$d/undo" ] || sh "$d/undo"
+rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
+echo "chokepoint-guard $d"`
+
+// armScript puts the script of its input in place of the one before.
+const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
+
+// touchScript fails where there is no guard any more.
+const touchScript = `[ -d "$1" ] || exit 1; read up rest </proc/uptime
+echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"`
+
+var errNoGuard = errors.New("its guard is gone")
+
+// Guard implements Guarded.
+func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+	silence time.Duration) (string, error) {
+	script, err := undoing(ctx, h, undo)
+	if err == nil && name == "" {
+		var out string
+		out, err = shell(ctx, h, "", guardScript, strconv.Itoa(int(silence/time.Second)))
+		if _, dir, ok := strings.Cut(strings.TrimSpace(out), "chokepoint-guard "); ok && err == nil {
+			name = dir
+		} else if err == nil {
+			err = fmt.Errorf("it says %q, want a folder", out)
+		}
+	}
+	if err == nil {
+		_, err = shell(ctx, h, script, armScript, name)
+	}
+	if err != nil {
+		return name, fmt.Errorf("guard %s: %w", h.Name(), err)
+	}
+	return name, Linux{}.Touch(ctx, h, name)
+}
+
+// Touch implements Guarded.
+func (Linux) Touch(ctx context.Context, h host.Host, name string) error {
+	if _, err := shell(ctx, h, "", touchScript, name); err != nil {
+		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
+	}
+	return nil
+}
+
+// Dismiss implements Guarded.
+func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
+	if !strings.HasPrefix(path.Base(name), "chokepoint-guard-") {
+		return fmt.Errorf("dismiss the guard of %s: %q is none", h.Name(), name)
+	}
+	if _, err := shell(ctx, h, "", `rm -rf "$1"`, name); err != nil {
+		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
+	}
+	return nil
+}
+
+// undoing is the script that applies settings, the last first. It goes on after errors.
+func undoing(ctx context.Context, h host.Host, undo []record.Setting) (string, error) {
+	w := &written{Host: h}
+	for i := len(undo) - 1; i >= 0; i-- {
+		if err := applySetting(ctx, w, undo[i]); err != nil {
+			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
+		}
+	}
+	return w.text.String(), nil
+}
+
+// written is a host on which nothing is changed: the commands that would are written down as a script.
+type written struct {
+	host.Host
+	text strings.Builder
+}
+
+// WriteFile writes down that a file of the kernel would be written.
+func (w *written) WriteFile(_ context.Context, path string, data []byte) error {
+	w.add(string(data), `cat >"$1"`, path)
+	return nil
+}
+
+// add writes down a command with its input.
+func (w *written) add(input, script string, args ...string) {
+	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", quote(input), quote(script))
+	for _, a := range args {
+		w.text.WriteString(" " + quote(a))
+	}
+	w.text.WriteString("\n")
+}
+
+// quote is a word as the POSIX shell reads it.
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// change is shell for what changes the router. On a host where changes are written down it is.
+func change(ctx context.Context, h host.Host, input, script string, args ...string) error {
+	if w, ok := h.(*written); ok {
+		w.add(input, script, args...)
+		return nil
+	}
+	_, err := shell(ctx, h, input, script, args...)
+	return err
+}

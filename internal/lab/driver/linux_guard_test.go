@@ -1,0 +1,87 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestGuard: a guard undoes what it was given last when nobody keeps in touch with it, and leaves nothing;
+// one that is dismissed does nothing. The settings are files of the test's.
+func TestGuard(t *testing.T) {
+	h, ctx := host.Local(), t.Context()
+	file := filepath.Join(t.TempDir(), "it's a setting")
+	undo := func(value string) string {
+		w := &written{Host: h}
+		if err := writeWord(ctx, w, file, value); err != nil {
+			t.Fatal(err)
+		}
+		return w.text.String()
+	}
+	start := func(silence time.Duration) string {
+		t.Helper()
+		name, err := Linux{}.Guard(ctx, h, "", nil, silence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range []string{"first", "last 'quoted' $HOME"} {
+			if _, err := shell(ctx, h, undo(value), armScript, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return name
+	}
+	gone := func(name string) bool {
+		_, err := os.Stat(name)
+		return os.IsNotExist(err)
+	}
+	name := start(time.Second)
+	for end := time.Now().Add(30 * time.Second); !gone(name) && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "last 'quoted' $HOME\n" || !gone(name) {
+		t.Errorf("after silence: got %q, %v, want what was given last", b, err)
+	}
+	if err := (Linux{}).Touch(ctx, h, name); err == nil {
+		t.Error("a guard that is gone is kept in touch with")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	name = start(time.Hour)
+	if err := (Linux{}).Touch(ctx, h, name); err != nil {
+		t.Error(err)
+	}
+	if err := (Linux{}).Dismiss(ctx, h, name); err != nil || !gone(name) {
+		t.Errorf("dismiss: %v", err)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("a guard that was dismissed has undone something: %v", err)
+	}
+	if err := (Linux{}).Dismiss(ctx, h, "/tmp"); err == nil {
+		t.Error("a folder that is no guard's was dismissed")
+	}
+}
+
+// TestUndoing: what undoes settings is written down, the last first, and nothing is done meanwhile.
+func TestUndoing(t *testing.T) {
+	script, err := undoing(t.Context(), host.Local(), []record.Setting{
+		{Knob: "queue", Port: "none0", Value: "tbf rate 10M burst 32k limit 64k"},
+		{Knob: "nat", Value: "off"}, {Knob: "link_mtu", Port: "none0", Value: "1500"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := -1
+	for _, part := range []string{"'/sys/class/net/none0/mtu'", "delete table ip", "'10Mbit'"} {
+		next := strings.Index(script, part)
+		if next <= at {
+			t.Errorf("%s is not behind what comes before it in:\n%s", part, script)
+		}
+		at = next
+	}
+}

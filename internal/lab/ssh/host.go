@@ -1,0 +1,66 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Shell is the machine as one that takes commands, as root if that can be: each is a session of the
+// connection.
+func (c *Connection) Shell() host.Host { return machine{c} }
+
+type machine struct{ c *Connection }
+
+func (m machine) Name() string { return m.c.String() }
+
+func (m machine) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	return host.ReadByCommand(ctx, m, path)
+}
+
+func (m machine) WriteFile(ctx context.Context, path string, data []byte) error {
+	return host.WriteByCommand(ctx, m, path, data)
+}
+
+func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if len(c.Files) > 0 {
+		return nil, fmt.Errorf("start %s on %s with open files: %w", c.Path, m.Name(), host.ErrUnsupported)
+	}
+	words := []string{"exec"}
+	if !m.c.Root && m.c.Sudo {
+		words = append(words, "sudo", "-n")
+	}
+	if len(c.Env) > 0 {
+		words = append(words, "env")
+	}
+	for _, w := range append(append(c.Env, c.Path), c.Args...) {
+		words = append(words, Quote(w))
+	}
+	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: c.Stdin,
+		Args: m.c.args("-oControlMaster=no", strings.Join(words, " "))})
+	if err != nil {
+		return nil, err
+	}
+	return process{p}, nil
+}
+
+// process is a command of the machine. Killed here, it gets no signal there, but the end of its input and
+// output.
+type process struct{ host.Process }
+
+// sshFailed is the exit code of ssh where not the command has failed but the connection.
+const sshFailed = 255
+
+func (p process) Wait() (host.Usage, error) {
+	u, err := p.Process.Wait()
+	if code, ok := host.ExitCode(err); ok && code == sshFailed {
+		err = errors.Join(host.ErrUnreachable, err)
+	}
+	return u, err
+}
+
+// Quote is a word of a command line as the POSIX shell reads it.
+func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
