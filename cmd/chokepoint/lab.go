@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ func newLabCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "lab", Short: "Bring testbeds up and down, look into them, put them back",
 		Long: "A lab is client, router and server as namespaces of this machine. run makes its\n" +
 			"own; lab up makes one that stays, for run --attach and for looking into it."}
-	cmd.AddCommand(newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p), newLabCheckCommand(p),
+	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
+		newLabCheckCommand(p),
 		newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
 }
@@ -70,7 +72,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 		return &usageError{fmt.Sprintf("topology %q is not known", topology), "topologies: " +
 			strings.Join(topologyNames(), ", ")}
 	}
-	if o.machines != (record.Machines{}) {
+	if o.machines != (record.Machines{}) || isLabFile(o.kind) {
 		return &usageError{"lab up with real machines, which stand without it", "name them to run"}
 	}
 	if err := o.check(); err != nil {
@@ -300,17 +302,30 @@ func newLabCheckCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [--lab KIND] [--json]",
 		Short: "Bring every topology up and down, and say whether it works here",
-		Args:  noArgs,
+		Long: "Bring every topology up and down, and say whether it works here. Of a lab of real\n" +
+			"machines, which --lab FILE or the flags name: whether each is reached, with which\n" +
+			"rights, how well its clock is known, which devices face the others, whether data\n" +
+			"crosses the path and the router's ports, and with which MTU.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.readFile(); err != nil {
 				return err
+			}
+			if err := cmp.Or(o.check(), o.absolute()); err != nil {
+				return err
+			}
+			if o.machines != (record.Machines{}) {
+				return p.withMachines(cmd.Context(), o.machines, func(l *lab.Lab) error {
+					return p.survey(cmd.Context(), l)
+				})
 			}
 			return p.withJournal("check-"+store.NewID(time.Now(), uint16(rand.Uint32())),
 				func(j *journal.Journal) error { return labCheck(cmd.Context(), o, j, p) })
 		},
 	}
-	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH")
-	return addJSON(cmd, "print one JSON object per topology")
+	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH, or a lab file")
+	addMachineFlags(cmd.Flags(), &o.machines)
+	return addJSON(cmd, "print one JSON object per topology, or per thing that was checked")
 }
 
 func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program) error {

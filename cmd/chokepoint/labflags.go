@@ -35,7 +35,8 @@ type labOptions struct {
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", record.LabLocal,
-		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH")
+		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH, or "+
+			"the lab file of real machines")
 	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
 		"and for arm64, else 1)")
 	f.IntVar(&o.size.MemoryMB, "memory", 0,
@@ -79,6 +80,15 @@ func oneLab(cmd *cobra.Command) {
 func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 	f.StringVar(&k.File, "kernel", "", "boot the virtual router with this kernel `FILE`")
 	f.StringVar(&k.Modules, "modules", "", "`DIR` of its modules, such as /lib/modules/RELEASE")
+}
+
+// readFile takes the machines from a lab file, if one is named.
+func (o *labOptions) readFile() (err error) {
+	if isLabFile(o.kind) {
+		o.machines, err = readLabFile(o.kind)
+		o.kind = record.LabSSH
+	}
+	return err
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.
@@ -127,9 +137,7 @@ func labOptionsOf(run record.Run) labOptions {
 // check refuses a lab that cannot be built, before anything is made.
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
-		if _, known := driver.Named(o.driver); o.driver != "" && !known {
-			return unknownDriver(o.driver)
-		}
+		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
 		return checkMachines(o.machines)
 	}
 	arch, err := o.arch()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -30,6 +31,11 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Router.WAN, "router-wan", "", "`DEVICE` of the router that faces the server "+
 		"(default: found)")
 	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three for the data (default 20100)")
+	addSSHFlags(f, m)
+}
+
+// addSSHFlags say how machines are reached.
+func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
 	f.BoolVar(&m.AcceptNew, "accept-new", false, "trust and remember the host key of "+
 		"a machine that is not known")
@@ -39,6 +45,18 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
 	"router-wan", "data-port", "ssh-config", "accept-new"}
 
+// judgeMachine says what is wrong with where a machine is.
+func judgeMachine(at string) error {
+	if at == record.LocalMachine {
+		return nil
+	}
+	_, err := ssh.Parse(at)
+	if err != nil {
+		err = check.WithHint(err, check.HintOf(err)+"; or local")
+	}
+	return err
+}
+
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
 
@@ -46,12 +64,12 @@ const lastPort = 65535 - 2
 func checkMachines(m record.Machines) error {
 	for flag, of := range map[string]record.Machine{"--client": m.Client, "--router": m.Router,
 		"--server": m.Server} {
-		if of.At == "" || of.At == record.LocalMachine {
-			continue
+		if err := judgeMachine(of.At); of.At != "" && err != nil {
+			return &usageError{fmt.Sprintf("%s: %v", flag, err), check.HintOf(err)}
 		}
-		if _, err := ssh.Parse(of.At); err != nil {
-			return &usageError{fmt.Sprintf("%s: %v", flag, err), check.HintOf(err) + "; or local"}
-		}
+	}
+	if _, known := driver.Named(m.Router.Driver); m.Router.Driver != "" && !known {
+		return unknownDriver(m.Router.Driver)
 	}
 	for flag, text := range map[string]string{"--client-address": m.Client.Address,
 		"--server-address": m.Server.Address} {
@@ -75,10 +93,12 @@ func checkMachines(m record.Machines) error {
 		return &usageError{fmt.Sprintf("--data-port %d", m.Port),
 			fmt.Sprintf("a number from 1 to %d", lastPort)}
 	}
-	if m.SSHConfig != "" {
-		if _, err := os.Stat(m.SSHConfig); err != nil {
-			return &usageError{fmt.Sprintf("--ssh-config: %v", err), "name a file that ssh -F can read"}
-		}
+	return checkSSHConfig(m.SSHConfig)
+}
+
+func checkSSHConfig(file string) error {
+	if _, err := os.Stat(file); file != "" && err != nil {
+		return &usageError{fmt.Sprintf("--ssh-config: %v", err), "name a file that ssh -F can read"}
 	}
 	return nil
 }

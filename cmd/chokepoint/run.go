@@ -97,7 +97,10 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(o.lab.check(), o.lab.absolute(), o.other.check()); err != nil {
+	if err := cmp.Or(o.lab.readFile(), o.other.check()); err != nil {
+		return err
+	}
+	if err := cmp.Or(o.lab.check(), o.lab.absolute()); err != nil {
 		return err
 	}
 	now := time.Now()

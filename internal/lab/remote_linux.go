@@ -97,6 +97,18 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	return l, r.survey(ctx, l)
 }
 
+// Reach reaches the router alone, to look into it. On error nothing is left.
+func (o Remote) Reach(ctx context.Context) (*Lab, error) {
+	l, _, err := o.begin()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.Node(ctx, l.Topology.Routers[0]); err != nil {
+		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
+	}
+	return l, nil
+}
+
 // begin makes the lab, of which no machine is reached yet.
 func (o Remote) begin() (*Lab, *remote, error) {
 	t, err := TopologyNamed("forward")

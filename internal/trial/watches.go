@@ -71,44 +71,51 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 	w := &watches{lab: l, watchers: map[string]watcher{}, shown: lab.HostNode, missing: map[string]string{}}
 	for _, name := range l.Nodes() {
 		n, err := l.Node(ctx, name)
+		if err == nil {
+			err = w.open(ctx, l, n, probes)
+		}
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
-		if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
-			p, err := d.Watch(ctx, n.Host, drivenEvery)
-			if err != nil {
-				return nil, errors.Join(err, w.Close())
-			}
-			w.watchers[name] = driven{p, n.Facts.OwnCPUs()}
-			continue
-		}
-		if !n.HasAgent() {
-			w.missing[name] = cmp.Or(n.Describe().Unreachable, "the node has no agent")
-			continue
-		}
-		options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
-		if l.Holder > 0 {
-			options.Own = append(options.Own, l.Holder)
-		}
-		watched := probe.ByScope(probes, record.ScopeNode)
-		switch {
-		case name == lab.HostNode:
-			watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
-		case n.Facts.Guest(): // its cores and memory are nobody else's
-			watched, options.Own, options.Trace = probes, nil, n.Trace
-		case n.Facts.OwnMachine(): // everything of it, beside which other things run
-			watched = probes
-			if name == l.Topology.Near {
-				options.Live, w.shown = liveEvery, name
-			}
-		}
-		p, err := watch.Start(ctx, n.Agent, name, probe.Names(watched), options)
-		if err != nil {
-			return nil, errors.Join(err, w.Close())
-		}
-		w.watchers[name] = p
 	}
 	return w, nil
+}
+
+// open starts the probes on a node, by its agent or by its driver.
+func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) error {
+	name := n.Name
+	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
+		p, err := d.Watch(ctx, n.Host, drivenEvery)
+		if err == nil {
+			w.watchers[name] = driven{p, n.Facts.OwnCPUs()}
+		}
+		return err
+	}
+	if !n.HasAgent() {
+		w.missing[name] = cmp.Or(n.Describe().Unreachable, "the node has no agent")
+		return nil
+	}
+	options := watch.Options{Options: probe.Options{Own: []int{os.Getpid()}}}
+	if l.Holder > 0 {
+		options.Own = append(options.Own, l.Holder)
+	}
+	watched := probe.ByScope(probes, record.ScopeNode)
+	switch {
+	case name == lab.HostNode:
+		watched, options.Live = probe.ByScope(probes, record.ScopeHost), liveEvery
+	case n.Facts.Guest(): // its cores and memory are nobody else's
+		watched, options.Own, options.Trace = probes, nil, n.Trace
+	case n.Facts.OwnMachine(): // everything of it, beside which other things run
+		watched = probes
+		if name == l.Topology.Near {
+			options.Live, w.shown = liveEvery, name
+		}
+	}
+	p, err := watch.Start(ctx, n.Agent, name, probe.Names(watched), options)
+	if err == nil {
+		w.watchers[name] = p
+	}
+	return err
 }
 
 // schedule has every node sampled at both edges of the window.

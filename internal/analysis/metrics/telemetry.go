@@ -159,6 +159,9 @@ func withoutGaps(v, mark []float64) []float64 {
 // Busy is the share of a stretch in which the core worked.
 func (c core) Busy(from, to int64) (float64, bool) { return c.share(c.busyNs, from, to) }
 
+// Softirq is the share of a stretch in which the core worked on softirqs.
+func (c core) Softirq(from, to int64) (float64, bool) { return c.share(c.softirq, from, to) }
+
 // share is the growth of one state ÷ the growth of all. Time by /proc/stat may step back by a tick; a share
 // below zero is none.
 func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {

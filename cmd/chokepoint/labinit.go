@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+// labFile is what lab init writes unless told otherwise.
+const labFile = "lab.yaml"
+
+func newLabInitCommand(p *program) *cobra.Command {
+	var m record.Machines
+	cmd := &cobra.Command{
+		Use:   "init [FILE] [--client MACHINE] [--router MACHINE] [--server MACHINE]",
+		Short: "Write a lab file of real machines, with what is found on them",
+		Long: "Write a lab file of real machines, lab.yaml unless FILE is given: a client, a server and\n" +
+			"the router between. What the flags do not say is asked for. The machines are reached,\n" +
+			"the addresses and devices that face each other are found and written down, and the\n" +
+			"lab is checked as by lab check.",
+		Args: optionalArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := append(args, labFile)[0]
+			if !isLabFile(file) {
+				return &usageError{fmt.Sprintf("lab file %q", file), "its name ends in .yaml"}
+			}
+			return labInit(cmd.Context(), file, m, p)
+		},
+	}
+	addMachineFlags(cmd.Flags(), &m)
+	return cmd
+}
+
+// isLabFile tells a lab file from a kind of lab.
+func isLabFile(text string) bool {
+	return strings.HasSuffix(text, ".yaml") || strings.HasSuffix(text, ".yml")
+}
+
+// readLabFile reads which machines a lab file names.
+func readLabFile(name string) (record.Machines, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
+			"chokepoint lab init writes one"}
+	}
+	m, err := plan.ReadMachines(name, data, judgeMachine)
+	if err != nil {
+		return m, usageErrors(err)
+	}
+	if m.SSHConfig != "" && !filepath.IsAbs(m.SSHConfig) { // beside it
+		m.SSHConfig = filepath.Join(filepath.Dir(name), m.SSHConfig)
+	}
+	return m, checkMachines(m)
+}
+
+func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
+	if _, err := os.Lstat(file); err == nil {
+		return &usageError{fmt.Sprintf("%s is there already", file), "remove it, or name another file"}
+	}
+	if err := askMachines(ctx, &m, p); err != nil {
+		return err
+	}
+	if err := checkMachines(m); err != nil {
+		return err
+	}
+	if err := absoluteMachines(&m); err != nil {
+		return err
+	}
+	return p.withMachines(ctx, m, func(l *lab.Lab) error {
+		surveyErr := p.survey(ctx, l)
+		out, err := createReport(file) // whole or not at all, as a report
+		if err == nil {
+			err = errors.Join(out.commit([]byte(plan.MachinesText(found(l, m)))), out.abort())
+		}
+		if err == nil {
+			p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
+		}
+		return errors.Join(err, surveyErr)
+	})
+}
+
+// found are the machines with the addresses and devices that were found.
+func found(l *lab.Lab, m record.Machines) record.Machines {
+	for _, ip := range []int{6, 4} {
+		if far, err := l.End(0, 1, ip); err == nil {
+			m.Server.Address = far.Target.String()
+		}
+	}
+	if m.Router.At != "" {
+		router := l.Topology.Routers[0]
+		m.Router.LAN, m.Router.WAN = l.Device(router, "lan"), l.Device(router, "wan")
+	}
+	return m
+}
+
+// askMachines asks for the machines that are not named.
+func askMachines(ctx context.Context, m *record.Machines, p *program) error {
+	if m.Client.At != "" && m.Server.At != "" {
+		return nil
+	}
+	in, ok := p.In.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return &usageError{"the machines are not named, and no one is there to be asked for them",
+			"name them: --client local --router ssh://HOST --server ssh://HOST"}
+	}
+	answers := bufio.NewReader(p.In)
+	for _, q := range []struct {
+		into  *string
+		asked string
+		empty string
+	}{
+		{&m.Client.At, "The client, on the LAN side: local, or ssh://[USER@]HOST", record.LocalMachine},
+		{&m.Router.At, "The router: ssh://[USER@]HOST; nothing if nobody can log in to it", ""},
+		{&m.Server.At, "The server, beyond the router: ssh://[USER@]HOST", ""},
+	} {
+		if *q.into != "" {
+			continue
+		}
+		fmt.Fprintf(p.Err, "%s: ", q.asked)
+		text, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
+		if err != nil {
+			return err
+		}
+		if *q.into = strings.TrimSpace(text); *q.into == "" {
+			*q.into = q.empty
+		}
+	}
+	return nil
+}
+
+// withMachines has f look at a lab of real machines, which is up meanwhile.
+func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
+	id := "check-" + store.NewID(time.Now(), uint16(rand.Uint32()))
+	return p.withJournal(id, func(j *journal.Journal) (err error) {
+		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts(),
+			Program: p.agentProgram}.Up(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx)))) }()
+		return f(l)
+	})
+}
+
+// survey says what must hold before real machines are measured.
+func (p *program) survey(ctx context.Context, l *lab.Lab) error {
+	all, err := trial.Survey(ctx, l, node.Engines())
+	wide, failed := 0, 0
+	for _, c := range all {
+		wide = max(wide, len(c.Area+" "+c.Name))
+	}
+	for _, c := range all {
+		text := fmt.Sprintf("%-*s  %-14s  %s\n", wide, c.Area+" "+c.Name, c.Answer.State, c.Answer.Reason)
+		if c.Answer.Hint != "" {
+			text += fmt.Sprintf("%-*s  hint: %s\n", wide+16, "", c.Answer.Hint)
+		}
+		// One version of IP is enough.
+		if c.Answer.State == check.No && c.Area != "path" {
+			failed++
+		}
+		if lineErr := p.line(c, text); lineErr != nil {
+			return errors.Join(err, lineErr)
+		}
+	}
+	if err == nil && failed > 0 {
+		err = &exitError{code: codeError}
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+type watchOptions struct {
+	machines  record.Machines // the router alone
+	every     time.Duration
+	stopAfter time.Duration
+}
+
+// Between two glances; a router without an agent is sampled once a second.
+const (
+	leastGlance = time.Second
+	usualGlance = 2 * time.Second
+)
+
+func newWatchCommand(p *program) *cobra.Command {
+	var o watchOptions
+	cmd := &cobra.Command{
+		Use:   "watch MACHINE [--interval D] [--for D] [--json]",
+		Short: "Show what a router does while any traffic flows, and what may hold it back",
+		Long: "Show what a machine does while whatever traffic flows through it: its cores and their\n" +
+			"softirqs, packets and drops of its devices, clock, heat and power, and a candidate for\n" +
+			"what holds the traffic back. Nothing is changed there, and nothing stays. MACHINE is\n" +
+			"local, or ssh://[USER@]HOST[:PORT].",
+		Args: exactArgs("MACHINE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.machines.Router.At = args[0]
+			if err := o.check(); err != nil {
+				return err
+			}
+			return runWatch(cmd.Context(), o, p)
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.every, "interval", usualGlance, "a glance every `D`")
+	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through `DRIVER`, such as "+
+		"linux")
+	addSSHFlags(f, &o.machines)
+	return addJSON(cmd, "print one JSON object per glance")
+}
+
+func (o watchOptions) check() error {
+	if err := judgeMachine(o.machines.Router.At); err != nil {
+		return &usageError{err.Error(), check.HintOf(err)}
+	}
+	_, known := driver.Named(o.machines.Router.Driver)
+	switch {
+	case o.machines.Router.Driver != "" && !known:
+		return unknownDriver(o.machines.Router.Driver)
+	case o.every < leastGlance:
+		return &usageError{fmt.Sprintf("--interval %s", o.every), "at least " + leastGlance.String()}
+	case o.stopAfter < 0:
+		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
+	}
+	return checkSSHConfig(o.machines.SSHConfig)
+}
+
+func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
+	if err := absoluteMachines(&o.machines); err != nil {
+		return err
+	}
+	if err := prepare(p.dirs.Runtime); err != nil {
+		return err
+	}
+	defer clearRuntime(p.dirs)
+	l, err := lab.Remote{ID: "watch-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: o.machines,
+		Dir: labsDir(p.dirs), Parts: registry.LabParts(), Program: p.agentProgram}.Reach(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	looking := ctx
+	if o.stopAfter > 0 {
+		var stop func()
+		looking, stop = context.WithTimeout(ctx, o.stopAfter)
+		defer stop()
+	}
+	s := &glances{p: p, of: o.machines.Router.At}
+	return trial.Look(looking, l, l.Topology.Routers[0], node.Probes(), o.every, s.show)
+}
+
+// glances shows one after the other, on a terminal in the same place.
+type glances struct {
+	p     *program
+	of    string
+	lines int // of the last one that is still on the terminal
+}
+
+func (s *glances) show(g *analysis.Glance) error {
+	if s.p.json {
+		return printLine(s.p.Out, g)
+	}
+	width, colour, live := 80, false, false
+	if f, ok := s.p.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		name := os.Getenv("TERM")
+		live = name != "" && name != "dumb"
+		colour = live && os.Getenv("NO_COLOR") == ""
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			width = w
+		}
+	}
+	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" + report.Glance(g, width, colour)
+	if live && s.lines > 0 {
+		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // up, and what is below away (ECMA-48)
+	} else if !live {
+		text += "\n"
+	}
+	s.lines = strings.Count(text, "\n")
+	return write(s.p.Out, text)
+}

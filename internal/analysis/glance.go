@@ -1,0 +1,150 @@
+package analysis
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Glance is what a node does just now, whatever traffic flows there. What was not sampled is absent.
+type Glance struct {
+	Node    string         `json:"node"`
+	Seconds float64        `json:"seconds"` // that it is about
+	Cores   []CoreGlance   `json:"cores"`
+	Devices []DeviceGlance `json:"devices"` // through which packets went
+	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of all that
+	// measure power.
+	ClockHz      *float64 `json:"clock_hz,omitempty"`
+	TemperatureC *float64 `json:"temperature_c,omitempty"`
+	PowerW       *float64 `json:"power_w,omitempty"`
+	// ObservingRatio is what observing costs, of one core.
+	ObservingRatio float64 `json:"observing_ratio"`
+	// Candidate is what may hold traffic back there; nil: nothing that the node tells of itself.
+	Candidate *GlanceCause `json:"candidate,omitempty"`
+}
+
+// CoreGlance is one core: the shares of the time in which it worked, and in which on softirqs and interrupts.
+type CoreGlance struct {
+	Name    string  `json:"name"`
+	Busy    float64 `json:"busy_ratio"`
+	Softirq float64 `json:"softirq_ratio"`
+}
+
+// DeviceGlance is one network device. Drops are those of the device and of its queues.
+type DeviceGlance struct {
+	Name   string  `json:"name"`
+	RxBps  float64 `json:"rx_bps"`
+	TxBps  float64 `json:"tx_bps"`
+	RxPps  float64 `json:"rx_pps"`
+	TxPps  float64 `json:"tx_pps"`
+	DropPs float64 `json:"drops_per_s"`
+}
+
+// GlanceCause is a candidate for what holds traffic back.
+type GlanceCause struct {
+	Class      string  `json:"class"`
+	Text       string  `json:"text"`
+	Confidence float64 `json:"confidence"` // 0…1, as the rules give it from the node alone
+}
+
+// LookAt is a glance at a node from what was sampled there, from and to in the samples' own time.
+func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance {
+	g := &Glance{Node: node.Name, Seconds: float64(to-from) / 1e9, Cores: []CoreGlance{},
+		Devices: []DeviceGlance{}}
+	for _, c := range metrics.CoresOf(data) {
+		if busy, ok := c.Busy(from, to); ok {
+			softirq, _ := c.Softirq(from, to) // absent where the kernel does not count it
+			g.Cores = append(g.Cores, CoreGlance{c.Name, busy, softirq})
+		}
+	}
+	g.devices(data, from, to)
+	most := func(probe, stem string) *float64 {
+		table, _ := metrics.SamplesOf(data, probe)
+		var most *float64
+		for _, c := range metrics.ColumnsOf(table, stem) {
+			if v, ok := c.Curve.Mean(from, to); ok && (most == nil || v > *most) {
+				most = &v
+			}
+		}
+		return most
+	}
+	g.ClockHz, g.TemperatureC = most("cpufreq", "frequency_hz"), most("thermal", "temperature_c")
+	g.PowerW = most("power", "power_w")
+	for _, c := range data.Cost {
+		if c.OverNs > 0 {
+			g.ObservingRatio += float64(c.CPUNs) / float64(c.OverNs)
+		}
+	}
+	g.candidate(node, data, from, to)
+	return g
+}
+
+// devices are those through which packets went, the busiest first.
+func (g *Glance) devices(data record.NodeData, from, to int64) {
+	of := map[string]*DeviceGlance{}
+	add := func(probe, stem string, scale float64, into func(*DeviceGlance) *float64) {
+		table, _ := metrics.SamplesOf(data, probe)
+		for _, c := range metrics.ColumnsOf(table, stem) {
+			grew, ok := c.Curve.Moved(from, to)
+			name, _, _ := strings.Cut(c.Label, "@") // a class or an ingress of the device
+			if !ok || name == "lo" || grew <= 0 {
+				continue
+			}
+			if of[name] == nil {
+				of[name] = &DeviceGlance{Name: name}
+			}
+			*into(of[name]) += grew * scale / g.Seconds
+		}
+	}
+	add("netdev", "rx_bytes", 8, func(d *DeviceGlance) *float64 { return &d.RxBps })
+	add("netdev", "tx_bytes", 8, func(d *DeviceGlance) *float64 { return &d.TxBps })
+	add("netdev", "rx_packets", 1, func(d *DeviceGlance) *float64 { return &d.RxPps })
+	add("netdev", "tx_packets", 1, func(d *DeviceGlance) *float64 { return &d.TxPps })
+	for _, stem := range []string{"rx_dropped", "tx_dropped"} {
+		add("netdev", stem, 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
+	}
+	add("qdisc", "drops", 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
+	for _, d := range of {
+		g.Devices = append(g.Devices, *d)
+	}
+	slices.SortFunc(g.Devices, func(a, b DeviceGlance) int {
+		if x, y := a.RxBps+a.TxBps, b.RxBps+b.TxBps; x != y {
+			return map[bool]int{true: -1, false: 1}[x > y]
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+}
+
+// ofNode are the causes that a node's own samples show, without anything of the load.
+var ofNode = []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.OtherLoad,
+	diagnosis.ClockDown, diagnosis.Thermal, diagnosis.LogFlood, diagnosis.ConntrackFull,
+	diagnosis.BacklogBudget, diagnosis.CryptoWorkers, diagnosis.VPNProcess}
+
+// candidate has the rules judge the node as the router of a path of which nothing else is known.
+func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to int64) {
+	top := record.Topology{Name: "forward", Near: "client", Far: "server", Routers: []string{node.Name},
+		Nodes: []record.TopoNode{{Name: "client"}, {Name: node.Name, Router: true}, {Name: "server"}}}
+	run := &record.Run{Topologies: []record.Topology{top}, Nodes: []record.NodeFacts{node}}
+	run.Design.Catalogue = &factor.Catalogue{Factors: factor.Base(factor.Options{})}
+	t := record.Trial{ID: "watched", Status: record.TrialOK, Row: record.Row{Kind: record.RowLoad,
+		Factors: record.Factors{"topology": top.Name, "protocol": "tcp"}},
+		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
+		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
+	o := Observe(run, validity.Judge(run, []record.Trial{t})[0])
+	var judged []diagnosis.Judgement
+	for _, j := range diagnosis.Examine(o) {
+		if slices.Contains(ofNode, j.Class) {
+			judged = append(judged, j)
+		}
+	}
+	d := diagnosis.Conclude([][]diagnosis.Judgement{judged})
+	if d != nil && d.Named() {
+		c := d.Causes[0]
+		g.Candidate = &GlanceCause{c.Class, c.Text, c.Confidence}
+	}
+}

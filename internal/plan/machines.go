@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// mostMachinesBytes and the like bound what a lab file may hold.
+const (
+	mostMachineText = 1000
+	mostPort        = 1<<16 - 3 // the first of three
+)
+
+// ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages; judge
+// says what is wrong with a machine's place. An error is an *Error, or several, joined: all that is wrong.
+func ReadMachines(file string, data []byte, judge func(at string) error) (m record.Machines, err error) {
+	root, err := parseTree(file, data)
+	if err != nil {
+		return m, err
+	}
+	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
+	const whole = "the lab file"
+	machine := func(name string, into *record.Machine, more ...field) field {
+		return field{name, func(n *yaml.Node) error {
+			at := r.scalarOf(name, func(n *yaml.Node, text string) error {
+				if err := judge(text); err != nil {
+					return r.fail(n, "write local or ssh://[USER@]HOST[:PORT]", "%s: %v", name, err)
+				}
+				into.At = text
+				return nil
+			})
+			if n.Kind == yaml.ScalarNode {
+				return at(n)
+			}
+			return r.object(n, name, append([]field{{"at", at}}, more...))
+		}}
+	}
+	address := func(into *string) field {
+		return field{"address", r.scalarOf("address", func(n *yaml.Node, text string) error {
+			if _, err := netip.ParseAddr(text); err != nil {
+				return r.fail(n, "such as 192.0.2.7 or 2001:db8::7", "%q is no address", text)
+			}
+			*into = text
+			return nil
+		})}
+	}
+	told := r.note(r.object(root, whole, []field{
+		machine("client", &m.Client, address(&m.Client.Address)),
+		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
+			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
+			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)}),
+		machine("server", &m.Server, address(&m.Server.Address)),
+		{"data_port", r.scalarOf("data_port", func(n *yaml.Node, text string) error {
+			if m.Port, err = strconv.Atoi(text); err != nil || m.Port < 1 || m.Port > mostPort {
+				return r.fail(n, "", "data_port %q: want a number from 1 to %d", text, mostPort)
+			}
+			return nil
+		})},
+		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
+	}))
+	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
+		if told == nil && of.At == "" {
+			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", whole, name))
+		}
+	}
+	if len(r.errs) > 0 {
+		return record.Machines{}, together(r.errs)
+	}
+	return m, nil
+}
+
+// MachinesText is the lab file of machines.
+func MachinesText(m record.Machines) string {
+	var b strings.Builder
+	b.WriteString("# A lab of real machines: chokepoint run --lab FILE\n")
+	machine := func(name string, of record.Machine) {
+		if of.At == "" {
+			return
+		}
+		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
+		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver}, {"lan", of.LAN},
+			{"wan", of.WAN}} {
+			if f[1] != "" {
+				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])
+			}
+		}
+	}
+	machine("client", m.Client)
+	machine("router", m.Router)
+	machine("server", m.Server)
+	if m.Port > 0 {
+		fmt.Fprintf(&b, "data_port: %d\n", m.Port)
+	}
+	if m.SSHConfig != "" {
+		fmt.Fprintf(&b, "ssh_config: %q\n", m.SSHConfig)
+	}
+	return b.String()
+}

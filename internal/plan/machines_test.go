@@ -1,0 +1,47 @@
+package plan
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+func judgeMachine(at string) error {
+	if at != "local" && !strings.HasPrefix(at, "ssh://") {
+		return errors.New("no machine")
+	}
+	return nil
+}
+
+func TestReadMachines(t *testing.T) {
+	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
+		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Driver: "linux"},
+		Server: record.Machine{At: "ssh://pc2"}, Port: 20500, SSHConfig: "/home/me/my config"}
+	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine)
+	if err != nil || got != m {
+		t.Errorf("what was written: got %+v, %v, want %+v", got, err, m)
+	}
+	short, err := ReadMachines("lab.yaml", []byte("client: ssh://pc1\nserver: ssh://pc2\n"), judgeMachine)
+	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" {
+		t.Errorf("the short form: got %+v, %v", short, err)
+	}
+}
+
+// TestReadMachinesWrong: each mistake is told with its line, and nothing else is.
+func TestReadMachinesWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"client: local\n":                                        "lab.yaml:1:1: the lab file has no server",
+		"client: pc1\nserver: ssh://pc2\n":                       "lab.yaml:1:9: client: no machine",
+		"client: local\nserver: ssh://pc2\nport: 5\n":            `lab.yaml:3:1: the lab file has no key "port"`,
+		"client: local\nserver: {at: ssh://b, lan: x}":           `lab.yaml:2:23: server has no key "lan"`,
+		"client: local\nserver: {at: ssh://b, address: nowhere}": `lab.yaml:2:32: "nowhere" is no address`,
+		"client: local\nserver: ssh://b\ndata_port: 65535":       `lab.yaml:3:12: data_port "65535": want a number`,
+	} {
+		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Glance lays out what a node does just now, for a terminal of the given width.
+func Glance(g *analysis.Glance, width int, colour bool) string {
+	t := &terminal{width: max(width, 40), colour: colour}
+	names := 0
+	for _, c := range g.Cores {
+		names = max(names, len(c.Name))
+	}
+	for _, c := range g.Cores {
+		t.line(fmt.Sprintf("  %-*s  %s %6s  softirq %s", names, c.Name, t.paint(busyCode(c.Busy),
+			blocks(c.Busy, barWidth)), unit.Percent(c.Busy), unit.Percent(c.Softirq)))
+	}
+	if len(g.Cores) == 0 {
+		t.line("  no core was sampled")
+	}
+	rows := [][]string{{"", "in", "out", "packets in", "packets out", "drops"}}
+	for _, d := range g.Devices {
+		rows = append(rows, []string{printable(d.Name), rateText("bit/s", d.RxBps), rateText("bit/s", d.TxBps),
+			rateText("packet/s", d.RxPps), rateText("packet/s", d.TxPps), rateText("packet/s", d.DropPs)})
+	}
+	if len(g.Devices) == 0 {
+		t.line("  no packet passes")
+	} else {
+		t.aligned(rows)
+	}
+	var facts []string
+	if g.ClockHz != nil {
+		facts = append(facts, "clock "+rateText("Hz", *g.ClockHz))
+	}
+	if g.TemperatureC != nil {
+		facts = append(facts, unit.Significant(*g.TemperatureC, 3)+" °C")
+	}
+	if g.PowerW != nil {
+		facts = append(facts, unit.Significant(*g.PowerW, 3)+" W")
+	}
+	facts = append(facts, "observing costs "+unit.Percent(g.ObservingRatio)+" of one core")
+	t.wrap("  ", "  ", strings.Join(facts, ", "), dim)
+	if c := g.Candidate; c != nil {
+		t.wrap("  ", "  ", fmt.Sprintf("candidate: %s, %s sure", c.Text, unit.Percent(c.Confidence)), bold)
+	} else {
+		t.wrap("  ", "  ", "candidate: none that it tells of itself", "")
+	}
+	return t.b.String()
+}
+
+// barWidth is how many columns a bar has.
+const barWidth = 24
+
+// blocks are a share of a width.
+func blocks(share float64, width int) string {
+	full := int(min(max(share, 0), 1)*float64(width) + .5)
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// Shares of a core's time from which on it is shown as a doubt, and as full.
+const (
+	busyCore = .7
+	fullCore = .93
+)
+
+func busyCode(share float64) string {
+	switch {
+	case share >= fullCore:
+		return red
+	case share >= busyCore:
+		return yellow
+	}
+	return ""
+}
+
+func rateText(base string, v float64) string { return unit.ScaleOf(base, v).Text(v) }
+
+// aligned are rows in columns, all but the first to the right.
+func (t *terminal) aligned(rows [][]string) {
+	wide := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, text := range r {
+			wide[i] = max(wide[i], len([]rune(text)))
+		}
+	}
+	for n, r := range rows {
+		line := "  "
+		for i, text := range r {
+			gap := strings.Repeat(" ", wide[i]-len([]rune(text)))
+			if i == 0 {
+				line += text + gap
+			} else {
+				line += "  " + gap + text
+			}
+		}
+		if n == 0 {
+			line = t.paint(dim, line)
+		}
+		t.line(line)
+	}
+}

@@ -1,0 +1,46 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// Look watches one node of a lab while whatever traffic flows there, and shows a glance every so often, until ctx
+// ends or show fails. It changes nothing.
+func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
+	show func(*analysis.Glance) error) (err error) {
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		return err
+	}
+	w := &watches{lab: l, watchers: map[string]watcher{}, missing: map[string]string{}}
+	if err := w.open(ctx, l, n, probes); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	one := w.watchers[node]
+	if one == nil {
+		return errors.New(w.missing[node])
+	}
+	for from := host.Monotonic(); host.Pause(ctx, every) == nil; {
+		to := host.Monotonic()
+		data, err := one.Collect(ctx, from, to)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := show(analysis.LookAt(n.Describe(), data, from, to)); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
