@@ -35,8 +35,8 @@ type labOptions struct {
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "lab", record.LabLocal,
-		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), vm:ARCH, or "+
-			"the lab file of real machines")
+		"`KIND` of lab: local (namespaces of this machine), vm (a guest with a kernel of its own), "+
+			"vm:ARCH, or the lab file of real machines")
 	f.IntVar(&o.size.CPUs, "cpus", 0, "with --lab vm: `N` vCPUs for each virtual router (default 2 with KVM "+
 		"and for arm64, else 1)")
 	f.IntVar(&o.size.MemoryMB, "memory", 0,

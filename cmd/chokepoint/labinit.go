@@ -151,8 +151,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
 	id := "check-" + store.NewID(time.Now(), uint16(rand.Uint32()))
 	return p.withJournal(id, func(j *journal.Journal) (err error) {
-		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j, Parts: registry.LabParts(),
-			Program: p.agentProgram}.Up(ctx)
+		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j,
+			Parts: registry.LabParts(), Program: p.agentProgram}.Up(ctx)
 		if err != nil {
 			return err
 		}

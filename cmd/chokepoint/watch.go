@@ -57,8 +57,8 @@ func newWatchCommand(p *program) *cobra.Command {
 	f := cmd.Flags()
 	f.DurationVar(&o.every, "interval", usualGlance, "a glance every `D`")
 	f.DurationVar(&o.stopAfter, "for", 0, "end after `D` (default: at Ctrl-C)")
-	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through `DRIVER`, such as "+
-		"linux")
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through "+
+		"`DRIVER`, such as linux")
 	addSSHFlags(f, &o.machines)
 	return addJSON(cmd, "print one JSON object per glance")
 }
@@ -123,7 +123,8 @@ func (s *glances) show(g *analysis.Glance) error {
 			width = w
 		}
 	}
-	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" + report.Glance(g, width, colour)
+	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" +
+		report.Glance(g, width, colour)
 	if live && s.lines > 0 {
 		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // up, and what is below away (ECMA-48)
 	} else if !live {

@@ -25,11 +25,9 @@ func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 		switch {
 		case err != nil:
 		case n.HasDriver():
-			s.Value = string(state)
-			if err = n.Driver.Apply(ctx, n.Host, s); err == nil {
-				var got string
-				got, err = n.Driver.Read(ctx, n.Host, s)
-				held.State = knob.State(got)
+			d := driven{l, n, s, k, p}
+			if err = d.put(ctx, state); err == nil {
+				held.State, err = d.read(ctx)
 			}
 		default:
 			err = n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held)

@@ -38,11 +38,8 @@ type Remote struct {
 	Program  Program
 }
 
-// Ports of the data, unless others are named.
-const (
-	remotePort  = 20100
-	remotePorts = 3
-)
+// remotePort is the first of three data ports, unless another is named.
+const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
@@ -74,7 +71,7 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	seq := 0
 	l.down = func(ctx context.Context) error {
 		err := r.down(ctx)
-		if len(l.settings) == 0 && err == nil { // else restore must know where the machines are
+		if seq > 0 && len(l.settings) == 0 && err == nil { // else restore must know where the machines are
 			err = o.Journal.Done(seq)
 		}
 		return err
@@ -248,7 +245,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 type surveyed struct {
 	r       *remote
 	l       *Lab
-	own     map[string]agent.Faced // of nodes with an agent: their addresses
+	own     map[string]agent.Faced // of nodes that can be asked: their addresses
 	devices map[string]map[string]string
 }
 

@@ -16,8 +16,9 @@ const (
 	mostPort        = 1<<16 - 3 // the first of three
 )
 
-// ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages; judge
-// says what is wrong with a machine's place. An error is an *Error, or several, joined: all that is wrong.
+// ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
+// judge says what is wrong with a machine's place. An error is an *Error, or several, joined: all that is
+// wrong.
 func ReadMachines(file string, data []byte, judge func(at string) error) (m record.Machines, err error) {
 	root, err := parseTree(file, data)
 	if err != nil {

@@ -32,12 +32,12 @@ func TestReadMachines(t *testing.T) {
 // TestReadMachinesWrong: each mistake is told with its line, and nothing else is.
 func TestReadMachinesWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"client: local\n":                                        "lab.yaml:1:1: the lab file has no server",
-		"client: pc1\nserver: ssh://pc2\n":                       "lab.yaml:1:9: client: no machine",
-		"client: local\nserver: ssh://pc2\nport: 5\n":            `lab.yaml:3:1: the lab file has no key "port"`,
-		"client: local\nserver: {at: ssh://b, lan: x}":           `lab.yaml:2:23: server has no key "lan"`,
-		"client: local\nserver: {at: ssh://b, address: nowhere}": `lab.yaml:2:32: "nowhere" is no address`,
-		"client: local\nserver: ssh://b\ndata_port: 65535":       `lab.yaml:3:12: data_port "65535": want a number`,
+		"client: local\n":                                   "lab.yaml:1:1: the lab file has no server",
+		"client: pc1\nserver: ssh://pc2\n":                  "lab.yaml:1:9: client: no machine",
+		"client: local\nserver: ssh://pc2\nport: 5\n":       `lab.yaml:3:1: the lab file has no key "port"`,
+		"client: local\nserver: {at: ssh://b, lan: x}":      `lab.yaml:2:23: server has no key "lan"`,
+		"client: local\nserver: {at: ssh://b, address: no}": `lab.yaml:2:32: "no" is no address`,
+		"client: local\nserver: ssh://b\ndata_port: 65535":  `lab.yaml:3:12: data_port "65535": want`,
 	} {
 		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -24,8 +24,9 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	}
 	rows := [][]string{{"", "in", "out", "packets in", "packets out", "drops"}}
 	for _, d := range g.Devices {
-		rows = append(rows, []string{printable(d.Name), rateText("bit/s", d.RxBps), rateText("bit/s", d.TxBps),
-			rateText("packet/s", d.RxPps), rateText("packet/s", d.TxPps), rateText("packet/s", d.DropPs)})
+		rows = append(rows, []string{printable(d.Name), rateText("bit/s", d.RxBps),
+			rateText("bit/s", d.TxBps), rateText("packet/s", d.RxPps), rateText("packet/s", d.TxPps),
+			rateText("packet/s", d.DropPs)})
 	}
 	if len(g.Devices) == 0 {
 		t.line("  no packet passes")

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
-// Look watches one node of a lab while whatever traffic flows there, and shows a glance every so often, until ctx
-// ends or show fails. It changes nothing.
+// Look watches one node of a lab while whatever traffic flows there, and shows a glance every so often,
+// until ctx ends or show fails. It changes nothing.
 func Look(ctx context.Context, l *lab.Lab, node string, probes []probe.Probe, every time.Duration,
 	show func(*analysis.Glance) error) (err error) {
 	n, err := l.Node(ctx, node)

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Survey asks a lab of real machines what must hold before it is measured: of each machine how it is reached, with
-// which rights and how well its clock is known; and of the path whether data crosses it, through the router, and
-// with which MTU. Nothing is changed.
+// Survey asks a lab of real machines what must hold before it is measured: of each machine how it is
+// reached, with which rights and how well its clock is known; and of the path whether data crosses it,
+// through the router, and with which MTU. Nothing is changed.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -84,7 +84,8 @@ func ofAgent(ctx context.Context, n *lab.Node) (check.Answer, error) {
 	if err != nil {
 		return check.Answer{}, err
 	}
-	a := check.OKBecause("Linux %s, clock known within %s", e.Facts["kernel"], unit.Nanoseconds(float64(bound)))
+	a := check.OKBecause("Linux %s, clock known within %s", e.Facts["kernel"],
+		unit.Nanoseconds(float64(bound)))
 	if id := e.Facts["uid"]; id != "" && id != "0" {
 		a.Reason += ", not as root: nothing is set there"
 	}
@@ -110,8 +111,8 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 		return check.CouldNotTell("nobody reads the router's counters")
 	}
 	if _, err := w.prove(ctx, x.mtu); err != nil {
-		return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name the " +
-			"addresses beyond the router")
+		return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name " +
+			"the addresses beyond the router")
 	}
 	return check.OKBecause("the counters of both of its ports moved")
 }

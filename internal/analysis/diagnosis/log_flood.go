@@ -10,7 +10,7 @@ import (
 
 // logFlood is a kernel that writes so much into its log that packets wait for it.
 func logFlood() Rule {
-	return Rule{Class: LogFlood, Label: "the kernel log is flooded",
+	return Rule{Class: LogFlood, Wasteful: true, Label: "the kernel log is flooded",
 		Means: "the router's kernel logs at least 50 lines per second, and a core is saturated",
 		Judge: func(o *Observation) Judgement {
 			s, why := o.systemOf()

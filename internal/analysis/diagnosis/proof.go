@@ -278,9 +278,15 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Those in which it had not to move can only refute: many limits pass them.
+// the rate had to move in it. Those in which it had not to move can only refute: many limits pass them. What
+// sets the rate free when it is taken away is a limit, whatever doses of something else say.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
+	if slices.ContainsFunc(proofs, func(p Proof) bool {
+		return p.Verdict == Confirmed && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain
+	}) {
+		return Confirmed
+	}
 	for _, p := range proofs {
 		switch {
 		case p.Verdict == Refuted:

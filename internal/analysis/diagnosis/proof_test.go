@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -102,6 +103,11 @@ func TestDecide(t *testing.T) {
 	of := func(expect float64, verdict string) Proof {
 		return Proof{Experiment: record.Experiment{Expect: expect}, Verdict: verdict}
 	}
+	removed := func(low float64) Proof {
+		p := of(1, Confirmed)
+		p.Gain = &statistics.Value{Low: low, Median: 3, High: 4, N: 3}
+		return p
+	}
 	for _, c := range []struct {
 		proofs []Proof
 		want   string
@@ -113,6 +119,8 @@ func TestDecide(t *testing.T) {
 		{[]Proof{of(0, Confirmed), of(0, Confirmed)}, Undecided},
 		{[]Proof{of(0, Confirmed), of(1, Confirmed)}, Confirmed},
 		{[]Proof{of(0, Confirmed), of(1, Undecided)}, Undecided},
+		{[]Proof{removed(2), of(1, Refuted)}, Confirmed},
+		{[]Proof{removed(1.05), of(1, Refuted)}, Refuted},
 	} {
 		if got := Decide(c.proofs); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.proofs, got, c.want)

@@ -23,20 +23,7 @@ func shaper() Rule {
 				Text:  fmt.Sprintf("a shaper at %s on %s", mbps(q.rateBps), q.place()),
 				Facts: o.heldFacts(q)}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			out := rateDoses(o, j)
-			if q, _, why := o.held(); why == "" {
-				e := Experiment{Class: j.Class, Factor: "shape@" + q.node + "." + q.port, From: "router",
-					Expect: 1,
-					Why:    "goodput follows the shaper's rate if that is the limit"}
-				for _, left := range []float64{.95, .9, .8} {
-					e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", q.rateBps*left/1000))
-					e.Resource = append(e.Resource, left)
-				}
-				out = append(out, e)
-			}
-			return out
-		},
+		Experiments: rateDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the shaper's rate if the link behind it can carry more",
 				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},

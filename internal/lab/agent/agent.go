@@ -94,8 +94,13 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	if role == ChildRole {
 		maps.Copy(handlers, knob.Companions())
 	}
+	may := func() error { return nil }
+	if role == MachineRole { // which others may reach, too
+		may = new(alone).take
+	}
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole || role == MachineRole)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole || role == MachineRole,
+			may)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),

@@ -17,6 +17,8 @@ import (
 // clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
 // the script beside it, which is whole or not there at all.
 const guardScript = `umask 077
+for g in /run/chokepoint-guard-* /tmp/chokepoint-guard-* /dev/shm/chokepoint-guard-* /var/tmp/chokepoint-guard-*; do
+[ ! -f "$g/touched" ] || { echo "another controller has set something here: its guard is $g" >&2; exit 1; }; done
 for t in /run /tmp /dev/shm /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
