@@ -66,6 +66,12 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		}
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
+	labFile := readText(t, "internal/plan/testdata/lab.yaml")
+	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil })
+	if err != nil {
+		t.Error(err)
+	}
+	holdBlock(t, page, "lab-file", "\n```yaml\n"+strings.TrimSpace(labFile)+"\n```\n\n")
 	text := readText(t, page)
 	keys := planKeys(t)
 	if len(keys) < 40 {

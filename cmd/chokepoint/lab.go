@@ -72,7 +72,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 		return &usageError{fmt.Sprintf("topology %q is not known", topology), "topologies: " +
 			strings.Join(topologyNames(), ", ")}
 	}
-	if o.machines != (record.Machines{}) || isLabFile(o.kind) {
+	if isLabFile(o.kind) {
 		return &usageError{"lab up with real machines, which stand without it", "name them to run"}
 	}
 	if err := o.check(); err != nil {

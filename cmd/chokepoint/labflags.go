@@ -55,7 +55,6 @@ func (o *labOptions) addFlags(f *pflag.FlagSet) {
 		"set and watch the routers by commands of their shell, through `DRIVER`, such as linux")
 	f.IntVar(&o.queues, "queues", 1, "with --lab local: `N` transmit and receive queues of each virtual "+
 		"link, as a NIC has one for each core")
-	addMachineFlags(f, &o.machines)
 }
 
 // oneLab keeps a command from being told of two labs, by the flags of labOptions, --attach and --peer.
@@ -64,15 +63,6 @@ func oneLab(cmd *cobra.Command) {
 		"queues"} {
 		cmd.MarkFlagsMutuallyExclusive(name, "attach")
 		cmd.MarkFlagsMutuallyExclusive(name, "peer")
-		for _, machine := range machineFlags {
-			if name != "driver" {
-				cmd.MarkFlagsMutuallyExclusive(name, machine)
-			}
-		}
-	}
-	for _, machine := range machineFlags {
-		cmd.MarkFlagsMutuallyExclusive("attach", machine)
-		cmd.MarkFlagsMutuallyExclusive("peer", machine)
 	}
 	cmd.MarkFlagsMutuallyExclusive("attach", "peer")
 }

@@ -81,6 +81,13 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
+	addMachineFlags(cmd.Flags(), &o.lab.machines)
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues", "attach",
+		"peer"} {
+		for _, machine := range machineFlags {
+			cmd.MarkFlagsMutuallyExclusive(name, machine)
+		}
+	}
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func judgeMachine(at string) error {
 func TestReadMachines(t *testing.T) {
 	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
 		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Driver: "linux"},
-		Server: record.Machine{At: "ssh://pc2"}, Port: 20500, SSHConfig: "/home/me/my config"}
+		Server: record.Machine{At: "ssh://pc2"}, Port: 20500, SSHConfig: "my config"}
 	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine)
 	if err != nil || got != m {
 		t.Errorf("what was written: got %+v, %v, want %+v", got, err, m)

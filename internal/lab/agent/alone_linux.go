@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// aloneName is that of an abstract socket, which nobody else of the network namespace can have until the process
-// that has it ends (unix(7)).
+// aloneName is that of an abstract socket, which nobody else of the network namespace can have until the
+// process that has it ends (unix(7)).
 const aloneName = "@chokepoint-agent-machine"
 
 // alone takes a machine for one controller that sets something there, until the agent ends.
