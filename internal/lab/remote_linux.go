@@ -23,6 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -188,6 +189,9 @@ func (r *remote) agent(ctx context.Context, c *ssh.Connection) (host.Agent, erro
 	arch, err := c.AgentArch(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.Contains(vm.Arches(), arch) {
+		return nil, fmt.Errorf("%w: no agent is made for %s", host.ErrUnsupported, arch)
 	}
 	program, err := r.Program(ctx, arch)
 	if err != nil {
