@@ -248,7 +248,7 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	} else {
 		// ssh asks a program for the password. That one reads the user's file.
 		ask := filepath.Join(f.dir, "askpass")
-		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+shellQuote(f.login.Password)+"\n"),
+		if err := os.WriteFile(ask, []byte("#!/bin/sh\nexec head -n 1 "+host.Quote(f.login.Password)+"\n"),
 			0o700); err != nil {
 			return c, err
 		}
@@ -261,8 +261,6 @@ func (f *foreign) ssh(command string) (host.Command, error) {
 	c.Args = append(c.Args, vm.SSHAddress, command)
 	return c, nil
 }
-
-func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // describeForeign removes the agent's file, which runs on without it, and reads what the guest is.
 func describeForeign(ctx context.Context, far host.Agent) (system, release string, err error) {

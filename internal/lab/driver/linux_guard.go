@@ -105,15 +105,12 @@ func (w *written) WriteFile(_ context.Context, path string, data []byte) error {
 
 // add writes down a command with its input.
 func (w *written) add(input, script string, args ...string) {
-	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", quote(input), quote(script))
+	fmt.Fprintf(&w.text, "printf %%s %s | sh -c %s sh", host.Quote(input), host.Quote(script))
 	for _, a := range args {
-		w.text.WriteString(" " + quote(a))
+		w.text.WriteString(" " + host.Quote(a))
 	}
 	w.text.WriteString("\n")
 }
-
-// quote is a word as the POSIX shell reads it.
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // change is shell for what changes the router. On a host where changes are written down it is.
 func change(ctx context.Context, h host.Host, input, script string, args ...string) error {

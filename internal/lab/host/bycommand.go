@@ -36,3 +36,6 @@ func fileError(op, path string, err error) error {
 	}
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
+
+// Quote is a word of a command line as the POSIX shell reads it.
+func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

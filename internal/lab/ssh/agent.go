@@ -1,12 +1,14 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -46,11 +48,7 @@ const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 // StartAgent puts a program there and starts it as an agent in a role, as root if that can be. The role is
 // one that removes its own file. The error is host.ErrUnsupported where the machine runs no program of ours.
 func (c *Connection) StartAgent(ctx context.Context, program, role string) (host.Agent, error) {
-	dirs, err := c.findPlaces(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find a place for the agent: %w", err)
-	}
-	file, err := c.put(ctx, program, dirs)
+	file, err := c.put(ctx, program)
 	if err != nil {
 		return nil, fmt.Errorf("put the agent there: %w", err)
 	}
@@ -60,46 +58,57 @@ func (c *Connection) StartAgent(ctx context.Context, program, role string) (host
 	}
 	child, err := c.Open(command)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.remove(ctx, path.Dir(file)))
 	}
 	a := host.Connect(child)
 	if _, _, err := a.Clock(ctx); err != nil {
 		a.Close()
-		_, left := c.Run(context.WithoutCancel(ctx), "rm -rf "+path.Dir(file)+"\n")
-		return nil, errors.Join(fmt.Errorf("start the agent: %w: %s", err, c.said()), left)
+		return nil, errors.Join(fmt.Errorf("start the agent: %w: %s", err, c.said()),
+			c.remove(ctx, path.Dir(file)))
 	}
 	return a, nil
 }
 
-// findPlaces makes a folder of ours in each place from which the machine runs a program.
-func (c *Connection) findPlaces(ctx context.Context) (dirs []string, err error) {
-	found, err := c.Run(ctx, fmt.Sprintf(`umask 077
+// findPlace makes a folder of ours in the first place from which the machine runs a program, behind those
+// that are skipped. at is how many there are up to it; without one, dir is empty.
+func (c *Connection) findPlace(ctx context.Context, skipped int) (dir string, at int, err error) {
+	// It is heard to the end: what it has made is to be known.
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), aliveTries*aliveEvery)
+	defer cancel()
+	found, err := c.Run(whole, fmt.Sprintf(`umask 077
+n=0
 for t in %s; do
+  n=$((n+1)); [ $n -gt %d ] || continue
   [ -n "$t" ] && [ -d "$t" ] && d=$(mktemp -d "$t/chokepoint-XXXXXX" 2>/dev/null) || continue
-  printf '#!/bin/sh\nexit 0\n' >"$d/try" && chmod 700 "$d/try" && "$d/try" 2>/dev/null &&
-    rm "$d/try" && echo "chokepoint-dir $d" || rm -rf "$d"
+  printf '#!/bin/sh\nexit 0\n' >"$d/try" && chmod 700 "$d/try" && "$d/try" 2>/dev/null && rm "$d/try" &&
+    echo "chokepoint-dir $n $d" && exit 0
+  rm -rf "$d"
 done
-`, places))
+exit 0
+`, places, skipped))
 	if err != nil {
-		return nil, err
+		return "", 0, err
 	}
 	for line := range strings.Lines(found) {
-		dir, ok := strings.CutPrefix(strings.TrimSpace(line), "chokepoint-dir ")
-		if ok && ownFolder(dir) {
-			dirs = append(dirs, dir)
+		words := strings.Fields(line)
+		if len(words) == 3 && words[0] == "chokepoint-dir" && ownFolder(words[2]) {
+			if at, err = strconv.Atoi(words[1]); err == nil && ctx.Err() != nil {
+				err = errors.Join(context.Cause(ctx), c.remove(ctx, words[2]))
+			}
+			return words[2], at, err
 		}
 	}
-	return dirs, nil
+	return "", 0, nil
 }
 
-// ownFolder tells what can be a folder that findPlaces made: other names are not put into commands.
+// ownFolder tells what can be a folder that findPlace made: other names are not put into commands.
 func ownFolder(dir string) bool {
 	return strings.HasPrefix(dir, "/") && strings.HasPrefix(path.Base(dir), "chokepoint-") &&
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// put copies the program into the first folder that takes it and from which it runs, and removes the others.
-func (c *Connection) put(ctx context.Context, program string, dirs []string) (string, error) {
+// put copies the program into the first folder that takes it and from which it runs. No other stays.
+func (c *Connection) put(ctx context.Context, program string) (string, error) {
 	f, err := os.Open(program)
 	if err != nil {
 		return "", err
@@ -110,11 +119,14 @@ func (c *Connection) put(ctx context.Context, program string, dirs []string) (st
 		return "", err
 	}
 	why := fmt.Errorf("%w: no folder of the machine takes a program that can be run", host.ErrUnsupported)
-	for len(dirs) > 0 {
-		dir := dirs[0]
-		dirs = dirs[1:]
+	for skipped := 0; ; {
+		dir, at, err := c.findPlace(ctx, skipped)
+		if err != nil || dir == "" {
+			return "", cmp.Or(err, why)
+		}
+		skipped = at
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return "", err
+			return "", errors.Join(err, c.remove(ctx, dir))
 		}
 		file := dir + "/agent"
 		// Half a program, of a connection that was cut, does not stay.
@@ -122,17 +134,19 @@ func (c *Connection) put(ctx context.Context, program string, dirs []string) (st
 			`[ $(wc -c <%[1]s) = %[2]d ] && chmod 700 %[1]s && %[1]s version >/dev/null || `+
 			`{ rm -rf %[3]s; exit 1; }'`, file, info.Size(), dir), f)
 		if err == nil {
-			return file, c.remove(ctx, dirs)
+			return file, nil
+		}
+		if ctx.Err() != nil {
+			return "", errors.Join(err, c.remove(ctx, dir))
 		}
 		why = fmt.Errorf("%w: it does not run in %s: %w", host.ErrUnsupported, dir, err)
 	}
-	return "", why
 }
 
-func (c *Connection) remove(ctx context.Context, dirs []string) error {
-	if len(dirs) == 0 {
-		return nil
-	}
-	_, err := c.Run(ctx, "rm -rf "+strings.Join(dirs, " ")+"\n")
+// remove removes a folder of ours, although ctx may be cancelled: that is when it has to.
+func (c *Connection) remove(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aliveEvery)
+	defer cancel()
+	_, err := c.Run(ctx, "rm -rf "+dir+"\n")
 	return err
 }

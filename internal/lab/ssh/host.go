@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -36,8 +37,8 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	if len(c.Env) > 0 {
 		words = append(words, "env")
 	}
-	for _, w := range append(append(c.Env, c.Path), c.Args...) {
-		words = append(words, Quote(w))
+	for _, w := range slices.Concat(c.Env, []string{c.Path}, c.Args) {
+		words = append(words, host.Quote(w))
 	}
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: c.Stdin,
 		Args: m.c.args("-oControlMaster=no", strings.Join(words, " "))})
@@ -61,6 +62,3 @@ func (p process) Wait() (host.Usage, error) {
 	}
 	return u, err
 }
-
-// Quote is a word of a command line as the POSIX shell reads it.
-func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
