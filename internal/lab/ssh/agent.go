@@ -1,9 +1,9 @@
 package ssh
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,58 +48,79 @@ const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 // StartAgent puts a program there and starts it as an agent in a role, as root if that can be. The role is
 // one that removes its own file. The error is host.ErrUnsupported where the machine runs no program of ours.
 func (c *Connection) StartAgent(ctx context.Context, program, role string) (host.Agent, error) {
-	file, err := c.put(ctx, program)
+	at, err := c.put(ctx, program)
 	if err != nil {
 		return nil, fmt.Errorf("put the agent there: %w", err)
 	}
-	command := "exec " + file + " " + role
+	defer at.leave()
+	command := "exec " + at.file() + " " + role
 	if !c.Root && c.Sudo {
-		command = "exec sudo -n " + file + " " + role
+		command = "exec sudo -n " + at.file() + " " + role
 	}
 	child, err := c.Open(command)
 	if err != nil {
-		return nil, errors.Join(err, c.remove(ctx, path.Dir(file)))
+		return nil, err
 	}
 	a := host.Connect(child)
 	if _, _, err := a.Clock(ctx); err != nil {
 		a.Close()
-		return nil, errors.Join(fmt.Errorf("start the agent: %w: %s", err, c.said()),
-			c.remove(ctx, path.Dir(file)))
+		return nil, fmt.Errorf("start the agent: %w: %s", err, c.said())
 	}
 	return a, nil
 }
 
-// findPlace makes a folder of ours in the first place from which the machine runs a program, behind those
-// that are skipped. at is how many there are up to it; without one, dir is empty.
-func (c *Connection) findPlace(ctx context.Context, skipped int) (dir string, at int, err error) {
-	// It is heard to the end: what it has made is to be known.
-	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), aliveTries*aliveEvery)
-	defer cancel()
-	found, err := c.Run(whole, fmt.Sprintf(`umask 077
+// place is a folder of ours from which the machine runs a program. A shell there removes it as soon as nobody
+// holds it any more, however that came.
+type place struct {
+	dir    string
+	number int // among places
+	shell  *host.Child
+}
+
+func (p place) file() string { return p.dir + "/agent" }
+
+// leave has the folder removed.
+func (p place) leave() { _ = p.shell.Close() } // its connection is gone, and so is what it held
+
+// findPlace makes a folder in the first place that runs a program, behind those that are skipped.
+func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err error) {
+	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
+		return p, err
+	}
+	stop := context.AfterFunc(ctx, func() { p.shell.Kill() })
+	defer stop()
+	defer func() {
+		if err != nil {
+			p.leave()
+		}
+	}()
+	if _, err := fmt.Fprintf(p.shell, `umask 077
+trap "" PIPE HUP TERM
 n=0
 for t in %s; do
   n=$((n+1)); [ $n -gt %d ] || continue
   [ -n "$t" ] && [ -d "$t" ] && d=$(mktemp -d "$t/chokepoint-XXXXXX" 2>/dev/null) || continue
   printf '#!/bin/sh\nexit 0\n' >"$d/try" && chmod 700 "$d/try" && "$d/try" 2>/dev/null && rm "$d/try" &&
-    echo "chokepoint-dir $n $d" && exit 0
+    echo "chokepoint-dir $n $d" && { cat >/dev/null; rm -rf "$d"; exit 0; }
   rm -rf "$d"
 done
 exit 0
-`, places, skipped))
-	if err != nil {
-		return "", 0, err
+`, places, skipped); err != nil {
+		return p, err
 	}
-	for line := range strings.Lines(found) {
-		words := strings.Fields(line)
+	for lines := bufio.NewScanner(io.LimitReader(p.shell, mostHello)); lines.Scan(); {
+		words := strings.Fields(lines.Text())
 		if len(words) == 3 && words[0] == "chokepoint-dir" && ownFolder(words[2]) {
-			if at, err = strconv.Atoi(words[1]); err == nil && ctx.Err() != nil {
-				err = errors.Join(context.Cause(ctx), c.remove(ctx, words[2]))
-			}
-			return words[2], at, err
+			p.dir = words[2]
+			p.number, err = strconv.Atoi(words[1])
+			return p, err
 		}
 	}
-	return "", 0, nil
+	return p, cmp.Or(context.Cause(ctx), errNoPlace)
 }
+
+var errNoPlace = fmt.Errorf("%w: no folder of the machine takes a program that can be run",
+	host.ErrUnsupported)
 
 // ownFolder tells what can be a folder that findPlace made: other names are not put into commands.
 func ownFolder(dir string) bool {
@@ -107,46 +128,36 @@ func ownFolder(dir string) bool {
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
-// put copies the program into the first folder that takes it and from which it runs. No other stays.
-func (c *Connection) put(ctx context.Context, program string) (string, error) {
+// put copies the program into the first place that takes it and from which it runs.
+func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	f, err := os.Open(program)
 	if err != nil {
-		return "", err
+		return place{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return "", err
+		return place{}, err
 	}
-	why := fmt.Errorf("%w: no folder of the machine takes a program that can be run", host.ErrUnsupported)
+	var why error
 	for skipped := 0; ; {
-		dir, at, err := c.findPlace(ctx, skipped)
-		if err != nil || dir == "" {
-			return "", cmp.Or(err, why)
+		p, err := c.findPlace(ctx, skipped)
+		if err != nil {
+			return p, cmp.Or(why, err)
 		}
-		skipped = at
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return "", errors.Join(err, c.remove(ctx, dir))
+		skipped = p.number
+		if _, err = f.Seek(0, io.SeekStart); err == nil {
+			_, err = c.do(ctx, fmt.Sprintf(`exec /bin/sh -c 'umask 077; cat >%[1]s && `+
+				`[ $(wc -c <%[1]s) = %[2]d ] && chmod 700 %[1]s && exec %[1]s version >/dev/null'`, p.file(),
+				info.Size()), f)
 		}
-		file := dir + "/agent"
-		// Half a program, of a connection that was cut, does not stay.
-		_, err = c.do(ctx, fmt.Sprintf(`exec /bin/sh -c 'umask 077; cat >%[1]s && `+
-			`[ $(wc -c <%[1]s) = %[2]d ] && chmod 700 %[1]s && %[1]s version >/dev/null || `+
-			`{ rm -rf %[3]s; exit 1; }'`, file, info.Size(), dir), f)
 		if err == nil {
-			return file, nil
+			return p, nil
 		}
+		p.leave()
 		if ctx.Err() != nil {
-			return "", errors.Join(err, c.remove(ctx, dir))
+			return p, err
 		}
-		why = fmt.Errorf("%w: it does not run in %s: %w", host.ErrUnsupported, dir, err)
+		why = fmt.Errorf("%w: it does not run in %s: %w", host.ErrUnsupported, p.dir, err)
 	}
-}
-
-// remove removes a folder of ours, although ctx may be cancelled: that is when it has to.
-func (c *Connection) remove(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aliveEvery)
-	defer cancel()
-	_, err := c.Run(ctx, "rm -rf "+dir+"\n")
-	return err
 }
