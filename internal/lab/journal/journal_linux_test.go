@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -190,40 +191,51 @@ func TestHostileJournals(t *testing.T) {
 }
 
 // TestTheNameOfAJournalIsOnDisk: where the directory that a new journal is named in cannot be synced, there
-// is none. The kernel is made to refuse fsync(2) of the second file that is opened, the directory.
+// is none. The kernel is made to refuse fsync(2) of the second file that is opened, the directory; in a
+// process of its own, where nothing else opens or closes a file meanwhile.
 func TestTheNameOfAJournalIsOnDisk(t *testing.T) {
-	dir := t.TempDir()
+	if refused := os.Getenv("CHOKEPOINT_TEST_REFUSE_SYNC"); refused != "" {
+		if err := createUnsynced(t.TempDir(), refused == "true"); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	for _, refused := range []bool{false, true} {
-		got := make(chan error)
-		go func() { // the filter stays with the thread, which ends with this
-			runtime.LockOSThread()
-			got <- func() error {
-				first, err := os.CreateTemp(dir, "")
-				if err != nil {
-					return err
-				}
-				second, err := os.Open(dir)
-				if err != nil {
-					return err
-				}
-				fd := second.Fd()
-				if !refused {
-					fd += 1000
-				}
-				if err := errors.Join(first.Close(), second.Close(), refuseSync(uint32(fd))); err != nil {
-					return err
-				}
-				j, err := Create(dir, fmt.Sprintf("refused-%t", refused), "")
-				if err == nil {
-					err = j.Close()
-				}
-				return err
-			}()
-		}()
-		if err := <-got; errors.Is(err, unix.EIO) != refused || err != nil && !refused {
-			t.Errorf("refused: %t: got %v, want the refusal to be told", refused, err)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestTheNameOfAJournalIsOnDisk$")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("CHOKEPOINT_TEST_REFUSE_SYNC=%t", refused))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("refused: %t: %v\n%s", refused, err, out)
 		}
 	}
+}
+
+// createUnsynced makes a journal in dir in a thread that may not sync dir (or, unless refused, some file that
+// is not open) and says what is wrong with the outcome.
+func createUnsynced(dir string, refused bool) error {
+	runtime.LockOSThread() // the filter stays with the thread, and both with this process
+	first, err := os.CreateTemp(dir, "")
+	if err != nil {
+		return err
+	}
+	second, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	fd := second.Fd()
+	if !refused {
+		fd += 1000
+	}
+	if err := errors.Join(first.Close(), second.Close(), refuseSync(uint32(fd))); err != nil {
+		return err
+	}
+	j, err := Create(dir, "owner", "")
+	if err == nil {
+		err = j.Close()
+	}
+	if errors.Is(err, unix.EIO) != refused || err != nil && !refused {
+		return fmt.Errorf("got %v, want the refusal to be told", err)
+	}
+	return nil
 }
 
 // refuseSync lets fsync(2) of one descriptor fail in this thread, by a seccomp(2) filter.
