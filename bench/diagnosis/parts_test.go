@@ -78,8 +78,13 @@ func whole(name string, low, high int, unit string) func(draw, string) string {
 	return func(d draw, _ string) string { return name + d.whole(low, high) + unit }
 }
 
-// perClass is how many instances each planted class has.
+// perClass is how many instances each planted class has; more are drawn of those that often do not bite.
 const perClass = 20
+
+func (p part) times(n int) part {
+	p.n = n
+	return p
+}
 
 // parts are what the suite is made of.
 func parts() []part {
@@ -104,7 +109,7 @@ func parts() []part {
 		fault("reordering", vm, ofFault(far(fewTCP, 4, 10), atEgress("reordering"),
 			whole("reorder=", 15, 40, "%"))),
 		fault("small-queue", vm, ofFault(shortQueue, atEgress("small-queue"),
-			whole("tiny_queue=", 1, 2, ""))),
+			whole("tiny_queue=", 1, 2, ""))).times(48),
 		fault("bufferbloat", both, bufferbloat),
 		fault("rule-list", both, ofFault(plainTCP, atRouter("rule-list"), func(d draw, lab string) string {
 			if lab == "vm" {
@@ -119,7 +124,7 @@ func parts() []part {
 		}, whole("", 10, 40, "%"))),
 		fault("thermal", vm, ofFault(plainTCP, func(levels) (string, truth) {
 			return "fault@host", truth{"router", "", "thermal"}
-		}, fixed("cpu_tightening=40,20,10", "cpu_tightening=50,25,10", "cpu_tightening=60,30,10"))),
+		}, fixed("cpu_tightening=40,20,10", "cpu_tightening=50,25,10", "cpu_tightening=60,30,10"))).times(28),
 		fault("fragmentation", both, ofFault(tunnelled, func(levels) (string, truth) {
 			return "fault", truth{"", "", "fragmentation"}
 		}, fixed("tunnel_mtu=1500", "tunnel_mtu=1480", "tunnel_mtu=1460"))),
