@@ -57,6 +57,9 @@ type supply struct {
 	owned   bool                            // all that was changed goes with down
 	// regularly has something done every now and then, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
+	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
+	// until the function that it returns is called; nil: they do, or there can be no tunnel.
+	lead func(ctx context.Context, slot int) (func(context.Context) error, error)
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 

@@ -12,10 +12,12 @@ import (
 // network is what a lab knows of its ends where the network between them is not its own: others send there
 // too, addresses and ports are found and not chosen, and what crosses it must be explored.
 type network struct {
-	ends     map[int][2]Meeting // where the near and the far node are, by version of IP
-	why      map[int]string     // there is no path over another
-	farOpens int                // the version over which the far node may open connections to the near one
-	mutual   bool               // it may over each
+	ends map[int][2]Meeting // where the near and the far node are, by version of IP
+	// outer are the addresses by which the two ends of a tunnel reach each other.
+	outer    map[int][2]netip.Addr
+	why      map[int]string // there is no path over another
+	farOpens int            // the version over which the far node may open connections to the near one
+	mutual   bool           // it may over each
 	ports    DataPorts
 	tag      func(name string) string // what tells the packets of that name from others'
 	lost     error                    // why a node that is gone could not be met again
@@ -25,7 +27,8 @@ type network struct {
 
 // newNetwork looks for the ends over both versions of IP.
 func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]Meeting, error)) *network {
-	n := &network{ends: map[int][2]Meeting{}, why: map[int]string{}, ports: ports, tag: tag}
+	n := &network{ends: map[int][2]Meeting{}, why: map[int]string{}, outer: map[int][2]netip.Addr{},
+		ports: ports, tag: tag}
 	for _, ip := range []int{4, 6} {
 		if ends, err := find(ip); err != nil {
 			n.why[ip] = err.Error()
@@ -59,7 +62,24 @@ func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	if !ok {
 		return Meeting{}, fmt.Errorf("no path over IPv%d: %s", ip, l.network.why[ip])
 	}
+	if slot > 0 {
+		a := l.Address(slot, end, ip)
+		return Meeting{a, a}, nil
+	}
 	return ends[end], nil
+}
+
+// outer is the address by which an end of a tunnel is reached by the other.
+func (l *Lab) outer(end, ip int) (netip.Addr, error) {
+	if l.network == nil {
+		return l.plan.outer(end, ip), nil
+	}
+	a := l.network.outer[ip][end]
+	if !a.IsValid() {
+		return a, fmt.Errorf("no path over IPv%d from %s to %s", ip, l.Topology.Tunnel[0],
+			l.Topology.Tunnel[1])
+	}
+	return a, nil
 }
 
 // FarMayOpen reports whether the far node may open connections to the near one.

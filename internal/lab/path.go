@@ -22,6 +22,7 @@ type laid struct {
 	used   int
 	burden bool // not to be up while other paths are measured
 	follow []Followed
+	leave  func(context.Context) error // what lead has set
 }
 
 // Path is a way between the near and the far node: the plain one (slot 0) or one through a tunnel, or
@@ -135,12 +136,18 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
+	leave := func(context.Context) error { return nil }
+	if l.lead != nil {
+		if leave, err = l.lead(ctx, slot); err != nil {
+			return nil, err
+		}
+	}
 	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU,
 		Port: 51820 + slot, Queue: s.Queue})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
-	t := &laid{Path: p, slot: slot}
+	t := &laid{Path: p, slot: slot, leave: leave}
 	if b, ok := kind.(tunnel.Burden); ok {
 		t.burden = b.Burdens()
 	}
@@ -177,7 +184,7 @@ func (l *Lab) freeSlot(ctx context.Context) (int, error) {
 func (l *Lab) lower(ctx context.Context, key string) error {
 	t := l.tunnels[key]
 	delete(l.tunnels, key)
-	if err := t.Down(ctx); err != nil {
+	if err := errors.Join(t.Down(ctx), t.leave(ctx)); err != nil {
 		return fmt.Errorf("take down tunnel %s: %w", key, err)
 	}
 	return nil
@@ -189,7 +196,7 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	if i < 0 {
 		return nil, near, far, fmt.Errorf("no such tunnel: %s", s.Kind)
 	}
-	if !l.OwnNetwork() && l.journal != nil {
+	if !l.OwnNetwork() && l.lead == nil && l.journal != nil {
 		return nil, near, far, errors.New("between machines whose network is not the lab's " +
 			"own no tunnel is laid")
 	}
@@ -206,8 +213,11 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 		if err != nil {
 			return nil, near, far, err
 		}
-		ends[e] = tunnel.End{Node: name, Agent: a, Outer: l.plan.outer(e, cmp.Or(s.Outer, 4)),
-			Inner: l.plan.tunnel(slot, e)}
+		outer, err := l.outer(e, cmp.Or(s.Outer, 4))
+		if err != nil {
+			return nil, near, far, err
+		}
+		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e)}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}

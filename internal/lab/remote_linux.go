@@ -221,7 +221,8 @@ func (r *remote) tag(name string) string {
 // survey finds the ends of the path and the devices that face it.
 func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := cmp.Or(r.Machines.Port, remotePort)
-	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{}}
+	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{},
+		crossings: map[int]crossing{}}
 	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
 		n, err := l.Node(ctx, node)
 		if err != nil {
@@ -237,6 +238,10 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
 	l.devices = x.devices
+	for ip, c := range x.crossings {
+		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
+	}
+	l.lead = x.lead
 	if len(l.network.ends) == 0 {
 		return check.WithHint(fmt.Errorf("find the path from %s to %s: over IPv4: %s; over IPv6: %s",
 			r.Machines.Client.At, r.Machines.Server.At, l.network.why[4], l.network.why[6]),
@@ -251,6 +256,8 @@ type surveyed struct {
 	l       *Lab
 	own     map[string]agent.Faced // of nodes that can be asked: their addresses
 	devices map[string]map[string]string
+	// crossings are the ways by which data crosses the router, by version of IP.
+	crossings map[int]crossing
 }
 
 // ask has a node say how packets to some addresses leave it.
@@ -310,7 +317,8 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 		return ends, err
 	}
 	x.faces(far, "wan", back.Ways[0].Device)
-	if err := x.across(ctx, router, source, target); err != nil {
+	way.Source = source
+	if err := x.across(ctx, router, crossing{near: way, far: back.Ways[0], target: target}); err != nil {
 		return ends, err
 	}
 	return [2]Meeting{{source, source}, {target, target}}, nil
@@ -342,26 +350,28 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 }
 
 // across finds the router's devices that face both ends.
-func (x *surveyed) across(ctx context.Context, router string, near, far netip.Addr) error {
+func (x *surveyed) across(ctx context.Context, router string, c crossing) error {
 	if x.own[router].Own == nil {
 		return nil
 	}
-	f, err := x.ask(ctx, router, near, far)
+	f, err := x.ask(ctx, router, c.near.Source, c.target)
 	if err != nil {
 		return err
 	}
+	c.toNear, c.toFar = f.Ways[0], f.Ways[1]
 	m := x.r.Machines.Router
-	lan, wan := cmp.Or(m.LAN, f.Ways[0].Device), cmp.Or(m.WAN, f.Ways[1].Device)
+	lan, wan := cmp.Or(m.LAN, c.toNear.Device), cmp.Or(m.WAN, c.toFar.Device)
 	switch {
 	case lan == "" || wan == "":
-		return fmt.Errorf("the router has no route to %s and %s", near, far)
+		return fmt.Errorf("the router has no route to %s and %s", c.near.Source, c.target)
 	case lan == wan:
 		return check.WithHint(fmt.Errorf("the router reaches both ends, %s and %s, by %s: the data would "+
-			"not cross it", near, far, lan),
+			"not cross it", c.near.Source, c.target, lan),
 			"name the addresses on its two sides: --client-address, --server-address")
 	}
 	x.faces(router, "lan", lan)
 	x.faces(router, "wan", wan)
+	x.crossings[versionOf(c.target)] = c
 	return nil
 }
 

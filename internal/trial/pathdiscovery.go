@@ -78,7 +78,9 @@ func (c *Campaign) fit(ctx context.Context, l *lab.Lab, d *demand) (reason strin
 		d.wantMTU = x.mtu
 	}
 	d.wantMTU = min(d.wantMTU, x.mtu)
-	d.hears = x.hears
+	if d.tunnel.Kind == "" || d.tunnel.Kind == "none" { // inside a tunnel no address is translated
+		d.hears = x.hears
+	}
 	if largest := slices.Max(d.load.PacketSizes()); d.load.Protocol == "udp" && largest > x.mtu {
 		return fmt.Sprintf("packets of %d bytes do not fit the path's MTU of %d", largest, x.mtu), nil
 	}

@@ -84,19 +84,26 @@ func removeOwnFile() error {
 // Handlers are all verbs of an agent in a role.
 func Handlers(role string, p Parts) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
-	for verb, h := range p.Isolated {
-		if role != ChildRole {
-			h = inChild(verb)
-		}
-		handlers[verb] = h
-	}
-	maps.Copy(handlers, p.Handlers)
-	if role == ChildRole {
-		maps.Copy(handlers, knob.Companions())
-	}
 	may := func() error { return nil }
 	if role == MachineRole { // which others may reach, too
 		may = new(alone).take
+	}
+	isolate := func(verb string, h host.Handler) {
+		if role != ChildRole {
+			h = inChild(verb)
+		}
+		if verb == VerbHold || strings.HasPrefix(verb, host.FamilyTunnel) {
+			h = after(may, h)
+		}
+		handlers[verb] = h
+	}
+	for verb, h := range p.Isolated {
+		isolate(verb, h)
+	}
+	isolate(VerbHold, hold)
+	maps.Copy(handlers, p.Handlers)
+	if role == ChildRole {
+		maps.Copy(handlers, knob.Companions())
 	}
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole || role == MachineRole,
@@ -110,6 +117,16 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		handlers[VerbPowerOff] = powerOff
 	}
 	return handlers
+}
+
+// after is a handler that serves only where it may.
+func after(may func() error, h host.Handler) host.Handler {
+	return func(ctx context.Context, s host.Session) error {
+		if err := may(); err != nil {
+			return err
+		}
+		return h(ctx, s)
+	}
 }
 
 // answering is the handler of a verb that answers one question.

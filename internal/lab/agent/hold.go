@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// VerbHold has a machine that lives on hold addresses and routes until the session ends: those by which the
+// path through a tunnel is told from the plain one. The node half runs in a process of its own, which lets go
+// of them when its agent is gone, however that came.
+const VerbHold = "path/hold"
+
+// Hold is what is to be held. What the machine has already is left alone, then and afterwards.
+type Hold struct {
+	Addresses []PortAddress `json:"addresses,omitempty"`
+	Routes    []Route       `json:"routes,omitempty"`
+}
+
+func hold(_ context.Context, s host.Session) (err error) {
+	var h Hold
+	if err := s.Recv(&h); err != nil {
+		return quiet(err)
+	}
+	var undo []func() error
+	defer func() {
+		for _, u := range slices.Backward(undo) {
+			if undoErr := u(); undoErr != nil {
+				err = errors.Join(err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
+			}
+		}
+	}()
+	for _, a := range h.Addresses {
+		has, err := kernel.Addresses(a.Port)
+		if err == nil && !slices.Contains(has, a.Address) {
+			undo = append(undo, func() error { return kernel.DelAddress(a.Port, a.Address) })
+			err = kernel.AddAddress(a.Port, a.Address)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, r := range h.Routes {
+		w, err := kernel.WayTo(r.To.Addr())
+		if err == nil && w.Device == r.Dev && w.Via == r.Via {
+			continue
+		}
+		undo = append(undo, func() error { return kernel.DelRoute(r.To, r.Via, r.Dev) })
+		if err := kernel.AddRoute(r.To, r.Via, r.Dev); err != nil {
+			return err
+		}
+	}
+	if err := s.Send(struct{}{}); err != nil {
+		return quiet(err)
+	}
+	return quiet(s.Recv(nil))
+}

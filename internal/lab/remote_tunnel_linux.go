@@ -1,0 +1,74 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// crossing is how data of a version of IP crosses the router: the client's and the server's ways to each
+// other, the server's address, and the router's ways to both.
+type crossing struct {
+	near, far     kernel.Way
+	target        netip.Addr
+	toNear, toFar kernel.Way
+}
+
+// lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
+// ways: the client's leads into the tunnel. It goes on until what it returns is called.
+func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Context) error, err error) {
+	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
+	var there, between agent.Hold
+	why := errors.New("the router's addresses are not known")
+	for i, behind := range x.l.plan.behind(slot, 1) {
+		inner := x.l.plan.tunnel(slot, 0)[i].Masked()
+		c, ok := x.crossings[versionOf(behind.Addr())]
+		if !ok {
+			continue
+		}
+		if c.toFar.Via.IsValid() || c.far.Via.IsValid() && !slices.Contains(x.own[router].Own, c.far.Via) {
+			why = fmt.Errorf("between router and server lies another router, which would not know the "+
+				"addresses behind the tunnel: to %s", c.target)
+			continue
+		}
+		there.Addresses = append(there.Addresses, agent.PortAddress{Port: c.far.Device, Address: behind})
+		there.Routes = append(there.Routes, agent.Route{To: inner, Via: c.toFar.Source, Dev: c.far.Device})
+		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
+	}
+	if len(there.Addresses) == 0 {
+		return nil, why
+	}
+	var held []host.Session
+	leave = func(ctx context.Context) (err error) {
+		for _, s := range held {
+			err = errors.Join(err, finish(ctx, s))
+			s.Close()
+		}
+		return err
+	}
+	for node, what := range map[string]agent.Hold{server: there, router: between} {
+		n, err := x.l.Node(ctx, node)
+		var s host.Session
+		if err == nil {
+			var a host.Agent
+			if a, err = n.AgentFor("hold addresses behind a tunnel"); err == nil {
+				s, err = a.Open(ctx, agent.VerbHold, what)
+			}
+		}
+		if err == nil {
+			held = append(held, s)
+			err = host.Await(ctx, s, nil)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
+				leave(context.WithoutCancel(ctx)))
+		}
+	}
+	return leave, nil
+}
