@@ -29,6 +29,11 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 		}
 		if e.Untouched(g.factors) {
 			untouched = g.factors
+			for _, j := range g.trials { // also where the path let nothing through
+				if f := j.Trial.Failure; f != nil && slices.Contains(ofTraffic, f.Phase) {
+					rates.Untouched[j.Trial.Row.Block] = append(rates.Untouched[j.Trial.Row.Block], 0)
+				}
+			}
 			for block, v := range byBlock {
 				rates.Untouched[block] = append(rates.Untouched[block], v)
 			}
@@ -40,6 +45,9 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
 	return p
 }
+
+// ofTraffic are the phases of a trial in which packets must pass.
+var ofTraffic = []string{record.PhaseVerify, record.PhaseWarmup, record.PhaseWindow}
 
 // TestsOf are the experiments that put a class to the test, whether it was found or not, in the cell of a
 // trial; none of a trial without a load that was measured.

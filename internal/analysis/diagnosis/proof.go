@@ -73,13 +73,13 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		logs := positiveLogs(rates)
 		if len(logs) > 0 {
 			base[block] = statistics.Total(logs) / float64(len(logs))
-			all = append(all, rates...)
+			all = append(all, positive(rates)...)
 		}
 	}
 	if len(all) > 0 {
 		p.Untouched = statistics.Median(all)
 	}
-	if len(e.Doses) == 0 {
+	if len(e.Doses) == 0 || p.opens(d, base) {
 		p.judgeFix(d, base)
 		return p
 	}
@@ -180,21 +180,17 @@ const leastGain = 1.1
 // judgeFix decides by what the rate gains where what is said to limit is taken away. Where nothing arrived
 // before, any rate is a gain.
 func (p *Proof) judgeFix(d Doses, base map[int]float64) {
-	fixed := d.Of[p.Fix]
-	gains := ratiosOf(fixed, base)
-	arrives := func(rates map[int]float64) (n int) {
-		for _, r := range rates {
-			if r > 0 {
-				n++
-			}
-		}
-		return n
-	}
+	gains := ratiosOf(d.Of[p.Fix], base)
 	switch {
-	case len(base) == 0 && len(d.Untouched) > 0 && arrives(fixed) > 1:
+	case p.opens(d, base):
 		p.Verdict = Confirmed
-		p.Text = fmt.Sprintf("confirmed by %s %s: nothing arrives without it, and traffic flows with it",
-			p.Factor, p.Fix)
+		without := "nothing arrives without it"
+		if len(base) > 0 {
+			without = fmt.Sprintf("without it anything arrives in %d of %d blocks", len(base),
+				len(d.Untouched))
+		}
+		p.Text = fmt.Sprintf("confirmed by %s %s: %s, and traffic flows with it in all", p.Factor, p.Fix,
+			without)
 		return
 	case len(gains) < 2:
 		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(gains), p.Factor, p.Fix)
@@ -210,6 +206,18 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	}
 	p.Text = fmt.Sprintf("%s by %s %s, which removes the limit: %s (%s, %s to %s)", p.Verdict, p.Factor,
 		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
+}
+
+// opens says that traffic flows in each block where the limit is taken away, and hardly ever with it: in at
+// most one block, which is too few to compare rates.
+func (p *Proof) opens(d Doses, base map[int]float64) bool {
+	flows := 0
+	for _, r := range d.Of[p.Fix] {
+		if r > 0 {
+			flows++
+		}
+	}
+	return p.Fix != "" && flows > 1 && flows == len(d.Untouched) && len(base) <= 1
 }
 
 // judge compares the elasticity with the expected one. Where the rate is expected not to move, a rate that
@@ -311,12 +319,14 @@ func sharp(points []statistics.Point, lnK float64) bool {
 	return bent < straight
 }
 
+func positive(rates []float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(rates), func(r float64) bool { return r <= 0 })
+}
+
 func positiveLogs(rates []float64) []float64 {
-	var logs []float64
-	for _, r := range rates {
-		if r > 0 {
-			logs = append(logs, math.Log(r))
-		}
+	logs := positive(rates)
+	for i, r := range logs {
+		logs[i] = math.Log(r)
 	}
 	return logs
 }

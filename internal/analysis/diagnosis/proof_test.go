@@ -77,6 +77,7 @@ func TestProveOfLittle(t *testing.T) {
 		Doses: []record.Dose{{Level: "a", Resource: .5}}}
 	for _, d := range []Doses{
 		{},
+		{Untouched: map[int][]float64{1: {0}, 2: {0}}, Of: map[string]map[int]float64{"a": {1: 5, 2: 5}}},
 		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
 		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {2: 5}}},
 		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {1: 5}}},
@@ -213,6 +214,9 @@ func TestProveByFix(t *testing.T) {
 		{"stays", []float64{1e7, 1.1e7, 1.05e7}, []float64{1.02e7, 1.06e7, 1.04e7}, Refuted},
 		{"falls or rises", []float64{1e7, 1e7, 1e7}, []float64{.8e7, 1.5e7, 1.3e7}, Undecided},
 		{"nothing before", []float64{0, 0, 0}, []float64{3e7, 3.1e7, 3.2e7}, Confirmed},
+		{"hardly anything before", []float64{0, 3e4, 0}, []float64{3e7, 3.1e7, 3.2e7}, Confirmed},
+		{"nothing at all", []float64{0, 0, 0}, []float64{0, 0, 0}, Undecided},
+		{"nothing before, and seldom after", []float64{0, 0, 0}, []float64{0, 3.1e7, 3.2e7}, Undecided},
 		{"one window", []float64{1e7}, []float64{3e7}, Undecided},
 	} {
 		d := Doses{map[int][]float64{}, map[string]map[int]float64{"1300": {}}}
