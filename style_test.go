@@ -21,7 +21,7 @@ import (
 var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/stream", "trial/traffic/frames",
 	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch", "lab",
 	"lab/host", "lab/agent",
-	"lab/pair", "lab/ssh", "progress", "labtest", "labtest/steady"}
+	"lab/isp", "lab/pair", "lab/ssh", "progress", "labtest", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")

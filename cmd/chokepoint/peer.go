@@ -39,20 +39,24 @@ type peerOptions struct {
 	bind     string
 	once     bool
 	log      bool
+	isp      ispOptions
 }
 
 func newPeerCommand(p *program) *cobra.Command {
 	var o peerOptions
 	cmd := &cobra.Command{
 		Use: "peer [--port N] [--data-ports A-B] [--bind ADDRESS] [--for D] [--once] [--code-file " +
-			"FILE] [--kernel-log]",
+			"FILE] [--kernel-log] [--isp KIND --isp-port DEVICE]",
 		Short: "Serve as the far end of a run on another machine",
 		Long: "Serve as the far end of a run on another machine: chokepoint run --peer measures\n" +
 			"what lies between the two. It prints this machine's addresses and a code, which is\n" +
 			"new each time and which run asks for. Runs are served one at a time; they may ask\n" +
 			"for traffic, and for what this machine is and how busy it is. Nothing is executed,\n" +
 			"written or changed here. Ctrl-C ends it.\n\n" +
-			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.",
+			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.\n\n" +
+			"--isp also plays the provider of the router's WAN on a port of this machine, for as\n" +
+			"long as it runs: the router, as it came out of its box, gets its address by DHCP or\n" +
+			"PPPoE, or is told it by hand. Nothing else may be plugged in there.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
@@ -65,13 +69,29 @@ func newPeerCommand(p *program) *cobra.Command {
 	f.StringVar(&o.bind, "bind", "", "listen at this `ADDRESS` only (default: at each of the machine's)")
 	f.BoolVar(&o.once, "once", false, "end after the first run")
 	f.BoolVar(&o.log, "kernel-log", false, "show the runs what the kernel logs meanwhile")
+	o.isp.flags(f)
 	return cmd
 }
 
-func runPeer(ctx context.Context, o peerOptions, p *program) error {
+func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	ports, err := o.check()
 	if err != nil {
 		return err
+	}
+	if o.isp.kind == "" && o.isp.device != "" {
+		return &usageError{"--isp-port without --isp", ""}
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	if o.isp.kind != "" {
+		var end func() error
+		if end, err = o.isp.begin(ctx, p, fail); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+		if o.bind == "" { // who comes from the router, and nobody else
+			o.bind, _, _ = strings.Cut(o.isp.address, "/")
+		}
 	}
 	var at netip.Addr
 	if o.bind != "" {
@@ -100,6 +120,9 @@ func runPeer(ctx context.Context, o peerOptions, p *program) error {
 	told := refusals{say: p.note}
 	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: told.tell}
 	err = listener.Serve(ctx, ln, served.Serve)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
 	if errors.Is(err, pair.ErrIdle) {
 		p.note("no run has connected for %s", o.patience)
 		return nil

@@ -99,6 +99,8 @@ type Cell struct {
 	Failed         int                  `json:"failed"` // trials without
 
 	Latency map[string]Distribution `json:"latency,omitempty"` // "idle", "loaded": all probes of all trials
+	// Segments are the parts of a path between machines, near to far, where its routers answered probes.
+	Segments []Segment `json:"segments,omitempty"`
 }
 
 // Distribution is all round trips of a cell in one histogram, and what they are made of. The percentiles

@@ -32,6 +32,7 @@ func (g *group) summariseLatency(good []*validity.Judged) {
 	g.cell.Latency = map[string]Distribution{}
 	g.addDistribution("idle", idle)
 	g.addDistribution("loaded", loaded)
+	g.cell.Segments = g.segments(good)
 }
 
 // probed are the trials in which a probe ran, whether it was answered or not.

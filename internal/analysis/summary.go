@@ -224,6 +224,7 @@ func capital(s string) string {
 
 // addFindings adds what can be said of a cell without a diagnosis.
 func (g *group) addFindings() {
+	g.addSegments()
 	c := &g.cell
 	added, ok := c.Metrics[metrics.RTTAdded]
 	if !ok || factor.Protocol.Is(g.factors, factor.UDP) ||

@@ -51,6 +51,7 @@ const (
 	Shaper  Name = "shape"
 	Policer Name = "policer"
 	VLAN    Name = "vlan"
+	WAN     Name = "wan"
 )
 
 // Levels that say what a cell is.

@@ -128,7 +128,7 @@ func PathMTU(s Shape, c Cell) int {
 	inner, err := strconv.Atoi(MTU.Of(c))
 	for _, l := range s.Links {
 		a, b := l.Ends[0], l.Ends[1]
-		mtu := min(portMTU(c, a), portMTU(c, b))
+		mtu := min(portMTU(c, a), portMTU(c, b)) - sessionHead(c, len(s.Routers) > 0 && a.Node == s.Routers[0])
 		if ends := [2]string{a.Node, b.Node}; err == nil &&
 			(ends == s.Tunnel || ends == [2]string{s.Tunnel[1], s.Tunnel[0]}) {
 			mtu = inner
@@ -136,6 +136,28 @@ func PathMTU(s Shape, c Cell) int {
 		least = min(least, mtu)
 	}
 	return least
+}
+
+// Levels of the factor wan.
+const (
+	StaticWAN = "static"
+	PPPoE     = "pppoe"
+)
+
+// sessionHead is what PPPoE takes of a packet on the first router's WAN link (RFC 2516).
+func sessionHead(c Cell, wan bool) int {
+	if wan && WAN.Is(c, PPPoE) {
+		return 8 // its own head, and the PPP protocol's number
+	}
+	return 0
+}
+
+// NoWAN refuses a provider where there is no place for one.
+func NoWAN(s Shape, c Cell) string {
+	if WAN.In(c) && !WAN.Is(c, StaticWAN) && (len(s.Routers) == 0 || len(s.FarPorts(s.Routers[0])) == 0) {
+		return "topology " + s.Name + " has no link beyond a router on which to play a provider"
+	}
+	return ""
 }
 
 // portMTU is the MTU that the cell sets on a port: the narrowest place wins.
@@ -150,7 +172,9 @@ func portMTU(c Cell, p Port) int {
 }
 
 // UnderlayMTU is the smallest MTU that the cell sets on the underlay.
-func UnderlayMTU(c Cell) int {
+func UnderlayMTU(c Cell) int { return linksMTU(c) - sessionHead(c, Topology.Is(c, "site-to-site")) }
+
+func linksMTU(c Cell) int {
 	mtu := 0
 	for _, level := range LinkMTU.Each(c) {
 		if v, err := strconv.Atoi(level); err == nil && (mtu == 0 || v < mtu) {

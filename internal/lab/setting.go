@@ -161,6 +161,9 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 		state, err := k.Parse(text)
 		p := l.placeOf(s)
 		p.OwnKernel = n.Facts.OwnKernel
+		if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
+			err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
+		}
 		if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
 			err = limited.Allowed(p, state)
 		}

@@ -221,6 +221,7 @@ type Trial struct {
 	Traffic  *Traffic            `json:"traffic,omitempty"`
 	Idle     *Latency            `json:"idle,omitempty"`
 	Loaded   *Latency            `json:"loaded,omitempty"`
+	Hops     []*Hop              `json:"hops,omitempty"` // of a path between machines
 	Nodes    map[string]NodeData `json:"nodes,omitempty"`
 	Caveats  []Caveat            `json:"caveats,omitempty"`
 }

@@ -218,6 +218,12 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 			nodes = []string{t.Near, t.Far}
 		case target == factor.FirstOfWAN && len(t.Routers) > 0:
 			nodes, s.Port = t.Routers[:1], taggedWAN(f, t)
+		case target == factor.WANLink:
+			for _, l := range t.Links {
+				if len(t.Routers) > 0 && l.Ends[0].Node == t.Routers[0] {
+					nodes, s.Port = []string{l.Ends[1].Node, l.Ends[0].Node}, l.Ends[0].Port
+				}
+			}
 		case target == factor.Routers: // also where the machine that carries them is named
 			nodes = t.Routers
 		}
@@ -231,10 +237,13 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN is the device of the first router's WAN port where the cell puts a tag on that, else "". A
-// change of the tag makes the setting another, so that the translation moves along.
+// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on that,
+// else "". A change of it makes the setting another, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
+		if factor.WAN.Is(f, factor.PPPoE) {
+			return knob.SessionDevice(wan.Port, 1)
+		}
 		for _, at := range []string{wan.Node + "." + wan.Port, wan.Node, ""} {
 			if level, ok := factor.VLAN.At(f, at); ok {
 				if dev := knob.VLANDevice(wan.Port, knob.State(level)); dev != wan.Port {

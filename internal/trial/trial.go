@@ -223,7 +223,9 @@ func (a *attempt) idle(ctx context.Context) (err error) {
 	if a.t.Row.Kind == record.RowIdle {
 		con.fixed = func(w record.Window) error { a.t.Window = w; return a.watch.schedule(w) }
 	}
+	wait := a.probeHops(ctx, con, 0, m.Idle, func(h *record.Hop) **record.Latency { return &h.Idle })
 	a.t.Idle, err = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(0, m.Idle), con)
+	wait()
 	return err
 }
 
@@ -297,7 +299,10 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 	defer cancel(nil)
 	var probing sync.WaitGroup
 	var probeErr, err error
+	wait := func() {}
 	if probed {
+		wait = a.probeHops(ctx, con, a.d.load.Warmup, a.d.load.Duration,
+			func(h *record.Hop) **record.Latency { return &h.Loaded })
 		probing.Go(func() {
 			a.t.Loaded, probeErr = a.c.Prober.Probe(ctx, a.way.near, a.way.far, a.probeLoad(a.d.load.Warmup,
 				a.d.load.Duration), con)
@@ -317,6 +322,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 		}
 	}
 	probing.Wait()
+	wait()
 	if probeErr != nil && (err == nil || context.Cause(ctx) == probeErr) {
 		return probeErr
 	}

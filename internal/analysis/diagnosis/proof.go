@@ -233,6 +233,9 @@ func (p *Proof) judge(slack bool) {
 	switch {
 	case moves && l.Low > p.Expect-nearEnough:
 		p.Verdict = Confirmed
+	case moves && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
+		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
+		p.Verdict, what = Confirmed, "the doses leave it open, but without it the rate rises"
 	case moves && l.High < p.Expect-nearEnough:
 		p.Verdict, what = Refuted, "the rate does not follow it"
 	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
@@ -241,9 +244,6 @@ func (p *Proof) judge(slack bool) {
 		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
 	case moves && slack && l.High < 1+nearEnough:
 		p.Verdict, what = Refuted, "the rate follows it no more than its slack allows"
-	case p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
-		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
-		p.Verdict, what = Confirmed, "the interval allows both, but without it the rate rises"
 	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < leastGain:
 		p.Verdict, what = Refuted, "the interval allows both, but without it the rate does not rise"
 	default:

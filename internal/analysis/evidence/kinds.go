@@ -49,8 +49,11 @@ const (
 	ReasonEngineStalled  = "engine-stalled"
 )
 
-// FindingBufferbloat is the kind of what a load adds to the round trip.
-const FindingBufferbloat = "bufferbloat"
+// Kinds of findings: what a load adds to the round trip, and on which parts of the path.
+const (
+	FindingBufferbloat = "bufferbloat"
+	FindingSegments    = "latency-segments"
+)
 
 // Kinds declares everything that is said of results beside their numbers, in one place: reasons in the
 // order of the gate, then caveats and findings by name. The reference is written from it, and a test holds

@@ -92,7 +92,8 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		if role != ChildRole {
 			h = inChild(verb)
 		}
-		if verb == VerbHold || strings.HasPrefix(verb, host.FamilyTunnel) {
+		changes := verb == VerbHold || verb == knob.VerbServe || verb == knob.VerbJoin
+		if changes || strings.HasPrefix(verb, host.FamilyTunnel) {
 			h = after(may, h)
 		}
 		handlers[verb] = h

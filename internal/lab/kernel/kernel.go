@@ -49,6 +49,12 @@ type Way struct {
 	Via    netip.Addr `json:"via,omitzero"`
 }
 
+// Via is a route by way of a neighbour.
+type Via struct {
+	To      netip.Prefix
+	Gateway netip.Addr
+}
+
 // LinkCounters are a device's counters since it was made, from struct rtnl_link_stats64.
 type LinkCounters struct {
 	RxBytes, RxPackets, RxErrors, RxDropped uint64

@@ -21,6 +21,11 @@ func Rename(dev, name string) error                               { return ErrUn
 func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
+func Divert(from, to string, besides ...netip.Addr) error         { return ErrUnsupported }
+func EndDivert() error                                            { return ErrUnsupported }
+func DefaultDevice() (string, error)                              { return "", ErrUnsupported }
+func Neighbourly(dev string) ([]Via, error)                       { return nil, ErrUnsupported }
+func ProbePPPoE() error                                           { return ErrUnsupported }
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }

@@ -12,7 +12,7 @@ import (
 
 // All lists the knobs in the order in which they are shown.
 func All() []Knob {
-	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), NAT(), VLAN(), Firewall(),
+	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), WAN(), NAT(), VLAN(), Firewall(),
 		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), ConntrackMax(), Shape(), Policer(),
 		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota(),
 		FaultPlant()}

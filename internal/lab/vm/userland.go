@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human, and openvpn and softflowd, which chokepoint itself starts.
+// program is what the image has for a human, and openvpn, pppd and softflowd, which chokepoint itself starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
@@ -26,7 +26,7 @@ var programs = []program{
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
 	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
 	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
-	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"openvpn"}, []string{"openvpn"}}, {[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
 	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
@@ -223,7 +223,7 @@ func (r root) addFiles(a archive, pattern string) error {
 				return err
 			}
 			// usr/lib is a link to lib in the image.
-			dir := strings.TrimPrefix(path.Dir(pattern), "usr/")
+			dir := strings.TrimPrefix(path.Dir(name), "usr/")
 			a.add(path.Join(dir, filepath.Base(full)), modeFile, data)
 		}
 	}

@@ -372,7 +372,7 @@ func TestSplitTakesEveryTable(t *testing.T) {
 	var trial record.Trial
 	n := fill(reflect.ValueOf(&trial).Elem())
 	bare, parts := split(trial)
-	if n < 4 || len(parts) != n+2 { // two measurements of latency
+	if n < 4 || len(parts) != n+4 { // measurements of latency, two of a hop
 		t.Errorf("%d parts for %d tables", len(parts), n)
 	}
 	if left := count(reflect.ValueOf(bare)); left != 0 {

@@ -359,6 +359,10 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 		}
 		t.Traffic = &tr
 	}
+	t.Hops = slices.Clone(t.Hops)
+	for i, h := range t.Hops {
+		t.Hops[i] = new(*h)
+	}
 	for path, slot := range latencies(&t) {
 		if l := *slot; l != nil {
 			parts = append(parts, part{path: path, kind: kindLatency, latency: l})
@@ -406,7 +410,12 @@ func join(t *record.Trial, parts []part) error {
 
 // latencies names the places where a measurement of latency can hang.
 func latencies(t *record.Trial) map[string]**record.Latency {
-	return map[string]**record.Latency{"idle": &t.Idle, "loaded": &t.Loaded}
+	out := map[string]**record.Latency{"idle": &t.Idle, "loaded": &t.Loaded}
+	for i, h := range t.Hops {
+		at := "hops/" + strconv.Itoa(i) + "/"
+		out[at+"idle"], out[at+"loaded"] = &h.Idle, &h.Loaded
+	}
+	return out
 }
 
 // tables names every place of a trial where a table can hang.

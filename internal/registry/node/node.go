@@ -3,10 +3,12 @@ package node
 
 import (
 	"errors"
+	"maps"
 	"os"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -34,6 +36,7 @@ func Parts() agent.Parts {
 	for _, t := range Tunnels() {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}
+	maps.Copy(p.Isolated, isp.Handlers())
 	for _, e := range Engines() {
 		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
 	}

@@ -102,9 +102,6 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 		p.Probes = append(r.Probes, p.Probes...) // the rest is the same in each
 		r = p
 	}
-	if err := json.Unmarshal(echo[0], &answered); err != nil {
-		return nil, fmt.Errorf("read the result of the echo: %w", err)
-	}
 	l := r.latency(load)
 	l.Probe = name
 	for i := range l.SentAt {
@@ -114,6 +111,9 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	l.Ends = map[string]record.EndUsage{sides[0]: r.Usage}
 	if r.KernelEcho {
 		return l, nil
+	}
+	if err := json.Unmarshal(echo[0], &answered); err != nil {
+		return nil, fmt.Errorf("read the result of the echo: %w", err)
 	}
 	l.Details["echoed"] = strconv.FormatInt(answered.Echoed, 10)
 	l.Details["echo.scheduling"] = answered.Scheduling

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// ispOptions make the peer the provider of the router's WAN.
+type ispOptions struct {
+	kind, device, address, user, passwordFile string
+	force                                     bool
+}
+
+// ispAddress is the provider's, from the block set aside for benchmarking (RFC 2544).
+const ispAddress = "198.18.64.1/24"
+
+func (o *ispOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
+		strings.Join(knob.Accesses(), ", "))
+	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is plugged into")
+	f.StringVar(&o.address, "isp-address", ispAddress, "the provider's `ADDRESS/BITS`, of whose network the "+
+		"router gets one")
+	f.StringVar(&o.user, "isp-user", "", "PPPoE: have the router log in as `NAME`, by PAP or CHAP")
+	f.StringVar(&o.passwordFile, "isp-password-file", "", "with the password in the first line of `FILE`")
+	f.BoolVar(&o.force, "isp-force", false, "also on the port of this machine's default route")
+}
+
+// access is what the options ask for.
+func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
+	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
+		return a, password, &usageError{fmt.Sprintf(format, args...), hint}
+	}
+	p, parseErr := netip.ParsePrefix(o.address)
+	switch {
+	case !slices.Contains(knob.Accesses(), o.kind):
+		return wrong("", "--isp %q: want one of %s", o.kind, strings.Join(knob.Accesses(), ", "))
+	case o.device == "":
+		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
+			"--isp without --isp-port")
+	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Addr() == p.Masked().Addr():
+		return wrong("such as "+ispAddress, "--isp-address %q is no IPv4 address with the length of a network",
+			o.address)
+	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
+		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
+	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
+		return wrong("", "--isp-user %q: want printable ASCII", o.user)
+	}
+	if o.user != "" {
+		text, err := os.ReadFile(o.passwordFile)
+		if err != nil {
+			return a, password, fmt.Errorf("read the provider's password: %w", err)
+		}
+		first, _, _ := bytes.Cut(text, []byte("\n"))
+		if len(first) == 0 {
+			return wrong("", "--isp-password-file %s: its first line is empty", o.passwordFile)
+		}
+		password = host.SecretFrom(first)
+	}
+	return knob.Access{Kind: o.kind, Device: o.device, Addresses: []netip.Prefix{p}, User: o.user,
+		Force: o.force}, password, nil
+}
+
+// begin plays the provider, in a process of its own, which undoes what it did even if this one is killed. It
+// tells what happens, and calls failed once it cannot go on; end waits until all is undone.
+func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (end func() error, err error) {
+	a, password, err := o.access()
+	if err != nil {
+		return nil, err
+	}
+	if os.Geteuid() != 0 {
+		return nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
+	}
+	child, err := host.Spawn{Args: []string{agent.ChildRole}}.Start()
+	if err != nil {
+		return nil, fmt.Errorf("play the provider: %w", err)
+	}
+	node := host.Connect(child)
+	s, err := node.Open(ctx, knob.VerbServe, a)
+	if carrier, ok := s.(host.SecretSession); err == nil && ok && !password.Empty() {
+		err = carrier.SendSecret(password)
+	}
+	if err == nil {
+		err = host.Await(ctx, s, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			var e isp.Event
+			if err := s.Recv(&e); err != nil {
+				if quiet := ctx.Err() != nil || errors.Is(err, host.ErrUnreachable); !quiet {
+					failed(fmt.Errorf("play the provider: %w", err))
+				}
+				return
+			}
+			p.note("provider: %s", check.Plain(e.Text))
+		}
+	}()
+	return func() error {
+		err := errors.Join(s.Finish(), s.Close(), node.Close())
+		<-over
+		if errors.Is(err, host.ErrUnreachable) {
+			return nil
+		}
+		return err
+	}, nil
+}

@@ -1,0 +1,104 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Segment is a part of the path between two machines, up to a router or to the far end, and the latency that a
+// load adds there. Both directions of the segment count, and the router's time to answer.
+type Segment struct {
+	Hop      int     `json:"hop"`            // number of the router that it ends at; 0 = the far end
+	Addr     string  `json:"addr,omitempty"` // that router's
+	IdleNs   float64 `json:"idle_ns"`        // median round trip from the near end to its end: medians of trials
+	LoadedNs float64 `json:"loaded_ns"`
+	// AddedNs is by how much more the load delays the round trip to its end than that to the end of the one
+	// before; it is negative where a router took longer to answer than to forward.
+	AddedNs float64 `json:"added_ns"`
+}
+
+// leastProbes are the answers from which a median is told of a hop.
+const leastProbes = 5
+
+// segments are those of a cell whose hops were probed, idle and loaded.
+func (g *group) segments(good []*validity.Judged) (out []Segment) {
+	idle, loaded := map[string][]float64{}, map[string][]float64{}
+	number := map[string]int{}
+	add := func(into map[string][]float64, addr string, l *record.Latency) {
+		if rtts := metrics.Answered(l); len(rtts) >= leastProbes {
+			into[addr] = append(into[addr], statistics.Median(rtts))
+		}
+	}
+	take := func(trials []*validity.Judged) {
+		for _, j := range trials {
+			for _, h := range j.Trial.Hops {
+				number[h.Addr] = h.Number
+				add(idle, h.Addr, h.Idle)
+				add(loaded, h.Addr, h.Loaded)
+			}
+		}
+	}
+	take(good)
+	if len(idle) == 0 {
+		take(validity.LastGood(g.idle))
+	}
+	for addr, n := range number {
+		if len(idle[addr]) > 0 && len(loaded[addr]) > 0 {
+			out = append(out, Segment{Hop: n, Addr: addr, IdleNs: statistics.Median(idle[addr]),
+				LoadedNs: statistics.Median(loaded[addr])})
+		}
+	}
+	slices.SortFunc(out, func(a, b Segment) int { return a.Hop - b.Hop })
+	before, ok1 := g.cell.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
+	after, ok2 := g.cell.Metrics[metrics.RTT("loaded", metrics.Percentiles[0])]
+	if len(out) == 0 || !ok1 || !ok2 {
+		return nil
+	}
+	out = append(out, Segment{IdleNs: before.Median, LoadedNs: after.Median})
+	sofar := 0.0
+	for i := range out {
+		added := out[i].LoadedNs - out[i].IdleNs
+		out[i].AddedNs, sofar = added-sofar, added
+	}
+	return out
+}
+
+// leastAdded is what a load must add for its segments to be told.
+const leastAdded = 1e6
+
+// addSegments says where the load adds latency.
+func (g *group) addSegments() {
+	all := g.cell.Segments
+	if len(all) == 0 {
+		return
+	}
+	far := all[len(all)-1]
+	if far.LoadedNs-far.IdleNs < leastAdded {
+		return
+	}
+	var parts []string
+	var facts []evidence.Evidence
+	from := "the near end"
+	for _, s := range all {
+		to := "the far end"
+		if s.Hop > 0 {
+			to = fmt.Sprintf("router %d (%s)", s.Hop, s.Addr)
+		}
+		parts = append(parts, fmt.Sprintf("%s from %s to %s", unit.Nanoseconds(max(0, s.AddedNs)), from, to))
+		facts = append(facts, evidence.Evidence{Element: s.Addr, Value: new(s.AddedNs),
+			Text: "round trip to " + to + ": " + unit.Nanoseconds(s.IdleNs) + " idle, " +
+				unit.Nanoseconds(s.LoadedNs) + " under load"})
+		from = to
+	}
+	g.cell.Findings = append(g.cell.Findings, evidence.NewFinding(evidence.FindingSegments,
+		"of the "+unit.Nanoseconds(far.LoadedNs-far.IdleNs)+" that the load adds to the median round trip, "+
+			strings.Join(parts, ", "), facts...))
+}

@@ -1,0 +1,76 @@
+// Package isp plays an access provider on one port of a machine, and joins one as its subscriber: by DHCP
+// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did when
+// their session ends, however that comes.
+package isp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// Event is what a provider tells while it serves; the first one, without a text, says that it does.
+type Event struct {
+	Text string `json:"text,omitempty"`
+}
+
+// Handlers are the node halves.
+func Handlers() map[string]host.Handler {
+	return map[string]host.Handler{knob.VerbServe: serve, knob.VerbJoin: join}
+}
+
+// undoing is a stack of what undoes what was done, the last first.
+type undoing []func() error
+
+func (u *undoing) add(f func() error) { *u = append(*u, f) }
+
+func (u undoing) run(err *error) {
+	for _, f := range slices.Backward(u) {
+		if undoErr := f(); undoErr != nil {
+			*err = errors.Join(*err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
+		}
+	}
+}
+
+// held returns when the session ends, or with an error when one comes before.
+func held(ctx context.Context, s host.Session, failed <-chan error) error {
+	over := make(chan error, 1)
+	go func() { over <- s.Recv(nil) }()
+	select {
+	case err := <-failed:
+		return err
+	case err := <-over:
+		return quiet(err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// quiet drops the ways in which a session is meant to end.
+func quiet(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
+		return nil
+	}
+	return err
+}
+
+// nth is the n-th address, from 1, that subscribers get of a provider's network.
+func nth(provider netip.Prefix, n int) (netip.Addr, bool) {
+	a := provider.Masked().Addr()
+	for i := 0; i < n; {
+		a = a.Next()
+		if !provider.Contains(a) || !provider.Contains(a.Next()) && a.Is4() { // the broadcast address
+			return netip.Addr{}, false
+		}
+		if a != provider.Addr() {
+			i++
+		}
+	}
+	return a, true
+}

@@ -1,0 +1,351 @@
+package isp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine is
+// changed but the session's device.
+var pppOptions = []string{"nodetach", "local", "nocrtscts", "nolock", "noaccomp", "nopcomp", "noccp", "novj",
+	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
+
+// mostWords is how many lines are kept of what a daemon says.
+const mostWords = 4
+
+// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last words.
+func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string, err error) {
+	process, err := host.Local().Start(ctx, host.Command{Path: p.Program,
+		Args: slices.Concat([]string{"plugin", p.Plugin}, args, pppOptions)})
+	if err != nil {
+		return nil, nil, err
+	}
+	var mu sync.Mutex
+	var words []string
+	note := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if words = append(words, check.Plain(line)); len(words) > mostWords { // the first and the last of them
+			words = slices.Delete(words, mostWords/2, mostWords/2+1)
+		}
+	}
+	out, errs := host.Lines(process.Stdout(), note), host.Lines(process.Stderr(), note)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		<-out
+		<-errs
+		_, _ = process.Wait() // its words say why
+	}()
+	return over, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(words, "; ")
+	}, nil
+}
+
+// joinPPPoE has a session carry what went out of the device by way of a neighbour.
+func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- error) error {
+	daemon, err := knob.FindPPPD()
+	if err != nil {
+		return err
+	}
+	i, err := macOf(a.Device)
+	if err != nil {
+		return err
+	}
+	if err := kernel.ProbePPPoE(); err != nil {
+		return err
+	}
+	dev, mtu := knob.SessionDevice(a.Device, 1), strconv.Itoa(i.MTU-pppoeBytes)
+	keep, end := context.WithCancel(context.WithoutCancel(ctx))
+	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault", "mtu", mtu,
+		"mru", mtu, "user", "chokepoint"})
+	if err != nil {
+		end()
+		return err
+	}
+	undo.add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
+	died := make(chan error, 1)
+	go func() {
+		<-gone
+		died <- fmt.Errorf("pppd has ended: %s", last())
+	}()
+	if _, err := await(ctx, dev, died); err != nil {
+		if said := last(); !strings.Contains(err.Error(), said) {
+			err = fmt.Errorf("%w: pppd says: %s", err, said)
+		}
+		return err
+	}
+	has, err := kernel.Addresses(a.Device)
+	if err != nil {
+		return err
+	}
+	undo.add(kernel.EndDivert)
+	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
+		return err
+	}
+	go func() { failed <- <-died }()
+	return nil
+}
+
+// others are the addresses of IPv6 that the other end of a link has: the first or the second of its network.
+func others(own []netip.Prefix) (out []netip.Addr) {
+	for _, p := range own {
+		if a, ok := nth(p, 1); ok && p.Addr().Is6() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// leave ends a subscriber's daemon, and tells the provider, which would wait for a minute otherwise.
+func leave(dev string, mac net.HardwareAddr, end func(), gone <-chan struct{}) error {
+	sessions := sessionsOn(dev)
+	end()
+	<-gone
+	if len(sessions) == 0 {
+		return nil
+	}
+	fd, err := openDiscovery(dev)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, s := range sessions {
+		_, _ = unix.Write(fd, terminate(mac, s.mac, s.id)) // it notices by itself, if later
+	}
+	return nil
+}
+
+// sessionsOn reads the kernel's list (drivers/net/ppp/pppoe.c): number, address of the other end, device.
+func sessionsOn(dev string) (out []subscriber) {
+	text, _ := os.ReadFile("/proc/net/pppoe") // without it nobody is told
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[2] != dev {
+			continue
+		}
+		id, err := strconv.ParseUint(f[0], 16, 16)
+		mac, macErr := net.ParseMAC(f[1])
+		if err == nil && macErr == nil {
+			var b [2]byte // it is kept, and printed, in the order of bytes of the network
+			binary.NativeEndian.PutUint16(b[:], uint16(id))
+			out = append(out, subscriber{id: binary.BigEndian.Uint16(b[:]), mac: mac})
+		}
+	}
+	return out
+}
+
+// openDiscovery opens a socket for the frames of PPPoE's discovery stage on a device (packet(7)).
+func openDiscovery(dev string) (int, error) {
+	i, err := macOf(dev)
+	if err != nil {
+		return -1, err
+	}
+	const network = etherDiscovery>>8 | etherDiscovery&0xff<<8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, network)
+	if err == nil {
+		if err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network, Ifindex: i.Index}); err != nil {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return -1, fmt.Errorf("listen for PPPoE on %s: %w", dev, err)
+	}
+	return fd, nil
+}
+
+// servePPPoE is an access concentrator: the discovery stage here, each session by a daemon of its own.
+func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err error) {
+	daemon, err := knob.FindPPPD()
+	if err == nil {
+		err = kernel.ProbePPPoE()
+	}
+	if err != nil {
+		return nil, err
+	}
+	i, err := macOf(p.Device)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openDiscovery(p.Device)
+	if err != nil {
+		return nil, err
+	}
+	c := &concentrator{mac: i.HardwareAddr, key: newKey(), most: i.MTU - pppoeBytes,
+		sessions: map[uint16]*subscriber{}}
+	running := &sessions{p: p, daemon: daemon, fd: fd, mac: i.HardwareAddr, hungUp: make(chan uint16, mostSubscribers)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // sessions see this thread's files, see withSecrets; it ends with this
+		if err := p.withSecrets(); err != nil {
+			p.fail(err)
+			return
+		}
+		running.serve(ctx, c)
+	}()
+	return func() error { <-done; return unix.Close(fd) }, nil
+}
+
+// sessions are the running daemons of a concentrator.
+type sessions struct {
+	p      *provider
+	daemon knob.PPPD
+	fd     int
+	mac    net.HardwareAddr
+	hungUp chan uint16
+	all    sync.WaitGroup
+}
+
+const listenMs = 100 // between two looks at whether it is to end
+
+func (r *sessions) serve(ctx context.Context, c *concentrator) {
+	buf := make([]byte, 2048)
+	for ctx.Err() == nil {
+		select {
+		case id := <-r.hungUp:
+			if s := c.sessions[id]; s != nil {
+				_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
+				delete(c.sessions, id)
+			}
+		default:
+		}
+		ready := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ready, listenMs); err != nil || n == 0 {
+			continue
+		}
+		n, err := unix.Read(r.fd, buf)
+		if err != nil {
+			continue
+		}
+		answer, begins, ends := c.hear(buf[:n])
+		if ends != nil {
+			ends.end()
+		}
+		if answer != nil {
+			if _, err := unix.Write(r.fd, answer); err != nil {
+				continue
+			}
+		}
+		if begins != nil {
+			r.begin(begins)
+		}
+	}
+	for id, s := range c.sessions {
+		s.end()
+		_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
+	}
+	r.all.Wait()
+}
+
+// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they lead
+// into the first session.
+func (r *sessions) begin(s *subscriber) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.end = cancel
+	remote, ok := nth(r.p.own, int(s.id))
+	if !ok {
+		cancel()
+		r.p.tell("%s gets no address: all are taken", s.mac)
+		r.hungUp <- s.id
+		return
+	}
+	dev, mtu := knob.SessionDevice(r.p.Device, int(s.id)), strconv.Itoa(s.payload)
+	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
+		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
+		r.p.own.Addr().String()}
+	if r.p.User == "" {
+		args = append(args, "noauth")
+	} else {
+		args = append(args, "auth", "refuse-eap", "refuse-mschap", "refuse-mschap-v2")
+	}
+	gone, last, err := start(ctx, r.daemon, args)
+	if err != nil {
+		cancel()
+		r.p.tell("%s gets no session: %v", s.mac, err)
+		r.hungUp <- s.id
+		return
+	}
+	r.all.Go(func() {
+		defer cancel()
+		diverted := false
+		if _, err := await(ctx, dev, nil); err == nil {
+			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
+			if diverted = s.id == 1 && len(r.p.Addresses) == 0; diverted {
+				has, err := kernel.Addresses(r.p.Device)
+				if err == nil {
+					err = kernel.Divert(r.p.Device, dev, others(has)...)
+				}
+				if err != nil {
+					r.p.fail(err)
+				}
+			}
+		}
+		<-gone
+		if diverted {
+			if err := kernel.EndDivert(); err != nil {
+				r.p.fail(err)
+			}
+		}
+		if ctx.Err() == nil {
+			r.p.tell("the session of %s has ended: %s", s.mac, last())
+		}
+		select {
+		case r.hungUp <- s.id:
+		default: // nobody listens any more
+		}
+	})
+}
+
+// withSecrets gives the daemons that this thread starts a view of /etc/ppp of their own, in memory, with the
+// subscriber's password: pppd reads it from nowhere else.
+func (p *provider) withSecrets() error {
+	if p.User == "" {
+		return nil
+	}
+	const dir = "/etc/ppp"
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"leave the machine's mounts", func() error { return unix.Unshare(unix.CLONE_NEWNS) }},
+		{"keep mounts to ourselves", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"mount " + dir, func() error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size=1m") }},
+		{"write the password", func() error {
+			line := fmt.Appendf(nil, "%s * %s *\n", pppWord(p.User), pppWord(string(p.password)))
+			defer clear(line)
+			return errors.Join(os.WriteFile(dir+"/chap-secrets", line, 0o600),
+				os.WriteFile(dir+"/pap-secrets", line, 0o600), os.WriteFile(dir+"/options", nil, 0o600))
+		}},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("hide the password of the subscriber: %s: %w", s.what, err)
+		}
+	}
+	return nil
+}
+
+// pppWord is a word of pppd's secrets files (pppd(8), AUTHENTICATION).
+func pppWord(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", "").Replace(text) + `"`
+}

@@ -1,0 +1,209 @@
+package isp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// serve is the provider's half.
+func serve(ctx context.Context, s host.Session) (err error) {
+	var a knob.Access
+	if err := s.Recv(&a); err != nil {
+		return quiet(err)
+	}
+	var password []byte
+	if a.User != "" {
+		if password, err = receivePassword(s); err != nil {
+			return quiet(err)
+		}
+		defer clear(password)
+	}
+	if err := a.Check(); err != nil {
+		return err
+	}
+	if out, err := kernel.DefaultDevice(); err != nil || out == a.Device && !a.Force {
+		return errors.Join(err, check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads out "+
+			"of it, so that what is served there may reach others", a.Device),
+			"name a port with nothing but the router on it"))
+	}
+	var undo undoing
+	defer func() { undo.run(&err) }()
+	if err := kernel.Up(a.Device); err != nil {
+		return err
+	}
+	has, err := kernel.Addresses(a.Device)
+	if err != nil {
+		return err
+	}
+	for _, p := range a.Addresses {
+		if slices.Contains(has, p) {
+			continue
+		}
+		undo.add(func() error { return kernel.DelAddress(a.Device, p) })
+		if err := kernel.AddAddress(a.Device, p); err != nil {
+			return err
+		}
+		has = append(has, p)
+	}
+	own := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
+	if own < 0 {
+		return fmt.Errorf("serve on %s: it has no IPv4 address", a.Device)
+	}
+	p := &provider{Access: a, own: has[own], password: password, failed: make(chan error, 1),
+		say: make(chan string, 16)}
+	ctx, stop := context.WithCancel(ctx)
+	ended, err := p.start(ctx)
+	if err != nil {
+		stop()
+		return err
+	}
+	undo.add(func() error { stop(); return ended() })
+	if err := s.Send(Event{}); err != nil {
+		return quiet(err)
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		for {
+			select {
+			case text := <-p.say:
+				if s.Send(Event{text}) != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err = held(ctx, s, p.failed)
+	stop()
+	<-told
+	return err
+}
+
+func receivePassword(s host.Session) (out []byte, err error) {
+	carrier, ok := s.(host.SecretSession)
+	if !ok {
+		return nil, errors.New("receive the password: the session cannot carry a secret")
+	}
+	secret, err := carrier.RecvSecret()
+	if err != nil {
+		return nil, err
+	}
+	err = secret.Use(func(b []byte) error { out = slices.Clone(b); clear(b); return nil })
+	return out, err
+}
+
+// provider is one that serves.
+type provider struct {
+	knob.Access
+	own      netip.Prefix
+	password []byte
+	failed   chan error
+	say      chan string
+}
+
+// tell drops what nobody takes: it must not hold up what is served.
+func (p *provider) tell(format string, args ...any) {
+	select {
+	case p.say <- fmt.Sprintf(format, args...):
+	default:
+	}
+}
+
+func (p *provider) fail(err error) {
+	select {
+	case p.failed <- err:
+	default:
+	}
+}
+
+// start serves until ctx ends; what it returns waits for that.
+func (p *provider) start(ctx context.Context) (ended func() error, err error) {
+	switch p.Kind {
+	case knob.DHCP:
+		return p.serveDHCP(ctx)
+	case knob.PPPoE:
+		return p.servePPPoE(ctx)
+	}
+	return func() error { return nil }, nil
+}
+
+// joinTime is how long it may take to be given an address, by an emulated provider too.
+const joinTime = 30 * time.Second
+
+// join is the subscriber's half.
+func join(ctx context.Context, s host.Session) (err error) {
+	var a knob.Access
+	if err := s.Recv(&a); err != nil {
+		return quiet(err)
+	}
+	if err := a.Check(); err != nil {
+		return err
+	}
+	var undo undoing
+	defer func() { undo.run(&err) }()
+	failed := make(chan error, 1)
+	switch a.Kind {
+	case knob.DHCP:
+		err = joinDHCP(ctx, a, &undo, failed)
+	case knob.PPPoE:
+		err = joinPPPoE(ctx, a, &undo, failed)
+	}
+	if err != nil {
+		return fmt.Errorf("join the provider on %s by %s: %w", a.Device, a.Kind, err)
+	}
+	if err := s.Send(Event{}); err != nil {
+		return quiet(err)
+	}
+	return held(ctx, s, failed)
+}
+
+// await waits until a device has an IPv4 address.
+func await(ctx context.Context, dev string, failed <-chan error) (netip.Prefix, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
+	defer cancel()
+	for {
+		if there, err := kernel.Exists(dev); err == nil && there {
+			has, err := kernel.Addresses(dev)
+			if i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() }); err == nil && i >= 0 {
+				return has[i], nil
+			}
+		}
+		select {
+		case err := <-failed:
+			return netip.Prefix{}, err
+		case <-ctx.Done():
+			return netip.Prefix{}, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func macOf(dev string) (*net.Interface, error) {
+	i, err := net.InterfaceByName(dev)
+	if err == nil && len(i.HardwareAddr) != 6 {
+		err = errors.New("it is no Ethernet device")
+	}
+	if err != nil {
+		err = fmt.Errorf("find %s: %w", dev, err)
+	}
+	return i, err
+}
+
+func newKey() []byte {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	return key
+}

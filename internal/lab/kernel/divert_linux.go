@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// divertTable is a routing table of our own, and the priority of the rule that asks it before the main one.
+const divertTable = 1018
+
+// Divert has routes by way of a neighbour on one device lead out of another, a point-to-point one, as long as
+// that is there; and packets to some addresses besides. The routes themselves stay as they are.
+func Divert(from, to string, besides ...netip.Addr) error {
+	err := divert(from, to, besides)
+	if err != nil {
+		err = errors.Join(err, EndDivert())
+	}
+	return explain(err, "divert routes of %s to %s", from, to)
+}
+
+func divert(from, to string, besides []netip.Addr) error {
+	l, err := find(from)
+	if err != nil {
+		return err
+	}
+	out, err := find(to)
+	if err != nil {
+		return err
+	}
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return err
+	}
+	for _, a := range besides {
+		routes = append(routes, netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Gw: a.AsSlice()})
+	}
+	for _, r := range routes {
+		if r.Gw == nil || r.Dst == nil {
+			continue
+		}
+		new := &netlink.Route{Dst: r.Dst, LinkIndex: out.Attrs().Index, Table: divertTable}
+		if r.Dst.IP.To4() != nil {
+			new.Scope = netlink.SCOPE_LINK
+		}
+		if err := netlink.RouteReplace(new); err != nil {
+			return err
+		}
+	}
+	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
+		if err := ignore(netlink.RuleAdd(divertRule(f)), unix.EEXIST); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func divertRule(family int) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Priority, r.Table = family, divertTable, divertTable
+	return r
+}
+
+// EndDivert undoes it; the routes of a device that is gone went with that.
+func EndDivert() error {
+	var err error
+	for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
+		err = errors.Join(err, ignore(netlink.RuleDel(divertRule(f)), unix.ENOENT))
+		routes, listErr := netlink.RouteListFiltered(f, &netlink.Route{Table: divertTable},
+			netlink.RT_FILTER_TABLE)
+		if err = errors.Join(err, listErr); listErr != nil {
+			continue
+		}
+		for _, r := range routes {
+			err = errors.Join(err, ignore(netlink.RouteDel(&r), unix.ESRCH))
+		}
+	}
+	return explain(err, "end the diverting of routes")
+}
+
+// DefaultDevice is the one that the default route over IPv4 leads out of, "" without one.
+func DefaultDevice() (string, error) {
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, unix.AF_INET) })
+	for _, r := range routes {
+		if ones := 0; r.Dst != nil {
+			if ones, _ = r.Dst.Mask.Size(); ones > 0 {
+				continue
+			}
+		}
+		if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
+			return l.Attrs().Name, nil
+		}
+	}
+	return "", explain(err, "find the default route")
+}
+
+// Neighbourly routes are those by way of a neighbour on a device.
+func Neighbourly(dev string) (out []Via, err error) {
+	l, err := find(dev)
+	var routes []netlink.Route
+	if err == nil {
+		routes, err = dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, unix.AF_INET) })
+	}
+	for _, r := range routes {
+		gw, ok := netip.AddrFromSlice(r.Gw)
+		if dst := prefixOf(r.Dst); ok && dst.IsValid() {
+			out = append(out, Via{dst, gw.Unmap()})
+		}
+	}
+	return out, explain(err, "list routes of %s", dev)
+}
+
+// ProbePPPoE asks whether the kernel speaks PPPoE, which may load it.
+func ProbePPPoE() error {
+	const pppox, pppoe = 24, 0 // linux/if_pppox.h: AF_PPPOX, PX_PROTO_OE
+	fd, err := unix.Socket(pppox, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, pppoe)
+	if err != nil {
+		return explain(err, "open a PPPoE socket")
+	}
+	return unix.Close(fd)
+}

@@ -1,0 +1,155 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Kinds of access that a provider gives, see package isp.
+const (
+	Static = factor.StaticWAN // the subscriber is told its address by hand
+	DHCP   = "dhcp"           // RFC 2131
+	PPPoE  = factor.PPPoE     // RFC 2516
+)
+
+// Accesses lists them.
+func Accesses() []string { return []string{Static, DHCP, PPPoE} }
+
+// Verbs of the provider's and of the subscriber's half.
+const (
+	VerbServe = "isp/serve"
+	VerbJoin  = "isp/join"
+)
+
+// Access is what is offered, or joined, at a port. The provider has its addresses there, or is given them for
+// the time; subscribers get the first others of its network.
+type Access struct {
+	Kind   string `json:"kind"`
+	Device string `json:"device"`
+	// Addresses are held on the device while it is served; with none it has its own.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// User is whom a subscriber by PPPoE must say it is, by PAP or CHAP with the password that follows as a
+	// secret; "" asks nobody.
+	User string `json:"user,omitempty"`
+	// Force serves also where the machine's default route leads out of the device.
+	Force bool `json:"force,omitempty"`
+}
+
+// Check says what is wrong with an access, which may come from somebody else's controller.
+func (a Access) Check() error {
+	switch {
+	case !slices.Contains(Accesses(), a.Kind):
+		return fmt.Errorf("access %q: want one of %s", a.Kind, strings.Join(Accesses(), ", "))
+	case !deviceLike(a.Device):
+		return fmt.Errorf("access: %q is no device", a.Device)
+	}
+	return nil
+}
+
+// SessionDevice is the name of the device of a port's n-th PPPoE session, within IFNAMSIZ.
+func SessionDevice(port string, n int) string {
+	name := "ppp-" + port
+	if n > 1 {
+		name = fmt.Sprintf("ppp%d-%s", n, port)
+	}
+	return name[:min(len(name), 15)]
+}
+
+// WAN is how the first router gets what it needs at its WAN port from the node beyond, which plays the
+// provider. It is set at both ends of that link, first at the provider. Both do their part in processes of
+// their own, which undo it when they end: there is nothing to read or to put back.
+func WAN() Knob {
+	return wanKnob{declared{&factor.Declaration{Policy: true, Name: string(factor.WAN),
+		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +
+			"PPPoE session, through which its traffic then goes",
+		Levels: Accesses(), Target: factor.WANLink, Refuses: factor.NoWAN,
+		Value: func(level string) string {
+			if level == Static {
+				return ""
+			}
+			return level
+		},
+		Without: &factor.Without{Level: Static, Words: "of the same with a static WAN"},
+		Long:    func(level string) string { return "WAN by " + level },
+	}}}
+}
+
+type wanKnob struct{ declared }
+
+func (k wanKnob) Parse(text string) (State, error) {
+	s, err := words(Accesses()...).parse(text)
+	if err != nil {
+		err = refuse(k.Name(), text, err)
+	}
+	return s, err
+}
+
+func (wanKnob) Same(State, State) bool                                 { return true }
+func (wanKnob) Read(context.Context, Place, State) (State, error)      { return Static, nil }
+func (wanKnob) Apply(context.Context, Place, State) error              { return nil }
+func (wanKnob) OwnLinks() bool                                         { return true }
+func (wanKnob) Check(_ context.Context, _ Place, s State) check.Answer { return checkAccess(s) }
+
+// OwnLinks is implemented by knobs that work only at the links of a network that is the lab's own.
+type OwnLinks interface{ OwnLinks() bool }
+
+func checkAccess(s State) check.Answer {
+	if s != PPPoE {
+		return check.OK()
+	}
+	if err := kernel.ProbePPPoE(); err != nil {
+		return answer(err)
+	}
+	if _, err := FindPPPD(); err != nil {
+		return check.Not("%v", err).Hinted("install the package ppp")
+	}
+	return check.OK()
+}
+
+func (wanKnob) Companions(p Place, s State) []Companion {
+	if s == Static {
+		return nil
+	}
+	verb := VerbServe
+	if p.Port == p.WAN {
+		verb = VerbJoin
+	}
+	return []Companion{{Verb: verb, Task: Access{Kind: string(s), Device: p.Port}}}
+}
+
+// PPPD is the PPP daemon and its plugin for PPPoE, with which a session's packets stay in the kernel.
+type PPPD struct{ Program, Plugin string }
+
+// FindPPPD looks for them where distributions put them.
+func FindPPPD() (p PPPD, err error) {
+	for _, file := range []string{"/usr/sbin/pppd", "/sbin/pppd", "/usr/bin/pppd", "/bin/pppd"} {
+		if info, err := os.Stat(file); p.Program == "" && err == nil && info.Mode().IsRegular() {
+			p.Program = file
+		}
+	}
+	for _, folder := range []string{"/usr/lib/pppd/*", "/usr/lib64/pppd/*", "/usr/lib/*/pppd/*"} {
+		for _, name := range []string{"pppoe.so", "rp-pppoe.so"} {
+			found, _ := filepath.Glob(filepath.Join(folder, name)) // the pattern is right
+			if p.Plugin == "" && len(found) > 0 {
+				p.Plugin = found[0]
+			}
+		}
+	}
+	if p.Program == "" || p.Plugin == "" {
+		return p, errors.Join(errNoPPPD, host.ErrUnsupported)
+	}
+	return p, nil
+}
+
+var errNoPPPD = errors.New("pppd with its plugin for PPPoE is not installed")

@@ -1,0 +1,85 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+)
+
+// Hops are probed by ICMP, which routers answer in software, some of them no more than so often; those far
+// away tell nothing of the router.
+const (
+	mostHops    = 4
+	hopInterval = 50 * time.Millisecond
+	hopPatience = time.Second // after the load's own probe has ended
+)
+
+// hops are the routers that lie on the plain path between two machines, the nearest first; the zero address
+// stands for one that does not name itself.
+func (a *attempt) hops() []netip.Addr {
+	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
+	if a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" || x == nil || x.route == nil {
+		return nil
+	}
+	return x.route.Routers[:min(mostHops, len(x.route.Routers))]
+}
+
+// probeHops measures round trips to the path's routers in the window of a conductor that others conduct. It
+// ends with that; a hop that does not answer fails nothing. What it returns waits for it.
+func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
+	into func(*record.Hop) **record.Latency) (wait func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for i, addr := range a.hops() {
+		if !addr.IsValid() {
+			continue
+		}
+		h := a.hop(i+1, addr)
+		load := a.probeLoad(warmup, duration)
+		load.Interval = max(load.Interval, hopInterval)
+		far := traffic.End{Node: h.Addr, Addr: addr, Target: addr, ThirdParty: "router"}
+		all.Go(func() {
+			l, err := latency.ICMP{}.Probe(ctx, a.way.near, far, load, follower{c})
+			if *into(h) = l; err != nil {
+				h.Silent = err.Error()
+			}
+		})
+	}
+	return func() {
+		stop := time.AfterFunc(hopPatience, cancel)
+		all.Wait()
+		stop.Stop()
+		cancel()
+	}
+}
+
+// hop is that of a trial with this number, made if there is none.
+func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
+	i := slices.IndexFunc(a.t.Hops, func(h *record.Hop) bool { return h.Number == number })
+	if i < 0 {
+		a.t.Hops = append(a.t.Hops, &record.Hop{Number: number, Addr: addr.String()})
+		i = len(a.t.Hops) - 1
+	}
+	return a.t.Hops[i]
+}
+
+// follower takes the window that a conductor gives its own parties, which do not wait for it.
+type follower struct{ *conductor }
+
+func (f follower) Ready(ctx context.Context) (record.Window, error) {
+	select {
+	case <-f.start:
+		return f.window, f.err
+	case <-ctx.Done():
+		return record.Window{}, context.Cause(ctx)
+	}
+}
+
+func (follower) Progress(traffic.Progress) {}
