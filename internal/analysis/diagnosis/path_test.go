@@ -58,13 +58,15 @@ func TestPlaceOfUnknown(t *testing.T) {
 // TestUntoldWork: work whose kind a router does not tell makes its core busy, and says nothing of softirqs,
 // neither for nor against.
 func TestUntoldWork(t *testing.T) {
-	table := record.NewTable("cpu0/idle_ns", "cpu0/irq_ns", "cpu0/untold_ns", "cpu1/idle_ns", "cpu1/untold_ns")
+	table := record.NewTable("cpu0/idle_ns", "cpu0/irq_ns", "cpu0/untold_ns", "cpu1/idle_ns",
+		"cpu1/untold_ns")
 	for i := range int64(11) {
 		s := float64(i) * 1e9
 		table.Append(i*1e9, .05*s, .1*s, .85*s, .9*s, .1*s)
 	}
+	samples := []record.Samples{{Probe: "cpu", Table: table}}
 	o := &Observation{Run: &record.Run{}, Trial: &record.Trial{Window: record.Window{Start: 1e9, End: 9e9},
-		Nodes: map[string]record.NodeData{"router": {Samples: []record.Samples{{Probe: "cpu", Table: table}}}}}}
+		Nodes: map[string]record.NodeData{"router": {Samples: samples}}}}
 	cores := o.Cores("router")
 	if len(cores) != 2 || math.Abs(cores[0].Busy-.95) > .01 || math.Abs(cores[0].Untold-.85) > .01 ||
 		cores[0].Softirq != 0 {
