@@ -189,7 +189,11 @@ func (o labOptions) check() error {
 }
 
 func unknownDriver(name string) error {
-	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: linux"}
+	var names []string
+	for _, d := range driver.All() {
+		names = append(names, d.Name())
+	}
+	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: " + strings.Join(names, ", ")}
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

@@ -163,17 +163,17 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 	by, driven := driver.Named(m.Driver)
 	if !driven {
 		n.Agent, err = r.agent(ctx, c)
-		// A router without room for an agent, or of another kind, is driven by its shell.
-		if by, driven = (driver.Linux{}), node == "router" && errors.Is(err, host.ErrUnsupported); driven {
+		// A router without room for an agent, or of another kind, is driven by its own commands.
+		if driven = node == "router" && errors.Is(err, host.ErrUnsupported); driven {
 			n.Unagented, err = err.Error(), nil
 		}
 	}
 	if driven {
-		n.Driver, n.Host = by, c.Shell()
-		n.Facts.Clock = ""
-		if a := by.Check(ctx, n.Host); a.State != check.Yes {
-			err = fmt.Errorf("drive it by driver %s: %s", by.Name(), a.Reason)
+		n.Host, n.Facts.Clock = c.Shell(), ""
+		if c.System == ssh.RouterOS {
+			n.Host = c.Commands()
 		}
+		n.Driver, err = suited(ctx, n.Host, by)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -183,6 +183,24 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 		r.regularly(func(ctx context.Context) error { _, _, err := n.Agent.Clock(ctx); return err })
 	}
 	return n, nil
+}
+
+// suited is the driver that was named, nil if none was, or the first that can drive a machine.
+func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Driver, error) {
+	candidates := driver.All()
+	if named != nil {
+		candidates = []driver.Driver{named}
+	}
+	var why error
+	for _, by := range candidates {
+		a := by.Check(ctx, h)
+		if a.State == check.Yes {
+			return by, nil
+		}
+		why = errors.Join(why, check.WithHint(fmt.Errorf("drive it by driver %s: %s", by.Name(), a.Reason),
+			a.Hint))
+	}
+	return nil, why
 }
 
 func (r *remote) agent(ctx context.Context, c *ssh.Connection) (host.Agent, error) {

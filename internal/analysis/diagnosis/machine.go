@@ -115,6 +115,24 @@ func (s system) softirq() float64 {
 	return sum
 }
 
+// mostlySoftirq is the score of cores' work as one of interrupts and softirqs; work whose kind is not told
+// says nothing.
+func mostlySoftirq(softirq, untold, busy float64) float64 {
+	if untold > busy/2 {
+		return 0
+	}
+	return ramp(ratio(softirq, busy), .3, .7, -4, .5)
+}
+
+// untold is how many cores' worth of time went to work whose kind is not told.
+func (s system) untold() float64 {
+	sum := 0.0
+	for _, c := range s.Cores {
+		sum += c.Untold
+	}
+	return sum
+}
+
 // full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
 func (o *Observation) full(s system, atMost float64) float64 {
 	return ramp(s.Full.Busy, .70, .93, unlikely, atMost) + o.wants()
@@ -150,8 +168,12 @@ func (s system) coreFact() evidence.Evidence {
 // softirqFact is the share of softirqs on the busiest core.
 func (s system) softirqFact() evidence.Evidence {
 	share := s.Full.Softirq + s.Full.IRQ
-	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, fmt.Sprintf("interrupts and "+
-		"softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name)))
+	text := fmt.Sprintf("interrupts and softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name))
+	if s.Full.Untold > 0 {
+		text = fmt.Sprintf("interrupts took at least %s of %s; of what kind its other work was, the %s does "+
+			"not tell", unit.Percent(share), coreName(s.Full.Name), s.Node)
+	}
+	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, text)
 }
 
 // coreName is "core 0" of "cpu0".

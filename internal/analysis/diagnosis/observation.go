@@ -177,10 +177,11 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 	return sum, ok
 }
 
-// Core is how one core of a node spent the window, in shares of it.
+// Core is how one core of a node spent the window, in shares of it. Untold is work whose kind the node does
+// not tell.
 type Core struct {
-	Name                                    string
-	Busy, User, System, IRQ, Softirq, Steal float64
+	Name                                            string
+	Busy, User, System, IRQ, Softirq, Steal, Untold float64
 }
 
 // Cores are those of a node; of one without CPU samples, none.
@@ -197,13 +198,14 @@ func (o *Observation) Cores(node string) []Core {
 		}
 		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
 			of("softirq_ns")
-		idle, steal := of("idle_ns")+of("iowait_ns"), of("steal_ns")
-		all := user + system + irq + softirq + idle + steal
+		idle, steal, untold := of("idle_ns")+of("iowait_ns"), of("steal_ns"), of("untold_ns")
+		busy := user + system + irq + softirq + untold
+		all := busy + idle + steal
 		if all <= 0 {
 			continue
 		}
-		out = append(out, Core{c.Label, (user + system + irq + softirq) / all, user / all, system / all,
-			irq / all, softirq / all, steal / all})
+		out = append(out, Core{c.Label, busy / all, user / all, system / all, irq / all, softirq / all,
+			steal / all, untold / all})
 	}
 	return out
 }

@@ -166,6 +166,10 @@ func (o *Observation) coreStages(node string) []Stage {
 		}
 		out = append(out, stageOf(node, "cpu", allCores, sum/float64(len(cores)), "their time", ""))
 	}
+	if busy.Untold > 0 {
+		return append(out, stageOf(node, busy.Name, "softirq", math.NaN(), "",
+			"the "+node+" does not tell what its cores work on"))
+	}
 	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "one core", ""))
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // A stage has the median of its trials, and the first cause marks what it is about: a stage that was
@@ -51,5 +52,35 @@ func TestPlaceOfUnknown(t *testing.T) {
 	d.Place([][]Stage{{stageOf("router", "cpu0", "busiest core", .3, "", "")}})
 	if d.Path[0].Choke {
 		t.Error("a part is marked though the cause is not known")
+	}
+}
+
+// TestUntoldWork: work whose kind a router does not tell makes its core busy, and says nothing of softirqs,
+// neither for nor against.
+func TestUntoldWork(t *testing.T) {
+	table := record.NewTable("cpu0/idle_ns", "cpu0/irq_ns", "cpu0/untold_ns", "cpu1/idle_ns",
+		"cpu1/untold_ns")
+	for i := range int64(11) {
+		s := float64(i) * 1e9
+		table.Append(i*1e9, .05*s, .1*s, .85*s, .9*s, .1*s)
+	}
+	samples := []record.Samples{{Probe: "cpu", Table: table}}
+	o := &Observation{Run: &record.Run{}, Trial: &record.Trial{Window: record.Window{Start: 1e9, End: 9e9},
+		Nodes: map[string]record.NodeData{"router": {Samples: samples}}}}
+	cores := o.Cores("router")
+	if len(cores) != 2 || math.Abs(cores[0].Busy-.95) > .01 || math.Abs(cores[0].Untold-.85) > .01 ||
+		cores[0].Softirq != 0 {
+		t.Fatalf("got %+v, want a core that is busy for 95 %%", cores)
+	}
+	if got := mostlySoftirq(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got != 0 {
+		t.Errorf("untold work scores %v as softirqs, want 0", got)
+	}
+	if got := mostlySoftirq(.1, .1, .95); got >= 0 {
+		t.Errorf("work that is told scores %v, want less than 0", got)
+	}
+	for _, s := range o.coreStages("router") {
+		if s.Label == "softirq" && (s.Utilisation != nil || s.Why == "") {
+			t.Errorf("got a stage of softirqs that was measured: %+v", s)
+		}
 	}
 }

@@ -17,7 +17,7 @@ func softirqAllCores() Rule {
 				return missing(why)
 			}
 			score := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5) + o.wants() +
-				ramp(ratio(s.softirq(), s.Busy), .3, .7, -4, .5) - o.heldDown(s.Node)
+				mostlySoftirq(s.softirq(), s.untold(), s.Busy) - o.heldDown(s.Node)
 			text := fmt.Sprintf("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 			if len(s.Cores) == 1 {
 				text = "the " + s.Node + "'s only core is saturated by softirq"

@@ -22,7 +22,7 @@ func softirqOneCore() Rule {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{fact("cpu_cores", s.Node, "", 1,
 					"the "+s.Node+" has one core")}}
 			}
-			score := o.full(s, 2.5) + ramp(ratio(s.Full.Softirq+s.Full.IRQ, s.Full.Busy), .3, .7, -4, .5) +
+			score := o.full(s, 2.5) + mostlySoftirq(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy) +
 				ramp(1-s.Slack.Busy, .1, .4, -3, .5) - o.heldDown(s.Node)
 			if o.tunnel() != "" {
 				score -= 1 // see oneTunnelOneCore

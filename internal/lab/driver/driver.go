@@ -49,7 +49,7 @@ type Guarded interface {
 
 // Sampling is implemented by drivers that watch a router while traffic flows. Watch starts one process
 // there, before load; it samples every interval until Close, keeps the samples on the router, and hands them
-// over only when it is asked, after load.
+// over only when it is asked, after load. Where a router cannot keep them, it prints them to one session.
 type Sampling interface {
 	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
 }
@@ -63,8 +63,8 @@ type Watch interface {
 	Close(ctx context.Context) error
 }
 
-// All lists the drivers, in the order shown.
-func All() []Driver { return []Driver{Linux{}} }
+// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs.
+func All() []Driver { return []Driver{RouterOS{}, Linux{}} }
 
 // Named finds a driver by its name.
 func Named(name string) (Driver, bool) {

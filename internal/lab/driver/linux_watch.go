@@ -92,6 +92,8 @@ type linuxSample struct {
 	files map[string][]byte
 }
 
+func (s linuxSample) when() int64 { return s.at }
+
 // relate reads the router's clock between two readings of ours.
 func (w *linuxWatch) relate(ctx context.Context) error {
 	before := host.Monotonic()
@@ -133,20 +135,20 @@ func (w *linuxWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	clock.OffsetAfter, clock.BoundAfter = w.offset, w.bound
 	offset := clock.OffsetBefore + (clock.OffsetAfter-clock.OffsetBefore)/2
 	w.samples = append(w.samples, parseSamples(out)...)
-	w.samples = between(w.samples, from+offset, math.MaxInt64) // what is older nobody asks for any more
-	d, err := replay(ctx, between(w.samples, from+offset, to+offset), offset)
+	w.samples = between(w.samples, linuxSample.when, from+offset, math.MaxInt64) // nobody asks for older ones
+	d, err := replay(ctx, between(w.samples, linuxSample.when, from+offset, to+offset), offset)
 	d.Clock = clock
 	return d, err
 }
 
 // between keeps the samples of from…to and the nearest outside on either side.
-func between(all []linuxSample, from, to int64) []linuxSample {
+func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	first, last := 0, len(all)
 	for i, s := range all {
-		if s.at <= from {
+		if when(s) <= from {
 			first = i
 		}
-		if s.at >= to {
+		if when(s) >= to {
 			last = i + 1
 			break
 		}
@@ -301,17 +303,23 @@ func (r *replayed) samples() record.Samples {
 		out.Unavailable = cmp.Or(r.why, "no sample was taken in that time")
 		return out
 	}
-	out.Table, out.Metrics = record.NewTable(r.columns...), r.probe.Metrics()
-	for i, values := range r.rows {
-		row := make([]float64, len(r.columns))
-		for j, name := range r.columns {
+	out.Table, out.Metrics = tableOf(r.columns, r.at, r.rows), r.probe.Metrics()
+	return out
+}
+
+// tableOf has no value where a row lacks a column.
+func tableOf(columns []string, at []int64, rows []map[string]float64) *record.Table {
+	t := record.NewTable(columns...)
+	for i, values := range rows {
+		row := make([]float64, len(columns))
+		for j, name := range columns {
 			v, ok := values[name]
 			if !ok {
 				v = math.NaN()
 			}
 			row[j] = v
 		}
-		out.Table.Append(r.at[i], row...)
+		t.Append(at[i], row...)
 	}
-	return out
+	return t
 }

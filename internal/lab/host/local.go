@@ -109,8 +109,21 @@ func ExitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// Run starts the command, waits for it and returns what it printed on standard output; the error carries
-// the end of its standard error.
+// mostOutput is what Run reads of a command's output at most, in bytes.
+const mostOutput = 64 << 20
+
+// bounded reads a process' output, and ends a process that prints more than that.
+func bounded(p Process, r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, mostOutput+1))
+	if len(b) > mostOutput {
+		err = errors.Join(fmt.Errorf("it prints more than %d MB", mostOutput>>20), p.Kill())
+		_, _ = io.Copy(io.Discard, r) // what it had printed by then
+	}
+	return b, err
+}
+
+// Run starts the command, waits for it and returns what it printed on standard output, of at most 64 MB; the
+// error carries the end of its standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	p, err := h.Start(ctx, c)
 	if err != nil {
@@ -118,12 +131,16 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	}
 	talk := make(chan []byte, 1)
 	go func() {
-		b, _ := io.ReadAll(p.Stderr())
+		b, _ := bounded(p, p.Stderr())
 		talk <- b
 	}()
-	out, readErr := io.ReadAll(p.Stdout())
+	out, readErr := bounded(p, p.Stdout())
 	said := <-talk
-	if _, err := p.Wait(); err != nil {
+	_, err = p.Wait()
+	if len(out) > mostOutput {
+		return nil, fmt.Errorf("run %s: %w", c.Path, readErr)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
 		}

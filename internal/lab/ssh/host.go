@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -40,8 +41,13 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	for _, w := range slices.Concat(c.Env, []string{c.Path}, c.Args) {
 		words = append(words, host.Quote(w))
 	}
-	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: c.Stdin,
-		Args: m.c.args("-oControlMaster=no", strings.Join(words, " "))})
+	return m.session(ctx, strings.Join(words, " "), c.Stdin)
+}
+
+// session runs a command line of the machine's.
+func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
+	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: stdin,
+		Args: m.c.args("-oControlMaster=no", line)})
 	if err != nil {
 		return nil, err
 	}

@@ -107,8 +107,8 @@ type Options struct {
 
 // Facts are what a machine says of itself, and of the connection.
 type Facts struct {
-	System string // as uname -s: "Linux", "FreeBSD", "Darwin"
-	Arch   string // as uname -m
+	System string // as uname -s: "Linux", "FreeBSD", "Darwin"; or RouterOS
+	Arch   string // as uname -m, or RouterOS' architecture-name
 	Root   bool   // the user is root
 	Sudo   bool   // or becomes it without a question
 	// Local is where the machine was reached, Remote from where; not valid where its sshd does not say.
@@ -122,7 +122,8 @@ type Connection struct {
 
 	options Options
 	master  *host.Child
-	log     string // file with what ssh and the machine said on standard error
+	held    chan struct{} // closed when a master without a session has ended; nil of one with a session
+	log     string        // file with what ssh and the machine said on standard error
 }
 
 // hello prints what the machine is and then waits: the connection stays for as long as its input does. A
@@ -154,13 +155,18 @@ func Dial(ctx context.Context, d Destination, o Options) (c *Connection, err err
 	}
 	stop := context.AfterFunc(ctx, func() { c.master.Kill() })
 	defer stop()
-	if _, err = io.WriteString(c.master, hello); err == nil {
-		err = c.listen(bufio.NewReader(io.LimitReader(c.master, mostHello)))
-	}
-	if err == nil {
+	_, err = io.WriteString(c.master, hello)
+	var heard strings.Builder
+	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(c.master, mostHello), &heard)))
+	if err = errors.Join(err, wrong); err == nil {
 		return c, nil
 	}
 	c.master.Close()
+	if ctx.Err() == nil && onConsole(heard.String()+c.said()) {
+		if err = c.dialConsole(ctx); err == nil {
+			return c, nil
+		}
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -302,7 +308,11 @@ func (c *Connection) args(how, command string) []string {
 	if c.Port > 0 {
 		args = append(args, "-p", strconv.Itoa(c.Port))
 	}
-	return append(args, "--", c.Destination.Host, command)
+	args = append(args, "--", c.Destination.Host)
+	if command == "" {
+		return args
+	}
+	return append(args, command)
 }
 
 // Open starts a command there in a session of the connection. The command is one that every login shell, csh
@@ -327,7 +337,7 @@ func (c *Connection) do(ctx context.Context, command string, in io.Reader) (stri
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err != nil:
-		return "", fmt.Errorf("%w: %s", err, c.said())
+		return string(out), fmt.Errorf("%w: %s", err, c.said())
 	}
 	return string(out), errors.Join(sendErr, readErr)
 }
@@ -339,6 +349,10 @@ func (c *Connection) Run(ctx context.Context, script string) (string, error) {
 
 // Close ends the connection, and with it all sessions.
 func (c *Connection) Close() error {
+	if c.held != nil { // it does not end with its input
+		c.master.Kill()
+		<-c.held
+	}
 	err := c.master.Close()
 	if _, exited := host.ExitCode(err); exited { // of what ended with its input, or with the network
 		return nil

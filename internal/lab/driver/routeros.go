@@ -1,0 +1,427 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// RouterOS drives MikroTik RouterOS from 7.17 on by its console: each command is one line of its scripting
+// language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that hands it over
+// as it is, such as ssh.Connection.Commands. A change there is kept at once, also over a reboot: it carries
+// our mark, and what undoes it waits on the router (see Guard).
+type RouterOS struct{}
+
+// Name implements Driver.
+func (RouterOS) Name() string { return "routeros" }
+
+// Check implements Driver.
+func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
+	out, err := console(ctx, h, `:put [/system/resource/get platform]`,
+		`:put [/system/resource/get version]`)
+	platform, version, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s has no RouterOS console: %v", h.Name(), err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	case strings.TrimSpace(platform) != "MikroTik":
+		return check.Not("%s is %q, not MikroTik RouterOS", h.Name(), check.Plain(platform))
+	case !sinceVersion(version):
+		return check.Not("%s has RouterOS %s", h.Name(), check.Plain(strings.TrimSpace(version))).
+			Hinted("RouterOS 7.17 or later is needed")
+	}
+	return check.OK()
+}
+
+// sinceVersion tells whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values are
+// read by :serialize with json.no-string-conversion, which 7.17 brought.
+func sinceVersion(text string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(strings.TrimSpace(text), "%d.%d", &major, &minor)
+	return n == 2 && (major > 7 || major == 7 && minor >= 17)
+}
+
+// consoleDone ends what a command printed: the console has no dependable exit code, and stops at an error.
+const consoleDone = "chokepoint-done"
+
+// console runs statements and returns what they printed. The error is what the console said.
+func console(ctx context.Context, h host.Host, statements ...string) (string, error) {
+	line := strings.Join(slices.Concat(statements, []string{":put " + quoteROS(consoleDone)}), "; ")
+	out, err := host.Run(ctx, h, host.Command{Path: line})
+	text, whole := strings.CutSuffix(strings.TrimSpace(string(out)), consoleDone)
+	if whole {
+		return text, nil
+	}
+	code, exited := host.ExitCode(err)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case errors.Is(err, host.ErrUnreachable):
+		return "", fmt.Errorf("the console does not answer: %w", host.ErrUnreachable)
+	case errors.Is(err, host.ErrUnsupported), errors.Is(err, fs.ErrNotExist),
+		exited && (code == 126 || code == 127): // a shell's
+		return "", fmt.Errorf("%w: it takes no command of RouterOS", host.ErrUnsupported)
+	case !exited:
+		return "", err
+	}
+	return "", refused(text)
+}
+
+// refused is the error of what the console said in place of an answer.
+func refused(text string) error {
+	said := strings.Join(strings.Fields(check.Plain(text[max(0, len(text)-300):])), " ")
+	err := fmt.Errorf("the console says %q", said)
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(said, w) })
+	}
+	switch {
+	case has("device-mode"):
+		return check.WithHint(fmt.Errorf("%w: %w", host.ErrUnsupported, err),
+			"/system/device-mode/print shows what is allowed; /system/device-mode/update allows it, which "+
+				"RouterOS has confirmed by a button or a power cycle")
+	case has("not enough permissions"):
+		return check.WithHint(err, "the user's group needs the policies ssh, read, write, test and policy")
+	case has("bad command name", "bad parameter", "expected command name",
+		"input does not match any value"):
+		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	return err
+}
+
+// quoteROS is a word as the console reads it: in double quotes, where \, " and $ are special.
+func quoteROS(word string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(word) {
+		switch c := word[i]; {
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c < ' ' || c == 0x7f:
+			fmt.Fprintf(&b, `\%02X`, c)
+		case strings.IndexByte(`\"$`, c) >= 0:
+			b.WriteByte('\\')
+			fallthrough
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// find is the expression for the items of a menu that have these values, given in pairs. A flag is compared
+// with a word, as it equals no text.
+func find(menu string, pairs ...string) string {
+	out := "[" + menu + "/find where"
+	for i := 0; i+1 < len(pairs); i += 2 {
+		value := pairs[i+1]
+		if flag := pairs[i] == "disabled" || pairs[i] == "dynamic"; !flag {
+			value = quoteROS(value)
+		}
+		out += " " + pairs[i] + "=" + value
+	}
+	return out + "]"
+}
+
+// item is what the console tells of one thing: texts by their names, flags as "true" and "false".
+type item map[string]string
+
+func (i item) yes(name string) bool { return i[name] == "true" || i[name] == "yes" }
+
+// number is a whole one; what is absent has none.
+func (i item) number(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(i[name], "%"), 10, 64)
+	return n, err == nil
+}
+
+// toJSON is the expression that prints what a menu's print gives, such as "/interface/print stats as-value".
+func toJSON(print string) string {
+	return ":put [:serialize to=json options=json.no-string-conversion value=[" + print + "]]"
+}
+
+// items reads what a menu's print gives.
+func items(ctx context.Context, h host.Host, print string) ([]item, error) {
+	out, err := console(ctx, h, toJSON(print))
+	if err != nil {
+		return nil, err
+	}
+	return parseItems(out)
+}
+
+// first is the only item, or the settings of a menu that has no list.
+func first(ctx context.Context, h host.Host, print string) (item, error) {
+	all, err := items(ctx, h, print)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%s gives nothing", print)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// unwrapped undoes the line breaks that a terminal would put into a long line.
+var unwrapped = strings.NewReplacer("\r", "", "\n", "")
+
+// parseItems reads the JSON of :serialize: a list of objects, or the one of a menu without a list.
+func parseItems(text string) ([]item, error) {
+	text = strings.TrimSpace(unwrapped.Replace(text))
+	if text == "" {
+		return nil, nil
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	err := d.Decode(&v)
+	list, isList := v.([]any)
+	if !isList {
+		list = []any{v}
+	}
+	var out []item
+	for _, v := range list {
+		fields, ok := v.(map[string]any)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("the console says %q, want JSON objects",
+				check.Plain(text[:min(len(text), 80)]))
+		}
+		i := item{}
+		for name, v := range fields {
+			if word, known := jsonWord(v); known {
+				i[name] = word
+			}
+		}
+		if len(i) > 0 {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// jsonWord is a value as a text. The console writes some whole numbers as 2048.000000.
+func jsonWord(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		whole, fraction, _ := strings.Cut(v.String(), ".")
+		if strings.Trim(fraction, "0") == "" {
+			return whole, true
+		}
+		return v.String(), true
+	case []any:
+		var words []string
+		for _, e := range v {
+			if _, nested := e.([]any); nested {
+				return "", false
+			}
+			if word, known := jsonWord(e); known {
+				words = append(words, word)
+			}
+		}
+		return strings.Join(words, ","), true
+	}
+	return "", false
+}
+
+// parseROSTime reads a duration: "1w2d3h4m5s", "100ms", "00:00:00.100" or "1w2d00:00:05".
+func parseROSTime(text string) (d time.Duration, err error) {
+	rest := text
+	for _, unit := range []struct {
+		letter string
+		length time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		if number, after, ok := strings.Cut(rest, unit.letter); ok {
+			n, wrong := strconv.ParseUint(number, 10, 16)
+			d, rest, err = d+time.Duration(n)*unit.length, after, errors.Join(err, wrong)
+		}
+	}
+	if clock := strings.Split(rest, ":"); len(clock) == 3 {
+		rest = clock[0] + "h" + clock[1] + "m" + clock[2] + "s"
+	}
+	if rest != "" || text == "" {
+		more, wrong := time.ParseDuration(rest)
+		d, err = d+more, errors.Join(err, wrong)
+	}
+	if err != nil || strings.ContainsAny(text, "+-") {
+		return 0, fmt.Errorf("%q is no duration", check.Plain(text[:min(len(text), 40)]))
+	}
+	return d, nil
+}
+
+// rosSetting reads one knob in its canonical states, and has the statements that make it so: of a device, or
+// of the node (dev "").
+type rosSetting struct {
+	ofDevice bool
+	read     func(ctx context.Context, h host.Host, dev string) (string, error)
+	make     func(ctx context.Context, h host.Host, dev, value string) ([]string, error)
+}
+
+func rosSettings() map[string]rosSetting {
+	return map[string]rosSetting{
+		"link_mtu":   {true, readROSMTU, makeROSMTU},
+		"queue":      {true, readROSQueue, makeROSQueue},
+		"ip_forward": {false, readROSForwarding, makeROSForwarding},
+		"firewall":   {false, readROSFirewall, makeROSFirewall},
+		"nat":        {false, readROSNAT, makeROSNAT},
+		"flowtable":  {false, readFastTrack, makeFastTrack},
+	}
+}
+
+// byHand says what can be done about knobs that RouterOS has no equal of.
+var byHand = map[string]string{
+	"conntrack_max": "RouterOS sets its limit by the size of its memory",
+	"cpu_quota": "RouterOS has no quota; its clock can be lowered by hand: " +
+		"/system/routerboard/settings set cpu-frequency=…, if device-mode allows it, and a reboot",
+	"cpus":         "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
+	"irq_affinity": "/system/resource/irq set … cpu=… by hand",
+	"offload":      "RouterOS does not show its offloads; those of a switch are l3-hw-offloading, by hand",
+}
+
+func rosSettingOf(name string) (rosSetting, error) {
+	s, ok := rosSettings()[name]
+	if !ok {
+		return s, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(byHand[name],
+			"driver routeros does not know it"))
+	}
+	return s, nil
+}
+
+// Read implements Driver.
+func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	text, err := readROS(ctx, h, s)
+	if err != nil {
+		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
+	}
+	return text, nil
+}
+
+func readROS(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	setting, err := rosSettingOf(s.Knob)
+	if err != nil {
+		return "", err
+	}
+	if !setting.ofDevice {
+		return setting.read(ctx, h, s.Port)
+	}
+	devices, err := rosDevices(ctx, h, s.Port)
+	each := map[string]knob.State{}
+	for _, dev := range devices {
+		v, err := setting.read(ctx, h, dev)
+		if err != nil {
+			return "", err
+		}
+		each[dev] = knob.State(v)
+	}
+	return string(knob.OfAll(each)), err
+}
+
+// Apply implements Driver.
+func (RouterOS) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	statements, err := makeROS(ctx, h, s)
+	if err == nil {
+		_, err = console(ctx, h, statements...)
+	}
+	if err != nil {
+		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
+	}
+	return nil
+}
+
+// makeROS are the statements that apply a setting, whenever they are run.
+func makeROS(ctx context.Context, h host.Host, s record.Setting) (out []string, err error) {
+	setting, err := rosSettingOf(s.Knob)
+	if err != nil {
+		return nil, err
+	}
+	if !setting.ofDevice {
+		return setting.make(ctx, h, s.Port, s.Value)
+	}
+	each, err := knob.Each(knob.State(s.Value), func() ([]string, error) {
+		return rosDevices(ctx, h, s.Port)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, dev := range slices.Sorted(maps.Keys(each)) {
+		statements, err := setting.make(ctx, h, dev, string(each[dev]))
+		if err != nil {
+			return nil, fmt.Errorf("device %s: %w", dev, err)
+		}
+		out = append(out, statements...)
+	}
+	return out, nil
+}
+
+// rosDevices are the devices that a setting of a port, or of all, is about, sorted.
+func rosDevices(ctx context.Context, h host.Host, port string) (out []string, err error) {
+	if port != "" {
+		return []string{port}, nil
+	}
+	all, err := items(ctx, h, `/interface/print detail as-value where type="ether" running`)
+	for _, i := range all {
+		out = append(out, i["name"])
+	}
+	if err == nil && len(out) == 0 {
+		err = errors.New("no Ethernet device is up")
+	}
+	slices.Sort(out)
+	return out, err
+}
+
+// counted are the counters of an interface by their names there, and as probe netdev calls them.
+var counted = [...][2]string{{"rx-byte", "rx_bytes"}, {"rx-packet", "rx_packets"}, {"rx-error", "rx_errors"},
+	{"rx-drop", "rx_dropped"}, {"tx-byte", "tx_bytes"}, {"tx-packet", "tx_packets"},
+	{"tx-error", "tx_errors"}, {"tx-drop", "tx_dropped"}}
+
+// interfaceStats prints the counters of all interfaces.
+func interfaceStats() string {
+	names := "name,tx-queue-drop,fp-rx-packet"
+	for _, c := range counted {
+		names += "," + c[0]
+	}
+	return "/interface/print stats as-value proplist=" + names
+}
+
+// Counters implements Counting.
+func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
+	error) {
+	all, err := items(ctx, h, interfaceStats())
+	if err != nil {
+		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
+	}
+	out := map[string]kernel.LinkCounters{}
+	for _, dev := range devices {
+		at := slices.IndexFunc(all, func(i item) bool { return i["name"] == dev })
+		if at < 0 {
+			return nil, fmt.Errorf("read counters on %s: it has no device %s", h.Name(), dev)
+		}
+		var c kernel.LinkCounters
+		for i, to := range []*uint64{&c.RxBytes, &c.RxPackets, &c.RxErrors, &c.RxDropped, &c.TxBytes,
+			&c.TxPackets, &c.TxErrors, &c.TxDropped} {
+			n, has := all[at].number(counted[i][0])
+			if name := counted[i][0]; !has && i%4 < 2 { // of bytes and packets
+				return nil, fmt.Errorf("read counters on %s: device %s has no %s", h.Name(), dev, name)
+			}
+			*to = n
+		}
+		out[dev] = c
+	}
+	return out, nil
+}

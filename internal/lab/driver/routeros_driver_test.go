@@ -1,0 +1,306 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// rosSettings are some of each kind, in canonical states.
+func rosSettings() []record.Setting {
+	return []record.Setting{
+		{Knob: "link_mtu", Port: "wan", Value: "1400"},
+		{Knob: "link_mtu", Port: "odd \"$name\\", Value: "9000"},
+		{Knob: "queue", Port: "wan", Value: "fq_codel limit 2048 flows 1024 target 5ms interval 100ms " +
+			"memory_limit 32m ecn"},
+		{Knob: "queue", Port: "lan", Value: "cake bandwidth 300M diffserv4 dual-srchost rtt 50ms nat " +
+			"nowash ack-filter overhead 18 mpu 64 noatm"},
+		{Knob: "queue", Port: "wan", Value: "pfifo limit 100"},
+		{Knob: "queue", Port: "wan", Value: "noqueue"},
+		{Knob: "ip_forward", Value: "ipv6"},
+		{Knob: "firewall", Value: "300 stateful log"},
+		{Knob: "firewall", Value: "20 in a set"},
+		{Knob: "nat", Port: "wan", Value: "masquerade"},
+		{Knob: "flowtable", Value: "off"},
+	}
+}
+
+// TestRouterOS: the driver does what every driver must with a device that speaks the console, and leaves its
+// configuration as it was.
+func TestRouterOS(t *testing.T) {
+	d := newDevice()
+	before := d.config()
+	labtest.DriverSuite(t, driver.RouterOS{}, d, rosSettings(), "lan", "wan")
+	if diff := cmp.Diff(before, d.config()); diff != "" {
+		t.Errorf("configuration (-before +after):\n%s", diff)
+	}
+}
+
+// TestRouterOSRules: each setting is made of the rules that it says, ahead of the router's own but behind
+// those that RouterOS makes.
+func TestRouterOSRules(t *testing.T) {
+	d, ctx := newDevice(), t.Context()
+	apply := func(knob, value string) {
+		t.Helper()
+		if err := (driver.RouterOS{}).Apply(ctx, d, record.Setting{Knob: knob, Value: value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("firewall", "257 stateful")
+	apply("flowtable", "off")
+	apply("nat", "masquerade")
+	var chains, fast []string
+	rules := map[string]int{}
+	for _, r := range d.config()["/ip/firewall/filter"] {
+		if r["chain"] == "forward" {
+			chains = append(chains, r["action"])
+		}
+		if r["action"] == "fasttrack-connection" {
+			fast = append(fast, r["comment"]+"|"+r["disabled"])
+		}
+		if r["chain"] == "chokepoint" {
+			rules[r["action"]]++
+		}
+	}
+	if diff := cmp.Diff(chains, []string{"passthrough", "jump", "fasttrack-connection",
+		"fasttrack-connection"}); diff != "" {
+		t.Errorf("chain forward (-got +want):\n%s", diff)
+	}
+	if diff := cmp.Diff(rules, map[string]int{"return": 1, "drop": 257}); diff != "" {
+		t.Errorf("our chain (-got +want):\n%s", diff)
+	}
+	if diff := cmp.Diff(fast, []string{"chokepoint off:def \"conf\" $1|yes", "not used|yes"}); diff != "" {
+		t.Errorf("FastTrack (-got +want):\n%s", diff)
+	}
+	if nat := d.config()["/ip/firewall/nat"]; len(nat) != 1 || nat[0]["out-interface"] != "wan" {
+		t.Errorf("address translation: got %v, want one rule", nat)
+	}
+}
+
+// TestRouterOSRefuses: what the router lacks, or has of its own, is unsupported, with what can be done.
+func TestRouterOSRefuses(t *testing.T) {
+	d, ctx := newDevice(), t.Context()
+	d.tables["/ip/firewall/nat"] = []map[string]string{{".id": "*FF", "chain": "srcnat",
+		"action": "masquerade"}}
+	d.tables["/queue/interface"][0]["queue"] = "red"
+	d.tables["/queue/type"] = append(d.tables["/queue/type"], map[string]string{"name": "red", "kind": "red"})
+	for _, s := range []record.Setting{{Knob: "nat"}, {Knob: "queue", Port: "lan"}, {Knob: "conntrack_max"},
+		{Knob: "link_mtu", Port: "bridge"}, {Knob: "cpu_quota"}} {
+		if _, err := (driver.RouterOS{}).Read(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("read %s: got %v, want %v", s.Knob, err, host.ErrUnsupported)
+		}
+	}
+	for _, s := range []record.Setting{{Knob: "firewall", Value: "10 in a map"},
+		{Knob: "nat", Value: "forward"},
+		{Knob: "queue", Port: "wan", Value: "tbf rate 50M burst 128k limit 256k"},
+		{Knob: "queue", Port: "wan", Value: "cake ingress"}} {
+		if err := (driver.RouterOS{}).Apply(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("apply %s=%s: got %v, want %v", s.Knob, s.Value, err, host.ErrUnsupported)
+		}
+	}
+	for _, s := range []record.Setting{{Knob: "link_mtu", Port: "wan", Value: "1500; /system/reboot"},
+		{Knob: "ip_forward", Value: "on; /system/reboot"}, {Knob: "queue", Port: "wan", Value: "pfifo; x"},
+		{Knob: "firewall", Value: "1}"}, {Knob: "flowtable", Value: "on;"}} {
+		if err := (driver.RouterOS{}).Apply(ctx, d, s); err == nil {
+			t.Errorf("apply %s=%s: got no error", s.Knob, s.Value)
+		}
+	}
+}
+
+func TestRouterOSCheck(t *testing.T) {
+	for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes, "7.24rc1": check.Yes,
+		"7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
+		d := newDevice()
+		d.tables["/system/resource"][0]["version"] = version
+		if a := (driver.RouterOS{}).Check(t.Context(), d); a.State != want {
+			t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
+		}
+	}
+	for name, h := range map[string]host.Host{"a shell's machine": labtest.NewHost("pc", nil, nil),
+		"this machine": host.Local()} {
+		if a := (driver.RouterOS{}).Check(t.Context(), h); a.State != check.No {
+			t.Errorf("%s: got %v (%s), want no", name, a.State, a.Reason)
+		}
+	}
+	if a := (driver.Linux{}).Check(t.Context(), newDevice()); a.State != check.No {
+		t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
+	}
+}
+
+func TestRouterOSWays(t *testing.T) {
+	to := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("203.0.113.1")}
+	ways, own, err := driver.RouterOS{}.Ways(t.Context(), newDevice(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	if diff := cmp.Diff(ways, []kernel.Way{{Device: "lan", Source: netip.MustParseAddr("192.0.2.1")},
+		{Device: "wan", Via: netip.MustParseAddr("198.51.100.254")}}, same); diff != "" {
+		t.Errorf("ways (-got +want):\n%s", diff)
+	}
+	if len(own) != 2 {
+		t.Errorf("own addresses: got %v, want two", own)
+	}
+}
+
+// guarded is a device on which settings were made one after the other, each behind a guard that undoes all.
+func guarded(t *testing.T) (d *device, name string, before map[string][]map[string]string) {
+	t.Helper()
+	d = newDevice()
+	before = d.config()
+	var undo []record.Setting
+	for _, s := range rosSettings() {
+		old := s
+		var err error
+		if old.Value, err = (driver.RouterOS{}).Read(t.Context(), d, s); err != nil {
+			t.Fatal(err)
+		}
+		undo = append(undo, old)
+		if name, err = (driver.RouterOS{}).Guard(t.Context(), d, name, undo, 45*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err = (driver.RouterOS{}).Apply(t.Context(), d, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.config()["/interface"][1]["mtu"] != "1400" {
+		t.Fatal("nothing was set")
+	}
+	return d, name, before
+}
+
+// TestRouterOSGuard: it undoes all when nobody has kept in touch with it, and after a reboot, and leaves
+// nothing; as long as somebody does, or when it is dismissed, it does nothing.
+func TestRouterOSGuard(t *testing.T) {
+	for name, end := range map[string]func(d *device){
+		"silence": func(d *device) { d.pass(2 * time.Minute) },
+		"reboot":  (*device).reboot,
+		"reboot with a clock that is kept": func(d *device) {
+			d.reboot()
+			for _, e := range d.tables["/system/scheduler"] {
+				e["due"] = "0s"
+			}
+			d.pass(time.Minute)
+		},
+	} {
+		d, guard, before := guarded(t)
+		for range 10 {
+			d.pass(20 * time.Second)
+			if err := (driver.RouterOS{}).Touch(t.Context(), d, guard); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if d.config()["/interface"][1]["mtu"] != "1400" {
+			t.Fatalf("%s: it has undone something although somebody kept in touch", name)
+		}
+		if _, err := (driver.RouterOS{}).Guard(t.Context(), d, "", nil, time.Minute); err == nil {
+			t.Errorf("%s: a second controller was let in", name)
+		}
+		end(d)
+		if diff := cmp.Diff(before, d.config()); diff != "" || len(d.logged) > 0 {
+			t.Errorf("%s: log %q, configuration (-before +after):\n%s", name, d.logged, diff)
+		}
+		if err := (driver.RouterOS{}).Touch(t.Context(), d, guard); err == nil {
+			t.Errorf("%s: a guard that is gone is kept in touch with", name)
+		}
+	}
+	d, guard, _ := guarded(t)
+	if err := (driver.RouterOS{}).Dismiss(t.Context(), d, guard); err != nil {
+		t.Fatal(err)
+	}
+	d.pass(time.Hour)
+	if d.config()["/interface"][1]["mtu"] != "1400" || len(d.config()["/system/scheduler"]) > 0 ||
+		len(d.config()["/system/script"]) > 0 {
+		t.Errorf("dismissed: got %v", d.config())
+	}
+	if err := (driver.RouterOS{}).Dismiss(t.Context(), d, "chokepoint-guard-x"); err == nil {
+		t.Error("what is no guard was dismissed")
+	}
+}
+
+// TestRouterOSGuardTriesAgain: what could not be undone is tried again, and the rest is undone meanwhile.
+func TestRouterOSGuardTriesAgain(t *testing.T) {
+	d, _, before := guarded(t)
+	d.stuck = "/queue/interface/set"
+	d.pass(2 * time.Minute)
+	left := d.config()
+	d.stuck = ""
+	if left["/interface"][1]["mtu"] != "1500" || len(left["/system/scheduler"]) == 0 || len(d.logged) == 0 {
+		t.Errorf("queues cannot be set: got %v, log %q", left, d.logged)
+	}
+	d.pass(2 * time.Minute)
+	if diff := cmp.Diff(before, d.config()); diff != "" {
+		t.Errorf("configuration (-before +after):\n%s", diff)
+	}
+}
+
+// TestRouterOSGuardThatCannotBe: without a scheduler nothing is guarded, and nothing of it stays.
+func TestRouterOSGuardThatCannotBe(t *testing.T) {
+	d := newDevice()
+	before := d.config()
+	d.broken = "start-time=startup"
+	_, err := driver.RouterOS{}.Guard(t.Context(), d, "", rosSettings()[:1], time.Minute)
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	if diff := cmp.Diff(before, d.config()); diff != "" {
+		t.Errorf("configuration (-before +after):\n%s", diff)
+	}
+}
+
+// TestRouterOSHostile: whatever a router prints harms nothing and reaches nobody as it is.
+func TestRouterOSHostile(t *testing.T) {
+	for name, said := range map[string]string{
+		"nothing": "", "no JSON": "x\x1b[2Jchokepoint-done", "escapes": "\x1b]0;title\a\x1b[31m",
+		"deep":   strings.Repeat("[", 1<<16) + "chokepoint-done",
+		"binary": "\x00\xff\xfe" + strings.Repeat("\x80", 1000),
+		"objects": `[{"name":{"a":[[1]]},"rx-byte":-1},{"name":"lan","rx-byte":"` + strings.Repeat("9", 400) +
+			"\"}]chokepoint-done",
+		"megabytes": strings.Repeat("y", 3<<20),
+	} {
+		h := saying(said)
+		_, err := driver.RouterOS{}.Counters(t.Context(), h, []string{"lan"})
+		if err == nil || check.Plain(err.Error()) != err.Error() || len(err.Error()) > 2000 {
+			t.Errorf("%s: got %.200q, want a plain error", name, err)
+		}
+		if a := (driver.RouterOS{}).Check(t.Context(), h); a.State == check.Yes ||
+			check.Plain(a.Reason) != a.Reason {
+			t.Errorf("%s: check: got %v, %.200q", name, a.State, a.Reason)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if _, err := (driver.RouterOS{}).Watch(ctx, h, time.Second); err == nil {
+			t.Errorf("%s: watch: got no error", name)
+		}
+		cancel()
+	}
+}
+
+// saying is a router that answers the same to everything.
+type saying string
+
+func (s saying) Name() string                                     { return "router" }
+func (s saying) ReadFile(context.Context, string) ([]byte, error) { return nil, host.ErrUnsupported }
+func (s saying) WriteFile(context.Context, string, []byte) error  { return host.ErrUnsupported }
+func (s saying) Start(context.Context, host.Command) (host.Process, error) {
+	return &said{strings.NewReader(string(s))}, nil
+}
+
+type said struct{ r io.Reader }
+
+func (s *said) Stdout() io.Reader         { return s.r }
+func (s *said) Stderr() io.Reader         { return strings.NewReader("") }
+func (s *said) Wait() (host.Usage, error) { return host.Usage{}, nil }
+func (s *said) Kill() error               { return nil }

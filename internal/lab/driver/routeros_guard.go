@@ -1,0 +1,218 @@
+package driver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// A guard on RouterOS is a script that undoes the settings, and two entries of the scheduler under its name:
+// one looks every few seconds whether somebody has kept in touch, the other runs the script after a reboot,
+// since an entry with an interval is not started then (manual, Scheduler). Keeping in touch is an address
+// with a timeout in an address list that no rule uses: such a one is only in memory and gone after a reboot
+// (manual, Address lists), so that it counts by the router's own time and writes nothing to its flash.
+const (
+	guardPrefix = rosMark + "-guard-"
+	guardBoot   = "-boot" // behind the name of the second entry
+	guardPolicy = "read,write,policy,test"
+	guardEvery  = 5 * time.Second
+	guardArmed  = "armed" // the comment of an entry that has not fired
+	guardAgain  = time.Minute
+)
+
+const scheduler, scripts, lists = "/system/scheduler", "/system/script", "/ip/firewall/address-list"
+
+// newGuard names a guard: something random, and the silence in seconds that it bears.
+func newGuard(silence time.Duration) string {
+	var nonce [6]byte
+	rand.Read(nonce[:]) // never fails
+	return guardPrefix + hex.EncodeToString(nonce[:]) + "-" + seconds(silence)
+}
+
+// guardSilence is that of a guard's name, false if it is none that newGuard gives.
+func guardSilence(name string) (time.Duration, bool) {
+	rest, ok := strings.CutPrefix(name, guardPrefix)
+	nonce, silence, cut := strings.Cut(rest, "-")
+	_, err := hex.DecodeString(nonce)
+	n, wrong := strconv.ParseUint(strings.TrimSuffix(silence, "s"), 10, 31)
+	ok = ok && cut && err == nil && wrong == nil && len(nonce) == 12 && n > 0
+	return time.Duration(n) * time.Second, ok
+}
+
+// keepAddress puts an address into a list for a time. It is another each time, as an entry with a timeout
+// need not be one that can be changed.
+func keepAddress(list string, keep time.Duration) string {
+	var b [3]byte
+	rand.Read(b[:]) // never fails
+	return fmt.Sprintf("%s/add list=%s address=240.%d.%d.%d timeout=%s", lists, quoteROS(list), b[0], b[1],
+		b[2], seconds(keep))
+}
+
+// kept is the condition that an address is still in a list.
+func kept(list string) string { return "[:len " + find(lists, "list", list) + "]" }
+
+// rosUndo undoes settings, the last first, and goes on after errors. Only when all is undone does the
+// guard remove itself; else it tries again later.
+func rosUndo(ctx context.Context, h host.Host, name string, undo []record.Setting) (string, error) {
+	entry := find(scheduler, "name", name)
+	lines := []string{":local cpDone true", scheduler + "/set " + entry + " comment=undoing"}
+	for i := len(undo) - 1; i >= 0; i-- {
+		statements, err := makeROS(ctx, h, undo[i])
+		if err != nil {
+			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
+		}
+		lines = append(lines, ":do {"+strings.Join(statements, "; ")+"} on-error={:set cpDone false; "+
+			":log error "+quoteROS(rosMark+": "+undo[i].Knob+" could not be put back")+"}")
+	}
+	lines = append(lines, ":if ($cpDone) do={"+strings.Join(guardRemoval(name), "; ")+"} else={"+scheduler+
+		"/set "+entry+" interval="+seconds(guardAgain)+"}")
+	return strings.Join(lines, "\n"), nil
+}
+
+// guardRemoval removes a guard, first what starts it.
+func guardRemoval(name string) []string {
+	return []string{scheduler + "/remove " + find(scheduler, "name", name),
+		scheduler + "/remove " + find(scheduler, "name", name+guardBoot),
+		lists + "/remove " + find(lists, "list", name), scripts + "/remove " + find(scripts, "name", name)}
+}
+
+// Guard implements Guarded. It is armed once the scheduler has run it, and has the script that it was given.
+func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+	silence time.Duration) (string, error) {
+	isNew := name == ""
+	err := error(nil)
+	if isNew {
+		name = newGuard(silence)
+		err = otherGuards(ctx, h)
+	} else {
+		err = RouterOS{}.Touch(ctx, h, name)
+	}
+	var script string
+	if err == nil {
+		script, err = rosUndo(ctx, h, name, undo)
+	}
+	if err == nil && isNew {
+		err = startGuard(ctx, h, name, script, silence)
+	} else if err == nil {
+		_, err = console(ctx, h, scripts+"/set "+find(scripts, "name", name)+" source="+quoteROS(script))
+	}
+	if err == nil {
+		err = verifyGuard(ctx, h, name, script)
+	}
+	if err == nil {
+		return name, nil
+	}
+	err = fmt.Errorf("guard %s: %w", h.Name(), err)
+	if isNew { // nothing has been changed yet
+		if wrong := (RouterOS{}).Dismiss(context.WithoutCancel(ctx), h, name); wrong != nil {
+			err = fmt.Errorf("%w; %w", err, wrong)
+		}
+		name = ""
+	}
+	return name, err
+}
+
+// otherGuards refuses a router on which another guard is armed, and removes what is left of one that never
+// was.
+func otherGuards(ctx context.Context, h host.Host) error {
+	armed, err := items(ctx, h, scheduler+"/print as-value")
+	if err != nil {
+		return err
+	}
+	for _, i := range armed {
+		if strings.HasPrefix(i["name"], guardPrefix) {
+			return fmt.Errorf("another controller has set something here: its guard is %s in %s",
+				check.Plain(i["name"]), scheduler)
+		}
+	}
+	left, err := items(ctx, h, scripts+"/print as-value")
+	var remove []string
+	for _, i := range left {
+		if _, ours := guardSilence(i["name"]); ours {
+			remove = append(remove, scripts+"/remove "+find(scripts, "name", i["name"]))
+		}
+	}
+	if err == nil && len(remove) > 0 {
+		_, err = console(ctx, h, remove...)
+	}
+	return err
+}
+
+func startGuard(ctx context.Context, h host.Host, name, script string, silence time.Duration) error {
+	run := scripts + "/run " + quoteROS(name)
+	look := ":if (" + kept(name) + " = 0) do={" + run + "}"
+	// At a boot its devices may come up later, which the script's own repetition waits for, too.
+	boot := ":for cpTry from=1 to=12 do={:delay 5s; :if ([:len " + find(scripts, "name", name) + "] > 0) " +
+		"do={" + run + "}}"
+	entry := scheduler + "/add policy=" + guardPolicy + " name="
+	_, err := console(ctx, h,
+		scripts+"/add name="+quoteROS(name)+" policy="+guardPolicy+" source="+quoteROS(script),
+		keepAddress(name, silence),
+		entry+quoteROS(name)+" comment="+guardArmed+" interval="+seconds(guardEvery)+" on-event="+
+			quoteROS(look),
+		entry+quoteROS(name+guardBoot)+" start-time=startup interval=0s on-event="+quoteROS(boot))
+	return err
+}
+
+// verifyGuard waits until the scheduler has run the guard's entry, and compares what the router holds.
+func verifyGuard(ctx context.Context, h host.Host, name, script string) error {
+	held, err := first(ctx, h, scripts+"/print detail as-value where name="+quoteROS(name))
+	if err != nil {
+		return err
+	}
+	if strings.ReplaceAll(held["source"], "\r", "") != script {
+		return errors.New("the router holds another script than it was given")
+	}
+	for range 20 {
+		armed, err := items(ctx, h, scheduler+"/print detail as-value where name="+quoteROS(name))
+		if err != nil {
+			return err
+		}
+		if len(armed) != 1 || armed[0].yes("disabled") || armed[0]["comment"] != guardArmed {
+			return errNoGuard
+		}
+		if runs, known := armed[0].number("run-count"); known && runs > 0 {
+			return RouterOS{}.Touch(ctx, h, name)
+		}
+		if err := host.Pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return check.WithHint(fmt.Errorf("the scheduler has not run its entry %s", name),
+		"/system/device-mode/print: is scheduler allowed?")
+}
+
+// Touch implements Guarded.
+func (RouterOS) Touch(ctx context.Context, h host.Host, name string) error {
+	silence, ours := guardSilence(name)
+	err := fmt.Errorf("%q is none", name)
+	if ours {
+		_, err = console(ctx, h, ":if ([:len "+find(scheduler, "name", name, "comment", guardArmed)+"] = 0) "+
+			"do={:error "+quoteROS("no guard "+name)+"}", keepAddress(name, silence))
+	}
+	if err != nil {
+		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
+	}
+	return nil
+}
+
+// Dismiss implements Guarded.
+func (RouterOS) Dismiss(ctx context.Context, h host.Host, name string) error {
+	err := fmt.Errorf("%q is none", name)
+	if _, ours := guardSilence(name); ours {
+		_, err = console(ctx, h, guardRemoval(name)...)
+	}
+	if err != nil {
+		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// mostRoutes is how many active ones are fetched; a router with a full table of the Internet has more.
+const mostRoutes = 10_000
+
+// Ways implements Routing, by the active routes of table main.
+func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr,
+	err error) {
+	var routes []item
+	for _, menu := range []string{"/ip", "/ipv6"} {
+		need := slices.ContainsFunc(to, func(a netip.Addr) bool { return a.Unmap().Is4() == (menu == "/ip") })
+		var addresses []item
+		addresses, err = items(ctx, h, menu+"/address/print as-value")
+		own = append(own, parseOwn(addresses)...)
+		if err == nil && need {
+			var found []item
+			found, err = activeRoutes(ctx, h, menu+"/route")
+			routes = append(routes, found...)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
+		}
+	}
+	return parseROSWays(routes, to), own, nil
+}
+
+func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error) {
+	out, err := console(ctx, h, ":put [:len ["+menu+"/find where active]]")
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
+	if err == nil && n > mostRoutes {
+		err = check.WithHint(fmt.Errorf("%w: it has %d routes, which are not read", host.ErrUnsupported, n),
+			"name the router's devices: --router-lan, --router-wan")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return items(ctx, h, menu+"/print detail as-value where active")
+}
+
+// parseROSWays finds the longest prefix for each address, and of those the least distance. The gateway that
+// a route leads to in the end is "198.51.100.1%ether1", or "ether1" on a network of the router's own.
+func parseROSWays(routes []item, to []netip.Addr) []kernel.Way {
+	ways := make([]kernel.Way, len(to))
+	for at, a := range to {
+		best, nearest := -1, uint64(0)
+		for _, r := range routes {
+			if table := r["routing-table"]; table != "" && table != "main" {
+				continue
+			}
+			text, _, _ := strings.Cut(r["dst-address"], "%") // of link-local networks
+			p, err := netip.ParsePrefix(text)
+			distance, _ := r.number("distance")
+			if err != nil || !p.Contains(a.Unmap()) || p.Bits() < best ||
+				p.Bits() == best && distance >= nearest {
+				continue
+			}
+			best, nearest = p.Bits(), distance
+			ways[at] = parseGateway(r["immediate-gw"])
+			source, _, _ := strings.Cut(r["local-address"], "%")
+			if ways[at].Source, err = netip.ParseAddr(source); err != nil {
+				ways[at].Source, _ = netip.ParseAddr(r["pref-src"]) // mostly none
+			}
+		}
+	}
+	return ways
+}
+
+func parseGateway(text string) (w kernel.Way) {
+	text, _, _ = strings.Cut(text, ",") // the first of several equal ones
+	text, _, _ = strings.Cut(text, "@") // its VRF
+	via, device, named := strings.Cut(text, "%")
+	if !named {
+		via, device = "", text
+	}
+	w.Device = check.Plain(device)
+	w.Via, _ = netip.ParseAddr(via) // not valid on a network of the router's own
+	if a, err := netip.ParseAddr(w.Device); err == nil {
+		return kernel.Way{Via: a}
+	}
+	return w
+}
+
+// parseOwn are the addresses of the router that others can reach.
+func parseOwn(addresses []item) (own []netip.Addr) {
+	for _, i := range addresses {
+		p, err := netip.ParsePrefix(i["address"])
+		if err == nil && p.Addr().IsGlobalUnicast() && !i.yes("disabled") && !i.yes("invalid") &&
+			!slices.Contains(own, p.Addr()) {
+			own = append(own, p.Addr())
+		}
+	}
+	return own
+}

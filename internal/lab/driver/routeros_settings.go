@@ -1,0 +1,469 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// rosMark begins the comments of what we add to the router, and the names of our queue types.
+const rosMark = "chokepoint"
+
+func readROSMTU(ctx context.Context, h host.Host, dev string) (string, error) {
+	i, err := first(ctx, h, "/interface/print detail as-value where name="+quoteROS(dev))
+	if err != nil {
+		return "", err
+	}
+	n, known := i.number("mtu")
+	if !known || n == 0 { // how the console prints "auto"
+		return "", fmt.Errorf("%w: the MTU of %s follows its ports (auto); set a number by hand, which then "+
+			"can be put back", host.ErrUnsupported, dev)
+	}
+	return strconv.FormatUint(n, 10), nil
+}
+
+func makeROSMTU(_ context.Context, _ host.Host, dev, value string) ([]string, error) {
+	n, err := strconv.ParseUint(value, 10, 16)
+	return []string{fmt.Sprintf("/interface/set %s mtu=%d", find("/interface", "name", dev), n)}, err
+}
+
+func readROSForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
+	v4, err := first(ctx, h, "/ip/settings/print as-value")
+	if err != nil {
+		return "", err
+	}
+	v6, err := first(ctx, h, "/ipv6/settings/print as-value")
+	if v4["ip-forward"] == "" || err == nil && v6["forward"] == "" {
+		return "", fmt.Errorf("%w: it does not say whether it forwards", host.ErrUnsupported)
+	}
+	bit := map[bool]string{true: "1", false: "0"}
+	return string(knob.Forwarding(bit[v4.yes("ip-forward")], bit[v6.yes("forward")])), err
+}
+
+func makeROSForwarding(_ context.Context, _ host.Host, _, value string) ([]string, error) {
+	word := map[bool]string{true: "yes", false: "no"}
+	if _, err := knob.IPForward().Parse(value); err != nil {
+		return nil, err
+	}
+	return []string{"/ip/settings/set ip-forward=" + word[value == "on" || value == "ipv4"],
+		"/ipv6/settings/set forward=" + word[value == "on" || value == "ipv6"]}, nil
+}
+
+// rosQueue says how RouterOS calls a queue and its parameters; what is not named it lacks. The parameters of
+// a type are called after its kind: fq-codel-limit.
+type rosQueue struct {
+	kind       string
+	parameters map[string]string
+}
+
+// rosQueues are by the names of tc(8). A port without a software queue leaves it to the ring of its device,
+// and mq-pfifo is one queue for each of these rings.
+func rosQueues() map[string]rosQueue {
+	same := func(names ...string) map[string]string {
+		out := map[string]string{}
+		for _, n := range names {
+			out[n] = n
+		}
+		return out
+	}
+	cake := same("bandwidth", "diffserv", "flowmode", "rtt", "memlimit", "nat", "wash", "ack-filter",
+		"overhead", "mpu")
+	cake["cells"] = "atm"
+	fair := same("limit", "flows", "quantum", "target", "interval", "ecn")
+	fair["memory_limit"] = "memlimit"
+	return map[string]rosQueue{"noqueue": {"none", nil}, "mq": {"mq-pfifo", nil},
+		"pfifo": {"pfifo", same("limit")}, "bfifo": {"bfifo", same("limit")},
+		"codel": {"codel", same("limit", "target", "interval", "ecn")}, "fq_codel": {"fq-codel", fair},
+		"cake": {"cake", cake}}
+}
+
+// noQueue is the queue of devices that can have none.
+const noQueue = "no-queue"
+
+// queueState is a queue type in the words of knob.Queue.
+func queueState(name string, types []item) (string, error) {
+	if name == noQueue {
+		return "noqueue", nil
+	}
+	at := slices.IndexFunc(types, func(i item) bool { return i["name"] == name })
+	if at < 0 {
+		return "", fmt.Errorf("it has no queue type %s", name)
+	}
+	t := types[at]
+	for kind, q := range rosQueues() {
+		if q.kind != t["kind"] {
+			continue
+		}
+		words := []string{kind}
+		parameters, _ := kernel.QueueParameters(kind)
+		for _, p := range parameters {
+			text, has := t[q.kind+"-"+q.parameters[p.Name]]
+			if q.parameters[p.Name] == "" || !has {
+				continue
+			}
+			more, err := queueWord(p, text)
+			if err != nil {
+				return "", fmt.Errorf("queue type %s: %s: %w", name, p.Name, err)
+			}
+			words = append(words, more...)
+		}
+		state, err := knob.Queue().Parse(strings.Join(words, " "))
+		return string(state), err
+	}
+	return "", fmt.Errorf("%w: driver routeros does not speak of queue %s", host.ErrUnsupported, t["kind"])
+}
+
+// queueWord is a parameter with RouterOS' text of its value, in the words of tc(8); nothing where that is
+// the kernel's default.
+func queueWord(p kernel.Parameter, text string) ([]string, error) {
+	switch {
+	case p.Name == "ack-filter" && text == "aggressive":
+		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, text)
+	case p.Quantity == kernel.Flag:
+		return []string{map[bool]string{true: "", false: "no"}[text == "true" || text == "yes" ||
+			text == "filter"] + p.Name}, nil
+	case p.Quantity == kernel.Word:
+		return []string{map[bool]string{true: "noatm", false: text}[text == "none"]}, nil
+	case p.Quantity == kernel.Microseconds:
+		d, err := parseROSTime(text)
+		return []string{p.Name, strconv.FormatInt(d.Microseconds(), 10) + "us"}, err
+	}
+	n, err := parseROSNumber(text)
+	switch {
+	case p.Quantity == kernel.BitsPerSecond && n == 0:
+		return []string{p.Name, "unlimited"}, err
+	case p.Quantity == kernel.Bytes && n == 0:
+		return nil, err
+	}
+	return []string{p.Name, strconv.FormatUint(n, 10)}, err
+}
+
+// parseROSNumber reads a number that may have a unit: 10240, 32.0MiB, 50M, 100.0Mbps.
+func parseROSNumber(text string) (uint64, error) {
+	number := strings.TrimRight(text, "KMGkibpsB")
+	n, err := strconv.ParseFloat(number, 64)
+	scale, known := map[string]float64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+		"k": 1e3, "M": 1e6, "G": 1e9, "bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}[text[len(number):]]
+	if err != nil || !known || !(n >= 0 && n*scale < 1e15) {
+		return 0, fmt.Errorf("%q is no number", text[:min(len(text), 40)])
+	}
+	return uint64(n*scale + .5), nil
+}
+
+// queueArguments are those of a queue type that is a canonical state.
+func queueArguments(state string) (string, error) {
+	words := strings.Fields(state)
+	q, known := rosQueues()[words[0]]
+	if !known {
+		return "", fmt.Errorf("%w: driver routeros does not speak of queue %s; a rate is set by cake with a "+
+			"bandwidth", host.ErrUnsupported, words[0])
+	}
+	out := "kind=" + q.kind
+	parameters, _ := kernel.QueueParameters(words[0])
+	for i := 1; i < len(words); i++ {
+		for _, p := range parameters {
+			value, word := "", words[i]
+			switch {
+			case p.Quantity == kernel.Flag && word == p.Name:
+				value = "yes"
+			case p.Quantity == kernel.Flag && word == "no"+p.Name:
+				value = "no"
+			case p.Quantity == kernel.Word && slices.Contains(p.Words, word):
+				value = word
+			case p.Quantity == kernel.Flag, p.Quantity == kernel.Word, word != p.Name, i+1 == len(words):
+				continue
+			default:
+				i++
+				value = plainQuantity(p, words[i])
+			}
+			theirs := q.parameters[p.Name]
+			switch {
+			case theirs == "" && value != "no":
+				return "", fmt.Errorf("%w: queue %s of RouterOS has no %s", host.ErrUnsupported, q.kind,
+					p.Name)
+			case theirs == "":
+			case p.Name == "ack-filter":
+				out += " cake-ack-filter=" + map[string]string{"yes": "filter", "no": "none"}[value]
+			case value == "noatm":
+				out += " cake-atm=none"
+			default:
+				out += " " + q.kind + "-" + theirs + "=" + value
+			}
+			break
+		}
+	}
+	return out, nil
+}
+
+// plainQuantity writes a canonical value without a suffix that RouterOS has not.
+func plainQuantity(p kernel.Parameter, text string) string {
+	if p.Quantity == kernel.BitsPerSecond && text == "unlimited" {
+		return "0"
+	}
+	scales := map[kernel.Quantity]string{kernel.BitsPerSecond: "kMG", kernel.Bytes: "km"}[p.Quantity]
+	if at := strings.IndexByte(scales, text[len(text)-1]); at >= 0 {
+		n, _ := strconv.ParseUint(text[:len(text)-1], 10, 64)
+		step := map[kernel.Quantity]uint64{kernel.BitsPerSecond: 1000, kernel.Bytes: 1024}[p.Quantity]
+		for range at + 1 {
+			n *= step
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	return text
+}
+
+// rosQueueOf is what a device's queue is set to, what it was before we set it, and all types.
+func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original string, types []item,
+	err error) {
+	i, err := first(ctx, h, "/queue/interface/print as-value where interface="+quoteROS(dev))
+	if err == nil {
+		types, err = items(ctx, h, "/queue/type/print detail as-value")
+	}
+	now = i["queue"]
+	original, _ = strings.CutPrefix(now, ownQueue(dev))
+	return now, original, types, err
+}
+
+// ownQueue begins the name of the queue type that we make for a device; what it had before follows, so that
+// this is found again after a reboot, and by others.
+func ownQueue(dev string) string { return rosMark + ":" + dev + ":" }
+
+func readROSQueue(ctx context.Context, h host.Host, dev string) (string, error) {
+	now, _, types, err := rosQueueOf(ctx, h, dev)
+	if err != nil {
+		return "", err
+	}
+	return queueState(now, types)
+}
+
+func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string, error) {
+	state, err := knob.Queue().Parse(value)
+	if err != nil {
+		return nil, err
+	}
+	_, original, types, err := rosQueueOf(ctx, h, dev)
+	if err != nil {
+		return nil, err
+	}
+	own := find("/queue/type", "name", ownQueue(dev)+original)
+	set := "/queue/interface/set " + find("/queue/interface", "interface", dev) + " queue="
+	if before, err := queueState(original, types); err == nil && before == string(state) {
+		return []string{set + quoteROS(original), "/queue/type/remove " + own}, nil
+	}
+	arguments, err := queueArguments(string(state))
+	name := quoteROS(ownQueue(dev) + original)
+	return []string{":if ([:len " + own + "] = 0) do={/queue/type/add name=" + name + " " + arguments +
+		"} else={/queue/type/set " + own + " " + arguments + "}", set + name}, err
+}
+
+// rosFamilies are the two versions of IP, whose menus are alike. The addresses are some that no packet
+// bears, as kernel.SetFirewall has them.
+var rosFamilies = [...]struct{ menu, address string }{
+	{"/ip/firewall", `("240.0." . ($cpRule / 256) . "." . ($cpRule % 256))`},
+	{"/ipv6/firewall", `("2001:db8:0:0:" . ($cpRule / 1000) . ":" . ($cpRule % 1000) . "::")`},
+}
+
+// rosChain is the filter's chain with our rules; others' chains stay as they are.
+const rosChain = rosMark
+
+// Comments of our rules, and the name of our list.
+const (
+	jumpMark, ruleMark  = rosMark + " firewall jump", rosMark + " firewall rule"
+	setMark, statedMark = rosMark + " firewall set", rosMark + " firewall stateful"
+	logMark             = rosMark + " firewall log"
+	rosList             = rosMark + "-firewall"
+	natMark             = rosMark + " nat"
+	fastMark, offMark   = rosMark + " fasttrack", rosMark + " off:"
+)
+
+func readROSFirewall(ctx context.Context, h host.Host, _ string) (string, error) {
+	var counts []string
+	marks := []string{jumpMark, ruleMark, setMark, statedMark, logMark}
+	for _, f := range rosFamilies {
+		for _, mark := range marks {
+			counts = append(counts, ":put [:len "+find(f.menu+"/filter", "comment", mark)+"]")
+		}
+		counts = append(counts, ":put [:len "+find(f.menu+"/address-list", "list", rosList)+"]")
+	}
+	out, err := console(ctx, h, counts...)
+	if err != nil {
+		return "", err
+	}
+	return parseROSFirewall(out)
+}
+
+// parseROSFirewall reads six counts for each version of IP: of jumps, rules, sets, exceptions of known
+// connections, logging rules, and of addresses in the set.
+func parseROSFirewall(text string) (string, error) {
+	words := strings.Fields(text)
+	if len(words) != 12 {
+		return "", fmt.Errorf("%d counts of rules, want 12", len(words))
+	}
+	var n [12]int
+	for i, w := range words {
+		v, err := strconv.ParseUint(w, 10, 31)
+		if err != nil {
+			return "", fmt.Errorf("count of rules: %w", err)
+		}
+		n[i] = int(v)
+	}
+	if [6]int(n[:6]) != [6]int(n[6:]) {
+		return "", fmt.Errorf("IPv4 has %v rules, IPv6 %v, want the same", n[:6], n[6:])
+	}
+	if n[0] == 0 {
+		return "off", nil
+	}
+	state := strconv.Itoa(n[1])
+	if n[2] > 0 {
+		state = strconv.Itoa(n[5]) + " in a set"
+	}
+	for i, word := range []string{" stateful", " log"} {
+		if n[3+i] > 0 {
+			state += word
+		}
+	}
+	parsed, err := knob.Firewall().Parse(state)
+	return string(parsed), err
+}
+
+func makeROSFirewall(_ context.Context, _ host.Host, _, value string) (out []string, err error) {
+	f, err := knob.ParseFirewall(value)
+	if err == nil && f.Form == kernel.FirewallMap {
+		err = fmt.Errorf("%w: RouterOS has no map of verdicts", host.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range rosFamilies {
+		filter, list := family.menu+"/filter", family.menu+"/address-list"
+		for _, mark := range []string{jumpMark, statedMark, ruleMark, setMark, logMark} {
+			out = append(out, filter+"/remove "+find(filter, "comment", mark))
+		}
+		out = append(out, list+"/remove "+find(list, "list", rosList))
+		if !f.On {
+			continue
+		}
+		add := func(mark, rest string) string {
+			return filter + "/add chain=" + rosChain + " comment=" + quoteROS(mark) + " " + rest
+		}
+		each := func(statement string) {
+			if f.Rules > 0 {
+				out = append(out, fmt.Sprintf(":for cpRule from=1 to=%d do={%s}", f.Rules, statement))
+			}
+		}
+		if f.Stateful {
+			out = append(out, add(statedMark, "connection-state=established,related action=return"))
+		}
+		if f.Form == kernel.FirewallSet {
+			each(list + "/add list=" + quoteROS(rosList) + " address=" + family.address)
+			out = append(out, add(setMark, "src-address-list="+quoteROS(rosList)+" action=drop"))
+		} else {
+			each(add(ruleMark, "src-address="+family.address+" action=drop"))
+		}
+		if f.Log {
+			out = append(out, add(logMark, "action=log log-prefix="+quoteROS(rosMark)))
+		}
+		out = append(out, onTop(filter, "forward", "action=jump jump-target="+rosChain+" comment="+
+			quoteROS(jumpMark)))
+	}
+	return out, nil
+}
+
+// onTop adds a rule ahead of all others of its chain, but for those that RouterOS makes itself.
+func onTop(menu, chain, rule string) string {
+	add := menu + "/add chain=" + chain + " " + rule
+	return ":do {:local cpTop " + find(menu, "chain", chain, "dynamic", "no") +
+		"; :if ([:len $cpTop] = 0) do={" + add + "} else={" + add + " place-before=($cpTop->0)}}"
+}
+
+func readROSNAT(ctx context.Context, h host.Host, _ string) (string, error) {
+	const nat = "/ip/firewall/nat"
+	out, err := console(ctx, h, ":put [:len "+find(nat, "comment", natMark)+"]",
+		":put [:len "+find(nat, "chain", "srcnat", "disabled", "no", "dynamic", "no")+"]")
+	if err != nil {
+		return "", err
+	}
+	var own, all int
+	if _, err := fmt.Sscan(out, &own, &all); err != nil {
+		return "", fmt.Errorf("count of rules: %w", err)
+	}
+	switch {
+	case all > own:
+		return "", fmt.Errorf("%w: the router translates addresses by rules of its own; those of the path "+
+			"are to be disabled by hand: /ip/firewall/nat", host.ErrUnsupported)
+	case own > 0:
+		return string(kernel.NATMasquerade), nil
+	}
+	return string(kernel.NATOff), nil
+}
+
+func makeROSNAT(_ context.Context, _ host.Host, port, value string) ([]string, error) {
+	const nat = "/ip/firewall/nat"
+	out := []string{nat + "/remove " + find(nat, "comment", natMark)}
+	switch kernel.NATMode(value) {
+	case kernel.NATOff:
+		return out, nil
+	case kernel.NATMasquerade:
+		if port == "" {
+			port = "wan"
+		}
+		return append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+quoteROS(port)+" comment="+
+			quoteROS(natMark))), nil
+	}
+	return nil, fmt.Errorf("%w: driver routeros forwards no ports", host.ErrUnsupported)
+}
+
+// fastTracking are rules that have connections skip filter, tracking and simple queues.
+func fastTracking(menu, disabled string) string {
+	return find(menu, "action", "fasttrack-connection", "disabled", disabled, "dynamic", "no")
+}
+
+// readFastTrack reads FastTrack as what a flow table is elsewhere.
+func readFastTrack(ctx context.Context, h host.Host, _ string) (string, error) {
+	out, err := console(ctx, h, ":put [:len "+fastTracking("/ip/firewall/filter", "no")+"]")
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
+	return map[bool]string{true: "on", false: "off"}[n > 0], err
+}
+
+// makeFastTrack disables the router's own rules and marks them, so that they are found when they are to be
+// enabled again; where there are none, one is added. Connections that are tracked stay so until they end.
+func makeFastTrack(_ context.Context, _ host.Host, _, value string) (out []string, err error) {
+	if _, err := knob.Flowtable().Parse(value); err != nil {
+		return nil, err
+	}
+	mark, length := quoteROS(offMark), strconv.Itoa(len(offMark))
+	for _, family := range rosFamilies {
+		filter := family.menu + "/filter"
+		get, set := "[:tostr ["+filter+"/get $cpFast comment]]", filter+"/set $cpFast disabled="
+		out = append(out, filter+"/remove "+find(filter, "comment", fastMark))
+		if value == "off" {
+			out = append(out, ":foreach cpFast in="+fastTracking(filter, "no")+" do={"+set+"yes comment=("+
+				mark+" . "+get+")}")
+			continue
+		}
+		out = append(out, ":foreach cpFast in="+fastTracking(filter, "yes")+" do={:if ([:pick "+get+" 0 "+
+			length+"] = "+mark+") do={"+set+"no comment=[:pick "+get+" "+length+" [:len "+get+"]]}}")
+	}
+	if value == "on" {
+		const filter = "/ip/firewall/filter"
+		out = append(out, ":if ([:len "+fastTracking(filter, "no")+"] = 0) do={"+onTop(filter, "forward",
+			"action=fasttrack-connection connection-state=established,related comment="+
+				quoteROS(fastMark))+"}")
+	}
+	return out, nil
+}
+
+// seconds is a duration in the console's words.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s"
+}

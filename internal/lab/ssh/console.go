@@ -1,0 +1,107 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// RouterOS is the System of a machine whose sessions run commands of RouterOS' console, in place of a shell.
+const RouterOS = "RouterOS"
+
+// unknownCommand is how that console answers to a command that it does not have.
+var unknownCommand = regexp.MustCompile(
+	`(bad command name|expected (command name|end of command)|syntax error).*\(line \d+ column \d+\)`)
+
+func onConsole(said string) bool { return unknownCommand.MatchString(said) }
+
+// dialConsole connects anew, without a session of its own: one of the console's would have to run a command
+// for ever. Then the machine is asked what it is.
+func (c *Connection) dialConsole(ctx context.Context) (err error) {
+	c.master, err = c.start("-MN", "")
+	if err != nil {
+		return err
+	}
+	c.held = make(chan struct{})
+	go func() {
+		defer close(c.held)
+		_, _ = io.Copy(io.Discard, c.master) // until it ends
+	}()
+	stop := context.AfterFunc(ctx, func() { c.master.Kill() })
+	defer stop()
+	if err = c.awaitSocket(ctx); err == nil {
+		var out string
+		out, err = c.do(ctx, "/system/resource/print", strings.NewReader(""))
+		if c.Facts = parseResource(out); c.System == RouterOS { // whatever it calls its exit code
+			return nil
+		}
+		err = errors.Join(fmt.Errorf("the machine says %q of itself", check.Plain(out[:min(len(out), 80)])),
+			err)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// awaitSocket waits until sessions can share the connection.
+func (c *Connection) awaitSocket(ctx context.Context) error {
+	const patience = 30 * time.Second // longer than ConnectTimeout
+	for begun := time.Now(); ; {
+		_, err := os.Stat(filepath.Join(c.options.Dir, c.options.Name))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-c.held:
+			return errors.New("the connection has ended")
+		default:
+		}
+		if time.Since(begun) > patience {
+			return fmt.Errorf("no connection after %s: %w", patience, err)
+		}
+		if err := host.Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// parseResource reads what /system/resource/print says: a line "name: value" for each property.
+func parseResource(text string) (f Facts) {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, ":")
+		values[strings.TrimSpace(name)] = check.Plain(strings.TrimSpace(value))
+	}
+	if values["platform"] == "MikroTik" && values["version"] != "" {
+		f.System, f.Arch = RouterOS, values["architecture-name"]
+	}
+	return f
+}
+
+// Commands is the machine as one that takes commands of its own console, each in a session of the
+// connection: a command's path is the line that is handed over, and it has no arguments. It has no files.
+func (c *Connection) Commands() host.Host { return consoled{machine{c}} }
+
+type consoled struct{ machine }
+
+func (m consoled) ReadFile(_ context.Context, path string) ([]byte, error) {
+	return nil, fmt.Errorf("read %s on %s: %w", path, m.Name(), host.ErrUnsupported)
+}
+
+func (m consoled) WriteFile(_ context.Context, path string, _ []byte) error {
+	return fmt.Errorf("write %s on %s: %w", path, m.Name(), host.ErrUnsupported)
+}
+
+func (m consoled) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if len(c.Args)+len(c.Env)+len(c.Files) > 0 {
+		return nil, fmt.Errorf("start %s on %s: %w: it has no shell", c.Path, m.Name(), host.ErrUnsupported)
+	}
+	return m.session(ctx, c.Path, c.Stdin)
+}
