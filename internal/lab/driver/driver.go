@@ -34,8 +34,8 @@ type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
 
-// Telling drivers know what a reader must know of a router to compare its numbers with another's, by the names
-// that a node with an agent gives to such facts, and nothing that identifies it.
+// Telling drivers know what a reader must know of a router to compare its numbers with another's, by the
+// names that a node with an agent gives to such facts, and nothing that identifies it.
 type Telling interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
 }

@@ -60,13 +60,13 @@ func openWrtSetting(name string) (linuxSetting, error) {
 	return l, err
 }
 
-// byHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those of
-// earlier releases by opkg.
+// byHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those
+// of earlier releases by opkg.
 var byHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
-	"flowtable": "apk add kmod-nft-offload (opkg install); uci set firewall.@defaults[0].flow_offloading=1; " +
-		"uci commit firewall; /etc/init.d/firewall reload",
+	"flowtable": "apk add kmod-nft-offload (opkg install); uci set " +
+		"firewall.@defaults[0].flow_offloading=1; uci commit firewall; /etc/init.d/firewall reload",
 	"nat": "uci set firewall.@zone[NUMBER].masq=1; uci commit firewall; /etc/init.d/firewall reload",
 	"shape": "uci set sqm.@queue[0].upload=KBIT; uci set sqm.@queue[0].enabled=1; uci commit sqm; " +
 		"/etc/init.d/sqm reload",
@@ -118,8 +118,8 @@ func (OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []recor
 	return settings(openWrtSetting).guard(ctx, h, name, undo, silence)
 }
 
-// tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and what
-// its services are told to do.
+// tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and
+// what its services are told to do.
 const tellFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
@@ -140,8 +140,8 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 // What a router may say of itself: bytes of each fact, and facts.
 const mostFact, mostFacts = 200, 100
 
-// parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value". The
-// router's name is left out.
+// parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value".
+// The router's name is left out.
 func parseFacts(text string) map[string]string {
 	facts := map[string]string{"os": "linux"}
 	set := func(name, value string) {

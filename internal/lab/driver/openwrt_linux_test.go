@@ -46,8 +46,8 @@ func put(t *testing.T, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
-// openWrtRoot is a root with the folders of OpenWrt: BusyBox' ash with OpenWrt's applets, the real tc and nft,
-// and the stand-ins of testdata/openwrt for OpenWrt's own programs. What is to be mounted is by where.
+// openWrtRoot is a root with the folders of OpenWrt: BusyBox' ash with OpenWrt's applets, the real tc and
+// nft, and the stand-ins of testdata/openwrt for OpenWrt's own programs. What is to be mounted is by where.
 func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 	if os.Geteuid() != 0 {
 		t.Skip("skip: needs root to make a network namespace")
@@ -97,8 +97,9 @@ func openWrtRoot(t *testing.T) (root string, binds map[string]string) {
 	return root, binds
 }
 
-// onRouter runs f on a thread of its own in a network namespace, with the devices lan and wan, and with a root
-// as OpenWrt's; thread and namespaces end with f. sysfs is the namespace's unless settle has made another.
+// onRouter runs f on a thread of its own in a network namespace, with the devices lan and wan, and with a
+// root as OpenWrt's; thread and namespaces end with f. sysfs is the namespace's unless settle has made
+// another.
 func onRouter(t *testing.T, settle func(root string), f func(t *testing.T, h host.Host)) {
 	root, binds := openWrtRoot(t)
 	if settle != nil {
@@ -186,8 +187,8 @@ func TestOpenWrt(t *testing.T) {
 		for _, text := range []string{"link_mtu=1400", "link_mtu.wan=1300", "txqueuelen.lan=77",
 			"ip_forward=ipv4", "sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33",
 			"queue.wan=pfifo limit 50", "queue.lan=tbf rate 300M burst 128k limit 256k", "queue.wan=sqm",
-			"firewall=10", "firewall=20 in a set stateful", "firewall=off", "flowtable=on", "flowtable=hardware",
-			"flowtable=off", "nat.wan=off", "nat.wan=masquerade", "cpus.lan=0", "cpus.lan=off"} {
+			"firewall=10", "firewall=20 in a set stateful", "firewall=off", "flowtable=on",
+			"flowtable=hardware", "flowtable=off", "nat.wan=off", "nat.wan=masquerade", "cpus.lan=0", "cpus.lan=off"} {
 			settings = append(settings, settingOf(text))
 		}
 		labtest.DriverSuite(t, driver.OpenWrt{}, h, settings, "lan", "wan")
@@ -201,8 +202,8 @@ func TestOpenWrt(t *testing.T) {
 			t.Errorf("ways to %v: got %v and %v, %v, want one by each device", to, ways, own, err)
 		}
 		facts, err := driver.OpenWrt{}.Facts(labtest.Context(t), h)
-		for name, want := range map[string]string{"distribution": "openwrt", "distribution_release": "24.10.2",
-			"product": "Example AX6000", "uci:network.packet_steering": "1", "sqm:wan": "on"} {
+		for name, want := range map[string]string{"distribution": "openwrt",
+			"distribution_release": "24.10.2", "product": "Example AX6000", "uci:network.packet_steering": "1", "sqm:wan": "on"} {
 			if facts[name] != want || err != nil {
 				t.Errorf("fact %s: got %q, %v, want %q", name, facts[name], err, want)
 			}
@@ -222,8 +223,8 @@ func TestOpenWrtGuard(t *testing.T) {
 		ctx, d := labtest.Context(t), driver.OpenWrt{}
 		says(t, h, startOpenWrt)
 		var undo []record.Setting
-		wanted := []string{"flowtable=hardware", "nat.wan=off", "queue.wan=bfifo limit 9000", "link_mtu.lan=1400",
-			"cpus.lan=0"}
+		wanted := []string{"flowtable=hardware", "nat.wan=off", "queue.wan=bfifo limit 9000",
+			"link_mtu.lan=1400", "cpus.lan=0"}
 		for _, text := range wanted {
 			s := settingOf(text)
 			var err error
@@ -311,8 +312,8 @@ func TestOpenWrtOffloading(t *testing.T) {
 	})
 }
 
-// TestOpenWrtSteering: the devices below a port are steered by OpenWrt's service where that has a word for it,
-// and what was found is put back whatever it is.
+// TestOpenWrtSteering: the devices below a port are steered by OpenWrt's service where that has a word for
+// it, and what was found is put back whatever it is.
 func TestOpenWrtSteering(t *testing.T) {
 	onRouter(t, func(root string) { // a switch behind eth0, with lan1 in a bridge, and eth1
 		sys := filepath.Join(root, "sys")
@@ -354,8 +355,8 @@ func TestOpenWrtSteering(t *testing.T) {
 				got, err = d.Read(ctx, h, s)
 				must(t, err)
 			}
-			masks := strings.Join(strings.Fields(says(t, h, "cd /sys/class/net; cat eth0/queues/rx-0/rps_cpus "+
-				"eth0/queues/rx-1/rps_cpus eth1/queues/rx-0/rps_cpus ppp0/queues/rx-0/rps_cpus")), " ")
+			masks := strings.Join(strings.Fields(says(t, h, "cd /sys/class/net; "+
+				"cat eth0/queues/rx-[01]/rps_cpus eth1/queues/rx-0/rps_cpus ppp0/queues/rx-0/rps_cpus")), " ")
 			staged := strings.Trim(says(t, h, "uci changes network | sed s/.*=//"), "'")
 			if diff := cmp.Diff([]string{tt.want, tt.masks, tt.staged}, []string{got, masks,
 				staged}); diff != "" {

@@ -12,9 +12,9 @@ import (
 )
 
 // stage makes options of uci hold without a commit (libuci's delta.c), if now does not print what is wanted
-// when what was staged of them before is reverted: so the state that was found is put back without a trace. An
-// option without a value cannot be staged: direct sets what is wanted otherwise. It is refused while other changes
-// than ours are staged, which would come to hold too.
+// when what was staged of them before is reverted: so the state that was found is put back without a trace.
+// An option without a value cannot be staged: direct sets what is wanted otherwise. It is refused while
+// other changes than ours are staged, which would come to hold too.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -26,21 +26,21 @@ if [ -n "$staged" ]; then
 for o; do uci -q revert "${o%%=*}"; done; reload || exit 1; fi
 [ "$(now)" != "$want" ] || exit 0
 for o; do [ -n "${o#*=}" ] || { direct; exit; }; uci set "$o" || exit 1; done
-check && reload && exit 0
-for o; do uci -q revert "${o%%=*}"; done
-echo "OpenWrt does not take $want" >&2; exit 69; }
+failed=69; check && { failed=1; reload && exit 0; }
+for o; do uci -q revert "${o%%=*}"; done; reload
+echo "OpenWrt does not take $want" >&2; exit $failed; }
 `
 
-// byFirewall is what settings of fw4 share. It renders its rules from uci, has nft check them, and replaces its
-// table in one transaction; other tables stay (firewall4's sbin/fw4).
+// byFirewall is what settings of fw4 share. It renders its rules from uci, has nft check them, and replaces
+// its table in one transaction; other tables stay (firewall4's sbin/fw4).
 const byFirewall = `command -v fw4 >/dev/null && command -v nft >/dev/null || {
 echo "it has no fw4" >&2; exit 69; }
 reload() { fw4 reload >&2; }
 check() { fw4 check >&2; }
 `
 
-// offloading prints the flow table that fw4 has made, and uses: fw4 falls back to software without a word where
-// the devices refuse (fw4.uc, resolve_hw_offload_devices), so that its options tell nothing.
+// offloading prints the flow table that fw4 has made, and uses: fw4 falls back to software without a word
+// where the devices refuse (fw4.uc, resolve_hw_offload_devices), so that its options tell nothing.
 const offloading = byFirewall + `now() { t=$(nft list flowtable inet fw4 ft 2>&1) || case $t in *"No such file"*) t=;;
 *) echo "$t" >&2; return 1;; esac
 case "$(nft list chain inet fw4 forward 2>/dev/null)" in *"@ft"*) ;; *) t=;; esac
@@ -108,9 +108,9 @@ until [ "$(uci -q get "firewall.@zone[$i].name")" = "$zone" ]; do i=$((i+1))
 stage "$2" "firewall.@zone[$i].masq=$3"`, zone, value, bit)
 }
 
-// steering finds the receive queues of the devices that lie below one and have none below them: there OpenWrt
-// steers packets, such as on the device behind the ports of a switch. now prints their masks, once if they are
-// the same, in digits alone.
+// steering finds the receive queues of the devices that lie below one and have none below them: there
+// OpenWrt steers packets, such as on the device behind the ports of a switch. now prints their masks, once
+// if they are the same, in digits alone.
 const steering = `dev=$1
 below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; return; }; below "${l##*/lower_}"; done; }
 devices() { below "$dev" | sort -u; }
@@ -130,9 +130,10 @@ func readSteering(ctx context.Context, h host.Host, dev string) (string, error) 
 	return string(state), err
 }
 
-// applySteering has OpenWrt's service steer packets on no CPU, or on all (packet-steering.uc with 0 and 2): it
-// does so again whenever an interface changes, and would overwrite anything else. Devices that it leaves alone,
-// or all where it is disabled, are steered directly; so is what was found that is none of the service's states.
+// applySteering has OpenWrt's service steer packets on no CPU, or on all (packet-steering.uc with 0 and 2):
+// it does so again whenever an interface changes, and would overwrite anything else. Devices that it leaves
+// alone, or all where it is disabled, are steered directly; so is what was found that is none of the
+// service's states.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	masks, err := knob.MasksOfCPUs(knob.State(value))
 	if err != nil {

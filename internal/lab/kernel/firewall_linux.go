@@ -263,8 +263,9 @@ func ProbeFlowtable(like Flowtable) error {
 	if !like.Hardware {
 		like.Devices = nil
 	}
-	return explain(probeFilter(func(f filter, table string) error { return f.addFlowtable(table, like, false) }),
-		"probe flow table")
+	return explain(probeFilter(func(f filter, table string) error {
+		return f.addFlowtable(table, like, false)
+	}), "probe flow table")
 }
 
 // addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it.

@@ -104,8 +104,8 @@ type Firewall struct {
 }
 
 // Flowtable lets the TCP and UDP connections that Devices forward go from the one's ingress to the other's
-// egress once they are known, past the packet filter's later rules; with Hardware the devices themselves carry
-// them. The zero value is none.
+// egress once they are known, past the packet filter's later rules; with Hardware the devices themselves
+// carry them. The zero value is none.
 type Flowtable struct {
 	Devices  []string
 	Hardware bool

@@ -41,7 +41,9 @@ func Flowtable() Knob {
 			}
 			return kernel.SetFlowtable(t)
 		},
-		check:  func(p Place, s State) check.Answer { return answer(kernel.ProbeFlowtable(flowtableOf(p, s))) },
+		check: func(p Place, s State) check.Answer {
+			return answer(kernel.ProbeFlowtable(flowtableOf(p, s)))
+		},
 		always: "off",
 	}
 }
