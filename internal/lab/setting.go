@@ -293,13 +293,21 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// unwindTime is how long a node may take to undo one setting.
-const unwindTime = 5 * time.Second
+// unwindTime is how long a node may take to undo one setting; a driven one has programs to start, and a small
+// router's firewall takes seconds to load.
+const (
+	unwindTime       = 5 * time.Second
+	drivenUnwindTime = 30 * time.Second
+)
 
 // unwind undoes a setting although ctx may be cancelled: that is when it is undone. What could not be keeps
 // its journal entry, for restore.
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unwindTime)
+	limit := unwindTime
+	if t.guarded != nil {
+		limit = drivenUnwindTime
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := t.undo(ctx); err != nil {
 		t.stuck = true

@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -53,11 +54,6 @@ func settingsOf(text string) (out []record.Setting) {
 	return out
 }
 
-// played are the drivers whose routers a lab can play; the others' tests play their own.
-func played() []driver.Driver {
-	return slices.DeleteFunc(driver.All(), func(d driver.Driver) bool { return d == driver.RouterOS{} })
-}
-
 // driven brings up a lab whose router is driven.
 func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
 	t.Helper()
@@ -72,10 +68,17 @@ func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node
 	return l, n
 }
 
+// drivers are those for what the labs' routers run, which is this machine's system.
+func drivers(t *testing.T) []driver.Driver {
+	return slices.DeleteFunc(driver.All(), func(d driver.Driver) bool {
+		return d.Check(labtest.Context(t), host.Local()).State == check.No
+	})
+}
+
 // TestDriversInNamespaces: a router that is a namespace with a plain shell is driven, and a setting of the
 // lab is made, read back and undone.
 func TestDriversInNamespaces(t *testing.T) {
-	for _, d := range played() {
+	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := driven(t, d, nil)
 			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings), "lan", "wan")
@@ -91,7 +94,7 @@ func TestDriversInNamespaces(t *testing.T) {
 // TestDriversInGuests: the same of a virtual machine, whose own kernel has more settings.
 func TestDriversInGuests(t *testing.T) {
 	guest := labtest.Guest(t)
-	for _, d := range played() {
+	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := driven(t, d, guest)
 			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings+guestSettings), "lan", "wan")

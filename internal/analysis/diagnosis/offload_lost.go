@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
@@ -27,7 +28,7 @@ func offloadLost() Rule {
 			}
 			most, _ := offloaded[0].Largest()
 			last := offloaded[0].last()
-			on := o.Factor("flowtable") == "on"
+			on := slices.Contains([]string{"on", "hardware"}, o.Factor("flowtable"))
 			if !on && most == 0 {
 				return missing("no connection is offloaded, and no flowtable is on")
 			}

@@ -34,6 +34,12 @@ type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
 
+// Telling drivers know what a reader must know of a router to compare its numbers with another's, by the
+// names that a node with an agent gives to such facts, and nothing that identifies it.
+type Telling interface {
+	Facts(ctx context.Context, h host.Host) (map[string]string, error)
+}
+
 // Guarded drivers can leave a guard on a router: a process that undoes settings there when nobody has kept
 // in touch with it for a time.
 type Guarded interface {
@@ -63,8 +69,9 @@ type Watch interface {
 	Close(ctx context.Context) error
 }
 
-// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs.
-func All() []Driver { return []Driver{RouterOS{}, Linux{}} }
+// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs: what is
+// made of Linux is ahead of it.
+func All() []Driver { return []Driver{RouterOS{}, OpenWrt{}, Linux{}} }
 
 // Named finds a driver by its name.
 func Named(name string) (Driver, bool) {

@@ -99,7 +99,10 @@ func inFile(ofDevice bool, path func(dev string) string) linuxSetting {
 	}}
 }
 
-// settingOf finds a knob's setting; the state of a sysctl has its name before the value.
+// settings finds a knob's setting by its name, or says that the system lacks it.
+type settings func(name string) (linuxSetting, error)
+
+// settingOf is what Linux has; the state of a sysctl has its name before the value.
 func settingOf(name string) (linuxSetting, error) {
 	sysctl, ok := strings.CutPrefix(name, "sysctl:")
 	if !ok {
@@ -120,15 +123,15 @@ func settingOf(name string) (linuxSetting, error) {
 
 // Read implements Driver.
 func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := readSetting(ctx, h, s)
+	text, err := settings(settingOf).read(ctx, h, s)
 	if err != nil {
 		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
 	}
 	return text, nil
 }
 
-func readSetting(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	l, err := settingOf(s.Knob)
+func (of settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	l, err := of(s.Knob)
 	if err != nil {
 		return "", err
 	}
@@ -152,14 +155,14 @@ func readSetting(ctx context.Context, h host.Host, s record.Setting) (string, er
 
 // Apply implements Driver.
 func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	if err := applySetting(ctx, h, s); err != nil {
+	if err := settings(settingOf).apply(ctx, h, s); err != nil {
 		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
 	}
 	return nil
 }
 
-func applySetting(ctx context.Context, h host.Host, s record.Setting) error {
-	l, err := settingOf(s.Knob)
+func (of settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
+	l, err := of(s.Knob)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,12 @@ var errNoGuard = errors.New("its guard is gone")
 // Guard implements Guarded.
 func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	script, err := undoing(ctx, h, undo)
+	return settings(settingOf).guard(ctx, h, name, undo, silence)
+}
+
+func (of settings) guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+	silence time.Duration) (string, error) {
+	script, err := of.undoing(ctx, h, undo)
 	if err == nil && name == "" {
 		var out string
 		out, err = shell(ctx, h, "", guardScript, strconv.Itoa(int(silence/time.Second)))
@@ -81,10 +86,10 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 }
 
 // undoing is the script that applies settings, the last first. It goes on after errors.
-func undoing(ctx context.Context, h host.Host, undo []record.Setting) (string, error) {
+func (of settings) undoing(ctx context.Context, h host.Host, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for i := len(undo) - 1; i >= 0; i-- {
-		if err := applySetting(ctx, w, undo[i]); err != nil {
+		if err := of.apply(ctx, w, undo[i]); err != nil {
 			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
 		}
 	}

@@ -213,60 +213,72 @@ const (
 	flowtableName  = "fast"
 )
 
-// ReadFlowtable reads the devices whose known connections skip the kernel's forwarding; none without our
-// flow table. Both IP versions must have the same.
-func ReadFlowtable() ([]string, error) {
-	found, err := ofBothFamilies(filter.flowtable, slices.Equal)
+// ReadFlowtable reads our flow table. Both IP versions must have the same.
+func ReadFlowtable() (Flowtable, error) {
+	found, err := ofBothFamilies(filter.flowtable, sameFlowtable)
 	return found, explain(err, "read flow table")
 }
 
-func (f filter) flowtable(family nftables.TableFamily) ([]string, error) {
+func sameFlowtable(a, b Flowtable) bool {
+	return a.Hardware == b.Hardware && slices.Equal(a.Devices, b.Devices)
+}
+
+func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 	t, err := f.table(flowtableTable, family)
 	if err != nil || t == nil {
-		return nil, err
+		return Flowtable{}, err
 	}
 	list, err := dump(func() ([]*nftables.Flowtable, error) { return f.conn.ListFlowtables(t) })
 	if err != nil {
-		return nil, filterError(err)
+		return Flowtable{}, filterError(err)
 	}
 	n, err := f.rules(t, rulesChain)
 	if err != nil {
-		return nil, err
+		return Flowtable{}, err
 	}
 	if len(list) != 1 || n != 1 {
-		return nil, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
+		return Flowtable{}, fmt.Errorf("table %s has %d flow tables and %d rules, want one of each", t.Name,
 			len(list), n)
 	}
-	return slices.Sorted(slices.Values(list[0].Devices)), nil
+	return Flowtable{slices.Sorted(slices.Values(list[0].Devices)),
+		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
 
-// SetFlowtable replaces our flow table, and reads it back: what TCP and UDP connections these devices
-// forward goes from the one's ingress to the other's egress once it is known, past the packet filter's
-// later rules. No devices: none.
-func SetFlowtable(devs []string) error {
+// SetFlowtable replaces our flow table, and reads it back.
+func SetFlowtable(want Flowtable) error {
+	want.Devices = slices.Sorted(slices.Values(want.Devices))
 	return explain(onFilter(func(f filter) error {
-		return replaced(slices.Sorted(slices.Values(devs)), slices.Equal,
-			func() error { return f.remove(flowtableTable) }, func() error {
-				if len(devs) == 0 {
-					return nil
-				}
-				return f.addFlowtable(flowtableTable, devs)
-			}, ReadFlowtable)
-	}), "set flow table of %v", devs)
+		return replaced(want, sameFlowtable, func() error { return f.remove(flowtableTable) }, func() error {
+			if len(want.Devices) == 0 {
+				return nil
+			}
+			return f.addFlowtable(flowtableTable, want, true)
+		}, ReadFlowtable)
+	}), "set flow table of %v", want.Devices)
 }
 
-// ProbeFlowtable makes a flow table of no device, and deletes it again.
-func ProbeFlowtable() error {
-	return explain(probeFilter(func(f filter, table string) error { return f.addFlowtable(table, nil) }),
-		"probe flow table")
+// ProbeFlowtable makes a flow table like the wanted one that no connection is added to, and deletes it
+// again. Devices are only asked where hardware is wanted.
+func ProbeFlowtable(like Flowtable) error {
+	if !like.Hardware {
+		like.Devices = nil
+	}
+	return explain(probeFilter(func(f filter, table string) error {
+		return f.addFlowtable(table, like, false)
+	}), "probe flow table")
 }
 
 // addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it.
-func (f filter) addFlowtable(table string, devs []string) error {
+func (f filter) addFlowtable(table string, want Flowtable, hooked bool) error {
+	var flags nftables.FlowtableFlags
+	if want.Hardware {
+		flags = nftables.FlowtableFlagsHWOffload
+	}
 	for _, family := range families() {
 		t := f.newTable(table, family)
-		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: devs})
-		f.newRule(f.forwardChain(t, len(devs) > 0), &expr.FlowOffload{Name: flowtableName})
+		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: want.Devices,
+			Flags: flags})
+		f.newRule(f.forwardChain(t, hooked), &expr.FlowOffload{Name: flowtableName})
 	}
 	return f.add()
 }

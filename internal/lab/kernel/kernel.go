@@ -109,6 +109,14 @@ type Firewall struct {
 	Log      bool
 }
 
+// Flowtable lets the TCP and UDP connections that Devices forward go from the one's ingress to the other's
+// egress once they are known, past the packet filter's later rules; with Hardware the devices themselves
+// carry them. The zero value is none.
+type Flowtable struct {
+	Devices  []string
+	Hardware bool
+}
+
 // SysctlPath is the file of a kernel setting below /proc/sys. A name is written with dots, as sysctl(8)
 // does; where a part of it contains a dot itself, such as the device in net/ipv4/conf/eth0.5/forwarding,
 // with slashes.

@@ -82,9 +82,9 @@ func SetIRQAffinity(dev string, lists []string) error    { return ErrUnsupported
 func OnlineCPUs() (online, has int, err error)           { return 0, 0, ErrUnsupported }
 func SetOnlineCPUs(n int) error                          { return ErrUnsupported }
 func Reassembly() float64                                { return 0 }
-func ReadFlowtable() ([]string, error)                   { return nil, ErrUnsupported }
-func SetFlowtable(devs []string) error                   { return ErrUnsupported }
-func ProbeFlowtable() error                              { return ErrUnsupported }
+func ReadFlowtable() (Flowtable, error)                  { return Flowtable{}, ErrUnsupported }
+func SetFlowtable(want Flowtable) error                  { return ErrUnsupported }
+func ProbeFlowtable(like Flowtable) error                { return ErrUnsupported }
 func Shaper(dev string) (uint64, error)                  { return 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error     { return ErrUnsupported }
 func ClearShaper(dev string) error                       { return ErrUnsupported }

@@ -45,6 +45,21 @@ func CPUs() Knob {
 	}
 }
 
+// CPUsOfMasks is the state of a device whose receive queues have these masks, as the kernel writes them.
+func CPUsOfMasks(masks []string) (State, error) {
+	sets, err := parseEach(masks, parseMask)
+	if err != nil {
+		return "", fmt.Errorf("read cpus: %w", err)
+	}
+	return spellEach(sets, eachQueue, spellMask), nil
+}
+
+// MasksOfCPUs are the masks of a state: one that is meant for every queue, or one for each.
+func MasksOfCPUs(s State) ([]string, error) {
+	sets, err := parseCPUs(string(s))
+	return mapped(sets, spellMask), err
+}
+
 const eachQueue = "masks " // precedes the masks of queues that differ
 
 func parseCPUs(text string) ([]*big.Int, error) {

@@ -11,35 +11,46 @@ import (
 )
 
 // Flowtable lets the connections that a router forwards skip its forwarding path, and with it the packet
-// filter, once they are known: "on" or "off". It is nftables' flow table in software, between the node's
-// ports, with one rule that adds every TCP and UDP connection to it.
+// filter, once they are known: "on", in software; "hardware", where the devices carry them; or "off". It is
+// nftables' flow table between the node's ports, with one rule that adds every TCP and UDP connection to it.
 func Flowtable() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{
-		Name: "flowtable", Unit: "on, off", Rank: 19, Doc: "whether known connections skip the router's " +
-			"forwarding path (nftables' flow table, in software)", Without: &factor.Without{Level: "off",
-			Words: "of the same without flow table"}, Placed: factor.Placed, Needs: factor.NeedsForwarding,
+		Name: "flowtable", Unit: "on, hardware, off", Rank: 19, Doc: "whether known connections skip the " +
+			"router's forwarding path (nftables' flow table, in software or in the devices' hardware)",
+		Without: &factor.Without{Level: "off", Words: "of the same without flow table"},
+		Placed:  factor.Placed, Needs: factor.NeedsForwarding,
 	}},
-		spelling: words("on", "off"),
+		spelling: words("on", "hardware", "off"),
 		read: func(p Place) (State, error) {
-			devs, err := kernel.ReadFlowtable()
-			if err != nil || len(devs) == 0 {
+			t, err := kernel.ReadFlowtable()
+			if err != nil || len(t.Devices) == 0 {
 				return "off", err
 			}
-			if want := slices.Sorted(slices.Values(p.Ports)); !slices.Equal(devs, want) {
-				return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, devs, want)
+			if want := slices.Sorted(slices.Values(p.Ports)); !slices.Equal(t.Devices, want) {
+				return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, t.Devices, want)
+			}
+			if t.Hardware {
+				return "hardware", nil
 			}
 			return "on", nil
 		},
 		apply: func(p Place, s State) error {
-			if s != "on" {
-				return kernel.SetFlowtable(nil)
-			}
-			if len(p.Ports) == 0 {
+			t := flowtableOf(p, s)
+			if s != "off" && len(t.Devices) == 0 {
 				return errors.New("set flowtable: no port named at " + p.Node)
 			}
-			return kernel.SetFlowtable(p.Ports)
+			return kernel.SetFlowtable(t)
 		},
-		check:  func(Place, State) check.Answer { return answer(kernel.ProbeFlowtable()) },
+		check: func(p Place, s State) check.Answer {
+			return answer(kernel.ProbeFlowtable(flowtableOf(p, s)))
+		},
 		always: "off",
 	}
+}
+
+func flowtableOf(p Place, s State) kernel.Flowtable {
+	if s == "off" {
+		return kernel.Flowtable{}
+	}
+	return kernel.Flowtable{Devices: p.Ports, Hardware: s == "hardware"}
 }

@@ -77,7 +77,7 @@ func levels() map[string][]struct {
 			{"250 in a map stateful log", true}, {"off", true}},
 		"ip_forward": {{"on", true}, {"ipv4", true}, {"ipv6", true}, {"off", true}},
 		"sysctl:":    {{"net.ipv4.tcp_ecn=1", true}, {"net.ipv4.tcp_rmem=4096 65536 1048576", true}},
-		"flowtable":  {{"on", false}, {"off", true}},
+		"flowtable":  {{"on", false}, {"hardware", false}, {"off", true}}, // veth has no hardware
 		// Whether a namespace may set it depends on the kernel's version.
 		"conntrack_max": {{"5000", false}},
 		"shape":         {{"50M", false}, {"over pfifo limit 50", true}, {"off", true}},

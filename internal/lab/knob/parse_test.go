@@ -66,6 +66,7 @@ func TestParse(t *testing.T) {
 		{Firewall(), "5 in a", ""},
 		{Firewall(), "5 in a settee", ""},
 		{Flowtable(), "on", "on"},
+		{Flowtable(), "hardware", "hardware"},
 		{Flowtable(), "hw", ""},
 		{ConntrackMax(), "20", "20"},
 		{ConntrackMax(), "0", ""},

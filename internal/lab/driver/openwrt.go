@@ -1,0 +1,184 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// OpenWrt drives OpenWrt and what is made of it, such as Turris OS. What is the running kernel's is driver
+// linux's. What OpenWrt's own services would overwrite is set through them, by uci without a commit: such a
+// change lies in /tmp/.uci, in memory, where fw4 and the init scripts see it, and a reboot forgets it.
+type OpenWrt struct{ Linux }
+
+// Name implements Driver.
+func (OpenWrt) Name() string { return "openwrt" }
+
+// isOpenWrt prints how sure that is. Derived systems keep the file of the release, whatever they are called.
+const isOpenWrt = `[ -f /etc/openwrt_release ] || grep -qE '^ID="?(openwrt|turrisos)"?$' /etc/os-release 2>/dev/null ||
+{ echo other; exit 0; }
+command -v uci >/dev/null && echo openwrt || echo "without uci"`
+
+// Check implements Driver.
+func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
+	switch out, err := shell(ctx, h, "", isOpenWrt); {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s has no POSIX shell: %v", h.Name(), err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	case strings.TrimSpace(out) == "other":
+		return check.Not("%s is not OpenWrt", h.Name())
+	case strings.TrimSpace(out) != "openwrt":
+		return check.Not("%s is OpenWrt without uci", h.Name())
+	}
+	return check.OK()
+}
+
+// openWrtSetting finds what OpenWrt has of its own, or else what Linux has.
+func openWrtSetting(name string) (linuxSetting, error) {
+	switch name {
+	case "queue":
+		return linuxSetting{true, readSQM, applySQM}, nil
+	case "cpus":
+		return linuxSetting{true, readSteering, applySteering}, nil
+	case "flowtable":
+		return linuxSetting{false, readOffloading, applyOffloading}, nil
+	case "nat":
+		return linuxSetting{false, readMasquerading, applyMasquerading}, nil
+	}
+	l, err := settingOf(name)
+	if errors.Is(err, host.ErrUnsupported) {
+		err = fmt.Errorf("%w: driver openwrt does not know it", host.ErrUnsupported)
+	}
+	return l, err
+}
+
+// byHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those
+// of earlier releases by opkg.
+var byHand = map[string]string{
+	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
+	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
+	"flowtable": "apk add kmod-nft-offload (opkg install); uci set " +
+		"firewall.@defaults[0].flow_offloading=1; uci commit firewall; /etc/init.d/firewall reload",
+	"nat": "uci set firewall.@zone[NUMBER].masq=1; uci commit firewall; /etc/init.d/firewall reload",
+	"shape": "uci set sqm.@queue[0].upload=KBIT; uci set sqm.@queue[0].enabled=1; uci commit sqm; " +
+		"/etc/init.d/sqm reload",
+	"offload":      "apk add ethtool (opkg install)",
+	"irq_affinity": "echo CPUS >/proc/irq/NUMBER/smp_affinity_list, without irqbalance",
+	"vlan":         "edit /etc/config/network; /etc/init.d/network reload",
+	"flow_export":  "apk add softflowd (opkg install); /etc/init.d/softflowd start",
+}
+
+// adviseByHand tells with what the driver cannot how the owner can.
+func adviseByHand(knob string, err error) error {
+	if step := byHand[knob]; step != "" && errors.Is(err, host.ErrUnsupported) {
+		return fmt.Errorf("%w; by hand: %s", err, step)
+	}
+	return err
+}
+
+// Read implements Driver.
+func (OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	text, err := settings(openWrtSetting).read(ctx, h, s)
+	if err != nil {
+		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), adviseByHand(s.Knob, err))
+	}
+	return text, nil
+}
+
+// Apply implements Driver.
+func (OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	if err := settings(openWrtSetting).apply(ctx, h, s); err != nil {
+		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), adviseByHand(s.Knob, err))
+	}
+	return nil
+}
+
+// nothingStaged fails where somebody's changes wait for a commit: ours could not be told from them, and would
+// make them hold.
+const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)" ] || {
+echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
+
+// Guard implements Guarded.
+func (OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+	silence time.Duration) (string, error) {
+	if name == "" {
+		if _, err := shell(ctx, h, "", nothingStaged); err != nil {
+			return "", check.WithHint(fmt.Errorf("guard %s: %w", h.Name(), err),
+				"on the router: uci commit, or uci revert network and firewall")
+		}
+	}
+	return settings(openWrtSetting).guard(ctx, h, name, undo, silence)
+}
+
+// tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and
+// what its services are told to do.
+const tellFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
+for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
+firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
+v=$(uci -q get "$o") && echo "uci:${o%%.*}.${o##*.}=$v"; done
+for s in /var/run/sqm/*.state; do [ -f "$s" ] && s=${s##*/} && echo "sqm:${s%.state}=on"; done
+grep -hE '^(DISTRIB_(RELEASE|REVISION|TARGET)|ID)=' /etc/openwrt_release /etc/os-release 2>/dev/null
+echo "kernel=$(uname -r)"`
+
+// Facts implements Telling.
+func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
+	out, err := shell(ctx, h, "", tellFacts)
+	if err != nil {
+		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
+	}
+	return parseFacts(out), nil
+}
+
+// What a router may say of itself: bytes of each fact, and facts.
+const mostFact, mostFacts = 200, 100
+
+// parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value".
+// The router's name is left out.
+func parseFacts(text string) map[string]string {
+	facts := map[string]string{"os": "linux"}
+	set := func(name, value string) {
+		value = check.Plain(strings.Trim(strings.TrimSpace(value), `'"`))
+		if len(facts) < mostFacts && value != "" {
+			facts[name] = strings.ToValidUTF8(value[:min(len(value), mostFact)], "")
+		}
+	}
+	first, rest, _ := strings.Cut(text, "\n")
+	for line := range strings.Lines(rest) {
+		name, value, _ := strings.Cut(line, "=")
+		switch name {
+		case "ID":
+			set("distribution", value)
+		case "DISTRIB_RELEASE", "DISTRIB_REVISION", "DISTRIB_TARGET":
+			set("distribution_"+strings.ToLower(strings.TrimPrefix(name, "DISTRIB_")), value)
+		case "kernel":
+			set("kernel", value)
+		default:
+			if what, _, ok := strings.Cut(name, ":"); ok && (what == "uci" || what == "sqm") &&
+				len(name) < mostFact && check.Plain(name) == name {
+				set(name, value)
+			}
+		}
+	}
+	var board struct {
+		Kernel, Model, System string
+		Board                 string `json:"board_name"`
+		Release               struct{ Version, Revision, Target string }
+	}
+	if json.Unmarshal([]byte(first), &board) != nil {
+		return facts // ubus has said nothing, or nothing that can be read
+	}
+	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,
+		"cpu_model": board.System, "board": board.Board, "distribution_release": board.Release.Version,
+		"distribution_revision": board.Release.Revision, "distribution_target": board.Release.Target} {
+		set(name, value)
+	}
+	return facts
+}
