@@ -41,11 +41,23 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 		words = append(words, host.Quote(w))
 	}
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: c.Stdin,
-		Args: m.c.args("-oControlMaster=no", strings.Join(words, " "))})
+		Args: m.c.args("-oControlMaster=no", commandLine(words))})
 	if err != nil {
 		return nil, err
 	}
 	return process{p}, nil
+}
+
+// commandLine joins words as every login shell reads them, also csh, which OPNsense hands root's commands to:
+// a newline ends its quoted words, and "!" stands for an earlier command within them (tcsh(1)). A line with
+// either is written in octal, for the POSIX shell to read.
+func commandLine(words []string) string {
+	line := strings.Join(words, " ")
+	if !strings.ContainsAny(line, "!\n") {
+		return line
+	}
+	octal := strings.NewReplacer(`\`, `\0134`, "'", `\0047`, "!", `\0041`, "\n", `\0012`).Replace(line)
+	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
 
 // process is a command of the machine. Killed here, it gets no signal there, but the end of its input and
