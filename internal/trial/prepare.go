@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -261,6 +262,17 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 			"the node has no agent")}}
 		if !l.OwnNetwork() {
 			e.Facts = c.between(n.Name).Facts
+		}
+		if by, ok := n.Driver.(driver.Describing); ok {
+			known, err := by.Facts(ctx, n.Host)
+			if err != nil {
+				return e, err
+			}
+			if e.Facts == nil {
+				e.Facts = map[string]string{}
+			}
+			maps.Copy(e.Facts, known)
+			e.Missing = map[string]string{"others": e.Missing["all"]}
 		}
 		return e, nil
 	case !n.HasAgent():

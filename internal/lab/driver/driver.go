@@ -34,6 +34,12 @@ type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
 
+// Describing drivers tell what a router is: facts by the names that package probe gives those of a node with
+// an agent.
+type Describing interface {
+	Facts(ctx context.Context, h host.Host) (map[string]string, error)
+}
+
 // Guarded drivers can leave a guard on a router: a process that undoes settings there when nobody has kept
 // in touch with it for a time.
 type Guarded interface {
@@ -64,7 +70,7 @@ type Watch interface {
 }
 
 // All lists the drivers, in the order shown.
-func All() []Driver { return []Driver{Linux{}} }
+func All() []Driver { return []Driver{Linux{}, FreeBSD{}} }
 
 // Named finds a driver by its name.
 func Named(name string) (Driver, bool) {

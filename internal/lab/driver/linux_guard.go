@@ -42,7 +42,7 @@ var errNoGuard = errors.New("its guard is gone")
 // Guard implements Guarded.
 func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	script, err := undoing(ctx, h, undo)
+	script, err := undoing(ctx, h, Linux{}, undo)
 	if err == nil && name == "" {
 		var out string
 		out, err = shell(ctx, h, "", guardScript, strconv.Itoa(int(silence/time.Second)))
@@ -81,11 +81,11 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 }
 
 // undoing is the script that applies settings, the last first. It goes on after errors.
-func undoing(ctx context.Context, h host.Host, undo []record.Setting) (string, error) {
+func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for i := len(undo) - 1; i >= 0; i-- {
-		if err := applySetting(ctx, w, undo[i]); err != nil {
-			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
+		if err := d.Apply(ctx, w, undo[i]); err != nil {
+			return "", fmt.Errorf("write down how it is undone: %w", err)
 		}
 	}
 	return w.text.String(), nil
