@@ -189,7 +189,11 @@ func (o labOptions) check() error {
 }
 
 func unknownDriver(name string) error {
-	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: linux"}
+	var known []string
+	for _, d := range driver.All() {
+		known = append(known, d.Name())
+	}
+	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: " + strings.Join(known, ", ")}
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

@@ -113,9 +113,9 @@ func bsdSettings() map[string]setting {
 // byHand is how the settings are made that the driver leaves alone: there is no such thing at run time, or it
 // takes the system's configuration.
 var byHand = map[string]string{
-	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; and " +
-		"a rule with dnpipe 1 in pf's rule set; on OPNsense Firewall, Shaper",
-	"shape":         "dnctl pipe 1 config bw RATE, and a rule with dnpipe 1; on OPNsense Firewall, Shaper",
+	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
+		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
+	"shape":         "kldload dummynet; dnctl pipe 1 config bw RATE; a rule of pf with dnpipe 1",
 	"policer":       "a dummynet pipe with a short queue; on OPNsense Firewall, Shaper",
 	"txqueuelen":    "net.link.ifqmaxlen=N in /boot/loader.conf, and a reboot",
 	"nat":           "a nat rule in /etc/pf.conf, and pfctl -f /etc/pf.conf; on OPNsense Firewall, NAT",
@@ -178,7 +178,11 @@ func sysctlOfBSD(name string) setting {
 	}
 	return setting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
 		out, err := bsd(ctx, h, `sysctl -n -- "$1"`, name)
-		return name + "=" + told(out), known(err)
+		value := strings.Join(strings.Fields(out), " ")
+		if err == nil && (value == "" || check.Plain(value) != value) {
+			err = fmt.Errorf("it is %q, which could not be put back", told(out))
+		}
+		return name + "=" + value, known(err)
 	}, func(ctx context.Context, h host.Host, _, value string) error {
 		value = strings.TrimPrefix(value, name+"=")
 		return known(bsdChange(ctx, h, "", `sysctl -- "$1"`, name+"="+value))
@@ -318,7 +322,7 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 		c := all[dev]
 		for _, name := range []string{"Ibytes", "Ipkts", "Obytes", "Opkts"} {
 			if _, ok := c[name]; !ok {
-				return nil, fmt.Errorf("read counters on %s: netstat tells none of a device %s", h.Name(), dev)
+				return nil, fmt.Errorf("read counters on %s: netstat tells none of %s", h.Name(), dev)
 			}
 		}
 		counters[dev] = kernel.LinkCounters{RxBytes: c["Ibytes"], RxPackets: c["Ipkts"],

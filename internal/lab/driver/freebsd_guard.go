@@ -2,9 +2,6 @@ package driver
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -17,14 +14,14 @@ import (
 // reboot, which has undone everything: it counts as long as its process lives. What the guard runs is the
 // script undo beside it, which is whole or not there at all.
 const bsdGuardScript = `umask 077
-for g in /var/run/chokepoint-guard-* /tmp/chokepoint-guard-* /var/tmp/chokepoint-guard-*; do
+for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
 [ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
 p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
 *"$g"*) echo "another controller has set something here: its guard is $g" >&2; exit 1;; esac
 rm -rf "$g"; done
 for t in /var/run /tmp /var/tmp; do
-d=$(mktemp -d "$t/chokepoint-guard-XXXXXXXXXX" 2>/dev/null) && break; d=; done
+d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 cat >"$d/guard" <<'end'
 trap '' HUP
@@ -45,31 +42,12 @@ const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 
 // Guard implements Guarded.
 func (FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	script, err := undoing(ctx, h, FreeBSD{}, undo)
-	if err == nil && name == "" {
-		var out string
-		out, err = bsd(ctx, h, bsdGuardScript, strconv.Itoa(int(silence/time.Second)))
-		if _, dir, ok := strings.Cut(strings.TrimSpace(out), "chokepoint-guard "); ok && err == nil {
-			name = dir
-		} else if err == nil {
-			err = fmt.Errorf("it says %q, want a folder", told(out))
-		}
-	}
-	if err == nil {
-		_, err = shell(ctx, h, script, armScript, name)
-	}
-	if err != nil {
-		return name, fmt.Errorf("guard %s: %w", h.Name(), err)
-	}
-	return name, FreeBSD{}.Touch(ctx, h, name)
+	return guard(ctx, h, FreeBSD{}, inBase+bsdGuardScript, name, undo, silence)
 }
 
 // Touch implements Guarded.
 func (FreeBSD) Touch(ctx context.Context, h host.Host, name string) error {
-	if _, err := shell(ctx, h, "", bsdTouchScript, name); err != nil {
-		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
-	}
-	return nil
+	return touch(ctx, h, bsdTouchScript, name)
 }
 
 // Dismiss implements Guarded.

@@ -33,26 +33,22 @@ func parsePFLimits(text string) (l pfLimits, err error) {
 	l.states = -1
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) < 2 {
+		to := &l.states
+		switch {
+		case len(words) == 4 && words[0] == "states":
+			words = words[2:]
+		case len(words) > 1 && words[0] == "adaptive.start":
+			to = &l.start
+		case len(words) > 1 && words[0] == "adaptive.end":
+			to = &l.end
+		default:
 			continue
 		}
-		for _, known := range []struct {
-			is bool
-			to *int
-			at int
-		}{
-			{len(words) == 4 && words[0] == "states" && words[1] == "hard", &l.states, 3},
-			{words[0] == "adaptive.start", &l.start, 1}, {words[0] == "adaptive.end", &l.end, 1},
-		} {
-			if !known.is {
-				continue
-			}
-			if *known.to, err = strconv.Atoi(strings.TrimRight(words[known.at], "s")); err != nil {
-				return l, fmt.Errorf("pfctl says %q, want a number", told(line))
-			}
+		if *to, err = strconv.Atoi(strings.TrimSuffix(words[1], "s")); err != nil {
+			break
 		}
 	}
-	if l.states < 0 {
+	if err != nil || l.states < 0 {
 		return l, fmt.Errorf("pfctl says %q, want a limit of states", told(text))
 	}
 	return l, nil
@@ -88,17 +84,13 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	return noPF(bsdChange(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
-// The rules stand in an anchor of ours, where the main rule set has a place for such.
-const (
-	pfAnchor = "cp/rules"
-	pfTable  = "cp_sources"
-)
+// pfAnchor holds our rules, where the main rule set has a place for such.
+const pfAnchor = "cp/rules"
 
 const readAnchor = `rules=$(pfctl -sr) || exit 1
 case $rules in *'anchor "cp/*"'*) ;; *) echo 'the rule set of pf has no anchor "cp/*"; by hand: that line' \
 'in /etc/pf.conf, and pfctl -f /etc/pf.conf; the rule set that OPNsense makes takes none' >&2; exit 69;; esac
-pfctl -a ` + pfAnchor + ` -sr 2>/dev/null
-echo table; pfctl -a ` + pfAnchor + ` -t ` + pfTable + ` -T show 2>/dev/null; true`
+pfctl -a ` + pfAnchor + ` -sr 2>/dev/null; true`
 
 func readPFRules(ctx context.Context, h host.Host, _ string) (string, error) {
 	out, err := bsd(ctx, h, readAnchor)
@@ -108,34 +100,18 @@ func readPFRules(ctx context.Context, h host.Host, _ string) (string, error) {
 	return parsePFRules(out)
 }
 
-// parsePFRules reads our rules from what pfctl prints of the anchor and of its table, in the words of
-// knob.Firewall: packets of known states pass ahead of all rules of pf.
+// parsePFRules reads our rules from what pfctl prints of the anchor, in the words of knob.Firewall: packets
+// of known states pass ahead of all rules of pf.
 func parsePFRules(text string) (string, error) {
-	rules, table, _ := strings.Cut("\n"+text, "\ntable\n")
-	if strings.Contains(rules, "from <"+pfTable+">") {
-		var v4, v6 int
-		for _, word := range strings.Fields(table) {
-			if strings.Contains(word, ":") {
-				v6++
-			} else {
-				v4++
-			}
-		}
-		return pfState(v4, v6, " in a set")
-	}
-	return pfState(strings.Count(rules, "\nblock drop quick inet from "),
-		strings.Count(rules, "\nblock drop quick inet6 from "), "")
-}
-
-func pfState(v4, v6 int, form string) (string, error) {
+	v4 := strings.Count("\n"+text, "\nblock drop quick inet from ")
+	v6 := strings.Count("\n"+text, "\nblock drop quick inet6 from ")
 	switch {
 	case v4 != v6:
 		return "", fmt.Errorf("IPv4 has %d rules, IPv6 %d, want the same", v4, v6)
 	case v4 == 0:
 		return "off", nil
 	}
-	state, err := knob.Firewall().Parse(strconv.Itoa(v4) + form + " stateful")
-	return string(state), err
+	return strconv.Itoa(v4) + " stateful", nil
 }
 
 func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
@@ -143,12 +119,11 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	if err != nil {
 		return err
 	}
-	if input == "" {
-		return noPF(bsdChange(ctx, h, "", `pfctl -q -a `+pfAnchor+` -F rules && pfctl -q -a `+pfAnchor+
-			` -F Tables`))
+	script := `pfctl -q -a ` + pfAnchor + ` -F rules`
+	if input != "" { // not optimized: pfctl would make a table of the list
+		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
-	// Not optimized: pfctl would make a table of the list.
-	return noPF(bsdChange(ctx, h, input, `pfctl -q -o none -a `+pfAnchor+` -f -`))
+	return noPF(bsdChange(ctx, h, input, script))
 }
 
 // pfRules is the anchor's content for a state, "" for none: addresses that no packet bears, as
@@ -158,35 +133,21 @@ func pfRules(value string) (string, error) {
 	switch {
 	case err != nil || !f.On:
 		return "", err
+	case f.Rules == 0 || f.Log || f.Form != kernel.FirewallList:
+		return "", fmt.Errorf("%w: driver freebsd makes lists of rules alone", host.ErrUnsupported)
 	case !f.Stateful:
-		return "", fmt.Errorf("%w: pf lets packets of known states pass ahead of all rules; write \"%s stateful\"",
-			host.ErrUnsupported, value)
-	case f.Rules == 0 || f.Log || f.Form == kernel.FirewallMap:
-		return "", fmt.Errorf("%w: driver freebsd makes no such firewall", host.ErrUnsupported)
+		return "", fmt.Errorf("%w: packets of known states pass ahead of all rules of pf; write %q",
+			host.ErrUnsupported, value+" stateful")
 	}
 	var b strings.Builder
-	v6 := netip.MustParseAddr("2001:db8::").As16()
-	set := f.Form == kernel.FirewallSet
-	if set {
-		b.WriteString("table <" + pfTable + "> const {\n")
+	for i := range f.Rules {
+		fmt.Fprintf(&b, "block drop quick inet from %s to any\n",
+			netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i)))))
 	}
-	for _, family := range []string{"inet", "inet6"} {
-		for i := range f.Rules {
-			a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))))
-			if family == "inet6" {
-				binary.BigEndian.PutUint32(v6[8:], uint32(i))
-				v6[15] = 1
-				a = netip.AddrFrom16(v6)
-			}
-			if set {
-				fmt.Fprintln(&b, a)
-			} else {
-				fmt.Fprintf(&b, "block drop quick %s from %s to any\n", family, a)
-			}
-		}
-	}
-	if set {
-		b.WriteString("}\nblock drop quick from <" + pfTable + "> to any\n")
+	a := netip.MustParseAddr("2001:db8::1").As16()
+	for i := range f.Rules {
+		binary.BigEndian.PutUint32(a[8:], uint32(i))
+		fmt.Fprintf(&b, "block drop quick inet6 from %s to any\n", netip.AddrFrom16(a))
 	}
 	return b.String(), nil
 }

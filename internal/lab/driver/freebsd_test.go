@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -79,8 +82,9 @@ func playBSD(t *testing.T) string {
 		"sysctl/vm.stats.vm.v_free_count": "1000", "sysctl/dev.cpu.0.freq": "2200",
 		"sysctl/dev.cpu.0.freq_levels": "2200/45000 1600/28000", "sysctl/dev.cpu.0.temperature": "45.0C",
 		"sysctl/dev.cpu.1.temperature": "-1", "sysctl/hw.acpi.thermal.tz0.temperature": "27.9C",
-		"pf/rules": "anchor \"cp/*\" all\npass all flags S/SA keep state", "pf/anchor.rules": "", "pf/table": "",
-		"pf/states": "200000", "pf/adaptive": "120000 240000",
+		"pf/rules":        "anchor \"cp/*\" all\npass all flags S/SA keep state",
+		"pf/anchor.rules": "",
+		"pf/states":       "200000", "pf/adaptive": "120000 240000",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -98,8 +102,8 @@ func playBSD(t *testing.T) string {
 
 func TestBSDCheck(t *testing.T) {
 	dir := playBSD(t)
-	for release, want := range map[string]check.State{"14.3-RELEASE-p10": check.Yes, "16.0-CURRENT": check.Yes,
-		"13.2-RELEASE": check.No, "x": check.No, "\x1b[31m": check.No} {
+	for release, want := range map[string]check.State{"14.3-RELEASE-p10": check.Yes,
+		"16.0-CURRENT": check.Yes, "13.2-RELEASE": check.No, "x": check.No, "\x1b[31m": check.No} {
 		if err := os.WriteFile(filepath.Join(dir, "release"), []byte(release), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -134,15 +138,16 @@ func TestBSDSettings(t *testing.T) {
 	state := func() map[string]string {
 		t.Helper()
 		out := map[string]string{}
-		for _, name := range []string{"if/igc0.mtu", "if/igc1.mtu", "if/igc0.options", "pf/states", "pf/adaptive",
-			"pf/anchor.rules", "pf/table", "pf/rules", "sysctl/net.inet.ip.forwarding", "sysctl/net.inet.ip.redirect"} {
+		for _, name := range []string{"if/igc0.mtu", "if/igc1.mtu", "if/igc0.options", "pf/states",
+			"pf/adaptive", "pf/anchor.rules", "pf/rules", "sysctl/net.inet.ip.forwarding",
+			"sysctl/net.inet.ip.redirect"} {
 			b, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}
 			lines := strings.Fields(string(b))
 			if strings.HasSuffix(name, ".options") {
-				lines = sorted(lines)
+				slices.Sort(lines)
 			}
 			out[name] = strings.Join(lines, " ")
 		}
@@ -155,12 +160,13 @@ func TestBSDSettings(t *testing.T) {
 		{"ip_forward", "", "ipv4", "on", "on"},
 		{"conntrack_max", "", "200000", "1000", "1000"},
 		{"firewall", "", "off", "3 stateful", "3 stateful"},
-		{"firewall", "", "off", "300 in a set stateful", "300 in a set stateful"},
+		{"firewall", "", "off", "300 stateful", "300 stateful"},
 		{"sysctl:net.inet.ip.redirect", "", "net.inet.ip.redirect=1", "net.inet.ip.redirect=0",
 			"net.inet.ip.redirect=0"},
 		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
-			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "wire", "rx-checksum=on rx-checksum-ipv6=on rx-lro=off " +
-			"tx-checksum-ipv4=on tx-checksum-ipv6=on tx-tcp-segmentation=off"},
+			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "wire",
+			"rx-checksum=on rx-checksum-ipv6=on rx-lro=off tx-checksum-ipv4=on tx-checksum-ipv6=on " +
+				"tx-tcp-segmentation=off"},
 		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
 			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "tx-checksum-ipv4=off", "rx-checksum=on " +
 			"rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=off tx-checksum-ipv6=on tx-tcp-segmentation=off"},
@@ -204,16 +210,6 @@ func TestBSDSettings(t *testing.T) {
 	}
 }
 
-func sorted(list []string) []string {
-	out := strings.Fields(strings.Join(list, " "))
-	for i := range out {
-		for j := i; j > 0 && out[j] < out[j-1]; j-- {
-			out[j], out[j-1] = out[j-1], out[j]
-		}
-	}
-	return out
-}
-
 // TestBSDAdaptive: timeouts of states that somebody has chosen stay when the limit changes.
 func TestBSDAdaptive(t *testing.T) {
 	dir := playBSD(t)
@@ -237,7 +233,8 @@ func TestBSDLacks(t *testing.T) {
 	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
 	refused := func(s record.Setting, words string) {
 		t.Helper()
-		if err := d.Apply(ctx, h, s); !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), words) {
+		err := d.Apply(ctx, h, s)
+		if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s=%s: got %v, want it unsupported, with %q", s.Knob, s.Value, err, words)
 		}
 	}
@@ -246,9 +243,11 @@ func TestBSDLacks(t *testing.T) {
 	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "super"}, "LRO")
 	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "rx-gro=on"}, "rx-gro")
 	refused(record.Setting{Knob: "firewall", Value: "10"}, "10 stateful")
-	refused(record.Setting{Knob: "firewall", Value: "10 in a map stateful"}, "no such firewall")
-	refused(record.Setting{Knob: "sysctl:net.isr.numthreads", Value: "net.isr.numthreads=4"}, "/boot/loader.conf")
-	if _, err := d.Read(ctx, h, record.Setting{Knob: "sysctl:no.such"}); !errors.Is(err, host.ErrUnsupported) {
+	refused(record.Setting{Knob: "firewall", Value: "10 in a set stateful"}, "lists of rules alone")
+	refused(record.Setting{Knob: "sysctl:net.isr.numthreads", Value: "net.isr.numthreads=4"},
+		"/boot/loader.conf")
+	_, err := d.Read(ctx, h, record.Setting{Knob: "sysctl:no.such"})
+	if !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("a sysctl that is not there: got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "pf/rules"), []byte("pass all\n"), 0o600); err != nil {
@@ -291,7 +290,8 @@ func TestParseNetstat(t *testing.T) {
 		t.Errorf("em0 (-got +want):\n%s", d)
 	}
 	all := parseNetstat(ofBSD(t, "netstat-ndi.txt"))
-	want = map[string]uint64{"Ipkts": 20004846, "Ierrs": 0, "Idrop": 0, "Opkts": 2, "Oerrs": 0, "Coll": 0, "Drop": 0}
+	want = map[string]uint64{"Ipkts": 20004846, "Ierrs": 0, "Idrop": 0, "Opkts": 2, "Oerrs": 0, "Coll": 0,
+		"Drop": 0}
 	if d := cmp.Diff(all["igb1"], want); d != "" {
 		t.Errorf("igb1 (-got +want):\n%s", d)
 	}
@@ -425,13 +425,16 @@ func TestBSDWatch(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"cpu cpu0/idle_ns": 2221637e9 / 127, "cpu cpu1/system_ns": 0, "cpu cpu0/softirq_ns": 10.5e9,
-		"cpu cpu1/softirq_ns": 7380.25e9, "cpu cpu0/irq_ns": 3886e9 / 127, "cpu cpu/user_ns": (1306 + 1270) * 1e9 / 127.,
+		"cpu cpu1/softirq_ns": 7380.25e9, "cpu cpu0/irq_ns": 3886e9 / 127,
+		"cpu cpu/user_ns":        (1306 + 1270) * 1e9 / 127.,
 		"softnet cpu0/processed": 1795, "softnet cpu/dropped": 5, "softnet cpu0/backlog": 3,
 		"netdev igc0/rx_bytes": 372538087, "netdev igc0/tx_dropped": 4, "netdev wg0/tx_packets": 8,
-		"conntrack entries": 1225, "conntrack max": 200000, "conntrack drop": 17, "conntrack insert_failed": 2,
-		"memory total_bytes": 8469024768, "memory free_bytes": 4096000,
+		"conntrack entries": 1225, "conntrack max": 200000, "conntrack drop": 17,
+		"conntrack insert_failed": 2,
+		"memory total_bytes":      8469024768, "memory free_bytes": 4096000,
 		"cpufreq policy0/frequency_hz": 2.2e9, "cpufreq policy0/hardware_limit_hz": 2.2e9,
-		"thermal cpu0/temperature_c": 45, "thermal tz0/temperature_c": 27.9, "kthreads wg-crypt/kthread_cpu_ns": 5e9,
+		"thermal cpu0/temperature_c": 45, "thermal tz0/temperature_c": 27.9,
+		"kthreads wg-crypt/kthread_cpu_ns": 5e9,
 	} {
 		if got, ok := last[name]; !ok || got < want*(1-1e-9) || got > want*(1+1e-9) {
 			t.Errorf("%s: got %v, %v, want %v", name, got, ok, want)
@@ -443,7 +446,8 @@ func TestBSDWatch(t *testing.T) {
 			t.Errorf("%s, which there is not: got %v", name, v)
 		}
 	}
-	if c := data.Clock; c.BoundBefore <= 0 || c.BoundAfter <= 0 || len(data.Cost) != 1 || data.Cost[0].CPUNs <= 0 {
+	if c := data.Clock; c.BoundBefore <= 0 || c.BoundAfter <= 0 || len(data.Cost) != 1 ||
+		data.Cost[0].CPUNs <= 0 {
 		t.Errorf("clock and cost: got %+v, %+v", c, data.Cost)
 	}
 	if _, err := w.Collect(ctx, to, host.Monotonic()); err != nil {
@@ -488,14 +492,15 @@ func declared(t *testing.T, s record.Samples) {
 	t.Errorf("there is no probe %s", s.Probe)
 }
 
-const bsdSampleText = "@ 1594339154.800000000\n{ sec = 1594339054, usec = 740932 } Thu Jul  9\n0m0.01s 0m0.02s\n" +
-	"1m0.50s 0m0.10s\n==> netstat <==\nx\n==> pf <==\n"
+const bsdSampleText = "@ 1594339154.800000000\n{ sec = 1594339054, usec = 740932 } Thu Jul  9\n" +
+	"0m0.01s 0m0.02s\n1m0.50s 0m0.10s\n==> netstat <==\nx\n==> pf <==\n"
 
 // A sample amid which the clock was set, and one that was cut off, are left out.
 func TestParseBSDSamples(t *testing.T) {
 	later := strings.Replace(bsdSampleText, "9154.8", "9155.8", 1)
 	set := strings.Replace(later, "sec = 1594339054", "sec = 1594339014", 1)
-	after := strings.NewReplacer("9154.8", "9117.5", "sec = 1594339054", "sec = 1594339014").Replace(bsdSampleText)
+	after := strings.NewReplacer("9154.8", "9117.5", "sec = 1594339054",
+		"sec = 1594339014").Replace(bsdSampleText)
 	got := parseBSDSamples(bsdSampleText + later + set + after + "@ 1594339160.1\n{ sec")
 	var at []int64
 	for _, s := range got {
@@ -511,8 +516,35 @@ func TestParseBSDSamples(t *testing.T) {
 
 func TestReadCPTimes(t *testing.T) {
 	got := readCPTimes(bsdSample{sysctl: parseSysctl(ofBSD(t, "sysctl.txt"))})
-	if len(got.names) != 10 || got.names[9] != "cpu0/idle_ns" || got.v[9] != 2221637*1e9/127. {
+	if len(got.names) != 10 || got.names[4] != "cpu0/idle_ns" || got.v[4] != 2221637*1e9/127. {
 		t.Errorf("got %+v, want the sum and one core, without softirqs", got)
+	}
+}
+
+// TestBSDCores: a core whose thread moves packets all the time is found busy with softirqs, as the rules
+// about CPUs read it; another idles.
+func TestBSDCores(t *testing.T) {
+	var samples []snapshot
+	for i := range int64(3) {
+		samples = append(samples, snapshot{at: i * 1e9, files: map[string][]byte{
+			"sysctl": fmt.Appendf(nil, "kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
+				"kern.cp_times: 9 0 %d 5 70 9 0 100 5 %d\n", 500+i*127, 70+i*127),
+			"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)}})
+	}
+	data, err := bsdSeries(t.Context(), samples, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cores := metrics.CoresOf(data)
+	if len(cores) != 2 {
+		t.Fatalf("got %d cores, want 2", len(cores))
+	}
+	for i, want := range []float64{1, 0} {
+		busy, ok := cores[i].Busy(0, 2e9)
+		softirq, _ := cores[i].Softirq(0, 2e9)
+		if !ok || math.Abs(busy-want) > .001 || math.Abs(softirq-want) > .001 {
+			t.Errorf("%s: got %v busy, %v with softirqs, want %v", cores[i].Name, busy, softirq, want)
+		}
 	}
 }
 
@@ -564,7 +596,8 @@ func FuzzParseBSD(f *testing.F) {
 			}
 			for i, name := range s.Table.Names {
 				if check.Plain(name) != name || len(s.Table.V[i]) != len(s.Table.T) {
-					t.Errorf("column %q of %s: %d values at %d times", name, s.Probe, len(s.Table.V[i]), len(s.Table.T))
+					t.Errorf("column %q of %s: %d values at %d times", name, s.Probe, len(s.Table.V[i]),
+						len(s.Table.T))
 				}
 			}
 		}

@@ -1,10 +1,11 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // bsdClock prints the time of day, and when the system booted by it. Their difference is the time since boot,
@@ -20,8 +22,8 @@ import (
 const bsdClock = inBase + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
 `
 
-// bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of commands
-// behind their names. Clock speed and temperatures come with every fifth; their sensors are slow.
+// bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
+// commands behind their names. Clock speed and temperatures come with every fifth; their sensors are slow.
 const bsdSampler = bsdClock + `sample() { clock; times; echo "==> sysctl <=="
 sysctl -i kern.clockrate kern.cp_times hw.physmem hw.pagesize vm.stats.vm.v_free_count
 [ $((n%5)) -ne 0 ] || sysctl -i dev.cpu hw.acpi.thermal | grep -e 'cpu\.0\.freq' -e temperature
@@ -138,14 +140,6 @@ func (x *values) add(name string, v float64) {
 	x.names, x.v = append(x.names, name), append(x.v, v)
 }
 
-// bsdSource is one of the probes' series: which of its metrics FreeBSD has, and how they are read.
-type bsdSource struct {
-	name, scope string
-	metrics     []record.Metric
-	absent      string // why it has none
-	read        func(s bsdSample) values
-}
-
 // bsdSample is a snapshot whose outputs have been taken apart.
 type bsdSample struct {
 	sysctl  map[string]string
@@ -153,89 +147,64 @@ type bsdSample struct {
 	threads map[string]int64 // the CPU time of kernel threads by their names, in ns
 }
 
-func bsdSources() []bsdSource {
-	counter := func(name, unit, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Counter: true, Doc: doc}
-	}
-	level := func(name, unit, doc string) record.Metric {
-		return record.Metric{Name: name, Unit: unit, Doc: doc}
-	}
-	counters := func(unit, doc string, names ...string) (out []record.Metric) {
-		for _, name := range names {
-			out = append(out, counter(name, unit, doc))
-		}
-		return out
-	}
-	return []bsdSource{
-		{"cpu", record.ScopeHost, append(counters("ns", "time of the core in this state, from kern.cp_times",
-			"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns"), counter("softirq_ns", "ns",
-			"CPU time of the thread that moves the packets of the core's queues (if_io_tqg_N), which "+
-				"system_ns leaves out")), "sysctl tells no kern.cp_times", readCPTimes},
-		{"softnet", record.ScopeHost, append(counters("count", "of the core's netisr queues, for each protocol "+
-			"once, from netstat -Q", "processed", "dropped"), level("backlog", "count", "packets waiting "+
-			"in these queues")), "netstat -Q tells nothing", readNetisr},
-		{"netdev", record.ScopeNode, append(counters("bytes", "of the device, from netstat -i", "rx_bytes",
-			"tx_bytes"), counters("count", "of the device, from netstat -i", "rx_packets", "rx_errors",
-			"rx_dropped", "tx_packets", "tx_errors", "tx_dropped", "tx_collisions")...),
-			"netstat -i tells nothing", readBSDDevices},
-		{"conntrack", record.ScopeNode, append([]record.Metric{level("entries", "count", "states of pf now"),
-			level("max", "count", "its limit of states")}, counters("count", "packets that pf dropped for "+
-			"want of memory or room for a state (drop), or because the state was there (insert_failed)",
-			"drop", "insert_failed")...), "pf is not in use, or not for this user", readPFInfo},
-		{"memory", record.ScopeHost, []record.Metric{level("total_bytes", "bytes", "hw.physmem"),
-			level("free_bytes", "bytes", "unused pages, from vm.stats.vm.v_free_count")},
-			"sysctl tells no vm.stats", readBSDMemory},
-		{"cpufreq", record.ScopeHost, []record.Metric{level("frequency_hz", "Hz", "dev.cpu.0.freq"),
-			level("hardware_limit_hz", "Hz", "the highest of dev.cpu.0.freq_levels")},
-			"no clock of a CPU is told (dev.cpu.0.freq)", readBSDFreq},
-		{"thermal", record.ScopeHost, []record.Metric{level("temperature_c", "°C", "of a core or zone")},
-			"no temperature is told; coretemp or amdtemp is not loaded", readBSDThermal},
-		{"kthreads", record.ScopeHost, counters("ns", "CPU time of the threads that encrypt for WireGuard "+
-			"(wg_tqg_N)", "kthread_cpu_ns"), "no such threads run", func(s bsdSample) (out values) {
-			sum, found := int64(0), false
-			for name, ns := range s.threads {
-				if strings.HasPrefix(name, "wg_tqg_") {
-					sum, found = sum+ns, true
-				}
-			}
-			if found {
-				out.add("wg-crypt/kthread_cpu_ns", float64(sum))
-			}
-			return out
-		}},
-		{"softirq", record.ScopeHost, []record.Metric{counter("net_rx", "count", "")},
-			"FreeBSD has no softirqs; see the cores' times", func(bsdSample) values { return values{} }},
-	}
+// bsdSources are the probes whose series FreeBSD has: what their columns mean there, why there may be none,
+// and how a sample is read. Its cores have no softirqs: the thread that moves the packets of a core's queues
+// is counted as such, else the packets' work would be that of any other part of the kernel.
+var bsdSources = []struct {
+	probe, doc, absent string
+	read               func(s bsdSample) values
+}{
+	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
+		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},
+	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol, from netstat -Q",
+		"netstat -Q tells nothing", readNetisr},
+	{"netdev", "of the device, from netstat -i", "netstat -i tells nothing", readBSDDevices},
+	{"conntrack", "states of pf: those now, their limit, packets dropped because there was no room for one " +
+		"(memory), and states that were there already (state-insert)",
+		"pf is not in use, or not for this user", readPFInfo},
+	{"memory", "from hw.physmem and vm.stats.vm.v_free_count", "sysctl tells no memory", readBSDMemory},
+	{"cpufreq", "from dev.cpu.0.freq and freq_levels", "sysctl tells no dev.cpu.0.freq", readBSDFreq},
+	{"thermal", "of a core or zone, from sysctl",
+		"sysctl tells no temperature; coretemp or amdtemp is not loaded", readBSDThermal},
+	{"kthreads", "CPU time of the threads wg_tqg_N, which encrypt for WireGuard", "no such threads run",
+		readWGThreads},
 }
 
 // bsdSeries makes the series that probes have out of samples.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
-	sources := bsdSources()
-	open := make([]replayed, len(sources))
-	most := int64(0)
+	read := map[string]*replayed{}
+	used := int64(0)
+	for _, x := range bsdSources {
+		read[x.probe] = &replayed{}
+	}
 	for _, s := range samples {
 		text := func(name string) string { return string(s.files[name]) }
 		sample := bsdSample{parseSysctl(text("sysctl")), text, parseThreads(text("threads"))}
-		for i, x := range sources {
+		for _, x := range bsdSources {
 			if v := x.read(sample); len(v.names) > 0 {
-				open[i].add(s.at-offset, v.names, v.v)
+				read[x.probe].add(s.at-offset, v.names, v.v)
 			}
 		}
-		most = max(most, s.cpu)
+		used = max(used, s.cpu)
 	}
-	for i, x := range sources {
-		for j := range x.metrics {
-			x.metrics[j].Scope = x.scope
+	for _, p := range probe.All(probe.Root{}) {
+		for _, x := range bsdSources {
+			if r := read[p.Name()]; x.probe == p.Name() {
+				metrics := slices.DeleteFunc(p.Metrics(), func(m record.Metric) bool {
+					return !slices.ContainsFunc(r.columns, func(name string) bool {
+						return path.Base(name) == m.Name
+					})
+				})
+				for i := range metrics {
+					metrics[i].Doc = x.doc
+				}
+				d.Samples = append(d.Samples, r.table(p.Name(), probe.Scope(p), metrics, x.absent))
+			}
 		}
-		why := x.absent
-		if len(samples) == 0 {
-			why = ""
-		}
-		d.Samples = append(d.Samples, open[i].table(x.name, x.scope, x.metrics, why))
 	}
 	if n := len(samples); n > 1 {
 		d.Cost = []record.Cost{{Probe: "driver freebsd", Reads: int64(n - 1),
-			OverNs: samples[n-1].at - samples[0].at, CPUNs: most - samples[0].cpu}}
+			OverNs: samples[n-1].at - samples[0].at, CPUNs: used - samples[0].cpu}}
 	}
 	return d, nil
 }
@@ -282,51 +251,43 @@ func readCPTimes(s bsdSample) (out values) {
 		return values{}
 	}
 	names := []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns", "softirq_ns"}
-	sum, cores := make([]float64, len(names)), values{}
-	threads := true
+	sum := make([]float64, len(names))
+	all := true // of the cores have such a thread
 	for i := 0; i < len(words); i += 5 {
 		var ns [6]float64
-		all := uint64(0)
+		there := false
 		for j, word := range words[i : i+5] {
 			n, err := strconv.ParseUint(word, 10, 64)
 			if err != nil {
 				return values{}
 			}
-			all, ns[j] = all+n, float64(n)*1e9/float64(hz)
+			ns[j], there = float64(n)*1e9/float64(hz), there || n > 0
 		}
-		if all == 0 {
+		if !there {
 			continue
 		}
-		cpu := "cpu" + strconv.Itoa(i/5) + "/"
 		moved, known := s.threads["if_io_tqg_"+strconv.Itoa(i/5)]
-		if threads = threads && known; known {
-			ns[5] = float64(moved)
-			ns[2] = max(0, ns[2]-ns[5])
-		}
+		all = all && known
+		ns[5], ns[2] = float64(moved), max(0, ns[2]-float64(moved))
 		for j, name := range names {
 			if sum[j] += ns[j]; j < 5 || known {
-				cores.add(cpu+name, ns[j])
+				out.add("cpu"+strconv.Itoa(i/5)+"/"+name, ns[j])
 			}
 		}
 	}
-	if len(cores.names) == 0 {
-		return values{}
-	}
 	for j, name := range names {
-		if j < 5 || threads {
+		if len(out.names) > 0 && (j < 5 || all) {
 			out.add("cpu/"+name, sum[j])
 		}
 	}
-	return values{append(out.names, cores.names...), append(out.v, cores.v...)}
+	return out
 }
 
 // readNetisr adds up the protocols of each core's workstream: "WSID CPU Name Len WMark Disp'd HDisp'd QDrops
 // Queued Handled", the first two left out where they are those of the line above.
 func readNetisr(s bsdSample) (out values) {
-	stems := []string{"processed", "dropped", "backlog"}
-	var order []string
-	sums := map[string][3]float64{}
 	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
+	sums := map[string]float64{}
 	cpu := ""
 	for line := range strings.Lines(rows) {
 		words := strings.Fields(line)
@@ -337,33 +298,21 @@ func readNetisr(s bsdSample) (out values) {
 			}
 			cpu, words = "cpu"+strconv.FormatUint(n, 10), words[2:]
 		}
-		if len(words) != 8 || cpu == "" {
-			continue
-		}
-		var n [3]float64
-		whole := true
-		for i, at := range []int{7, 5, 1} {
-			v, err := strconv.ParseUint(words[at], 10, 64)
-			n[i], whole = float64(v), whole && err == nil
-		}
-		if !whole {
-			continue
-		}
-		for _, label := range []string{"cpu", cpu} {
-			if _, ok := sums[label]; !ok {
-				order = append(order, label)
+		for _, c := range []struct {
+			at   int
+			stem string
+		}{{7, "processed"}, {5, "dropped"}, {1, "backlog"}} {
+			if len(words) != 8 || cpu == "" {
+				break
 			}
-			sum := sums[label]
-			for i := range sum {
-				sum[i] += n[i]
+			if v, err := strconv.ParseUint(words[c.at], 10, 64); err == nil {
+				sums["cpu/"+c.stem] += float64(v)
+				sums[cpu+"/"+c.stem] += float64(v)
 			}
-			sums[label] = sum
 		}
 	}
-	for _, label := range order {
-		for i, stem := range stems {
-			out.add(label+"/"+stem, sums[label][i])
-		}
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		out.add(name, sums[name])
 	}
 	return out
 }
@@ -378,16 +327,9 @@ const mostDevices = 256
 
 func readBSDDevices(s bsdSample) (out values) {
 	all := parseNetstat(s.text("netstat"))
-	var names []string
-	for name := range all {
-		if !strings.HasPrefix(name, "lo") {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names[:min(len(names), mostDevices)] {
+	for i, name := range slices.Sorted(maps.Keys(all)) {
 		for _, c := range bsdColumns {
-			if v, ok := all[name][c.column]; ok {
+			if v, ok := all[name][c.column]; ok && i < mostDevices && !strings.HasPrefix(name, "lo") {
 				out.add(name+"/"+c.stem, float64(v))
 			}
 		}
@@ -399,14 +341,16 @@ func readBSDDevices(s bsdSample) (out values) {
 // (pf(4), PFRES_MEMORY).
 func readPFInfo(s bsdSample) (out values) {
 	for line := range strings.Lines(s.text("pf")) {
-		line = strings.TrimSpace(line)
-		for _, known := range []struct{ begin, stem string }{{"current entries ", "entries"},
-			{"states hard limit ", "max"}, {"memory ", "drop"}, {"state-insert ", "insert_failed"}} {
-			rest, ok := strings.CutPrefix(strings.Join(strings.Fields(line), " "), known.begin)
-			word, _, _ := strings.Cut(rest, " ")
-			n, err := strconv.ParseUint(word, 10, 64)
-			if ok && err == nil && !slices.Contains(out.names, known.stem) {
-				out.add(known.stem, float64(n))
+		words := strings.Fields(line)
+		for _, known := range []struct{ begin, stem string }{{"current entries", "entries"},
+			{"states hard limit", "max"}, {"memory", "drop"}, {"state-insert", "insert_failed"}} {
+			n := strings.Count(known.begin, " ") + 1
+			if len(words) <= n || strings.Join(words[:n], " ") != known.begin ||
+				slices.Contains(out.names, known.stem) {
+				continue
+			}
+			if v, err := strconv.ParseUint(words[n], 10, 64); err == nil {
+				out.add(known.stem, float64(v))
 			}
 		}
 	}
@@ -414,16 +358,12 @@ func readPFInfo(s bsdSample) (out values) {
 }
 
 func readBSDMemory(s bsdSample) (out values) {
-	number := func(name string) (float64, bool) {
-		n, err := strconv.ParseUint(s.sysctl[name], 10, 64)
-		return float64(n), err == nil
-	}
-	if total, ok := number("hw.physmem"); ok {
-		out.add("total_bytes", total)
-	}
-	pages, ok := number("vm.stats.vm.v_free_count")
-	if size, known := number("hw.pagesize"); ok && known {
-		out.add("free_bytes", pages*size)
+	total, err := strconv.ParseUint(s.sysctl["hw.physmem"], 10, 64)
+	pages, err2 := strconv.ParseUint(s.sysctl["vm.stats.vm.v_free_count"], 10, 64)
+	size, err3 := strconv.ParseUint(s.sysctl["hw.pagesize"], 10, 64)
+	if err == nil && err2 == nil && err3 == nil {
+		out.add("total_bytes", float64(total))
+		out.add("free_bytes", float64(pages)*float64(size))
 	}
 	return out
 }
@@ -447,24 +387,24 @@ func readBSDFreq(s bsdSample) (out values) {
 
 // readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".
 func readBSDThermal(s bsdSample) (out values) {
-	var names []string
-	for name := range s.sysctl {
-		if strings.HasSuffix(name, ".temperature") {
-			names = append(names, name)
+	for _, name := range slices.Sorted(maps.Keys(s.sysctl)) {
+		rest, ok := strings.CutSuffix(name, ".temperature")
+		label := strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", ".", "").Replace(rest)
+		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
+		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < mostCores &&
+			!slices.Contains(out.names, label+"/temperature_c") {
+			out.add(label+"/temperature_c", c)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
-	})
-	for _, name := range names[:min(len(names), mostCores)] {
-		parts := strings.Split(name, ".")
-		label := parts[len(parts)-2]
-		if parts[0] == "dev" {
-			label = strings.Join(parts[1:len(parts)-1], "")
-		}
-		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
-		if err == nil && c > 0 && c < 200 && deviceLike(label) && !slices.Contains(out.names, label+"/temperature_c") {
-			out.add(label+"/temperature_c", c)
+	return out
+}
+
+func readWGThreads(s bsdSample) (out values) {
+	sum := int64(0)
+	for name, ns := range s.threads {
+		if strings.HasPrefix(name, "wg_tqg_") {
+			sum += ns
+			out = values{[]string{"wg-crypt/kthread_cpu_ns"}, []float64{float64(sum)}}
 		}
 	}
 	return out

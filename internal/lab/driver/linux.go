@@ -128,8 +128,8 @@ func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	return settings{settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-// settings are those of a system: how one is found by its knob, and which devices one of a port, or of all, is
-// about.
+// settings are those of a system: how one is found by its knob, and which devices one of a port, or of all,
+// is about.
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)

@@ -12,7 +12,8 @@ import (
 // OPNsense, whose menu hands commands to it.
 func TestCommandLine(t *testing.T) {
 	script := "for a; do printf '<%s>\\n' \"$a\"; done\n[ ! -e /none ] && echo yes!there\ncat"
-	args := []string{"it's", "a\nb", `\n \0047 %s`, `$HOME ~ * {a,b} "q" ` + "`id`", "", "!!", "ěš\t", "trailing\n"}
+	args := []string{"it's", "a\nb", `\n \0047 %s`, `$HOME ~ * {a,b} "q" ` + "`id`", "", "!!", "ěš\t",
+		"trailing\n"}
 	quoted := func(words ...string) string {
 		for i, w := range words {
 			words[i] = host.Quote(w)
@@ -29,7 +30,7 @@ func TestCommandLine(t *testing.T) {
 			out, err := host.Run(t.Context(), host.Local(), host.Command{Path: shell[0],
 				Args: append(shell[1:], "-c", tt.line), Stdin: strings.NewReader("input!\n")})
 			if errors.Is(err, host.ErrUnsupported) {
-				t.Skip("no tcsh here")
+				t.Skip("skip: no tcsh here")
 			}
 			if err != nil || string(out) != tt.want {
 				t.Errorf("%s -c %s: got %q, %v, want %q", shell[0], tt.line, out, err, tt.want)
