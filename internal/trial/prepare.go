@@ -263,7 +263,7 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 		if !l.OwnNetwork() {
 			e.Facts = c.between(n.Name).Facts
 		}
-		if by, ok := n.Driver.(driver.Telling); ok {
+		if by, ok := n.Driver.(driver.Describing); ok {
 			facts, err := by.Facts(ctx, n.Host)
 			if err != nil {
 				e.Missing["system"] = err.Error()
@@ -272,6 +272,8 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 				e.Facts = map[string]string{}
 			}
 			maps.Copy(e.Facts, facts)
+			e.Missing["others"] = e.Missing["all"]
+			delete(e.Missing, "all")
 		}
 		return e, nil
 	case !n.HasAgent():

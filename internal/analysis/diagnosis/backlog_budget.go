@@ -29,14 +29,16 @@ func backlogBudget() Rule {
 				return missing(cmp.Or(why, "the samples of probe softnet do not cover the window"))
 			}
 			dropped, _ := sum("dropped")
-			squeezed, _ := sum("time_squeeze")
+			squeezed, budgeted := sum("time_squeeze")
 			lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
 			drops := ramp(lost, .0005, .003, -5, 4)
 			budget := ramp(cut, 1./120, 1./30, -5, 4)
 			facts := []evidence.Evidence{fact("dropped", s.Node, "backlog", dropped,
-				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped)),
-				fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf("the budget ran out "+
-					"%.0f times with packets left to process", squeezed))}
+				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped))}
+			if budgeted {
+				facts = append(facts, fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf(
+					"the budget ran out %.0f times with packets left to process", squeezed)))
+			}
 			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts,
 				Text: fmt.Sprintf("%s packet backlog is too short: it dropped %s of the packets", s.of(),
 					unit.Percent(lost))}

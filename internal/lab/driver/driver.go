@@ -34,9 +34,9 @@ type Routing interface {
 	Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr, err error)
 }
 
-// Telling drivers know what a reader must know of a router to compare its numbers with another's, by the
-// names that a node with an agent gives to such facts, and nothing that identifies it.
-type Telling interface {
+// Describing drivers tell what a router is: facts by the names that package probe gives those of a node with
+// an agent.
+type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
 }
 
@@ -71,7 +71,7 @@ type Watch interface {
 
 // All lists the drivers, in the order in which a router without an agent is asked whether it is theirs: what is
 // made of Linux is ahead of it.
-func All() []Driver { return []Driver{RouterOS{}, OpenWrt{}, Linux{}} }
+func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
 // Named finds a driver by its name.
 func Named(name string) (Driver, bool) {

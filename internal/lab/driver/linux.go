@@ -55,15 +55,15 @@ func shell(ctx context.Context, h host.Host, input, script string, args ...strin
 	return string(out), err
 }
 
-// linuxSetting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
-type linuxSetting struct {
+// setting reads and applies one knob in its canonical states: of a device, or of the node (dev "").
+type setting struct {
 	ofDevice bool
 	read     func(ctx context.Context, h host.Host, dev string) (string, error)
 	apply    func(ctx context.Context, h host.Host, dev, value string) error
 }
 
-func linuxSettings() map[string]linuxSetting {
-	inSysfs := func(name string) linuxSetting {
+func linuxSettings() map[string]setting {
+	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
 	threaded := inSysfs("threaded")
@@ -72,7 +72,7 @@ func linuxSettings() map[string]linuxSetting {
 	queueLength.apply = func(ctx context.Context, h host.Host, dev, value string) error {
 		return change(ctx, h, "", `ip link set dev "$1" qlen "$2"`, dev, value)
 	}
-	return map[string]linuxSetting{
+	return map[string]setting{
 		"link_mtu":   inSysfs("mtu"),
 		"txqueuelen": queueLength,
 		"napi_threaded": {true, func(ctx context.Context, h host.Host, dev string) (string, error) {
@@ -91,19 +91,16 @@ func linuxSettings() map[string]linuxSetting {
 }
 
 // inFile is a setting that a file of the kernel holds.
-func inFile(ofDevice bool, path func(dev string) string) linuxSetting {
-	return linuxSetting{ofDevice, func(ctx context.Context, h host.Host, dev string) (string, error) {
+func inFile(ofDevice bool, path func(dev string) string) setting {
+	return setting{ofDevice, func(ctx context.Context, h host.Host, dev string) (string, error) {
 		return readWord(ctx, h, path(dev))
 	}, func(ctx context.Context, h host.Host, dev, value string) error {
 		return writeWord(ctx, h, path(dev), value)
 	}}
 }
 
-// settings finds a knob's setting by its name, or says that the system lacks it.
-type settings func(name string) (linuxSetting, error)
-
-// settingOf is what Linux has; the state of a sysctl has its name before the value.
-func settingOf(name string) (linuxSetting, error) {
+// settingOf finds a knob's setting; the state of a sysctl has its name before the value.
+func settingOf(name string) (setting, error) {
 	sysctl, ok := strings.CutPrefix(name, "sysctl:")
 	if !ok {
 		l, ok := linuxSettings()[name]
@@ -113,7 +110,7 @@ func settingOf(name string) (linuxSetting, error) {
 		return l, nil
 	}
 	path, err := kernel.SysctlPath(sysctl)
-	return linuxSetting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+	return setting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
 		v, err := readWord(ctx, h, path)
 		return sysctl + "=" + v, err
 	}, func(ctx context.Context, h host.Host, _, value string) error {
@@ -123,60 +120,58 @@ func settingOf(name string) (linuxSetting, error) {
 
 // Read implements Driver.
 func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := settings(settingOf).read(ctx, h, s)
-	if err != nil {
-		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
-	}
-	return text, nil
-}
-
-func (of settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	l, err := of(s.Knob)
-	if err != nil {
-		return "", err
-	}
-	if !l.ofDevice {
-		return l.read(ctx, h, s.Port)
-	}
-	devices, err := devicesOf(ctx, h, s.Port)
-	if err != nil {
-		return "", err
-	}
-	each := map[string]knob.State{}
-	for _, dev := range devices {
-		v, err := l.read(ctx, h, dev)
-		if err != nil {
-			return "", err
-		}
-		each[dev] = knob.State(v)
-	}
-	return string(knob.OfAll(each)), nil
+	return settings{settingOf, devicesOf}.read(ctx, h, s)
 }
 
 // Apply implements Driver.
 func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	if err := settings(settingOf).apply(ctx, h, s); err != nil {
-		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
-	}
-	return nil
+	return settings{settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-func (of settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
-	l, err := of(s.Knob)
-	if err != nil {
-		return err
+// settings are those of a system: how one is found by its knob, and which devices one of a port, or of all,
+// is about.
+type settings struct {
+	of      func(knob string) (setting, error)
+	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
+}
+
+func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	each := map[string]knob.State{}
+	l, err := x.of(s.Knob)
+	devices := []string{s.Port}
+	if err == nil && l.ofDevice {
+		devices, err = x.devices(ctx, h, s.Port)
 	}
-	if !l.ofDevice {
-		return l.apply(ctx, h, s.Port, s.Value)
+	for _, dev := range devices {
+		if err == nil {
+			var v string
+			v, err = l.read(ctx, h, dev)
+			each[dev] = knob.State(v)
+		}
 	}
-	each, err := knob.Each(knob.State(s.Value), func() ([]string, error) { return devicesOf(ctx, h, s.Port) })
 	if err != nil {
-		return err
+		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
+	}
+	return string(knob.OfAll(each)), nil
+}
+
+func (x settings) apply(ctx context.Context, h host.Host, s record.Setting) error {
+	each := map[string]knob.State{s.Port: knob.State(s.Value)}
+	l, err := x.of(s.Knob)
+	if err == nil && l.ofDevice {
+		each, err = knob.Each(knob.State(s.Value), func() ([]string, error) {
+			return x.devices(ctx, h, s.Port)
+		})
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		if err := l.apply(ctx, h, dev, string(each[dev])); err != nil {
-			return fmt.Errorf("device %s: %w", dev, err)
+		if err == nil {
+			if err = l.apply(ctx, h, dev, string(each[dev])); err != nil && l.ofDevice {
+				err = fmt.Errorf("device %s: %w", dev, err)
+			}
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
 	}
 	return nil
 }

@@ -42,15 +42,18 @@ var errNoGuard = errors.New("its guard is gone")
 // Guard implements Guarded.
 func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	return settings(settingOf).guard(ctx, h, name, undo, silence)
+	return guard(ctx, h, Linux{}, guardScript, name, undo, silence)
 }
 
-func (of settings) guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
-	silence time.Duration) (string, error) {
-	script, err := of.undoing(ctx, h, undo)
+// guard starts a driver's guard by a script, or arms the one of that name anew.
+func guard(ctx context.Context, h host.Host, d interface {
+	Driver
+	Guarded
+}, start, name string, undo []record.Setting, silence time.Duration) (string, error) {
+	script, err := undoing(ctx, h, d, undo)
 	if err == nil && name == "" {
 		var out string
-		out, err = shell(ctx, h, "", guardScript, strconv.Itoa(int(silence/time.Second)))
+		out, err = shell(ctx, h, "", start, strconv.Itoa(int(silence/time.Second)))
 		if _, dir, ok := strings.Cut(strings.TrimSpace(out), "chokepoint-guard "); ok && err == nil {
 			name = dir
 		} else if err == nil {
@@ -63,12 +66,16 @@ func (of settings) guard(ctx context.Context, h host.Host, name string, undo []r
 	if err != nil {
 		return name, fmt.Errorf("guard %s: %w", h.Name(), err)
 	}
-	return name, Linux{}.Touch(ctx, h, name)
+	return name, d.Touch(ctx, h, name)
 }
 
 // Touch implements Guarded.
 func (Linux) Touch(ctx context.Context, h host.Host, name string) error {
-	if _, err := shell(ctx, h, "", touchScript, name); err != nil {
+	return touch(ctx, h, touchScript, name)
+}
+
+func touch(ctx context.Context, h host.Host, script, name string) error {
+	if _, err := shell(ctx, h, "", script, name); err != nil {
 		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
 	}
 	return nil
@@ -76,7 +83,7 @@ func (Linux) Touch(ctx context.Context, h host.Host, name string) error {
 
 // Dismiss implements Guarded.
 func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
-	if !strings.HasPrefix(path.Base(name), "chokepoint-guard-") {
+	if !strings.HasPrefix(path.Base(name), "chokepoint-guard") {
 		return fmt.Errorf("dismiss the guard of %s: %q is none", h.Name(), name)
 	}
 	if _, err := shell(ctx, h, "", `rm -rf "$1"`, name); err != nil {
@@ -86,11 +93,11 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 }
 
 // undoing is the script that applies settings, the last first. It goes on after errors.
-func (of settings) undoing(ctx context.Context, h host.Host, undo []record.Setting) (string, error) {
+func undoing(ctx context.Context, h host.Host, d Driver, undo []record.Setting) (string, error) {
 	w := &written{Host: h}
 	for i := len(undo) - 1; i >= 0; i-- {
-		if err := of.apply(ctx, w, undo[i]); err != nil {
-			return "", fmt.Errorf("write down how %s is undone: %w", undo[i].Knob, err)
+		if err := d.Apply(ctx, w, undo[i]); err != nil {
+			return "", fmt.Errorf("write down how it is undone: %w", err)
 		}
 	}
 	return w.text.String(), nil

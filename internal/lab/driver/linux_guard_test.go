@@ -70,7 +70,7 @@ func TestGuard(t *testing.T) {
 
 // TestUndoing: what undoes settings is written down, the last first, and nothing is done meanwhile.
 func TestUndoing(t *testing.T) {
-	script, err := settings(settingOf).undoing(t.Context(), host.Local(), []record.Setting{
+	script, err := undoing(t.Context(), host.Local(), Linux{}, []record.Setting{
 		{Knob: "queue", Port: "none0", Value: "tbf rate 10M burst 32k limit 64k"},
 		{Knob: "nat", Value: "off"}, {Knob: "link_mtu", Port: "none0", Value: "1500"}})
 	if err != nil {

@@ -100,15 +100,15 @@ const twoSamples = "@ 1.00 2.00\n! 7 (sh) S 1 1 1 0 -1 0 0 0 0 0 1 2 3 4 20 0\n"
 // A sample that was cut off is left out; of the process' CPU time all four kinds count.
 func TestParseSamples(t *testing.T) {
 	got := parseSamples(twoSamples)
-	want := []linuxSample{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
+	want := []snapshot{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
 		"net/dev": []byte("x: 1\n")}},
 		{2.05e9, 1.1e8, map[string][]byte{"stat": []byte("cpu 2\n")}}}
-	if d := cmp.Diff(got, want, cmp.AllowUnexported(linuxSample{})); d != "" {
+	if d := cmp.Diff(got, want, cmp.AllowUnexported(snapshot{})); d != "" {
 		t.Errorf("samples (-got +want):\n%s", d)
 	}
 	for _, tt := range []struct{ from, to, want int64 }{{0, 9e9, 2}, {0, 5e8, 1}, {2e9, 2.01e9, 2},
 		{3e9, 4e9, 1}} {
-		if n := len(between(got, linuxSample.when, tt.from, tt.to)); int64(n) != tt.want {
+		if n := len(between(got, snapshot.when, tt.from, tt.to)); int64(n) != tt.want {
 			t.Errorf("from %d to %d: got %d samples, want %d", tt.from, tt.to, n, tt.want)
 		}
 	}

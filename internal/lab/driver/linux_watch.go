@@ -34,22 +34,26 @@ var (
 var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up"; echo "! $st"
 head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
 
-// watchScript starts the process, which keeps its samples in a folder in memory and ends when that vanishes.
-// It holds two files of $2 samples, the last 5 to 10 minutes at one a second, and ends by itself when nobody
-// has fetched any for 24 such files: a controller that was killed leaves nothing for long.
-var watchScript = sampler + `for t in /dev/shm /run /tmp /var/tmp; do
+// placeScript makes a folder in memory.
+const placeScript = `leave() { rm -rf "$d"; }
+for t in /dev/shm /run /tmp /var/tmp; do
 d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
-( trap '' HUP; n=0; files=0
+`
+
+// watchScript starts the process, which keeps its samples in the folder and ends when that vanishes. It holds
+// two files of $2 samples, the last 5 to 10 minutes at one a second, and ends by itself when nobody has
+// fetched any for 24 such files: a controller that was killed leaves nothing for long.
+const watchScript = `( trap '' HUP; n=0; files=0
 while [ -d "$d" ] && [ $files -lt 24 ]; do
 [ -f "$d/samples" ] || { n=0; [ -f "$d/older" ] || files=0; }
 sample 2>/dev/null >>"$d/samples"; n=$((n+1))
 [ $n -lt "$2" ] || { mv -f "$d/samples" "$d/older"; files=$((files+1)); }
-sleep "$1"; done; rm -rf "$d" ) </dev/null >/dev/null 2>&1 &
+sleep "$1"; done; leave ) </dev/null >/dev/null 2>&1 &
 echo "$d $!"`
 
 // fetchScript hands over what there is, with a sample of now at its end.
-var fetchScript = sampler + `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
+const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 cat "$1/older" 2>/dev/null; rm -f "$1/older"; mv -f "$1/samples" "$1/taken" 2>/dev/null && cat "$1/taken"
 rm -f "$1/taken"; sample; echo @`
 
@@ -60,9 +64,25 @@ const (
 
 // Watch implements Sampling.
 func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	w := &linuxWatch{host: h}
+	return sampled{start: sampler + placeScript + watchScript, fetch: sampler + fetchScript,
+		end: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
+		replay: replay}.watch(ctx, h, every)
+}
+
+// sampled is how the shell of a system samples it: the scripts that start, fetch from (of the folder $1) and
+// end (that, and the process $2) the sampling process, the time since boot with what that resolves, and what
+// becomes of the samples.
+type sampled struct {
+	start, fetch, end string
+	clock             func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
+	parse             func(text string) []snapshot
+	replay            func(ctx context.Context, samples []snapshot, offset int64) (record.NodeData, error)
+}
+
+func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
+	w := &shellWatch{sampled: x, host: h}
 	seconds := strconv.FormatInt(max(1, int64(every/time.Second)), 10) // a sleep of fractions is no POSIX
-	out, err := shell(ctx, h, "", watchScript, seconds, strconv.Itoa(keptSamples))
+	out, err := shell(ctx, h, "", x.start, seconds, strconv.Itoa(keptSamples))
 	if w.dir, w.pid, _ = strings.Cut(strings.TrimSpace(out), " "); err == nil && w.pid == "" {
 		err = fmt.Errorf("it says %q, want a folder and a process", out)
 	}
@@ -75,40 +95,45 @@ func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch
 	return w, nil
 }
 
-// linuxWatch is the controller's half.
-type linuxWatch struct {
+// shellWatch is the controller's half.
+type shellWatch struct {
+	sampled
 	host     host.Host
 	dir, pid string
 
 	mu            sync.Mutex
 	offset, bound int64 // the router's time since boot = our CLOCK_MONOTONIC + offset, ± bound
-	samples       []linuxSample
+	samples       []snapshot
 }
 
-// linuxSample is one sample as it came: the files by their names below /proc.
-type linuxSample struct {
+// snapshot is one sample as it came: texts by their names, of Linux those of files below /proc.
+type snapshot struct {
 	at    int64 // the router's time since boot
 	cpu   int64 // what the process and its children have used, in ns
 	files map[string][]byte
 }
 
-func (s linuxSample) when() int64 { return s.at }
+func (s snapshot) when() int64 { return s.at }
 
 // relate reads the router's clock between two readings of ours.
-func (w *linuxWatch) relate(ctx context.Context) error {
+func (w *shellWatch) relate(ctx context.Context) error {
 	before := host.Monotonic()
-	b, err := w.host.ReadFile(ctx, "/proc/uptime")
+	up, step, err := w.clock(ctx, w.host, w.dir)
 	after := host.Monotonic()
-	up := int64(0)
-	if err == nil {
-		up, err = parseUptime(string(b))
-	}
 	if err != nil {
 		return fmt.Errorf("relate the clock: %w", err)
 	}
-	w.offset = up + uptimeStepNs/2 - (before + (after-before)/2)
-	w.bound = (after-before)/2 + uptimeStepNs/2
+	w.offset = up + step/2 - (before + (after-before)/2)
+	w.bound = (after-before)/2 + step/2
 	return nil
+}
+
+func readUptime(ctx context.Context, h host.Host, _ string) (up, step int64, err error) {
+	b, err := h.ReadFile(ctx, "/proc/uptime")
+	if err == nil {
+		up, err = parseUptime(string(b))
+	}
+	return up, uptimeStepNs, err
 }
 
 func parseUptime(text string) (int64, error) {
@@ -121,11 +146,11 @@ func parseUptime(text string) (int64, error) {
 }
 
 // Collect implements Watch.
-func (w *linuxWatch) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
+func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clock := record.Clock{OffsetBefore: w.offset, BoundBefore: w.bound}
-	out, err := shell(ctx, w.host, "", fetchScript, w.dir)
+	out, err := shell(ctx, w.host, "", w.fetch, w.dir)
 	if err == nil {
 		err = w.relate(ctx)
 	}
@@ -134,9 +159,9 @@ func (w *linuxWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	}
 	clock.OffsetAfter, clock.BoundAfter = w.offset, w.bound
 	offset := clock.OffsetBefore + (clock.OffsetAfter-clock.OffsetBefore)/2
-	w.samples = append(w.samples, parseSamples(out)...)
-	w.samples = between(w.samples, linuxSample.when, from+offset, math.MaxInt64) // nobody asks for older ones
-	d, err := replay(ctx, between(w.samples, linuxSample.when, from+offset, to+offset), offset)
+	w.samples = append(w.samples, w.parse(out)...)
+	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
+	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
 	d.Clock = clock
 	return d, err
 }
@@ -157,8 +182,8 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 }
 
 // Close implements Watch.
-func (w *linuxWatch) Close(ctx context.Context) error {
-	_, err := shell(ctx, w.host, "", `rm -rf "$1"; kill "$2" 2>/dev/null; true`, w.dir, w.pid)
+func (w *shellWatch) Close(ctx context.Context) error {
+	_, err := shell(ctx, w.host, "", w.end, w.dir, w.pid)
 	if err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
@@ -167,8 +192,8 @@ func (w *linuxWatch) Close(ctx context.Context) error {
 
 // parseSamples reads what sample wrote, again and again. One without an end, whose writer was interrupted,
 // is left out; the last ends with a lone "@".
-func parseSamples(text string) []linuxSample {
-	var out []linuxSample
+func parseSamples(text string) []snapshot {
+	var out []snapshot
 	for part := range strings.SplitSeq("\n"+text, "\n@") {
 		first, rest, whole := strings.Cut(part, "\n")
 		at, err := parseUptime(strings.TrimSpace(first))
@@ -176,7 +201,7 @@ func parseSamples(text string) []linuxSample {
 		if !whole || err != nil || !strings.HasPrefix(stat, "! ") {
 			continue
 		}
-		s := linuxSample{at: at, cpu: parseCPUTime(stat), files: map[string][]byte{}}
+		s := snapshot{at: at, cpu: parseCPUTime(stat), files: map[string][]byte{}}
 		for file := range strings.SplitSeq("\n"+rest, "\n==> /proc/") {
 			name, content, ok := strings.Cut(file, " <==\n")
 			if !ok {
@@ -205,14 +230,14 @@ func parseCPUTime(stat string) int64 {
 }
 
 // replay lets the probes read the samples, one after the other, as if they ran on the router.
-func replay(ctx context.Context, samples []linuxSample, offset int64) (d record.NodeData, err error) {
+func replay(ctx context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	dir, err := os.MkdirTemp("", "chokepoint-samples-")
 	if err != nil {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	root := probe.Root{Proc: dir, Sys: filepath.Join(dir, "none"), Dev: filepath.Join(dir, "none")}
-	put := func(s linuxSample) error {
+	put := func(s snapshot) error {
 		for name, content := range s.files {
 			path := filepath.Join(dir, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -287,6 +312,11 @@ func (r *replayed) take(at int64) {
 		r.why = err.Error()
 		return
 	}
+	r.add(at, names, row)
+}
+
+// add takes one sample: a value for each name.
+func (r *replayed) add(at int64, names []string, row []float64) {
 	values := map[string]float64{}
 	for i, name := range names {
 		values[name] = row[i]
@@ -298,12 +328,17 @@ func (r *replayed) take(at int64) {
 }
 
 func (r *replayed) samples() record.Samples {
-	out := record.Samples{Probe: r.probe.Name(), Scope: probe.Scope(r.probe)}
+	return r.table(r.probe.Name(), probe.Scope(r.probe), r.probe.Metrics(), r.why)
+}
+
+// table is what was read, under the name of a probe, or why there is nothing.
+func (r *replayed) table(name, scope string, metrics []record.Metric, why string) record.Samples {
+	out := record.Samples{Probe: name, Scope: scope}
 	if len(r.rows) == 0 || len(r.columns) == 0 {
-		out.Unavailable = cmp.Or(r.why, "no sample was taken in that time")
+		out.Unavailable = cmp.Or(why, "no sample was taken in that time")
 		return out
 	}
-	out.Table, out.Metrics = tableOf(r.columns, r.at, r.rows), r.probe.Metrics()
+	out.Table, out.Metrics = tableOf(r.columns, r.at, r.rows), metrics
 	return out
 }
 

@@ -42,16 +42,16 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 }
 
 // openWrtSetting finds what OpenWrt has of its own, or else what Linux has.
-func openWrtSetting(name string) (linuxSetting, error) {
+func openWrtSetting(name string) (setting, error) {
 	switch name {
 	case "queue":
-		return linuxSetting{true, readSQM, applySQM}, nil
+		return setting{true, readSQM, applySQM}, nil
 	case "cpus":
-		return linuxSetting{true, readSteering, applySteering}, nil
+		return setting{true, readSteering, applySteering}, nil
 	case "flowtable":
-		return linuxSetting{false, readOffloading, applyOffloading}, nil
+		return setting{false, readOffloading, applyOffloading}, nil
 	case "nat":
-		return linuxSetting{false, readMasquerading, applyMasquerading}, nil
+		return setting{false, readMasquerading, applyMasquerading}, nil
 	}
 	l, err := settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {
@@ -86,19 +86,13 @@ func adviseByHand(knob string, err error) error {
 
 // Read implements Driver.
 func (OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := settings(openWrtSetting).read(ctx, h, s)
-	if err != nil {
-		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), adviseByHand(s.Knob, err))
-	}
-	return text, nil
+	text, err := settings{openWrtSetting, devicesOf}.read(ctx, h, s)
+	return text, adviseByHand(s.Knob, err)
 }
 
 // Apply implements Driver.
 func (OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	if err := settings(openWrtSetting).apply(ctx, h, s); err != nil {
-		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), adviseByHand(s.Knob, err))
-	}
-	return nil
+	return adviseByHand(s.Knob, settings{openWrtSetting, devicesOf}.apply(ctx, h, s))
 }
 
 // nothingStaged fails where somebody's changes wait for a commit: ours could not be told from them, and would
@@ -115,7 +109,7 @@ func (OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []recor
 				"on the router: uci commit, or uci revert network and firewall")
 		}
 	}
-	return settings(openWrtSetting).guard(ctx, h, name, undo, silence)
+	return guard(ctx, h, OpenWrt{}, guardScript, name, undo, silence)
 }
 
 // tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and
@@ -128,7 +122,7 @@ for s in /var/run/sqm/*.state; do [ -f "$s" ] && s=${s##*/} && echo "sqm:${s%.st
 grep -hE '^(DISTRIB_(RELEASE|REVISION|TARGET)|ID)=' /etc/openwrt_release /etc/os-release 2>/dev/null
 echo "kernel=$(uname -r)"`
 
-// Facts implements Telling.
+// Facts implements Describing.
 func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	out, err := shell(ctx, h, "", tellFacts)
 	if err != nil {

@@ -41,7 +41,7 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 	for _, w := range slices.Concat(c.Env, []string{c.Path}, c.Args) {
 		words = append(words, host.Quote(w))
 	}
-	return m.session(ctx, strings.Join(words, " "), c.Stdin)
+	return m.session(ctx, commandLine(words), c.Stdin)
 }
 
 // session runs a command line of the machine's.
@@ -52,6 +52,18 @@ func (m machine) session(ctx context.Context, line string, stdin io.Reader) (hos
 		return nil, err
 	}
 	return process{p}, nil
+}
+
+// commandLine joins words as every login shell reads them, also csh, which OPNsense hands root's commands to:
+// a newline ends its quoted words, and "!" stands for an earlier command within them (tcsh(1)). A line with
+// either is written in octal, for the POSIX shell to read.
+func commandLine(words []string) string {
+	line := strings.Join(words, " ")
+	if !strings.ContainsAny(line, "!\n") {
+		return line
+	}
+	octal := strings.NewReplacer(`\`, `\0134`, "'", `\0047`, "!", `\0041`, "\n", `\0012`).Replace(line)
+	return `exec /bin/sh -c 'eval "$(printf %b "$1")"' sh '` + octal + "'"
 }
 
 // process is a command of the machine. Killed here, it gets no signal there, but the end of its input and

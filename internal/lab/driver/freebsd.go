@@ -1,0 +1,429 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// FreeBSD drives FreeBSD from 14 on, and so OPNsense, by ifconfig, sysctl, pfctl and netstat. It sets the
+// running system alone, which a reboot, and on OPNsense an applied configuration, puts back; it touches no
+// file of the configuration.
+type FreeBSD struct{}
+
+// oldestFreeBSD is the release whose commands are known.
+const oldestFreeBSD = 14
+
+// Name implements Driver.
+func (FreeBSD) Name() string { return "freebsd" }
+
+// Check implements Driver.
+func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
+	out, err := shell(ctx, h, "", `uname -sr`)
+	words := strings.Fields(told(out))
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%s has no POSIX shell: %v", h.Name(), err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	case len(words) != 2 || words[0] != "FreeBSD":
+		return check.Not("%s is %s, not FreeBSD", h.Name(), strings.Join(words, " "))
+	}
+	major, _, _ := strings.Cut(words[1], ".")
+	if n, err := strconv.Atoi(major); err != nil || n < oldestFreeBSD {
+		return check.Not("%s is FreeBSD %s, older than %d", h.Name(), words[1], oldestFreeBSD)
+	}
+	return check.OK()
+}
+
+// told is the beginning of what a router says, fit to be shown.
+func told(text string) string {
+	const most = 200
+	return strings.Join(strings.Fields(check.Plain(text[:min(len(text), most)])), " ")
+}
+
+// inBase finds the commands of the base system for users whose path lacks some.
+const inBase = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
+
+func bsd(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
+	return shell(ctx, h, "", inBase+script, args...)
+}
+
+func bsdChange(ctx context.Context, h host.Host, input, script string, args ...string) error {
+	return change(ctx, h, input, inBase+script, args...)
+}
+
+// bsdFacts are commands that tell facts.
+var bsdFacts = []struct{ name, command string }{
+	{"distribution", "command -v opnsense-version >/dev/null && echo opnsense || echo freebsd"},
+	{"distribution_version", "opnsense-version 2>/dev/null || freebsd-version -u"},
+	{"kernel", "uname -sr"}, {"machine", "uname -m"},
+	{"cpu_model", "sysctl -n hw.model"}, {"cpu_threads", "sysctl -n hw.ncpu"},
+	{"product", "kenv -q smbios.system.product"},
+	{"clocksource", "sysctl -n kern.timecounter.hardware"},
+	{"sysctl:net.isr.dispatch", "sysctl -n net.isr.dispatch"},
+	{"sysctl:net.isr.numthreads", "sysctl -n net.isr.numthreads"},
+	{"sysctl:net.isr.bindthreads", "sysctl -n net.isr.bindthreads"},
+	{"sysctl:net.inet.rss.enabled", "sysctl -n net.inet.rss.enabled"},
+	{"sysctl:kern.random.harvest.mask", "sysctl -n kern.random.harvest.mask"},
+}
+
+// Facts implements Describing.
+func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
+	script := ""
+	for _, f := range bsdFacts {
+		script += "echo " + host.Quote("fact "+f.name) + "; { " + f.command + "; } 2>/dev/null\n"
+	}
+	out, err := bsd(ctx, h, script+"true")
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its facts: %w", h.Name(), err)
+	}
+	facts := map[string]string{"os": "freebsd"}
+	for _, f := range bsdFacts {
+		_, rest, _ := strings.Cut("\n"+out, "\nfact "+f.name+"\n")
+		value, _, _ := strings.Cut("\n"+rest, "\nfact ")
+		if value = told(value); value != "" {
+			facts[f.name] = value
+		}
+	}
+	return facts, nil
+}
+
+func bsdSettings() map[string]setting {
+	return map[string]setting{
+		"link_mtu":      {true, readBSDMTU, applyBSDMTU},
+		"offload":       {true, readBSDOffload, applyBSDOffload},
+		"ip_forward":    {false, readBSDForwarding, applyBSDForwarding},
+		"conntrack_max": {false, readPFStates, applyPFStates},
+		"firewall":      {false, readPFRules, applyPFRules},
+	}
+}
+
+// byHand is how the settings are made that the driver leaves alone: there is no such thing at run time, or it
+// takes the system's configuration.
+var byHand = map[string]string{
+	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
+		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
+	"shape":         "kldload dummynet; dnctl pipe 1 config bw RATE; a rule of pf with dnpipe 1",
+	"policer":       "a dummynet pipe with a short queue; on OPNsense Firewall, Shaper",
+	"txqueuelen":    "net.link.ifqmaxlen=N in /boot/loader.conf, and a reboot",
+	"nat":           "a nat rule in /etc/pf.conf, and pfctl -f /etc/pf.conf; on OPNsense Firewall, NAT",
+	"vlan":          "ifconfig vlan create vlan ID vlandev DEVICE",
+	"irq_affinity":  "cpuset -l CORE -x IRQ, with the numbers of vmstat -i",
+	"cpus":          "net.isr.maxthreads=-1 and net.isr.bindthreads=1 in /boot/loader.conf, and a reboot",
+	"cpu_count":     "hint.lapic.ID.disabled=1 in /boot/loader.conf, and a reboot",
+	"idle_policies": "setkey -c with a line spdadd for each",
+	"idle_tunnels":  "ifconfig wg create for each",
+	"flow_export":   "ng_netflow; on OPNsense Reporting, NetFlow",
+}
+
+func bsdSettingOf(name string) (setting, error) {
+	if s, ok := bsdSettings()[name]; ok {
+		return s, nil
+	}
+	if sysctl, ok := strings.CutPrefix(name, "sysctl:"); ok {
+		_, err := kernel.SysctlPath(sysctl)
+		return sysctlOfBSD(sysctl), err
+	}
+	step, ok := byHand[name]
+	if !ok {
+		return setting{}, fmt.Errorf("%w: FreeBSD has no such thing", host.ErrUnsupported)
+	}
+	return setting{}, fmt.Errorf("%w: driver freebsd leaves it alone; by hand: %s", host.ErrUnsupported, step)
+}
+
+// Read implements Driver.
+func (FreeBSD) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	return settings{bsdSettingOf, bsdDevices}.read(ctx, h, s)
+}
+
+// Apply implements Driver.
+func (FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	return settings{bsdSettingOf, bsdDevices}.apply(ctx, h, s)
+}
+
+// bsdDevices are a port's device, or the Ethernet devices that are up and not stacked on others.
+func bsdDevices(ctx context.Context, h host.Host, port string) ([]string, error) {
+	if port != "" {
+		return []string{port}, nil
+	}
+	out, err := bsd(ctx, h, `for d in $(ifconfig -l -u ether); do case $d in
+*.*|bridge*|lagg*|vlan*|vxlan*|tap*) ;; *) echo "$d";; esac; done`)
+	if devices := strings.Fields(out); err != nil || len(devices) > 0 {
+		return devices, err
+	}
+	return nil, errors.New("no Ethernet device is up")
+}
+
+// sysctlOfBSD is a kernel setting; its state has its name before the value.
+func sysctlOfBSD(name string) setting {
+	known := func(err error) error {
+		if err != nil && (strings.Contains(err.Error(), "unknown oid") ||
+			strings.Contains(err.Error(), "read only")) {
+			return fmt.Errorf("%w: %w; by hand: /boot/loader.conf, and a reboot, if it is a tunable",
+				host.ErrUnsupported, err)
+		}
+		return err
+	}
+	return setting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+		out, err := bsd(ctx, h, `sysctl -n -- "$1"`, name)
+		value := strings.Join(strings.Fields(out), " ")
+		if err == nil && (value == "" || check.Plain(value) != value) {
+			err = fmt.Errorf("it is %q, which could not be put back", told(out))
+		}
+		return name + "=" + value, known(err)
+	}, func(ctx context.Context, h host.Host, _, value string) error {
+		value = strings.TrimPrefix(value, name+"=")
+		return known(bsdChange(ctx, h, "", `sysctl -- "$1"`, name+"="+value))
+	}}
+}
+
+func readBSDMTU(ctx context.Context, h host.Host, dev string) (string, error) {
+	out, err := bsd(ctx, h, `ifconfig -- "$1"`, dev)
+	if err != nil {
+		return "", err
+	}
+	first, _, _ := strings.Cut(out, "\n")
+	_, mtu, _ := strings.Cut(first, " mtu ")
+	n, err := strconv.Atoi(strings.TrimSpace(mtu))
+	if err != nil {
+		return "", fmt.Errorf("ifconfig says %q, want an mtu", told(first))
+	}
+	return strconv.Itoa(n), nil
+}
+
+func applyBSDMTU(ctx context.Context, h host.Host, dev, value string) error {
+	return bsdChange(ctx, h, "", `ifconfig -- "$1" mtu "$2"`, dev, value)
+}
+
+func readBSDForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
+	out, err := bsd(ctx, h, `sysctl -n net.inet.ip.forwarding
+sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`)
+	words := strings.Fields(out)
+	if err == nil && len(words) != 2 {
+		err = fmt.Errorf("sysctl says %q, want two numbers", told(out))
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(knob.Forwarding(words[0], words[1])), nil
+}
+
+func applyBSDForwarding(ctx context.Context, h host.Host, _, value string) error {
+	bit := map[bool]string{true: "1", false: "0"}
+	return bsdChange(ctx, h, "", `sysctl net.inet.ip.forwarding="$1" &&
+{ sysctl net.inet6.ip6.forwarding="$2" || [ "$2" = 0 ]; }`, bit[value == "on" || value == "ipv4"],
+		bit[value == "on" || value == "ipv6"])
+}
+
+// bsdFeatures are the capabilities of devices (ifconfig(8)) and their words, by Linux's names; checksums
+// first, without which a device has no segmentation.
+var bsdFeatures = []struct{ name, capability, word string }{
+	{"rx-checksum", "RXCSUM", "rxcsum"}, {"rx-checksum-ipv6", "RXCSUM_IPV6", "rxcsum6"},
+	{"tx-checksum-ipv4", "TXCSUM", "txcsum"}, {"tx-checksum-ipv6", "TXCSUM_IPV6", "txcsum6"},
+	{"tx-tcp-segmentation", "TSO4", "tso4"}, {"tx-tcp6-segmentation", "TSO6", "tso6"},
+	{"rx-lro", "LRO", "lro"},
+}
+
+// parseCapabilities reads from ifconfig -m which features a device has, and which of them are on.
+func parseCapabilities(text string) map[string]bool {
+	of := map[string][]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		for _, key := range []string{"options", "capabilities"} {
+			rest, ok := strings.CutPrefix(line, key)
+			if !ok || of[key] != nil {
+				continue
+			}
+			if _, inner, bracketed := strings.Cut(rest, "<"); bracketed {
+				rest, _, _ = strings.Cut(inner, ">")
+			}
+			of[key] = strings.Split(strings.TrimSpace(rest), ",")
+		}
+	}
+	has := map[string]bool{}
+	for _, f := range bsdFeatures {
+		on := slices.Contains(of["options"], f.capability)
+		if on || slices.Contains(of["capabilities"], f.capability) {
+			has[f.name] = on
+		}
+	}
+	return has
+}
+
+func readBSDFeatures(ctx context.Context, h host.Host, dev string) (map[string]bool, error) {
+	out, err := bsd(ctx, h, `ifconfig -m -- "$1"`, dev)
+	return parseCapabilities(out), err
+}
+
+// readBSDOffload names every feature, so that all are put back: drivers change some together.
+func readBSDOffload(ctx context.Context, h host.Host, dev string) (string, error) {
+	has, err := readBSDFeatures(ctx, h, dev)
+	if err != nil || len(has) == 0 {
+		return "wire", err
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		list = append(list, name+"="+map[bool]string{true: "on", false: "off"}[has[name]])
+	}
+	return strings.Join(list, " "), nil
+}
+
+func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error {
+	if value == "super" {
+		return fmt.Errorf("%w: FreeBSD passes on no super-packets but by LRO, which changes them",
+			host.ErrUnsupported)
+	}
+	has, err := readBSDFeatures(ctx, h, dev)
+	if err != nil {
+		return err
+	}
+	want := knob.OffloadFeatures(knob.State(value), has, nil)
+	_, later := h.(*written) // when they may be others than now
+	var args []string
+	for _, f := range bsdFeatures {
+		on, wanted := want[f.name]
+		if _, known := has[f.name]; wanted && known && (later || on != has[f.name]) {
+			args = append(args, map[bool]string{true: "", false: "-"}[on]+f.word)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if _, known := has[name]; !known {
+			return fmt.Errorf("%w: %s has no %s", host.ErrUnsupported, dev, name)
+		}
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	return bsdChange(ctx, h, "", `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
+}
+
+// Counters implements Counting.
+func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map[string]kernel.LinkCounters,
+	error) {
+	out, err := bsd(ctx, h, netstatDevices)
+	if err != nil {
+		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
+	}
+	all := parseNetstat(out)
+	counters := map[string]kernel.LinkCounters{}
+	for _, dev := range devices {
+		c := all[dev]
+		for _, name := range []string{"Ibytes", "Ipkts", "Obytes", "Opkts"} {
+			if _, ok := c[name]; !ok {
+				return nil, fmt.Errorf("read counters on %s: netstat tells none of %s", h.Name(), dev)
+			}
+		}
+		counters[dev] = kernel.LinkCounters{RxBytes: c["Ibytes"], RxPackets: c["Ipkts"],
+			RxErrors: c["Ierrs"], RxDropped: c["Idrop"], TxBytes: c["Obytes"], TxPackets: c["Opkts"],
+			TxErrors: c["Oerrs"], TxDropped: c["Drop"]}
+	}
+	return counters, nil
+}
+
+// netstatDevices prints the devices' counters. Its JSON has two values of one name, those of Idrop and Drop
+// (FreeBSD's usr.bin/netstat/if.c, intpr).
+const netstatDevices = "netstat -ibdnW"
+
+// parseNetstat reads from netstat -i the row of each device itself, whose network is "<Link#N>": the columns
+// of the heading by their places from the right, since an address may be missing. "-" is no value.
+func parseNetstat(text string) map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
+	var heading []string
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) > 5 && words[0] == "Name" && words[1] == "Mtu" {
+			heading = words
+			continue
+		}
+		if len(words) < 3 || !strings.HasPrefix(words[2], "<Link#") {
+			continue
+		}
+		name := strings.TrimSuffix(words[0], "*") // one that is down
+		if !deviceLike(name) {
+			continue
+		}
+		values := map[string]uint64{}
+		for i := 1; i <= min(len(heading)-4, len(words)-3); i++ {
+			if n, err := strconv.ParseUint(words[len(words)-i], 10, 64); err == nil {
+				values[heading[len(heading)-i]] = n
+			}
+		}
+		out[name] = values
+	}
+	return out
+}
+
+// deviceLike is what a device's name is made of; IFNAMSIZ is 16.
+func deviceLike(name string) bool {
+	return name != "" && len(name) < 16 && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._-:", r))
+	})
+}
+
+// bsdWays prints the routes to its arguments, each behind a line that names it, and all addresses.
+const bsdWays = `for a in "$@"; do echo "to $a"; f=-inet; case $a in *:*) f=-inet6;; esac
+route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
+
+// Ways implements Routing. route(8) does not tell from which address packets leave.
+func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
+	var args []string
+	for _, a := range to {
+		args = append(args, a.String())
+	}
+	out, err := bsd(ctx, h, bsdWays, args...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
+	}
+	ways, own := parseBSDWays(out, len(to))
+	return ways, own, nil
+}
+
+// parseBSDWays reads what route get says, "gateway: 192.0.2.1" and "interface: igc0", and the addresses of
+// ifconfig, "inet 192.0.2.2 netmask 0xffffff00".
+func parseBSDWays(text string, to int) (ways []kernel.Way, own []netip.Addr) {
+	ways = make([]kernel.Way, to)
+	routes, addresses, _ := strings.Cut("\n"+text, "\naddresses\n")
+	at := -1
+	for line := range strings.Lines(routes) {
+		switch words := strings.Fields(line); {
+		case len(words) != 2 || at+1 > to:
+		case words[0] == "to":
+			at++
+		case at < 0 || at >= to:
+		case words[0] == "gateway:":
+			ways[at].Via = bsdAddress(words[1]) // not valid: "link#2", on the link itself
+		case words[0] == "interface:" && deviceLike(words[1]):
+			ways[at].Device = words[1]
+		}
+	}
+	for line := range strings.Lines(addresses) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "inet" && words[0] != "inet6" {
+			continue
+		}
+		if a := bsdAddress(words[1]); a.IsGlobalUnicast() && !slices.Contains(own, a) {
+			own = append(own, a)
+		}
+	}
+	return ways, own
+}
+
+// bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".
+func bsdAddress(text string) netip.Addr {
+	text, _, _ = strings.Cut(text, "/")
+	a, _ := netip.ParseAddr(text) // what is none is not valid
+	return a.WithZone("")
+}

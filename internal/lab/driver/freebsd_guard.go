@@ -1,0 +1,56 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// bsdGuardScript starts a guard and prints its folder. The guard counts its own sleeps of two seconds, which
+// no change of the clock shortens (sleep(1) waits on the system's uptime): kern.boottime moves with the clock
+// (time(9)), and there is no /proc. Where the router starves it, it fires later. The folder may outlive a
+// reboot, which has undone everything: it counts as long as its process lives. What the guard runs is the
+// script undo beside it, which is whole or not there at all.
+const bsdGuardScript = `umask 077
+for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
+[ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
+p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
+case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
+*"$g"*) echo "another controller has set something here: its guard is $g" >&2; exit 1;; esac
+rm -rf "$g"; done
+for t in /var/run /tmp /var/tmp; do
+d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
+[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
+cat >"$d/guard" <<'end'
+trap '' HUP
+renice -n -20 -p $$ >/dev/null 2>&1
+n=0
+while sleep 2 && [ -d "$1" ]; do
+n=$((n+2)); [ ! -f "$1/touched" ] || { rm -f "$1/touched"; n=0; }
+[ $n -lt "$2" ] && continue
+[ ! -f "$1/undo" ] || sh "$1/undo"
+rm -rf "$1"; done
+end
+sh "$d/guard" "$d" "$1" </dev/null >/dev/null 2>&1 &
+echo $! >"$d/pid"; echo "chokepoint-guard $d"`
+
+// bsdTouchScript fails where there is no guard any more.
+const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
+
+// Guard implements Guarded.
+func (FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+	silence time.Duration) (string, error) {
+	return guard(ctx, h, FreeBSD{}, inBase+bsdGuardScript, name, undo, silence)
+}
+
+// Touch implements Guarded.
+func (FreeBSD) Touch(ctx context.Context, h host.Host, name string) error {
+	return touch(ctx, h, bsdTouchScript, name)
+}
+
+// Dismiss implements Guarded.
+func (FreeBSD) Dismiss(ctx context.Context, h host.Host, name string) error {
+	return Linux{}.Dismiss(ctx, h, name)
+}

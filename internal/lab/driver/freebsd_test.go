@@ -1,0 +1,605 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// ofBSD reads a text of testdata: a file that was recorded, or a part of the composed one.
+func ofBSD(t *testing.T, name string) string {
+	t.Helper()
+	file, part := name, ""
+	if !strings.HasSuffix(name, ".txt") {
+		file, part = "composed.txt", "-- "+name+"\n"
+	}
+	b, err := os.ReadFile(filepath.Join("testdata/freebsd", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), part)
+	if part != "" {
+		text, _, _ = strings.Cut(text, "\n-- ")
+	}
+	return text
+}
+
+// playBSD puts programs that play FreeBSD's into the path of this machine, and returns the folder with the
+// state that they read and change.
+func playBSD(t *testing.T) string {
+	t.Helper()
+	bin, err := filepath.Abs("testdata/freebsd/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("FREEBSD_STATE", dir)
+	up, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := parseUptime(string(up))
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot := time.Now().Add(-time.Duration(ns))
+	composed, err := os.ReadFile("testdata/freebsd/composed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := "RXCSUM\nTXCSUM\nTSO4\nLRO\nVLAN_MTU\nRXCSUM_IPV6\nTXCSUM_IPV6\n"
+	for name, text := range map[string]string{
+		"release": "14.3-RELEASE-p10", "composed": string(composed),
+		"if/igc0.mtu": "1500", "if/igc0.options": features, "if/igc0.capabilities": features,
+		"if/igc1.mtu": "1500", "if/igc1.options": "VLAN_MTU", "if/igc1.capabilities": "VLAN_MTU",
+		"sysctl/net.inet.ip.forwarding": "1", "sysctl/net.inet6.ip6.forwarding": "0",
+		"sysctl/net.inet.ip.redirect": "1", "sysctl/net.isr.numthreads": "2",
+		"sysctl/net.isr.numthreads.tunable": "", "sysctl/hw.model": "AMD Ryzen Embedded V1500B",
+		"sysctl/kern.boottime": fmt.Sprintf("{ sec = %d, usec = %d } Thu Jul  9 16:57:34 2020", boot.Unix(),
+			boot.Nanosecond()/1e3),
+		"sysctl/vfs.timestamp_precision": "2",
+		"sysctl/kern.clockrate":          "{ hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }",
+		"sysctl/kern.cp_times":           "1306 0 20708 3886 2221637 1270 0 254000 0 1270 0 0 0 0 0",
+		"sysctl/hw.physmem":              "8469024768", "sysctl/hw.pagesize": "4096",
+		"sysctl/vm.stats.vm.v_free_count": "1000", "sysctl/dev.cpu.0.freq": "2200",
+		"sysctl/dev.cpu.0.freq_levels": "2200/45000 1600/28000", "sysctl/dev.cpu.0.temperature": "45.0C",
+		"sysctl/dev.cpu.1.temperature": "-1", "sysctl/hw.acpi.thermal.tz0.temperature": "27.9C",
+		"pf/rules":        "anchor \"cp/*\" all\npass all flags S/SA keep state",
+		"pf/anchor.rules": "",
+		"pf/states":       "200000", "pf/adaptive": "120000 240000",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			text = strings.TrimSuffix(text, "\n") + "\n"
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestBSDCheck(t *testing.T) {
+	dir := playBSD(t)
+	for release, want := range map[string]check.State{"14.3-RELEASE-p10": check.Yes,
+		"16.0-CURRENT": check.Yes, "13.2-RELEASE": check.No, "x": check.No, "\x1b[31m": check.No} {
+		if err := os.WriteFile(filepath.Join(dir, "release"), []byte(release), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a := FreeBSD{}.Check(t.Context(), host.Local())
+		if a.State != want || strings.Contains(a.Reason, "\x1b") {
+			t.Errorf("FreeBSD %q: got %v (%q), want %v", release, a.State, a.Reason, want)
+		}
+	}
+	if a := (Linux{}).Check(t.Context(), host.Local()); a.State != check.No {
+		t.Errorf("driver linux takes it: %v", a)
+	}
+}
+
+func TestBSDFacts(t *testing.T) {
+	playBSD(t)
+	got, err := FreeBSD{}.Facts(t.Context(), host.Local())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"os": "freebsd", "distribution": "opnsense", "machine": "amd64",
+		"distribution_version": "OPNsense 26.1.6[31m (amd64)", "kernel": "FreeBSD 14.3-RELEASE-p10",
+		"cpu_model": "AMD Ryzen Embedded V1500B", "product": "DEC750", "sysctl:net.isr.numthreads": "2"}
+	if d := cmp.Diff(got, want); d != "" {
+		t.Errorf("facts (-got +want):\n%s", d)
+	}
+}
+
+// TestBSDSettings: each setting is read, applied, read back, and put back to all that it was.
+func TestBSDSettings(t *testing.T) {
+	dir := playBSD(t)
+	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
+	state := func() map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		for _, name := range []string{"if/igc0.mtu", "if/igc1.mtu", "if/igc0.options", "pf/states",
+			"pf/adaptive", "pf/anchor.rules", "pf/rules", "sysctl/net.inet.ip.forwarding",
+			"sysctl/net.inet.ip.redirect"} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Fields(string(b))
+			if strings.HasSuffix(name, ".options") {
+				slices.Sort(lines)
+			}
+			out[name] = strings.Join(lines, " ")
+		}
+		return out
+	}
+	for _, tt := range []struct{ knob, port, before, value, after string }{
+		{"link_mtu", "", "1500", "igc0: 9000; igc1: 1400", "igc0: 9000; igc1: 1400"},
+		{"link_mtu", "igc1", "1500", "1400", "1400"},
+		{"ip_forward", "", "ipv4", "off", "off"},
+		{"ip_forward", "", "ipv4", "on", "on"},
+		{"conntrack_max", "", "200000", "1000", "1000"},
+		{"firewall", "", "off", "3 stateful", "3 stateful"},
+		{"firewall", "", "off", "300 stateful", "300 stateful"},
+		{"sysctl:net.inet.ip.redirect", "", "net.inet.ip.redirect=1", "net.inet.ip.redirect=0",
+			"net.inet.ip.redirect=0"},
+		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
+			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "wire",
+			"rx-checksum=on rx-checksum-ipv6=on rx-lro=off tx-checksum-ipv4=on tx-checksum-ipv6=on " +
+				"tx-tcp-segmentation=off"},
+		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
+			"tx-checksum-ipv6=on tx-tcp-segmentation=on", "tx-checksum-ipv4=off", "rx-checksum=on " +
+			"rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=off tx-checksum-ipv6=on tx-tcp-segmentation=off"},
+		{"offload", "igc1", "wire", "wire", "wire"},
+	} {
+		start := state()
+		s := record.Setting{Knob: tt.knob, Port: tt.port}
+		before, err := d.Read(ctx, h, s)
+		if err != nil || before != tt.before {
+			t.Errorf("%s before: got %q, %v, want %q", tt.knob, before, err, tt.before)
+		}
+		undo := s
+		undo.Value, s.Value = before, tt.value
+		script, err := undoing(ctx, h, d, []record.Setting{undo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := d.Apply(ctx, h, s); err != nil {
+				t.Errorf("apply %s=%s: %v", tt.knob, tt.value, err)
+			}
+		}
+		if after, err := d.Read(ctx, h, s); err != nil || after != tt.after {
+			t.Errorf("%s after: got %q, %v, want %q", tt.knob, after, err, tt.after)
+		}
+		if err := d.Apply(ctx, h, undo); err != nil {
+			t.Errorf("undo %s: %v", tt.knob, err)
+		}
+		if diff := cmp.Diff(state(), start); diff != "" {
+			t.Errorf("%s after it was undone (-got +want):\n%s", tt.knob, diff)
+		}
+		if err := d.Apply(ctx, h, s); err != nil {
+			t.Error(err)
+		}
+		if _, err := host.Run(ctx, h, host.Command{Path: "sh", Args: []string{"-c", script}}); err != nil {
+			t.Errorf("%s: what the guard would do: %v", tt.knob, err)
+		}
+		if diff := cmp.Diff(state(), start); diff != "" {
+			t.Errorf("%s after the guard's script (-got +want):\n%s\n%s", tt.knob, diff, script)
+		}
+	}
+}
+
+// TestBSDAdaptive: timeouts of states that somebody has chosen stay when the limit changes.
+func TestBSDAdaptive(t *testing.T) {
+	dir := playBSD(t)
+	file := filepath.Join(dir, "pf/adaptive")
+	if err := os.WriteFile(file, []byte("70000 80000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (FreeBSD{}).Apply(t.Context(), host.Local(), record.Setting{Knob: "conntrack_max",
+		Value: "5000"}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "70000 80000\n" {
+		t.Errorf("adaptive timeouts: got %q, %v, want what they were", b, err)
+	}
+}
+
+// TestBSDLacks: what the system lacks, or what takes more than the running system, is refused conclusively,
+// with what to do by hand.
+func TestBSDLacks(t *testing.T) {
+	dir := playBSD(t)
+	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
+	refused := func(s record.Setting, words string) {
+		t.Helper()
+		err := d.Apply(ctx, h, s)
+		if !errors.Is(err, host.ErrUnsupported) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s=%s: got %v, want it unsupported, with %q", s.Knob, s.Value, err, words)
+		}
+	}
+	refused(record.Setting{Knob: "queue", Value: "fq_codel"}, "dnctl pipe")
+	refused(record.Setting{Knob: "napi_threaded", Value: "on"}, "no such thing")
+	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "super"}, "LRO")
+	refused(record.Setting{Knob: "offload", Port: "igc0", Value: "rx-gro=on"}, "rx-gro")
+	refused(record.Setting{Knob: "firewall", Value: "10"}, "10 stateful")
+	refused(record.Setting{Knob: "firewall", Value: "10 in a set stateful"}, "lists of rules alone")
+	refused(record.Setting{Knob: "sysctl:net.isr.numthreads", Value: "net.isr.numthreads=4"},
+		"/boot/loader.conf")
+	_, err := d.Read(ctx, h, record.Setting{Knob: "sysctl:no.such"})
+	if !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("a sysctl that is not there: got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pf/rules"), []byte("pass all\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Read(ctx, h, record.Setting{Knob: "firewall"}); !errors.Is(err, host.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "/etc/pf.conf") {
+		t.Errorf("rules without an anchor: got %v, want what to do by hand", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "pf")); err != nil {
+		t.Fatal(err)
+	}
+	for _, knob := range []string{"firewall", "conntrack_max"} {
+		if _, err := d.Read(ctx, h, record.Setting{Knob: knob}); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("%s without pf: got %v", knob, err)
+		}
+	}
+}
+
+func TestBSDCounters(t *testing.T) {
+	playBSD(t)
+	got, err := FreeBSD{}.Counters(t.Context(), host.Local(), []string{"igc0", "wg0"})
+	want := map[string]kernel.LinkCounters{"igc0": {RxBytes: 372538087, RxPackets: 372717, RxErrors: 1,
+		RxDropped: 2, TxBytes: 198573339, TxPackets: 213821, TxErrors: 3, TxDropped: 4},
+		"wg0": {RxBytes: 700, RxPackets: 7, TxBytes: 800, TxPackets: 8}}
+	if d := cmp.Diff(got, want); d != "" || err != nil {
+		t.Errorf("counters: %v (-got +want):\n%s", err, d)
+	}
+	if _, err := (FreeBSD{}).Counters(t.Context(), host.Local(), []string{"em9"}); err == nil {
+		t.Error("counters of a device that it lacks: got no error")
+	}
+}
+
+// What netstat of FreeBSD 12 and 16 prints: the columns differ, and an absent one is no zero.
+func TestParseNetstat(t *testing.T) {
+	got := parseNetstat(ofBSD(t, "netstat-ib.txt"))["em0"]
+	want := map[string]uint64{"Ipkts": 372717, "Ierrs": 0, "Idrop": 0, "Ibytes": 372538087, "Opkts": 213821,
+		"Oerrs": 0, "Obytes": 198573339, "Coll": 0}
+	if d := cmp.Diff(got, want); d != "" {
+		t.Errorf("em0 (-got +want):\n%s", d)
+	}
+	all := parseNetstat(ofBSD(t, "netstat-ndi.txt"))
+	want = map[string]uint64{"Ipkts": 20004846, "Ierrs": 0, "Idrop": 0, "Opkts": 2, "Oerrs": 0, "Coll": 0,
+		"Drop": 0}
+	if d := cmp.Diff(all["igb1"], want); d != "" {
+		t.Errorf("igb1 (-got +want):\n%s", d)
+	}
+	if _, ok := all["enc0"]; !ok || len(all) != 5 {
+		t.Errorf("devices: got %v, want five, enc0 among them, which is down", all)
+	}
+}
+
+func TestParseCapabilities(t *testing.T) {
+	all := map[string]bool{"rx-checksum": true, "rx-checksum-ipv6": true, "tx-checksum-ipv4": true,
+		"tx-checksum-ipv6": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true, "rx-lro": true}
+	for _, name := range []string{"ifconfig-ix0.txt", "ifconfig-mce0.txt"} {
+		if d := cmp.Diff(parseCapabilities(ofBSD(t, name)), all); d != "" {
+			t.Errorf("%s (-got +want):\n%s", name, d)
+		}
+	}
+}
+
+func TestBSDWays(t *testing.T) {
+	playBSD(t)
+	ways, own, err := FreeBSD{}.Ways(t.Context(), host.Local(), []netip.Addr{
+		netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:ffff::1"),
+		netip.MustParseAddr("192.0.2.9")})
+	want := []kernel.Way{{Device: "igc0", Via: netip.MustParseAddr("203.0.113.1")}, {}, {Device: "igc1"}}
+	if d := cmp.Diff(ways, want, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" ||
+		err != nil {
+		t.Errorf("ways: %v (-got +want):\n%s", err, d)
+	}
+	if len(own) != 0 { // the devices that are played have none
+		t.Errorf("own addresses: got %v", own)
+	}
+	if _, own = parseBSDWays(ofBSD(t, "route"), 3); fmt.Sprint(own) != "[203.0.113.2 2001:db8::2 192.0.2.1]" {
+		t.Errorf("own addresses: got %v", own)
+	}
+}
+
+// TestBSDGuard: a guard undoes, last first, what it was given when nobody keeps in touch with it, and leaves
+// nothing; one that is dismissed does nothing; a second controller is refused, and what a reboot left is not
+// taken for a guard.
+func TestBSDGuard(t *testing.T) {
+	dir := playBSD(t)
+	h, ctx, d := host.Local(), context.WithoutCancel(t.Context()), FreeBSD{}
+	gone := func(name string) bool {
+		_, err := os.Stat(name)
+		return os.IsNotExist(err)
+	}
+	undo := []record.Setting{{Knob: "link_mtu", Port: "igc0", Value: "1500"},
+		{Knob: "link_mtu", Port: "igc0", Value: "1400"}}
+	if err := d.Apply(ctx, h, record.Setting{Knob: "link_mtu", Port: "igc0", Value: "9000"}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := d.Guard(ctx, h, "", undo, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Dismiss(ctx, h, name) })
+	if i, err := os.Stat(name); err != nil || i.Mode().Perm() != 0o700 {
+		t.Errorf("the guard's folder: got %v, %v, want mode 0700", i, err)
+	}
+	if _, err := d.Guard(ctx, h, "", undo, time.Second); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("a second controller: got %v, want the name of the first one's guard", err)
+	}
+	for end := time.Now().Add(30 * time.Second); !gone(name) && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if v, err := d.Read(ctx, h, record.Setting{Knob: "link_mtu", Port: "igc0"}); v != "1500" || !gone(name) {
+		t.Errorf("after silence: got MTU %q, %v, want what was set first", v, err)
+	}
+	if err := d.Touch(ctx, h, name); err == nil {
+		t.Error("a guard that is gone is kept in touch with")
+	}
+	if name, err = d.Guard(ctx, h, "", undo[1:], time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2500 * time.Millisecond)
+	if _, err := os.Stat(name + "/touched"); !os.IsNotExist(err) {
+		t.Errorf("the guard does not notice that somebody keeps in touch: %v", err)
+	}
+	// Its process dies, as in a reboot.
+	if _, err := shell(ctx, h, "", `read p <"$1/pid"; kill -9 "$p"`, name); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); d.Touch(ctx, h, name) == nil && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if d.Touch(ctx, h, name) == nil {
+		t.Error("a guard whose process is gone is kept in touch with")
+	}
+	left := name
+	if name, err = d.Guard(ctx, h, "", undo[1:], time.Hour); err != nil || !gone(left) {
+		t.Fatalf("behind one that a reboot has ended: %v", err)
+	}
+	if err := d.Dismiss(ctx, h, name); err != nil || !gone(name) {
+		t.Errorf("dismiss: %v", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "if/igc0.mtu")); err != nil || string(b) != "1500\n" {
+		t.Errorf("a guard that was dismissed has undone something: %q, %v", b, err)
+	}
+}
+
+// TestBSDWatch: the loop runs, hands over, and leaves nothing; its series are those of the probes.
+func TestBSDWatch(t *testing.T) {
+	playBSD(t)
+	h, ctx := host.Local(), context.WithoutCancel(t.Context())
+	from := host.Monotonic()
+	w, err := FreeBSD{}.Watch(ctx, h, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := w.(*shellWatch).dir
+	time.Sleep(2500 * time.Millisecond)
+	to := host.Monotonic()
+	data, err := w.Collect(ctx, from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]float64{}
+	for _, s := range data.Samples {
+		if s.Table == nil {
+			t.Logf("%s: %s", s.Probe, s.Unavailable)
+			continue
+		}
+		n := len(s.Table.T)
+		if n < 2 || s.Table.T[0] < from-int64(time.Second) || s.Table.T[n-1] < to-int64(50*time.Millisecond) {
+			t.Errorf("%s: %d samples at %v, want some from %d to %d", s.Probe, n, s.Table.T, from, to)
+		}
+		for i, name := range s.Table.Names {
+			last[s.Probe+" "+name] = s.Table.V[i][n-1]
+		}
+		declared(t, s)
+	}
+	for name, want := range map[string]float64{
+		"cpu cpu0/idle_ns": 2221637e9 / 127, "cpu cpu1/system_ns": 0, "cpu cpu0/softirq_ns": 10.5e9,
+		"cpu cpu1/softirq_ns": 7380.25e9, "cpu cpu0/irq_ns": 3886e9 / 127,
+		"cpu cpu/user_ns":        (1306 + 1270) * 1e9 / 127.,
+		"softnet cpu0/processed": 1795, "softnet cpu/dropped": 5, "softnet cpu0/backlog": 3,
+		"netdev igc0/rx_bytes": 372538087, "netdev igc0/tx_dropped": 4, "netdev wg0/tx_packets": 8,
+		"conntrack entries": 1225, "conntrack max": 200000, "conntrack drop": 17,
+		"conntrack insert_failed": 2,
+		"memory total_bytes":      8469024768, "memory free_bytes": 4096000,
+		"cpufreq policy0/frequency_hz": 2.2e9, "cpufreq policy0/hardware_limit_hz": 2.2e9,
+		"thermal cpu0/temperature_c": 45, "thermal tz0/temperature_c": 27.9,
+		"kthreads wg-crypt/kthread_cpu_ns": 5e9,
+	} {
+		if got, ok := last[name]; !ok || got < want*(1-1e-9) || got > want*(1+1e-9) {
+			t.Errorf("%s: got %v, %v, want %v", name, got, ok, want)
+		}
+	}
+	for _, name := range []string{"cpu cpu2/idle_ns", "thermal cpu1/temperature_c", "netdev lo0/rx_bytes",
+		"softnet cpu0/time_squeeze"} {
+		if v, ok := last[name]; ok {
+			t.Errorf("%s, which there is not: got %v", name, v)
+		}
+	}
+	if c := data.Clock; c.BoundBefore <= 0 || c.BoundAfter <= 0 || len(data.Cost) != 1 ||
+		data.Cost[0].CPUNs <= 0 {
+		t.Errorf("clock and cost: got %+v, %+v", c, data.Cost)
+	}
+	if _, err := w.Collect(ctx, to, host.Monotonic()); err != nil {
+		t.Errorf("collect again: %v", err)
+	}
+	if err := w.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("it leaves its folder: %v", err)
+	}
+	if _, err := w.Collect(ctx, from, to); err == nil {
+		t.Error("collect after close: got no error")
+	}
+}
+
+// declared: a series has the name, scope, stems and units of the probe that it stands for.
+func declared(t *testing.T, s record.Samples) {
+	t.Helper()
+	for _, p := range probe.All(probe.Root{}) {
+		if p.Name() != s.Probe {
+			continue
+		}
+		known := map[string]record.Metric{}
+		for _, m := range p.Metrics() {
+			m.Doc = ""
+			known[m.Name] = m
+		}
+		for _, m := range s.Metrics {
+			m.Doc = ""
+			if known[m.Name] != m || s.Scope != m.Scope {
+				t.Errorf("%s: got %+v, want %+v", s.Probe, m, known[m.Name])
+			}
+		}
+		for _, name := range s.Table.Names {
+			if stem := name[strings.LastIndexByte(name, '/')+1:]; known[stem].Name == "" {
+				t.Errorf("%s: column %s is not declared", s.Probe, name)
+			}
+		}
+		return
+	}
+	t.Errorf("there is no probe %s", s.Probe)
+}
+
+const bsdSampleText = "@ 1594339154.800000000\n{ sec = 1594339054, usec = 740932 } Thu Jul  9\n" +
+	"0m0.01s 0m0.02s\n1m0.50s 0m0.10s\n==> netstat <==\nx\n==> pf <==\n"
+
+// A sample amid which the clock was set, and one that was cut off, are left out.
+func TestParseBSDSamples(t *testing.T) {
+	later := strings.Replace(bsdSampleText, "9154.8", "9155.8", 1)
+	set := strings.Replace(later, "sec = 1594339054", "sec = 1594339014", 1)
+	after := strings.NewReplacer("9154.8", "9117.5", "sec = 1594339054",
+		"sec = 1594339014").Replace(bsdSampleText)
+	got := parseBSDSamples(bsdSampleText + later + set + after + "@ 1594339160.1\n{ sec")
+	var at []int64
+	for _, s := range got {
+		at = append(at, s.at)
+	}
+	if d := cmp.Diff(at, []int64{100059068000, 101059068000, 102759068000}); d != "" {
+		t.Errorf("times (-got +want):\n%s", d)
+	}
+	if got[0].cpu != 60.63e9 || string(got[0].files["netstat"]) != "x" {
+		t.Errorf("first sample: got %+v", got[0])
+	}
+}
+
+func TestReadCPTimes(t *testing.T) {
+	got := readCPTimes(bsdSample{sysctl: parseSysctl(ofBSD(t, "sysctl.txt"))})
+	if len(got.names) != 10 || got.names[4] != "cpu0/idle_ns" || got.v[4] != 2221637*1e9/127. {
+		t.Errorf("got %+v, want the sum and one core, without softirqs", got)
+	}
+}
+
+// TestBSDCores: a core whose thread moves packets all the time is found busy with softirqs, as the rules
+// about CPUs read it; another idles.
+func TestBSDCores(t *testing.T) {
+	var samples []snapshot
+	for i := range int64(3) {
+		samples = append(samples, snapshot{at: i * 1e9, files: map[string][]byte{
+			"sysctl": fmt.Appendf(nil, "kern.clockrate: { hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }\n"+
+				"kern.cp_times: 9 0 %d 5 70 9 0 100 5 %d\n", 500+i*127, 70+i*127),
+			"threads": fmt.Appendf(nil, "if_io_tqg_0 0:0%d.98\nif_io_tqg_1 0:00.00\n", i+1)}})
+	}
+	data, err := bsdSeries(t.Context(), samples, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cores := metrics.CoresOf(data)
+	if len(cores) != 2 {
+		t.Fatalf("got %d cores, want 2", len(cores))
+	}
+	for i, want := range []float64{1, 0} {
+		busy, ok := cores[i].Busy(0, 2e9)
+		softirq, _ := cores[i].Softirq(0, 2e9)
+		if !ok || math.Abs(busy-want) > .001 || math.Abs(softirq-want) > .001 {
+			t.Errorf("%s: got %v busy, %v with softirqs, want %v", cores[i].Name, busy, softirq, want)
+		}
+	}
+}
+
+func FuzzParseBSD(f *testing.F) {
+	for _, name := range []string{"netstat-ib.txt", "netstat-ndi.txt", "ifconfig-ix0.txt", "sysctl.txt",
+		"composed.txt"} {
+		b, err := os.ReadFile(filepath.Join("testdata/freebsd", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b))
+	}
+	f.Add(bsdSampleText + bsdSampleText)
+	f.Fuzz(func(t *testing.T, text string) {
+		if got, err := parsePFRules(text); err != nil && got != "" {
+			t.Errorf("rules of %q: got %q with error %v", text, got, err)
+		}
+		if l, err := parsePFLimits(text); err == nil && l.states < 0 {
+			t.Errorf("limits of %q: got %+v", text, l)
+		}
+		for name := range parseNetstat(text) {
+			if !deviceLike(name) {
+				t.Errorf("device %q of %q", name, text)
+			}
+		}
+		parseCapabilities(text)
+		if ways, _ := parseBSDWays(text, 2); len(ways) != 2 {
+			t.Errorf("%d ways", len(ways))
+		}
+		last := int64(-1)
+		samples := parseBSDSamples(text)
+		for _, s := range samples {
+			if s.at <= last {
+				t.Errorf("%q: time %d after %d", text, s.at, last)
+			}
+			last = s.at
+		}
+		whole := snapshot{at: 1, files: map[string][]byte{}}
+		for _, name := range []string{"sysctl", "netstat", "netisr", "pf", "threads"} {
+			whole.files[name] = []byte(text)
+		}
+		data, err := bsdSeries(t.Context(), append([]snapshot{whole}, samples...), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range data.Samples {
+			if s.Table == nil {
+				continue
+			}
+			for i, name := range s.Table.Names {
+				if check.Plain(name) != name || len(s.Table.V[i]) != len(s.Table.T) {
+					t.Errorf("column %q of %s: %d values at %d times", name, s.Probe, len(s.Table.V[i]),
+						len(s.Table.T))
+				}
+			}
+		}
+	})
+}

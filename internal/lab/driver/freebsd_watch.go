@@ -1,0 +1,411 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// bsdClock prints the time of day, and when the system booted by it. Their difference is the time since boot,
+// whatever the clock is set to, since the kernel sets both (time(9)). date(1) of FreeBSD 14.0 knows whole
+// seconds only; a file's time has vfs.timestamp_precision.
+const bsdClock = inBase + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; sysctl -n kern.boottime; }
+`
+
+// bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
+// commands behind their names. Clock speed and temperatures come with every fifth; their sensors are slow.
+const bsdSampler = bsdClock + `sample() { clock; times; echo "==> sysctl <=="
+sysctl -i kern.clockrate kern.cp_times hw.physmem hw.pagesize vm.stats.vm.v_free_count
+[ $((n%5)) -ne 0 ] || sysctl -i dev.cpu hw.acpi.thermal | grep -e 'cpu\.0\.freq' -e temperature
+echo "==> netstat <=="; ` + netstatDevices + `
+echo "==> netisr <=="; netstat -Q
+echo "==> pf <=="; pfctl -si; pfctl -sm
+echo "==> threads <=="; ps -H -o tdname= -o time= -p 0 | grep tqg_; } 2>/dev/null
+`
+
+// bsdPlace makes a folder that nobody can foretell, in memory: below it a file system of its own, which a
+// FreeBSD need not have anywhere. Without one it is where it is.
+const bsdPlace = `umask 077; leave() { umount -f "$d" 2>/dev/null; rm -rf "$d"; }
+for t in /var/run /tmp /var/tmp; do
+d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
+[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
+mount -t tmpfs -o size=64m,mode=700 tmpfs "$d" 2>/dev/null
+`
+
+// Watch implements Sampling.
+func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
+	return sampled{start: bsdSampler + bsdPlace + watchScript, fetch: bsdSampler + "d=$1\n" + fetchScript,
+		end:   inBase + `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
+		clock: readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
+}
+
+func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64, err error) {
+	out, err := shell(ctx, h, "", bsdClock+"d=$1; clock; sysctl -n vfs.timestamp_precision", dir)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if err == nil && len(lines) != 3 {
+		err = fmt.Errorf("it says %q, want a time, that of booting and a precision", told(out))
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	// See vfs_timestamp(9).
+	step = map[string]int64{"0": 1e9, "1": 10e6}[strings.TrimSpace(lines[2])]
+	up, err = parseBSDClock(strings.TrimPrefix(lines[0], "@ "), lines[1])
+	return up, max(step, 1e3), err
+}
+
+// parseBSDClock reads "1785657600.123456789" and "{ sec = 1785650000, usec = 654321 } Sun …".
+func parseBSDClock(now, boot string) (up int64, err error) {
+	words := strings.Fields(boot)
+	if len(words) < 7 || words[1] != "sec" || words[4] != "usec" {
+		return 0, fmt.Errorf("kern.boottime is %q", told(boot))
+	}
+	since, err := seconds(strings.TrimSuffix(words[3], ","))
+	us, err1 := strconv.ParseUint(words[6], 10, 20)
+	since += int64(us) * 1e3
+	at, err2 := seconds(strings.TrimSpace(now))
+	if err = errors.Join(err, err1, err2); err == nil && at < since {
+		err = errors.New("the clock is behind the time of booting")
+	}
+	return at - since, err
+}
+
+// seconds reads a decimal number of them as nanoseconds.
+func seconds(text string) (int64, error) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	s, err := strconv.ParseUint(whole, 10, 33)
+	ns, err2 := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
+	if err != nil || err2 != nil {
+		return 0, fmt.Errorf("%q is no time", told(text))
+	}
+	return int64(s)*1e9 + int64(ns), nil
+}
+
+// parseBSDSamples reads what sample wrote, again and again. One whose writer was interrupted is left out, as
+// is one amid which the clock was set: its time of booting is another than before.
+func parseBSDSamples(text string) (out []snapshot) {
+	before := ""
+	for part := range strings.SplitSeq("\n"+text, "\n@") {
+		lines := strings.SplitN(part, "\n", 5)
+		if len(lines) < 5 {
+			continue
+		}
+		at, err := parseBSDClock(lines[0], lines[1])
+		set := before != "" && before != lines[1]
+		before = lines[1]
+		if err != nil || set || len(out) > 0 && at <= out[len(out)-1].at {
+			continue
+		}
+		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
+		for section := range strings.SplitSeq("\n"+lines[4], "\n==> ") {
+			if name, content, ok := strings.Cut(section, " <==\n"); ok {
+				s.files[name] = []byte(content)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// parseTimes adds up a line of the shell's times, "0m1.23s 0m0.45s".
+func parseTimes(line string) (sum int64) {
+	for _, word := range strings.Fields(line) {
+		minutes, rest, _ := strings.Cut(word, "m")
+		m, err := strconv.ParseUint(minutes, 10, 32)
+		s, err2 := seconds(strings.TrimSuffix(rest, "s"))
+		if err == nil && err2 == nil {
+			sum += int64(m)*60e9 + s
+		}
+	}
+	return sum
+}
+
+// values are those of one sample by their columns, in order.
+type values struct {
+	names []string
+	v     []float64
+}
+
+func (x *values) add(name string, v float64) {
+	x.names, x.v = append(x.names, name), append(x.v, v)
+}
+
+// bsdSample is a snapshot whose outputs have been taken apart.
+type bsdSample struct {
+	sysctl  map[string]string
+	text    func(name string) string
+	threads map[string]int64 // the CPU time of kernel threads by their names, in ns
+}
+
+// bsdSources are the probes whose series FreeBSD has: what their columns mean there, why there may be none,
+// and how a sample is read. Its cores have no softirqs: the thread that moves the packets of a core's queues
+// is counted as such, else the packets' work would be that of any other part of the kernel.
+var bsdSources = []struct {
+	probe, doc, absent string
+	read               func(s bsdSample) values
+}{
+	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
+		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},
+	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol, from netstat -Q",
+		"netstat -Q tells nothing", readNetisr},
+	{"netdev", "of the device, from netstat -i", "netstat -i tells nothing", readBSDDevices},
+	{"conntrack", "states of pf: those now, their limit, packets dropped because there was no room for one " +
+		"(memory), and states that were there already (state-insert)",
+		"pf is not in use, or not for this user", readPFInfo},
+	{"memory", "from hw.physmem and vm.stats.vm.v_free_count", "sysctl tells no memory", readBSDMemory},
+	{"cpufreq", "from dev.cpu.0.freq and freq_levels", "sysctl tells no dev.cpu.0.freq", readBSDFreq},
+	{"thermal", "of a core or zone, from sysctl",
+		"sysctl tells no temperature; coretemp or amdtemp is not loaded", readBSDThermal},
+	{"kthreads", "CPU time of the threads wg_tqg_N, which encrypt for WireGuard", "no such threads run",
+		readWGThreads},
+}
+
+// bsdSeries makes the series that probes have out of samples.
+func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
+	read := map[string]*replayed{}
+	used := int64(0)
+	for _, x := range bsdSources {
+		read[x.probe] = &replayed{}
+	}
+	for _, s := range samples {
+		text := func(name string) string { return string(s.files[name]) }
+		sample := bsdSample{parseSysctl(text("sysctl")), text, parseThreads(text("threads"))}
+		for _, x := range bsdSources {
+			if v := x.read(sample); len(v.names) > 0 {
+				read[x.probe].add(s.at-offset, v.names, v.v)
+			}
+		}
+		used = max(used, s.cpu)
+	}
+	for _, p := range probe.All(probe.Root{}) {
+		for _, x := range bsdSources {
+			if r := read[p.Name()]; x.probe == p.Name() {
+				metrics := slices.DeleteFunc(p.Metrics(), func(m record.Metric) bool {
+					return !slices.ContainsFunc(r.columns, func(name string) bool {
+						return path.Base(name) == m.Name
+					})
+				})
+				for i := range metrics {
+					metrics[i].Doc = x.doc
+				}
+				d.Samples = append(d.Samples, r.table(p.Name(), probe.Scope(p), metrics, x.absent))
+			}
+		}
+	}
+	if n := len(samples); n > 1 {
+		d.Cost = []record.Cost{{Probe: "driver freebsd", Reads: int64(n - 1),
+			OverNs: samples[n-1].at - samples[0].at, CPUNs: used - samples[0].cpu}}
+	}
+	return d, nil
+}
+
+// parseSysctl reads lines "name: value".
+func parseSysctl(text string) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// parseThreads reads lines "if_io_tqg_0  12:34.56" of minutes and seconds, as ps(1) prints a CPU time.
+func parseThreads(text string) map[string]int64 {
+	out := map[string]int64{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 2 {
+			continue
+		}
+		minutes, rest, ok := strings.Cut(words[1], ":")
+		m, err := strconv.ParseUint(minutes, 10, 32)
+		s, err2 := seconds(rest)
+		if ok && err == nil && err2 == nil {
+			out[words[0]] = int64(m)*60e9 + s
+		}
+	}
+	return out
+}
+
+// mostCores bounds what a router may say of cores.
+const mostCores = 1024
+
+// readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
+// (sys/sys/resource.h). A core that was never there has none but zeroes.
+func readCPTimes(s bsdSample) (out values) {
+	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
+	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
+	words := strings.Fields(s.sysctl["kern.cp_times"])
+	if err != nil || hz == 0 || len(words)%5 != 0 || len(words) > 5*mostCores {
+		return values{}
+	}
+	names := []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns", "softirq_ns"}
+	sum := make([]float64, len(names))
+	all := true // of the cores have such a thread
+	for i := 0; i < len(words); i += 5 {
+		var ns [6]float64
+		there := false
+		for j, word := range words[i : i+5] {
+			n, err := strconv.ParseUint(word, 10, 64)
+			if err != nil {
+				return values{}
+			}
+			ns[j], there = float64(n)*1e9/float64(hz), there || n > 0
+		}
+		if !there {
+			continue
+		}
+		moved, known := s.threads["if_io_tqg_"+strconv.Itoa(i/5)]
+		all = all && known
+		ns[5], ns[2] = float64(moved), max(0, ns[2]-float64(moved))
+		for j, name := range names {
+			if sum[j] += ns[j]; j < 5 || known {
+				out.add("cpu"+strconv.Itoa(i/5)+"/"+name, ns[j])
+			}
+		}
+	}
+	for j, name := range names {
+		if len(out.names) > 0 && (j < 5 || all) {
+			out.add("cpu/"+name, sum[j])
+		}
+	}
+	return out
+}
+
+// readNetisr adds up the protocols of each core's workstream: "WSID CPU Name Len WMark Disp'd HDisp'd QDrops
+// Queued Handled", the first two left out where they are those of the line above.
+func readNetisr(s bsdSample) (out values) {
+	_, rows, _ := strings.Cut(s.text("netisr"), "\nWorkstreams:")
+	sums := map[string]float64{}
+	cpu := ""
+	for line := range strings.Lines(rows) {
+		words := strings.Fields(line)
+		if len(words) == 10 {
+			n, err := strconv.ParseUint(words[1], 10, 16)
+			if err != nil || n >= mostCores {
+				continue // the heading
+			}
+			cpu, words = "cpu"+strconv.FormatUint(n, 10), words[2:]
+		}
+		for _, c := range []struct {
+			at   int
+			stem string
+		}{{7, "processed"}, {5, "dropped"}, {1, "backlog"}} {
+			if len(words) != 8 || cpu == "" {
+				break
+			}
+			if v, err := strconv.ParseUint(words[c.at], 10, 64); err == nil {
+				sums["cpu/"+c.stem] += float64(v)
+				sums[cpu+"/"+c.stem] += float64(v)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		out.add(name, sums[name])
+	}
+	return out
+}
+
+// bsdColumns are the columns of netstat -i and the stems of probe netdev.
+var bsdColumns = []struct{ column, stem string }{{"Ibytes", "rx_bytes"}, {"Ipkts", "rx_packets"},
+	{"Ierrs", "rx_errors"}, {"Idrop", "rx_dropped"}, {"Obytes", "tx_bytes"}, {"Opkts", "tx_packets"},
+	{"Oerrs", "tx_errors"}, {"Drop", "tx_dropped"}, {"Coll", "tx_collisions"}}
+
+// mostDevices bounds how many are recorded.
+const mostDevices = 256
+
+func readBSDDevices(s bsdSample) (out values) {
+	all := parseNetstat(s.text("netstat"))
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		for _, c := range bsdColumns {
+			if v, ok := all[name][c.column]; ok && i < mostDevices && !strings.HasPrefix(name, "lo") {
+				out.add(name+"/"+c.stem, float64(v))
+			}
+		}
+	}
+	return out
+}
+
+// readPFInfo reads pfctl -si and -sm; "memory" counts packets for which there was no room for a state
+// (pf(4), PFRES_MEMORY).
+func readPFInfo(s bsdSample) (out values) {
+	for line := range strings.Lines(s.text("pf")) {
+		words := strings.Fields(line)
+		for _, known := range []struct{ begin, stem string }{{"current entries", "entries"},
+			{"states hard limit", "max"}, {"memory", "drop"}, {"state-insert", "insert_failed"}} {
+			n := strings.Count(known.begin, " ") + 1
+			if len(words) <= n || strings.Join(words[:n], " ") != known.begin ||
+				slices.Contains(out.names, known.stem) {
+				continue
+			}
+			if v, err := strconv.ParseUint(words[n], 10, 64); err == nil {
+				out.add(known.stem, float64(v))
+			}
+		}
+	}
+	return out
+}
+
+func readBSDMemory(s bsdSample) (out values) {
+	total, err := strconv.ParseUint(s.sysctl["hw.physmem"], 10, 64)
+	pages, err2 := strconv.ParseUint(s.sysctl["vm.stats.vm.v_free_count"], 10, 64)
+	size, err3 := strconv.ParseUint(s.sysctl["hw.pagesize"], 10, 64)
+	if err == nil && err2 == nil && err3 == nil {
+		out.add("total_bytes", float64(total))
+		out.add("free_bytes", float64(pages)*float64(size))
+	}
+	return out
+}
+
+// readBSDFreq reads MHz, and the levels "2200/45000 1600/28000" of MHz and mW (cpufreq(4)).
+func readBSDFreq(s bsdSample) (out values) {
+	if mhz, err := strconv.ParseUint(s.sysctl["dev.cpu.0.freq"], 10, 32); err == nil {
+		out.add("policy0/frequency_hz", float64(mhz)*1e6)
+	}
+	most := uint64(0)
+	for _, level := range strings.Fields(s.sysctl["dev.cpu.0.freq_levels"]) {
+		mhz, _, _ := strings.Cut(level, "/")
+		n, _ := strconv.ParseUint(mhz, 10, 32) // what is none is no level
+		most = max(most, n)
+	}
+	if most > 0 {
+		out.add("policy0/hardware_limit_hz", float64(most)*1e6)
+	}
+	return out
+}
+
+// readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".
+func readBSDThermal(s bsdSample) (out values) {
+	for _, name := range slices.Sorted(maps.Keys(s.sysctl)) {
+		rest, ok := strings.CutSuffix(name, ".temperature")
+		label := strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", ".", "").Replace(rest)
+		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
+		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < mostCores &&
+			!slices.Contains(out.names, label+"/temperature_c") {
+			out.add(label+"/temperature_c", c)
+		}
+	}
+	return out
+}
+
+func readWGThreads(s bsdSample) (out values) {
+	sum := int64(0)
+	for name, ns := range s.threads {
+		if strings.HasPrefix(name, "wg_tqg_") {
+			sum += ns
+			out = values{[]string{"wg-crypt/kthread_cpu_ns"}, []float64{float64(sum)}}
+		}
+	}
+	return out
+}
