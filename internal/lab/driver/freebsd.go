@@ -110,9 +110,9 @@ func bsdSettings() map[string]setting {
 	}
 }
 
-// byHand is how the settings are made that the driver leaves alone: there is no such thing at run time, or it
+// bsdByHand is how the settings are made that the driver leaves alone: there is no such thing at run time, or it
 // takes the system's configuration.
-var byHand = map[string]string{
+var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
 	"shape":         "kldload dummynet; dnctl pipe 1 config bw RATE; a rule of pf with dnpipe 1",
@@ -136,7 +136,7 @@ func bsdSettingOf(name string) (setting, error) {
 		_, err := kernel.SysctlPath(sysctl)
 		return sysctlOfBSD(sysctl), err
 	}
-	step, ok := byHand[name]
+	step, ok := bsdByHand[name]
 	if !ok {
 		return setting{}, fmt.Errorf("%w: FreeBSD has no such thing", host.ErrUnsupported)
 	}

@@ -70,10 +70,10 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 	if len(words) < 7 || words[1] != "sec" || words[4] != "usec" {
 		return 0, fmt.Errorf("kern.boottime is %q", told(boot))
 	}
-	since, err := seconds(strings.TrimSuffix(words[3], ","))
+	since, err := bsdSeconds(strings.TrimSuffix(words[3], ","))
 	us, err1 := strconv.ParseUint(words[6], 10, 20)
 	since += int64(us) * 1e3
-	at, err2 := seconds(strings.TrimSpace(now))
+	at, err2 := bsdSeconds(strings.TrimSpace(now))
 	if err = errors.Join(err, err1, err2); err == nil && at < since {
 		err = errors.New("the clock is behind the time of booting")
 	}
@@ -81,7 +81,7 @@ func parseBSDClock(now, boot string) (up int64, err error) {
 }
 
 // seconds reads a decimal number of them as nanoseconds.
-func seconds(text string) (int64, error) {
+func bsdSeconds(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	s, err := strconv.ParseUint(whole, 10, 33)
 	ns, err2 := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
@@ -122,7 +122,7 @@ func parseTimes(line string) (sum int64) {
 	for _, word := range strings.Fields(line) {
 		minutes, rest, _ := strings.Cut(word, "m")
 		m, err := strconv.ParseUint(minutes, 10, 32)
-		s, err2 := seconds(strings.TrimSuffix(rest, "s"))
+		s, err2 := bsdSeconds(strings.TrimSuffix(rest, "s"))
 		if err == nil && err2 == nil {
 			sum += int64(m)*60e9 + s
 		}
@@ -230,7 +230,7 @@ func parseThreads(text string) map[string]int64 {
 		}
 		minutes, rest, ok := strings.Cut(words[1], ":")
 		m, err := strconv.ParseUint(minutes, 10, 32)
-		s, err2 := seconds(rest)
+		s, err2 := bsdSeconds(rest)
 		if ok && err == nil && err2 == nil {
 			out[words[0]] = int64(m)*60e9 + s
 		}

@@ -60,9 +60,9 @@ func openWrtSetting(name string) (setting, error) {
 	return l, err
 }
 
-// byHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those
+// openWrtByHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those
 // of earlier releases by opkg.
-var byHand = map[string]string{
+var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
 	"flowtable": "apk add kmod-nft-offload (opkg install); uci set " +
@@ -78,7 +78,7 @@ var byHand = map[string]string{
 
 // adviseByHand tells with what the driver cannot how the owner can.
 func adviseByHand(knob string, err error) error {
-	if step := byHand[knob]; step != "" && errors.Is(err, host.ErrUnsupported) {
+	if step := openWrtByHand[knob]; step != "" && errors.Is(err, host.ErrUnsupported) {
 		return fmt.Errorf("%w; by hand: %s", err, step)
 	}
 	return err

@@ -284,8 +284,8 @@ func rosSettings() map[string]rosSetting {
 	}
 }
 
-// byHand says what can be done about knobs that RouterOS has no equal of.
-var byHand = map[string]string{
+// rosByHand says what can be done about knobs that RouterOS has no equal of.
+var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
 	"cpu_quota": "RouterOS has no quota; its clock can be lowered by hand: " +
 		"/system/routerboard/settings set cpu-frequency=…, if device-mode allows it, and a reboot",
@@ -297,7 +297,7 @@ var byHand = map[string]string{
 func rosSettingOf(name string) (rosSetting, error) {
 	s, ok := rosSettings()[name]
 	if !ok {
-		return s, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(byHand[name],
+		return s, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[name],
 			"driver routeros does not know it"))
 	}
 	return s, nil
