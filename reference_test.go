@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
 //go:generate go test -count=1 -run ^TestReference . -update
@@ -67,7 +68,7 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
-	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil })
+	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil }, meter.Parse)
 	if err != nil {
 		t.Error(err)
 	}

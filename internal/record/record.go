@@ -222,6 +222,7 @@ type Trial struct {
 	Idle     *Latency            `json:"idle,omitempty"`
 	Loaded   *Latency            `json:"loaded,omitempty"`
 	Nodes    map[string]NodeData `json:"nodes,omitempty"`
+	Meter    *Samples            `json:"meter,omitempty"` // what the run's meter told
 	Caveats  []Caveat            `json:"caveats,omitempty"`
 }
 
@@ -229,6 +230,11 @@ type Trial struct {
 // round trips. The trial itself keeps them.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
+	if t.Meter != nil {
+		m := *t.Meter
+		m.Table = nil
+		t.Meter = &m
+	}
 	if t.Traffic != nil {
 		tr := *t.Traffic
 		tr.Raw, tr.Flows = nil, slices.Clone(tr.Flows)
