@@ -51,7 +51,7 @@ func TestReadMachinesWrong(t *testing.T) {
 		"client: local\nserver: {at: ssh://b, address: no}":                     `lab.yaml:2:32: "no" is no address`,
 		"client: local\nserver: ssh://b\nmeter: x":                              "lab.yaml:3:8: meter: no meter",
 		"client: local\nserver: ssh://b\nmeter: {node: router}":                 "lab.yaml:3:8: meter has no at",
-		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:32: "fridge" is no node`,
+		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: "fridge" is no node`,
 		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,
 	} {
 		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)

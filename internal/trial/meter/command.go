@@ -55,15 +55,22 @@ func (m *Meter) command(ctx context.Context) error {
 		break
 	}
 	close(stop)
-	killed := p.Kill()
-	_, waited := p.Wait()
+	_ = p.Kill() // what has ended is not there any more
+	_, failed := p.Wait()
 	<-end
 	<-talk
-	if told || err != nil {
+	if err != nil || told && failed == nil {
 		return err
 	}
-	if line, ok := said.Load().(string); ok {
-		return errors.New("it printed no watts; it says " + quoted(line))
+	what := "it printed no watts"
+	if told {
+		what = "it ended"
 	}
-	return errors.Join(errors.New("it printed no watts"), killed, waited)
+	if line, ok := said.Load().(string); ok {
+		return errors.New(what + "; it says " + quoted(line))
+	}
+	if failed != nil {
+		what += ": " + failed.Error()
+	}
+	return errors.New(what)
 }

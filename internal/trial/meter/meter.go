@@ -184,7 +184,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 	if n := len(table.T); n > 0 {
 		last = table.T[n-1]
 	}
-	if m.failedAt >= from && m.failedAt > last {
+	if m.failed != nil && m.failedAt > last {
 		failing = m.failed
 	}
 	if last < from {

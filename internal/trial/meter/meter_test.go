@@ -137,7 +137,7 @@ func script(t *testing.T, text string) *Meter {
 
 func TestCommands(t *testing.T) {
 	for _, test := range []struct{ name, text, why string }{
-		{"nothing", "exit 3", "printed no watts\nexit status 3"},
+		{"nothing", "exit 3", "printed no watts: exit status 3"},
 		{"only an excuse", "echo 'no such \033[31mplug' >&2", `it says "no such [31mplug"`},
 		{"words", "echo lots", `"lots" is no power in watts`},
 		{"negative", "echo -5", `"-5" is no power`},
@@ -172,7 +172,7 @@ func TestCommandDies(t *testing.T) {
 		"; for i in 1 2 3 4 5; do echo 5.5 W; sleep 0.05; done")
 	from := host.Monotonic()
 	run(t, m)
-	s := await(t, m, from, `it says "gone"`)
+	s := await(t, m, from, `it printed no watts; it says "gone"`)
 	if s.Table == nil || len(s.Table.T) != 5 || s.Table.V[0][4] != 5.5 {
 		t.Errorf("got %+v, want five readings of 5.5 W", s)
 	}
@@ -248,6 +248,7 @@ func TestTopic(t *testing.T) {
 	must(t, first.Publish("tele/plug/SENSOR", []byte(`{"ENERGY":{"Power":-7}}`), false, 0))
 	await(t, m, from, `"-7" is no power`)
 	from = host.Monotonic()
+	tell(first, from, `{"ENERGY":{"Power":7}}`)
 	end()
 	await(t, m, from, "")
 	from = host.Monotonic()
