@@ -80,9 +80,9 @@ func newRunCommand(p *program) *cobra.Command {
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
-	cmd.Flags().StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that carries "+
-		"it, from `METER`: shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, command:PROGRAM ARGS or "+
-		"typed:idle=WATTS,loaded=WATTS")
+	cmd.Flags().StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
+		"carries it, from `METER`: shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, "+
+		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
 	addMachineFlags(cmd.Flags(), &o.lab.machines)

@@ -17,7 +17,8 @@ func read(t *record.Trial, watts float64, seconds int64) {
 		table.Append(at, watts)
 	}
 	t.Meter = &record.Samples{Probe: record.MeterProbe, Scope: record.ScopeNode, Table: table,
-		Metrics: []record.Metric{{Name: "power_w", Unit: "W", Doc: "power of host by shelly://plug, in steps of 0.1 W"}}}
+		Metrics: []record.Metric{{Name: "power_w", Unit: "W",
+			Doc: "power of host by shelly://plug, in steps of 0.1 W"}}}
 }
 
 func meteredRun(m record.Meter) (record.Run, []record.Trial) {
@@ -72,7 +73,8 @@ func TestMeterThatDies(t *testing.T) {
 		case tr.Row.Block == 2:
 			read(tr, 50, 5)
 		case tr.Row.Block == 3:
-			tr.Meter = &record.Samples{Probe: record.MeterProbe, Unavailable: "the meter gave no reading: gone"}
+			tr.Meter = &record.Samples{Probe: record.MeterProbe,
+				Unavailable: "the meter gave no reading: gone"}
 		}
 	}
 	d := Derive(run, trials)

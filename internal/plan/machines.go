@@ -19,8 +19,8 @@ const (
 )
 
 // ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
-// judge says what is wrong with a machine's place, and meter reads how a power meter is named. An error is an *Error, or several, joined: all that is
-// wrong.
+// judge says what is wrong with a machine's place, and meter reads how a power meter is named. An error is an
+// *Error, or several, joined: all that is wrong.
 func ReadMachines(file string, data []byte, judge func(at string) error,
 	meter func(at string) (record.Meter, error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)

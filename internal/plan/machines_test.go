@@ -33,8 +33,8 @@ func TestReadMachines(t *testing.T) {
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
-	short, err := ReadMachines("lab.yaml", []byte("client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"),
-		judgeMachine, parseMeter)
+	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
+	short, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)
 	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||
 		*short.Meter != (record.Meter{At: "shelly://a"}) {
 		t.Errorf("the short form: got %+v, %v", short, err)

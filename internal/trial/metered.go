@@ -13,8 +13,8 @@ import (
 // meterWait is how long the first reading of the run's power meter is waited for.
 const meterWait = 3 * time.Second
 
-// startMeter reads the run's power meter until stop is called, if it has one to be read. Without a reading the
-// run goes on.
+// startMeter reads the run's power meter until stop is called, if it has one to be read. Without a reading
+// the run goes on.
 func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
 	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
 		return func() {}, nil

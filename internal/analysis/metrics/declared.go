@@ -166,15 +166,16 @@ func loadMetrics() []record.Metric {
 		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short samples "+
 			"at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
-	const source = "by the run's meter, else by the router's own sensors, else by those of the machine that " +
-		"carries all nodes"
+	const source = "by the run's meter, else by the router's own sensors, else by those of the machine " +
+		"that carries all nodes"
 	node := func(name, label, unit, better, doc string) record.Metric {
 		return declared(record.ScopeNode, name, label, unit, better, doc)
 	}
 	all = append(all,
-		node(PowerIdle, "power idle", "W", lower, "mean power while the path's idle latency is measured, "+source),
-		node(PowerLoaded, "power under load", "W", lower, "mean power in the window, "+source+", else the "+
-			"condition watts as typed in"),
+		node(PowerIdle, "power idle", "W", lower,
+			"mean power while the path's idle latency is measured, "+source),
+		node(PowerLoaded, "power under load", "W", lower,
+			"mean power in the window, "+source+", else the condition watts as typed in"),
 		node(PowerReadings, "power readings", "count", higher, "readings of the run's meter in the window"))
 	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", lower,
 		"CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host"),

@@ -54,7 +54,8 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("power meter: %w", hinted(err))
 	}
-	x := &Meter{meter: m, spec: s, node: node, silence: usualSilence, first: make(chan struct{})}
+	x := &Meter{meter: m, spec: s, node: node, silence: usualSilence,
+		first: make(chan struct{})}
 	if x.password, err = s.password(); err != nil {
 		return nil, fmt.Errorf("power meter: %w", err)
 	}
@@ -67,7 +68,8 @@ func (s spec) password() (host.Secret, error) {
 	case s.passwordEnv != "":
 		text := os.Getenv(s.passwordEnv)
 		if text == "" {
-			return host.Secret{}, fmt.Errorf("password_env: the environment has no variable %s", s.passwordEnv)
+			return host.Secret{}, fmt.Errorf("password_env: the environment has no variable %s",
+				s.passwordEnv)
 		}
 		return host.SecretFrom([]byte(text)), nil
 	case s.passwordFile != "":

@@ -134,7 +134,8 @@ func (p *plug) once(ctx context.Context, path string, query url.Values, authoriz
 }
 
 // answer is what a plug that wants a password is told: Digest with SHA-256 (RFC 7616), as the second
-// generation of Shelly does (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as the first.
+// generation of Shelly does (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as the
+// first.
 func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
 	_ = p.password.Use(func(password []byte) error {
 		kind, rest, _ := strings.Cut(challenge, " ")

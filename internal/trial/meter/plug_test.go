@@ -98,7 +98,8 @@ func TestPlugs(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if (err != nil) != test.fails || !test.fails && got != test.want || !strings.Contains(got, test.want) {
+			if (err != nil) != test.fails || !test.fails && got != test.want ||
+				!strings.Contains(got, test.want) {
 				t.Errorf("got %q, %v, want %q", got, err, test.want)
 			}
 		})
@@ -136,7 +137,8 @@ func TestPlugPasswords(t *testing.T) {
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch user, password, _ := r.BasicAuth(); {
-		case r.URL.Path == "/cm" && r.URL.Query().Get("password") == secret && r.URL.Query().Get("user") == "admin":
+		case r.URL.Path == "/cm" && r.URL.Query().Get("password") == secret &&
+			r.URL.Query().Get("user") == "admin":
 			fmt.Fprintf(w, tasmotaStatus, "5")
 		case r.URL.Path == "/cm":
 			fmt.Fprint(w, tasmotaRefuses)
@@ -166,7 +168,8 @@ func TestPlugPasswords(t *testing.T) {
 	for _, at := range []string{"tasmota://HOST", "shelly://HOST", "shelly://HOST/1",
 		"shelly://you@HOST/1?password_env=PLUG_PASSWORD"} {
 		got, err := ask(t, at, server)
-		if err == nil || !strings.Contains(err.Error(), "wants a password") || strings.Contains(err.Error(), secret) {
+		if err == nil || !strings.Contains(err.Error(), "wants a password") ||
+			strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: got %q, %v, want that it wants a password", at, got, err)
 		}
 	}
