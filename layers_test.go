@@ -15,7 +15,7 @@ var layers = [][]string{
 	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
-		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/probe", "trial/traffic"},
+		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/meter", "trial/probe", "trial/traffic"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
@@ -143,7 +143,9 @@ var homes = []home{
 	{"testing", []string{"labtest", "labtest/steady"}},
 	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
-	{"net/http", nil}, // nothing here speaks to a network service
+	{"net/http", []string{"trial/meter"}}, // nothing else here speaks to a network service
+	{"github.com/eclipse/paho.mqtt.golang", []string{"trial/meter"}},
+	{"github.com/mochi-mqtt/server", nil}, // a broker, for tests only
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
 		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0

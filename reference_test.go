@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
 //go:generate go test -count=1 -run ^TestReference . -update
@@ -67,7 +68,7 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
-	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil })
+	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil }, meter.Parse)
 	if err != nil {
 		t.Error(err)
 	}
@@ -334,6 +335,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"json-cells.md", "cell", "analysis.Cell"},
 		{"json.md", "document", "analysis.Document"},
 	}
+	s.assign("json.md", "record.Meter") // there is room
 	for _, part := range parts {
 		s.assign(part.page, part.root)
 	}

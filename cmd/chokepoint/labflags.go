@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
 // maxQueues bounds what can be asked for of a virtual link.
@@ -31,6 +32,7 @@ type labOptions struct {
 	queues   int
 	driver   string
 	machines record.Machines // none: the lab is made here
+	meter    *record.Meter   // of power; nil: none
 }
 
 func (o *labOptions) addFlags(f *pflag.FlagSet) {
@@ -77,8 +79,28 @@ func (o *labOptions) readFile() (err error) {
 	if isLabFile(o.kind) {
 		o.machines, err = readLabFile(o.kind)
 		o.kind = record.LabSSH
+		o.meter, o.machines.Meter = cmp.Or(o.meter, o.machines.Meter), nil
 	}
 	return err
+}
+
+// readMeter takes the power meter that is named by a flag, if one is, instead of the lab file's, and makes
+// sure that its password can be read.
+func (o *labOptions) readMeter(at string) error {
+	if at != "" {
+		m, err := meter.Parse(at)
+		if err != nil {
+			return &usageError{fmt.Sprintf("--meter: %v", err), check.HintOf(err)}
+		}
+		o.meter = &m
+	}
+	if o.meter == nil || o.meter.TypedIn() {
+		return nil
+	}
+	if _, err := meter.Open(*o.meter, ""); err != nil {
+		return &usageError{err.Error(), "set the variable, or name a file that you can read"}
+	}
+	return nil
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.
@@ -97,7 +119,7 @@ func (o labOptions) arch() (string, error) {
 
 // describe notes in a run what its lab was asked to be.
 func (o *labOptions) describe(run *record.Run) {
-	run.Lab, run.Driver = o.kind, o.driver
+	run.Lab, run.Driver, run.Meter = o.kind, o.driver, o.meter
 	if o.machines != (record.Machines{}) {
 		run.Lab, run.Machines = record.LabSSH, &o.machines
 		run.Machines.Router.Driver, run.Driver = cmp.Or(o.driver, o.machines.Router.Driver), ""
@@ -121,7 +143,7 @@ func labOptionsOf(run record.Run) labOptions {
 	return labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver,
 		size: *cmp.Or(run.GuestSize, &record.GuestSize{}), image: *cmp.Or(run.Image, &record.DiskImage{}),
 		kernel:   *cmp.Or(run.OwnKernel, &record.OwnKernel{}),
-		machines: *cmp.Or(run.Machines, &record.Machines{})}
+		machines: *cmp.Or(run.Machines, &record.Machines{}), meter: run.Meter}
 }
 
 // check refuses a lab that cannot be built, before anything is made.

@@ -23,6 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
 
 // labFile is what lab init writes unless told otherwise.
@@ -62,7 +63,7 @@ func readLabFile(name string) (record.Machines, error) {
 		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
 			"chokepoint lab init writes one"}
 	}
-	m, err := plan.ReadMachines(name, data, judgeMachine)
+	m, err := plan.ReadMachines(name, data, judgeMachine, meter.Parse)
 	if err != nil {
 		return m, usageErrors(err)
 	}

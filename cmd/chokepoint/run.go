@@ -45,6 +45,7 @@ const undoTime = 20 * time.Second
 type runOptions struct {
 	plan   planOptions
 	lab    labOptions
+	meter  string
 	other  otherEnd
 	attach string
 	report string
@@ -55,7 +56,7 @@ func newRunCommand(p *program) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--strict] [--lab KIND] [--attach " +
-			"LAB] [--peer HOST] [--report FILE] [--prove] [--json] [--quiet]",
+			"LAB] [--peer HOST] [--meter METER] [--report FILE] [--prove] [--json] [--quiet]",
 		Short: "Run a plan on a lab, store every trial, and write the report",
 		Long: "Run a plan: a YAML file or one of the built-in plans; without a name, quick, and\n" +
 			"with --peer path. The lab is made of namespaces of this machine and is gone\n" +
@@ -79,6 +80,9 @@ func newRunCommand(p *program) *cobra.Command {
 		"chokepoint peer")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
+	cmd.Flags().StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
+		"carries it, from `METER`: shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, "+
+		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
 	addMachineFlags(cmd.Flags(), &o.lab.machines)
@@ -105,6 +109,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 	if err := cmp.Or(o.lab.readFile(), o.other.check()); err != nil {
+		return err
+	}
+	if err := o.lab.readMeter(o.meter); err != nil {
 		return err
 	}
 	if err := cmp.Or(o.lab.check(), o.lab.absolute()); err != nil {

@@ -129,8 +129,12 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
 		}
-		values, why := valuesOf(good, m.Name), ""
-		for _, j := range good {
+		from := good
+		if m.Name == metrics.PowerIdle && len(valuesOf(good, m.Name)) == 0 { // of the path
+			from = append(slices.Clone(good), validity.LastGood(g.idle)...)
+		}
+		values, why := valuesOf(from, m.Name), ""
+		for _, j := range from {
 			why = cmp.Or(j.Metrics.Missing[m.Name], why)
 		}
 		switch {
@@ -139,7 +143,7 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 		case why != "":
 			c.Missing[m.Name] = why
 		}
-		if n := len(values); n > 0 && n < len(good) {
+		if n := len(values); n > 0 && n < len(good) && m.Name != metrics.PowerIdle {
 			c.Caveats = append(c.Caveats, record.Caveat{Kind: "partly-missing",
 				Text: fmt.Sprintf("%s: known in %d of %d trials (%s)", m.Label, n, len(good), why)})
 		}

@@ -162,8 +162,9 @@ func orEmpty[T any](s []T) []T {
 
 func head(run *record.Run) RunHead {
 	return RunHead{ID: run.ID, Started: run.Started, Ended: run.Ended, Plan: run.Design.Name,
-		Description: description(run), Lab: run.Lab, LabNote: run.LabNote, Seed: run.Design.Method.Seed,
-		Status: run.Status, Reason: run.Reason, Command: run.Command, Version: run.Version,
+		Description: description(run), Lab: run.Lab, LabNote: run.LabNote, Meter: run.Meter,
+		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
+		Version:    run.Version,
 		BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure,
 		Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads}
 }

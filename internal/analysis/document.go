@@ -63,6 +63,7 @@ type RunHead struct {
 	Description string         `json:"description,omitempty"`
 	Lab         string         `json:"lab"`
 	LabNote     string         `json:"lab_note,omitempty"`
+	Meter       *record.Meter  `json:"meter,omitempty"` // of power
 	Seed        uint64         `json:"seed,string"`
 	Status      string         `json:"status"`
 	Reason      string         `json:"reason,omitempty"`

@@ -35,6 +35,7 @@ type Rig struct {
 	Prober traffic.Prober // nil: Prober{}
 	Done   []record.Trial
 	Marks  []record.Caveat
+	Meter  *record.Meter
 	Slack  time.Duration // 0: 2 s, fakes are quick
 	Ask    func(ctx context.Context, s record.Step) error
 	Begin  func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
@@ -59,7 +60,7 @@ func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
 // Execute prepares and runs the campaign, and puts everything back.
 func (r *Rig) Execute(ctx context.Context) error {
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Started: time.Now().UTC(), Status: record.RunRunning,
-		Lab: "fake", Design: r.Plan.Design}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
+		Lab: "fake", Design: r.Plan.Design, Meter: r.Meter}, Plan: r.Plan, Labs: r.Labs, Knobs: knob.All(),
 		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, Prober{}),
 		Probes: Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Marks: r.Marks,
 		Slack: cmp.Or(r.Slack, 2*time.Second)}

@@ -3,9 +3,11 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	yaml "go.yaml.in/yaml/v4"
 )
@@ -17,9 +19,10 @@ const (
 )
 
 // ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
-// judge says what is wrong with a machine's place. An error is an *Error, or several, joined: all that is
-// wrong.
-func ReadMachines(file string, data []byte, judge func(at string) error) (m record.Machines, err error) {
+// judge says what is wrong with a machine's place, and meter reads how a power meter is named. An error is an
+// *Error, or several, joined: all that is wrong.
+func ReadMachines(file string, data []byte, judge func(at string) error,
+	meter func(at string) (record.Meter, error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)
 	if err != nil {
 		return m, err
@@ -63,6 +66,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error) (m reco
 			return nil
 		})},
 		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
+		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
 	}))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
 		if told == nil && of.At == "" {
@@ -73,6 +77,34 @@ func ReadMachines(file string, data []byte, judge func(at string) error) (m reco
 		return record.Machines{}, together(r.errs)
 	}
 	return m, nil
+}
+
+// meter reads which power meter there is: an address, or that and whose power it measures.
+func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) (record.Meter, error)) error {
+	var m record.Meter
+	at := r.scalarOf("meter", func(n *yaml.Node, text string) (err error) {
+		if m, err = parse(text); err != nil {
+			return r.fail(n, check.HintOf(err), "meter: %v", err)
+		}
+		return nil
+	})
+	*into = &m
+	if n.Kind == yaml.ScalarNode {
+		return at(n)
+	}
+	node := ""
+	err := r.object(n, "meter", []field{{"at", at}, {"node", r.scalarOf("node",
+		func(n *yaml.Node, text string) error {
+			if node = text; !slices.Contains([]string{"client", "router", "server"}, text) {
+				return r.fail(n, "write client, router or server", "%q is no node of the lab", text)
+			}
+			return nil
+		})}})
+	if err == nil && m.At == "" {
+		err = r.fail(n, "name it: at: shelly://HOST", "meter has no at")
+	}
+	m.Node = node
+	return err
 }
 
 // MachinesText is the lab file of machines.
@@ -99,6 +131,12 @@ func MachinesText(m record.Machines) string {
 	}
 	if m.SSHConfig != "" {
 		fmt.Fprintf(&b, "ssh_config: %q\n", m.SSHConfig)
+	}
+	if m.Meter != nil {
+		fmt.Fprintf(&b, "meter:\n  at: %q\n", m.Meter.At)
+		if m.Meter.Node != "" {
+			fmt.Fprintf(&b, "  node: %s\n", m.Meter.Node)
+		}
 	}
 	return b.String()
 }

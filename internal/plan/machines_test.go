@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -15,16 +17,26 @@ func judgeMachine(at string) error {
 	return nil
 }
 
+func parseMeter(at string) (record.Meter, error) {
+	if !strings.HasPrefix(at, "shelly://") {
+		return record.Meter{}, errors.New("no meter")
+	}
+	return record.Meter{At: at}, nil
+}
+
 func TestReadMachines(t *testing.T) {
 	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
 		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Driver: "linux"},
-		Server: record.Machine{At: "ssh://pc2"}, Port: 20500, SSHConfig: "my config"}
-	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine)
-	if err != nil || got != m {
-		t.Errorf("what was written: got %+v, %v, want %+v", got, err, m)
+		Server: record.Machine{At: "ssh://pc2"}, Port: 20500, SSHConfig: "my config",
+		Meter: &record.Meter{At: "shelly://192.0.2.5", Node: "server"}}
+	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter)
+	if diff := cmp.Diff(m, got); err != nil || diff != "" {
+		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
-	short, err := ReadMachines("lab.yaml", []byte("client: ssh://pc1\nserver: ssh://pc2\n"), judgeMachine)
-	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" {
+	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
+	short, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)
+	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||
+		*short.Meter != (record.Meter{At: "shelly://a"}) {
 		t.Errorf("the short form: got %+v, %v", short, err)
 	}
 }
@@ -32,14 +44,17 @@ func TestReadMachines(t *testing.T) {
 // TestReadMachinesWrong: each mistake is told with its line, and nothing else is.
 func TestReadMachinesWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"client: local\n":                                   "lab.yaml:1:1: the lab file has no server",
-		"client: pc1\nserver: ssh://pc2\n":                  "lab.yaml:1:9: client: no machine",
-		"client: local\nserver: ssh://pc2\nport: 5\n":       `lab.yaml:3:1: the lab file has no key "port"`,
-		"client: local\nserver: {at: ssh://b, lan: x}":      `lab.yaml:2:23: server has no key "lan"`,
-		"client: local\nserver: {at: ssh://b, address: no}": `lab.yaml:2:32: "no" is no address`,
-		"client: local\nserver: ssh://b\ndata_port: 65535":  `lab.yaml:3:12: data_port "65535": want`,
+		"client: local\n":                                                       "lab.yaml:1:1: the lab file has no server",
+		"client: pc1\nserver: ssh://pc2\n":                                      "lab.yaml:1:9: client: no machine",
+		"client: local\nserver: ssh://pc2\nport: 5\n":                           `lab.yaml:3:1: the lab file has no key "port"`,
+		"client: local\nserver: {at: ssh://b, lan: x}":                          `lab.yaml:2:23: server has no key "lan"`,
+		"client: local\nserver: {at: ssh://b, address: no}":                     `lab.yaml:2:32: "no" is no address`,
+		"client: local\nserver: ssh://b\nmeter: x":                              "lab.yaml:3:8: meter: no meter",
+		"client: local\nserver: ssh://b\nmeter: {node: router}":                 "lab.yaml:3:8: meter has no at",
+		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: "fridge" is no node`,
+		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,
 	} {
-		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine)
+		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}

@@ -24,4 +24,5 @@ type Machines struct {
 	Port      int     `json:"port,omitempty"`       // the first of three data ports; 0 = the usual ones
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
 	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
+	Meter     *Meter  `json:"-"`                    // which a run has by itself
 }

@@ -223,6 +223,7 @@ type Trial struct {
 	Loaded   *Latency            `json:"loaded,omitempty"`
 	Hops     []*Hop              `json:"hops,omitempty"` // of a path between machines
 	Nodes    map[string]NodeData `json:"nodes,omitempty"`
+	Meter    *Samples            `json:"meter,omitempty"` // what the run's meter told
 	Caveats  []Caveat            `json:"caveats,omitempty"`
 }
 
@@ -230,6 +231,11 @@ type Trial struct {
 // round trips. The trial itself keeps them.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
+	if t.Meter != nil {
+		m := *t.Meter
+		m.Table = nil
+		t.Meter = &m
+	}
 	if t.Traffic != nil {
 		tr := *t.Traffic
 		tr.Raw, tr.Flows = nil, slices.Clone(tr.Flows)

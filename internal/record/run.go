@@ -39,6 +39,7 @@ type Run struct {
 	Driver       string        `json:"driver,omitempty"`     // by which routers are driven, "" = agents
 	Peer         string        `json:"peer,omitempty"`       // the other machine, as typed
 	Machines     *Machines     `json:"machines,omitempty"`   // of a lab of real machines
+	Meter        *Meter        `json:"meter,omitempty"`      // of the power that a device draws
 	LabNote      string        `json:"lab_note,omitempty"`   // e.g. what an ordinary user loses
 	Attached     string        `json:"attached,omitempty"`   // the lab of lab up that it used, "" = its own
 	Command      string        `json:"command"`              // exact command line

@@ -32,8 +32,12 @@ func resultTable(v *view) Table {
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, v.all), Columns: columns(
 		"What was measured", "#Rate|goodput or packets", lostHead(v.all), "#RTT idle|p50 · p99",
 		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(v.all), "#Of the tester|its own ceiling",
-		"Validity")}
+		"#Power|loaded · idle", "#Goodput per W", "Validity")}
 	same := sameRuns(v.all)
+	powered := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+		_, ok := c.Metrics[powerLoaded]
+		return ok
+	})
 	for _, c := range v.all {
 		busiest, _ := core(c)
 		lost := v.cellOf(c, lossRatio)
@@ -41,9 +45,13 @@ func resultTable(v *view) Table {
 			lost = v.cellOf(c, retransmits)
 			lost.Head = "Retransmits"
 		}
+		power, efficiency := none, none
+		if powered && loaded(c) {
+			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
+		}
 		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
-			gradeCell(c)}}
+			power, efficiency, gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
 			row.Tone = Bad
 		}
@@ -59,6 +67,18 @@ func sameRuns(all []*analysis.Cell) bool {
 	return !slices.ContainsFunc(all, func(c *analysis.Cell) bool {
 		return c.Runs != all[0].Runs || c.Failed != 0
 	})
+}
+
+// powerCell is the power under load over that of the idle path.
+func powerCell(v *view, c *analysis.Cell) TableCell {
+	cell := v.cellOf(c, powerLoaded)
+	cell.Sub = ""
+	if idle, ok := c.Metrics[powerIdle]; ok {
+		cell.Pre, cell.Sub = "idle ", v.text(powerIdle, idle.Median)
+		cell.More = number(c, powerIdle)
+		cell.Long += "\n" + v.sentence(powerIdle, idle)
+	}
+	return cell
 }
 
 // lostHead is the column of what was lost: segments that TCP sent again, or the share of UDP's packets.

@@ -206,7 +206,7 @@ const minLabel = 14
 func terminalTable(v *view, full Table) Table {
 	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"Validity|evenness")}
+		"#Per watt|load, idle", "Validity|evenness")}
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {
@@ -222,11 +222,18 @@ func terminalTable(v *view, full Table) Table {
 		if busy.Sub == none.Text {
 			busy.Sub = ""
 		}
+		efficiency, power := at(r, "Goodput per W"), at(r, "Power")
+		if efficiency.Sub = power.Text; power.Sub != "" {
+			efficiency.Sub += ", " + power.Sub
+		}
+		if efficiency.Sub == none.Text {
+			efficiency.Sub = ""
+		}
 		if utf8.RuneCountInString(lost.Sub) > 9 {
 			lost.Sub = "" // no room; the report has it
 		}
 		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
-			at(r, "Rate"), idle, load, lost, busy, grade}})
+			at(r, "Rate"), idle, load, lost, busy, efficiency, grade}})
 	}
 	t.dropEmpty()
 	return t

@@ -158,6 +158,9 @@ const (
 	rttAdded    = "rtt_added_p50_ns"
 	routerCore  = "router_busiest_core_ratio"
 	hostCore    = "host_busiest_core_ratio"
+	powerIdle   = "power_idle_w"
+	powerLoaded = "power_loaded_w"
+	perWatt     = "goodput_per_watt_bps"
 
 	responsiveness = "responsiveness_rpm"
 )

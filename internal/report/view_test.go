@@ -290,3 +290,32 @@ func TestCountsAreWhole(t *testing.T) {
 		}
 	}
 }
+
+// Power stands in the tables where it was measured, and nowhere else.
+func TestPowerColumns(t *testing.T) {
+	const heads = "Goodput per W"
+	for ext, render := range renderers() {
+		if out, err := render(sampleDocument()); err != nil || strings.Contains(string(out), heads) {
+			t.Errorf("%s without power: %v, want no column %s", ext, err, heads)
+		}
+	}
+	d := sampleDocument()
+	i := slices.IndexFunc(d.Cells, func(c analysis.Cell) bool { return loaded(&c) })
+	d.Cells[i].Metrics[powerLoaded] = statistics.Summarise([]float64{6.7, 6.8, 6.9})
+	d.Cells[i].Metrics[powerIdle] = statistics.Summarise([]float64{4.2, 4.2, 4.3})
+	d.Cells[i].Metrics[perWatt] = statistics.Summarise([]float64{140e6, 141e6, 142e6})
+	for ext, wants := range map[string][]string{
+		"md": {heads, "6.80 W", "idle 4.20 W", "141 Mbit/s"}, "html": {heads, "6.80 W", "4.20 W", "141 Mbit/s"},
+		"200.txt": {"Per watt", "6.80 W, 4.20 W", "141 Mbit/s"}, "80.txt": {"Per watt", "6.80 W, 4.20 W"},
+	} {
+		out, err := renderers()[ext](d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s lacks %q:\n%s", ext, want, out)
+			}
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
@@ -56,6 +57,9 @@ type Campaign struct {
 	Unfit func(cell record.Factors) bool
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
+
+	meter        *meter.Meter // of power, while it is read; nil: none
+	meterFailing bool         // which has been told
 
 	mu      sync.Mutex // guards Sink: events come from several goroutines
 	benches map[labPlace]*bench
@@ -277,6 +281,11 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	if err := c.steps(ctx, "start"); err != nil {
 		return out, err
 	}
+	stop, err := c.startMeter(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer stop()
 	block := 0
 	for i, row := range rows {
 		if c.narrowEnough(row) || row.Kind == record.RowLoad && c.Unfit != nil && c.Unfit(row.Factors) {

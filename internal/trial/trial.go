@@ -51,6 +51,7 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 	defer cancel()
 	err := a.run(within)
 	t.Ended = host.Monotonic()
+	c.addMeter(t)
 	if ctx.Err() != nil {
 		return t, context.Cause(ctx)
 	}

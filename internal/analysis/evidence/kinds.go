@@ -177,6 +177,8 @@ func caveats() []Kind {
 		{Name: "interval-not-reached", Of: OfCell, Means: "an adaptive run reached its greatest number of " +
 			"runs before the interval was as narrow as the plan asks",
 			Do: "allow more runs, or a wider interval"},
+		{Name: "meter-failed", Of: OfTrial, Means: "the power meter gave no readings at the end of the " +
+			"trial, for the reason given", Do: "see that it can be read; the trial's other numbers stand"},
 		{Name: "no-datagrams", Of: OfRun, Means: "no UDP gets through between the machines: latency is " +
 			"not measured", Do: "open the port in the firewall between them"},
 		{Name: "no-tester-ceiling", Of: OfRun,
@@ -184,6 +186,11 @@ func caveats() []Kind {
 		{Name: "partly-missing", Of: OfCell, Means: "a metric is known in some of the trials only"},
 		{Name: "peer-version", Of: OfRun, Means: "the peer is another version of chokepoint",
 			Do: "use the same one"},
+		{Name: "power-metered", Of: OfRun, Means: "power is what a meter told from outside: whose, how " +
+			"often and in which steps", Do: "measure for ten readings or more, with a warm-up of two at " +
+			"least: what a plug says is up to a second old"},
+		{Name: "power-typed-in", Of: OfRun, Means: "power was read by hand and typed in: it is the same " +
+			"for every cell, whatever was sent", Do: "name a meter that can be read"},
 		{Name: "receiver-drops", Of: OfTrial, Means: "packets were lost in the receiver's own socket " +
 			"buffer: the tester's loss, not the path's"},
 		{Name: "repeated", Of: OfCell, Means: "trials failed and were repeated with success"},

@@ -29,7 +29,7 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 		return "the plan has no method.search of it"
 	case of("rtt_loaded_", RTTAdded) && !d.Measure.LatencyLoaded:
 		return "measure.latency_loaded is false"
-	case of("rtt_idle_", RTTAdded) && d.Measure.LatencyIdle == "off":
+	case of("rtt_idle_", RTTAdded, PowerIdle) && d.Measure.LatencyIdle == "off":
 		return "measure.latency_idle is off"
 	case of("flow") && among(flowMetrics()) && !factor.FlowSize.In(cell):
 		return "it is of short flows, which engine flows makes"

@@ -61,8 +61,7 @@ func trafficMetrics() []record.Metric {
 		ofPath(GoodputPerRouter, "goodput per CPU second of the router", "bit/s", higher,
 			"the same per second of CPU time of the routers' own cores, all routers together"),
 		ofPath(GoodputPerWatt, "goodput per watt", "bit/s", higher,
-			"goodput_bps ÷ the mean power in the window: the router's where it has a source of its own, "+
-				"else that of the machine that carries all nodes, else the condition watts as typed in"),
+			"goodput_bps ÷ power_loaded_w: bits per joule, so that its inverse is the energy per bit"),
 		ofPath(Consistency, "unevenness", "ratio", lower, "unevenness of the throughput inside the window: "+
 			"1.2533 × mean absolute deviation from its linear trend ÷ its mean, in bins of 200 ms or more"),
 	}
@@ -167,6 +166,17 @@ func loadMetrics() []record.Metric {
 		m(loopRate, "loop rate", "Hz", higher, "rounds of a fixed loop per second, median of short samples "+
 			"at each core in turn: it falls when a core is clocked down or its time is taken away unseen")
 	}
+	const source = "by the run's meter, else by the router's own sensors, else by those of the machine " +
+		"that carries all nodes"
+	node := func(name, label, unit, better, doc string) record.Metric {
+		return declared(record.ScopeNode, name, label, unit, better, doc)
+	}
+	all = append(all,
+		node(PowerIdle, "power idle", "W", lower,
+			"mean power while the path's idle latency is measured, "+source),
+		node(PowerLoaded, "power under load", "W", lower,
+			"mean power in the window, "+source+", else the condition watts as typed in"),
+		node(PowerReadings, "power readings", "count", higher, "readings of the run's meter in the window"))
 	return append(all, declared(record.ScopeHost, GuestsCPU, "CPU time of the guests", "ratio", lower,
 		"CPU time of the threads of the lab's virtual machines ÷ the window, in cores of the host"),
 		ofPath(EngineCPU, "CPU time of the load generator", "s", lower,
@@ -291,6 +301,10 @@ const (
 	IPsecDrops     = "router_ipsec_drops"
 	KernelDrops    = "router_kernel_drops"
 	GuestsCPU      = "guests_cpu_ratio"
+
+	PowerIdle     = "power_idle_w"
+	PowerLoaded   = "power_loaded_w"
+	PowerReadings = "power_readings"
 )
 
 // Stems that exist for the host and for routers with cores of their own.

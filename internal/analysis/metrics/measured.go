@@ -58,6 +58,7 @@ func Measure(t *record.Trial, p place) *Measured {
 	}
 	m.addLatency(t)
 	m.addNodes(t, p)
+	m.addDrawn(t, p)
 	if t.Row.Kind == record.RowLoad {
 		m.addEfficiency(p)
 	}
@@ -367,17 +368,7 @@ func (m *Measured) addEfficiency(p place) {
 		why = "the CPU time of a router is unknown"
 	}
 	m.ratio(GoodputPerRouter, rate, m.routers, why)
-	watts, name := m.Values["router_"+powerWatts], record.HostNode+"_"+powerWatts
-	if watts <= 0 {
-		watts = m.Values[name]
-	}
-	if watts <= 0 {
-		watts = p.watts
-	}
-	if why = m.Missing[name]; why == "" {
-		why = "no power source"
-	}
-	m.ratio(GoodputPerWatt, rate, watts, why)
+	m.ratio(GoodputPerWatt, rate, m.Values[PowerLoaded], cmp.Or(m.Missing[PowerLoaded], "the power is 0 W"))
 }
 
 func (m *Measured) ratio(name string, over, under float64, why string) {

@@ -17,12 +17,13 @@ type place struct {
 	apart   bool     // there is no machine that carries all nodes
 	ends    []string // the nodes that send and receive, near to far
 	watts   float64  // mean power under load as typed in, 0 if it was not
+	meter   *record.Meter
 }
 
 // PlaceOf finds the routers of a trial's topology. Only real machines and guests have cores that do nothing
 // but the router's work.
 func PlaceOf(run *record.Run, f record.Factors) place {
-	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine()}
+	p := place{own: run.Tested().OwnCPUs(), apart: run.Near().OwnMachine(), meter: run.Meter}
 	p.watts, _ = run.Design.Watts() // the plan was refused if that is no power
 	if t := TopologyOf(run, f); t != nil {
 		p.routers, p.ends = t.Routers, []string{t.Near, t.Far}

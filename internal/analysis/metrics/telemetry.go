@@ -180,7 +180,8 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w)
-	m.addPower(prefix, n, w)
+	watts, why := powerOf(n, w.Start, w.End)
+	m.setUnless(why, prefix+"_"+powerWatts, watts)
 	m.addTemperature(prefix, n, w)
 	m.addLoopRate(prefix, n, w)
 }
@@ -230,38 +231,32 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window)
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
-// addPower computes mean watts from the source that covers most: the energy counters of processor packages,
-// else those of sensors, else power readings.
-func (m *Measured) addPower(prefix string, n record.NodeData, w record.Window) {
-	name := prefix + "_" + powerWatts
+// powerOf is the mean power in watts of a stretch by the source that covers most: the energy counters of
+// processor packages, else those of sensors, else power readings; or why none is known.
+func powerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
-		m.Lack(why, name)
-		return
+		return 0, why
 	}
 	packages, sensors := energyColumns(table)
 	for _, energy := range [][]column{packages, sensors} {
 		joules, found := 0.0, false
 		for _, c := range energy {
-			if j, ok := c.Curve.Moved(w.Start, w.End); ok {
+			if j, ok := c.Curve.Moved(from, to); ok {
 				joules, found = joules+j, true
 			}
 		}
 		if found {
-			m.Set(name, joules/w.Seconds())
-			return
+			return joules * 1e9 / float64(to-from), ""
 		}
 	}
-	watts, found := 0.0, false
+	why = "the samples of probe power do not cover the window"
 	for _, c := range ColumnsOf(table, "power_w") {
-		if v, ok := c.Curve.Mean(w.Start, w.End); ok {
-			watts, found = watts+v, true
+		if v, ok := c.Curve.Mean(from, to); ok {
+			watts, why = watts+v, ""
 		}
 	}
-	if why = ""; !found {
-		why = "the samples of probe power do not cover the window"
-	}
-	m.setUnless(why, name, watts)
+	return watts, why
 }
 
 // energyColumns picks energy counters such that nothing counts twice: of RAPL the platform ("psys") if

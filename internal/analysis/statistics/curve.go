@@ -84,16 +84,20 @@ func Rates(curves []Curve, from, to int64, bins int) []float64 {
 	return out
 }
 
-// Mean is the mean of the readings of a stretch.
+// Mean is the mean of the readings of a stretch; that of equal ones is exact.
 func (c Curve) Mean(from, to int64) (float64, bool) {
-	sum, n := 0.0, 0
+	first, sum, n := 0.0, 0.0, 0
 	for i, t := range c.T {
-		if t >= from && t <= to {
-			sum += c.V[i]
-			n++
+		if t < from || t > to {
+			continue
 		}
+		if n == 0 {
+			first = c.V[i]
+		}
+		sum += c.V[i] - first
+		n++
 	}
-	return sum / float64(max(n, 1)), n > 0
+	return first + sum/float64(max(n, 1)), n > 0
 }
 
 // Largest is the largest reading of a stretch.

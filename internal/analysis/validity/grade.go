@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Judged is one trial with what was computed of it.
@@ -253,5 +255,29 @@ func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Facto
 	if run.LabNote != "" {
 		add("lab-note", run.LabNote)
 	}
+	if m := run.Meter; m != nil && m.TypedIn() {
+		add("power-typed-in", "the power was typed in, the same for every trial: "+typedWords(*m))
+	} else if m != nil {
+		words := "power of " + run.Metered() + " by " + m.At
+		for _, j := range trials {
+			if s := j.Trial.Meter; s != nil && len(s.Metrics) > 0 {
+				words = s.Metrics[0].Doc
+			}
+		}
+		add("power-metered", words)
+	}
 	return append(out, uncheckedIn(trials)...)
+}
+
+func typedWords(m record.Meter) string {
+	var words []string
+	for _, w := range []struct {
+		name  string
+		value float64
+	}{{"idle", m.IdleW}, {"loaded", m.LoadedW}} {
+		if w.value > 0 {
+			words = append(words, w.name+" "+unit.Significant(w.value, 3)+" W")
+		}
+	}
+	return strings.Join(words, ", ")
 }

@@ -371,6 +371,10 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 			*slot = &rest
 		}
 	}
+	if t.Meter != nil {
+		m := *t.Meter
+		t.Meter = &m
+	}
 	t.Nodes = maps.Clone(t.Nodes)
 	for name, n := range t.Nodes {
 		n.Samples = slices.Clone(n.Samples)
@@ -431,6 +435,9 @@ func tables(t *record.Trial) map[string]**record.Table {
 				slots[at+"tcp"] = &f.TCP.Series
 			}
 		}
+	}
+	if t.Meter != nil {
+		slots["meter"] = &t.Meter.Table
 	}
 	for name, n := range t.Nodes {
 		for i := range n.Samples {

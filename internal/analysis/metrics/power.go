@@ -1,0 +1,94 @@
+package metrics
+
+import (
+	"cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// meterSlack is for how long a reading of a meter holds at an edge of a stretch, in ns: plugs measure about
+// once a second, and are asked as often.
+const meterSlack = int64(1.5e9)
+
+// addDrawn tells the power without and with load, each by the source of the run that knows most: its meter,
+// which sees the whole device, else the sensors of the router, else those of the machine that carries all
+// nodes, else what was typed in. Sources are not mixed where the run has a meter.
+func (m *Measured) addDrawn(t *record.Trial, p place) {
+	idle, measured := t.Window, t.Row.Kind == record.RowIdle
+	for _, ph := range t.Phases {
+		if ph.Name == record.PhaseIdle && !measured {
+			idle, measured = record.Window{Start: ph.Start, End: ph.End}, true
+		}
+	}
+	typed := p.meter != nil && p.meter.TypedIn()
+	if measured && !typed {
+		watts, why := p.drawn(t, idle)
+		m.setUnless(why, PowerIdle, watts)
+	}
+	if t.Row.Kind != record.RowLoad {
+		return
+	}
+	watts, why := p.drawn(t, t.Window)
+	switch {
+	case typed && p.meter.IdleW > 0:
+		m.Set(PowerIdle, p.meter.IdleW)
+	case typed:
+		m.Lack("it was not typed in", PowerIdle)
+	}
+	switch {
+	case typed && p.meter.LoadedW > 0:
+		watts, why = p.meter.LoadedW, ""
+	case typed:
+		why = "it was not typed in"
+	case p.meter == nil && why != "" && p.watts > 0:
+		watts, why = p.watts, ""
+	}
+	m.setUnless(why, PowerLoaded, watts)
+	if t.Meter != nil {
+		n := 0
+		for _, at := range cmp.Or(t.Meter.Table, &record.Table{}).T {
+			if t.Window.Holds(at) {
+				n++
+			}
+		}
+		m.Set(PowerReadings, float64(n))
+	}
+}
+
+// drawn is the mean power of a stretch of a trial, or why it is not known.
+func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why string) {
+	if p.meter != nil {
+		return metered(t.Meter, w)
+	}
+	why = "no power source"
+	if p.apart {
+		why = "no machine carries all nodes"
+	}
+	if host, ok := t.Nodes[record.HostNode]; ok {
+		watts, why = powerOf(host, w.Start, w.End)
+	}
+	if p.own && len(p.routers) > 0 {
+		if v, no := powerOf(t.Nodes[p.routers[0]], w.Start, w.End); no == "" && v > 0 {
+			return v, ""
+		}
+	}
+	return watts, why
+}
+
+// metered is the mean of a meter's readings in a stretch, which they must cover.
+func metered(s *record.Samples, w record.Window) (watts float64, why string) {
+	if s == nil {
+		return 0, "the meter was not read"
+	}
+	v := s.Table.Column("power_w")
+	if v == nil {
+		return 0, cmp.Or(s.Unavailable, "the meter gave no reading")
+	}
+	c := statistics.NewCurve(s.Table.T, v)
+	watts, ok := c.Mean(w.Start, w.End)
+	if !ok || !c.Covers(w.Start, w.End, max((w.End-w.Start)/5, meterSlack)) {
+		return 0, "the readings of the meter do not cover the window"
+	}
+	return watts, ""
+}

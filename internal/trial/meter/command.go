@@ -1,0 +1,76 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// runCommand starts the command, each line of which is a reading, and starts it again a second after it has
+// ended. So it may print once, or go on.
+func (m *Meter) runCommand(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := m.command(ctx); err != nil && ctx.Err() == nil {
+			m.take(host.Monotonic(), "", err)
+		}
+		_ = host.Pause(ctx, every)
+	}
+}
+
+// command runs the command once. One that is silent for too long is killed.
+func (m *Meter) command(ctx context.Context) error {
+	p, err := host.Local().Start(ctx, host.Command{Path: m.spec.words[0], Args: m.spec.words[1:]})
+	if err != nil {
+		return err
+	}
+	var said atomic.Value // the last line on standard error
+	talk := host.Lines(p.Stderr(), func(line string) { said.Store(line) })
+	lines, stop := make(chan string), make(chan struct{})
+	end := host.Lines(p.Stdout(), func(line string) {
+		select {
+		case lines <- line:
+		case <-stop:
+		}
+	})
+	told := false
+	for err == nil {
+		select {
+		case line := <-lines:
+			m.take(host.Monotonic(), line, nil)
+			told = true
+			continue
+		case <-end:
+			select { // it ends, and may still say why
+			case <-talk:
+			case <-ctx.Done():
+			case <-time.After(patience):
+			}
+		case <-time.After(m.silence):
+			err = fmt.Errorf("it printed nothing for %s", m.silence)
+		}
+		break
+	}
+	close(stop)
+	_ = p.Kill() // what has ended is not there any more
+	_, failed := p.Wait()
+	<-end
+	<-talk
+	if err != nil || told && failed == nil {
+		return err
+	}
+	what := "it printed no watts"
+	if told {
+		what = "it ended"
+	}
+	if line, ok := said.Load().(string); ok {
+		return errors.New(what + "; it says " + quoted(line))
+	}
+	if failed != nil {
+		what += ": " + failed.Error()
+	}
+	return errors.New(what)
+}

@@ -1,0 +1,214 @@
+// Package meter reads from outside how much power a device draws: a plug by HTTP, a topic by MQTT, or what a
+// command prints. A meter that fails has no reading, and says why; nothing else fails of it.
+package meter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+const (
+	// every is how often a plug is asked: it measures about once a second, too.
+	every = time.Second
+	// patience is how long an answer may take, and usualSilence how long the next line of a command.
+	patience     = 2 * time.Second
+	usualSilence = 10 * time.Second
+	// nearest is how close readings may be. What comes sooner after another is not kept.
+	nearest = int64(5 * time.Millisecond)
+	// mostReadings bounds what is kept until it is asked for.
+	mostReadings = 1 << 20
+)
+
+// Meter is a power meter that is read while Run runs. It is safe for concurrent use.
+type Meter struct {
+	meter    record.Meter
+	spec     spec
+	password host.Secret
+	node     string // whose power it is
+	silence  time.Duration
+
+	mu       sync.Mutex
+	at       []int64 // by the controller's clock
+	watts    []float64
+	decimals int // most that were told
+	failed   error
+	failedAt int64
+	first    chan struct{} // closed at the first reading
+}
+
+// Open prepares to read a meter of a node. Its password is read now: an error says that it is not there.
+func Open(m record.Meter, node string) (*Meter, error) {
+	s, err := parse(m.At)
+	if err != nil {
+		return nil, fmt.Errorf("power meter: %w", hinted(err))
+	}
+	x := &Meter{meter: m, spec: s, node: node, silence: usualSilence,
+		first: make(chan struct{})}
+	if x.password, err = s.password(); err != nil {
+		return nil, fmt.Errorf("power meter: %w", err)
+	}
+	return x, nil
+}
+
+// password reads the secret from where the address says that it stands; without that there is none.
+func (s spec) password() (host.Secret, error) {
+	switch {
+	case s.passwordEnv != "":
+		text := os.Getenv(s.passwordEnv)
+		if text == "" {
+			return host.Secret{}, fmt.Errorf("password_env: the environment has no variable %s",
+				s.passwordEnv)
+		}
+		return host.SecretFrom([]byte(text)), nil
+	case s.passwordFile != "":
+		f, err := os.Open(s.passwordFile)
+		if err != nil {
+			return host.Secret{}, fmt.Errorf("password_file: %w", err)
+		}
+		defer f.Close()
+		text, err := io.ReadAll(io.LimitReader(f, 4096))
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		if line = bytes.TrimSuffix(line, []byte("\r")); err != nil || len(line) == 0 {
+			return host.Secret{}, fmt.Errorf("password_file: %s has no first line", s.passwordFile)
+		}
+		return host.SecretFrom(line), nil
+	}
+	return host.Secret{}, nil
+}
+
+// Run reads the meter until ctx ends.
+func (m *Meter) Run(ctx context.Context) {
+	switch m.spec.scheme {
+	case command:
+		m.runCommand(ctx)
+	case mqtt, mqtts:
+		m.runTopic(ctx)
+	default:
+		p := newPlug(m.spec, m.password)
+		defer p.client.CloseIdleConnections()
+		m.poll(ctx, p.read)
+	}
+}
+
+// poll asks again and again. A reading is of the middle between question and answer.
+func (m *Meter) poll(ctx context.Context, ask func(context.Context) (string, error)) {
+	for ctx.Err() == nil {
+		began := host.Monotonic()
+		within, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+		text, err := ask(within)
+		if cause := context.Cause(within); err != nil && cause != nil {
+			err = cause
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		m.take(began+(host.Monotonic()-began)/2, text, err)
+		_ = host.Pause(ctx, every-time.Duration(host.Monotonic()-began))
+	}
+}
+
+// take keeps a reading, or why there is none.
+func (m *Meter) take(at int64, text string, err error) {
+	var w float64
+	if err == nil {
+		w, err = watts(text)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(m.at)
+	switch {
+	case err != nil:
+		m.failed, m.failedAt = err, host.Monotonic()
+	case n > 0 && at-m.at[n-1] < nearest:
+	default:
+		m.decimals = max(m.decimals, min(decimals(text), 6))
+		if n >= mostReadings {
+			m.at, m.watts = m.at[n/2:], m.watts[n/2:]
+		}
+		m.at, m.watts = append(m.at, at), append(m.watts, w)
+		select {
+		case <-m.first:
+		default:
+			close(m.first)
+		}
+	}
+}
+
+// Ready waits for the first reading, and says why there is none yet.
+func (m *Meter) Ready(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-m.first:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(wait):
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed != nil {
+		return m.failed
+	}
+	return fmt.Errorf("no reading within %s", wait)
+}
+
+// Samples are the readings from one time to another, with the one before, as a series of power_w. Earlier
+// ones are forgotten. failing is why the meter told nothing any more at the end, or nil.
+func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s = record.Samples{Probe: record.MeterProbe, Scope: record.ScopeNode, Metrics: []record.Metric{{
+		Name: "power_w", Unit: "W", Scope: record.ScopeNode, Doc: m.words()}}}
+	before := 0
+	for before+1 < len(m.at) && m.at[before+1] < from {
+		before++
+	}
+	m.at, m.watts = m.at[before:], m.watts[before:]
+	table := record.NewTable("power_w")
+	for i, at := range m.at {
+		if at <= to {
+			table.Append(at, m.watts[i])
+		}
+	}
+	last := int64(math.MinInt64)
+	if n := len(table.T); n > 0 {
+		last = table.T[n-1]
+	}
+	if m.failed != nil && m.failedAt > last {
+		failing = m.failed
+	}
+	if last < from {
+		why := errors.New("it told nothing")
+		if failing != nil {
+			why = failing
+		}
+		s.Unavailable = "the meter gave no reading: " + check.Plain(why.Error())
+		return s, failing
+	}
+	s.Table = table
+	return s, failing
+}
+
+// words say whose power a reading is, how it comes, and in which steps.
+func (m *Meter) words() string {
+	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
+		command: "as often as it prints", mqtt: "as often as the topic is told",
+		mqtts: "as often as the topic is told"}[m.spec.scheme]
+	text := "power of " + m.node + " by " + m.meter.At + ", " + how
+	if len(m.at) > 0 {
+		text += ", in steps of " + strconv.FormatFloat(math.Pow10(-m.decimals), 'f', -1, 64) + " W"
+	}
+	return text
+}

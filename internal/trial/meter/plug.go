@@ -1,0 +1,170 @@
+package meter
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// plug is a smart plug that is asked by HTTP.
+type plug struct {
+	spec     spec
+	password host.Secret
+	client   *http.Client
+	gen      int // of a Shelly; 0 = not known yet
+}
+
+func newPlug(s spec, password host.Secret) *plug {
+	return &plug{spec: s, password: password, client: &http.Client{
+		// It is a device at hand: no proxy knows it, and it has nothing to refer us to.
+		Transport: &http.Transport{MaxResponseHeaderBytes: mostBytes, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}}
+}
+
+// read asks for the power now.
+func (p *plug) read(ctx context.Context) (string, error) {
+	n := p.spec.channel
+	if p.spec.scheme == tasmota {
+		// tasmota.github.io/docs/Commands: Status 8 shows the sensors; a password goes into the query.
+		data, err := p.get(ctx, "/cm", url.Values{"cmnd": {"Status 8"}})
+		if err != nil {
+			return "", err
+		}
+		text, err := fieldOf(data, "StatusSNS.ENERGY.Power", n)
+		if _, refused := fieldOf(data, "WARNING", 0); err != nil && refused == nil {
+			err = errors.New("it wants a password, or another one")
+		}
+		return text, err
+	}
+	if p.gen == 0 {
+		// Every Shelly tells what it is without a password; gen is there from the second generation on
+		// (shelly-api-docs.shelly.cloud/gen1/#shelly, …/gen2/ComponentsAndServices/Shelly).
+		data, err := p.get(ctx, "/shelly", nil)
+		if err != nil {
+			return "", err
+		}
+		text, err := fieldOf(data, "gen", 0)
+		if _, first := fieldOf(data, "type", 0); err != nil && first != nil {
+			return "", errors.New("it is no Shelly")
+		}
+		if p.gen = 1; err == nil {
+			p.gen, _ = strconv.Atoi(text)
+		}
+	}
+	if p.gen >= 2 { // …/gen2/ComponentsAndServices/Switch#status
+		data, err := p.get(ctx, "/rpc/Switch.GetStatus", url.Values{"id": {strconv.Itoa(n)}})
+		if err != nil {
+			return "", err
+		}
+		return fieldOf(data, "apower", 0)
+	}
+	data, err := p.get(ctx, "/meter/"+strconv.Itoa(n), nil) // …/gen1/#shelly-plug-plugs-meter-0
+	if err != nil {
+		return "", err
+	}
+	if valid, err := fieldOf(data, "is_valid", 0); err == nil && valid == "false" {
+		return "", errors.New("it says that what it measured is not valid")
+	}
+	return fieldOf(data, "power", 0)
+}
+
+// get asks once, and again with the password if that is wanted. An error never shows the query.
+func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	if p.spec.scheme == tasmota && !p.password.Empty() {
+		query.Set("user", p.user())
+		_ = p.password.Use(func(b []byte) error { query.Set("password", string(b)); return nil })
+	}
+	data, status, challenge, err := p.once(ctx, path, query, "")
+	if err == nil && status == http.StatusUnauthorized && !p.password.Empty() {
+		data, status, _, err = p.once(ctx, path, query, p.answer(challenge, path, query))
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case status == http.StatusUnauthorized:
+		return nil, errors.New("it wants a password, or another one")
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("it answers %d %s", status, http.StatusText(status))
+	}
+	return data, nil
+}
+
+func (p *plug) user() string {
+	if p.spec.user != "" {
+		return p.spec.user
+	}
+	return "admin" // as both kinds call it
+}
+
+func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
+	status int, challenge string, err error) {
+	at := url.URL{Scheme: "http", Host: p.spec.host, Path: path, RawQuery: query.Encode()}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, 0, "", errors.New("its address cannot be asked")
+	}
+	if authorization != "" {
+		q.Header.Set("Authorization", authorization)
+	}
+	answer, err := p.client.Do(q)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return nil, 0, "", wrapped.Err // without the address, which may have the password
+	}
+	if err != nil {
+		return nil, 0, "", err
+	}
+	defer answer.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(answer.Body, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = errTooLong
+	}
+	return data, answer.StatusCode, answer.Header.Get("WWW-Authenticate"), err
+}
+
+// answer is what a plug that wants a password is told: Digest with SHA-256 (RFC 7616), as the second
+// generation of Shelly does (shelly-api-docs.shelly.cloud/gen2/General/Authentication), or Basic, as the
+// first.
+func (p *plug) answer(challenge, path string, query url.Values) (authorization string) {
+	_ = p.password.Use(func(password []byte) error {
+		kind, rest, _ := strings.Cut(challenge, " ")
+		if !strings.EqualFold(kind, "Digest") {
+			q := http.Request{Header: http.Header{}}
+			q.SetBasicAuth(p.user(), string(password))
+			authorization = q.Header.Get("Authorization")
+			return nil
+		}
+		asked := map[string]string{}
+		for part := range strings.SplitSeq(rest, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			asked[strings.ToLower(name)] = strings.NewReplacer(`"`, "", `\`, "").Replace(value)
+		}
+		uri := (&url.URL{Path: path, RawQuery: query.Encode()}).RequestURI()
+		var fresh [8]byte
+		_, _ = rand.Read(fresh[:]) // never fails
+		own := hex.EncodeToString(fresh[:])
+		key := sum(p.user() + ":" + asked["realm"] + ":" + string(password))
+		proof := sum(key + ":" + asked["nonce"] + ":00000001:" + own + ":auth:" + sum("GET:"+uri))
+		authorization = fmt.Sprintf(`Digest username="%s", realm="%s", nonce="%s", uri="%s", `+
+			`algorithm=SHA-256, qop=auth, nc=00000001, cnonce="%s", response="%s"`, p.user(), asked["realm"],
+			asked["nonce"], uri, own, proof)
+		return nil
+	})
+	return authorization
+}
+
+func sum(text string) string {
+	h := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(h[:])
+}

@@ -1,0 +1,129 @@
+package meter
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Schemes of a meter's address.
+const (
+	shelly  = "shelly"
+	tasmota = "tasmota"
+	mqtt    = "mqtt"
+	mqtts   = "mqtts" // over TLS
+	command = "command"
+	typed   = "typed"
+)
+
+// Hint says how a meter is written.
+const Hint = "write shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, command:PROGRAM ARGS or " +
+	"typed:idle=WATTS,loaded=WATTS"
+
+// spec is a meter's address, read.
+type spec struct {
+	scheme  string
+	host    string // with its port, if one is given
+	user    string
+	channel int      // of a plug with several sockets
+	topic   string   // of MQTT
+	field   string   // where the power stands in a message, such as ENERGY.Power
+	words   []string // of a command
+	// Where the password stands: an environment variable, or a file.
+	passwordEnv, passwordFile string
+}
+
+// Parse reads how a meter is named. The error never shows the text, which may hold a password.
+func Parse(text string) (record.Meter, error) {
+	m := record.Meter{At: strings.TrimSpace(text)}
+	if rest, ok := strings.CutPrefix(m.At, typed+":"); ok {
+		return m, hinted(readTyped(&m, rest))
+	}
+	_, err := parse(m.At)
+	return m, hinted(err)
+}
+
+func hinted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return check.WithHint(err, Hint)
+}
+
+func parse(text string) (s spec, err error) {
+	scheme, rest, ok := strings.Cut(text, ":")
+	if s.scheme = scheme; !ok || strings.ContainsFunc(text, check.Steers) || strings.Contains(text, "\n") {
+		return s, errors.New("it is no meter")
+	}
+	if s.scheme == command {
+		if s.words = strings.Fields(rest); len(s.words) == 0 {
+			return s, errors.New("the command has no program")
+		}
+		return s, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return s, errors.New("its address cannot be read")
+	}
+	if _, secret := u.User.Password(); secret {
+		return s, errors.New("a password does not belong there; name where it stands: " +
+			"?password_env=VARIABLE or ?password_file=/FILE")
+	}
+	s.host, s.user = u.Host, u.User.Username()
+	allowed := []string{"password_env", "password_file"}
+	path := strings.TrimPrefix(u.Path, "/")
+	switch s.scheme {
+	case shelly, tasmota:
+		if path != "" {
+			s.channel, err = strconv.Atoi(path)
+		}
+		if err != nil || s.channel < 0 || s.channel > 99 {
+			return s, errors.New("what follows its host is no number of a socket")
+		}
+	case mqtt, mqtts:
+		allowed = append(allowed, "field")
+		if s.topic = path; path == "" || strings.ContainsAny(path, "+#") || u.Fragment != "" {
+			return s, errors.New("what follows its broker is no single topic")
+		}
+	default:
+		return s, errors.New("it is no kind of meter")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	known := err == nil
+	for name, values := range query {
+		known = known && slices.Contains(allowed, name) && len(values) == 1 && values[0] != ""
+	}
+	s.field, s.passwordEnv, s.passwordFile = query.Get("field"), query.Get("password_env"),
+		query.Get("password_file")
+	switch {
+	case s.host == "" || u.Hostname() == "":
+		return s, errors.New("it has no host")
+	case !known:
+		return s, fmt.Errorf("what may follow ? is %s, each with a value", strings.Join(allowed, ", "))
+	case s.topic != "" && s.user == "" && s.passwordEnv+s.passwordFile != "":
+		return s, errors.New("a password of MQTT is a user's: write mqtt://USER@BROKER/TOPIC")
+	case s.passwordFile != "" && !strings.HasPrefix(s.passwordFile, "/"):
+		return s, errors.New("password_file must begin with /")
+	}
+	return s, nil
+}
+
+// readTyped reads "idle=4.2,loaded=6.8"; one of them is enough.
+func readTyped(m *record.Meter, text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		into, ok := map[string]*float64{"idle": &m.IdleW, "loaded": &m.LoadedW}[strings.TrimSpace(name)]
+		w, err := watts(value)
+		if !ok || *into > 0 || err != nil || w == 0 {
+			return errors.New("what was typed in is no power in watts, idle or loaded, each once")
+		}
+		*into = w
+	}
+	return nil
+}

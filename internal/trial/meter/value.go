@@ -1,0 +1,84 @@
+package meter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+const (
+	mostBytes = 64 << 10 // of an answer; a plug's has one or two thousand
+	mostWatts = 1e6      // what a meter says beyond is no power of a device
+)
+
+// watts reads a power such as "6.1" or "6.1 W".
+func watts(text string) (float64, error) {
+	w, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), 64)
+	if err != nil || !(w >= 0 && w <= mostWatts) { // nor NaN
+		return 0, fmt.Errorf("%s is no power in watts", quoted(text))
+	}
+	return w, nil
+}
+
+// quoted shows the beginning of what somebody else's device said.
+func quoted(text string) string {
+	const most = 60
+	if text = strings.TrimSpace(check.Plain(text)); len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// fieldOf finds a field of a JSON text: "ENERGY.Power", "meters.0.power". A field that holds a list, as of a
+// plug with several sockets, stands for its element of that number.
+func fieldOf(data []byte, path string, channel int) (string, error) {
+	if len(data) > mostBytes {
+		return "", errTooLong
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var at any
+	if err := d.Decode(&at); err != nil {
+		return "", fmt.Errorf("%s is no JSON", quoted(string(data)))
+	}
+	missing := fmt.Errorf("it has no field %s", path)
+	for name := range strings.SplitSeq(path, ".") {
+		switch in := at.(type) {
+		case map[string]any:
+			at = in[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(in) {
+				return "", missing
+			}
+			at = in[i]
+		default:
+			return "", missing
+		}
+	}
+	if list, ok := at.([]any); ok && channel < len(list) {
+		at = list[channel]
+	}
+	switch v := at.(type) {
+	case json.Number:
+		return v.String(), nil
+	case string: // some devices quote numbers
+		return v, nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	}
+	return "", missing
+}
+
+var errTooLong = errors.New("it says more than 64 KiB")
+
+// decimals is how many digits follow the point.
+func decimals(text string) int {
+	_, fraction, _ := strings.Cut(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "W")), ".")
+	return len(fraction)
+}

@@ -1,0 +1,54 @@
+package trial
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
+)
+
+// meterWait is how long the first reading of the run's power meter is waited for.
+const meterWait = 3 * time.Second
+
+// startMeter reads the run's power meter until stop is called, if it has one to be read. Without a reading
+// the run goes on.
+func (c *Campaign) startMeter(ctx context.Context) (stop func(), err error) {
+	if c.Run.Meter == nil || c.Run.Meter.TypedIn() {
+		return func() {}, nil
+	}
+	if c.meter, err = meter.Open(*c.Run.Meter, c.Run.Metered()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	reading.Go(func() { c.meter.Run(ctx) })
+	if why := c.meter.Ready(ctx, meterWait); why != nil {
+		c.sayFailing(why)
+	}
+	return func() { cancel(); reading.Wait() }, nil
+}
+
+// sayFailing tells once that the meter gives no readings (any more).
+func (c *Campaign) sayFailing(why error) {
+	if !c.meterFailing && why != nil {
+		c.tell(record.Event{Event: "warning", Text: "the power meter gives no readings: " +
+			check.Plain(why.Error())})
+	}
+	c.meterFailing = why != nil
+}
+
+// addMeter adds what the meter has told since the trial began.
+func (c *Campaign) addMeter(t *record.Trial) {
+	if c.meter == nil {
+		return
+	}
+	s, why := c.meter.Samples(t.Origin, t.Ended)
+	t.Meter = &s
+	if c.sayFailing(why); why != nil {
+		t.Caveats = append(t.Caveats, record.Caveat{Kind: "meter-failed",
+			Text: "the power meter gave no readings at the end of the trial: " + check.Plain(why.Error())})
+	}
+}
