@@ -237,8 +237,8 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on that,
-// else "". A change of it makes the setting another, so that the translation moves along.
+// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on
+// that, else "". A change of it makes the setting another, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {

@@ -1,6 +1,6 @@
 // Package isp plays an access provider on one port of a machine, and joins one as its subscriber: by DHCP
-// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did when
-// their session ends, however that comes.
+// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did
+// when their session ends, however that comes.
 package isp
 
 import (

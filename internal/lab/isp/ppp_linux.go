@@ -22,16 +22,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine is
-// changed but the session's device.
+// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine
+// is changed but the session's device.
 var pppOptions = []string{"nodetach", "local", "nocrtscts", "nolock", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// mostWords is how many lines are kept of what a daemon says.
+// mostWords is how many lines are kept of what a daemon says, the first and the last.
 const mostWords = 4
 
-// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last words.
-func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string, err error) {
+// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last
+// words.
+func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
+	err error) {
 	process, err := host.Local().Start(ctx, host.Command{Path: p.Program,
 		Args: slices.Concat([]string{"plugin", p.Plugin}, args, pppOptions)})
 	if err != nil {
@@ -42,7 +44,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	note := func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if words = append(words, check.Plain(line)); len(words) > mostWords { // the first and the last of them
+		words = append(words, check.Plain(line))
+		if len(words) > mostWords {
 			words = slices.Delete(words, mostWords/2, mostWords/2+1)
 		}
 	}
@@ -76,8 +79,8 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 	}
 	dev, mtu := knob.SessionDevice(a.Device, 1), strconv.Itoa(i.MTU-pppoeBytes)
 	keep, end := context.WithCancel(context.WithoutCancel(ctx))
-	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault", "mtu", mtu,
-		"mru", mtu, "user", "chokepoint"})
+	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault",
+		"mtu", mtu, "mru", mtu, "user", "chokepoint"})
 	if err != nil {
 		end()
 		return err
@@ -192,7 +195,8 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	}
 	c := &concentrator{mac: i.HardwareAddr, key: newKey(), most: i.MTU - pppoeBytes,
 		sessions: map[uint16]*subscriber{}}
-	running := &sessions{p: p, daemon: daemon, fd: fd, mac: i.HardwareAddr, hungUp: make(chan uint16, mostSubscribers)}
+	running := &sessions{p: p, daemon: daemon, fd: fd, mac: i.HardwareAddr,
+		hungUp: make(chan uint16, mostSubscribers)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -257,8 +261,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	r.all.Wait()
 }
 
-// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they lead
-// into the first session.
+// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they
+// lead into the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -328,7 +332,9 @@ func (p *provider) withSecrets() error {
 		do   func() error
 	}{
 		{"leave the machine's mounts", func() error { return unix.Unshare(unix.CLONE_NEWNS) }},
-		{"keep mounts to ourselves", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"keep mounts to ourselves", func() error {
+			return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}},
 		{"mount " + dir, func() error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size=1m") }},
 		{"write the password", func() error {
 			line := fmt.Appendf(nil, "%s * %s *\n", pppWord(p.User), pppWord(string(p.password)))

@@ -48,7 +48,8 @@ func TestDiscovery(t *testing.T) {
 	}
 	max := binary.BigEndian.AppendUint16(nil, 1500)
 	other, confirmed := begin(t, c, net.HardwareAddr{2, 0, 0, 0, 0, 3}, tag{tagMaxPayload, max})
-	if v, _ := confirmed.find(tagMaxPayload); other.payload != 1500 || !bytes.Equal(v, max) || other.id == one.id {
+	v, _ := confirmed.find(tagMaxPayload)
+	if other.payload != 1500 || !bytes.Equal(v, max) || other.id == one.id {
 		t.Errorf("RFC 4638: got %+v and %x, want a payload of 1500", other, v)
 	}
 	narrow, _ := begin(t, newConcentrator(1492), there, tag{tagMaxPayload, max})
@@ -58,7 +59,7 @@ func TestDiscovery(t *testing.T) {
 	end := discovery{to: here, from: all, code: codePADT, session: one.id}
 	end.from = net.HardwareAddr{2, 9, 9, 9, 9, 9}
 	if _, _, ends := c.hear(end.frame()); ends != nil {
-		t.Error("a stranger ended another's session")
+		t.Error("another ended another's session")
 	}
 	again, _ := begin(t, c, there)
 	if len(c.sessions) != 2 {
@@ -110,8 +111,9 @@ func TestNth(t *testing.T) {
 		n       int
 		want    string
 	}{
-		{"198.18.2.2/24", 1, "198.18.2.1"}, {"198.18.2.1/24", 1, "198.18.2.2"}, {"198.18.2.2/24", 2, "198.18.2.3"},
-		{"198.18.2.1/30", 1, "198.18.2.2"}, {"198.18.2.1/30", 2, ""}, {"2001:2:0:2::2/64", 1, "2001:2:0:2::1"},
+		{"198.18.2.2/24", 1, "198.18.2.1"}, {"198.18.2.1/24", 1, "198.18.2.2"},
+		{"198.18.2.2/24", 2, "198.18.2.3"}, {"198.18.2.1/30", 1, "198.18.2.2"}, {"198.18.2.1/30", 2, ""},
+		{"2001:2:0:2::2/64", 1, "2001:2:0:2::1"},
 	} {
 		got, ok := nth(netip.MustParsePrefix(tt.network), tt.n)
 		if ok != (tt.want != "") || ok && got.String() != tt.want {

@@ -33,8 +33,8 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		return err
 	}
 	if out, err := kernel.DefaultDevice(); err != nil || out == a.Device && !a.Force {
-		return errors.Join(err, check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads out "+
-			"of it, so that what is served there may reach others", a.Device),
+		return errors.Join(err, check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads "+
+			"out of it, so that what is served there may reach others", a.Device),
 			"name a port with nothing but the router on it"))
 	}
 	var undo undoing
@@ -177,7 +177,8 @@ func await(ctx context.Context, dev string, failed <-chan error) (netip.Prefix, 
 	for {
 		if there, err := kernel.Exists(dev); err == nil && there {
 			has, err := kernel.Addresses(dev)
-			if i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() }); err == nil && i >= 0 {
+			i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
+			if err == nil && i >= 0 {
 				return has[i], nil
 			}
 		}

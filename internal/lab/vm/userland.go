@@ -26,7 +26,8 @@ var programs = []program{
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
 	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
 	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
-	{[]string{"openvpn"}, []string{"openvpn"}}, {[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
+	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
 	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }

@@ -22,6 +22,16 @@ func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 // Prober is the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
 
+// Hopper is the probe of routers on the way, which run nothing of ours.
+func Hopper() traffic.Prober {
+	for _, p := range Probers() {
+		if p.Name() == "icmp" {
+			return p
+		}
+	}
+	return nil
+}
+
 // Knobs are the settings that can be varied, in the order shown.
 func Knobs() []knob.Knob { return knob.All() }
 
