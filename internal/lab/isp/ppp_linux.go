@@ -24,7 +24,7 @@ import (
 
 // pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine
 // is changed but the session's device.
-var pppOptions = []string{"nodetach", "local", "nocrtscts", "nolock", "noaccomp", "nopcomp", "noccp", "novj",
+var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
 // mostWords is how many lines are kept of what a daemon says, the first and the last.
