@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -53,7 +54,8 @@ func TestGuestPPPoE(t *testing.T) {
 	if kernel == "" {
 		t.Skip("skip: CHOKEPOINT_PPP_KERNEL names no kernel with PPP")
 	}
-	ctx := labtest.Context(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // an emulated guest takes its time
+	defer cancel()
 	plain := labtest.Guest(t)
 	cache := labtest.GuestCache(t)
 	program, err := vm.GuestProgram(ctx, plain.Image.Arch, cache, func(string) {})
