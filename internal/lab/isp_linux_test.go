@@ -103,7 +103,8 @@ func TestGuestPPPoE(t *testing.T) {
 		must(t, err)
 		must(t, s.(host.SecretSession).SendSecret(host.SecretFrom([]byte(password))))
 		must(t, host.Await(ctx, s, &isp.Event{}))
-		for said, want := range map[string]bool{"open barley": false, password: true} {
+		for _, said := range []string{"open barley", password} {
+			want := said == password
 			out, err := host.Run(ctx, agent.NewHost("router-a", near.Agent), host.Command{Path: "sh",
 				Args: []string{"-c", `pppd plugin /lib/pppd/*/pppoe.so nic-wan ifname ppp-wan noauth \
 					nodetach user me password "$0" noipdefault nodefaultroute maxfail 1 & p=$!

@@ -195,8 +195,8 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	}
 	c := &concentrator{mac: i.HardwareAddr, key: newKey(), most: i.MTU - pppoeBytes,
 		sessions: map[uint16]*subscriber{}}
-	running := &sessions{p: p, daemon: daemon, fd: fd, mac: i.HardwareAddr,
-		hungUp: make(chan uint16, mostSubscribers)}
+	running := &sessions{p: p, daemon: daemon, fd: fd,
+		hungUp: make(chan *subscriber, 2*mostSubscribers)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -215,8 +215,7 @@ type sessions struct {
 	p      *provider
 	daemon knob.PPPD
 	fd     int
-	mac    net.HardwareAddr
-	hungUp chan uint16
+	hungUp chan *subscriber
 	all    sync.WaitGroup
 }
 
@@ -226,11 +225,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	buf := make([]byte, 2048)
 	for ctx.Err() == nil {
 		select {
-		case id := <-r.hungUp:
-			if s := c.sessions[id]; s != nil {
-				_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
-				delete(c.sessions, id)
-			}
+		case s := <-r.hungUp:
+			_, _ = unix.Write(r.fd, c.gone(s))
 		default:
 		}
 		ready := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
@@ -254,9 +250,9 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 			r.begin(begins)
 		}
 	}
-	for id, s := range c.sessions {
+	for _, s := range c.sessions {
 		s.end()
-		_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
+		_, _ = unix.Write(r.fd, c.gone(s))
 	}
 	r.all.Wait()
 }
@@ -270,7 +266,7 @@ func (r *sessions) begin(s *subscriber) {
 	if !ok {
 		cancel()
 		r.p.tell("%s gets no address: all are taken", s.mac)
-		r.hungUp <- s.id
+		r.hungUp <- s
 		return
 	}
 	dev, mtu := knob.SessionDevice(r.p.Device, int(s.id)), strconv.Itoa(s.payload)
@@ -286,7 +282,7 @@ func (r *sessions) begin(s *subscriber) {
 	if err != nil {
 		cancel()
 		r.p.tell("%s gets no session: %v", s.mac, err)
-		r.hungUp <- s.id
+		r.hungUp <- s
 		return
 	}
 	r.all.Go(func() {
@@ -314,7 +310,7 @@ func (r *sessions) begin(s *subscriber) {
 			r.p.tell("the session of %s has ended: %s", s.mac, last())
 		}
 		select {
-		case r.hungUp <- s.id:
+		case r.hungUp <- s:
 		default: // nobody listens any more
 		}
 	})

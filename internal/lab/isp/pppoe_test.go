@@ -61,13 +61,19 @@ func TestDiscovery(t *testing.T) {
 	if _, _, ends := c.hear(end.frame()); ends != nil {
 		t.Error("another ended another's session")
 	}
-	again, _ := begin(t, c, there)
-	if len(c.sessions) != 2 {
-		t.Errorf("%d sessions, want 2: who begins anew has left the old one", len(c.sessions))
+	anew := discovery{to: here, from: there, code: codePADR, tags: []tag{{tagACCookie, c.cookie(there)}}}
+	if a, begins, ends := c.hear(anew.frame()); a != nil || begins != nil || ends != one {
+		t.Errorf("who begins anew: got %x, %+v and the end of %+v, want that of the old session", a, begins, ends)
 	}
-	end.from = there
-	end.session = again.id
-	if _, _, ends := c.hear(end.frame()); ends != again || len(c.sessions) != 1 {
+	if p, err := parseDiscovery(c.gone(one)); err != nil || p.code != codePADT || p.session != one.id {
+		t.Errorf("the end is told by %+v, %v", p, err)
+	}
+	again, _ := begin(t, c, there)
+	if len(c.sessions) != 2 || again.id != one.id {
+		t.Errorf("%d sessions, want 2, and the old number", len(c.sessions))
+	}
+	end.from, end.session = there, again.id
+	if _, _, ends := c.hear(end.frame()); ends != again {
 		t.Error("its own end is not taken")
 	}
 }
