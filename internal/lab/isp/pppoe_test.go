@@ -63,7 +63,8 @@ func TestDiscovery(t *testing.T) {
 	}
 	anew := discovery{to: here, from: there, code: codePADR, tags: []tag{{tagACCookie, c.cookie(there)}}}
 	if a, begins, ends := c.hear(anew.frame()); a != nil || begins != nil || ends != one {
-		t.Errorf("who begins anew: got %x, %+v and the end of %+v, want that of the old session", a, begins, ends)
+		t.Errorf("who begins anew: got %x, %+v and the end of %+v, want that of the old session", a, begins,
+			ends)
 	}
 	if p, err := parseDiscovery(c.gone(one)); err != nil || p.code != codePADT || p.session != one.id {
 		t.Errorf("the end is told by %+v, %v", p, err)
