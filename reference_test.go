@@ -267,17 +267,24 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 		"./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
-	var b strings.Builder
-	b.WriteString("# Commands\n" + written + `
+	const about = `
 What ` + "`--help`" + ` of each command prints. Exit codes: [scripts](../howto/scripts.md).
-
-`)
-	describe(t, &b, program)
+`
+	var b, ofLabs strings.Builder
+	b.WriteString("# Commands\n" + written + about + "Those of labs: [lab and vm](commands-lab.md).\n\n")
+	ofLabs.WriteString("# Commands of labs\n" + written + about + "All others: [commands](commands.md).\n\n")
+	describe(t, func(words []string) *strings.Builder {
+		if words[0] == "lab" || words[0] == "vm" {
+			return &ofLabs
+		}
+		return &b
+	}, program)
 	holdPage(t, "docs/reference/commands.md", b.String())
+	holdPage(t, "docs/reference/commands-lab.md", ofLabs.String())
 }
 
-// describe writes the help of a command and of those below it.
-func describe(t *testing.T, b *strings.Builder, program string, words ...string) {
+// describe writes the help of a command and of those below it, each to its page.
+func describe(t *testing.T, page func(words []string) *strings.Builder, program string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(program, append(slices.Clone(words), "--help")...)
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "XDG_DATA_HOME=/nonexistent",
@@ -293,12 +300,12 @@ func describe(t *testing.T, b *strings.Builder, program string, words ...string)
 	usage, _, _ := strings.Cut(rest, "\n\nEXIT STATUS\n")
 	subs := subcommands(usage)
 	if len(subs) == 0 {
-		fmt.Fprintf(b, "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
+		fmt.Fprintf(page(words), "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
 			indented(usage))
 	}
 	for _, sub := range subs {
 		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
-			describe(t, b, program, append(slices.Clone(words), sub)...)
+			describe(t, page, program, append(slices.Clone(words), sub)...)
 		}
 	}
 }

@@ -198,7 +198,8 @@ func cryptoText(d *ciphers.Document) string {
 	fmt.Fprintf(&b, "%s: %s, %s\n", d.Node, cmp.Or(d.CPU.Model, "a CPU that is not named"),
 		unit.Count(d.CPU.Threads, "thread"))
 	for _, f := range d.CPU.Features {
-		fmt.Fprintf(&b, "  %s: %s\n", f.Name, cmp.Or(strings.Join(f.Flags, " "), "none that the kernel tells"))
+		fmt.Fprintf(&b, "  %s: %s\n", f.Name, cmp.Or(strings.Join(f.Flags, " "),
+			"none that the kernel tells"))
 	}
 	fmt.Fprintf(&b, "  clock: %s\n", d.CPU.ClockFrom)
 	for _, library := range cryptoLibraries {
@@ -252,8 +253,8 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		for _, doubt := range r.Doubts {
 			doubts = append(doubts, doubt.Kind)
 		}
-		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)), block,
-			fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
+		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
+			block, fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
 				scale.Number(r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
 	}
 	if len(rows) == 1 {

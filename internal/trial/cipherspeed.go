@@ -83,7 +83,7 @@ func (o CipherSpeed) Measure(ctx context.Context, l *lab.Lab, node string, probe
 	}
 	defer func() { err = errors.Join(err, r.watches.Close()) }()
 	cells := r.cells()
-	begin(time.Duration(len(r.commands(cells))*o.Repetitions*o.Seconds) * time.Second)
+	begin(time.Duration(len(cells)*o.Repetitions*o.Seconds) * time.Second)
 	if err := r.measure(ctx, cells); err != nil {
 		return nil, err
 	}

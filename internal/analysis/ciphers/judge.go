@@ -145,12 +145,12 @@ func advise(library string, results []Result) (out []Advice) {
 				"decide.", speeds)
 			say(AdviceVPN, "", "Any VPN will do as far as the cipher goes; WireGuard is the simplest.")
 		case fast == chacha:
-			say(AdviceCipher, fast, "ChaCha20-Poly1305: %s as fast as %s (%s).", unit.Times(ratio),
+			say(AdviceCipher, fast, "ChaCha20-Poly1305: %s as fast as %s (%s).", times(ratio),
 				cipherWords[slow], speeds)
 			say(AdviceVPN, fast, "WireGuard, which always uses it; OpenVPN with data-ciphers "+
 				"CHACHA20-POLY1305, IPsec with chacha20poly1305.")
 		default:
-			say(AdviceCipher, fast, "AES-128-GCM: %s as fast as %s (%s).", unit.Times(ratio),
+			say(AdviceCipher, fast, "AES-128-GCM: %s as fast as %s (%s).", times(ratio),
 				cipherWords[slow], speeds)
 			say(AdviceVPN, fast, "IPsec with aes128gcm16, or OpenVPN with data-ciphers AES-128-GCM, in the "+
 				"kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: by this figure at "+
@@ -186,7 +186,7 @@ func adviseKeys(library string, find func(string, string) (float64, bool)) (out 
 				fast, slow, ratio = slow, fast, 1/ratio
 			}
 			out = append(out, Advice{AdviceKeys, library, fmt.Sprintf("%s: %s the %s per second of %s; one "+
-				"takes %s.", cipherWords[fast], unit.Times(ratio), p.word, cipherWords[slow],
+				"takes %s.", cipherWords[fast], times(ratio), p.word, cipherWords[slow],
 				unit.Nanoseconds(1e9/max(a, b))), fast})
 		}
 	}
@@ -232,3 +232,5 @@ func comparable(library string, results []Result) (block int, mode string) {
 
 // goodput words bytes per second as a line rate.
 func goodput(rate float64) string { return unit.Bitrate(8 * rate).String() }
+
+func times(ratio float64) string { return unit.Significant(ratio, 2) + " times" }

@@ -12,7 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// kernelNames are type and name of an algorithm in the kernel's crypto (Documentation/crypto/userspace-if.rst).
+// kernelNames are type and name of an algorithm in the kernel's crypto
+// (Documentation/crypto/userspace-if.rst).
 var kernelNames = map[string][2]string{
 	"aes-128-cbc": {"skcipher", "cbc(aes)"}, "aes-256-cbc": {"skcipher", "cbc(aes)"},
 	"aes-128-gcm": {"aead", "gcm(aes)"}, "aes-256-gcm": {"aead", "gcm(aes)"},
