@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
@@ -180,7 +181,7 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) (err error) {
 			"nodes: " + strings.Join(l.Nodes(), ", ")}
 	}
 	d, err := o.speed.Measure(ctx, l, of, node.Probes(), func(long time.Duration) {
-		p.note("this takes some %s", unit.Seconds(long))
+		p.note("this takes up to %s", unit.Seconds(long))
 	})
 	if err != nil {
 		return err
@@ -251,7 +252,9 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		}
 		var doubts []string
 		for _, doubt := range r.Doubts {
-			doubts = append(doubts, doubt.Kind)
+			if doubt.Kind != ciphers.DoubtFew { // which the head says of all
+				doubts = append(doubts, doubt.Kind)
+			}
 		}
 		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
 			block, fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
@@ -260,8 +263,12 @@ func cryptoTable(d *ciphers.Document, library string) string {
 	if len(rows) == 1 {
 		return ""
 	}
-	return fmt.Sprintf("\n%s: %s; %s of %d s\n%s", library, d.Versions[library],
-		unit.Count(d.Repetitions, "repetition"), d.Seconds, trimmed(table(rows, 0)))
+	few := ""
+	if d.Repetitions < statistics.MinInterval {
+		few = ", too few for an interval"
+	}
+	return fmt.Sprintf("\n%s: %s; %s of %d s%s\n%s", library, d.Versions[library],
+		unit.Count(d.Repetitions, "repetition"), d.Seconds, few, trimmed(table(rows, 0)))
 }
 
 // trimmed is a text without blanks at the ends of its lines.

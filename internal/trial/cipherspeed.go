@@ -49,7 +49,7 @@ type cipherRig struct {
 }
 
 // cipherProbes are what is watched beside.
-var cipherProbes = []string{"cpu", "cpufreq", "thermal", "clock"}
+var cipherProbes = []string{"cpu", "cpufreq", "thermal", "clock", "foreign"}
 
 // Measure measures the ciphers of one node of a lab: each repetition goes through all cells in an order of
 // its own. begin is told how long it will take. A cell that cannot be measured is missing with the reason.
@@ -208,6 +208,9 @@ func (r *cipherRig) measure(ctx context.Context, cells []suited.Cell) error {
 				continue
 			}
 			from := host.Monotonic()
+			if err := r.mark(from, c); err != nil {
+				return err
+			}
 			rates, err := r.once(ctx, c)
 			switch {
 			case ctx.Err() != nil:
@@ -230,6 +233,16 @@ func (r *cipherRig) measure(ctx context.Context, cells []suited.Cell) error {
 		}
 	}
 	return nil
+}
+
+// mark has sources that are read rarely read near both ends of a measurement that begins now.
+func (r *cipherRig) mark(from int64, c suited.Cell) error {
+	one := r.watches.watchers[r.watched]
+	if one == nil {
+		return nil
+	}
+	long := int64(len(c.Together())) * int64(r.Seconds) * int64(time.Second)
+	return one.Schedule(from+int64(time.Millisecond), from+long*19/20)
 }
 
 // once measures a cell once, and what is measured with it: rates by operation.
@@ -294,12 +307,16 @@ func (r *cipherRig) seen(ctx context.Context, from, to int64) (s suited.Sample, 
 	}
 	limit, hardware := most("cpufreq", "limit_hz"), most("cpufreq", "hardware_limit_hz")
 	s.Throttled = s.Throttled || limit > 0 && limit < hardware
-	table, _ = metrics.SamplesOf(data, "cpu")
-	for _, c := range metrics.ColumnsOf(table, "steal_ns") {
-		if grew, ok := c.Curve.Moved(from, to); ok && c.Label == "cpu" {
-			s.Stolen = grew / float64(to-from) / float64(r.threads)
+	share := func(probe, stem, label string) float64 {
+		table, _ := metrics.SamplesOf(data, probe)
+		for _, c := range metrics.ColumnsOf(table, stem) {
+			if grew, ok := c.Curve.Moved(from, to); ok && c.Label == label {
+				return grew / float64(to-from) / float64(r.threads)
+			}
 		}
+		return 0
 	}
+	s.Stolen, s.Foreign = share("cpu", "steal_ns", "cpu"), share("foreign", "foreign_cpu_ns", "")
 	return s, nil
 }
 

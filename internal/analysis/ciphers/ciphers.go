@@ -129,7 +129,8 @@ type Sample struct {
 	ClockHz      float64
 	TemperatureC float64
 	Throttled    bool    // a core was slowed for heat, or its limit lowered
-	Stolen       float64 // share of the time that the host gave to others
+	Stolen       float64 // share of the CPUs' time that the machine's host gave to others
+	Foreign      float64 // share of it that processes took which are not ours
 }
 
 // Result is the speed of a cell.

@@ -3,6 +3,7 @@ package ciphers_test
 import (
 	"encoding/csv"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -227,6 +228,7 @@ func TestJudge(t *testing.T) {
 		ciphers.DoubtClock:    changed(func(i int, s *ciphers.Sample) { s.ClockHz *= 1 + float64(i)/50 }),
 		ciphers.DoubtThrottle: changed(func(i int, s *ciphers.Sample) { s.Throttled = i == 3 }),
 		ciphers.DoubtStolen:   changed(func(i int, s *ciphers.Sample) { s.Stolen = 0.02 }),
+		ciphers.DoubtForeign:  changed(func(i int, s *ciphers.Sample) { s.Foreign = float64(i) / 50 }),
 	} {
 		var got []string
 		for _, d := range ciphers.Judge(c, samples).Doubts {
@@ -252,6 +254,34 @@ func TestFeatures(t *testing.T) {
 		a := ciphers.AdviseHardware(ciphers.CPU{Features: ciphers.Features(strings.Fields(flags))})
 		if len(a) != 1 || !strings.Contains(a[0].Text, want) {
 			t.Errorf("%s: got %+v, want %q", flags, a, want)
+		}
+	}
+}
+
+// TestInstalledOpenSSL: the program that is here prints what is read.
+func TestInstalledOpenSSL(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("skip: no openssl here")
+	}
+	for _, a := range ciphers.Algorithms() {
+		for _, c := range a.Cells(ciphers.OpenSSL, []int{ciphers.Packet}, []int{2}) {
+			if c.Together()[0] != c.Operation || c.Operation == ciphers.Decrypt && !strings.HasSuffix(a.Name,
+				"305") {
+				continue // a second each: one of them will do
+			}
+			out, err := exec.Command("openssl", c.Command(1)...).Output()
+			if err != nil {
+				t.Errorf("%v: %v", c, err)
+				continue
+			}
+			s, err := ciphers.ParseSpeed(out)
+			if err != nil {
+				t.Errorf("%v: %v", c, err)
+				continue
+			}
+			if rates, err := s.Of(c); err != nil || rates[c.Operation] <= 0 {
+				t.Errorf("%v: got %v, %v", c, rates, err)
+			}
 		}
 	}
 }

@@ -16,13 +16,15 @@ const (
 	DoubtClock    = "clock-moved"
 	DoubtThrottle = "throttled"
 	DoubtStolen   = "stolen"
+	DoubtForeign  = "other-load"
 )
 
 // Beyond these shares a figure is doubted.
 const (
 	mostSpread = 0.10 // of the interval's width in the median
 	mostClock  = 0.05 // of the range of clocks in their median
-	mostStolen = 0.01 // of the time
+	mostStolen = 0.01 // of the CPUs' time
+	mostOthers = 0.05 // of it
 )
 
 // Judge makes a result of a cell's repetitions, of which there is at least one.
@@ -66,10 +68,12 @@ func Judge(c Cell, samples []Sample) Result {
 	if slices.ContainsFunc(samples, func(s Sample) bool { return s.Throttled }) {
 		doubt(DoubtThrottle, "the CPU was slowed for heat, or its clock was limited")
 	}
-	if stolen := column(func(s Sample) float64 { return s.Stolen }); len(stolen) > 0 {
-		if most := slices.Max(stolen); most > mostStolen {
-			doubt(DoubtStolen, "the host gave up to %s of the time to others", unit.Percent(most))
-		}
+	most := func(of func(Sample) float64) float64 { return slices.Max(append(column(of), 0)) }
+	if v := most(func(s Sample) float64 { return s.Stolen }); v > mostStolen {
+		doubt(DoubtStolen, "the host gave up to %s of the CPUs' time to others", unit.Percent(v))
+	}
+	if v := most(func(s Sample) float64 { return s.Foreign }); v > mostOthers {
+		doubt(DoubtForeign, "other processes took up to %s of the CPUs' time", unit.Percent(v))
 	}
 	return r
 }

@@ -75,7 +75,7 @@ func serve(hire func(Request) (worker, error)) host.Handler {
 		}
 		d, err := measure(ctx, q, hire)
 		if err != nil {
-			return fmt.Errorf("measure %s: %w", q.Algorithm, err)
+			return err
 		}
 		return s.Send(d)
 	}

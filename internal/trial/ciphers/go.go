@@ -84,7 +84,7 @@ func goWorker(q Request) (worker, error) {
 	case "ed25519":
 		return goSignature(q, ed25519.NewKeyFromSeed(key))
 	}
-	return worker{}, fmt.Errorf("%w: Go's libraries have no %s", host.ErrUnsupported, q.Algorithm)
+	return worker{}, fmt.Errorf("%w: Go's libraries have it not", host.ErrUnsupported)
 }
 
 func hashing(sum func() []byte) worker {

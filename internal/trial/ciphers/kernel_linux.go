@@ -32,8 +32,7 @@ const (
 func kernelWorker(q Request) (w worker, err error) {
 	name, ok := kernelNames[q.Algorithm]
 	if !ok {
-		return worker{}, fmt.Errorf("%w: the kernel offers no %s to programs", host.ErrUnsupported,
-			q.Algorithm)
+		return worker{}, fmt.Errorf("%w: the kernel offers it to no program", host.ErrUnsupported)
 	}
 	fd, err := kernelSocket(name, q)
 	if err != nil {
