@@ -19,7 +19,8 @@ import (
 
 // mayStartGoroutines: whoever starts one waits for it, so few packages may.
 var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/stream", "trial/traffic/frames",
-	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch", "lab",
+	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch",
+	"trial/ciphers", "lab",
 	"lab/host", "lab/agent",
 	"lab/isp", "lab/pair", "lab/ssh", "progress", "labtest", "labtest/steady"}
 

@@ -103,6 +103,7 @@ const (
 	FamilyTunnel  = "tunnel"
 	FamilyProbe   = "probe"
 	FamilyTraffic = "traffic"
+	FamilyCipher  = "cipher"
 )
 
 // Spawn starts this program again in another role, or another program that is to be a child of a lab's,

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -47,6 +48,7 @@ func Parts() agent.Parts {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}
 	maps.Copy(p.Isolated, isp.Handlers())
+	maps.Copy(p.Isolated, ciphers.Handlers())
 	for _, e := range Engines() {
 		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
 	}
