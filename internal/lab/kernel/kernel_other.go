@@ -18,6 +18,7 @@ func TxQueueLen(dev string) (int, error)                          { return 0, Er
 func Exists(dev string) (bool, error)                             { return false, ErrUnsupported }
 func DeviceOf(mac net.HardwareAddr) (string, error)               { return "", ErrUnsupported }
 func Rename(dev, name string) error                               { return ErrUnsupported }
+func Addresses(dev string) ([]netip.Prefix, error)                { return nil, ErrUnsupported }
 func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
