@@ -108,7 +108,7 @@ func (r *cipherRig) look(ctx context.Context, d *suited.Document) error {
 	r.threads = max(1, r.threads)
 	// The loop of the probe is of three shifts and three exclusive ors, each of which needs the one before;
 	// only x86 is known to do each in one cycle, and none together.
-	if facts["agent_arch"] == "amd64" {
+	if facts["agent_arch"] == "amd64" && r.node.Facts.CPUs != record.CPUsEmulated {
 		r.rounds = 6
 	}
 	d.CPU = suited.CPU{Model: facts["cpu_model"], Threads: r.threads,
@@ -323,7 +323,12 @@ func (r *cipherRig) seen(ctx context.Context, from, to int64) (s suited.Sample, 
 func (r *cipherRig) conclude(d *suited.Document, cells []suited.Cell) {
 	for _, c := range cells {
 		if samples := r.samples[c]; len(samples) > 0 {
-			d.Results = append(d.Results, suited.Judge(c, samples))
+			result := suited.Judge(c, samples)
+			if r.node.Facts.CPUs == record.CPUsEmulated {
+				result.Doubts = append(result.Doubts, suited.Doubt{Kind: suited.DoubtEmulated,
+					Text: "the CPU is emulated: the figure is the emulator's"})
+			}
+			d.Results = append(d.Results, result)
 			continue
 		}
 		by := c
@@ -332,7 +337,7 @@ func (r *cipherRig) conclude(d *suited.Document, cells []suited.Cell) {
 		}
 		d.Missing = append(d.Missing, suited.Missing{Cell: c, Why: r.missing[by]})
 	}
-	d.CPU.ClockFrom = "not known: the kernel tells no clock, and none is estimated for this architecture"
+	d.CPU.ClockFrom = "not known: the kernel tells none, and it is estimated on x86 alone, not emulated"
 	if i := slices.IndexFunc(d.Results, func(r suited.Result) bool { return r.ClockHz > 0 }); i >= 0 {
 		d.CPU.ClockFrom = "cpufreq"
 		if !r.told {

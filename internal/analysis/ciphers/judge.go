@@ -17,6 +17,7 @@ const (
 	DoubtThrottle = "throttled"
 	DoubtStolen   = "stolen"
 	DoubtForeign  = "other-load"
+	DoubtEmulated = "emulated" // said by who measures
 )
 
 // Beyond these shares a figure is doubted.
