@@ -20,12 +20,12 @@ const (
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
-// hops are the routers that lie on the plain path between two machines, the nearest first; the zero address
-// stands for one that does not name itself.
+// hops are the routers that lie on the plain path between two machines that run our agents, the nearest first;
+// the zero address stands for one that does not name itself.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
-	if a.c.Hopper == nil || a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" ||
-		x == nil || x.route == nil {
+	if a.c.Hopper == nil || a.lab.OwnNetwork() || !a.lab.Mutual() || a.way.path.Slot != 0 ||
+		a.d.probeOpener != "near" || x == nil || x.route == nil {
 		return nil
 	}
 	return x.route.Routers[:min(mostHops, len(x.route.Routers))]
