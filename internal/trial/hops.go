@@ -20,8 +20,8 @@ const (
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
-// hops are the routers that lie on the plain path between two machines that run our agents, the nearest first;
-// the zero address stands for one that does not name itself.
+// hops are the routers that lie on the plain path between two machines with agents of ours, the nearest
+// first; the zero address stands for one that does not name itself.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
 	if a.c.Hopper == nil || a.lab.OwnNetwork() || !a.lab.Mutual() || a.way.path.Slot != 0 ||
