@@ -19,7 +19,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -154,9 +153,6 @@ func distinct[T comparable](list []T) (out []T) {
 }
 
 func runCrypto(ctx context.Context, o cryptoOptions, p *program) (err error) {
-	if err := absoluteMachines(&o.machines); err != nil {
-		return err
-	}
 	if err := prepare(p.dirs.Runtime); err != nil {
 		return err
 	}
@@ -165,9 +161,7 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) (err error) {
 	if o.attach != "" {
 		l, err = lab.Attach(labsDir(p.dirs), o.attach, registry.LabParts(), nil)
 	} else {
-		l, err = lab.Remote{ID: "crypto-" + store.NewID(time.Now(), uint16(rand.Uint32())),
-			Machines: o.machines, Dir: labsDir(p.dirs), Parts: registry.LabParts(),
-			Program: p.agentProgram}.Reach(ctx)
+		l, err = p.reach(ctx, "crypto", &o.machines)
 	}
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package isp
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -86,16 +87,8 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 		return err
 	}
 	undo.add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
-	died := make(chan error, 1)
-	go func() {
-		<-gone
-		died <- fmt.Errorf("pppd has ended: %s", last())
-	}()
-	if _, err := await(ctx, dev, died); err != nil {
-		if said := last(); !strings.Contains(err.Error(), said) {
-			err = fmt.Errorf("%w: pppd says: %s", err, said)
-		}
-		return err
+	if err := await(ctx, dev, gone); err != nil {
+		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
@@ -105,7 +98,10 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
 		return err
 	}
-	go func() { failed <- <-died }()
+	go func() {
+		<-gone
+		failed <- fmt.Errorf("%w: it says: %s", errGone, last())
+	}()
 	return nil
 }
 
@@ -193,8 +189,9 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	if err != nil {
 		return nil, err
 	}
-	c := &concentrator{mac: i.HardwareAddr, key: newKey(), most: i.MTU - pppoeBytes,
+	c := &concentrator{mac: i.HardwareAddr, key: make([]byte, 32), most: i.MTU - pppoeBytes,
 		sessions: map[uint16]*subscriber{}}
+	rand.Read(c.key) // never fails
 	running := &sessions{p: p, daemon: daemon, fd: fd,
 		hungUp: make(chan *subscriber, 2*mostSubscribers)}
 	done := make(chan struct{})
@@ -276,7 +273,7 @@ func (r *sessions) begin(s *subscriber) {
 	if r.p.User == "" {
 		args = append(args, "noauth")
 	} else {
-		args = append(args, "auth", "refuse-eap", "refuse-mschap", "refuse-mschap-v2")
+		args = append(args, "auth")
 	}
 	gone, last, err := start(ctx, r.daemon, args)
 	if err != nil {
@@ -288,7 +285,7 @@ func (r *sessions) begin(s *subscriber) {
 	r.all.Go(func() {
 		defer cancel()
 		diverted := false
-		if _, err := await(ctx, dev, nil); err == nil {
+		if await(ctx, dev, gone) == nil {
 			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
 			if diverted = s.id == 1 && len(r.p.Addresses) == 0; diverted {
 				has, err := kernel.Addresses(r.p.Device)
