@@ -25,8 +25,12 @@ type ispOptions struct {
 	force                                     bool
 }
 
-// ispAddress is the provider's, from the block set aside for benchmarking (RFC 2544).
-const ispAddress = "198.18.64.1/24"
+// ispAddress is the provider's, and ispNetworks those of its link and its subscribers, from the blocks set
+// aside for benchmarking (RFC 2544, RFC 5180).
+const (
+	ispAddress  = "198.18.64.1/24"
+	ispNetworks = "2001:2:0:4000::/50"
+)
 
 func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
@@ -70,24 +74,33 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		}
 		password = host.SecretFrom(first)
 	}
-	return knob.Access{Kind: o.kind, Device: o.device, Addresses: []netip.Prefix{p}, User: o.user,
-		Force: o.force}, password, nil
+	a = knob.Access{Kind: o.kind, Device: o.device, Addresses: []netip.Prefix{p}, User: o.user,
+		Force: o.force}
+	if o.kind == knob.DHCP {
+		a.IPv6 = netip.MustParsePrefix(ispNetworks)
+	}
+	return a, password, nil
 }
 
 // begin plays the provider, in a process of its own, which undoes what it did even if this one is killed. It
-// tells what happens, and calls failed once it cannot go on; end waits until all is undone.
-func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (end func() error,
-	err error) {
+// tells what happens, and calls failed once it cannot go on; end waits until all is undone. The first of its
+// addresses is over IPv4.
+func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (own []netip.Addr,
+	end func() error, err error) {
 	a, password, err := o.access()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	own = []netip.Addr{a.Addresses[0].Addr()}
+	if a.IPv6.IsValid() {
+		own = append(own, a.Link().Addr())
 	}
 	if os.Geteuid() != 0 {
-		return nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
+		return nil, nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
 	}
 	child, err := host.Spawn{Args: []string{agent.ChildRole}}.Start()
 	if err != nil {
-		return nil, fmt.Errorf("play the provider: %w", err)
+		return nil, nil, fmt.Errorf("play the provider: %w", err)
 	}
 	node := host.Connect(child)
 	s, err := node.Open(ctx, knob.VerbServe, a)
@@ -98,7 +111,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 		err = host.Await(ctx, s, nil)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
+		return nil, nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
 	}
 	over := make(chan struct{})
 	go func() {
@@ -114,7 +127,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 			p.note("provider: %s", check.Plain(e.Text))
 		}
 	}()
-	return func() error {
+	return own, func() error {
 		err := errors.Join(s.Finish(), s.Close(), node.Close())
 		<-over
 		if errors.Is(err, host.ErrUnreachable) {

@@ -36,7 +36,7 @@ func meetPeer(t *testing.T) host.Agent {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- listener.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
-			Version: "1.2", Bind: netip.MustParseAddr("127.0.0.1")}.Serve)
+			Version: "1.2", Bind: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}.Serve)
 	}()
 	t.Cleanup(func() {
 		cancel()

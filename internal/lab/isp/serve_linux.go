@@ -77,6 +77,15 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		return err
 	}
 	undo.add(func() error { stop(); return ended() })
+	if a.IPv6.IsValid() {
+		err := p.serveIPv6(ctx, &undo)
+		switch {
+		case errors.Is(err, host.ErrUnsupported):
+			p.tell("IPv4 only: %v", err)
+		case err != nil:
+			return err
+		}
+	}
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}
