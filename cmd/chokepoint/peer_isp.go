@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
@@ -25,19 +26,12 @@ type ispOptions struct {
 	force                                     bool
 }
 
-// ispAddress is the provider's, and ispNetworks those of its link and its subscribers, from the blocks set
-// aside for benchmarking (RFC 2544, RFC 5180).
-const (
-	ispAddress  = "198.18.64.1/24"
-	ispNetworks = "2001:2:0:4000::/50"
-)
-
 func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
 		strings.Join(knob.Accesses(), ", "))
 	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is plugged into")
-	f.StringVar(&o.address, "isp-address", ispAddress, "the provider's `ADDRESS/BITS`, of whose network the "+
-		"router gets one")
+	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
+		"the provider's `ADDRESS/BITS`, of whose network the router gets one")
 	f.StringVar(&o.user, "isp-user", "", "PPPoE: have the router log in as `NAME`, by PAP or CHAP")
 	f.StringVar(&o.passwordFile, "isp-password-file", "", "with the password in the first line of `FILE`")
 	f.BoolVar(&o.force, "isp-force", false, "also on the port of this machine's default route")
@@ -56,8 +50,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
 	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Addr() == p.Masked().Addr():
-		return wrong("such as "+ispAddress, "--isp-address %q is no IPv4 address with the length of a "+
-			"network", o.address)
+		return wrong("such as "+knob.ProviderAddress,
+			"--isp-address %q is no IPv4 address with the length of a network", o.address)
 	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
 		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
@@ -74,11 +68,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		}
 		password = host.SecretFrom(first)
 	}
-	a = knob.Access{Kind: o.kind, Device: o.device, Addresses: []netip.Prefix{p}, User: o.user,
-		Force: o.force}
-	if o.kind == knob.DHCP {
-		a.IPv6 = netip.MustParsePrefix(ispNetworks)
-	}
+	a = knob.Provider(o.kind, o.device)
+	a.Addresses, a.User, a.Force = []netip.Prefix{p}, o.user, o.force
 	return a, password, nil
 }
 
@@ -90,10 +81,6 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 	a, password, err := o.access()
 	if err != nil {
 		return nil, nil, err
-	}
-	own = []netip.Addr{a.Addresses[0].Addr()}
-	if a.IPv6.IsValid() {
-		own = append(own, a.Link().Addr())
 	}
 	if os.Geteuid() != 0 {
 		return nil, nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
@@ -112,6 +99,10 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
+	}
+	own = a.Own()
+	if has, err := lab.OwnAddresses(ctx); err == nil { // there may be no IPv6
+		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !slices.Contains(has, a) })
 	}
 	over := make(chan struct{})
 	go func() {

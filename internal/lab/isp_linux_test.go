@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -111,6 +112,20 @@ func TestIPv6FromProvider(t *testing.T) {
 		func(s string) bool {
 			return strings.Contains(s, "router REACHABLE") && strings.Contains(s, "default via fe80::1")
 		})
+	// Who has such a route, and would lose it by being a router itself, is none over IPv6.
+	do("router", "cd /proc/sys/net/ipv6/conf && echo 0 >lan/forwarding && echo 1 >wan/accept_ra")
+	router, err := l.Node(ctx, "router")
+	must(t, err)
+	other, err := router.Agent.Open(ctx, knob.VerbServe, knob.Access{Kind: knob.DHCP, Device: "lan",
+		IPv6: netip.MustParsePrefix("2001:2:0:8000::/50")})
+	must(t, err)
+	must(t, host.Await(ctx, other, &isp.Event{}))
+	must(t, host.Await(ctx, other, &told))
+	if !strings.HasPrefix(told.Text, "IPv4 only: ") || !strings.Contains(told.Text, "on wan; sysctl") {
+		t.Errorf("the other provider tells %q", told.Text)
+	}
+	must(t, errors.Join(other.Finish(), other.Close()))
+	do("router", "echo 2 >/proc/sys/net/ipv6/conf/wan/accept_ra")
 	if got := do("server", "ip -6 route show 2001:2:0:4100::/56"); !strings.HasPrefix(got,
 		"2001:2:0:4100::/56 via fe80:") {
 		t.Errorf("the provider's route to what it delegated is %q", got)

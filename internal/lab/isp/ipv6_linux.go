@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/net/ipv6"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -90,8 +89,8 @@ func beRouter(dev string, undo *undoing) error {
 			return err
 		}
 		if accepts == "1" { // with 0 a daemon has set the route, which the kernel lets be
-			return check.WithHint(fmt.Errorf("%w: this machine would lose its own IPv6 default route, which "+
-				"was advertised on %s", host.ErrUnsupported, d), "sysctl -w "+path+"=2 keeps it")
+			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
+				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
 		}
 	}
 	if err := kernel.SysctlWritable(forwarding); err != nil {

@@ -62,7 +62,9 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		if err := kernel.AddAddress(a.Device, p); err != nil {
 			return err
 		}
-		has = append(has, p)
+	}
+	if len(a.Addresses) > 0 { // what else the port has is none of the subscribers' business
+		has = a.Addresses
 	}
 	own := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if own < 0 {

@@ -77,6 +77,30 @@ func (a Access) Link() netip.Prefix {
 	return netip.PrefixFrom(a.IPv6.Addr().Next(), 64)
 }
 
+// ProviderAddress is that of a provider on a port of its own, unless another is chosen, from the block set
+// aside for benchmarking (RFC 2544).
+const ProviderAddress = "198.18.64.1/24"
+
+// Provider is the access of a kind that is offered on a port of its own; with DHCP also over IPv6, with a
+// block of networks that is set aside for benchmarking (RFC 5180).
+func Provider(kind, device string) Access {
+	a := Access{Kind: kind, Device: device, Addresses: []netip.Prefix{netip.MustParsePrefix(ProviderAddress)}}
+	if kind == DHCP {
+		a.IPv6 = netip.MustParsePrefix("2001:2:0:4000::/50")
+	}
+	return a
+}
+
+// Own are the provider's addresses of its own port, over IPv4 first.
+func (a Access) Own() (out []netip.Addr) {
+	for _, p := range append(slices.Clone(a.Addresses), a.Link()) {
+		if p.IsValid() {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
 // SessionDevice is the name of the device of a port's n-th PPPoE session, within IFNAMSIZ.
 func SessionDevice(port string, n int) string {
 	name := "ppp-" + port
