@@ -137,6 +137,7 @@ var homes = []home{
 	{"github.com/srwiley/rasterx", []string{"report"}},
 	{"golang.org/x/crypto", []string{"trial/ciphers"}},
 	{"golang.org/x/image", []string{"report"}},
+	{"golang.org/x/net", []string{"lab/isp"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
