@@ -12,8 +12,8 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
-	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
-	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers"},
+	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
+	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter", "trial/probe",
 		"trial/traffic"},
@@ -186,7 +186,7 @@ func homeOf(imported string) (home, bool) {
 var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
 	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
-	"analysis/diagnosis", "analysis/ciphers"}
+	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
 	"plugin"}
