@@ -1,0 +1,691 @@
+// Package remote_test tests labs of real machines, which chokepoint reaches over ssh. The machines are network
+// namespaces with an sshd each.
+//
+// TestLosses loses the contact to a router at seeded moments of runs that set something on it: the controller
+// is killed or asked to end, the router's link is cut, its ssh sessions, its agent or its guard are killed, or
+// it loses its power. Within the watchdog's time the router must be as it was before; then lab restore and
+// resume must finish the campaign, with every result of before still there. What of a router is without power
+// here is a namespace: all of its processes are killed and its network is made anew as at boot. No firmware,
+// no boot loader and no disk has a part in it.
+//
+// TestFaultsOverSSH plants ten faults of the diagnosis' suite by a plan, on machines over ssh, and counts how
+// many are named right.
+//
+//	go test ./bench/remote -timeout 0 -v -run TestLosses -losses 100 -binary FILE -keep FOLDER [-lock FILE]
+//	go test ./bench/remote -timeout 0 -v -run TestFaultsOverSSH -faults -binary FILE -keep FOLDER
+//
+// What was done is kept in the folder, and not done again: a series that was stopped, or has had its time
+// (-for), goes on.
+package remote_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/bench/rig"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+)
+
+var (
+	losses = flag.Int("losses", 0, "how many times to lose the contact")
+	beds   = flag.Int("beds", 10, "labs at once")
+	seed   = flag.Uint64("seed", 1, "decides the moments")
+	binary = flag.String("binary", "",
+		"the chokepoint to run, by its whole path (default: built from the source here)")
+	keep     = flag.String("keep", "", "a folder for what was found (default: it is not kept)")
+	lockFile = flag.String("lock", "", "a file that is locked while loads run")
+	within   = flag.Duration("for", 0, "begin nothing after so long (0: no limit)")
+)
+
+// The ways in which the contact is lost.
+const (
+	byKill    = "kill -9 of the controller"
+	byTerm    = "kill -TERM of the controller"
+	byLink    = "link cut"
+	bySession = "reset of the ssh sessions"
+	byHelper  = "kill -9 of the agent or guard"
+	byPower   = "power"
+)
+
+func kinds() []string { return []string{byKill, byTerm, byLink, bySession, byHelper, byPower} }
+
+// loss is one that is planned.
+type loss struct {
+	Number int     `json:"number"`
+	Kind   string  `json:"kind"`
+	Driver string  `json:"driver"` // of the router: agent or linux
+	Moment float64 `json:"at"`     // which part of an undisturbed run has passed
+}
+
+// planned are the losses of a seed: the kinds in turn, half of each with the agent.
+func planned(seed uint64, n int) (all []loss) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range n {
+		all = append(all, loss{i + 1, kinds()[i%len(kinds())], []string{"agent", "linux"}[i/len(kinds())%2],
+			r.Float64()})
+	}
+	return all
+}
+
+func TestLossesAreSpreadEvenly(t *testing.T) {
+	count, all := map[string]int{}, planned(1, 120)
+	for _, l := range all {
+		count[l.Kind+" "+l.Driver]++
+	}
+	for what, n := range count {
+		if n != 10 {
+			t.Errorf("%s: got %d of 120, want 10", what, n)
+		}
+	}
+	if !slices.Equal(all[:50], planned(1, 50)) || slices.Equal(all, planned(2, 120)) {
+		t.Error("a seed must mean the same losses each time, and another one others")
+	}
+}
+
+// outcome is what came of a loss.
+type outcome struct {
+	loss
+	AfterS  float64  `json:"after_s"`  // from the start of the run
+	Set     bool     `json:"set"`      // something was set on the router just then
+	RevertS float64  `json:"revert_s"` // from the loss until nothing was any more
+	Code    int      `json:"code"`     // with which the run ended, −1 by a signal
+	Before  int      `json:"before"`   // results at the loss
+	Lost    int      `json:"lost"`
+	Begun   bool     `json:"begun"` // the run had stored that it has begun
+	Resumed bool     `json:"resumed"`
+	Failed  int      `json:"failed"`           // trials of the finished run
+	Sampler bool     `json:"sampler"`          // of the driver, left to end by itself
+	Faults  []string `json:"faults,omitempty"` // what was wrong
+	Talk    string   `json:"talk,omitempty"`   // of the run
+}
+
+// margin is what may be needed beside the watchdog's time: the guard looks every two seconds, and this machine
+// has more to do than one router.
+const margin = 6 * time.Second
+
+// lossPlan sets a queue, an MTU and rules; the loads are small, since several labs share a machine.
+const lossPlan = `name: losses
+method: {duration: 700ms, warmup: 200ms, cooldown: 100ms, idle: 200ms, runs: 2, seed: 1}
+matrix:
+  pacing: [2M]
+  queue@router.wan: [tbf rate 20M burst 32k limit 100k]
+  link_mtu@router: [1400]
+  firewall: [off, 20 stateful]
+measure: {verify: false}
+`
+
+// document is what is needed of show --json.
+type document struct {
+	Run    struct{ ID, Status string }
+	Trials []struct {
+		ID, Row, Grade string
+		Metrics        map[string]float64
+		Failure        *struct{ Phase, Error string }
+	}
+}
+
+// event is what is needed of a line of run --json.
+type event struct {
+	Event, Row string
+	Total      int
+}
+
+// suite is a series of losses.
+type suite struct {
+	program rig.Program
+	beds    []*bed
+	file    string
+	whole   map[string]time.Duration // that a run takes, by driver
+	rows    int
+}
+
+// TestLosses carries out what is planned and not yet done.
+func TestLosses(t *testing.T) {
+	if *losses == 0 {
+		t.Skip("skip: losses of contact take a quarter of an hour: -losses says how many")
+	}
+	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer forget()
+	began := time.Now()
+	s := newSuite(t)
+	done, err := s.kept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := slices.DeleteFunc(planned(*seed, *losses), func(l loss) bool {
+		return slices.ContainsFunc(done, func(o outcome) bool { return o.loss == l })
+	})
+	if len(open) > 0 {
+		s.calibrate(t)
+	}
+	for round := range slices.Chunk(open, *beds) {
+		if t.Failed() || asked.Err() != nil || *within > 0 && time.Since(began) > *within {
+			break
+		}
+		fresh := s.round(t, round)
+		done = append(done, fresh...)
+		if err := s.write(fresh); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range done {
+		for _, fault := range o.Faults {
+			t.Errorf("loss %d, %s, driver %s, %.1f s after the start: %s", o.Number, o.Kind, o.Driver,
+				o.AfterS, fault)
+		}
+	}
+	if len(done) < *losses {
+		t.Errorf("%d of %d losses were done; the same command goes on", len(done), *losses)
+	}
+	table(t, done)
+}
+
+func newSuite(t *testing.T) *suite {
+	dir := cmp.Or(*keep, t.TempDir())
+	work := t.TempDir()
+	program, err := rig.NewProgram(work, *binary, os.Geteuid())
+	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"), whole: map[string]time.Duration{}}
+	keys := filepath.Join(work, "keys")
+	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys),
+		os.WriteFile(program.At("losses.yaml"), []byte(lossPlan), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range *beds {
+		b, err := newBed(t, work, keys, i+1, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.beds = append(s.beds, b)
+	}
+	return s
+}
+
+// kept are the outcomes of earlier.
+func (s *suite) kept() (all []outcome, err error) {
+	data, err := os.ReadFile(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for line := range bytes.Lines(data) {
+		var o outcome
+		err = errors.Join(err, json.Unmarshal(line, &o))
+		all = append(all, o)
+	}
+	return all, err
+}
+
+func (s *suite) write(all []outcome) error {
+	f, err := os.OpenFile(s.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		err = errors.Join(err, json.NewEncoder(f).Encode(o))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// locked does something while the machine is ours.
+func locked(t *testing.T, do func()) {
+	unlock, err := rig.Locked(*lockFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	do()
+}
+
+// calibrate runs the plan once to its end in each bed, with the agent in one half of them: to learn how long
+// that takes when all do, and because such a run must leave nothing either.
+func (s *suite) calibrate(t *testing.T) {
+	locked(t, func() {
+		all := make([]*scene, len(s.beds))
+		parallel(len(s.beds), func(i int) {
+			all[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: loss{
+				Driver: []string{"agent", "linux"}[i%2]}}}
+			all[i].whole()
+		})
+		for i, c := range all {
+			for _, fault := range c.Faults {
+				t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
+			}
+			s.whole[c.Driver] = max(s.whole[c.Driver], c.ended.Sub(c.began))
+			s.rows = max(s.rows, c.ofPlan)
+		}
+	})
+	if s.whole["linux"] == 0 {
+		s.whole["linux"] = s.whole["agent"]
+	}
+	fmt.Fprintf(t.Output(), "note: an undisturbed run of %d rows takes %.1f s with the agent, %.1f s without\n",
+		s.rows, s.whole["agent"].Seconds(), s.whole["linux"].Seconds())
+}
+
+func parallel(n int, do func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(i) })
+	}
+	all.Wait()
+}
+
+// round carries out one loss in each bed. While it only waits, others may have the machine.
+func (s *suite) round(t *testing.T, round []loss) (out []outcome) {
+	scenes := make([]*scene, len(round))
+	locked(t, func() {
+		parallel(len(round), func(i int) {
+			scenes[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: round[i]}}
+			scenes[i].strike()
+		})
+	})
+	parallel(len(round), func(i int) { scenes[i].await() })
+	locked(t, func() { parallel(len(round), func(i int) { scenes[i].goOn() }) })
+	for _, c := range scenes {
+		fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, results %d, "+
+			"lost %d, resumed %v %s\n", c.Number, c.Kind, c.Driver, c.AfterS, c.Set, c.RevertS, c.Code,
+			c.Before, c.Lost, c.Resumed, strings.Join(c.Faults, "; "))
+		out = append(out, c.outcome)
+	}
+	return out
+}
+
+// scene is one run on a bed, and its loss.
+type scene struct {
+	*suite
+	*bed
+	outcome
+	before       []string // the router's state
+	tracesBefore []string
+	run          *exec.Cmd
+	said, talk   string // files
+	over         chan struct{}
+	began, ended time.Time
+	lostAt       time.Time
+	stored       document
+	ofPlan       int // rows
+}
+
+func (c *scene) fault(format string, args ...any) {
+	c.Faults = append(c.Faults, fmt.Sprintf(format, args...))
+}
+
+func (c *scene) router() *machine { return c.machines["router"] }
+
+// start starts the run, in an empty store.
+func (c *scene) start() bool {
+	err := errors.Join(os.RemoveAll(c.At("data")), os.Mkdir(c.At("data"), 0o700))
+	c.before, c.tracesBefore = nil, c.router().traces()
+	if err == nil {
+		c.before, err = c.router().state()
+	}
+	args := slices.Concat([]string{"run", c.program.At("losses.yaml"), "--json"}, c.aboard(c.Driver))
+	c.run = c.command(context.Background(), args...)
+	c.said, c.talk = c.At("tmp/said"), c.At("tmp/talk")
+	out, err2 := os.Create(c.said)
+	wrong, err3 := os.Create(c.talk)
+	if err := errors.Join(err, err2, err3); err != nil {
+		c.fault("start: %v", err)
+		return false
+	}
+	defer out.Close()
+	defer wrong.Close()
+	c.run.Stdout, c.run.Stderr = out, wrong
+	c.began = time.Now()
+	if err := c.run.Start(); err != nil {
+		c.fault("start: %v", err)
+		return false
+	}
+	over := make(chan struct{})
+	c.over = over
+	run := c.run
+	go func() {
+		_ = run.Wait() // its state says how it ended
+		c.ended = time.Now()
+		close(over)
+	}()
+	return true
+}
+
+// wait waits until the run has ended.
+func (c *scene) wait(limit time.Duration) bool {
+	select {
+	case <-c.over:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// events are what the run has said so far.
+func (c *scene) events() (all []event) {
+	data, _ := os.ReadFile(c.said) // no file, no events
+	for line := range bytes.Lines(data) {
+		var e event
+		if json.Unmarshal(line, &e) == nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (c *scene) whole() {
+	if !c.start() {
+		return
+	}
+	if !c.wait(4 * time.Minute) {
+		c.fault("it does not end")
+		_ = c.run.Process.Kill()
+		<-c.over
+		return
+	}
+	finished := map[string]bool{}
+	for _, e := range c.events() {
+		if e.Event == "trial-ended" {
+			finished[e.Row], c.ofPlan = true, e.Total
+		}
+	}
+	if code := c.run.ProcessState.ExitCode(); code != 0 || c.ofPlan == 0 || len(finished) != c.ofPlan {
+		talk, _ := os.ReadFile(c.talk)
+		c.fault("exit code %d, %d of %d rows: %s", code, len(finished), c.ofPlan, talk)
+	}
+	c.compare("", "")
+}
+
+// compare notes what is other than before the run, once a while has passed in which it does not become so.
+func (c *scene) compare(when, but string) {
+	var found []string
+	for range 60 {
+		if found = c.changed(but); len(found) == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.fault("%sthe router is not as before: %s", when, strings.Join(found, "; "))
+}
+
+// sampling tells traces of the sampler that a driver leaves: it ends by itself.
+func sampling(trace string) bool {
+	return strings.Contains(trace, "chokepoint-watch-") || strings.Contains(trace, "process sleep") ||
+		strings.Contains(trace, "sample()")
+}
+
+// changed lists what is other on the router than before the run.
+func (c *scene) changed(but string) []string {
+	now, err := c.router().state()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	traces := c.router().traces()
+	c.Sampler = slices.ContainsFunc(traces, sampling)
+	return append(difference(c.before, now, but), difference(c.tracesBefore, traces, "")...)
+}
+
+// strike starts the run, and loses the contact when its moment has come. A moment that misses the run, or at
+// which there is nothing to strike, is moved to the front.
+func (c *scene) strike() {
+	for at := c.Moment; ; at *= .6 {
+		if !c.start() {
+			return
+		}
+		moment := time.Duration(at * float64(c.suite.whole[c.Driver]))
+		missed := c.wait(moment)
+		if !missed {
+			now, err := c.router().state()
+			c.Set = err == nil && len(difference(c.before, now, "")) > 0
+			c.lostAt = time.Now()
+			missed = !c.lose()
+		}
+		if !missed {
+			c.AfterS = c.lostAt.Sub(c.began).Seconds()
+			return
+		}
+		if !c.wait(4 * time.Minute) {
+			c.fault("a run that was not struck does not end")
+			_ = c.run.Process.Kill()
+			<-c.over
+			return
+		}
+		if at < .02 {
+			c.fault("it was missed again and again")
+			return
+		}
+	}
+}
+
+// lose loses the contact. It says whether there was one.
+func (c *scene) lose() bool {
+	r := c.router()
+	kill := func(which func(process) bool) (any bool) {
+		for _, p := range r.processes() {
+			if which(p) {
+				any = syscall.Kill(p.pid, syscall.SIGKILL) == nil || any
+			}
+		}
+		return any
+	}
+	switch c.Kind {
+	case byKill:
+		return c.run.Process.Signal(syscall.SIGKILL) == nil
+	case byTerm:
+		return c.run.Process.Signal(syscall.SIGTERM) == nil
+	case byLink:
+		return c.link("down")
+	case bySession:
+		return kill(process.sshd)
+	case byHelper:
+		return kill(func(p process) bool {
+			if c.Driver == "agent" {
+				return strings.HasSuffix(p.line, agent.MachineRole)
+			}
+			return !p.sshd() && strings.Contains(p.line, "chokepoint-guard-XXXXXX")
+		})
+	}
+	if err := r.halt(); err != nil {
+		c.fault("halt: %v", err)
+		return true
+	}
+	time.Sleep(3 * time.Second)
+	if err := r.boot(); err != nil {
+		c.fault("boot: %v", err)
+	}
+	return true
+}
+
+// link sets the router's link to the controller down or up, at the switch.
+func (c *scene) link(state string) bool {
+	_, err := say("", "ip", "-n", c.controller(), "link", "set", "router-mgmt", state)
+	if err != nil {
+		c.fault("link %s: %v", state, err)
+	}
+	return true
+}
+
+// await waits for the router to be as before, within the watchdog's time, and for the end of the run.
+func (c *scene) await() {
+	if c.lostAt.IsZero() {
+		return
+	}
+	but := ""
+	if c.Kind == byLink {
+		but = managed
+	}
+	limit := agent.Silence + margin
+	changed := c.changed(but)
+	for unset(changed) > 0 && time.Since(c.lostAt) < limit {
+		time.Sleep(250 * time.Millisecond)
+		changed = c.changed(but)
+	}
+	c.RevertS = time.Since(c.lostAt).Seconds()
+	if unset(changed) > 0 {
+		c.fault("after %.1f s the router is not as before: %s", c.RevertS, strings.Join(changed, "; "))
+	}
+	if c.Kind == byLink {
+		c.link("up")
+	}
+	if !c.wait(2 * time.Minute) {
+		c.fault("the run does not end")
+		_ = c.run.Process.Kill()
+		<-c.over
+	}
+}
+
+// unset counts the changes that are not only a sampler's traces.
+func unset(changed []string) (n int) {
+	for _, line := range changed {
+		if !sampling(line) {
+			n++
+		}
+	}
+	return n
+}
+
+// goOn restores, resumes, and finds what is wrong.
+func (c *scene) goOn() {
+	if c.lostAt.IsZero() {
+		return
+	}
+	c.Code = c.run.ProcessState.ExitCode()
+	talk, _ := os.ReadFile(c.talk) // nothing was said
+	c.Talk = string(talk[max(0, len(talk)-2000):])
+	if said, err := c.bed.say("lab", "restore"); err != nil {
+		c.fault("lab restore: %v: %s", err, said)
+	}
+	listed, err := c.bed.say("list", "--json")
+	if err != nil {
+		c.fault("%v", err)
+	}
+	c.Begun = strings.TrimSpace(listed) != ""
+	reported := map[string]bool{}
+	for _, e := range c.events() {
+		if e.Event == "trial-ended" {
+			reported[e.Row] = true
+		}
+	}
+	if !c.Begun {
+		if c.Lost = len(reported); c.Lost > 0 {
+			c.fault("%d results were reported, and no run is stored", c.Lost)
+		}
+		c.settled()
+		return
+	}
+	c.stored = c.show()
+	c.Before = len(c.stored.Trials)
+	if c.stored.Run.Status != "done" {
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+		defer cancel()
+		cmd := c.command(ctx, "resume", c.stored.Run.ID, "--json")
+		var wrong strings.Builder
+		cmd.Stderr = &wrong
+		if _, err := cmd.Output(); err != nil && cmd.ProcessState.ExitCode() != 3 {
+			c.fault("resume: %v: %s", err, wrong.String())
+		}
+	}
+	c.finished(c.show(), reported)
+	c.settled()
+}
+
+// settled finds what is left at the very end.
+func (c *scene) settled() {
+	const only = "\x00" // no line has it
+	found := c.changed(only)
+	for range 60 {
+		if unset(found) == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		found = c.changed(only)
+	}
+	c.fault("at the end the router is not as before: %s", strings.Join(found, "; "))
+}
+
+func (c *scene) show() (d document) {
+	said, err := c.bed.say("show", "--json", "latest")
+	if err = errors.Join(err, json.Unmarshal([]byte(said), &d)); err != nil {
+		c.fault("%v", err)
+	}
+	return d
+}
+
+// finished compares the finished run with what was stored before, and with what was reported as stored.
+func (c *scene) finished(now document, reported map[string]bool) {
+	rows := map[string]bool{}
+	for _, t := range now.Trials {
+		rows[t.Row] = true
+		if t.Grade == "failed" {
+			c.Failed++
+		}
+	}
+	for row := range reported {
+		if !rows[row] {
+			c.Lost++
+		}
+	}
+	for _, old := range c.stored.Trials {
+		same := false
+		for _, t := range now.Trials {
+			same = same || t.ID == old.ID && reflect.DeepEqual(t.Metrics, old.Metrics)
+		}
+		if !same {
+			c.Lost++
+		}
+	}
+	if c.Lost > 0 {
+		c.fault("%d results are lost", c.Lost)
+	}
+	c.Resumed = now.Run.Status == "done" && len(rows) == c.suite.rows
+	if !c.Resumed {
+		c.fault("its status is %q, with %d of %d rows", now.Run.Status, len(rows), c.suite.rows)
+	}
+}
+
+// table prints what was found, kind by kind.
+func table(t *testing.T, all []outcome) {
+	out := t.Output()
+	fmt.Fprintln(out, "| contact lost by | driver | losses | of them while something was set | reverted | seconds, "+
+		"at most | results before | lost | had begun | resumed | failed trials | sampler left |")
+	fmt.Fprintln(out, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	for _, kind := range append(kinds(), "") {
+		for _, driver := range []string{"agent", "linux", ""} {
+			if (kind == "") != (driver == "") {
+				continue
+			}
+			var n, set, reverted, results, lost, begun, resumed, failed, sampler int
+			slowest := 0.
+			for _, o := range all {
+				if kind != "" && (o.Kind != kind || o.Driver != driver) {
+					continue
+				}
+				n++
+				results, lost, failed = results+o.Before, lost+o.Lost, failed+o.Failed
+				slowest = max(slowest, o.RevertS)
+				for count, is := range map[*int]bool{&set: o.Set, &begun: o.Begun, &resumed: o.Resumed,
+					&sampler: o.Sampler, &reverted: !strings.Contains(strings.Join(o.Faults, ""),
+						"not as before")} {
+					if is {
+						*count++
+					}
+				}
+			}
+			fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d |\n",
+				cmp.Or(kind, "all"), driver, n, set, reverted, slowest, results, lost, begun, resumed, failed,
+				sampler)
+		}
+	}
+}
