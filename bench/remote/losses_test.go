@@ -125,6 +125,7 @@ const margin = 6 * time.Second
 const lossPlan = `name: losses
 method: {duration: 700ms, warmup: 200ms, cooldown: 100ms, idle: 200ms, runs: 2, seed: 1}
 matrix:
+  direction: [up]
   pacing: [2M]
   queue@router.wan: [tbf rate 20M burst 32k limit 100k]
   link_mtu@router: [1400]
@@ -164,7 +165,6 @@ func TestLosses(t *testing.T) {
 	}
 	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
-	began := time.Now()
 	s := newSuite(t)
 	done, err := s.kept()
 	if err != nil {
@@ -174,17 +174,7 @@ func TestLosses(t *testing.T) {
 		return slices.ContainsFunc(done, func(o outcome) bool { return o.loss == l })
 	})
 	if len(open) > 0 {
-		s.calibrate(t)
-	}
-	for round := range slices.Chunk(open, *beds) {
-		if t.Failed() || asked.Err() != nil || *within > 0 && time.Since(began) > *within {
-			break
-		}
-		fresh := s.round(t, round)
-		done = append(done, fresh...)
-		if err := s.write(fresh); err != nil {
-			t.Fatal(err)
-		}
+		locked(t, func() { done = append(done, s.all(asked, t, open)...) })
 	}
 	for _, o := range done {
 		for _, fault := range o.Faults {
@@ -232,15 +222,12 @@ func (s *suite) kept() (all []outcome, err error) {
 	return all, err
 }
 
-func (s *suite) write(all []outcome) error {
+func (s *suite) write(o outcome) error {
 	f, err := os.OpenFile(s.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	for _, o := range all {
-		err = errors.Join(err, json.NewEncoder(f).Encode(o))
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(json.NewEncoder(f).Encode(o), f.Close())
 }
 
 // locked does something while the machine is ours.
@@ -256,21 +243,19 @@ func locked(t *testing.T, do func()) {
 // calibrate runs the plan once to its end in each bed, with the agent in one half of them: to learn how long
 // that takes when all do, and because such a run must leave nothing either.
 func (s *suite) calibrate(t *testing.T) {
-	locked(t, func() {
-		all := make([]*scene, len(s.beds))
-		parallel(len(s.beds), func(i int) {
-			all[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: loss{
-				Driver: []string{"agent", "linux"}[i%2]}}}
-			all[i].whole()
-		})
-		for i, c := range all {
-			for _, fault := range c.Faults {
-				t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
-			}
-			s.whole[c.Driver] = max(s.whole[c.Driver], c.ended.Sub(c.began))
-			s.rows = max(s.rows, c.ofPlan)
-		}
+	all := make([]*scene, len(s.beds))
+	parallel(len(s.beds), func(i int) {
+		all[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: loss{
+			Driver: []string{"agent", "linux"}[i%2]}}}
+		all[i].whole()
 	})
+	for i, c := range all {
+		for _, fault := range c.Faults {
+			t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
+		}
+		s.whole[c.Driver] = max(s.whole[c.Driver], c.ended.Sub(c.began))
+		s.rows = max(s.rows, c.ofPlan)
+	}
 	if s.whole["linux"] == 0 {
 		s.whole["linux"] = s.whole["agent"]
 	}
@@ -286,24 +271,44 @@ func parallel(n int, do func(i int)) {
 	all.Wait()
 }
 
-// round carries out one loss in each bed. While it only waits, others may have the machine.
-func (s *suite) round(t *testing.T, round []loss) (out []outcome) {
-	scenes := make([]*scene, len(round))
-	locked(t, func() {
-		parallel(len(round), func(i int) {
-			scenes[i] = &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: round[i]}}
-			scenes[i].strike()
-		})
-	})
-	parallel(len(round), func(i int) { scenes[i].await() })
-	locked(t, func() { parallel(len(round), func(i int) { scenes[i].goOn() }) })
-	for _, c := range scenes {
-		fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, results %d, "+
-			"lost %d, resumed %v %s\n", c.Number, c.Kind, c.Driver, c.AfterS, c.Set, c.RevertS, c.Code,
-			c.Before, c.Lost, c.Resumed, strings.Join(c.Faults, "; "))
-		out = append(out, c.outcome)
+// all carries out losses, in each bed one after the other, until there is none left or time is up.
+func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []outcome) {
+	began := time.Now()
+	if s.calibrate(t); t.Failed() {
+		return nil
 	}
+	var mu sync.Mutex
+	next := func() (l loss, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(open) == 0 || asked.Err() != nil || *within > 0 && time.Since(began) > *within {
+			return l, false
+		}
+		l, open = open[0], open[1:]
+		return l, true
+	}
+	parallel(len(s.beds), func(i int) {
+		for l, ok := next(); ok; l, ok = next() {
+			c := &scene{suite: s, bed: s.beds[i], outcome: outcome{loss: l}}
+			c.strike()
+			c.await()
+			c.goOn()
+			mu.Lock()
+			c.print(t)
+			out = append(out, c.outcome)
+			if err := s.write(c.outcome); err != nil {
+				t.Error(err)
+			}
+			mu.Unlock()
+		}
+	})
 	return out
+}
+
+func (o outcome) print(t *testing.T) {
+	fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, results %d, "+
+		"lost %d, resumed %v %s\n", o.Number, o.Kind, o.Driver, o.AfterS, o.Set, o.RevertS, o.Code, o.Before,
+		o.Lost, o.Resumed, strings.Join(o.Faults, "; "))
 }
 
 // scene is one run on a bed, and its loss.
