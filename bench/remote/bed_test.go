@@ -248,6 +248,17 @@ func (m *machine) await() error {
 	return err
 }
 
+// settled waits until the kernel has made sure that the machine's addresses are nobody else's.
+func (m *machine) settled() (lines []string, err error) {
+	for range 100 {
+		if lines, err = m.state(); err != nil || !strings.Contains(strings.Join(lines, "\n"), "tentative") {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return lines, err
+}
+
 // halt ends everything on the machine at once, and forgets what its kernel knew: without power.
 func (m *machine) halt() error {
 	if m.outer != nil {

@@ -38,10 +38,10 @@ func tenFaults() []planted {
 	return []planted{
 		{levels{"direction": "up", "streams": "2", "fault@router.wan": "link_rate=40M"}, "link-rate", "router"},
 		{levels{"direction": "up", "fault@client.lan": "link_rate=25M"}, "link-rate", "client"},
-		{levels{"direction": "down", "streams": "2", "queue@router.lan": "htb rate 60M"}, "shaper", "router"},
+		{levels{"direction": "down", "streams": "2", "queue@router.lan": "htb rate 60M burst 128k"}, "shaper", "router"},
 		{levels{"direction": "up", "streams": "2", "fault@client": "slow_writer=30M"}, "slow-sender", "client"},
 		{levels{"direction": "down", "fault@client": "slow_reader=50M"}, "slow-reader", "client"},
-		{levels{"direction": "up", "streams": "4", "queue@router.wan": "tbf rate 20M burst 32k limit 2M"},
+		{levels{"direction": "up", "streams": "4", "queue@router.wan": "tbf rate 20M burst 32k limit 2m"},
 			"bufferbloat", "router"},
 		{levels{"direction": "up", "streams": "2", "fault@router": "rules=4000"}, "rule-list", "router"},
 		{levels{"direction": "up", "tunnel": "wireguard-userspace", "fault": "tunnel_mtu=1500"},
@@ -80,7 +80,7 @@ func TestFaultsOverSSH(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.machines["router"].state()
+	before, err := b.machines["router"].settled()
 	if err != nil {
 		t.Fatal(err)
 	}

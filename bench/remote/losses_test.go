@@ -338,7 +338,7 @@ func (c *scene) start() bool {
 	err := errors.Join(os.RemoveAll(c.At("data")), os.Mkdir(c.At("data"), 0o700))
 	c.before, c.tracesBefore = nil, c.router().traces()
 	if err == nil {
-		c.before, err = c.router().state()
+		c.before, err = c.router().settled()
 	}
 	args := slices.Concat([]string{"run", c.program.At("losses.yaml"), "--json"}, c.aboard(c.Driver))
 	c.run = c.command(context.Background(), args...)
