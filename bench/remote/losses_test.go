@@ -123,9 +123,10 @@ const margin = 6 * time.Second
 
 // lossPlan sets a queue, an MTU and rules; the loads are small, since several labs share a machine.
 const lossPlan = `name: losses
-method: {duration: 700ms, warmup: 200ms, cooldown: 100ms, idle: 200ms, runs: 2, seed: 1}
+method: {duration: 700ms, warmup: 200ms, cooldown: 100ms, idle: 200ms, runs: 1, seed: 1}
 matrix:
   direction: [up]
+  ip: [4]
   pacing: [2M]
   queue@router.wan: [tbf rate 20M burst 32k limit 100k]
   link_mtu@router: [1400]
