@@ -29,7 +29,7 @@ type bed struct {
 }
 
 // machine is one: namespaces of network, processes and mounts, with sshd as their first process. What lies in
-// /run, /tmp, /var/tmp and /dev/shm is its own, in memory.
+// /run, /tmp, /var/tmp, /dev/shm and /root is its own, in memory.
 type machine struct {
 	name, space, controller, keys string
 	ports                         []port
@@ -186,7 +186,7 @@ const sshdScript = `mount -t tmpfs tmpfs /run
 mkdir -p -m 755 /run/sshd
 cp "$0/host" /run/sshd/host
 cp "$0/id.pub" /run/sshd/authorized
-for t in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs $t; done
+for t in /tmp /var/tmp /dev/shm /root; do mount -t tmpfs -o mode=1777 tmpfs $t; done
 exec /usr/sbin/sshd -D -f /dev/null -o HostKey=/run/sshd/host -o AuthorizedKeysFile=/run/sshd/authorized \
 	-o StrictModes=no -o UsePAM=no -o PasswordAuthentication=no -o PermitRootLogin=yes -o PidFile=none \
 	-o MaxStartups=100 -E /run/sshd/log`

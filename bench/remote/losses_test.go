@@ -69,11 +69,16 @@ func kinds() []string { return []string{byKill, byTerm, byLink, bySession, byHel
 
 // loss is one that is planned.
 type loss struct {
-	Number int     `json:"number"`
-	Kind   string  `json:"kind"`
-	Driver string  `json:"driver"` // of the router: agent or linux
-	Moment float64 `json:"at"`     // which part of an undisturbed run has passed
+	Number int    `json:"number"`
+	Kind   string `json:"kind"`
+	Driver string `json:"driver"` // of the router: agent or linux
+	// Moment is which part of an undisturbed run has passed: below startShare one of what is before the first
+	// trial, else of the rest.
+	Moment float64 `json:"at"`
 }
+
+// startShare is how many of the losses fall before the first trial.
+const startShare = .2
 
 // planned are the losses of a seed: the kinds in turn, half of each with the agent.
 func planned(seed uint64, n int) (all []loss) {
@@ -137,11 +142,12 @@ measure: {verify: false}
 // document is what is needed of show --json.
 type document struct {
 	Run    struct{ ID, Status string }
-	Trials []struct {
-		ID, Row, Grade string
-		Metrics        map[string]float64
-		Failure        *struct{ Phase, Error string }
-	}
+	Trials []trial
+}
+
+type trial struct {
+	ID, Row, Grade string
+	Metrics        map[string]float64
 }
 
 // event is what is needed of a line of run --json.
@@ -155,7 +161,7 @@ type suite struct {
 	program rig.Program
 	beds    []*bed
 	file    string
-	whole   map[string]time.Duration // that a run takes, by driver
+	whole   map[string][2]time.Duration // until the first trial, and from there on, by driver
 	rows    int
 }
 
@@ -193,7 +199,7 @@ func newSuite(t *testing.T) *suite {
 	dir := cmp.Or(*keep, t.TempDir())
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
-	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"), whole: map[string]time.Duration{}}
+	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"), whole: map[string][2]time.Duration{}}
 	keys := filepath.Join(work, "keys")
 	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys),
 		os.WriteFile(program.At("losses.yaml"), []byte(lossPlan), 0o600)); err != nil {
@@ -254,14 +260,18 @@ func (s *suite) calibrate(t *testing.T) {
 		for _, fault := range c.Faults {
 			t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
 		}
-		s.whole[c.Driver] = max(s.whole[c.Driver], c.ended.Sub(c.began))
+		w := &s.whole
+		(*w)[c.Driver] = [2]time.Duration{max((*w)[c.Driver][0], c.first.Sub(c.began)),
+			max((*w)[c.Driver][1], c.ended.Sub(c.first))}
 		s.rows = max(s.rows, c.ofPlan)
 	}
-	if s.whole["linux"] == 0 {
+	if len(s.beds) == 1 {
 		s.whole["linux"] = s.whole["agent"]
 	}
-	fmt.Fprintf(t.Output(), "note: an undisturbed run of %d rows takes %.1f s with the agent, %.1f s without\n",
-		s.rows, s.whole["agent"].Seconds(), s.whole["linux"].Seconds())
+	fmt.Fprintf(t.Output(), "note: an undisturbed run of %d rows takes %.1f s until its first trial and "+
+		"%.1f s from there on with the agent, %.1f s and %.1f s without\n", s.rows,
+		s.whole["agent"][0].Seconds(), s.whole["agent"][1].Seconds(), s.whole["linux"][0].Seconds(),
+		s.whole["linux"][1].Seconds())
 }
 
 func parallel(n int, do func(i int)) {
@@ -322,10 +332,12 @@ type scene struct {
 	run          *exec.Cmd
 	said, talk   string // files
 	over         chan struct{}
-	began, ended time.Time
+	began, first time.Time // of the run, of its trials
+	ended        time.Time
 	lostAt       time.Time
 	stored       document
 	ofPlan       int // rows
+	missed       int // how often
 }
 
 func (c *scene) fault(format string, args ...any) {
@@ -391,11 +403,22 @@ func (c *scene) events() (all []event) {
 	return all
 }
 
+// awaitTrial waits until the first trial has begun. It says whether the run goes on.
+func (c *scene) awaitTrial() bool {
+	for !c.wait(50 * time.Millisecond) {
+		if slices.ContainsFunc(c.events(), func(e event) bool { return e.Event == "trial-started" }) {
+			c.first = time.Now()
+			return true
+		}
+	}
+	return false
+}
+
 func (c *scene) whole() {
 	if !c.start() {
 		return
 	}
-	if !c.wait(4 * time.Minute) {
+	if c.awaitTrial(); !c.wait(4 * time.Minute) {
 		c.fault("it does not end")
 		_ = c.run.Process.Kill()
 		<-c.over
@@ -446,12 +469,18 @@ func (c *scene) changed(but string) []string {
 // strike starts the run, and loses the contact when its moment has come. A moment that misses the run, or at
 // which there is nothing to strike, is moved to the front.
 func (c *scene) strike() {
-	for at := c.Moment; ; at *= .6 {
+	for at := c.Moment; ; at = c.sooner(at) {
 		if !c.start() {
 			return
 		}
-		moment := time.Duration(at * float64(c.suite.whole[c.Driver]))
-		missed := c.wait(moment)
+		span := c.suite.whole[c.Driver]
+		missed := false
+		if early := c.Moment < startShare; early {
+			missed = c.wait(time.Duration(at / startShare * float64(span[0])))
+		} else {
+			missed = !c.awaitTrial() ||
+				c.wait(time.Duration((at-startShare)/(1-startShare)*float64(span[1])))
+		}
 		if !missed {
 			now, err := c.router().state()
 			c.Set = err == nil && len(difference(c.before, now, "")) > 0
@@ -468,11 +497,19 @@ func (c *scene) strike() {
 			<-c.over
 			return
 		}
-		if at < .02 {
+		if c.missed++; c.missed == 6 {
 			c.fault("it was missed again and again")
 			return
 		}
 	}
+}
+
+// sooner is a moment nearer to the beginning of its part of the run.
+func (c *scene) sooner(at float64) float64 {
+	if c.Moment < startShare {
+		return at * .6
+	}
+	return startShare + (at-startShare)*.6
 }
 
 // lose loses the contact. It says whether there was one.
@@ -523,6 +560,9 @@ func (c *scene) link(state string) bool {
 	return true
 }
 
+// cutFor is how long a link stays cut at least: longer than ssh waits for an answer.
+const cutFor = 20 * time.Second
+
 // await waits for the router to be as before, within the watchdog's time, and for the end of the run.
 func (c *scene) await() {
 	if c.lostAt.IsZero() {
@@ -533,29 +573,35 @@ func (c *scene) await() {
 		but = managed
 	}
 	limit := agent.Silence + margin
-	changed := c.changed(but)
-	for unset(changed) > 0 && time.Since(c.lostAt) < limit {
+	changed, reverted := c.changed(but), time.Now()
+	for (unset(changed) > 0 || c.Kind == byLink && time.Since(c.lostAt) < cutFor) && time.Since(c.lostAt) < limit {
+		was := unset(changed)
 		time.Sleep(250 * time.Millisecond)
-		changed = c.changed(but)
+		if changed = c.changed(but); unset(changed) > 0 || was > 0 {
+			reverted = time.Now()
+		}
 	}
-	c.RevertS = time.Since(c.lostAt).Seconds()
+	c.RevertS = reverted.Sub(c.lostAt).Seconds()
 	if unset(changed) > 0 {
 		c.fault("after %.1f s the router is not as before: %s", c.RevertS, strings.Join(changed, "; "))
 	}
 	if c.Kind == byLink {
 		c.link("up")
 	}
-	if !c.wait(2 * time.Minute) {
+	if !c.wait(4 * time.Minute) {
 		c.fault("the run does not end")
 		_ = c.run.Process.Kill()
 		<-c.over
 	}
 }
 
-// unset counts the changes that are not only a sampler's traces.
+// sessionWaits is what a session of ssh waits in, on a machine that has not noticed yet that nobody is there.
+const sessionWaits = "+ process cat: cat"
+
+// unset counts the changes that are not only a sampler's traces, or an idle session's.
 func unset(changed []string) (n int) {
 	for _, line := range changed {
-		if !sampling(line) {
+		if !sampling(line) && line != sessionWaits {
 			n++
 		}
 	}
@@ -593,7 +639,8 @@ func (c *scene) goOn() {
 	}
 	c.stored = c.show()
 	c.Before = len(c.stored.Trials)
-	if c.stored.Run.Status != "done" {
+	failed := slices.ContainsFunc(c.stored.Trials, func(t trial) bool { return t.Grade == "failed" })
+	if c.stored.Run.Status != "done" || failed {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		defer cancel()
 		cmd := c.command(ctx, "resume", c.stored.Run.ID, "--json")
@@ -609,14 +656,14 @@ func (c *scene) goOn() {
 
 // settled finds what is left at the very end.
 func (c *scene) settled() {
-	const only = "\x00" // no line has it
-	found := c.changed(only)
+
+	found := c.changed("")
 	for range 60 {
 		if unset(found) == 0 {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
-		found = c.changed(only)
+		found = c.changed("")
 	}
 	c.fault("at the end the router is not as before: %s", strings.Join(found, "; "))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
@@ -89,11 +90,23 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}
+		l.inherit(ctx, fresh, n)
 		n.close()
 		l.nodes[name] = fresh
 		names = append(names, name)
 	}
 	return names, found
+}
+
+// inherit keeps in touch, by a node's new connection, with the guard that was left there through the old one:
+// it is ours, and while it is there no other can be. One that has undone what was set is gone.
+func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
+	by, ok := fresh.Driver.(driver.Guarded)
+	if !ok || old.guard == "" || by.Touch(ctx, fresh.Host, old.guard) != nil {
+		return
+	}
+	fresh.guard = old.guard
+	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard) })
 }
 
 // gone says why a node's agent is of no use any more. A process that is only slow still holds what was set
