@@ -18,9 +18,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
 
-// bed is a lab of real machines, played by namespaces: a controller, and a client, a router and a server that
-// it reaches by ssh over a network of its own. Between them are switches, so that a machine that is gone takes
-// no device of another with it.
+// bed is a lab of real machines, played by namespaces: a controller, and a client, a router and a server
+// that it reaches by ssh over a network of its own. Between them are switches, so that a machine that is
+// gone takes no device of another with it.
 type bed struct {
 	rig.Program
 	prefix   string // of the names of its namespaces
@@ -231,8 +231,8 @@ func (m *machine) await() error {
 	var err error
 	for range 100 {
 		time.Sleep(50 * time.Millisecond)
-		_, err = say("", "ip", "netns", "exec", m.controller, "ssh", "-F", filepath.Join(m.keys, "config"), "-o",
-			"ConnectTimeout=2", m.name, "true")
+		_, err = say("", "ip", "netns", "exec", m.controller, "ssh", "-F", filepath.Join(m.keys, "config"),
+			"-o", "ConnectTimeout=2", m.name, "true")
 		if err == nil {
 			break
 		}
@@ -314,7 +314,8 @@ func (m *machine) processes() (all []process) {
 }
 
 // lookScript tells all that a run could have changed.
-const lookScript = `ip -o -d link; ip -o addr; ip route show table all; ip -6 route show table all; ip rule; ip -6 rule
+const lookScript = `ip -o -d link; ip -o addr; ip rule; ip -6 rule
+ip route show table all; ip -6 route show table all
 tc qdisc show; nft list ruleset
 for d in eth0 eth1; do ethtool -k $d; done
 sysctl -a --pattern '^net\.(ipv[46]\.(conf|ip_forward|tcp_)|core\.)' 2>/dev/null; true`

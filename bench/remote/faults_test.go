@@ -35,19 +35,26 @@ type planted struct {
 // tenFaults are those of bench/diagnosis that bite on a kernel without netem, at both ends, on the router and
 // on the path.
 func tenFaults() []planted {
+	up := func(more ...string) levels {
+		l := levels{"direction": "up"}
+		for i := 0; i < len(more); i += 2 {
+			l[more[i]] = more[i+1]
+		}
+		return l
+	}
+	down := func(more ...string) levels { return up(append(more, "direction", "down")...) }
+	tunnel := []string{"tunnel", "wireguard-userspace", "fault"}
 	return []planted{
-		{levels{"direction": "up", "streams": "2", "fault@router.wan": "link_rate=40M"}, "link-rate", "router"},
-		{levels{"direction": "up", "fault@client.lan": "link_rate=25M"}, "link-rate", "client"},
-		{levels{"direction": "down", "streams": "2", "queue@router.lan": "htb rate 60M burst 128k"}, "shaper", "router"},
-		{levels{"direction": "up", "streams": "2", "fault@client": "slow_writer=30M"}, "slow-sender", "client"},
-		{levels{"direction": "down", "fault@client": "slow_reader=50M"}, "slow-reader", "client"},
-		{levels{"direction": "up", "streams": "4", "queue@router.wan": "tbf rate 20M burst 32k limit 2m"},
-			"bufferbloat", "router"},
-		{levels{"direction": "up", "streams": "2", "fault@router": "rules=4000"}, "rule-list", "router"},
-		{levels{"direction": "up", "tunnel": "wireguard-userspace", "fault": "tunnel_mtu=1500"},
-			"fragmentation", ""},
-		{levels{"direction": "up", "fault@router.wan": "pmtu_hole=1350"}, "pmtu-black-hole", "router"},
-		{levels{"direction": "up", "tunnel": "wireguard-userspace", "fault": "bypass=on"}, "tunnel-bypassed", ""},
+		{up("streams", "2", "fault@router.wan", "link_rate=40M"), "link-rate", "router"},
+		{up("fault@client.lan", "link_rate=25M"), "link-rate", "client"},
+		{down("streams", "2", "queue@router.lan", "htb rate 60M burst 128k"), "shaper", "router"},
+		{up("streams", "2", "fault@client", "slow_writer=30M"), "slow-sender", "client"},
+		{down("fault@client", "slow_reader=50M"), "slow-reader", "client"},
+		{up("streams", "4", "queue@router.wan", "tbf rate 20M burst 32k limit 2m"), "bufferbloat", "router"},
+		{up("streams", "2", "fault@router", "rules=4000"), "rule-list", "router"},
+		{up(append(tunnel, "tunnel_mtu=1500")...), "fragmentation", ""},
+		{up("fault@router.wan", "pmtu_hole=1350"), "pmtu-black-hole", "router"},
+		{up(append(tunnel, "bypass=on")...), "tunnel-bypassed", ""},
 	}
 }
 
@@ -55,8 +62,8 @@ type levels = map[string]string
 
 func faultPlan(all []planted) string {
 	var b strings.Builder
-	b.WriteString("name: faults\nmethod: {duration: 4s, warmup: 500ms, cooldown: 200ms, idle: 500ms, runs: 2, " +
-		"seed: 1}\nmeasure: {verify: false}\ninclude:\n")
+	b.WriteString("name: faults\nmethod: {duration: 4s, warmup: 500ms, cooldown: 200ms, idle: 500ms, " +
+		"runs: 2, seed: 1}\nmeasure: {verify: false}\ninclude:\n")
 	for _, p := range all {
 		cell, _ := json.Marshal(p.levels) // of strings alone
 		fmt.Fprintf(&b, "  - %s\n", cell)
@@ -72,8 +79,8 @@ func TestFaultsOverSSH(t *testing.T) {
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
 	keys, file := filepath.Join(work, "keys"), program.At("faults.yaml")
-	if err := errors.Join(err, makeKeys(keys), os.WriteFile(file, []byte(faultPlan(tenFaults())), 0o600)); err !=
-		nil {
+	if err := errors.Join(err, makeKeys(keys),
+		os.WriteFile(file, []byte(faultPlan(tenFaults())), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	b, err := newBed(t, work, keys, 1, program)

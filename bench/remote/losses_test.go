@@ -1,12 +1,12 @@
-// Package remote_test tests labs of real machines, which chokepoint reaches over ssh. The machines are network
-// namespaces with an sshd each.
+// Package remote_test tests labs of real machines, which chokepoint reaches over ssh. The machines are
+// network namespaces with an sshd each.
 //
-// TestLosses loses the contact to a router at seeded moments of runs that set something on it: the controller
-// is killed or asked to end, the router's link is cut, its ssh sessions, its agent or its guard are killed, or
-// it loses its power. Within the watchdog's time the router must be as it was before; then lab restore and
-// resume must finish the campaign, with every result of before still there. What of a router is without power
-// here is a namespace: all of its processes are killed and its network is made anew as at boot. No firmware,
-// no boot loader and no disk has a part in it.
+// TestLosses loses the contact to a router at seeded moments of runs that set something on it: the
+// controller is killed or asked to end, the router's link is cut, its ssh sessions, its agent or its guard
+// are killed, or it loses its power. Within the watchdog's time the router must be as it was before; then
+// lab restore and resume must finish the campaign, with every result of before still there. A router that
+// loses its power is a namespace, too: all of its processes are killed, and its network is made anew as at
+// boot. No firmware, boot loader or disk has a part in it.
 //
 // TestFaultsOverSSH plants ten faults of the diagnosis' suite by a plan, on machines over ssh, and counts how
 // many are named right.
@@ -122,8 +122,8 @@ type outcome struct {
 	Talk    string   `json:"talk,omitempty"`   // of the run
 }
 
-// margin is what may be needed beside the watchdog's time: the guard looks every two seconds, and this machine
-// has more to do than one router.
+// margin is what may be needed beside the watchdog's time: the guard looks every two seconds, and this
+// machine has more to do than one router.
 const margin = 6 * time.Second
 
 // lossPlan sets a queue, an MTU and rules; the loads are small, since several labs share a machine.
@@ -199,7 +199,8 @@ func newSuite(t *testing.T) *suite {
 	dir := cmp.Or(*keep, t.TempDir())
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
-	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"), whole: map[string][2]time.Duration{}}
+	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"),
+		whole: map[string][2]time.Duration{}}
 	keys := filepath.Join(work, "keys")
 	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys),
 		os.WriteFile(program.At("losses.yaml"), []byte(lossPlan), 0o600)); err != nil {
@@ -260,9 +261,8 @@ func (s *suite) calibrate(t *testing.T) {
 		for _, fault := range c.Faults {
 			t.Errorf("an undisturbed run in bed %d, driver %s: %s", i+1, c.Driver, fault)
 		}
-		w := &s.whole
-		(*w)[c.Driver] = [2]time.Duration{max((*w)[c.Driver][0], c.first.Sub(c.began)),
-			max((*w)[c.Driver][1], c.ended.Sub(c.first))}
+		w := s.whole[c.Driver]
+		s.whole[c.Driver] = [2]time.Duration{max(w[0], c.first.Sub(c.began)), max(w[1], c.ended.Sub(c.first))}
 		s.rows = max(s.rows, c.ofPlan)
 	}
 	if len(s.beds) == 1 {
@@ -317,9 +317,9 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 }
 
 func (o outcome) print(t *testing.T) {
-	fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, results %d, "+
-		"lost %d, resumed %v %s\n", o.Number, o.Kind, o.Driver, o.AfterS, o.Set, o.RevertS, o.Code, o.Before,
-		o.Lost, o.Resumed, strings.Join(o.Faults, "; "))
+	fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, "+
+		"results %d, lost %d, resumed %v %s\n", o.Number, o.Kind, o.Driver, o.AfterS, o.Set, o.RevertS,
+		o.Code, o.Before, o.Lost, o.Resumed, strings.Join(o.Faults, "; "))
 }
 
 // scene is one run on a bed, and its loss.
@@ -574,7 +574,8 @@ func (c *scene) await() {
 	}
 	limit := agent.Silence + margin
 	changed, reverted := c.changed(but), time.Now()
-	for (unset(changed) > 0 || c.Kind == byLink && time.Since(c.lostAt) < cutFor) && time.Since(c.lostAt) < limit {
+	for unset(changed) > 0 && time.Since(c.lostAt) < limit ||
+		c.Kind == byLink && time.Since(c.lostAt) < cutFor {
 		was := unset(changed)
 		time.Sleep(250 * time.Millisecond)
 		if changed = c.changed(but); unset(changed) > 0 || was > 0 {
@@ -711,8 +712,8 @@ func (c *scene) finished(now document, reported map[string]bool) {
 // table prints what was found, kind by kind.
 func table(t *testing.T, all []outcome) {
 	out := t.Output()
-	fmt.Fprintln(out, "| contact lost by | driver | losses | of them while something was set | reverted | seconds, "+
-		"at most | results before | lost | had begun | resumed | failed trials | sampler left |")
+	fmt.Fprintln(out, "| contact lost by | driver | losses | of them while something was set | reverted | "+
+		"seconds, at most | results before | lost | had begun | resumed | failed trials | sampler left |")
 	fmt.Fprintln(out, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for _, kind := range append(kinds(), "") {
 		for _, driver := range []string{"agent", "linux", ""} {

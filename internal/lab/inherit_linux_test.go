@@ -26,8 +26,8 @@ func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
 	return nil
 }
 
-// TestAGuardIsInherited: a node whose connection broke keeps the guard that it left there, for as long as that
-// is.
+// TestAGuardIsInherited: a node whose connection broke keeps the guard that it left there, while that is
+// there.
 func TestAGuardIsInherited(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		top, err := TopologyNamed("forward")
@@ -51,7 +51,8 @@ func TestAGuardIsInherited(t *testing.T) {
 		}
 		want, often := map[bool]string{true: "ours"}[there], map[bool]int{true: 1}[there]
 		if got := l.nodes["router"].guard; got != want || touched != often {
-			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want, often)
+			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want,
+				often)
 		}
 	}
 }
