@@ -304,6 +304,7 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 			c.strike()
 			c.await()
 			c.goOn()
+			c.clear()
 			mu.Lock()
 			c.print(t)
 			out = append(out, c.outcome)
@@ -434,19 +435,7 @@ func (c *scene) whole() {
 		talk, _ := os.ReadFile(c.talk)
 		c.fault("exit code %d, %d of %d rows: %s", code, len(finished), c.ofPlan, talk)
 	}
-	c.compare("", "")
-}
-
-// compare notes what is other than before the run, once a while has passed in which it does not become so.
-func (c *scene) compare(when, but string) {
-	var found []string
-	for range 60 {
-		if found = c.changed(but); len(found) == 0 {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	c.fault("%sthe router is not as before: %s", when, strings.Join(found, "; "))
+	c.settled(func(changed []string) int { return len(changed) })
 }
 
 // sampling tells traces of the sampler that a driver leaves: it ends by itself.
@@ -635,7 +624,7 @@ func (c *scene) goOn() {
 		if c.Lost = len(reported); c.Lost > 0 {
 			c.fault("%d results were reported, and no run is stored", c.Lost)
 		}
-		c.settled()
+		c.settled(unset)
 		return
 	}
 	c.stored = c.show()
@@ -652,21 +641,34 @@ func (c *scene) goOn() {
 		}
 	}
 	c.finished(c.show(), reported)
-	c.settled()
+	c.settled(unset)
 }
 
-// settled finds what is left at the very end.
-func (c *scene) settled() {
-
+// settled finds what is left at the very end, of what counts.
+func (c *scene) settled(count func(changed []string) int) {
 	found := c.changed("")
 	for range 60 {
-		if unset(found) == 0 {
+		if count(found) == 0 {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 		found = c.changed("")
 	}
 	c.fault("at the end the router is not as before: %s", strings.Join(found, "; "))
+}
+
+// clear removes traces from the router, for the next loss.
+func (c *scene) clear() {
+	for _, p := range c.router().processes() {
+		if !p.sshd() {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have ended
+		}
+	}
+	for _, trace := range c.router().traces() {
+		if file, ok := strings.CutPrefix(trace, "file "); ok {
+			_ = os.RemoveAll(fmt.Sprintf("/proc/%d/root%s", c.router().pid, file)) // the next scene tells
+		}
+	}
 }
 
 func (c *scene) show() (d document) {
