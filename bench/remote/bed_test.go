@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -287,6 +288,9 @@ type process struct {
 }
 
 func (p process) sshd() bool { return strings.HasPrefix(p.name, "sshd") }
+
+// kill says whether there was one.
+func (p process) kill() bool { return p.pid > 1 && syscall.Kill(p.pid, syscall.SIGKILL) == nil }
 
 // processes are those on the machine but its first.
 func (m *machine) processes() (all []process) {

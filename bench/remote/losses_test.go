@@ -507,7 +507,7 @@ func (c *scene) lose() bool {
 	kill := func(which func(process) bool) (any bool) {
 		for _, p := range r.processes() {
 			if which(p) {
-				any = syscall.Kill(p.pid, syscall.SIGKILL) == nil || any
+				any = p.kill() || any
 			}
 		}
 		return any
@@ -661,7 +661,7 @@ func (c *scene) settled(count func(changed []string) int) {
 func (c *scene) clear() {
 	for _, p := range c.router().processes() {
 		if !p.sshd() {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have ended
+			p.kill()
 		}
 	}
 	for _, trace := range c.router().traces() {
