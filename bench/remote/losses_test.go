@@ -474,7 +474,9 @@ func (c *scene) strike() {
 			now, err := c.router().state()
 			c.Set = err == nil && len(difference(c.before, now, "")) > 0
 			c.lostAt = time.Now()
-			missed = !c.lose()
+			if missed = !c.lose(); missed {
+				c.lostAt = time.Time{}
+			}
 		}
 		if !missed {
 			c.AfterS = c.lostAt.Sub(c.began).Seconds()

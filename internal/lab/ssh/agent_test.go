@@ -17,7 +17,7 @@ func TestPutOverALostConnection(t *testing.T) {
 		want      error
 	}{
 		{"lost", "exit 255", host.ErrUnreachable},
-		{"no place", "exec cat >/dev/null", host.ErrUnsupported},
+		{"no place", "exec head -c 1 >/dev/null", host.ErrUnsupported},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
