@@ -13,9 +13,10 @@ import (
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
 	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
-	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf"},
+	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
-		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/meter", "trial/probe", "trial/traffic"},
+		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter", "trial/probe",
+		"trial/traffic"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
@@ -134,6 +135,7 @@ var homes = []home{
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
 	{"github.com/srwiley/rasterx", []string{"report"}},
+	{"golang.org/x/crypto", []string{"trial/ciphers"}},
 	{"golang.org/x/image", []string{"report"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
@@ -183,7 +185,7 @@ func homeOf(imported string) (home, bool) {
 var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
 	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
-	"analysis/diagnosis"}
+	"analysis/diagnosis", "analysis/ciphers"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
 	"plugin"}

@@ -267,17 +267,25 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 		"./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
-	var b strings.Builder
-	b.WriteString("# Commands\n" + written + `
-What ` + "`--help`" + ` of each command prints. Exit codes: [scripts](../howto/scripts.md).
-
-`)
-	describe(t, &b, program)
-	holdPage(t, "docs/reference/commands.md", b.String())
+	var labs, others strings.Builder
+	head := func(title, see string) string {
+		return "# " + title + "\n" + written + "\nWhat `--help` of each command prints. " + see +
+			" Exit codes: [scripts](../howto/scripts.md).\n\n"
+	}
+	others.WriteString(head("Commands", "Those of labs: [commands of labs](commands-labs.md)."))
+	labs.WriteString(head("Commands of labs", "All others: [commands](commands.md)."))
+	describe(t, func(first string) *strings.Builder {
+		if slices.Contains([]string{"doctor", "lab", "peer", "vm", "watch"}, first) {
+			return &labs
+		}
+		return &others
+	}, program)
+	holdPage(t, "docs/reference/commands.md", others.String())
+	holdPage(t, "docs/reference/commands-labs.md", labs.String())
 }
 
-// describe writes the help of a command and of those below it.
-func describe(t *testing.T, b *strings.Builder, program string, words ...string) {
+// describe writes the help of a command and of those below it, to the page of the first word.
+func describe(t *testing.T, page func(first string) *strings.Builder, program string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(program, append(slices.Clone(words), "--help")...)
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent", "XDG_DATA_HOME=/nonexistent",
@@ -293,12 +301,12 @@ func describe(t *testing.T, b *strings.Builder, program string, words ...string)
 	usage, _, _ := strings.Cut(rest, "\n\nEXIT STATUS\n")
 	subs := subcommands(usage)
 	if len(subs) == 0 {
-		fmt.Fprintf(b, "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
+		fmt.Fprintf(page(words[0]), "## %s\n\n%s\n\n```text\n%s\n```\n\n", strings.Join(words, " "), about,
 			indented(usage))
 	}
 	for _, sub := range subs {
 		if len(words) > 0 || sub != "help" && sub != "completion" && sub != "version" {
-			describe(t, b, program, append(slices.Clone(words), sub)...)
+			describe(t, page, program, append(slices.Clone(words), sub)...)
 		}
 	}
 }

@@ -127,9 +127,9 @@ first_command() {
 }
 
 install_tools() {
-	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh
+	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl
 	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
-	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh
+	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
 }
 

@@ -84,8 +84,8 @@ func TestProve(t *testing.T) {
 	for _, x := range instances(suiteSeed) {
 		class, _, _ := strings.Cut(x.ID, "#")
 		// What is unstable has no limit of its own: the one that it has besides is still there.
-		if x.Kind != kindFault || x.Faults[0].Truth.Class == diagnosis.Unstable || x.Round >= *proofs || *only != "" && !in(*only, class) ||
-			!in(*vmLabs, x.Lab) ||
+		if x.Kind != kindFault || x.Faults[0].Truth.Class == diagnosis.Unstable || x.Round >= *proofs ||
+			*only != "" && !in(*only, class) || !in(*vmLabs, x.Lab) ||
 			slices.ContainsFunc(done, func(p proven) bool { return p.ID == x.ID }) {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"syscall"
+	"time"
 )
 
 // Locked holds a lock that others of this machine who measure hold too; without a file there is none.
@@ -20,7 +21,10 @@ func Locked(file string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", file, err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil // which unlocks it
+	return func() {
+		_ = f.Close()           // which unlocks it
+		time.Sleep(time.Second) // flock is not fair: so that another one that waits gets it
+	}, nil
 }
 
 // Wilson is the 95 % interval of a share (Wilson 1927).

@@ -81,6 +81,7 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if o.isp.kind == "" && o.isp.device != "" {
 		return &usageError{"--isp-port without --isp", ""}
 	}
+	asked := ctx
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if o.isp.kind != "" {
@@ -120,8 +121,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	told := refusals{say: p.note}
 	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: told.tell}
 	err = listener.Serve(ctx, ln, served.Serve)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
+	if asked.Err() == nil && ctx.Err() != nil { // the provider cannot go on
+		return context.Cause(ctx)
 	}
 	if errors.Is(err, pair.ErrIdle) {
 		p.note("no run has connected for %s", o.patience)

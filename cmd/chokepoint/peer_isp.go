@@ -52,8 +52,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
 	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Addr() == p.Masked().Addr():
-		return wrong("such as "+ispAddress, "--isp-address %q is no IPv4 address with the length of a network",
-			o.address)
+		return wrong("such as "+ispAddress, "--isp-address %q is no IPv4 address with the length of a "+
+			"network", o.address)
 	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
 		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
@@ -76,7 +76,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 
 // begin plays the provider, in a process of its own, which undoes what it did even if this one is killed. It
 // tells what happens, and calls failed once it cannot go on; end waits until all is undone.
-func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (end func() error, err error) {
+func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (end func() error,
+	err error) {
 	a, password, err := o.access()
 	if err != nil {
 		return nil, err

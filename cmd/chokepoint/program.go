@@ -116,8 +116,8 @@ func newRoot(p *program) *cobra.Command {
 // commands are the constructors of all commands, in the order of the help.
 var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsCommand, newImportCommand,
 	newListCommand, newDeleteCommand, newGCCommand, newPlanCommand, newReportCommand, newDoctorCommand,
-	newRunCommand, newTuneCommand, newPeerCommand, newWatchCommand, newResumeCommand, newLabCommand,
-	newShowCommand, newDiagnoseCommand, newVMCommand, newVersionCommand, newManCommand}
+	newRunCommand, newTuneCommand, newPeerCommand, newWatchCommand, newCryptoCommand, newResumeCommand,
+	newLabCommand, newShowCommand, newDiagnoseCommand, newVMCommand, newVersionCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {

@@ -414,7 +414,7 @@ func ahead(c *trial.Campaign, run string) record.Event {
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: proberOf(x.run.Design.Measure), Probes: node.Probes()}
+		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes()}
 }
 
 // try brings up the labs of the plan and says which cells cannot be run there. No trial is made.

@@ -80,15 +80,11 @@ func (o watchOptions) check() error {
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
-	if err := absoluteMachines(&o.machines); err != nil {
-		return err
-	}
 	if err := prepare(p.dirs.Runtime); err != nil {
 		return err
 	}
 	defer clearRuntime(p.dirs)
-	l, err := lab.Remote{ID: "watch-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: o.machines,
-		Dir: labsDir(p.dirs), Parts: registry.LabParts(), Program: p.agentProgram}.Reach(ctx)
+	l, err := p.reach(ctx, "watch", &o.machines)
 	if err != nil {
 		return err
 	}
@@ -101,6 +97,15 @@ func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
 	}
 	s := &glances{p: p, of: o.machines.Router.At}
 	return trial.Look(looking, l, l.Topology.Routers[0], node.Probes(), o.every, s.show)
+}
+
+// reach reaches the machine that a command is about, as the router of a lab of its own.
+func (p *program) reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
+	if err := absoluteMachines(m); err != nil {
+		return nil, err
+	}
+	return lab.Remote{ID: purpose + "-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: *m,
+		Dir: labsDir(p.dirs), Parts: registry.LabParts(), Program: p.agentProgram}.Reach(ctx)
 }
 
 // glances shows one after the other, on a terminal in the same place.

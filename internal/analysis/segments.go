@@ -13,12 +13,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Segment is a part of the path between two machines, up to a router or to the far end, and the latency that a
-// load adds there. Both directions of the segment count, and the router's time to answer.
+// Segment is a part of the path between two machines, up to a router or to the far end, and the latency that
+// a load adds there. Both directions of the segment count, and the router's time to answer.
 type Segment struct {
-	Hop      int     `json:"hop"`            // number of the router that it ends at; 0 = the far end
-	Addr     string  `json:"addr,omitempty"` // that router's
-	IdleNs   float64 `json:"idle_ns"`        // median round trip from the near end to its end: medians of trials
+	Hop  int    `json:"hop"`            // number of the router that it ends at; 0 = the far end
+	Addr string `json:"addr,omitempty"` // that router's
+	// Median round trips from the near end to its end: medians of the trials'.
+	IdleNs   float64 `json:"idle_ns"`
 	LoadedNs float64 `json:"loaded_ns"`
 	// AddedNs is by how much more the load delays the round trip to its end than that to the end of the one
 	// before; it is negative where a router took longer to answer than to forward.

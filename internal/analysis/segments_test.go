@@ -32,7 +32,8 @@ func TestSegments(t *testing.T) {
 		metrics.RTT("idle", metrics.Percentiles[0]):   {Median: 10e6},
 		metrics.RTT("loaded", metrics.Percentiles[0]): {Median: 42e6}}}}
 	g.cell.Segments = g.segments([]*validity.Judged{{Trial: &trial}})
-	want := []Segment{{1, "192.0.2.1", 1e6, 3e6, 2e6}, {2, "198.51.100.1", 8e6, 39e6, 29e6}, {0, "", 10e6, 42e6, 1e6}}
+	want := []Segment{{1, "192.0.2.1", 1e6, 3e6, 2e6}, {2, "198.51.100.1", 8e6, 39e6, 29e6},
+		{0, "", 10e6, 42e6, 1e6}}
 	if len(g.cell.Segments) != len(want) {
 		t.Fatalf("got %+v, want %+v", g.cell.Segments, want)
 	}
@@ -47,7 +48,8 @@ func TestSegments(t *testing.T) {
 			"(192.0.2.1), 29.0 ms from router 1 (192.0.2.1) to router 2 (198.51.100.1), 1.00 ms from router 2") {
 		t.Errorf("findings: got %+v", g.cell.Findings)
 	}
-	g.cell.Findings, g.cell.Segments = nil, []Segment{{1, "192.0.2.1", 1e6, 1.2e6, .2e6}, {0, "", 2e6, 2.5e6, .3e6}}
+	g.cell.Findings = nil
+	g.cell.Segments = []Segment{{1, "192.0.2.1", 1e6, 1.2e6, .2e6}, {0, "", 2e6, 2.5e6, .3e6}}
 	if g.addSegments(); len(g.cell.Findings) > 0 {
 		t.Errorf("half a millisecond is told: %+v", g.cell.Findings)
 	}

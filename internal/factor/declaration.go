@@ -40,7 +40,7 @@ const (
 	Carrier                  // the machine that carries the lab, whatever the place
 	FirstOfWAN               // the first device under test, at its WAN port
 	BothEnds                 // the nodes between which traffic runs
-	WANLink                  // both ends of the first device under test's WAN link, the far one first
+	WANLink                  // both ends of the first device under test's WAN link, then all others
 )
 
 // Without is the level of a factor that stands for "without it", and the words for a comparison with that.

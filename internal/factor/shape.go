@@ -128,7 +128,8 @@ func PathMTU(s Shape, c Cell) int {
 	inner, err := strconv.Atoi(MTU.Of(c))
 	for _, l := range s.Links {
 		a, b := l.Ends[0], l.Ends[1]
-		mtu := min(portMTU(c, a), portMTU(c, b)) - sessionHead(c, len(s.Routers) > 0 && a.Node == s.Routers[0])
+		wan := len(s.Routers) > 0 && a.Node == s.Routers[0]
+		mtu := min(portMTU(c, a), portMTU(c, b)) - sessionHead(c, wan)
 		if ends := [2]string{a.Node, b.Node}; err == nil &&
 			(ends == s.Tunnel || ends == [2]string{s.Tunnel[1], s.Tunnel[0]}) {
 			mtu = inner

@@ -27,7 +27,7 @@ type nodeState struct {
 
 // starts are the states in which a fake node is found.
 var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqueuelen": "1000",
-	"offload": "super", "nat": "off", "vlan": "off", "firewall": "off", "ip_forward": "on",
+	"offload": "super", "nat": "off", "vlan": "off", "wan": "static", "firewall": "off", "ip_forward": "on",
 	"cpus": "off", "flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
 	"napi_threaded": "off", "gro_flush_timeout": "off", "idle_policies": "0", "idle_tunnels": "0",
 	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none"}

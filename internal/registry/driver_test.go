@@ -42,9 +42,6 @@ queue.wan=fq_codel limit 2000 flows 1024 quantum 1514 target 4ms interval 80ms m
 queue=noqueue`
 )
 
-// ofLinux are the drivers of the system that a lab on this machine is made of.
-var ofLinux = []driver.Driver{driver.Linux{}}
-
 func settingsOf(text string) (out []record.Setting) {
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		name, value, _ := strings.Cut(line, "=")

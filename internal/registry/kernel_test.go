@@ -26,6 +26,7 @@ func kernelTest(family, name string) string {
 		"knob queue":      "registry.TestQueueShapes",
 		"knob txqueuelen": "lab.TestGuestEffects",
 		"knob offload":    "lab/knob.TestOffloadDecidesPacketSize",
+		"knob wan":        "lab.TestWANByDHCP",
 		"knob nat":        "lab/knob.TestNATTranslates",
 		"knob vlan":       "registry.TestVLANTagsBothEnds",
 		"knob firewall":   "lab/knob.TestFirewallLetsTrafficPass",

@@ -46,6 +46,7 @@ type Campaign struct {
 	Knobs   []knob.Knob
 	Engines []traffic.Engine
 	Prober  traffic.Prober
+	Hopper  traffic.Prober // of the routers between machines; nil: they are not probed
 	Probes  []probe.Probe
 	Store   Store
 	Sink    func(record.Event)

@@ -221,7 +221,16 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 		case target == factor.WANLink:
 			for _, l := range t.Links {
 				if len(t.Routers) > 0 && l.Ends[0].Node == t.Routers[0] {
-					nodes, s.Port = []string{l.Ends[1].Node, l.Ends[0].Node}, l.Ends[0].Port
+					ends := []string{l.Ends[1].Node, l.Ends[0].Node}
+					for _, n := range ends {
+						out = append(out, record.Setting{Knob: s.Knob, Node: n, Port: l.Ends[0].Port,
+							Value: s.Value})
+					}
+					for _, n := range t.Nodes { // they are told of another path
+						if !slices.Contains(ends, n.Name) {
+							nodes = append(nodes, n.Name)
+						}
+					}
 				}
 			}
 		case target == factor.Routers: // also where the machine that carries them is named
@@ -237,8 +246,8 @@ func place(f record.Factors, t record.Topology, c *factor.Catalogue) ([]record.S
 	return out, cpus, nil
 }
 
-// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on that,
-// else "". A change of it makes the setting another, so that the translation moves along.
+// taggedWAN is the device of the first router's WAN port where the cell puts a tag or a PPPoE session on
+// that, else "". A change of it makes the setting another, so that the translation moves along.
 func taggedWAN(f record.Factors, t record.Topology) string {
 	for _, wan := range t.FarPorts(t.Routers[0]) {
 		if factor.WAN.Is(f, factor.PPPoE) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 )
 
 // Hops are probed by ICMP, which routers answer in software, some of them no more than so often; those far
@@ -21,11 +20,12 @@ const (
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
-// hops are the routers that lie on the plain path between two machines, the nearest first; the zero address
-// stands for one that does not name itself.
+// hops are the routers that lie on the plain path between two machines with agents of ours, the nearest
+// first; the zero address stands for one that does not name itself.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
-	if a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" || x == nil || x.route == nil {
+	if a.c.Hopper == nil || a.lab.OwnNetwork() || !a.lab.Mutual() || a.way.path.Slot != 0 ||
+		a.d.probeOpener != "near" || x == nil || x.route == nil {
 		return nil
 	}
 	return x.route.Routers[:min(mostHops, len(x.route.Routers))]
@@ -46,7 +46,7 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 		load.Interval = max(load.Interval, hopInterval)
 		far := traffic.End{Node: h.Addr, Addr: addr, Target: addr, ThirdParty: "router"}
 		all.Go(func() {
-			l, err := latency.ICMP{}.Probe(ctx, a.way.near, far, load, follower{c})
+			l, err := a.c.Hopper.Probe(ctx, a.way.near, far, load, follower{c})
 			if *into(h) = l; err != nil {
 				h.Silent = err.Error()
 			}

@@ -24,7 +24,7 @@ type Hold struct {
 func hold(_ context.Context, s host.Session) (err error) {
 	var h Hold
 	if err := s.Recv(&h); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
 	var undo []func() error
 	defer func() {
@@ -55,7 +55,7 @@ func hold(_ context.Context, s host.Session) (err error) {
 		}
 	}
 	if err := s.Send(struct{}{}); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
-	return quiet(s.Recv(nil))
+	return host.Quiet(s.Recv(nil))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -73,12 +72,12 @@ func turn(ctx context.Context, s host.Session, k knob.Knob, t Turn) (err error) 
 	}
 	var proceed struct{}
 	if err := s.Recv(&proceed); err != nil {
-		return quiet(err) // nothing was changed yet
+		return host.Quiet(err) // nothing was changed yet
 	}
 	// The undoing must happen although ctx is cancelled: that is when.
 	undo := context.WithoutCancel(ctx)
 	defer func() {
-		err = quiet(err)
+		err = host.Quiet(err)
 		if undoErr := k.Apply(undo, t.Place, before); undoErr != nil {
 			err = errors.Join(err, fmt.Errorf("%w: %w", host.ErrNotUndone, undoErr))
 		}
@@ -131,12 +130,4 @@ func accompany(ctx context.Context, k knob.Knob, t Turn) (leave func(), err erro
 		}
 	}
 	return leave, nil
-}
-
-// quiet drops the ways in which a session is meant to end.
-func quiet(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
-		return nil
-	}
-	return err
 }

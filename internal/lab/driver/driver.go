@@ -69,8 +69,8 @@ type Watch interface {
 	Close(ctx context.Context) error
 }
 
-// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs: what is
-// made of Linux is ahead of it.
+// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs: what
+// is made of Linux is ahead of it.
 func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
 // Named finds a driver by its name.

@@ -110,8 +110,8 @@ func bsdSettings() map[string]setting {
 	}
 }
 
-// bsdByHand is how the settings are made that the driver leaves alone: there is no such thing at run time, or it
-// takes the system's configuration.
+// bsdByHand is how the settings are made that the driver leaves alone: there is no such thing at run time,
+// or it takes the system's configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",

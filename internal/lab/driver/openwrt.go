@@ -60,8 +60,8 @@ func openWrtSetting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk, those
-// of earlier releases by opkg.
+// openWrtByHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk,
+// those of earlier releases by opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",

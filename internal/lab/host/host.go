@@ -91,6 +91,14 @@ type SecretSession interface {
 // ErrAbandoned is what a node's Recv returns when the controller is gone.
 var ErrAbandoned = errors.New("session abandoned by the controller")
 
+// Quiet drops the errors of a node's session by which it is meant to end.
+func Quiet(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, ErrAbandoned) {
+		return nil
+	}
+	return err
+}
+
 // Handler is the node half of a verb. It must return soon after ctx is cancelled, having undone what it did.
 type Handler func(ctx context.Context, s Session) error
 
@@ -103,6 +111,7 @@ const (
 	FamilyTunnel  = "tunnel"
 	FamilyProbe   = "probe"
 	FamilyTraffic = "traffic"
+	FamilyCipher  = "cipher"
 )
 
 // Spawn starts this program again in another role, or another program that is to be a child of a lab's,

@@ -66,7 +66,8 @@ func (l *leases) answer(m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr, error) {
 	if wanted == nil || wanted.IsUnspecified() {
 		wanted = m.ClientIPAddr
 	}
-	if kind == dhcpv4.MessageTypeAck && wanted != nil && !wanted.IsUnspecified() && !wanted.Equal(a.AsSlice()) {
+	other := wanted != nil && !wanted.IsUnspecified() && !wanted.Equal(a.AsSlice())
+	if kind == dhcpv4.MessageTypeAck && other {
 		r, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(dhcpv4.MessageTypeNak),
 			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(own)))
 		return r, a, err

@@ -1,13 +1,12 @@
 // Package isp plays an access provider on one port of a machine, and joins one as its subscriber: by DHCP
-// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did when
-// their session ends, however that comes.
+// (RFC 2131) or PPPoE (RFC 2516). Both halves are handlers of a process of its own, and undo what they did
+// when their session ends, however that comes.
 package isp
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 
@@ -46,18 +45,10 @@ func held(ctx context.Context, s host.Session, failed <-chan error) error {
 	case err := <-failed:
 		return err
 	case err := <-over:
-		return quiet(err)
+		return host.Quiet(err)
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// quiet drops the ways in which a session is meant to end.
-func quiet(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
-		return nil
-	}
-	return err
 }
 
 // nth is the n-th address, from 1, that subscribers get of a provider's network.

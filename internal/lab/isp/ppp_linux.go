@@ -2,6 +2,7 @@ package isp
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,16 +23,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine is
-// changed but the session's device.
-var pppOptions = []string{"nodetach", "local", "nocrtscts", "nolock", "noaccomp", "nopcomp", "noccp", "novj",
+// pppOptions are those of every session: nothing is compressed, as by providers, and nothing of the machine
+// is changed but the session's device.
+var pppOptions = []string{"nodetach", "noaccomp", "nopcomp", "noccp", "novj",
 	"nodefaultroute", "noproxyarp", "lcp-echo-interval", "20", "lcp-echo-failure", "3", "+ipv6"}
 
-// mostWords is how many lines are kept of what a daemon says.
+// mostWords is how many lines are kept of what a daemon says, the first and the last.
 const mostWords = 4
 
-// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last words.
-func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string, err error) {
+// start runs a session's daemon until ctx ends; gone is closed when it has ended, and last gives its last
+// words.
+func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{}, last func() string,
+	err error) {
 	process, err := host.Local().Start(ctx, host.Command{Path: p.Program,
 		Args: slices.Concat([]string{"plugin", p.Plugin}, args, pppOptions)})
 	if err != nil {
@@ -42,7 +45,8 @@ func start(ctx context.Context, p knob.PPPD, args []string) (gone <-chan struct{
 	note := func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if words = append(words, check.Plain(line)); len(words) > mostWords { // the first and the last of them
+		words = append(words, check.Plain(line))
+		if len(words) > mostWords {
 			words = slices.Delete(words, mostWords/2, mostWords/2+1)
 		}
 	}
@@ -76,23 +80,15 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 	}
 	dev, mtu := knob.SessionDevice(a.Device, 1), strconv.Itoa(i.MTU-pppoeBytes)
 	keep, end := context.WithCancel(context.WithoutCancel(ctx))
-	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault", "mtu", mtu,
-		"mru", mtu, "user", "chokepoint"})
+	gone, last, err := start(keep, daemon, []string{"nic-" + a.Device, "ifname", dev, "noauth", "noipdefault",
+		"mtu", mtu, "mru", mtu, "user", "chokepoint"})
 	if err != nil {
 		end()
 		return err
 	}
 	undo.add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
-	died := make(chan error, 1)
-	go func() {
-		<-gone
-		died <- fmt.Errorf("pppd has ended: %s", last())
-	}()
-	if _, err := await(ctx, dev, died); err != nil {
-		if said := last(); !strings.Contains(err.Error(), said) {
-			err = fmt.Errorf("%w: pppd says: %s", err, said)
-		}
-		return err
+	if err := await(ctx, dev, gone); err != nil {
+		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
 	has, err := kernel.Addresses(a.Device)
 	if err != nil {
@@ -102,7 +98,10 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 	if err := kernel.Divert(a.Device, dev, others(has)...); err != nil {
 		return err
 	}
-	go func() { failed <- <-died }()
+	go func() {
+		<-gone
+		failed <- fmt.Errorf("%w: it says: %s", errGone, last())
+	}()
 	return nil
 }
 
@@ -190,9 +189,11 @@ func (p *provider) servePPPoE(ctx context.Context) (ended func() error, err erro
 	if err != nil {
 		return nil, err
 	}
-	c := &concentrator{mac: i.HardwareAddr, key: newKey(), most: i.MTU - pppoeBytes,
+	c := &concentrator{mac: i.HardwareAddr, key: make([]byte, 32), most: i.MTU - pppoeBytes,
 		sessions: map[uint16]*subscriber{}}
-	running := &sessions{p: p, daemon: daemon, fd: fd, mac: i.HardwareAddr, hungUp: make(chan uint16, mostSubscribers)}
+	rand.Read(c.key) // never fails
+	running := &sessions{p: p, daemon: daemon, fd: fd,
+		hungUp: make(chan *subscriber, 2*mostSubscribers)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -211,8 +212,7 @@ type sessions struct {
 	p      *provider
 	daemon knob.PPPD
 	fd     int
-	mac    net.HardwareAddr
-	hungUp chan uint16
+	hungUp chan *subscriber
 	all    sync.WaitGroup
 }
 
@@ -222,11 +222,8 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 	buf := make([]byte, 2048)
 	for ctx.Err() == nil {
 		select {
-		case id := <-r.hungUp:
-			if s := c.sessions[id]; s != nil {
-				_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
-				delete(c.sessions, id)
-			}
+		case s := <-r.hungUp:
+			_, _ = unix.Write(r.fd, c.gone(s))
 		default:
 		}
 		ready := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
@@ -250,15 +247,15 @@ func (r *sessions) serve(ctx context.Context, c *concentrator) {
 			r.begin(begins)
 		}
 	}
-	for id, s := range c.sessions {
+	for _, s := range c.sessions {
 		s.end()
-		_, _ = unix.Write(r.fd, terminate(r.mac, s.mac, id))
+		_, _ = unix.Write(r.fd, c.gone(s))
 	}
 	r.all.Wait()
 }
 
-// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they lead
-// into the first session.
+// begin starts a session's daemon. Where the provider has routes to what lies behind the subscriber, they
+// lead into the first session.
 func (r *sessions) begin(s *subscriber) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -266,7 +263,7 @@ func (r *sessions) begin(s *subscriber) {
 	if !ok {
 		cancel()
 		r.p.tell("%s gets no address: all are taken", s.mac)
-		r.hungUp <- s.id
+		r.hungUp <- s
 		return
 	}
 	dev, mtu := knob.SessionDevice(r.p.Device, int(s.id)), strconv.Itoa(s.payload)
@@ -276,19 +273,19 @@ func (r *sessions) begin(s *subscriber) {
 	if r.p.User == "" {
 		args = append(args, "noauth")
 	} else {
-		args = append(args, "auth", "refuse-eap", "refuse-mschap", "refuse-mschap-v2")
+		args = append(args, "auth")
 	}
 	gone, last, err := start(ctx, r.daemon, args)
 	if err != nil {
 		cancel()
 		r.p.tell("%s gets no session: %v", s.mac, err)
-		r.hungUp <- s.id
+		r.hungUp <- s
 		return
 	}
 	r.all.Go(func() {
 		defer cancel()
 		diverted := false
-		if _, err := await(ctx, dev, nil); err == nil {
+		if await(ctx, dev, gone) == nil {
 			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
 			if diverted = s.id == 1 && len(r.p.Addresses) == 0; diverted {
 				has, err := kernel.Addresses(r.p.Device)
@@ -310,7 +307,7 @@ func (r *sessions) begin(s *subscriber) {
 			r.p.tell("the session of %s has ended: %s", s.mac, last())
 		}
 		select {
-		case r.hungUp <- s.id:
+		case r.hungUp <- s:
 		default: // nobody listens any more
 		}
 	})
@@ -328,7 +325,9 @@ func (p *provider) withSecrets() error {
 		do   func() error
 	}{
 		{"leave the machine's mounts", func() error { return unix.Unshare(unix.CLONE_NEWNS) }},
-		{"keep mounts to ourselves", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"keep mounts to ourselves", func() error {
+			return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}},
 		{"mount " + dir, func() error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size=1m") }},
 		{"write the password", func() error {
 			line := fmt.Appendf(nil, "%s * %s *\n", pppWord(p.User), pppWord(string(p.password)))

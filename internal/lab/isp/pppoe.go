@@ -128,7 +128,8 @@ const mostSubscribers = 8
 // usualPayload is a session's without RFC 4638.
 const usualPayload = 1500 - pppoeBytes
 
-// hear takes a frame and gives the answer, nil for none; a session that begins, and one that ends.
+// hear takes a frame and gives the answer, nil for none; a session that begins, and one that is to end. Who
+// asks for another session gets none while the old one ends, and asks again (RFC 2516 §8).
 func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscriber) {
 	d, err := parseDiscovery(frame)
 	own := err == nil && bytes.Equal(d.to, c.mac)
@@ -148,10 +149,7 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 				ends = s
 			}
 		}
-		if ends != nil {
-			delete(c.sessions, ends.id)
-		}
-		if len(c.sessions) >= mostSubscribers {
+		if ends != nil || len(c.sessions) >= mostSubscribers {
 			return nil, nil, ends
 		}
 		begins = &subscriber{id: c.free(), mac: d.from, payload: min(usualPayload, c.most)}
@@ -162,11 +160,16 @@ func (c *concentrator) hear(frame []byte) (answer []byte, begins, ends *subscrib
 		return c.answer(d, codePADS, begins.id).frame(), begins, ends
 	case d.code == codePADT && own:
 		if s := c.sessions[d.session]; s != nil && bytes.Equal(s.mac, d.from) {
-			delete(c.sessions, d.session)
 			return nil, nil, s
 		}
 	}
 	return nil, nil, nil
+}
+
+// gone takes a session away that has ended, and gives the packet that tells the subscriber.
+func (c *concentrator) gone(s *subscriber) []byte {
+	delete(c.sessions, s.id)
+	return terminate(c.mac, s.mac, s.id)
 }
 
 // free is a session's number that is not in use; 0 and 0xffff are none.

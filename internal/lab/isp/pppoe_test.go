@@ -48,7 +48,8 @@ func TestDiscovery(t *testing.T) {
 	}
 	max := binary.BigEndian.AppendUint16(nil, 1500)
 	other, confirmed := begin(t, c, net.HardwareAddr{2, 0, 0, 0, 0, 3}, tag{tagMaxPayload, max})
-	if v, _ := confirmed.find(tagMaxPayload); other.payload != 1500 || !bytes.Equal(v, max) || other.id == one.id {
+	v, _ := confirmed.find(tagMaxPayload)
+	if other.payload != 1500 || !bytes.Equal(v, max) || other.id == one.id {
 		t.Errorf("RFC 4638: got %+v and %x, want a payload of 1500", other, v)
 	}
 	narrow, _ := begin(t, newConcentrator(1492), there, tag{tagMaxPayload, max})
@@ -58,15 +59,22 @@ func TestDiscovery(t *testing.T) {
 	end := discovery{to: here, from: all, code: codePADT, session: one.id}
 	end.from = net.HardwareAddr{2, 9, 9, 9, 9, 9}
 	if _, _, ends := c.hear(end.frame()); ends != nil {
-		t.Error("a stranger ended another's session")
+		t.Error("another ended another's session")
+	}
+	anew := discovery{to: here, from: there, code: codePADR, tags: []tag{{tagACCookie, c.cookie(there)}}}
+	if a, begins, ends := c.hear(anew.frame()); a != nil || begins != nil || ends != one {
+		t.Errorf("who begins anew: got %x, %+v and the end of %+v, want that of the old session", a, begins,
+			ends)
+	}
+	if p, err := parseDiscovery(c.gone(one)); err != nil || p.code != codePADT || p.session != one.id {
+		t.Errorf("the end is told by %+v, %v", p, err)
 	}
 	again, _ := begin(t, c, there)
-	if len(c.sessions) != 2 {
-		t.Errorf("%d sessions, want 2: who begins anew has left the old one", len(c.sessions))
+	if len(c.sessions) != 2 || again.id != one.id {
+		t.Errorf("%d sessions, want 2, and the old number", len(c.sessions))
 	}
-	end.from = there
-	end.session = again.id
-	if _, _, ends := c.hear(end.frame()); ends != again || len(c.sessions) != 1 {
+	end.from, end.session = there, again.id
+	if _, _, ends := c.hear(end.frame()); ends != again {
 		t.Error("its own end is not taken")
 	}
 }
@@ -110,8 +118,9 @@ func TestNth(t *testing.T) {
 		n       int
 		want    string
 	}{
-		{"198.18.2.2/24", 1, "198.18.2.1"}, {"198.18.2.1/24", 1, "198.18.2.2"}, {"198.18.2.2/24", 2, "198.18.2.3"},
-		{"198.18.2.1/30", 1, "198.18.2.2"}, {"198.18.2.1/30", 2, ""}, {"2001:2:0:2::2/64", 1, "2001:2:0:2::1"},
+		{"198.18.2.2/24", 1, "198.18.2.1"}, {"198.18.2.1/24", 1, "198.18.2.2"},
+		{"198.18.2.2/24", 2, "198.18.2.3"}, {"198.18.2.1/30", 1, "198.18.2.2"}, {"198.18.2.1/30", 2, ""},
+		{"2001:2:0:2::2/64", 1, "2001:2:0:2::1"},
 	} {
 		got, ok := nth(netip.MustParsePrefix(tt.network), tt.n)
 		if ok != (tt.want != "") || ok && got.String() != tt.want {

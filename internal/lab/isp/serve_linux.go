@@ -2,7 +2,6 @@ package isp
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -20,26 +19,35 @@ import (
 func serve(ctx context.Context, s host.Session) (err error) {
 	var a knob.Access
 	if err := s.Recv(&a); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
 	var password []byte
 	if a.User != "" {
 		if password, err = receivePassword(s); err != nil {
-			return quiet(err)
+			return host.Quiet(err)
 		}
 		defer clear(password)
 	}
 	if err := a.Check(); err != nil {
 		return err
 	}
-	if out, err := kernel.DefaultDevice(); err != nil || out == a.Device && !a.Force {
-		return errors.Join(err, check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads out "+
-			"of it, so that what is served there may reach others", a.Device),
-			"name a port with nothing but the router on it"))
+	leads, err := kernel.DefaultDevices()
+	if err != nil {
+		return err
+	}
+	if slices.Contains(leads, a.Device) && !a.Force {
+		return check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads out of it, so "+
+			"that what is served there may reach others", a.Device),
+			"name a port with nothing but the router on it")
 	}
 	var undo undoing
 	defer func() { undo.run(&err) }()
-	if err := kernel.Up(a.Device); err != nil {
+	was, err := kernel.IsUp(a.Device)
+	if err == nil && !was {
+		undo.add(func() error { return kernel.Down(a.Device) })
+		err = kernel.Up(a.Device)
+	}
+	if err != nil {
 		return err
 	}
 	has, err := kernel.Addresses(a.Device)
@@ -70,7 +78,7 @@ func serve(ctx context.Context, s host.Session) (err error) {
 	}
 	undo.add(func() error { stop(); return ended() })
 	if err := s.Send(Event{}); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
 	told := make(chan struct{})
 	go func() {
@@ -147,7 +155,7 @@ const joinTime = 30 * time.Second
 func join(ctx context.Context, s host.Session) (err error) {
 	var a knob.Access
 	if err := s.Recv(&a); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
 	if err := a.Check(); err != nil {
 		return err
@@ -165,27 +173,30 @@ func join(ctx context.Context, s host.Session) (err error) {
 		return fmt.Errorf("join the provider on %s by %s: %w", a.Device, a.Kind, err)
 	}
 	if err := s.Send(Event{}); err != nil {
-		return quiet(err)
+		return host.Quiet(err)
 	}
 	return held(ctx, s, failed)
 }
 
-// await waits until a device has an IPv4 address.
-func await(ctx context.Context, dev string, failed <-chan error) (netip.Prefix, error) {
+var errGone = errors.New("pppd has ended")
+
+// await waits until a session's device has an IPv4 address, or its daemon is gone.
+func await(ctx context.Context, dev string, gone <-chan struct{}) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()
 	for {
 		if there, err := kernel.Exists(dev); err == nil && there {
 			has, err := kernel.Addresses(dev)
-			if i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() }); err == nil && i >= 0 {
-				return has[i], nil
+			i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
+			if err == nil && i >= 0 {
+				return nil
 			}
 		}
 		select {
-		case err := <-failed:
-			return netip.Prefix{}, err
+		case <-gone:
+			return errGone
 		case <-ctx.Done():
-			return netip.Prefix{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -200,10 +211,4 @@ func macOf(dev string) (*net.Interface, error) {
 		err = fmt.Errorf("find %s: %w", dev, err)
 	}
 	return i, err
-}
-
-func newKey() []byte {
-	key := make([]byte, 32)
-	rand.Read(key) // never fails
-	return key
 }

@@ -80,20 +80,18 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevice is the one that the default route over IPv4 leads out of, "" without one.
-func DefaultDevice() (string, error) {
-	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, unix.AF_INET) })
+// DefaultDevices are those that default routes lead out of, over IPv4 and IPv6.
+func DefaultDevices() (out []string, err error) {
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, unix.AF_UNSPEC) })
 	for _, r := range routes {
-		if ones := 0; r.Dst != nil {
-			if ones, _ = r.Dst.Mask.Size(); ones > 0 {
-				continue
-			}
+		if r.Dst != nil && prefixOf(r.Dst).Bits() != 0 {
+			continue
 		}
 		if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-			return l.Attrs().Name, nil
+			out = append(out, l.Attrs().Name)
 		}
 	}
-	return "", explain(err, "find the default route")
+	return out, explain(err, "find the default routes")
 }
 
 // Neighbourly routes are those by way of a neighbour on a device.
@@ -104,9 +102,8 @@ func Neighbourly(dev string) (out []Via, err error) {
 		routes, err = dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, unix.AF_INET) })
 	}
 	for _, r := range routes {
-		gw, ok := netip.AddrFromSlice(r.Gw)
-		if dst := prefixOf(r.Dst); ok && dst.IsValid() {
-			out = append(out, Via{dst, gw.Unmap()})
+		if gw, ok := netip.AddrFromSlice(r.Gw); ok && r.Dst != nil {
+			out = append(out, Via{prefixOf(r.Dst), gw.Unmap()})
 		}
 	}
 	return out, explain(err, "list routes of %s", dev)

@@ -43,6 +43,14 @@ func namespace(pid int) netlink.NsPid {
 // Up sets a device up.
 func Up(dev string) error { return withLink(dev, "set up", netlink.LinkSetUp) }
 
+// Down takes a device down.
+func Down(dev string) error { return withLink(dev, "set down", netlink.LinkSetDown) }
+
+// IsUp reports whether a device was set up, which says nothing of its carrier.
+func IsUp(dev string) (bool, error) {
+	return attribute(dev, "state", func(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 })
+}
+
 // LoopbackUp sets the loopback device up.
 func LoopbackUp() error { return Up("lo") }
 

@@ -103,7 +103,7 @@ func TestKnobsApplyWhatTheyReadAndRestore(t *testing.T) {
 	ctx := context.Background()
 	for _, k := range All() {
 		list := levels()[k.Name()]
-		if len(list) == 0 {
+		if len(list) == 0 && k.Name() != WAN().Name() { // of a provider nothing is read back
 			t.Errorf("knob %s has no levels to test", k.Name())
 		}
 		for _, level := range list {

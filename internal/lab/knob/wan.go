@@ -68,7 +68,8 @@ func SessionDevice(port string, n int) string {
 
 // WAN is how the first router gets what it needs at its WAN port from the node beyond, which plays the
 // provider. It is set at both ends of that link, first at the provider. Both do their part in processes of
-// their own, which undo it when they end: there is nothing to read or to put back.
+// their own, which undo it when they end: there is nothing to read or to put back. All other nodes forget
+// what they know of the path's MTU, before and after.
 func WAN() Knob {
 	return wanKnob{declared{&factor.Declaration{Policy: true, Name: string(factor.WAN),
 		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +
@@ -97,15 +98,15 @@ func (k wanKnob) Parse(text string) (State, error) {
 
 func (wanKnob) Same(State, State) bool                                 { return true }
 func (wanKnob) Read(context.Context, Place, State) (State, error)      { return Static, nil }
-func (wanKnob) Apply(context.Context, Place, State) error              { return nil }
+func (wanKnob) Apply(context.Context, Place, State) error              { return forgetPathMTUs() }
 func (wanKnob) OwnLinks() bool                                         { return true }
-func (wanKnob) Check(_ context.Context, _ Place, s State) check.Answer { return checkAccess(s) }
+func (wanKnob) Check(_ context.Context, p Place, s State) check.Answer { return checkAccess(p, s) }
 
 // OwnLinks is implemented by knobs that work only at the links of a network that is the lab's own.
 type OwnLinks interface{ OwnLinks() bool }
 
-func checkAccess(s State) check.Answer {
-	if s != PPPoE {
+func checkAccess(p Place, s State) check.Answer {
+	if s != PPPoE || p.Port == "" {
 		return check.OK()
 	}
 	if err := kernel.ProbePPPoE(); err != nil {
@@ -118,7 +119,7 @@ func checkAccess(s State) check.Answer {
 }
 
 func (wanKnob) Companions(p Place, s State) []Companion {
-	if s == Static {
+	if s == Static || p.Port == "" {
 		return nil
 	}
 	verb := VerbServe

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -269,10 +268,7 @@ func gone(dev string) error {
 
 // ended makes the ordinary ends of a session no error.
 func ended(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, host.ErrAbandoned) {
-		return nil
-	}
-	return conclude(err)
+	return conclude(host.Quiet(err))
 }
 
 // conclude lets the controller tell "this kernel cannot" from other errors.

@@ -26,7 +26,8 @@ var programs = []program{
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
 	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
 	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
-	{[]string{"openvpn"}, []string{"openvpn"}}, {[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
+	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
 	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
 }
@@ -46,6 +47,7 @@ var etcFiles = [][2]string{
 	{"etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
 	{"etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+	{"etc/ppp/options", ""}, // a place for pppd's files
 	{"etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"},
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -21,6 +22,16 @@ func Tunnels() []tunnel.Tunnel { return tunnel.All() }
 
 // Prober is the default latency probe.
 func Prober() traffic.Prober { return Probers()[0] }
+
+// Hopper is the probe of routers on the way, which run nothing of ours.
+func Hopper() traffic.Prober {
+	for _, p := range Probers() {
+		if p.Name() == "icmp" {
+			return p
+		}
+	}
+	return nil
+}
 
 // Knobs are the settings that can be varied, in the order shown.
 func Knobs() []knob.Knob { return knob.All() }
@@ -37,6 +48,7 @@ func Parts() agent.Parts {
 		p.Isolated[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}
 	maps.Copy(p.Isolated, isp.Handlers())
+	maps.Copy(p.Isolated, ciphers.Handlers())
 	for _, e := range Engines() {
 		p.Isolated[host.Verb(host.FamilyTraffic, e.Name())] = e.Serve
 	}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+type cryptoOptions struct {
+	speed    trial.CipherSpeed
+	machines record.Machines // the router alone
+	attach   string
+	node     string
+}
+
+// Bounds of what is asked for of openssl.
+const (
+	maxCryptoBlock   = 1 << 20
+	maxCryptoThreads = 1024
+	maxCryptoSeconds = 60
+	maxRepetitions   = 1000
+)
+
+func algorithmNames() (names []string) {
+	for _, a := range ciphers.Algorithms() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+var cryptoLibraries = [...]string{ciphers.OpenSSL, ciphers.Go, ciphers.Kernel}
+
+func newCryptoCommand(p *program) *cobra.Command {
+	var o cryptoOptions
+	cmd := &cobra.Command{
+		Use:   "crypto [--on MACHINE | --attach LAB --node NODE] [--json]",
+		Short: "Measure a CPU's ciphers, and say which cipher and which VPN suit it",
+		Long: "Measure how fast a machine's ciphers, hashes and keys are, through the openssl that\n" +
+			"is installed there, Go's libraries where none is, and the kernel's own crypto; with\n" +
+			"the clock and heat beside it. Each repetition goes through all of them in an order\n" +
+			"of its own. It says which cipher and which VPN suit the CPU. All of it takes some\n" +
+			"13 minutes; --algorithm, --block and --repeat make it shorter.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return runCrypto(cmd.Context(), o, p)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.machines.Router.At, "on", record.LocalMachine,
+		"measure on `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
+	f.StringVar(&o.attach, "attach", "", "measure in the `LAB` that lab up has made")
+	f.StringVar(&o.node, "node", "router", "`NODE` of that lab")
+	f.StringSliceVar(&o.speed.Algorithms, "algorithm", algorithmNames(), "`NAME` of an algorithm")
+	f.StringSliceVar(&o.speed.Libraries, "library", nil,
+		"`NAME` of what does the work: openssl, go or kernel (default openssl, or go without it; kernel)")
+	f.IntSliceVar(&o.speed.Blocks, "block", []int{ciphers.Published, ciphers.Packet, ciphers.Small},
+		"size of a block in `BYTES`")
+	f.IntSliceVar(&o.speed.Threads, "threads", []int{1, 0}, "`N` at once; 0: one for each CPU")
+	f.IntVar(&o.speed.Seconds, "seconds", 1, "length of a repetition, `N` seconds")
+	f.IntVar(&o.speed.Repetitions, "repeat", 6, "`N` repetitions; an interval needs 6")
+	f.Uint64Var(&o.speed.Seed, "seed", 0, "`N` decides the order (default: drawn)")
+	f.StringVar(&o.machines.Router.Driver, "driver", "", "by commands of its shell, through `DRIVER`, such "+
+		"as linux")
+	addSSHFlags(f, &o.machines)
+	cmd.MarkFlagsMutuallyExclusive("on", "attach")
+	cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(algorithmNames(),
+		cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("library", cobra.FixedCompletions(cryptoLibraries[:],
+		cobra.ShellCompDirectiveNoFileComp))
+	return addJSON(cmd, "print one JSON document")
+}
+
+func (o *cryptoOptions) check(cmd *cobra.Command) error {
+	if err := judgeMachine(o.machines.Router.At); err != nil {
+		return &usageError{"--on: " + err.Error(), check.HintOf(err)}
+	}
+	s := &o.speed
+	if !cmd.Flags().Changed("seed") {
+		s.Seed = rand.Uint64() >> 11 // that JSON's numbers hold
+	}
+	for flag, list := range map[string][2][]string{"algorithm": {s.Algorithms, algorithmNames()},
+		"library": {s.Libraries, cryptoLibraries[:]}} {
+		for _, name := range list[0] {
+			if !slices.Contains(list[1], name) {
+				return &usageError{fmt.Sprintf("--%s %q is not known", flag, name), "one of: " +
+					strings.Join(list[1], ", ")}
+			}
+		}
+	}
+	outside := func(v []int, least, most int) bool {
+		return len(v) == 0 || slices.Min(v) < least || slices.Max(v) > most
+	}
+	switch {
+	case cmd.Flags().Changed("node") && o.attach == "":
+		return &usageError{"--node without --attach", "a machine is named by --on"}
+	case len(s.Algorithms) == 0:
+		return &usageError{"--algorithm names none", "one of: " + strings.Join(algorithmNames(), ", ")}
+	case outside(s.Blocks, 1, maxCryptoBlock):
+		return &usageError{fmt.Sprintf("--block %v", s.Blocks), fmt.Sprintf("bytes, from 1 to %d",
+			maxCryptoBlock)}
+	case outside(s.Threads, 0, maxCryptoThreads):
+		return &usageError{fmt.Sprintf("--threads %v", s.Threads), fmt.Sprintf("from 1 to %d, or 0",
+			maxCryptoThreads)}
+	case outside([]int{s.Seconds}, 1, maxCryptoSeconds):
+		return &usageError{fmt.Sprintf("--seconds %d", s.Seconds), fmt.Sprintf("from 1 to %d",
+			maxCryptoSeconds)}
+	case outside([]int{s.Repetitions}, 1, maxRepetitions):
+		return &usageError{fmt.Sprintf("--repeat %d", s.Repetitions), fmt.Sprintf("from 1 to %d",
+			maxRepetitions)}
+	}
+	if name := o.machines.Router.Driver; name != "" {
+		if _, known := driver.Named(name); !known {
+			return unknownDriver(name)
+		}
+	}
+	for _, list := range []*[]string{&s.Algorithms, &s.Libraries} {
+		*list = distinct(*list)
+	}
+	s.Blocks = distinct(s.Blocks)
+	return checkSSHConfig(o.machines.SSHConfig)
+}
+
+// distinct keeps the first of each.
+func distinct[T comparable](list []T) (out []T) {
+	for _, v := range list {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func runCrypto(ctx context.Context, o cryptoOptions, p *program) (err error) {
+	if err := prepare(p.dirs.Runtime); err != nil {
+		return err
+	}
+	defer clearRuntime(p.dirs)
+	var l *lab.Lab
+	if o.attach != "" {
+		l, err = lab.Attach(labsDir(p.dirs), o.attach, registry.LabParts(), nil)
+	} else {
+		l, err = p.reach(ctx, "crypto", &o.machines)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	of := o.node
+	if o.attach == "" {
+		of = l.Topology.Routers[0]
+	} else if !slices.Contains(l.Nodes(), of) {
+		return &usageError{fmt.Sprintf("--node %q: lab %s has none of that name", of, o.attach),
+			"nodes: " + strings.Join(l.Nodes(), ", ")}
+	}
+	d, err := o.speed.Measure(ctx, l, of, node.Probes(), func(long time.Duration) {
+		p.note("this takes up to %s", unit.Seconds(long))
+	})
+	if err != nil {
+		return err
+	}
+	if o.attach == "" {
+		d.Node = o.machines.Router.At
+	}
+	return p.document(d, cryptoText(d))
+}
+
+// cryptoText is the document for people: a table of each library, which are never beside each other, a chart
+// of what a packet costs, and the advice.
+func cryptoText(d *ciphers.Document) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s, %s\n", d.Node, cmp.Or(d.CPU.Model, "a CPU that is not named"),
+		unit.Count(d.CPU.Threads, "thread"))
+	for _, f := range d.CPU.Features {
+		fmt.Fprintf(&b, "  %s: %s\n", f.Name, cmp.Or(strings.Join(f.Flags, " "),
+			"none that the kernel tells"))
+	}
+	fmt.Fprintf(&b, "  clock: %s\n", d.CPU.ClockFrom)
+	for _, library := range cryptoLibraries {
+		b.WriteString(cryptoTable(d, library))
+		b.WriteString(cryptoChart(d, library))
+	}
+	missing := reasonsMissing(d.Missing)
+	for _, why := range slices.Sorted(maps.Keys(missing)) {
+		fmt.Fprintf(&b, "\nnot measured: %s: %s\n", missing[why], why)
+	}
+	if len(d.Advice) > 0 {
+		b.WriteString("\nadvice\n")
+	}
+	for _, a := range d.Advice {
+		fmt.Fprintf(&b, "  %s: %s\n", strings.TrimSpace(a.Kind+" "+bracketed(a.Library)), a.Text)
+	}
+	return b.String()
+}
+
+func bracketed(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "(" + text + ")"
+}
+
+func cryptoTable(d *ciphers.Document, library string) string {
+	rows := [][]string{{"algorithm", "operation", "block", "threads", "median", "interval", "cycles", "clock",
+		"heat", "doubts"}}
+	for _, r := range d.Results {
+		if r.Library != library {
+			continue
+		}
+		scale, cycles, block, clock, heat := unit.ScaleOf(r.Unit, r.Rate.Median), "–", "–", "–", "–"
+		switch {
+		case r.CyclesPerByte > 0:
+			cycles = unit.Significant(r.CyclesPerByte, 3) + "/B"
+		case r.CyclesPerOp > 0:
+			cycles = unit.Significant(r.CyclesPerOp, 3) + "/op"
+		}
+		if r.Block > 0 {
+			block = fmt.Sprint(r.Block)
+		}
+		if r.ClockHz > 0 {
+			clock = unit.ScaleOf("Hz", r.ClockHz).Text(r.ClockHz)
+		}
+		if r.TemperatureC > 0 {
+			heat = unit.Significant(r.TemperatureC, 3) + " °C"
+		}
+		var doubts []string
+		for _, doubt := range r.Doubts {
+			if doubt.Kind != ciphers.DoubtFew { // which the head says of all
+				doubts = append(doubts, doubt.Kind)
+			}
+		}
+		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
+			block, fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
+				scale.Number(r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
+	}
+	if len(rows) == 1 {
+		return ""
+	}
+	few := ""
+	if d.Repetitions < statistics.MinInterval {
+		few = ", too few for an interval"
+	}
+	return fmt.Sprintf("\n%s: %s; %s of %d s%s\n%s", library, d.Versions[library],
+		unit.Count(d.Repetitions, "repetition"), d.Seconds, few, trimmed(table(rows, 0)))
+}
+
+// trimmed is a text without blanks at the ends of its lines.
+func trimmed(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}
+
+// chartWidth is that of the longest bar.
+const chartWidth = 40
+
+// cryptoChart has a bar for each way of encrypting a packet with one thread.
+func cryptoChart(d *ciphers.Document, library string) string {
+	var shown []ciphers.Result
+	most := 0.0
+	for _, r := range d.Results {
+		if r.Library == library && r.Threads == 1 && r.Operation == ciphers.Encrypt &&
+			r.Block == ciphers.Packet {
+			shown, most = append(shown, r), max(most, r.Rate.Median)
+		}
+	}
+	if len(shown) < 2 {
+		return ""
+	}
+	var rows [][]string
+	for _, r := range shown {
+		bar := strings.Repeat("█", max(1, int(chartWidth*r.Rate.Median/most+0.5)))
+		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar,
+			unit.Bitrate(8 * r.Rate.Median).String()})
+	}
+	return fmt.Sprintf("\n%s, encrypting blocks of %d bytes with one thread\n%s", library, ciphers.Packet,
+		table(rows, 0))
+}
+
+// reasonsMissing names by reason what could not be measured.
+func reasonsMissing(missing []ciphers.Missing) map[string]string {
+	names := map[string][]string{}
+	for _, m := range missing {
+		if name := m.Library + " " + m.Algorithm; !slices.Contains(names[m.Why], name) {
+			names[m.Why] = append(names[m.Why], name)
+		}
+	}
+	out := map[string]string{}
+	for why, list := range names {
+		out[why] = strings.Join(list, ", ")
+	}
+	return out
+}

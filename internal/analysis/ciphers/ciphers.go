@@ -1,0 +1,213 @@
+// Package ciphers knows the ciphers, hashes and keys that VPNs are built on, reads what openssl says of their
+// speed, and tells from the speeds of a CPU what suits it.
+package ciphers
+
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+)
+
+// Operations. A published "throughput" is that of encrypting or hashing.
+const (
+	Encrypt = "encrypt"
+	Decrypt = "decrypt"
+	Hash    = "hash"
+	Derive  = "derive" // a shared key of a private and a public one
+	Sign    = "sign"
+	Verify  = "verify"
+)
+
+// Libraries: what did the work. Figures of different ones are never compared with each other.
+const (
+	OpenSSL = "openssl" // the installed program
+	Go      = "go"      // the libraries of the language that this program is written in
+	Kernel  = "kernel"  // the kernel's own crypto, through AF_ALG: a system call for each block
+)
+
+// Modes of an AEAD. What Go and the kernel do is always ModeAEAD.
+const (
+	ModeEVP  = "evp"  // a stream of data, as published tables have it: openssl speed -evp
+	ModeAEAD = "aead" // a packet: a nonce, 13 bytes beside it, and a tag each: openssl speed -aead -evp
+)
+
+// Algorithm is one that can be measured.
+type Algorithm struct {
+	Name       string
+	Operations []string
+	AEAD       bool
+	openssl    string // its name there, where that is another
+}
+
+// Blocks reports whether its speed depends on the size of what it works on.
+func (a Algorithm) Blocks() bool { return slices.Contains([]string{Encrypt, Hash}, a.Operations[0]) }
+
+// Algorithms are all, in the order shown.
+func Algorithms() []Algorithm {
+	both, hash := []string{Encrypt, Decrypt}, []string{Hash}
+	return []Algorithm{
+		{Name: "aes-128-cbc", Operations: both}, {Name: "aes-256-cbc", Operations: both},
+		{Name: "aes-128-gcm", Operations: both, AEAD: true},
+		{Name: "aes-256-gcm", Operations: both, AEAD: true},
+		{Name: "chacha20-poly1305", Operations: both, AEAD: true},
+		{Name: "sha1", Operations: hash}, {Name: "sha256", Operations: hash},
+		{Name: "sha512", Operations: hash}, {Name: "blake2s256", Operations: hash},
+		{Name: "blake2b512", Operations: hash},
+		{Name: "x25519", Operations: []string{Derive}, openssl: "ecdhx25519"},
+		{Name: "x448", Operations: []string{Derive}, openssl: "ecdhx448"},
+		{Name: "ed25519", Operations: []string{Sign, Verify}},
+		{Name: "ed448", Operations: []string{Sign, Verify}},
+	}
+}
+
+// Named is an algorithm by its name.
+func Named(name string) (Algorithm, bool) {
+	all := Algorithms()
+	i := slices.IndexFunc(all, func(a Algorithm) bool { return a.Name == name })
+	if i < 0 {
+		return Algorithm{}, false
+	}
+	return all[i], true
+}
+
+// Cell is one thing whose speed is measured.
+type Cell struct {
+	Library   string `json:"library"`
+	Algorithm string `json:"algorithm"`
+	Operation string `json:"operation"`
+	Mode      string `json:"mode,omitempty"`        // of an AEAD
+	Block     int    `json:"block_bytes,omitempty"` // 0: it does not matter
+	Threads   int    `json:"threads"`
+}
+
+// Largest block that only published tables have; no packet is larger than the next two.
+const (
+	Published = 16384
+	Packet    = 1420 // an inner packet of WireGuard over IPv6 on Ethernet
+	Small     = 1024
+)
+
+// Cells are those of an algorithm in a library, for each block and number of threads. In openssl, AEADs are
+// measured in both modes; a block that is no packet only as published tables have it.
+func (a Algorithm) Cells(library string, blocks, threads []int) (cells []Cell) {
+	modes := []string{""}
+	switch {
+	case a.AEAD && library == OpenSSL:
+		modes = []string{ModeEVP, ModeAEAD}
+	case a.AEAD:
+		modes = []string{ModeAEAD}
+	}
+	if !a.Blocks() {
+		blocks = []int{0}
+	}
+	for _, operation := range a.Operations {
+		for _, mode := range modes {
+			for _, block := range blocks {
+				if mode == ModeAEAD && library == OpenSSL && block >= Published {
+					continue
+				}
+				for _, n := range threads {
+					cells = append(cells, Cell{library, a.Name, operation, mode, block, n})
+				}
+			}
+		}
+	}
+	return cells
+}
+
+// Unit is that of a cell's rate.
+func (c Cell) Unit() string {
+	if c.Block > 0 {
+		return "B/s"
+	}
+	return "op/s"
+}
+
+// Sample is one repetition of a cell, with what was seen of the CPU meanwhile; what was not is 0.
+type Sample struct {
+	Rate         float64 // bytes or operations per second
+	ClockHz      float64
+	TemperatureC float64
+	Throttled    bool    // a core was slowed for heat, or its limit lowered
+	Stolen       float64 // share of the CPUs' time that the machine's host gave to others
+	Foreign      float64 // share of it that processes took which are not ours
+}
+
+// Result is the speed of a cell.
+type Result struct {
+	Cell
+	Unit string           `json:"unit"`
+	Rate statistics.Value `json:"rate"`
+	// ClockHz is the median clock of the repetitions, CyclesPerByte what follows from it for one thread.
+	ClockHz       float64 `json:"clock_hz,omitempty"`
+	CyclesPerByte float64 `json:"cycles_per_byte,omitempty"`
+	CyclesPerOp   float64 `json:"cycles_per_operation,omitempty"`
+	TemperatureC  float64 `json:"temperature_c,omitempty"` // the highest
+	Doubts        []Doubt `json:"doubts"`
+}
+
+// Doubt is why a figure may not be that of the CPU.
+type Doubt struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
+// Missing is what could not be measured, and why.
+type Missing struct {
+	Cell
+	Why string `json:"why"`
+}
+
+// Document is what was found on a node.
+type Document struct {
+	Format      string            `json:"format"`
+	Node        string            `json:"node"`
+	CPU         CPU               `json:"cpu"`
+	Versions    map[string]string `json:"versions"` // library → which one
+	Seconds     int               `json:"seconds"`  // of a repetition
+	Repetitions int               `json:"repetitions"`
+	Seed        uint64            `json:"seed"` // of the order
+	Results     []Result          `json:"results"`
+	Missing     []Missing         `json:"missing"`
+	Advice      []Advice          `json:"advice"`
+}
+
+// CPU is the node's.
+type CPU struct {
+	Model    string    `json:"model,omitempty"`
+	Threads  int       `json:"threads"`
+	Features []Feature `json:"features"`
+	// ClockFrom says where the clock is known from, or why it is not.
+	ClockFrom string `json:"clock_from"`
+}
+
+// Feature is a kind of instructions that ciphers use, with the kernel's names of those that the CPU has.
+type Feature struct {
+	Name  string   `json:"name"`
+	Flags []string `json:"flags"`
+}
+
+// features are the flags of Linux on x86 (arch/x86/include/asm/cpufeatures.h), arm and arm64
+// (Documentation/arch/arm64/elf_hwcaps.rst), and riscv64's extensions, by what they are good for.
+var features = [...]Feature{
+	{"AES", []string{"aes", "vaes", "zkne", "zknd"}},
+	{"carry-less multiplication (GCM)", []string{"pclmulqdq", "vpclmulqdq", "pmull", "zbc"}},
+	{"SHA", []string{"sha_ni", "sha1", "sha2", "sha512", "zknh"}},
+	{"vectors", []string{"ssse3", "avx", "avx2", "avx512f", "neon", "asimd", "sve", "v"}},
+	{"long arithmetic", []string{"bmi2", "adx"}},
+}
+
+// Features sorts the flags of a CPU.
+func Features(flags []string) []Feature {
+	var out []Feature
+	for _, f := range features {
+		has := Feature{f.Name, []string{}}
+		for _, flag := range f.Flags {
+			if slices.Contains(flags, flag) {
+				has.Flags = append(has.Flags, flag)
+			}
+		}
+		out = append(out, has)
+	}
+	return out
+}

@@ -1,0 +1,287 @@
+package ciphers_test
+
+import (
+	"encoding/csv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+)
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestParseSpeed(t *testing.T) {
+	for _, tt := range []struct {
+		file string
+		cell ciphers.Cell
+		want map[string]float64
+	}{
+		{"speed-packet.txt", ciphers.Cell{Algorithm: "aes-128-gcm", Operation: ciphers.Decrypt, Block: 1420},
+			map[string]float64{ciphers.Decrypt: 466978360}},
+		{"speed-multi.txt", ciphers.Cell{Algorithm: "sha1", Operation: ciphers.Hash, Block: 1420},
+			map[string]float64{ciphers.Hash: 301579417.23}},
+		{"speed-signature.txt", ciphers.Cell{Algorithm: "ed448", Operation: ciphers.Sign},
+			map[string]float64{ciphers.Sign: 1808, ciphers.Verify: 1394}},
+		{"speed-multi-signature.txt", ciphers.Cell{Algorithm: "ed25519", Operation: ciphers.Sign},
+			map[string]float64{ciphers.Sign: 15235.792453, ciphers.Verify: 4271}},
+		{"speed-derive.txt", ciphers.Cell{Algorithm: "x25519", Operation: ciphers.Derive},
+			map[string]float64{ciphers.Derive: 10676.237624}},
+		{"speed-multi-derive.txt", ciphers.Cell{Algorithm: "x448", Operation: ciphers.Derive},
+			map[string]float64{ciphers.Derive: 834.158416}},
+		{"speed-1.1.1.txt", ciphers.Cell{Algorithm: "aes-128-gcm", Operation: ciphers.Encrypt, Block: 16384},
+			map[string]float64{ciphers.Encrypt: 6e6}},
+	} {
+		s, err := ciphers.ParseSpeed(read(t, tt.file))
+		if err != nil {
+			t.Errorf("%s: %v", tt.file, err)
+			continue
+		}
+		got, err := s.Of(tt.cell)
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.file, err, diff)
+		}
+		tt.cell.Block += 7
+		if got, err := s.Of(tt.cell); err == nil {
+			t.Errorf("%s, another size of block: got %v, want an error", tt.file, got)
+		}
+	}
+}
+
+func TestParseSpeedRefuses(t *testing.T) {
+	for _, text := range []string{"", "speed: Unknown algorithm md9\n", "+F:1:sha1:100\n",
+		"+H:16\n+F:1:sha1\n", "+H:16\n+F:1:sha1:-1\n", "+H:16\n+F:1:sha1:0\n", "+H:16\n+F:1:sha1:NaN\n", "+H:16\n+F:1:sha1:Inf\n",
+		"+H:-3\n", "+F5:1\n", "+F6:0:253:Ed25519:1\n", "+F5:22:253:x:0.1\n"} {
+		if s, err := ciphers.ParseSpeed([]byte(text)); err == nil {
+			t.Errorf("%q: got %+v, want an error", text, s)
+		}
+	}
+}
+
+func FuzzParseSpeed(f *testing.F) {
+	files, _ := filepath.Glob("testdata/speed-*.txt")
+	for _, name := range files {
+		f.Add(read(f, filepath.Base(name)))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := ciphers.ParseSpeed(text)
+		if err != nil {
+			return
+		}
+		for _, v := range s.Ops {
+			if !(v > 0) {
+				t.Errorf("operations: got %v, want more than none", v)
+			}
+		}
+		for size, v := range s.Bytes {
+			if size <= 0 || !(v > 0) {
+				t.Errorf("%d bytes: got %v, want more than none", size, v)
+			}
+		}
+	})
+}
+
+func TestCommand(t *testing.T) {
+	a, _ := ciphers.Named("chacha20-poly1305")
+	var got []string
+	for _, c := range a.Cells(ciphers.OpenSSL, []int{ciphers.Published, ciphers.Packet}, []int{2}) {
+		got = append(got, strings.Join(c.Command(3), " "))
+	}
+	const speed = "speed -mr -elapsed -seconds 3 -multi 2 -bytes "
+	want := []string{
+		speed + "16384 -evp chacha20-poly1305", speed + "1420 -evp chacha20-poly1305",
+		speed + "1420 -aead -evp chacha20-poly1305",
+		speed + "16384 -decrypt -evp chacha20-poly1305", speed + "1420 -decrypt -evp chacha20-poly1305",
+		speed + "1420 -decrypt -aead -evp chacha20-poly1305",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	key := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: "x448", Operation: ciphers.Derive, Threads: 1}
+	if got, want := strings.Join(key.Command(1), " "), "speed -mr -elapsed -seconds 1 ecdhx448"; got != want {
+		t.Errorf("command: got %q, want %q", got, want)
+	}
+}
+
+// published are the results of a device as its table would have them.
+func published(t *testing.T, device string) []ciphers.Result {
+	t.Helper()
+	rows, err := csv.NewReader(strings.NewReader(string(read(t, "published.csv")))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []ciphers.Result
+	for _, r := range rows[1:] {
+		a, known := ciphers.Named(r[1])
+		if !known {
+			t.Errorf("%s is not among the algorithms", r[1])
+		}
+		if r[0] != device || r[4] == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(r[4], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: r[1], Operation: r[2], Threads: 1}
+		if r[2] == "throughput" {
+			c.Operation, c.Block = a.Operations[0], ciphers.Published
+			v *= 1000
+		}
+		if a.AEAD {
+			c.Mode = ciphers.ModeEVP
+		}
+		out = append(out, ciphers.Judge(c, []ciphers.Sample{{Rate: v}}))
+	}
+	return out
+}
+
+// TestPublishedConclusions: a CPU without instructions for AES is told to use ChaCha20-Poly1305, one with
+// them AES.
+func TestPublishedConclusions(t *testing.T) {
+	for device, want := range map[string][2]string{
+		"mt7621":  {"chacha20-poly1305", "WireGuard"},
+		"bcm4708": {"chacha20-poly1305", "WireGuard"},
+		"mt7622":  {"aes-128-gcm", "IPsec"},
+	} {
+		results := published(t, device)
+		if len(results) != 14 {
+			t.Errorf("%s: got %d published figures, want 14", device, len(results))
+		}
+		advice := ciphers.Advise(results)
+		got := map[string]string{}
+		for _, a := range advice {
+			if a.Cipher != "" {
+				got[a.Kind] = a.Cipher
+			}
+			if a.Kind == ciphers.AdviceVPN && !strings.HasPrefix(a.Text, want[1]) {
+				t.Errorf("%s: got %q, want %s", device, a.Text, want[1])
+			}
+			t.Logf("%s: %s: %s", device, a.Kind, a.Text)
+		}
+		if got[ciphers.AdviceCipher] != want[0] || got[ciphers.AdviceVPN] != want[0] {
+			t.Errorf("%s: got %v, want %s", device, got, want[0])
+		}
+	}
+}
+
+// TestAdviceComparesLikeWithLike: the figures of two libraries, modes or sizes decide nothing together.
+func TestAdviceComparesLikeWithLike(t *testing.T) {
+	at := func(library, algorithm, mode string, block int, rate float64) ciphers.Result {
+		return ciphers.Judge(ciphers.Cell{Library: library, Algorithm: algorithm, Operation: ciphers.Encrypt,
+			Mode: mode, Block: block, Threads: 1}, []ciphers.Sample{{Rate: rate}})
+	}
+	for name, results := range map[string][]ciphers.Result{
+		"libraries": {at(ciphers.OpenSSL, "aes-128-gcm", ciphers.ModeAEAD, 1420, 9e9),
+			at(ciphers.Go, "chacha20-poly1305", ciphers.ModeAEAD, 1420, 1e9)},
+		"modes": {at(ciphers.OpenSSL, "aes-128-gcm", ciphers.ModeEVP, 1420, 9e9),
+			at(ciphers.OpenSSL, "chacha20-poly1305", ciphers.ModeAEAD, 1420, 1e9)},
+		"sizes": {at(ciphers.OpenSSL, "aes-128-gcm", ciphers.ModeEVP, 16384, 9e9),
+			at(ciphers.OpenSSL, "chacha20-poly1305", ciphers.ModeEVP, 1420, 1e9)},
+	} {
+		if got := ciphers.Advise(results); len(got) > 0 {
+			t.Errorf("different %s: got %+v, want no advice", name, got)
+		}
+	}
+	got := ciphers.Advise([]ciphers.Result{at(ciphers.Go, "aes-128-gcm", ciphers.ModeAEAD, 1420, 1.05e9),
+		at(ciphers.Go, "chacha20-poly1305", ciphers.ModeAEAD, 1420, 1e9)})
+	if len(got) != 2 || got[0].Cipher != "" || !strings.Contains(got[0].Text, "alike") {
+		t.Errorf("5 %% apart: got %+v, want that they are alike", got)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	steady := make([]ciphers.Sample, 6)
+	for i := range steady {
+		steady[i] = ciphers.Sample{Rate: 1e9 + float64(i)*1e6, ClockHz: 3e9, TemperatureC: float64(50 + i)}
+	}
+	changed := func(change func(i int, s *ciphers.Sample)) []ciphers.Sample {
+		out := append([]ciphers.Sample(nil), steady...)
+		for i := range out {
+			change(i, &out[i])
+		}
+		return out
+	}
+	c := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: "sha256", Operation: ciphers.Hash, Block: 1420,
+		Threads: 1}
+	r := ciphers.Judge(c, steady)
+	if r.CyclesPerByte < 2.9 || r.CyclesPerByte > 3 || r.TemperatureC != 55 || r.Unit != "B/s" {
+		t.Errorf("got %g cycles per byte, %g °C, %s, want a little less than 3, 55 and B/s", r.CyclesPerByte,
+			r.TemperatureC, r.Unit)
+	}
+	for want, samples := range map[string][]ciphers.Sample{
+		"":                    steady,
+		ciphers.DoubtFew:      steady[:5],
+		ciphers.DoubtSpread:   changed(func(i int, s *ciphers.Sample) { s.Rate *= 1 + float64(i)/20 }),
+		ciphers.DoubtClock:    changed(func(i int, s *ciphers.Sample) { s.ClockHz *= 1 + float64(i)/50 }),
+		ciphers.DoubtThrottle: changed(func(i int, s *ciphers.Sample) { s.Throttled = i == 3 }),
+		ciphers.DoubtStolen:   changed(func(i int, s *ciphers.Sample) { s.Stolen = 0.02 }),
+		ciphers.DoubtForeign:  changed(func(i int, s *ciphers.Sample) { s.Foreign = float64(i) / 50 }),
+	} {
+		var got []string
+		for _, d := range ciphers.Judge(c, samples).Doubts {
+			got = append(got, d.Kind)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("doubts: got %v, want %q", got, want)
+		}
+	}
+	c.Threads = 2
+	if r := ciphers.Judge(c, steady); r.CyclesPerByte != 0 {
+		t.Errorf("two threads: got %g cycles per byte, want none", r.CyclesPerByte)
+	}
+}
+
+func TestFeatures(t *testing.T) {
+	got := ciphers.Features(strings.Fields("aes pclmulqdq avx2 dsp"))
+	if diff := cmp.Diff([]string{"aes"}, got[0].Flags); diff != "" {
+		t.Errorf("AES (-want +got):\n%s", diff)
+	}
+	for flags, want := range map[string]string{"aes": "has instructions for AES",
+		"dsp mips16": "no instructions for AES"} {
+		a := ciphers.AdviseHardware(ciphers.CPU{Features: ciphers.Features(strings.Fields(flags))})
+		if len(a) != 1 || !strings.Contains(a[0].Text, want) {
+			t.Errorf("%s: got %+v, want %q", flags, a, want)
+		}
+	}
+}
+
+// TestInstalledOpenSSL: the program that is here prints what is read.
+func TestInstalledOpenSSL(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("skip: no openssl here")
+	}
+	for _, a := range ciphers.Algorithms() {
+		for _, c := range a.Cells(ciphers.OpenSSL, []int{ciphers.Packet}, []int{2}) {
+			if c.Together()[0] != c.Operation || c.Operation == ciphers.Decrypt && !strings.HasSuffix(a.Name,
+				"305") {
+				continue // a second each: one of them will do
+			}
+			out, err := exec.Command("openssl", c.Command(1)...).Output()
+			if err != nil {
+				t.Errorf("%v: %v", c, err)
+				continue
+			}
+			s, err := ciphers.ParseSpeed(out)
+			if err != nil {
+				t.Errorf("%v: %v", c, err)
+				continue
+			}
+			if rates, err := s.Of(c); err != nil || rates[c.Operation] <= 0 {
+				t.Errorf("%v: got %v, %v", c, rates, err)
+			}
+		}
+	}
+}

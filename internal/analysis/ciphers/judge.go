@@ -1,0 +1,241 @@
+package ciphers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Kinds of doubt.
+const (
+	DoubtFew      = "few-repetitions"
+	DoubtSpread   = "spread"
+	DoubtClock    = "clock-moved"
+	DoubtThrottle = "throttled"
+	DoubtStolen   = "stolen"
+	DoubtForeign  = "other-load"
+	DoubtEmulated = "emulated" // said by who measures
+)
+
+// Beyond these shares a figure is doubted.
+const (
+	mostSpread = 0.10 // of the interval's width in the median
+	mostClock  = 0.05 // of the range of clocks in their median
+	mostStolen = 0.01 // of the CPUs' time
+	mostOthers = 0.05 // of it
+)
+
+// Judge makes a result of a cell's repetitions, of which there is at least one.
+func Judge(c Cell, samples []Sample) Result {
+	column := func(of func(Sample) float64) (v []float64) {
+		for _, s := range samples {
+			if x := of(s); x > 0 {
+				v = append(v, x)
+			}
+		}
+		return v
+	}
+	r := Result{Cell: c, Unit: c.Unit(), Doubts: []Doubt{},
+		Rate: statistics.Summarise(column(func(s Sample) float64 { return s.Rate }))}
+	doubt := func(kind, format string, args ...any) {
+		r.Doubts = append(r.Doubts, Doubt{kind, fmt.Sprintf(format, args...)})
+	}
+	if len(samples) < statistics.MinInterval {
+		doubt(DoubtFew, "%s: a 95 %% interval needs %d", unit.Count(len(samples), "repetition"),
+			statistics.MinInterval)
+	}
+	if w := (r.Rate.High - r.Rate.Low) / r.Rate.Median; w > mostSpread {
+		doubt(DoubtSpread, "the interval is %s of the median wide", unit.Percent(w))
+	}
+	if clocks := column(func(s Sample) float64 { return s.ClockHz }); len(clocks) > 0 {
+		r.ClockHz = statistics.Median(clocks)
+		if w := (slices.Max(clocks) - slices.Min(clocks)) / r.ClockHz; w > mostClock {
+			doubt(DoubtClock, "the clock moved by %s between repetitions", unit.Percent(w))
+		}
+	}
+	if c.Threads == 1 && r.ClockHz > 0 {
+		if cycles := r.ClockHz / r.Rate.Median; c.Block > 0 {
+			r.CyclesPerByte = cycles
+		} else {
+			r.CyclesPerOp = cycles
+		}
+	}
+	if heat := column(func(s Sample) float64 { return s.TemperatureC }); len(heat) > 0 {
+		r.TemperatureC = slices.Max(heat)
+	}
+	if slices.ContainsFunc(samples, func(s Sample) bool { return s.Throttled }) {
+		doubt(DoubtThrottle, "the CPU was slowed for heat, or its clock was limited")
+	}
+	most := func(of func(Sample) float64) float64 { return slices.Max(append(column(of), 0)) }
+	if v := most(func(s Sample) float64 { return s.Stolen }); v > mostStolen {
+		doubt(DoubtStolen, "the host gave up to %s of the CPUs' time to others", unit.Percent(v))
+	}
+	if v := most(func(s Sample) float64 { return s.Foreign }); v > mostOthers {
+		doubt(DoubtForeign, "other processes took up to %s of the CPUs' time", unit.Percent(v))
+	}
+	return r
+}
+
+// Advice is a conclusion in words, with the figures that it rests on.
+type Advice struct {
+	Kind    string `json:"kind"`
+	Library string `json:"library"`
+	Text    string `json:"text"`
+	Cipher  string `json:"cipher,omitempty"` // that it names
+}
+
+// Kinds of advice.
+const (
+	AdviceCipher   = "cipher"
+	AdviceVPN      = "vpn"
+	AdviceHardware = "instructions"
+	AdviceKeys     = "keys"
+)
+
+// alike is the ratio below which two speeds decide nothing.
+const alike = 1.1
+
+const chacha = "chacha20-poly1305"
+
+// cipherWords are the names that people and configurations know.
+var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": "AES-128-GCM",
+	"aes-256-gcm": "AES-256-GCM", "aes-128-cbc": "AES-128-CBC", "aes-256-cbc": "AES-256-CBC",
+	"x25519": "X25519", "x448": "X448", "ed25519": "Ed25519", "ed448": "Ed448"}
+
+// Advise says which cipher and which VPN suit a CPU: by the speed of one thread at encrypting the block
+// nearest to a packet that was measured, of one library, in one mode.
+func Advise(results []Result) []Advice {
+	out := []Advice{}
+	for _, library := range []string{OpenSSL, Go, Kernel} {
+		out = append(out, advise(library, results)...)
+	}
+	return out
+}
+
+func advise(library string, results []Result) (out []Advice) {
+	say := func(kind, cipher, format string, args ...any) {
+		out = append(out, Advice{kind, library, fmt.Sprintf(format, args...), cipher})
+	}
+	block, mode := comparable(library, results)
+	find := func(algorithm, operation string) (float64, bool) {
+		a, _ := Named(algorithm)
+		want := Cell{Library: library, Algorithm: algorithm, Operation: operation, Threads: 1}
+		if a.Blocks() {
+			want.Block = block
+		}
+		if a.AEAD {
+			want.Mode = mode
+		}
+		i := slices.IndexFunc(results, func(r Result) bool { return r.Cell == want })
+		if i < 0 {
+			return 0, false
+		}
+		return results[i].Rate.Median, true
+	}
+	c, okC := find(chacha, Encrypt)
+	gcm, okG := find("aes-128-gcm", Encrypt)
+	if okC && okG {
+		fast, slow, ratio := chacha, "aes-128-gcm", c/gcm
+		if ratio < 1 {
+			fast, slow, ratio = slow, fast, 1/ratio
+		}
+		speeds := fmt.Sprintf("%s and %s per core in blocks of %d bytes", goodput(max(c, gcm)),
+			goodput(min(c, gcm)), block)
+		switch {
+		case ratio < alike:
+			say(AdviceCipher, "", "ChaCha20-Poly1305 and AES-128-GCM are alike (%s): the cipher does not "+
+				"decide.", speeds)
+			say(AdviceVPN, "", "Any VPN will do as far as the cipher goes; WireGuard is the simplest.")
+		case fast == chacha:
+			say(AdviceCipher, fast, "ChaCha20-Poly1305: %s as fast as %s (%s).", times(ratio),
+				cipherWords[slow], speeds)
+			say(AdviceVPN, fast, "WireGuard, which always uses it; OpenVPN with data-ciphers "+
+				"CHACHA20-POLY1305, IPsec with chacha20poly1305.")
+		default:
+			say(AdviceCipher, fast, "AES-128-GCM: %s as fast as %s (%s).", times(ratio),
+				cipherWords[slow], speeds)
+			say(AdviceVPN, fast, "IPsec with aes128gcm16, or OpenVPN with data-ciphers AES-128-GCM, in the "+
+				"kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: by this figure at "+
+				"most %s per core.", goodput(c))
+		}
+	}
+	if cbc, ok := find("aes-128-cbc", Encrypt); ok && okG {
+		if sha, ok := find("sha256", Hash); ok {
+			// CBC authenticates nothing: each byte is encrypted, and hashed again.
+			together := 1 / (1/cbc + 1/sha)
+			word := "slower"
+			if together > gcm {
+				word = "faster"
+			}
+			say(AdviceCipher, "", "AES-128-CBC with HMAC-SHA-256, of older IPsec and OpenVPN: %s of both "+
+				"together, %s than AES-128-GCM.", goodput(together), word)
+		}
+	}
+	out = append(out, adviseKeys(library, find)...)
+	return out
+}
+
+// adviseKeys compares what a handshake takes.
+func adviseKeys(library string, find func(string, string) (float64, bool)) (out []Advice) {
+	for _, p := range []struct{ short, long, operation, word string }{
+		{"x25519", "x448", Derive, "shared keys"}, {"ed25519", "ed448", Sign, "signatures"},
+	} {
+		a, okA := find(p.short, p.operation)
+		b, okB := find(p.long, p.operation)
+		if okA && okB {
+			fast, slow, ratio := p.short, p.long, a/b
+			if ratio < 1 {
+				fast, slow, ratio = slow, fast, 1/ratio
+			}
+			out = append(out, Advice{AdviceKeys, library, fmt.Sprintf("%s: %s the %s per second of %s; one "+
+				"takes %s.", cipherWords[fast], times(ratio), p.word, cipherWords[slow],
+				unit.Nanoseconds(1e9/max(a, b))), fast})
+		}
+	}
+	return out
+}
+
+// AdviseHardware says what the CPU's instructions explain.
+func AdviseHardware(cpu CPU) []Advice {
+	for _, f := range cpu.Features {
+		if f.Name != features[0].Name {
+			continue
+		}
+		if len(f.Flags) > 0 {
+			return []Advice{{AdviceHardware, "", "The CPU has instructions for AES: a library that uses " +
+				"them is fast at AES.", ""}}
+		}
+		return []Advice{{AdviceHardware, "", "The kernel tells of no instructions for AES: AES is computed " +
+			"step by step, where ChaCha20 is usually faster.", ""}}
+	}
+	return nil
+}
+
+// comparable is the block and mode in which a library's AEADs are compared: the block nearest to a packet
+// of WireGuard's, as a packet where both were measured so.
+func comparable(library string, results []Result) (block int, mode string) {
+	distance := math.MaxInt
+	for _, r := range results {
+		if r.Library != library || r.Block == 0 || r.Threads != 1 {
+			continue
+		}
+		if d := max(r.Block-Packet, Packet-r.Block); d < distance {
+			distance, block = d, r.Block
+		}
+	}
+	mode = ModeEVP
+	if slices.ContainsFunc(results, func(r Result) bool {
+		return r.Library == library && r.Block == block && r.Mode == ModeAEAD && r.Algorithm == chacha
+	}) {
+		mode = ModeAEAD
+	}
+	return block, mode
+}
+
+// goodput words bytes per second as a line rate.
+func goodput(rate float64) string { return unit.Bitrate(8 * rate).String() }
+
+func times(ratio float64) string { return unit.Significant(ratio, 2) + " times" }

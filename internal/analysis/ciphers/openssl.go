@@ -1,0 +1,136 @@
+package ciphers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Command is how openssl measures a cell for so many seconds. -elapsed has it divide by time instead of its
+// own CPU time, -mr say so for machines.
+func (c Cell) Command(seconds int) []string {
+	args := []string{"speed", "-mr", "-elapsed", "-seconds", strconv.Itoa(seconds)}
+	if c.Threads > 1 {
+		args = append(args, "-multi", strconv.Itoa(c.Threads))
+	}
+	if c.Block == 0 {
+		a, _ := Named(c.Algorithm)
+		if a.openssl != "" {
+			return append(args, a.openssl)
+		}
+		return append(args, c.Algorithm)
+	}
+	args = append(args, "-bytes", strconv.Itoa(c.Block))
+	if c.Operation == Decrypt {
+		args = append(args, "-decrypt")
+	}
+	if c.Mode == ModeAEAD {
+		args = append(args, "-aead")
+	}
+	return append(args, "-evp", c.Algorithm)
+}
+
+// Together are the operations that openssl measures by the command of a cell.
+func (c Cell) Together() []string {
+	if a, _ := Named(c.Algorithm); c.Block == 0 {
+		return a.Operations
+	}
+	return []string{c.Operation}
+}
+
+// Speed is what openssl speed -mr prints: bytes per second by the size of blocks, and operations per second
+// of what has none.
+type Speed struct {
+	Bytes map[int]float64
+	Ops   []float64 // of signatures: signing and verifying
+}
+
+// ParseSpeed reads the standard output of openssl speed -mr. "+H" has the sizes, "+F" the bytes per second
+// of each, "+F5" the derivations of a key and how long one takes, "+F6" signatures and verifications; with
+// -multi the lines of each process stand before, behind "Got: " (apps/speed.c, 1.1.1 to 3.5).
+func ParseSpeed(text []byte) (Speed, error) {
+	s := Speed{Bytes: map[int]float64{}}
+	var sizes []int
+	for line := range bytes.Lines(text) {
+		l := strings.TrimPrefix(strings.TrimSpace(string(line)), "Got: ")
+		l, _, _ = strings.Cut(l, " from ")
+		fields := strings.Split(l, ":")
+		var err error
+		switch fields[0] {
+		case "+H":
+			sizes = sizes[:0]
+			for _, f := range fields[1:] {
+				size, bad := strconv.Atoi(f)
+				if bad != nil || size <= 0 {
+					return Speed{}, fmt.Errorf("parse openssl speed: block size %.20q", f)
+				}
+				sizes = append(sizes, size)
+			}
+		case "+F":
+			if len(fields) != 3+len(sizes) || len(sizes) == 0 {
+				return Speed{}, errors.New("parse openssl speed: rates do not match the sizes")
+			}
+			for i, size := range sizes {
+				if s.Bytes[size], err = rate(fields[3+i]); err != nil {
+					return Speed{}, err
+				}
+			}
+		case "+F5", "+F6":
+			of := fields[min(3, len(fields)):] // behind its number and bits
+			if fields[0] == "+F6" {
+				of = fields[min(4, len(fields)):] // and its name
+			}
+			if len(of) != 2 {
+				return Speed{}, errors.New("parse openssl speed: want two figures of operations")
+			}
+			first, err := rate(of[0])
+			if err != nil {
+				return Speed{}, err
+			}
+			s.Ops = []float64{first}
+			if fields[0] == "+F6" {
+				second, err := rate(of[1])
+				if err != nil {
+					return Speed{}, err
+				}
+				s.Ops = append(s.Ops, second)
+			}
+		}
+	}
+	if len(s.Bytes) == 0 && s.Ops == nil {
+		return Speed{}, errors.New("parse openssl speed: no figure")
+	}
+	return s, nil
+}
+
+func rate(text string) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("parse openssl speed: rate %.30q", text)
+	}
+	return v, nil
+}
+
+// Of is the rate of each operation that a cell's command measures.
+func (s Speed) Of(c Cell) (map[string]float64, error) {
+	rates := s.Ops
+	if c.Block > 0 {
+		rates = nil
+		if v, ok := s.Bytes[c.Block]; ok {
+			rates = []float64{v}
+		}
+	}
+	operations := c.Together()
+	if len(rates) != len(operations) {
+		return nil, fmt.Errorf("openssl speed: %d figures of %s, want %d", len(rates), c.Algorithm,
+			len(operations))
+	}
+	out := map[string]float64{}
+	for i, o := range operations {
+		out[o] = rates[i]
+	}
+	return out, nil
+}

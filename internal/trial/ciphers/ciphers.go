@@ -1,0 +1,122 @@
+// Package ciphers is the node half of measuring ciphers where no program does: with Go's libraries, and
+// with the kernel's own crypto. Each measurement has a process of its own.
+package ciphers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Verbs of the node halves.
+var (
+	VerbGo     = host.Verb(host.FamilyCipher, "go")
+	VerbKernel = host.Verb(host.FamilyCipher, "kernel")
+)
+
+// Request is what to measure.
+type Request struct {
+	Algorithm string `json:"algorithm"`
+	Operation string `json:"operation"`
+	Block     int    `json:"block_bytes"` // of what each operation works on, 0 if nothing
+	Threads   int    `json:"threads"`
+	Ns        int64  `json:"ns"` // how long
+}
+
+// Done is how many operations were done, and how long that took.
+type Done struct {
+	Count int64 `json:"count"`
+	Ns    int64 `json:"ns"`
+}
+
+// What a request may ask for at most.
+const (
+	maxBlock   = 1 << 20
+	maxThreads = 1024
+	maxTime    = time.Minute
+)
+
+// check refuses what costs too much memory or time.
+func (q Request) check() error {
+	if q.Block < 0 || q.Block > maxBlock || q.Threads < 1 || q.Threads > maxThreads ||
+		q.Ns <= 0 || time.Duration(q.Ns) > maxTime {
+		return fmt.Errorf("measure %s: %d bytes, %d threads, %s: out of bounds", q.Algorithm, q.Block,
+			q.Threads, time.Duration(q.Ns))
+	}
+	return nil
+}
+
+// worker does an operation again and again, on data of its own. What it made last is its result, nil where
+// that says nothing. It is used by one goroutine.
+type worker struct {
+	do     func() error
+	result func() []byte
+	close  func()
+}
+
+// Handlers are the verbs, each to be served in a process of its own.
+func Handlers() map[string]host.Handler {
+	return map[string]host.Handler{VerbGo: serve(goWorker), VerbKernel: serve(kernelWorker)}
+}
+
+func serve(hire func(Request) (worker, error)) host.Handler {
+	return func(ctx context.Context, s host.Session) error {
+		var q Request
+		if err := s.Recv(&q); err != nil {
+			return err
+		}
+		if err := q.check(); err != nil {
+			return err
+		}
+		d, err := measure(ctx, q, hire)
+		if err != nil {
+			return err
+		}
+		return s.Send(d)
+	}
+}
+
+// measure has all workers begin at once, and stops them when the time is over.
+func measure(ctx context.Context, q Request, hire func(Request) (worker, error)) (Done, error) {
+	workers := make([]worker, q.Threads)
+	for i := range workers {
+		w, err := hire(q)
+		if err == nil && w.close != nil {
+			defer w.close()
+		}
+		if err == nil {
+			err = w.do() // its first time is not measured
+		}
+		if err != nil {
+			return Done{}, err
+		}
+		workers[i] = w
+	}
+	var stop atomic.Bool
+	counts, errs := make([]int64, q.Threads), make([]error, q.Threads)
+	var all sync.WaitGroup
+	start := host.Monotonic()
+	for i, w := range workers {
+		all.Go(func() {
+			n := int64(0)
+			for !stop.Load() && errs[i] == nil {
+				errs[i] = w.do()
+				n++
+			}
+			counts[i] = n
+		})
+	}
+	paused := host.Pause(ctx, time.Duration(q.Ns))
+	stop.Store(true)
+	all.Wait()
+	d := Done{Ns: host.Monotonic() - start}
+	for _, n := range counts {
+		d.Count += n
+	}
+	return d, errors.Join(append(errs, paused)...)
+}

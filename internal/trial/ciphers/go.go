@@ -1,0 +1,134 @@
+package ciphers
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/blake2b"
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// besideBytes is what an AEAD authenticates beside the data: the 13 bytes of a TLS record, as openssl
+// speed -aead has it.
+const besideBytes = 13
+
+// filler is data that nobody keeps secret: what a cipher's speed does not depend on.
+func filler(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*31 + i>>8)
+	}
+	return b
+}
+
+// padded is the size of a block as CBC encrypts it: whole blocks of AES, at least a byte of them padding
+// (RFC 5652 §6.3), as openssl's EVP does.
+func padded(n int) int { return n + aes.BlockSize - n%aes.BlockSize }
+
+func keyBytes(algorithm string) int {
+	if algorithm == "aes-128-cbc" || algorithm == "aes-128-gcm" {
+		return 16
+	}
+	return 32
+}
+
+// goWorker works with Go's libraries.
+func goWorker(q Request) (worker, error) {
+	key, data := filler(keyBytes(q.Algorithm)), filler(q.Block)
+	switch q.Algorithm {
+	case "aes-128-cbc", "aes-256-cbc":
+		return goCBC(q, key)
+	case "aes-128-gcm", "aes-256-gcm":
+		b, err := aes.NewCipher(key)
+		if err != nil {
+			return worker{}, err
+		}
+		a, err := cipher.NewGCM(b)
+		if err != nil {
+			return worker{}, err
+		}
+		return goAEAD(q, a, data)
+	case "chacha20-poly1305":
+		a, err := chacha20poly1305.New(key)
+		if err != nil {
+			return worker{}, err
+		}
+		return goAEAD(q, a, data)
+	case "sha1":
+		return hashing(func() []byte { s := sha1.Sum(data); return s[:] }), nil
+	case "sha256":
+		return hashing(func() []byte { s := sha256.Sum256(data); return s[:] }), nil
+	case "sha512":
+		return hashing(func() []byte { s := sha512.Sum512(data); return s[:] }), nil
+	case "blake2s256":
+		return hashing(func() []byte { s := blake2s.Sum256(data); return s[:] }), nil
+	case "blake2b512":
+		return hashing(func() []byte { s := blake2b.Sum512(data); return s[:] }), nil
+	case "x25519":
+		own, err := ecdh.X25519().NewPrivateKey(key)
+		if err != nil {
+			return worker{}, err
+		}
+		return worker{do: func() error { _, err := own.ECDH(own.PublicKey()); return err }}, nil
+	case "ed25519":
+		return goSignature(q, ed25519.NewKeyFromSeed(key))
+	}
+	return worker{}, fmt.Errorf("%w: Go's libraries have it not", host.ErrUnsupported)
+}
+
+func hashing(sum func() []byte) worker {
+	var last []byte
+	return worker{do: func() error { last = sum(); return nil }, result: func() []byte { return last }}
+}
+
+func goCBC(q Request, key []byte) (worker, error) {
+	b, err := aes.NewCipher(key)
+	if err != nil {
+		return worker{}, err
+	}
+	from, to, iv := filler(padded(q.Block)), make([]byte, padded(q.Block)), filler(aes.BlockSize)
+	do := func() error { cipher.NewCBCEncrypter(b, iv).CryptBlocks(to, from); return nil }
+	if q.Operation == "decrypt" {
+		do = func() error { cipher.NewCBCDecrypter(b, iv).CryptBlocks(to, from); return nil }
+	}
+	return worker{do: do, result: func() []byte { return to }}, nil
+}
+
+// goAEAD seals or opens the same packet again and again.
+func goAEAD(q Request, a cipher.AEAD, data []byte) (worker, error) {
+	nonce, beside := filler(a.NonceSize()), filler(besideBytes)
+	to := make([]byte, 0, len(data)+a.Overhead())
+	do := func() error { to = a.Seal(to[:0], nonce, data, beside); return nil }
+	if q.Operation == "decrypt" {
+		sealed := a.Seal(nil, nonce, data, beside)
+		do = func() (err error) { to, err = a.Open(to[:0], nonce, sealed, beside); return err }
+	}
+	return worker{do: do, result: func() []byte { return to }}, nil
+}
+
+func goSignature(q Request, own ed25519.PrivateKey) (worker, error) {
+	message := filler(32)
+	signed := ed25519.Sign(own, message)
+	if q.Operation == "sign" {
+		return worker{do: func() error { signed = ed25519.Sign(own, message); return nil },
+			result: func() []byte { return bytes.Clone(signed) }}, nil
+	}
+	public := own.Public().(ed25519.PublicKey)
+	return worker{do: func() error {
+		if !ed25519.Verify(public, message, signed) {
+			return errors.New("a signature of its own is refused")
+		}
+		return nil
+	}}, nil
+}

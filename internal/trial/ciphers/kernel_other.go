@@ -1,0 +1,14 @@
+//go:build !linux
+
+package ciphers
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// kernelWorker is none: AF_ALG is Linux's.
+func kernelWorker(Request) (worker, error) {
+	return worker{}, fmt.Errorf("%w: this kernel has no AF_ALG", host.ErrUnsupported)
+}
