@@ -131,7 +131,11 @@ func ownFolder(dir string) bool {
 // lost says that the connection is not there any more, nil if it is. That a program did not run is no word on
 // the machine then.
 func (c *Connection) lost(ctx context.Context) error {
-	if _, err := c.Run(ctx, "exit 0\n"); err != nil {
+	_, err := c.Run(ctx, "exit 0\n")
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return fmt.Errorf("%w: %w", host.ErrUnreachable, err)
 	}
 	return nil
