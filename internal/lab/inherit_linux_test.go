@@ -56,3 +56,29 @@ func TestAGuardIsInherited(t *testing.T) {
 		}
 	}
 }
+
+// hangsUp is an agent that can only be closed.
+type hangsUp struct {
+	host.Agent
+	closed bool
+}
+
+func (a *hangsUp) Close() error {
+	a.closed = true
+	return nil
+}
+
+// TestADriverIsNoAgent: a node that a driver has set something on is not taken over by an agent.
+func TestADriverIsNoAgent(t *testing.T) {
+	top, err := TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, other := newLab("mine", record.LabSSH, top, Parts{}, nil), &hangsUp{}
+	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
+	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{}, guard: "ours"}
+	if fresh, found := l.Renew(t.Context()); fresh || found == nil || !other.closed ||
+		l.nodes["router"].HasAgent() {
+		t.Errorf("renew: got %v, %v, agent closed %v, want the node as it was", fresh, found, other.closed)
+	}
+}

@@ -84,6 +84,11 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 				fresh.close()
 			}
 		}
+		// What was set through an agent cannot be undone through a driver, and the other way round.
+		if err == nil && fresh.HasAgent() != n.HasAgent() {
+			fresh.close()
+			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
+		}
 		if err != nil && l.network != nil && (l.network.mutual || name == l.Topology.Far) {
 			l.network.lost = err
 		}
