@@ -3,10 +3,10 @@
 //
 // TestLosses loses the contact to a router at seeded moments of runs that set something on it: the
 // controller is killed or asked to end, the router's link is cut, its ssh sessions, its agent or its guard
-// are killed, or it loses its power. Within the watchdog's time the router must be as it was before; then
-// lab restore and resume must finish the campaign, with every result of before still there. A router that
-// loses its power is a namespace, too: all of its processes are killed, and its network is made anew as at
-// boot. No firmware, boot loader or disk has a part in it.
+// are killed, or it loses its power. Within the watchdog's time the router must be as it was before, or the
+// run in contact with it again; then lab restore and resume must finish the campaign, with every result of
+// before still there. A router that loses its power is a namespace, too: all of its processes are killed, and
+// its network is made anew as at boot. No firmware, boot loader or disk has a part in it.
 //
 // TestFaultsOverSSH plants ten faults of the diagnosis' suite by a plan, on machines over ssh, and counts how
 // many are named right.
@@ -108,18 +108,20 @@ func TestLossesAreSpreadEvenly(t *testing.T) {
 // outcome is what came of a loss.
 type outcome struct {
 	loss
-	AfterS  float64  `json:"after_s"`  // from the start of the run
-	Set     bool     `json:"set"`      // something was set on the router just then
-	RevertS float64  `json:"revert_s"` // from the loss until nothing was any more
-	Code    int      `json:"code"`     // with which the run ended, −1 by a signal
-	Before  int      `json:"before"`   // results at the loss
-	Lost    int      `json:"lost"`
-	Begun   bool     `json:"begun"` // the run had stored that it has begun
-	Resumed bool     `json:"resumed"`
-	Failed  int      `json:"failed"`           // trials of the finished run
-	Sampler bool     `json:"sampler"`          // of the driver, left to end by itself
-	Faults  []string `json:"faults,omitempty"` // what was wrong
-	Talk    string   `json:"talk,omitempty"`   // of the run
+	AfterS  float64 `json:"after_s"`  // from the start of the run
+	Set     bool    `json:"set"`      // something was set on the router just then
+	RevertS float64 `json:"revert_s"` // from the loss until nothing was any more, or the contact was back
+	// Regained: the run had the contact again before the router was as before, and went on under it.
+	Regained bool     `json:"regained"`
+	Code     int      `json:"code"`   // with which the run ended, −1 by a signal
+	Before   int      `json:"before"` // results at the end of the run
+	Lost     int      `json:"lost"`
+	Begun    bool     `json:"begun"` // the run had stored that it has begun
+	Resumed  bool     `json:"resumed"`
+	Failed   int      `json:"failed"`           // trials of the finished run, tried again or not
+	Sampler  bool     `json:"sampler"`          // of the driver, left to end by itself
+	Faults   []string `json:"faults,omitempty"` // what was wrong
+	Talk     string   `json:"talk,omitempty"`   // of the run
 }
 
 // margin is what may be needed beside the watchdog's time: the guard looks every two seconds, and this
@@ -304,6 +306,7 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 			c.strike()
 			c.await()
 			c.goOn()
+			c.keepTrail()
 			c.clear()
 			mu.Lock()
 			c.print(t)
@@ -318,9 +321,9 @@ func (s *suite) all(asked context.Context, t *testing.T, open []loss) (out []out
 }
 
 func (o outcome) print(t *testing.T) {
-	fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s, exit %3d, "+
-		"results %d, lost %d, resumed %v %s\n", o.Number, o.Kind, o.Driver, o.AfterS, o.Set, o.RevertS,
-		o.Code, o.Before, o.Lost, o.Resumed, strings.Join(o.Faults, "; "))
+	fmt.Fprintf(t.Output(), "%3d %-30s %-6s after %5.1f s, set %-5v reverted in %4.1f s (contact "+
+		"back %v), exit %3d, results %d, lost %d, resumed %v %s\n", o.Number, o.Kind, o.Driver, o.AfterS,
+		o.Set, o.RevertS, o.Regained, o.Code, o.Before, o.Lost, o.Resumed, strings.Join(o.Faults, "; "))
 }
 
 // scene is one run on a bed, and its loss.
@@ -337,8 +340,9 @@ type scene struct {
 	ended        time.Time
 	lostAt       time.Time
 	stored       document
-	ofPlan       int // rows
-	missed       int // how often
+	ofPlan       int                  // rows
+	missed       int                  // how often
+	holders      map[string]time.Time // at the loss
 }
 
 func (c *scene) fault(format string, args ...any) {
@@ -346,6 +350,9 @@ func (c *scene) fault(format string, args ...any) {
 }
 
 func (c *scene) router() *machine { return c.machines["router"] }
+
+// runsWithin is how long a run may take at most, with a loss.
+const runsWithin = 6 * time.Minute
 
 // start starts the run, in an empty store.
 func (c *scene) start() bool {
@@ -355,11 +362,13 @@ func (c *scene) start() bool {
 		c.before, err = c.router().settled()
 	}
 	args := slices.Concat([]string{"run", c.program.At("losses.yaml"), "--json"}, c.aboard(c.Driver))
-	c.run = c.command(context.Background(), args...)
+	ctx, cancel := context.WithTimeout(context.Background(), runsWithin)
+	c.run = c.command(ctx, args...)
 	c.said, c.talk = c.At("tmp/said"), c.At("tmp/talk")
 	out, err2 := os.Create(c.said)
 	wrong, err3 := os.Create(c.talk)
 	if err := errors.Join(err, err2, err3); err != nil {
+		cancel()
 		c.fault("start: %v", err)
 		return false
 	}
@@ -368,6 +377,7 @@ func (c *scene) start() bool {
 	c.run.Stdout, c.run.Stderr = out, wrong
 	c.began = time.Now()
 	if err := c.run.Start(); err != nil {
+		cancel()
 		c.fault("start: %v", err)
 		return false
 	}
@@ -376,6 +386,7 @@ func (c *scene) start() bool {
 	run := c.run
 	go func() {
 		_ = run.Wait() // its state says how it ended
+		cancel()
 		c.ended = time.Now()
 		close(over)
 	}()
@@ -386,16 +397,19 @@ func (c *scene) start() bool {
 func (c *scene) wait(limit time.Duration) bool {
 	select {
 	case <-c.over:
-		return true
 	case <-time.After(limit):
+	}
+	select {
+	case <-c.over:
+		return true
+	default:
 		return false
 	}
 }
 
 // events are what the run has said so far.
 func (c *scene) events() (all []event) {
-	data, _ := os.ReadFile(c.said) // no file, no events
-	for line := range bytes.Lines(data) {
+	for line := range bytes.Lines(read(c.said)) {
 		var e event
 		if json.Unmarshal(line, &e) == nil {
 			all = append(all, e)
@@ -432,8 +446,7 @@ func (c *scene) whole() {
 		}
 	}
 	if code := c.run.ProcessState.ExitCode(); code != 0 || c.ofPlan == 0 || len(finished) != c.ofPlan {
-		talk, _ := os.ReadFile(c.talk)
-		c.fault("exit code %d, %d of %d rows: %s", code, len(finished), c.ofPlan, talk)
+		c.fault("exit code %d, %d of %d rows: %s", code, len(finished), c.ofPlan, read(c.talk))
 	}
 	c.settled(func(changed []string) int { return len(changed) })
 }
@@ -455,38 +468,29 @@ func (c *scene) changed(but string) []string {
 	return append(difference(c.before, now, but), difference(c.tracesBefore, traces, "")...)
 }
 
-// strike starts the run, and loses the contact when its moment has come. A moment that misses the run, or at
-// which there is nothing to strike, is moved to the front.
+// strike starts the run, and loses the contact when its moment has come, or as soon after as there is
+// something to strike. A moment that misses the run is moved to the front.
 func (c *scene) strike() {
 	for at := c.Moment; ; at = c.sooner(at) {
 		if !c.start() {
 			return
 		}
 		span := c.suite.whole[c.Driver]
-		missed := false
+		over := false
 		if early := c.Moment < startShare; early {
-			missed = c.wait(time.Duration(at / startShare * float64(span[0])))
+			over = c.wait(time.Duration(at / startShare * float64(span[0])))
 		} else {
-			missed = !c.awaitTrial() ||
+			over = !c.awaitTrial() ||
 				c.wait(time.Duration((at-startShare)/(1-startShare)*float64(span[1])))
 		}
-		if !missed {
+		for ; !over; over = c.wait(50 * time.Millisecond) {
 			now, err := c.router().state()
 			c.Set = err == nil && len(difference(c.before, now, "")) > 0
-			c.lostAt = time.Now()
-			if missed = !c.lose(); missed {
-				c.lostAt = time.Time{}
+			c.holders = c.holding()
+			if lostAt := time.Now(); c.lose() {
+				c.lostAt, c.AfterS = lostAt, lostAt.Sub(c.began).Seconds()
+				return
 			}
-		}
-		if !missed {
-			c.AfterS = c.lostAt.Sub(c.began).Seconds()
-			return
-		}
-		if !c.wait(4 * time.Minute) {
-			c.fault("a run that was not struck does not end")
-			_ = c.run.Process.Kill()
-			<-c.over
-			return
 		}
 		if c.missed++; c.missed == 6 {
 			c.fault("it was missed again and again")
@@ -554,7 +558,8 @@ func (c *scene) link(state string) bool {
 // cutFor is how long a link stays cut at least: longer than ssh waits for an answer.
 const cutFor = 20 * time.Second
 
-// await waits for the router to be as before, within the watchdog's time, and for the end of the run.
+// await waits for the router to be as before, or for the run to have the contact again, within the watchdog's
+// time; and for the end of the run.
 func (c *scene) await() {
 	if c.lostAt.IsZero() {
 		return
@@ -563,28 +568,61 @@ func (c *scene) await() {
 	if c.Kind == byLink {
 		but = managed
 	}
-	limit := agent.Silence + margin
-	changed, reverted := c.changed(but), time.Now()
-	for unset(changed) > 0 && time.Since(c.lostAt) < limit ||
-		c.Kind == byLink && time.Since(c.lostAt) < cutFor {
-		was := unset(changed)
-		time.Sleep(250 * time.Millisecond)
-		if changed = c.changed(but); unset(changed) > 0 || was > 0 {
-			reverted = time.Now()
+	changed := c.changed(but)
+	for ; unset(changed) > 0; changed = c.changed(but) {
+		if c.Regained = c.regained(); c.Regained || time.Since(c.lostAt) > agent.Silence+margin {
+			break
 		}
+		time.Sleep(250 * time.Millisecond)
 	}
-	c.RevertS = reverted.Sub(c.lostAt).Seconds()
-	if unset(changed) > 0 {
+	c.RevertS = time.Since(c.lostAt).Seconds()
+	if unset(changed) > 0 && !c.Regained {
 		c.fault("after %.1f s the router is not as before: %s", c.RevertS, strings.Join(changed, "; "))
 	}
 	if c.Kind == byLink {
+		time.Sleep(time.Until(c.lostAt.Add(cutFor)))
 		c.link("up")
 	}
 	if !c.wait(4 * time.Minute) {
 		c.fault("the run does not end")
-		_ = c.run.Process.Kill()
+		_ = c.run.Process.Signal(syscall.SIGQUIT) // it says where it is
+		if !c.wait(5 * time.Second) {
+			_ = c.run.Process.Kill()
+		}
 		<-c.over
 	}
+}
+
+// holding are what holds on the router what is set there: agents, with the time zero, and guards, with the
+// time at which somebody kept in touch with them last.
+func (c *scene) holding() map[string]time.Time {
+	all := map[string]time.Time{}
+	for _, p := range c.router().processes() {
+		if strings.HasSuffix(p.line, agent.MachineRole) {
+			all[fmt.Sprintf("agent %d", p.pid)] = time.Time{}
+		}
+	}
+	for _, trace := range c.router().traces() {
+		file, ok := strings.CutPrefix(trace, "file ")
+		info, err := os.Stat(fmt.Sprintf("/proc/%d/root%s/touched", c.router().pid, file))
+		if ok && err == nil {
+			all["guard "+file] = info.ModTime()
+		}
+	}
+	return all
+}
+
+// regained says that the run goes on, and that all that holds something on the router is in contact with it
+// since the loss: another agent than before, and none of those, or a guard that it has touched again. What
+// was on its way when the contact was lost is none.
+func (c *scene) regained() bool {
+	now := c.holding()
+	for name, at := range now {
+		if _, old := c.holders[name]; old && at.Before(c.lostAt.Add(time.Second)) {
+			return false
+		}
+	}
+	return len(now) > 0 && !c.wait(0)
 }
 
 // sessionWaits is what a session of ssh waits in, on a machine that has not noticed yet that nobody is there.
@@ -606,7 +644,7 @@ func (c *scene) goOn() {
 		return
 	}
 	c.Code = c.run.ProcessState.ExitCode()
-	talk, _ := os.ReadFile(c.talk) // nothing was said
+	talk := read(c.talk)
 	c.Talk = string(talk[max(0, len(talk)-2000):])
 	if said, err := c.bed.say("lab", "restore"); err != nil {
 		c.fault("lab restore: %v: %s", err, said)
@@ -683,11 +721,13 @@ func (c *scene) show() (d document) {
 
 // finished compares the finished run with what was stored before, and with what was reported as stored.
 func (c *scene) finished(now document, reported map[string]bool) {
-	rows := map[string]bool{}
+	rows, good := map[string]bool{}, map[string]bool{}
 	for _, t := range now.Trials {
 		rows[t.Row] = true
 		if t.Grade == "failed" {
 			c.Failed++
+		} else {
+			good[t.Row] = true
 		}
 	}
 	for row := range reported {
@@ -707,24 +747,46 @@ func (c *scene) finished(now document, reported map[string]bool) {
 	if c.Lost > 0 {
 		c.fault("%d results are lost", c.Lost)
 	}
-	c.Resumed = now.Run.Status == "done" && len(rows) == c.suite.rows
+	c.Resumed = now.Run.Status == "done" && len(good) == c.suite.rows
 	if !c.Resumed {
-		c.fault("its status is %q, with %d of %d rows", now.Run.Status, len(rows), c.suite.rows)
+		c.fault("its status is %q, with %d of %d rows, of which %d have a number", now.Run.Status, len(rows),
+			c.suite.rows, len(good))
 	}
+}
+
+// keepTrail keeps, of a loss of which something was wrong, what the run and its store say.
+func (c *scene) keepTrail() {
+	if len(c.Faults) == 0 || *keep == "" {
+		return
+	}
+	shown, _ := c.bed.say("show", "--json", "latest") // there may be none
+	for name, data := range map[string][]byte{"said": read(c.said), "talk": read(c.talk),
+		"show": []byte(shown)} {
+		file := filepath.Join(*keep, fmt.Sprintf("loss%03d-%s.txt", c.Number, name))
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			c.fault("%v", err)
+		}
+	}
+}
+
+func read(file string) []byte {
+	data, _ := os.ReadFile(file) // none, nothing was said
+	return data
 }
 
 // table prints what was found, kind by kind.
 func table(t *testing.T, all []outcome) {
 	out := t.Output()
 	fmt.Fprintln(out, "| contact lost by | driver | losses | of them while something was set | reverted | "+
-		"seconds, at most | results before | lost | had begun | resumed | failed trials | sampler left |")
-	fmt.Fprintln(out, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+		"contact back first | seconds, at most | results stored | lost | had begun | resumed | "+
+		"failed trials | sampler left |")
+	fmt.Fprintln(out, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for _, kind := range append(kinds(), "") {
 		for _, driver := range []string{"agent", "linux", ""} {
 			if (kind == "") != (driver == "") {
 				continue
 			}
-			var n, set, reverted, results, lost, begun, resumed, failed, sampler int
+			var n, set, reverted, regained, results, lost, begun, resumed, failed, sampler int
 			slowest := 0.
 			for _, o := range all {
 				if kind != "" && (o.Kind != kind || o.Driver != driver) {
@@ -734,16 +796,16 @@ func table(t *testing.T, all []outcome) {
 				results, lost, failed = results+o.Before, lost+o.Lost, failed+o.Failed
 				slowest = max(slowest, o.RevertS)
 				for count, is := range map[*int]bool{&set: o.Set, &begun: o.Begun, &resumed: o.Resumed,
-					&sampler: o.Sampler, &reverted: !strings.Contains(strings.Join(o.Faults, ""),
-						"not as before")} {
+					&sampler: o.Sampler, &regained: o.Regained, &reverted: !o.Regained &&
+						!strings.Contains(strings.Join(o.Faults, ""), "not as before")} {
 					if is {
 						*count++
 					}
 				}
 			}
-			fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d |\n",
-				cmp.Or(kind, "all"), driver, n, set, reverted, slowest, results, lost, begun, resumed, failed,
-				sampler)
+			fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d |\n",
+				cmp.Or(kind, "all"), driver, n, set, reverted, regained, slowest, results, lost, begun,
+				resumed, failed, sampler)
 		}
 	}
 }
