@@ -32,7 +32,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -451,9 +450,11 @@ func (c *scene) whole() {
 	c.settled(func(changed []string) int { return len(changed) })
 }
 
+const samplerFolder = "chokepoint-watch-"
+
 // sampling tells traces of the sampler that a driver leaves: it ends by itself.
 func sampling(trace string) bool {
-	return strings.Contains(trace, "chokepoint-watch-") || strings.Contains(trace, "process sleep") ||
+	return strings.Contains(trace, samplerFolder) || strings.Contains(trace, "process sleep") ||
 		strings.Contains(trace, "sample()")
 }
 
@@ -464,7 +465,7 @@ func (c *scene) changed(but string) []string {
 		return []string{err.Error()}
 	}
 	traces := c.router().traces()
-	c.Sampler = slices.ContainsFunc(traces, sampling)
+	c.Sampler = slices.ContainsFunc(traces, func(t string) bool { return strings.Contains(t, samplerFolder) })
 	return append(difference(c.before, now, but), difference(c.tracesBefore, traces, "")...)
 }
 
@@ -736,12 +737,17 @@ func (c *scene) finished(now document, reported map[string]bool) {
 		}
 	}
 	for _, old := range c.stored.Trials {
-		same := false
-		for _, t := range now.Trials {
-			same = same || t.ID == old.ID && reflect.DeepEqual(t.Metrics, old.Metrics)
-		}
-		if !same {
+		i := slices.IndexFunc(now.Trials, func(t trial) bool { return t.ID == old.ID })
+		if i < 0 {
 			c.Lost++
+			c.fault("the result of %s is lost", old.ID)
+			continue
+		}
+		for name, was := range old.Metrics { // another trial, such as the idle one, may add some
+			if is, there := now.Trials[i].Metrics[name]; !there || is != was {
+				c.Lost++
+				c.fault("%s of %s was %g, is %g (there %v)", name, old.ID, was, is, there)
+			}
 		}
 	}
 	if c.Lost > 0 {
