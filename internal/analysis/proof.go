@@ -18,12 +18,13 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 	if e == nil {
 		return nil
 	}
+	metric := answers(cells, e.Class)
 	rates := diagnosis.Doses{Untouched: map[int][]float64{}, Of: map[string]map[int]float64{}}
 	var untouched record.Factors
 	for _, g := range cells {
 		byBlock := map[int]float64{}
 		for _, j := range g.good() {
-			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
+			if v, ok := j.Metrics.Values[metric]; ok {
 				byBlock[j.Trial.Row.Block] = v
 			}
 		}
@@ -41,9 +42,24 @@ func proofOf(run *record.Run, cells []*group) *diagnosis.Proof {
 			rates.Of[g.factors[e.Factor]] = byBlock
 		}
 	}
-	p := diagnosis.Prove(*e, metrics.Goodput, rates)
+	p := diagnosis.Prove(*e, metric, rates)
 	p.By, p.Cell = run.ID, factor.Copy.With(untouched, "")
 	return p
+}
+
+// answers is the metric that a finding is about: the rate, or the round trip of a class of delay.
+func answers(cells []*group, class string) string {
+	if rule, _ := diagnosis.RuleOf(class); !rule.Delay {
+		return metrics.Goodput
+	}
+	for _, g := range cells {
+		for _, j := range g.good() {
+			if _, ok := j.Metrics.Values[metrics.RTTTCP]; ok {
+				return metrics.RTTTCP
+			}
+		}
+	}
+	return metrics.RTT("loaded", metrics.Percentiles[0])
 }
 
 // ofTraffic are the phases of a trial in which packets must pass.

@@ -30,7 +30,8 @@ var starts = map[string]knob.State{"link_mtu": "1500", "queue": "noqueue", "txqu
 	"offload": "super", "nat": "off", "vlan": "off", "wan": "static", "firewall": "off", "ip_forward": "on",
 	"cpus": "off", "flowtable": "off", "conntrack_max": "65536", "shape": "over noqueue", "policer": "off",
 	"napi_threaded": "off", "gro_flush_timeout": "off", "idle_policies": "0", "idle_tunnels": "0",
-	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none"}
+	"flow_export": "off", "cpu_count": "2", "cpu_quota": "off", "irq_affinity": "0-1", "fault": "none",
+	"mss_clamp": "off", "governor": "schedutil"}
 
 // knobs are the node halves of all knobs, for one node.
 func (f *Lab) knobs(node string) []knob.Knob {

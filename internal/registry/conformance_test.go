@@ -109,6 +109,8 @@ var settings = map[string][]record.Setting{
 	"cpus":       {{Node: "router", Value: "0"}},
 
 	"flowtable":     {{Node: "router", Value: "on"}},
+	"mss_clamp":     {{Node: "router", Value: "pmtu"}, {Node: "router", Value: "1300"}},
+	"governor":      {{Node: "router", Value: "performance"}},
 	"conntrack_max": {{Node: "router", Value: "4321"}},
 	"shape": {{Node: "router", Value: "50M"}, {Node: "router", Port: "lan",
 		Value: "over pfifo limit 50"}},

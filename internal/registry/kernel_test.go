@@ -35,6 +35,8 @@ func kernelTest(family, name string) string {
 		"knob cpus":       "lab.TestGuestCoreEffects",
 
 		"knob flowtable":         "lab.TestGuestEffects",
+		"knob mss_clamp":         "lab/knob.TestMSSClampLowersSegments",
+		"knob governor":          "lab/kernel.TestGovernors",
 		"knob conntrack_max":     "lab.TestGuestEffects",
 		"knob shape":             "lab/knob.TestPolicerAndShapeHoldTheirRate",
 		"knob policer":           "lab/knob.TestPolicerAndShapeHoldTheirRate",

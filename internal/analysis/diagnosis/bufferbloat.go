@@ -4,12 +4,17 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
+// belowLimit is the share of a rate at which a queue in front of it drains.
+const belowLimit = .8
+
 // bufferbloat is a queue in which packets wait for long: the rate is what it is, the delay is the trouble.
 func bufferbloat() Rule {
-	return Rule{Class: Bufferbloat, Label: "an oversized queue adds too much delay", Ends: true,
+	return Rule{Class: Bufferbloat, Label: "an oversized queue adds too much delay", Ends: true, Delay: true,
 		Means: "the median RTT under load is at least 55 ms above the minimum, or 40 ms in front of a rate " +
 			"limit whose FIFO drops nothing",
 		Judge: func(o *Observation) Judgement {
@@ -42,7 +47,19 @@ func bufferbloat() Rule {
 			j.Text = "a queue on the path is oversized: packets wait " + milliseconds(added)
 			return j
 		},
-		Experiments: rateDoses,
+		Experiments: func(o *Observation, j Judgement) []Experiment {
+			got, ok := o.Metric(metrics.Goodput)
+			if !ok || got <= 0 {
+				return nil
+			}
+			e := Experiment{Class: j.Class, Factor: string(factor.Pacing), From: FromTester, Expect: 1,
+				Fix: fmt.Sprintf("%.0fk", got*belowLimit/1000),
+				Why: "just below the limit nothing queues: if a queue is what delays, the delay falls"}
+			if !o.IsTCP() {
+				e.Factor = string(factor.Rate)
+			}
+			return []Experiment{e}
+		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "keep the queue short with fq_codel or CAKE, under a shaper at the link " +
 				"rate",

@@ -57,7 +57,7 @@ func clockDown() Rule {
 			{System: "linux", Do: "let the CPU run at its maximum clock", Commands: []string{
 				"for p in /sys/devices/system/cpu/cpufreq/policy*; do cat $p/cpuinfo_max_freq > " +
 					"$p/scaling_max_freq; echo performance > $p/scaling_governor; done"},
-				Risk: "more power and heat"},
+				Risk: "more power and heat", Factor: "governor", Level: "performance"},
 			{System: "linux", Do: "raise the CPU quota of the virtual machine or container",
 				Risk: "less CPU for its neighbours", Factor: "cpu_quota", Level: "off"},
 			{System: "openwrt", Do: "use the performance governor", Commands: []string{

@@ -27,7 +27,9 @@ type Rule struct {
 	Wasteful bool
 	// OfFailed says that it reads trials that failed, too: they have no number, but a cause.
 	OfFailed bool
-	Judge    func(*Observation) Judgement
+	// Delay says that the trouble is how long packets wait, so that a round trip answers an experiment.
+	Delay bool
+	Judge func(*Observation) Judgement
 	// Experiments are what would refute the cause, those from the tester's side first.
 	Experiments func(*Observation, Judgement) []Experiment
 	Remedies    []Remedy

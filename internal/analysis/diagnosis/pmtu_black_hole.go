@@ -69,7 +69,8 @@ func pmtuBlackHole() Rule {
 		Remedies: []Remedy{
 			{System: "linux", Do: "let ICMP errors through, or clamp the TCP MSS", Commands: []string{
 				"nft add rule inet filter output icmp type destination-unreachable accept",
-				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"}},
+				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
+				Factor: "mss_clamp", Level: "pmtu"},
 			{System: "openwrt", Do: "enable MSS clamping for the zone", Commands: []string{
 				"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"}},
 			{System: "routeros", Do: "clamp the TCP MSS", Commands: []string{"/ip firewall mangle add " +

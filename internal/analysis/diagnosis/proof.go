@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -25,7 +26,7 @@ type Proof struct {
 	record.Experiment
 	By     string      `json:"by"`     // the run that is the experiment
 	Cell   factor.Cell `json:"cell"`   // untouched
-	Metric string      `json:"metric"` // the rate
+	Metric string      `json:"metric"` // that answers: goodput, or a round trip of a finding about delay
 	// Elasticity is Δ ln rate ÷ Δ ln resource over all doses, with its interval.
 	Elasticity statistics.Line `json:"elasticity"`
 	Untouched  float64         `json:"untouched"` // median rate
@@ -39,6 +40,8 @@ type Proof struct {
 	Headroom float64 `json:"headroom,omitempty"`
 	// Gain is the real one, with the limit taken away: rate then ÷ rate untouched.
 	Gain *statistics.Value `json:"gain,omitempty"`
+	// Delay is the round trip with the cause taken away ÷ untouched, of a finding about delay.
+	Delay *statistics.Value `json:"delay,omitempty"`
 	// Predicted is what the finding said at most of that gain, and what bounds it; 0 = not known.
 	Predicted   float64 `json:"predicted,omitempty"`
 	PredictedBy string  `json:"predicted_by,omitempty"`
@@ -64,7 +67,7 @@ type Doses struct {
 // limits and one that has slack.
 const nearEnough = .5
 
-// Prove says how far the rates confirm the finding of an experiment.
+// Prove says how far the rates, or what else the metric is, confirm the finding of an experiment.
 func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
 	var all []float64
@@ -78,6 +81,10 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	if len(all) > 0 {
 		p.Untouched = statistics.Median(all)
+	}
+	if metric != metrics.Goodput { // a round trip, which only taking away the cause shortens for sure
+		p.judgeRelief(ratiosOf(d.Of[e.Fix], base))
+		return p
 	}
 	if len(e.Doses) == 0 || p.opens(d, base) {
 		p.judgeFix(d, base)
@@ -206,6 +213,24 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	}
 	p.Text = fmt.Sprintf("%s by %s %s, which removes the limit: %s (%s, %s to %s)", p.Verdict, p.Factor,
 		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
+}
+
+// judgeRelief decides by how far a delay falls where what is said to cause it is taken away.
+func (p *Proof) judgeRelief(ratios map[int]float64) {
+	if len(ratios) < 2 {
+		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
+		return
+	}
+	p.Delay = new(summariseLogs(ratios))
+	what := "the interval allows both"
+	switch {
+	case p.Delay.High < 1/leastGain:
+		p.Verdict, what = Confirmed, "the delay falls"
+	case p.Delay.Low > 1/leastGain:
+		p.Verdict, what = Refuted, "the delay does not fall"
+	}
+	p.Text = fmt.Sprintf("%s by %s %s: %s (%s, %s to %s)", p.Verdict, p.Factor, p.Fix, what,
+		unit.Times(p.Delay.Median), unit.Times(p.Delay.Low), unit.Times(p.Delay.High))
 }
 
 // opens says that traffic flows in each block where the limit is taken away, and hardly ever with it: in at

@@ -71,6 +71,27 @@ func TestProve(t *testing.T) {
 	}
 }
 
+// TestProveDelay: where a finding is about delay, what empties the queue must make it fall.
+func TestProveDelay(t *testing.T) {
+	e := record.Experiment{Class: Bufferbloat, Factor: "pacing", Fix: "8M", Expect: 1}
+	for _, c := range []struct {
+		paced float64
+		want  string
+		says  string
+	}{
+		{2e6, Confirmed, "the delay falls (×0.0"},
+		{101e6, Refuted, "the delay does not fall"},
+		{400e6, Refuted, "the delay does not fall"},
+		{0, Undecided, "too few windows"},
+	} {
+		p := Prove(e, metrics.RTTTCP, Doses{map[int][]float64{1: {100e6, 110e6}, 2: {100e6}, 3: {101e6}},
+			map[string]map[int]float64{"8M": {1: c.paced, 2: 1.01 * c.paced, 3: c.paced}}})
+		if p.Verdict != c.want || !strings.Contains(p.Text, c.says) || p.Gain != nil {
+			t.Errorf("%g ms: got %s: %s", c.paced/1e6, p.Verdict, p.Text)
+		}
+	}
+}
+
 // TestProveOfLittle: windows without a rate are no evidence, and one pair of windows gives no verdict.
 func TestProveOfLittle(t *testing.T) {
 	e := record.Experiment{Factor: "shape", Expect: 1, Fix: "off",

@@ -83,6 +83,20 @@ var recipes = [...]recipe{
 			"performance > $g; done' /etc/rc.local"},
 		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
 	}},
+	{"governor", map[string][]string{
+		"linux": {"cpupower frequency-set -g {level}",
+			"# at every start: GOVERNOR={level} in /etc/default/cpupower"},
+		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
+			"{level} > $g; done' /etc/rc.local"},
+		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
+	}},
+	{"mss_clamp", map[string][]string{
+		"linux": {"# in /etc/nftables.conf, chain forward: " +
+			"tcp flags syn / syn,rst tcp option maxseg size set rt mtu; or a number of bytes"},
+		"openwrt": {"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"},
+		"routeros": {"/ip firewall mangle add chain=forward protocol=tcp tcp-flags=syn action=change-mss " +
+			"new-mss=clamp-to-pmtu passthrough=yes"},
+	}},
 	{"sysctl", map[string][]string{
 		"linux":   {"echo '{name} = {level}' >> /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},

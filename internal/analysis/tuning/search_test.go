@@ -216,6 +216,8 @@ func TestCommandsOfEverySystem(t *testing.T) {
 		{change("gro_flush_timeout", "20us"), "linux", "echo 20000 >"},
 		{change("shape@router.wan", "50M"), "openwrt", "upload=50000"},
 		{change("sysctl:net.core.netdev_budget@router", "600"), "linux", "net.core.netdev_budget = 600"},
+		{change("governor", "performance"), "linux", "frequency-set -g performance"},
+		{change("mss_clamp", "pmtu"), "routeros", "new-mss=clamp-to-pmtu"},
 		{change("cpu_quota@host", "off"), "routeros", "cpu-frequency="},
 	}
 	for _, test := range tests {

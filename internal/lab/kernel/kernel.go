@@ -64,6 +64,9 @@ type LinkCounters struct {
 // Pause is what a device has agreed on about pause frames (IEEE 802.3x).
 type Pause struct{ Autoneg, Receive, Transmit bool }
 
+// ClampToPMTU is the size to which an MSS clamp lowers segments where the MTU of their route decides.
+const ClampToPMTU = 1
+
 // TablePrefix begins the name of every packet filter table that this program makes; no other table is ever
 // touched.
 const TablePrefix = "chokepoint_"

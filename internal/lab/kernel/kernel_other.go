@@ -88,6 +88,12 @@ func Reassembly() float64                                { return 0 }
 func ReadFlowtable() (Flowtable, error)                  { return Flowtable{}, ErrUnsupported }
 func SetFlowtable(want Flowtable) error                  { return ErrUnsupported }
 func ProbeFlowtable(like Flowtable) error                { return ErrUnsupported }
+func ReadMSSClamp() (int, error)                         { return 0, ErrUnsupported }
+func SetMSSClamp(size int) error                         { return ErrUnsupported }
+func ProbeMSSClamp(size int) error                       { return ErrUnsupported }
+func Governors() ([]string, error)                       { return nil, ErrUnsupported }
+func SetGovernors(names []string) error                  { return ErrUnsupported }
+func GovernorsOffered() ([]string, error)                { return nil, ErrUnsupported }
 func Shaper(dev string) (uint64, error)                  { return 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error     { return ErrUnsupported }
 func ClearShaper(dev string) error                       { return ErrUnsupported }

@@ -36,9 +36,7 @@ func rpsFiles(dev string) ([]string, error) {
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%w: no receive packet steering", ErrUnsupported)
 	}
-	slices.SortFunc(files, func(a, b string) int { // rx-2 before rx-10
-		return cmp.Or(len(a)-len(b), strings.Compare(a, b))
-	})
+	byNumber(files)
 	return files, err
 }
 
@@ -275,4 +273,51 @@ func countCPUs(list string) (int, error) {
 		n += int(b-a) + 1
 	}
 	return n, nil
+}
+
+// Governors reads what decides on the clock, for each domain of CPUs that share one
+// (Documentation/admin-guide/pm/cpufreq.rst). A machine whose kernel does not set the clock is
+// ErrUnsupported.
+func Governors() ([]string, error) {
+	files, err := clockFiles(cpuDir, "scaling_governor")
+	names, err := readEach(files, err)
+	return names, explain(err, "read clock governor")
+}
+
+// SetGovernors writes what Governors reads; a single one is meant for every domain. It is of the whole
+// machine.
+func SetGovernors(names []string) error {
+	files, err := clockFiles(cpuDir, "scaling_governor")
+	return explain(writeEach(files, names, err), "set clock governor")
+}
+
+// GovernorsOffered are those that every domain can have.
+func GovernorsOffered() ([]string, error) {
+	files, err := clockFiles(cpuDir, "scaling_available_governors")
+	lists, err := readEach(files, err)
+	if err != nil {
+		return nil, explain(err, "read clock governors")
+	}
+	offered := strings.Fields(lists[0])
+	for _, list := range lists[1:] {
+		offered = slices.DeleteFunc(offered, func(name string) bool {
+			return !slices.Contains(strings.Fields(list), name)
+		})
+	}
+	return offered, nil
+}
+
+// clockFiles are those of a name, of each clock domain.
+func clockFiles(dir, name string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%w: the kernel does not set the clock here (no cpufreq)", ErrUnsupported)
+	}
+	byNumber(files)
+	return files, err
+}
+
+// byNumber sorts paths that differ in a number: rx-2 before rx-10.
+func byNumber(files []string) {
+	slices.SortFunc(files, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 }

@@ -78,6 +78,8 @@ func levels() map[string][]struct {
 		"ip_forward": {{"on", true}, {"ipv4", true}, {"ipv6", true}, {"off", true}},
 		"sysctl:":    {{"net.ipv4.tcp_ecn=1", true}, {"net.ipv4.tcp_rmem=4096 65536 1048576", true}},
 		"flowtable":  {{"on", false}, {"hardware", false}, {"off", true}}, // veth has no hardware
+		"mss_clamp":  {{"pmtu", true}, {"1360", true}, {"off", true}},
+		"governor":   {{"performance", false}}, // of a machine with a clock to set
 		// Whether a namespace may set it depends on the kernel's version.
 		"conntrack_max": {{"5000", false}},
 		"shape":         {{"50M", false}, {"over pfifo limit 50", true}, {"off", true}},

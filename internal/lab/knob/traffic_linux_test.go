@@ -301,6 +301,58 @@ func transfer(t *testing.T, r route, bytes int64) {
 	}
 }
 
+// TestMSSClampLowersSegments: the server is told smaller segments than the client can take.
+func TestMSSClampLowersSegments(t *testing.T) {
+	r := newRoute(t)
+	var l net.Listener
+	r.server.do(t, func() (err error) { l, err = net.Listen("tcp4", "198.18.1.2:20000"); return err })
+	defer l.Close()
+	told := func(text string) (mss int) {
+		r.router.do(t, func() error {
+			s, err := MSSClamp().Parse(text)
+			return errors.Join(err, MSSClamp().Apply(context.Background(), Place{}, s))
+		})
+		r.client.do(t, func() error {
+			c, err := net.DialTimeout("tcp4", "198.18.1.2:20000", 2*time.Second)
+			if err == nil {
+				defer c.Close()
+			}
+			return err
+		})
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) {
+			mss, err = unix.GetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_MAXSEG)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mss
+	}
+	plain := told("off")
+	if got := told("1000"); got != plain-(1460-1000) {
+		t.Errorf("clamped to 1000: segments of %d, want %d less than %d", got, 1460-1000, plain)
+	}
+	if got := told("9000"); got != plain {
+		t.Errorf("clamped to 9000: got %d, want %d, which is less", got, plain)
+	}
+	r.router.do(t, func() error { return kernel.SetMTU("lan", 1300) })
+	if got := told("pmtu"); got != plain-200 {
+		t.Errorf("clamped to the path's MTU: got %d, want 200 less than %d", got, plain)
+	}
+	r.router.do(t, func() error { return kernel.SetMTU("lan", 1500) })
+	if got := told("off"); got != plain {
+		t.Errorf("put back: got %d, want %d", got, plain)
+	}
+}
+
 // TestGROFlushTimeoutMergesPackets: a router that waits makes one packet of several datagrams that come one
 // by one.
 func TestGROFlushTimeoutMergesPackets(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 // All lists the knobs in the order in which they are shown.
 func All() []Knob {
 	return []Knob{CPUCount(), LinkMTU(), Queue(), TxQueueLen(), Offload(), WAN(), NAT(), VLAN(), Firewall(),
-		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), ConntrackMax(), Shape(), Policer(),
-		NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), CPUQuota(),
-		FaultPlant()}
+		IPForward(), Sysctl(), CPUs(), IRQAffinity(), Flowtable(), MSSClamp(), ConntrackMax(), Shape(),
+		Policer(), NAPIThreaded(), GROFlushTimeout(), IdlePolicies(), IdleTunnels(), FlowExport(), Governor(),
+		CPUQuota(), FaultPlant()}
 }
 
 // answer turns the outcome of a trial into one of the three answers.

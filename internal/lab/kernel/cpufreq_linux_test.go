@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// TestGovernors reads and writes clock domains laid out as Documentation/admin-guide/pm/cpufreq.rst has them,
+// and this machine's where it has any.
+func TestGovernors(t *testing.T) {
+	dir := t.TempDir()
+	for i, now := range map[int]string{0: "schedutil", 4: "powersave", 10: "ondemand"} {
+		at := filepath.Join(dir, "cpufreq", "policy"+strconv.Itoa(i))
+		must(t, os.MkdirAll(at, 0o700))
+		must(t, os.WriteFile(filepath.Join(at, "scaling_governor"), []byte(now+"\n"), 0o600))
+	}
+	files, err := clockFiles(dir, "scaling_governor")
+	before, err := readEach(files, err)
+	if want := []string{"schedutil", "powersave", "ondemand"}; err != nil || !slices.Equal(before, want) {
+		t.Errorf("got %q (%v), want %q", before, err, want)
+	}
+	must(t, writeEach(files, []string{"performance"}, nil))
+	if now, err := readEach(files, nil); err != nil || slices.Compact(now)[0] != "performance" {
+		t.Errorf("set to performance: got %q (%v)", now, err)
+	}
+	must(t, writeEach(files, before, nil))
+	if now, err := readEach(files, nil); err != nil || !slices.Equal(now, before) {
+		t.Errorf("put back: got %q (%v), want %q", now, err, before)
+	}
+	if err := writeEach(files, before[:2], nil); err == nil {
+		t.Error("two governors for three domains: got no error")
+	}
+	if _, err := clockFiles(t.TempDir(), "scaling_governor"); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("without cpufreq: got %v, want ErrUnsupported", err)
+	}
+	switch names, err := Governors(); {
+	case errors.Is(err, ErrUnsupported):
+	case err != nil || len(names) == 0:
+		t.Errorf("this machine: got %q, %v", names, err)
+	default:
+		offered, err := GovernorsOffered()
+		if err != nil || !slices.Contains(offered, names[0]) {
+			t.Errorf("this machine offers %q (%v), want %s among them", offered, err, names[0])
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package knob
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Governor decides on the clock of a machine's CPUs (Documentation/admin-guide/pm/cpufreq.rst):
+// "performance", "schedutil" or another that its kernel offers. Where the clock domains differ it is "each
+// schedutil performance", in the order of their numbers.
+func Governor() Knob {
+	wrong := want("a governor of the router's kernel, such as performance or schedutil")
+	own := func(p Place) error {
+		if !p.OwnKernel {
+			return notItsOwn("governor", p)
+		}
+		return nil
+	}
+	return &ofNode[[]string]{declared: declared{&factor.Declaration{
+		Name: "governor", Unit: "performance, schedutil, ...", Doc: "what decides on the clock of the " +
+			"router's CPUs (cpufreq), by the kernel's names",
+		Without: &factor.Without{Words: "of the same with the default governor"},
+		Placed:  factor.Placed, Needs: factor.NeedsRouter}},
+		spelling: spelling[[]string]{
+			parse: func(text string) ([]string, error) {
+				list, differ := strings.CutPrefix(text, eachDomain)
+				names := strings.Fields(list)
+				if len(names) == 0 || !differ && len(names) > 1 || slices.ContainsFunc(names, notAGovernor) {
+					return nil, wrong
+				}
+				return names, nil
+			},
+			spell: func(names []string) State {
+				if len(slices.Compact(slices.Clone(names))) == 1 {
+					return State(names[0])
+				}
+				return State(eachDomain + strings.Join(names, " "))
+			},
+		},
+		read: func(Place) ([]string, error) { return kernel.Governors() },
+		apply: func(p Place, names []string) error {
+			if err := own(p); err != nil {
+				return err
+			}
+			return kernel.SetGovernors(names)
+		},
+		check: func(p Place, names []string) check.Answer {
+			if err := own(p); err != nil {
+				return check.Not("%v", err).
+					Hinted("take a router that is a machine of its own, with a clock that its kernel sets")
+			}
+			offered, err := kernel.GovernorsOffered()
+			for _, name := range names {
+				if err == nil && !slices.Contains(offered, name) {
+					return check.Not("%s has no governor %s; it offers %s", p.Node, name,
+						strings.Join(offered, ", "))
+				}
+			}
+			return answer(err)
+		},
+	}
+}
+
+// eachDomain begins a state of clock domains that differ.
+const eachDomain = "each "
+
+// notAGovernor reports whether the kernel takes no such name (CPUFREQ_NAME_LEN is 16).
+func notAGovernor(name string) bool {
+	return name == strings.TrimSpace(eachDomain) || len(name) > 15 ||
+		strings.Trim(name, "_abcdefghijklmnopqrstuvwxyz") != ""
+}

@@ -1,0 +1,51 @@
+package knob
+
+import (
+	"strconv"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// MSSClamp lowers the segment size that the ends of TCP tell each other (RFC 9293, section 3.7.1) in what the
+// router forwards: "pmtu", to what the MTU of the packet's route carries; a number of bytes; or "off".
+func MSSClamp() Knob {
+	const least, most = 536, 9000
+	wrong := want("off, pmtu, or bytes from %d to %d", least, most)
+	return &ofNode[int]{declared: declared{&factor.Declaration{
+		Name: "mss_clamp", Unit: "off, pmtu, or bytes, 536 to 9000",
+		Doc: "to what the router lowers the segment size that TCP's ends tell each other: what the route's " +
+			"MTU carries, or so many bytes",
+		Without: &factor.Without{Level: "off", Words: "of the same without MSS clamping"},
+		Placed:  factor.Placed, Needs: factor.NeedsForwarding}},
+		spelling: spelling[int]{
+			parse: func(text string) (int, error) {
+				switch text {
+				case "off":
+					return 0, nil
+				case "pmtu":
+					return kernel.ClampToPMTU, nil
+				}
+				size, err := strconv.Atoi(text)
+				if err != nil || size < least || size > most {
+					return 0, wrong
+				}
+				return size, nil
+			},
+			spell: func(size int) State {
+				switch size {
+				case 0:
+					return "off"
+				case kernel.ClampToPMTU:
+					return "pmtu"
+				}
+				return State(strconv.Itoa(size))
+			},
+		},
+		read:   func(Place) (int, error) { return kernel.ReadMSSClamp() },
+		apply:  func(_ Place, size int) error { return kernel.SetMSSClamp(size) },
+		check:  func(_ Place, size int) check.Answer { return answer(kernel.ProbeMSSClamp(size)) },
+		always: "off",
+	}
+}
