@@ -45,7 +45,7 @@ import (
 
 var (
 	losses = flag.Int("losses", 0, "how many times to lose the contact")
-	beds   = flag.Int("beds", 10, "labs at once")
+	beds   = flag.Int("beds", 8, "labs at once")
 	seed   = flag.Uint64("seed", 1, "decides the moments")
 	binary = flag.String("binary", "",
 		"the chokepoint to run, by its whole path (default: built from the source here)")

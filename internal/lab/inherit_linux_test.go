@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
@@ -16,7 +17,13 @@ type cut struct{ host.Host }
 // guarding is a driver whose guard, which is called "ours", can be there or not.
 type guarding struct {
 	driver.Linux
-	there bool
+	there     bool
+	dismissed *[]string
+}
+
+func (g guarding) Dismiss(_ context.Context, _ host.Host, name string) error {
+	*g.dismissed = append(*g.dismissed, name)
+	return nil
 }
 
 func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
@@ -27,7 +34,7 @@ func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
 }
 
 // TestAGuardIsInherited: a node whose connection broke keeps the guard that it left there, while that is
-// there.
+// there. What it left is removed at the end in either case.
 func TestAGuardIsInherited(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		top, err := TopologyNamed("forward")
@@ -41,7 +48,7 @@ func TestAGuardIsInherited(t *testing.T) {
 				touched++
 			}
 		}
-		by := guarding{there: there}
+		by := guarding{there: there, dismissed: new([]string)}
 		l.dial = func(context.Context, string) (*Node, error) {
 			return &Node{Name: "router", Host: host.Local(), Driver: by}, nil
 		}
@@ -53,6 +60,10 @@ func TestAGuardIsInherited(t *testing.T) {
 		if got := l.nodes["router"].guard; got != want || touched != often {
 			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want,
 				often)
+		}
+		if err := l.nodes["router"].dismiss(t.Context()); err != nil || !slices.Equal(*by.dismissed,
+			[]string{"ours"}) {
+			t.Errorf("guard there %v: %v, dismissed %q, want it alone", there, err, *by.dismissed)
 		}
 	}
 }

@@ -104,10 +104,19 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 }
 
 // inherit keeps in touch, by a node's new connection, with the guard that was left there through the old one:
-// it is ours, and while it is there no other can be. One that has undone what was set is gone.
+// it is ours, and while it is there no other can be. What one that is gone may have left is removed at the
+// end.
 func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	by, ok := fresh.Driver.(driver.Guarded)
-	if !ok || old.guard == "" || by.Touch(ctx, fresh.Host, old.guard) != nil {
+	if !ok {
+		return
+	}
+	fresh.past = old.past
+	if old.guard == "" {
+		return
+	}
+	if by.Touch(ctx, fresh.Host, old.guard) != nil {
+		fresh.past = old.guard
 		return
 	}
 	fresh.guard = old.guard
