@@ -12,8 +12,8 @@ import (
 // the same table.
 var layers = [][]string{
 	0: {"unit", "check", "labtest/steady"},
-	1: {"factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
-	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers"},
+	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
+	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter", "trial/probe",
 		"trial/traffic"},
@@ -137,6 +137,7 @@ var homes = []home{
 	{"github.com/srwiley/rasterx", []string{"report"}},
 	{"golang.org/x/crypto", []string{"trial/ciphers"}},
 	{"golang.org/x/image", []string{"report"}},
+	{"golang.org/x/net", []string{"lab/isp"}},
 	{"golang.org/x/term", []string{"progress", "cmd/chokepoint"}},
 	{"os/signal", []string{"lab/agent", "lab/vm/guest", "cmd/*", "bench/*"}},
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
@@ -185,7 +186,7 @@ func homeOf(imported string) (home, bool) {
 var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
 	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
-	"analysis/diagnosis", "analysis/ciphers"}
+	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
 	"plugin"}

@@ -16,12 +16,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 //go:generate go test -count=1 -run ^TestReference . -update
@@ -342,6 +345,9 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"store-trial.md", "trial", "record.Trial"},
 		{"json-cells.md", "cell", "analysis.Cell"},
 		{"json.md", "document", "analysis.Document"},
+		{"json-models.md", "prediction", "model.Prediction"},
+		{"json-models.md", "advice", "model.Advice"},
+		{"json-models.md", "effects", "model.Effects"},
 	}
 	s.assign("json.md", "record.Meter") // there is room
 	for _, part := range parts {
@@ -356,6 +362,28 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		}
 		holdBlock(t, "docs/reference/"+part.page, part.block, text)
 	}
+}
+
+// TestReferenceShowsTheErrors: how far off the models are on the catalogue.
+func TestReferenceShowsTheErrors(t *testing.T) {
+	c, err := catalogue.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("\n| model | estimates | refused | median | p10 to p90 | extremes | ≤ 5 % | ≤ 10 % " +
+		"| ≤ 25 % | ≤ 50 % | ≤ 100 % | more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, e := range model.LeaveOneOut(c, c.Results, model.OfPublished) {
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s to %s | %s to %s |", e.Model, e.N, e.Refused,
+			unit.Percent(e.Typical), unit.Percent(e.Low), unit.Percent(e.High), unit.Percent(e.Least),
+			unit.Percent(e.Most))
+		for _, n := range e.Bins() {
+			fmt.Fprintf(&b, " %d |", n)
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	holdBlock(t, "docs/method/models.md", "errors", b.String())
 }
 
 // TestReferenceShowsTheSchema: the SQL of the newest version, as it is executed.

@@ -23,6 +23,8 @@ import (
 
 var proofs = flag.Int("proofs", 0, "put so many instances of each class to the test, with -binary and -keep")
 
+var wrongOnly = flag.Bool("wrong-only", false, "with -proofs: under another name alone")
+
 // proven is an instance whose cause, or another one under its name, was put to the test.
 type proven struct {
 	ID      string            `json:"id"`
@@ -124,6 +126,9 @@ func (r *recorder) prove(ctx context.Context, x instance) (out []proven, err err
 		return []proven{{ID: x.ID, Class: x.Faults[0].Truth.Class, Right: true, Verdict: harmless}}, nil
 	}
 	for i, class := range []string{x.Faults[0].Truth.Class, swapped(x)} {
+		if i == 0 && *wrongOnly {
+			continue
+		}
 		if _, err := r.program.Say(ctx, "diagnose", of.ID, "--prove", "--cause", class); err != nil {
 			return nil, err
 		}

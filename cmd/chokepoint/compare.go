@@ -14,13 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newCompareCommand(p *program) *cobra.Command {
 	var failOnRegression, suspectToo bool
+	var junit string
 	cmd := &cobra.Command{
-		Use:   "compare RUN RUN [--json] [--fail-on-regression [--suspect-too]]",
+		Use:   "compare RUN RUN [--json] [--junit FILE] [--fail-on-regression [--suspect-too]]",
 		Short: "Compare two stored runs, made at different times",
 		Long: "Compare two stored runs, the second with the first: rates, loss, retransmits and\n" +
 			"latency of each cell that both measured, and everything else that differs between\n" +
@@ -45,6 +47,11 @@ func newCompareCommand(p *program) *cobra.Command {
 				return &usageError{"--suspect-too changes what --fail-on-regression counts",
 					"add --fail-on-regression"}
 			}
+			if junit != "" {
+				if err := writeJUnit(junit, c, labels); err != nil {
+					return err
+				}
+			}
 			if err := p.document(c, comparisonText(c, labels)); err != nil || !failOnRegression {
 				return err
 			}
@@ -60,11 +67,25 @@ func newCompareCommand(p *program) *cobra.Command {
 		},
 	}
 	addJSON(cmd, "print one JSON document")
+	cmd.Flags().StringVar(&junit, "junit", "", "write what is worse to this `FILE`, for a CI (JUnit XML)")
 	cmd.Flags().BoolVar(&failOnRegression, "fail-on-regression", false,
 		"exit with 4 if a cell is worse in the second run, confounded or not, or has no number there;\n"+
 			"a cell that is suspect in either run does not count")
 	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression: it does count")
 	return cmd
+}
+
+func writeJUnit(file string, c *analysis.RunComparison, labels map[string]string) (err error) {
+	out, err := createReport(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.abort()) }()
+	content, err := report.ComparisonJUnit(c, labels)
+	if err != nil {
+		return err
+	}
+	return out.commit(content)
 }
 
 // labelsOf names the cells of documents for people.

@@ -277,6 +277,9 @@ func trimmed(text string) string {
 // chartWidth is that of the longest bar.
 const chartWidth = 40
 
+// bar is one of a chart, of a share of the longest.
+func bar(share float64) string { return strings.Repeat("█", max(1, int(chartWidth*share+0.5))) }
+
 // cryptoChart has a bar for each way of encrypting a packet with one thread.
 func cryptoChart(d *ciphers.Document, library string) string {
 	var shown []ciphers.Result
@@ -292,8 +295,7 @@ func cryptoChart(d *ciphers.Document, library string) string {
 	}
 	var rows [][]string
 	for _, r := range shown {
-		bar := strings.Repeat("█", max(1, int(chartWidth*r.Rate.Median/most+0.5)))
-		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar,
+		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar(r.Rate.Median / most),
 			unit.Bitrate(8 * r.Rate.Median).String()})
 	}
 	return fmt.Sprintf("\n%s, encrypting blocks of %d bytes with one thread\n%s", library, ciphers.Packet,

@@ -5,12 +5,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -89,6 +92,12 @@ func checkMachines(m record.Machines) error {
 	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
 		return &usageError{"--router-lan or --router-wan without --router",
 			"name the router: --router ssh://HOST"}
+	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
+		return &usageError{fmt.Sprintf("isp %q: want one of %s", m.Server.ISP,
+			strings.Join(knob.Accesses(), ", ")), ""}
+	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
+		return &usageError{"isp and isp_port go together",
+			"name the device of the server that the router's WAN port is plugged into"}
 	case m.Port < 0 || m.Port > lastPort:
 		return &usageError{fmt.Sprintf("--data-port %d", m.Port),
 			fmt.Sprintf("a number from 1 to %d", lastPort)}

@@ -134,6 +134,16 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 		return report.CSV(d)
 	case "json":
 		return report.JSON(d)
+	case "benchstat":
+		return report.Benchstat(d), nil
+	case "ministat":
+		return report.Ministat(d), nil
+	case "openmetrics":
+		return report.OpenMetrics(d), nil
+	case "junit":
+		return report.JUnit(d)
+	case "wg-bench":
+		return report.WGBench(d), nil
 	}
 	return []byte(report.Text(d, fileWidth, false)), nil
 }

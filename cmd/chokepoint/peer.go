@@ -56,7 +56,8 @@ func newPeerCommand(p *program) *cobra.Command {
 			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.\n\n" +
 			"--isp also plays the provider of the router's WAN on a port of this machine, for as\n" +
 			"long as it runs: the router, as it came out of its box, gets its address by DHCP or\n" +
-			"PPPoE, or is told it by hand. Nothing else may be plugged in there.",
+			"PPPoE, or is told it by hand; with DHCP also a network of its own over IPv6. Nothing\n" +
+			"else may be plugged in there.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
@@ -84,24 +85,24 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	asked := ctx
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	var at []netip.Addr // the only addresses to listen at, the first one for control as well
 	if o.isp.kind != "" {
 		var end func() error
-		if end, err = o.isp.begin(ctx, p, fail); err != nil {
+		if at, end, err = o.isp.begin(ctx, p, fail); err != nil { // who comes from the router, nobody else
 			return err
 		}
 		defer func() { err = errors.Join(err, end()) }()
-		if o.bind == "" { // who comes from the router, and nobody else
-			o.bind, _, _ = strings.Cut(o.isp.address, "/")
-		}
 	}
-	var at netip.Addr
 	if o.bind != "" {
-		if at, err = netip.ParseAddr(o.bind); err != nil || at.IsUnspecified() {
+		bind, err := netip.ParseAddr(o.bind)
+		if err != nil || bind.IsUnspecified() {
 			return &usageError{fmt.Sprintf("--bind %q is no address of a machine", o.bind),
 				"give one of those that chokepoint peer prints"}
 		}
-		at = at.Unmap()
-		o.bind = at.String()
+		at = []netip.Addr{bind.Unmap()}
+	}
+	if len(at) > 0 {
+		o.bind = at[0].String()
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
@@ -152,9 +153,8 @@ func (o peerOptions) check() (ports [2]int, err error) {
 }
 
 // show prints how to reach this machine.
-func (o peerOptions) show(ctx context.Context, code host.Secret, at netip.Addr, p *program) error {
-	own := []netip.Addr{at}
-	if !at.IsValid() {
+func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Addr, p *program) error {
+	if len(own) == 0 {
 		var err error
 		if own, err = lab.OwnAddresses(ctx); err != nil {
 			return err

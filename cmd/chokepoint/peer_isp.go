@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/isp"
@@ -25,15 +26,12 @@ type ispOptions struct {
 	force                                     bool
 }
 
-// ispAddress is the provider's, from the block set aside for benchmarking (RFC 2544).
-const ispAddress = "198.18.64.1/24"
-
 func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.kind, "isp", "", "be the router's provider as well, by `KIND`: "+
 		strings.Join(knob.Accesses(), ", "))
 	f.StringVar(&o.device, "isp-port", "", "the `DEVICE` that the router's WAN port is plugged into")
-	f.StringVar(&o.address, "isp-address", ispAddress, "the provider's `ADDRESS/BITS`, of whose network the "+
-		"router gets one")
+	f.StringVar(&o.address, "isp-address", knob.ProviderAddress,
+		"the provider's `ADDRESS/BITS`, of whose network the router gets one")
 	f.StringVar(&o.user, "isp-user", "", "PPPoE: have the router log in as `NAME`, by PAP or CHAP")
 	f.StringVar(&o.passwordFile, "isp-password-file", "", "with the password in the first line of `FILE`")
 	f.BoolVar(&o.force, "isp-force", false, "also on the port of this machine's default route")
@@ -52,8 +50,8 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
 	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Addr() == p.Masked().Addr():
-		return wrong("such as "+ispAddress, "--isp-address %q is no IPv4 address with the length of a "+
-			"network", o.address)
+		return wrong("such as "+knob.ProviderAddress,
+			"--isp-address %q is no IPv4 address with the length of a network", o.address)
 	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
 		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
@@ -70,24 +68,26 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		}
 		password = host.SecretFrom(first)
 	}
-	return knob.Access{Kind: o.kind, Device: o.device, Addresses: []netip.Prefix{p}, User: o.user,
-		Force: o.force}, password, nil
+	a = knob.Provider(o.kind, o.device)
+	a.Addresses, a.User, a.Force = []netip.Prefix{p}, o.user, o.force
+	return a, password, nil
 }
 
 // begin plays the provider, in a process of its own, which undoes what it did even if this one is killed. It
-// tells what happens, and calls failed once it cannot go on; end waits until all is undone.
-func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (end func() error,
-	err error) {
+// tells what happens, and calls failed once it cannot go on; end waits until all is undone. The first of its
+// addresses is over IPv4.
+func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) (own []netip.Addr,
+	end func() error, err error) {
 	a, password, err := o.access()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
+		return nil, nil, check.WithHint(errors.New("play the provider: that is for root"), "run it by sudo")
 	}
 	child, err := host.Spawn{Args: []string{agent.ChildRole}}.Start()
 	if err != nil {
-		return nil, fmt.Errorf("play the provider: %w", err)
+		return nil, nil, fmt.Errorf("play the provider: %w", err)
 	}
 	node := host.Connect(child)
 	s, err := node.Open(ctx, knob.VerbServe, a)
@@ -98,7 +98,11 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 		err = host.Await(ctx, s, nil)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
+		return nil, nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
+	}
+	own = a.Own()
+	if has, err := lab.OwnAddresses(ctx); err == nil { // there may be no IPv6
+		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !slices.Contains(has, a) })
 	}
 	over := make(chan struct{})
 	go func() {
@@ -114,7 +118,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 			p.note("provider: %s", check.Plain(e.Text))
 		}
 	}()
-	return func() error {
+	return own, func() error {
 		err := errors.Join(s.Finish(), s.Close(), node.Close())
 		<-over
 		if errors.Is(err, host.ErrUnreachable) {

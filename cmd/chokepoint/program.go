@@ -114,10 +114,11 @@ func newRoot(p *program) *cobra.Command {
 }
 
 // commands are the constructors of all commands, in the order of the help.
-var commands = []func(*program) *cobra.Command{newCompareCommand, newLimitsCommand, newImportCommand,
-	newListCommand, newDeleteCommand, newGCCommand, newPlanCommand, newReportCommand, newDoctorCommand,
-	newRunCommand, newTuneCommand, newPeerCommand, newWatchCommand, newCryptoCommand, newResumeCommand,
-	newLabCommand, newShowCommand, newDiagnoseCommand, newVMCommand, newVersionCommand, newManCommand}
+var commands = []func(*program) *cobra.Command{newAdviseCommand, newCatalogCommand, newCompareCommand,
+	newLimitsCommand, newImportCommand, newListCommand, newDeleteCommand, newGCCommand, newPlanCommand,
+	newPredictCommand, newReportCommand, newDoctorCommand, newRunCommand, newTuneCommand, newPeerCommand,
+	newWatchCommand, newCryptoCommand, newResumeCommand, newLabCommand, newShowCommand, newDiagnoseCommand,
+	newEffectsCommand, newVMCommand, newVersionCommand, newManCommand}
 
 // addJSON gives a command the flag --json, whose value is in program.json when the command runs.
 func addJSON(cmd *cobra.Command, usage string) *cobra.Command {

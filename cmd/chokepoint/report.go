@@ -14,7 +14,8 @@ import (
 )
 
 // formats are those of a report, the default first.
-var formats = []string{"html", "md", "csv", "json", "text", "svg", "png"}
+var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "benchstat", "ministat",
+	"openmetrics", "junit", "wg-bench"}
 
 // standard is the name of a file that means standard output, or input.
 const standard = "-"
@@ -34,7 +35,10 @@ func newReportCommand(p *program) *cobra.Command {
 			"directory, and its path is printed. md is a block to be pasted into a forum;\n" +
 			"md, csv, json and text go to standard output. svg and png are a single chart\n" +
 			"that can be posted alone: title, legend, validity, run, machine and date are\n" +
-			"in it. svg goes to standard output, png to a file beside the report.",
+			"in it. svg goes to standard output, png to a file beside the report.\n\n" +
+			"Others are for other programs, and go to standard output: benchstat and\n" +
+			"ministat compare runs, openmetrics goes to Prometheus, junit says in a CI which\n" +
+			"requirements were missed, wg-bench is a row for the tables of that name.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
@@ -46,8 +50,8 @@ func newReportCommand(p *program) *cobra.Command {
 			return writeReport(cmd.Context(), args[0], o, p)
 		},
 	}
-	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats, ", ")+
-		"; left out: what the\nname of the file says")
+	cmd.Flags().StringVar(&o.format, "format", formats[0], "`FORMAT`: "+strings.Join(formats[:7], ", ")+
+		",\n"+strings.Join(formats[7:], ", ")+"; left out: what the\nname of the file says")
 	o.add(cmd)
 	cmd.Flags().StringVar(&o.file, "report", "", "write to this `FILE`; - is standard output")
 	return cmd

@@ -88,14 +88,14 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns], [iperf3], [nft], [sshd] and [openssl].
+// scriptCondition answers [root], [userns], [iperf3], [nft], [sshd], [openssl] and [busybox].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
-	case "iperf3", "nft", "sshd", "openssl":
+	case "iperf3", "nft", "sshd", "openssl", "busybox":
 		_, err := exec.LookPath(name)
 		return err == nil, nil
 	}

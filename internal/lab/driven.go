@@ -92,6 +92,20 @@ func (d driven) put(ctx context.Context, value knob.State) error {
 	return err
 }
 
+// back puts back what was there before, unless that is still there: what could not be changed may not be
+// writable at all.
+func (d driven) back(ctx context.Context, before knob.State) error {
+	n, err := d.l.Node(ctx, d.s.Node)
+	if err != nil {
+		return err
+	}
+	d.n = n
+	if now, err := d.read(ctx); err == nil && now == before {
+		return nil
+	}
+	return d.put(ctx, before)
+}
+
 // apply applies a setting: read, journal, guard, apply, read back. What a failed attempt may have changed is
 // undone.
 func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
@@ -99,7 +113,7 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &applied{setting: d.s, undo: func(ctx context.Context) error { return d.put(ctx, before) }}
+	t := &applied{setting: d.s, undo: func(ctx context.Context) error { return d.back(ctx, before) }}
 	t.again = t.undo
 	if t.guarded, err = d.on(string(before)); err != nil {
 		return nil, err

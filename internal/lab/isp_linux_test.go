@@ -2,6 +2,8 @@ package lab_test
 
 import (
 	"context"
+	"errors"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -43,6 +45,97 @@ func TestWANByDHCP(t *testing.T) {
 			t.Errorf("%s is left otherwise than it was:\n%s\nbefore:\n%s", node, got, before[i])
 		}
 	}
+}
+
+// TestIPv6FromProvider: the kernel of a router gets a default route and an address by the provider's
+// advertisements, and a DHCPv6 client there another address and a network, to which the provider has a route.
+// The provider is left as it was.
+func TestIPv6FromProvider(t *testing.T) {
+	ctx := labtest.Context(t)
+	l, _ := labtest.UpIn(t, t.TempDir(), "forward", registry.LabParts())
+	do := func(node, script string, args ...string) string {
+		t.Helper()
+		n, err := l.Node(ctx, node)
+		must(t, err)
+		out, err := host.Run(ctx, agent.NewHost(node, n.Agent), host.Command{Path: "sh",
+			Args: append([]string{"-c", script}, args...)})
+		must(t, err)
+		return string(out)
+	}
+	until := func(what, node, script string, is func(string) bool) {
+		t.Helper()
+		for {
+			got := do(node, script)
+			if is(got) {
+				return
+			}
+			if host.Pause(ctx, 50*time.Millisecond) != nil {
+				t.Fatalf("%s: %s:\n%s", node, what, got)
+			}
+		}
+	}
+	if do("server", "cat /proc/sys/net/ipv6/conf/all/disable_ipv6 || echo 1") != "0\n" {
+		t.Skip("skip: this kernel has no IPv6")
+	}
+	const looks = "ip -br addr; ip route; ip -6 route | sort; cat /proc/sys/net/ipv6/conf/*/forwarding"
+	tentative := func(s string) bool { return !strings.Contains(s, "tentative") }
+	until("duplicate address detection", "server", "ip -6 addr show dev wan", tentative)
+	until("duplicate address detection", "router", "ip -6 addr show dev wan", tentative)
+	before := do("server", looks)
+	do("router", "echo 2 >/proc/sys/net/ipv6/conf/wan/accept_ra")
+
+	server, err := l.Node(ctx, "server")
+	must(t, err)
+	s, err := server.Agent.Open(ctx, knob.VerbServe, knob.Access{Kind: knob.DHCP, Device: "wan",
+		IPv6: netip.MustParsePrefix("2001:2:0:4000::/50")})
+	must(t, err)
+	must(t, host.Await(ctx, s, &isp.Event{}))
+	until("no route and address by advertisements", "router", "ip -6 addr show dev wan; ip -6 route",
+		func(s string) bool {
+			return strings.Contains(s, "inet6 2001:2:0:4000:") &&
+				strings.Contains(s, "default via fe80::1 dev wan proto ra")
+		})
+	program, err := os.Executable()
+	must(t, err)
+	got := do("router", "ip -6 neigh flush dev wan; "+partMark+`=subscriber "$0"`, program)
+	if got != "2001:2:0:4000::2 2001:2:0:4100::/56\n" {
+		t.Errorf("by DHCPv6 the router gets %q", got)
+	}
+	var told isp.Event
+	must(t, host.Await(ctx, s, &told))
+	if !strings.HasSuffix(told.Text, "has the address 2001:2:0:4000::2 and the network 2001:2:0:4100::/56 "+
+		"by DHCPv6") {
+		t.Errorf("the provider tells %q", told.Text)
+	}
+	// A neighbour that says that it is no router would lose the default route.
+	until("the provider is no router", "router", "ip -6 neigh show dev wan; ip -6 route show default",
+		func(s string) bool {
+			return strings.Contains(s, "router REACHABLE") && strings.Contains(s, "default via fe80::1")
+		})
+	// Who has such a route, and would lose it by being a router itself, is none over IPv6.
+	do("router", "cd /proc/sys/net/ipv6/conf && echo 0 >lan/forwarding && echo 1 >wan/accept_ra")
+	router, err := l.Node(ctx, "router")
+	must(t, err)
+	other, err := router.Agent.Open(ctx, knob.VerbServe, knob.Access{Kind: knob.DHCP, Device: "lan",
+		IPv6: netip.MustParsePrefix("2001:2:0:8000::/50")})
+	must(t, err)
+	must(t, host.Await(ctx, other, &isp.Event{}))
+	must(t, host.Await(ctx, other, &told))
+	if !strings.HasPrefix(told.Text, "IPv4 only: ") || !strings.Contains(told.Text, "on wan; sysctl") {
+		t.Errorf("the other provider tells %q", told.Text)
+	}
+	must(t, errors.Join(other.Finish(), other.Close()))
+	do("router", "echo 2 >/proc/sys/net/ipv6/conf/wan/accept_ra")
+	if got := do("server", "ip -6 route show 2001:2:0:4100::/56"); !strings.HasPrefix(got,
+		"2001:2:0:4100::/56 via fe80:") {
+		t.Errorf("the provider's route to what it delegated is %q", got)
+	}
+	must(t, s.Finish())
+	must(t, s.Close())
+	until("left otherwise than it was, which was\n"+before, "server", looks,
+		func(s string) bool { return s == before })
+	until("the default route is left", "router", "ip -6 route show default",
+		func(s string) bool { return s == "" })
 }
 
 // TestGuestPPPoE: one guest is another's provider. A session carries packets of 1492 bytes and no larger, and

@@ -60,6 +60,8 @@ type supply struct {
 	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
 	// until the function that it returns is called; nil: they do, or there can be no tunnel.
 	lead func(ctx context.Context, slot int) (func(context.Context) error, error)
+	// leave ends what is to end while the nodes can still be reached; nil: nothing.
+	leave func(ctx context.Context) error
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
@@ -139,6 +141,9 @@ func (l *Lab) Close(ctx context.Context) error {
 	err = errors.Join(err, l.left)
 	for key := range l.tunnels {
 		err = errors.Join(err, l.lower(ctx, key))
+	}
+	if l.leave != nil {
+		err = errors.Join(err, l.leave(ctx))
 	}
 	l.mu.Lock()
 	for name, n := range l.nodes {

@@ -49,6 +49,9 @@ var aSetting = record.Setting{Knob: "txqueuelen", Node: "router", Value: "77"}
 func play(part, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+	if part == "subscriber" {
+		return subscribe(ctx, "wan")
+	}
 	j, err := journal.Create(dir+"/journal", part, "")
 	if err != nil {
 		return err

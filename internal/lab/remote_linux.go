@@ -22,6 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -53,6 +54,7 @@ type remote struct {
 	conns     map[string]*ssh.Connection
 	stop      func() // what is done regularly
 	keepers   sync.WaitGroup
+	provided  *provided // nil: the router has its WAN from elsewhere
 }
 
 // machine is the one of a node.
@@ -60,6 +62,8 @@ func (o *Remote) machine(node string) record.Machine {
 	return map[string]record.Machine{"client": o.Machines.Client, "router": o.Machines.Router,
 		"server": o.Machines.Server}[node]
 }
+
+func (o *Remote) firstPort() int { return cmp.Or(o.Machines.Port, remotePort) }
 
 func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
 
@@ -91,6 +95,9 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 		if _, err := l.Node(ctx, n.Name); err != nil {
 			return nil, err
 		}
+	}
+	if err := r.awaitRouter(ctx, l); err != nil {
+		return nil, err
 	}
 	if err := r.survey(ctx, l); err != nil {
 		return nil, err
@@ -124,7 +131,7 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
-	l.Note, l.dir, l.dial, l.down = remoteNote, o.dir(), r.dial, r.down
+	l.Note, l.dir, l.dial, l.down, l.leave = remoteNote, o.dir(), r.dial, r.down, r.endProviding
 	l.regularly = func(do func(context.Context) error) {
 		r.keepers.Go(func() {
 			for host.Pause(alive, agent.Silence/4) == nil && do(alive) == nil {
@@ -135,8 +142,17 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	return l, r, nil
 }
 
-// dial puts an agent on a node's machine, or starts one on this.
+// dial puts an agent on a node's machine, or starts one on this. The server's may play the router's provider.
 func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
+	if n, err = r.meet(ctx, node); err == nil && node == "server" && r.Machines.Server.ISP != "" {
+		if err = r.provide(ctx, n); err != nil {
+			n.close()
+		}
+	}
+	return n, err
+}
+
+func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Given: untouched(node, "").Given,
 		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated}}
 	m := r.machine(node)
@@ -241,7 +257,7 @@ func (r *remote) tag(name string) string {
 
 // survey finds the ends of the path and the devices that face it.
 func (r *remote) survey(ctx context.Context, l *Lab) error {
-	first := cmp.Or(r.Machines.Port, remotePort)
+	first := r.firstPort()
 	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{},
 		crossings: map[int]crossing{}}
 	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
@@ -258,6 +274,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
+	x.faces(l.Topology.Far, "wan", r.Machines.Server.ISPPort)
 	l.devices = x.devices
 	for ip, c := range x.crossings {
 		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
@@ -354,6 +371,14 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 			return nil, fmt.Errorf("the server's address %s is none of IPv%d", check.Plain(m.Address), ip)
 		}
 		return []netip.Addr{a}, nil
+	}
+	if m.ISP != "" {
+		for _, a := range knob.Provider(m.ISP, m.ISPPort).Own() {
+			if versionOf(a) == ip {
+				return []netip.Addr{a}, nil
+			}
+		}
+		return nil, fmt.Errorf("as the router's provider by %s the server has no address of IPv%d", m.ISP, ip)
 	}
 	all := x.own[x.l.Topology.Far].Own
 	if c := x.r.conns[x.l.Topology.Far]; c != nil && c.Local.IsValid() {
@@ -480,7 +505,8 @@ func (o *remotes) lab(id, by string) (*Lab, error) {
 		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
 	}
 	machines := *o.machines(id)
-	machines.Router.Driver = by // others have none
+	machines.Router.Driver = by                           // others have none
+	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err

@@ -348,15 +348,20 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 	for {
 		var rest json.RawMessage
-		err := s.Recv(&rest)
-		var ended *host.RemoteError
-		if errors.Is(err, io.EOF) || errors.As(err, &ended) && !errors.Is(err, host.ErrNotUndone) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err := s.Recv(&rest); err != nil {
+			return leftBy(err)
 		}
 	}
+}
+
+// leftBy is what the end of a session tells of what is left: nothing by its ordinary end, and by an error of
+// the node that says nothing else.
+func leftBy(err error) error {
+	var ended *host.RemoteError
+	if errors.Is(err, io.EOF) || errors.As(err, &ended) && !errors.Is(err, host.ErrNotUndone) {
+		return nil
+	}
+	return err
 }
 
 // Followed is a setting of all of a node's ports, as it holds on the device of a tunnel that ends there.

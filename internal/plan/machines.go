@@ -58,7 +58,9 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
 			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
 			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)}),
-		machine("server", &m.Server, address(&m.Server.Address)),
+		machine("server", &m.Server, address(&m.Server.Address),
+			field{"isp", r.text("isp", mostMachineText, &m.Server.ISP)},
+			field{"isp_port", r.text("isp_port", mostMachineText, &m.Server.ISPPort)}),
 		{"data_port", r.scalarOf("data_port", func(n *yaml.Node, text string) error {
 			if m.Port, err = strconv.Atoi(text); err != nil || m.Port < 1 || m.Port > mostPort {
 				return r.fail(n, "", "data_port %q: want a number from 1 to %d", text, mostPort)
@@ -117,7 +119,7 @@ func MachinesText(m record.Machines) string {
 		}
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
 		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver}, {"lan", of.LAN},
-			{"wan", of.WAN}} {
+			{"wan", of.WAN}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
 			if f[1] != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])
 			}

@@ -14,6 +14,10 @@ type Machine struct {
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
+	// ISP of a server is the kind of access that it gives the router as its provider, on its device ISPPort;
+	// "" = none.
+	ISP     string `json:"isp,omitempty"`
+	ISPPort string `json:"isp_port,omitempty"`
 }
 
 // Machines are the parts of a lab of real machines. A router without At is not reached.

@@ -37,8 +37,8 @@ type Peer struct {
 	Ports     [2]int // first and last data port
 	Version   string // which program this is
 	KernelLog bool   // what the kernel logs meanwhile is shown, too
-	// Bind is the only address at which data sockets listen; the zero value is each of the machine's.
-	Bind netip.Addr
+	// Bind are the only addresses at which data sockets listen; none is each of the machine's.
+	Bind []netip.Addr
 }
 
 // Serve serves one controller until it leaves.
@@ -49,9 +49,9 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 		return err
 	}
 	local, remote := v.Local.Addr(), v.Remote.Addr()
-	if p.Bind.IsValid() {
-		own = []netip.Addr{p.Bind}
-	}
+	own = slices.DeleteFunc(own, func(a netip.Addr) bool {
+		return len(p.Bind) > 0 && !slices.Contains(p.Bind, a)
+	})
 	g := guard{ports: p.Ports, bind: p.Bind, remote: remote, log: p.KernelLog}
 	all := agent.Handlers(agent.Role, node.Parts())
 	about := lab.About{Local: local, Remote: remote, Addresses: own, Ports: p.Ports, Version: p.Version}
@@ -85,7 +85,7 @@ func refused(why string) host.Handler {
 // the run's key, or sends to where the controller came from.
 type guard struct {
 	ports  [2]int
-	bind   netip.Addr // the only one to listen at, if valid
+	bind   []netip.Addr // the only ones to listen at, if any
 	remote netip.Addr
 	log    bool // the kernel's may be read
 }
@@ -94,14 +94,17 @@ var errBeyond = errors.New("not what a peer does")
 
 // listen judges where something is to listen. Any address is the one that it is bound to.
 func (g guard) listen(at *netip.Addr, port int) error {
-	if g.bind.IsValid() && at.IsUnspecified() && at.Is4() == g.bind.Is4() {
-		*at = g.bind
+	for _, b := range g.bind {
+		if at.IsUnspecified() && at.Is4() == b.Is4() {
+			*at = b
+		}
 	}
 	switch {
 	case port < g.ports[0] || port > g.ports[1]:
 		return fmt.Errorf("%w: port %d is not one of its data ports", errBeyond, port)
-	case g.bind.IsValid() && *at != g.bind:
-		return fmt.Errorf("%w: it is bound to %s, not to %s", errBeyond, g.bind, *at)
+	case len(g.bind) > 0 && !slices.Contains(g.bind, *at):
+		return fmt.Errorf("%w: it is bound to %s, not to %s", errBeyond, strings.Trim(fmt.Sprint(g.bind),
+			"[]"), *at)
 	}
 	return nil
 }

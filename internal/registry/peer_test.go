@@ -23,9 +23,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// meetPeer has a peer wait at the loopback device, and meets it.
-func meetPeer(t *testing.T) host.Agent {
+// meetPeer has a peer wait at the loopback device, bound to 127.0.0.1 and other addresses, and meets it.
+func meetPeer(t *testing.T, others ...netip.Addr) host.Agent {
 	t.Helper()
+	bind := append([]netip.Addr{netip.MustParseAddr("127.0.0.1")}, others...)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,7 @@ func meetPeer(t *testing.T) host.Agent {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- listener.Serve(ctx, ln, registry.Peer{Ports: [2]int{20301, 20303},
-			Version: "1.2", Bind: netip.MustParseAddr("127.0.0.1")}.Serve)
+			Version: "1.2", Bind: bind}.Serve)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -116,6 +117,21 @@ func TestPeerTellsTheDeviceOfThePath(t *testing.T) {
 	if err := a.Invoke(labtest.Context(t), agent.VerbReach, agent.Reach{From: loop,
 		To: netip.MustParseAddr("192.0.2.1"), Port: 20303}, &got); err == nil {
 		t.Error("to somebody else: got no error, want a refusal")
+	}
+}
+
+func TestPeerBoundToTwoAddresses(t *testing.T) {
+	second := netip.MustParseAddr("127.0.0.2")
+	a := meetPeer(t, second)
+	at := agent.EchoAt{Addr: second, Port: 20303, Tag: strings.Repeat("5", 64)}
+	if err := a.Invoke(labtest.Context(t), agent.VerbEcho, at, nil); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	at.Addr = second.Next()
+	err := a.Invoke(labtest.Context(t), agent.VerbEcho, at, nil)
+	const want = "bound to 127.0.0.1 127.0.0.2, not to 127.0.0.3"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a third: got %v, want %s", err, want)
 	}
 }
 

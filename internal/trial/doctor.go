@@ -57,9 +57,7 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	}
 	for _, s := range examined {
 		node := l.Topology.Routers[0]
-		if slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
-			return k.Name() == s[0] && k.Factor().Target == factor.Carrier
-		}) {
+		if onCarrier(s[0]) {
 			node = lab.HostNode
 		}
 		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node,
@@ -96,6 +94,13 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		add("probe", p.Name(), probe.Check(ctx, p))
 	}
 	return out, nil
+}
+
+// onCarrier says that a knob is of the machine that carries a lab.
+func onCarrier(name string) bool {
+	return slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
+		return k.Name() == name && k.Factor().Target == factor.Carrier
+	})
 }
 
 // Timer is how well this machine keeps the latency probe's schedule.

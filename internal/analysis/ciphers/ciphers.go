@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 )
 
 // Operations. A published "throughput" is that of encrypting or hashing.
@@ -113,6 +114,26 @@ func (a Algorithm) Cells(library string, blocks, threads []int) (cells []Cell) {
 		}
 	}
 	return cells
+}
+
+// OfPublished are published speeds of one core as results of openssl -evp with one repetition. Left out are
+// those that no figure is given for, of algorithms that are not known, and of other modes.
+func OfPublished(speeds []catalogue.Speed) (out []Result) {
+	for _, s := range speeds {
+		a, known := Named(s.Algorithm)
+		if !known || s.Value == nil || s.Mode != "" {
+			continue
+		}
+		c := Cell{OpenSSL, s.Algorithm, s.Operation, "", s.Block, 1}
+		if s.Operation == "throughput" {
+			c.Operation = a.Operations[0]
+		}
+		if a.AEAD {
+			c.Mode = ModeEVP
+		}
+		out = append(out, Judge(c, []Sample{{Rate: *s.Value}}))
+	}
+	return out
 }
 
 // Unit is that of a cell's rate.

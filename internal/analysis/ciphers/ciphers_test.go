@@ -1,17 +1,16 @@
 package ciphers_test
 
 import (
-	"encoding/csv"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 )
 
 func read(t testing.TB, name string) []byte {
@@ -115,48 +114,19 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// published are the results of a device as its table would have them.
-func published(t *testing.T, device string) []ciphers.Result {
-	t.Helper()
-	rows, err := csv.NewReader(strings.NewReader(string(read(t, "published.csv")))).ReadAll()
+// TestPublishedConclusions: a CPU without instructions for AES is told to use ChaCha20-Poly1305, one with
+// them AES, from the figures of the catalogue.
+func TestPublishedConclusions(t *testing.T) {
+	c, err := catalogue.Published()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []ciphers.Result
-	for _, r := range rows[1:] {
-		a, known := ciphers.Named(r[1])
-		if !known {
-			t.Errorf("%s is not among the algorithms", r[1])
-		}
-		if r[0] != device || r[4] == "" {
-			continue
-		}
-		v, err := strconv.ParseFloat(r[4], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: r[1], Operation: r[2], Threads: 1}
-		if r[2] == "throughput" {
-			c.Operation, c.Block = a.Operations[0], ciphers.Published
-			v *= 1000
-		}
-		if a.AEAD {
-			c.Mode = ciphers.ModeEVP
-		}
-		out = append(out, ciphers.Judge(c, []ciphers.Sample{{Rate: v}}))
-	}
-	return out
-}
-
-// TestPublishedConclusions: a CPU without instructions for AES is told to use ChaCha20-Poly1305, one with
-// them AES.
-func TestPublishedConclusions(t *testing.T) {
 	for device, want := range map[string][2]string{
 		"mt7621":  {"chacha20-poly1305", "WireGuard"},
 		"bcm4708": {"chacha20-poly1305", "WireGuard"},
 		"mt7622":  {"aes-128-gcm", "IPsec"},
 	} {
-		results := published(t, device)
+		results := ciphers.OfPublished(c.SpeedsOf(device))
 		if len(results) != 14 {
 			t.Errorf("%s: got %d published figures, want 14", device, len(results))
 		}

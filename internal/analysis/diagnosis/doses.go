@@ -228,11 +228,15 @@ func (o *Observation) testerTests(class string) []Experiment {
 	whole := func(of float64) func(float64) string {
 		return func(share float64) string { return strconv.Itoa(int(math.Round(of * share))) }
 	}
-	if size, name := o.packetSize(); size > 300 && (kind == byRate || kind == byPacket) {
-		if kind == byPacket {
+	if size, name := o.packetSize(); size > 300 && kind != byWindow && kind != "" {
+		switch {
+		case kind == byPacket:
 			add(name, 1, "a per-packet limit carries fewer bytes in smaller packets", whole(size),
 				.7, .45, .3)
-		} else {
+		case kind == byFlow && o.IsTCP():
+			add(name, 1, "where loss limits, the rate is in proportion to the segment (Mathis et al. 1997)",
+				whole(size), .7, .45, .3)
+		case kind == byRate:
 			add(name, 0, "a limit in bits per second does not depend on packet size", whole(size), .85,
 				.75, .65)
 		}

@@ -92,6 +92,11 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	if len(all) == 0 {
 		p.Text = "no untouched window has a rate: nothing can be concluded"
+		if level := p.flows(d); level != "" {
+			p.Verdict = Refuted
+			p.Text = fmt.Sprintf("refuted by doses of %s: nothing arrives without them, but traffic flows "+
+				"with %s, which should not free it", p.Factor, level)
+		}
 		return p
 	}
 	points := map[int][]statistics.Point{}
@@ -139,6 +144,18 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	p.judge(p.falls() && slack(relative))
 	return p
+}
+
+// flows is a dose with which traffic flows in at least two blocks, though by the finding it must not help:
+// one of less of the resource, or of what the rate should not move with; "" if there is none.
+func (p *Proof) flows(d Doses) string {
+	for _, dose := range p.Doses {
+		if len(positive(slices.Collect(maps.Values(d.Of[dose.Level])))) > 1 &&
+			(dose.Resource < 1 || p.Expect < nearEnough) {
+			return dose.Level
+		}
+	}
+	return ""
 }
 
 // without are the points of all blocks but one.
@@ -256,7 +273,7 @@ func (p *Proof) judge(slack bool) {
 	}
 	moves := p.Expect >= nearEnough
 	switch {
-	case moves && l.Low > p.Expect-nearEnough:
+	case moves && l.Low > p.Expect-nearEnough && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
 		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
@@ -271,6 +288,8 @@ func (p *Proof) judge(slack bool) {
 		p.Verdict, what = Refuted, "the rate follows it no more than its slack allows"
 	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < leastGain:
 		p.Verdict, what = Refuted, "the interval allows both, but without it the rate does not rise"
+	case moves && l.Low > 2*p.Expect:
+		what = "the rate falls far more than that"
 	default:
 		what = "the interval allows both"
 	}
@@ -307,6 +326,16 @@ func (p *Proof) leastDose() float64 {
 func (p *Proof) Predict(gain float64, by string) {
 	if gain > 0 && (p.Predicted == 0 || gain < p.Predicted) {
 		p.Predicted, p.PredictedBy = gain, by
+	}
+}
+
+// NothingArrived tells a proof that nothing arrived in the run whose finding it tests. Where nothing did in
+// an untouched window either, a limit that lets some rate through is not what holds the traffic back.
+func (p *Proof) NothingArrived() {
+	if p.Verdict == Undecided && p.Untouched == 0 && kindOf[p.Class] != "" {
+		p.Verdict = Refuted
+		p.Text = "refuted: nothing arrives, in the run nor in any untouched window, and a limit of this " +
+			"kind lets some of it through"
 	}
 }
 

@@ -56,6 +56,8 @@ func TestProve(t *testing.T) {
 		{"slack beyond the doses", down, still, Refuted, 0, "50.0 % of it is enough"},
 		{"slack of 25 %", down, slack(.75), Refuted, .75, "only limits below 7"},
 		{"between", down, math.Sqrt, Undecided, .87, "allows both"},
+		{"falls far more than it should", down, func(r float64) float64 { return math.Pow(r, 4) }, Undecided, 1,
+			"far more"},
 		{"more of it helps", up, limits, Confirmed, 0, ""},
 		{"more of it does nothing", up, still, Refuted, 0, "does not follow"},
 		{"must not move, and does not", flat, still, Confirmed, 0, "as expected"},
@@ -98,13 +100,32 @@ func TestProveOfLittle(t *testing.T) {
 		Doses: []record.Dose{{Level: "a", Resource: .5}}}
 	for _, d := range []Doses{
 		{},
-		{Untouched: map[int][]float64{1: {0}, 2: {0}}, Of: map[string]map[int]float64{"a": {1: 5, 2: 5}}},
 		{Untouched: map[int][]float64{1: {0}}, Of: map[string]map[int]float64{"a": {1: 5}}},
 		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {2: 5}}},
 		{Untouched: map[int][]float64{1: {10}}, Of: map[string]map[int]float64{"a": {1: 5}}},
 	} {
 		if p := Prove(e, "goodput_bps", d); p.Verdict != Undecided || p.Text == "" {
 			t.Errorf("%+v: got %s: %s", d, p.Verdict, p.Text)
+		}
+	}
+	// Nothing gets through, but does with a dose that should not free it; one that should says nothing.
+	opened := Doses{Untouched: map[int][]float64{1: {0}, 2: {0}},
+		Of: map[string]map[int]float64{"a": {1: 5, 2: 5}}}
+	for _, c := range []struct {
+		expect, resource float64
+		want             string
+	}{{0, 2, Refuted}, {1, .5, Refuted}, {1, 2, Undecided}} {
+		x := record.Experiment{Factor: "mss", Expect: c.expect, Doses: []record.Dose{{Level: "a",
+			Resource: c.resource}}}
+		if p := Prove(x, "goodput_bps", opened); p.Verdict != c.want {
+			t.Errorf("expect %g of %g: got %s: %s", c.expect, c.resource, p.Verdict, p.Text)
+		}
+	}
+	for class, want := range map[string]string{Shaper: Refuted, SendBuffer: Refuted, RandomLoss: Refuted,
+		PMTUBlackHole: Undecided} {
+		x := Proof{Experiment: record.Experiment{Class: class}, Verdict: Undecided}
+		if x.NothingArrived(); x.Verdict != want {
+			t.Errorf("nothing arrived, said to be %s: got %s, want %s", class, x.Verdict, want)
 		}
 	}
 	p := Prove(e, "goodput_bps", Doses{map[int][]float64{1: {10, 10}, 2: {20}},

@@ -87,7 +87,32 @@ func linuxSettings() map[string]setting {
 		"offload":       {true, readOffload, applyOffload},
 		"firewall":      {false, readFirewall, applyFirewall},
 		"nat":           {false, readNAT, applyNAT},
+		"mss_clamp":     {false, readMSSClamp, applyMSSClamp},
+		"governor":      {false, readGovernor, applyGovernor},
 	}
+}
+
+// eachDomain does something for each clock domain, in the order of their numbers.
+const eachDomain = `n=0; i=0; while [ $i -lt 1024 ]; do
+f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f ] || continue; n=$((n+1))
+`
+
+func readGovernor(ctx context.Context, h host.Host, _ string) (string, error) {
+	out, err := shell(ctx, h, "", eachDomain+"cat $f || exit 1; done")
+	names := strings.Fields(out)
+	switch {
+	case err != nil:
+		return "", err
+	case len(names) == 0:
+		return "", fmt.Errorf("%w: the kernel does not set the clock here (no cpufreq)", host.ErrUnsupported)
+	}
+	state, err := knob.Governor().Parse("each " + strings.Join(names, " "))
+	return string(state), err
+}
+
+func applyGovernor(ctx context.Context, h host.Host, _, value string) error {
+	names := strings.Fields(strings.TrimPrefix(value, "each "))
+	return change(ctx, h, "", eachDomain+`echo "$1" > $f || exit 1; [ $# -eq 1 ] || shift; done; [ $n -gt 0 ]`, names...)
 }
 
 // inFile is a setting that a file of the kernel holds.
@@ -214,7 +239,7 @@ func writeWord(ctx context.Context, h host.Host, path, value string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 	}
-	return err
+	return lacking(err)
 }
 
 func readForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
@@ -310,9 +335,9 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	case len(words) == 0:
 		return errors.New("no queue given")
 	case slices.Contains(deviceQueues, words[0]):
-		return change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
+		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
 case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
-			words[0])
+			words[0]))
 	case !slices.Contains(spokenQueues, words[0]):
 		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, words[0])
 	}
@@ -323,11 +348,18 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 			words[i] += "bit"
 		}
 	}
-	err := change(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
+	return lacking(change(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
 tc qdisc del dev "$dev" root 2>/dev/null; tc qdisc add dev "$dev" root "$@"; }`,
-		append([]string{dev}, words...)...)
-	if err != nil && strings.Contains(err.Error(), "kind is unknown") {
-		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		append([]string{dev}, words...)...))
+}
+
+// lacking says of what a command answered whether the kernel lacks the queueing discipline, or the device
+// what a setting takes, such as queues for mq.
+func lacking(err error) error {
+	for _, words := range []string{"kind is unknown", "Operation not supported"} {
+		if err != nil && strings.Contains(err.Error(), words) {
+			return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		}
 	}
 	return err
 }

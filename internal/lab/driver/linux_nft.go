@@ -13,10 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// The tables are those of kernel.SetFirewall and kernel.SetNAT, so that either finds the other's.
+// The tables are those of kernel.SetFirewall, SetNAT and SetMSSClamp, so that either finds the other's.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"
+	mssTable      = kernel.TablePrefix + "mss"
 )
 
 // listTable prints a table, or nothing if there is none; another failure of nft is one.
@@ -174,4 +175,51 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n", port))
 	}
 	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
+}
+
+// readMSSClamp reads what kernel.SetMSSClamp notes in the name of a chain.
+func readMSSClamp(ctx context.Context, h host.Host, _ string) (string, error) {
+	var found [2]string
+	for i, family := range []string{"ip", "ip6"} {
+		out, err := shell(ctx, h, "", listTable, family, mssTable)
+		if err != nil {
+			return "", err
+		}
+		found[i] = parseMSSClamp(out)
+	}
+	if found[0] != found[1] {
+		return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", found[0], found[1])
+	}
+	state, err := knob.MSSClamp().Parse(found[0])
+	return string(state), err
+}
+
+func parseMSSClamp(text string) string {
+	_, name, ok := strings.Cut(text, "chain to_")
+	size, _, _ := strings.Cut(name, " ")
+	switch {
+	case !ok:
+		return "off"
+	case size == strconv.Itoa(kernel.ClampToPMTU):
+		return "pmtu"
+	}
+	return size
+}
+
+func applyMSSClamp(ctx context.Context, h host.Host, _, value string) error {
+	size, rule := value, "tcp option maxseg size > "+value+" tcp option maxseg size set "+value
+	if value == "pmtu" {
+		size, rule = strconv.Itoa(kernel.ClampToPMTU), "tcp option maxseg size set rt mtu"
+	}
+	body := fmt.Sprintf("chain to_%s { }\nchain forward {\ntype filter hook forward priority 0;\n"+
+		"tcp flags & (syn | rst) == syn %s\n}\n", size, rule)
+	if value == "off" {
+		body = ""
+	}
+	for _, family := range []string{"ip", "ip6"} {
+		if err := replaceTable(ctx, h, family, mssTable, body); err != nil {
+			return err
+		}
+	}
+	return nil
 }

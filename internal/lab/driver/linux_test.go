@@ -62,6 +62,19 @@ func TestParseFirewall(t *testing.T) {
 	}
 }
 
+// What nft 1.0.6 prints.
+func TestParseMSSClamp(t *testing.T) {
+	const chain = "\tchain forward {\n\t\ttype filter hook forward priority 0; policy accept;\n\t\t" +
+		"tcp flags 0x2 / 0x2,0x4 tcp option maxseg size set rt mtu\n\t}\n}\n"
+	for text, want := range map[string]string{"": "off",
+		"table ip chokepoint_mss {\n\tchain to_1 {\n\t}\n\n" + chain:     "pmtu",
+		"table ip6 chokepoint_mss {\n\tchain to_1360 {\n\t}\n\n" + chain: "1360"} {
+		if got := parseMSSClamp(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 // What ethtool 6.1 prints.
 func TestParseFeatures(t *testing.T) {
 	has, fixed := parseFeatures("Features for wan:\nrx-checksumming: on " +

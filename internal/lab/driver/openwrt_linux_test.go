@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -187,7 +188,8 @@ func TestOpenWrt(t *testing.T) {
 		for _, text := range []string{"link_mtu=1400", "link_mtu.wan=1300", "txqueuelen.lan=77",
 			"ip_forward=ipv4", "sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33",
 			"queue.wan=pfifo limit 50", "queue.lan=tbf rate 300M burst 128k limit 256k", "queue.wan=sqm",
-			"firewall=10", "firewall=20 in a set stateful", "firewall=off", "flowtable=on",
+			"firewall=10", "firewall=20 in a set stateful", "firewall=off", "mss_clamp=pmtu", "mss_clamp=1360",
+			"mss_clamp=off", "flowtable=on",
 			"flowtable=hardware", "flowtable=off", "nat.wan=off", "nat.wan=masquerade", "cpus.lan=0", "cpus.lan=off"} {
 			settings = append(settings, settingOf(text))
 		}
@@ -382,6 +384,42 @@ func TestIsOpenWrt(t *testing.T) {
 			if a := (driver.OpenWrt{}).Check(labtest.Context(t), h); a.State != tt.want {
 				t.Errorf("after %q: got %v (%s), want %v", tt.change, a.State, a.Reason, tt.want)
 			}
+		}
+	})
+}
+
+// TestGovernor: clock domains as the kernel shows them, read and set by the shell in the order of their
+// numbers.
+func TestGovernor(t *testing.T) {
+	domains := map[int]string{0: "ondemand", 4: "schedutil", 10: "powersave"}
+	onRouter(t, func(root string) {
+		must(t, os.MkdirAll(filepath.Join(root, "sys/class/net"), 0o755))
+		for i, now := range domains {
+			put(t, filepath.Join(root, "sys/devices/system/cpu/cpufreq", "policy"+strconv.Itoa(i),
+				"scaling_governor"), now+"\n")
+		}
+	}, func(t *testing.T, h host.Host) {
+		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		before, err := d.Read(ctx, h, settingOf("governor"))
+		if want := "each ondemand schedutil powersave"; before != want || err != nil {
+			t.Errorf("got %q (%v), want %q", before, err, want)
+		}
+		for _, level := range []string{"performance", before} {
+			must(t, d.Apply(ctx, h, settingOf("governor="+level)))
+			if now, err := d.Read(ctx, h, settingOf("governor")); now != level || err != nil {
+				t.Errorf("set to %s: got %q (%v)", level, now, err)
+			}
+		}
+	})
+	onRouter(t, func(root string) {
+		must(t, os.MkdirAll(filepath.Join(root, "sys/class/net"), 0o755))
+	}, func(t *testing.T, h host.Host) {
+		ctx, d := labtest.Context(t), driver.OpenWrt{}
+		if got, err := d.Read(ctx, h, settingOf("governor")); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("without cpufreq: got %q (%v), want ErrUnsupported", got, err)
+		}
+		if err := d.Apply(ctx, h, settingOf("governor=performance")); err == nil {
+			t.Error("set without cpufreq: got no error")
 		}
 	})
 }

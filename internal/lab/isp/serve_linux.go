@@ -62,7 +62,9 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		if err := kernel.AddAddress(a.Device, p); err != nil {
 			return err
 		}
-		has = append(has, p)
+	}
+	if len(a.Addresses) > 0 { // what else the port has is none of the subscribers' business
+		has = a.Addresses
 	}
 	own := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if own < 0 {
@@ -77,6 +79,15 @@ func serve(ctx context.Context, s host.Session) (err error) {
 		return err
 	}
 	undo.add(func() error { stop(); return ended() })
+	if a.IPv6.IsValid() {
+		err := p.serveIPv6(ctx, &undo)
+		switch {
+		case errors.Is(err, host.ErrUnsupported):
+			p.tell("IPv4 only: %v", err)
+		case err != nil:
+			return err
+		}
+	}
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}

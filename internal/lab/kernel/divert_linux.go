@@ -81,10 +81,19 @@ func EndDivert() error {
 }
 
 // DefaultDevices are those that default routes lead out of, over IPv4 and IPv6.
-func DefaultDevices() (out []string, err error) {
+func DefaultDevices() ([]string, error) {
+	return defaultDevices(func(netlink.Route) bool { return true })
+}
+
+// AdvertisedDevices are those that IPv6 default routes lead out of which a router has advertised.
+func AdvertisedDevices() ([]string, error) {
+	return defaultDevices(func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_RA })
+}
+
+func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, unix.AF_UNSPEC) })
 	for _, r := range routes {
-		if r.Dst != nil && prefixOf(r.Dst).Bits() != 0 {
+		if r.Dst != nil && prefixOf(r.Dst).Bits() != 0 || !which(r) {
 			continue
 		}
 		if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {

@@ -25,6 +25,7 @@ func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUn
 func Divert(from, to string, besides ...netip.Addr) error         { return ErrUnsupported }
 func EndDivert() error                                            { return ErrUnsupported }
 func DefaultDevices() ([]string, error)                           { return nil, ErrUnsupported }
+func AdvertisedDevices() ([]string, error)                        { return nil, ErrUnsupported }
 func Down(dev string) error                                       { return ErrUnsupported }
 func IsUp(dev string) (bool, error)                               { return false, ErrUnsupported }
 func Neighbourly(dev string) ([]Via, error)                       { return nil, ErrUnsupported }

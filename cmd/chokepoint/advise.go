@@ -1,0 +1,100 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// adviceDocument is the document of advise --json.
+type adviceDocument struct {
+	Format     string         `json:"format"`
+	Need       model.Need     `json:"need"`
+	GoodputBps float64        `json:"needed_goodput_bps"` // what the line carries
+	Devices    []model.Advice `json:"devices"`
+}
+
+func newAdviseCommand(p *program) *cobra.Command {
+	n := model.Need{}
+	var wan string
+	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] [--json]",
+		Short: "Say which published routers are fast enough for a line",
+		Long: "Say which routers of the catalogue are fast enough for a line, by published results, and\n" +
+			"by a model where there are none, which is marked. Enough: the worst comparable result\n" +
+			"reaches 95 % of what the line carries of TCP; not enough: the best does not reach 80 %.\n" +
+			"What was not measured is said of each.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rate, err := unit.ParseBitrate(wan)
+			switch {
+			case wan == "":
+				return &usageError{"advise wants --wan", "give the rate of the line, such as --wan 1G"}
+			case err != nil || rate < 1e6 || rate > 1e12:
+				return &usageError{fmt.Sprintf("--wan %q is not a rate from 1M to 1000G", wan),
+					"give bits per second with M or G, such as 300M"}
+			case n.Users < 1 || n.Users > 100000:
+				return &usageError{fmt.Sprintf("--users %d is not from 1 to 100000", n.Users), ""}
+			}
+			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
+				return err
+			}
+			c, err := catalogue.Published()
+			if err != nil {
+				return err
+			}
+			n.WANBps = float64(rate)
+			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
+			scores := model.LeaveOneOut(c, c.Results, model.OfPublished)
+			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
+			return p.document(d, adviceText(d))
+		}}
+	f := cmd.Flags()
+	f.StringVar(&wan, "wan", "", "`RATE` of the line, such as 1G")
+	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
+	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: the usual one")
+	f.IntVar(&n.Users, "users", 1, "how many `N` load it at once")
+	return addJSON(cmd, "print one JSON document")
+}
+
+func adviceText(d adviceDocument) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "A line of %s carries %s of TCP, tunnel %s, MTU %d. %s at once.\n",
+		unit.Bitrate(d.Need.WANBps), unit.Bitrate(d.GoodputBps), d.Need.Tunnel, d.Need.MTU,
+		unit.Count(d.Need.Users, "user"))
+	common := slices.Clone(d.Devices[0].Missing) // of all: said once
+	for _, a := range d.Devices {
+		common = slices.DeleteFunc(common, func(m string) bool { return !slices.Contains(a.Missing, m) })
+	}
+	verdict := ""
+	var rows [][]string
+	for _, a := range d.Devices {
+		if a.Verdict != verdict {
+			verdict = a.Verdict
+			rows = append(rows, nil, []string{verdict})
+		}
+		power := ""
+		if a.Watts != "" {
+			power = "; draws " + a.Watts
+		}
+		rows = append(rows, []string{"  " + a.Device, a.Why + power})
+		missing := slices.DeleteFunc(slices.Clone(a.Missing), func(m string) bool {
+			return slices.Contains(common, m)
+		})
+		if len(missing) > 0 {
+			rows = append(rows, []string{"", "  not measured: " + strings.Join(missing, ", ")})
+		}
+	}
+	b.WriteString(table(rows, 0))
+	if len(common) > 0 {
+		fmt.Fprintf(&b, "\nnot measured of any: %s\n", strings.Join(common, ", "))
+	}
+	return b.String()
+}

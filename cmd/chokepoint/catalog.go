@@ -1,0 +1,433 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func newCatalogCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of other routers, built in",
+		Long: "Show published results of five studies, which are built in: devices, throughput, speed\n" +
+			"of ciphers and power, each with its source and how it was measured. Nothing is\n" +
+			"fetched. An empty place is something that the study does not say."}
+	cmd.AddCommand(newCatalogDevicesCommand(p), newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
+		catalogList(p, "crypto", "List the published speed of ciphers, hashes and keys, and what suits a CPU",
+			[]string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK", "SOURCE", "MODE"},
+			func(c *catalogue.Catalogue) []catalogue.Speed { return c.Speeds }, speedRow, cipherAdvice),
+		catalogList(p, "power", "List what devices were published to draw",
+			[]string{"DEVICE", "LOAD", "POWER", "SOURCE"},
+			func(c *catalogue.Catalogue) []catalogue.Power { return c.Powers },
+			func(w catalogue.Power) []string {
+				return []string{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
+			}, nil),
+		catalogList(p, "sources", "List the studies, where they are, and the licence of their data",
+			[]string{"SOURCE", "ABOUT", "PUBLISHED", "LICENCE", "ADDRESS"},
+			func(c *catalogue.Catalogue) []catalogue.Source { return c.Sources },
+			func(s catalogue.Source) []string {
+				return []string{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
+			}, nil))
+	return cmd
+}
+
+// catalogList is a command that lists one part of the catalogue whole, and for people what follows from it.
+func catalogList[T any](p *program, name, short string, head []string, items func(*catalogue.Catalogue) []T,
+	row func(T) []string, follows func(*catalogue.Catalogue) string) *cobra.Command {
+	return addJSON(&cobra.Command{Use: name + " [--json]", Short: short, Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := catalogue.Published()
+			if err != nil {
+				return err
+			}
+			if err := printList(p, items(c), head, row); err != nil || p.json || follows == nil {
+				return err
+			}
+			return write(p.Out, follows(c))
+		}}, "print one JSON object per row")
+}
+
+// cipherAdvice is what crypto would say of each device.
+func cipherAdvice(c *catalogue.Catalogue) string {
+	var b strings.Builder
+	for _, d := range c.Devices {
+		advice := ciphers.Advise(ciphers.OfPublished(c.SpeedsOf(d.Name)))
+		if len(advice) > 0 {
+			fmt.Fprintf(&b, "\n%s\n", d.Name)
+		}
+		for _, a := range advice {
+			fmt.Fprintf(&b, "  %s: %s\n", a.Kind, a.Text)
+		}
+	}
+	return b.String()
+}
+
+func speedRow(s catalogue.Speed) []string {
+	value, block := "not known", "-"
+	if s.Value != nil {
+		value = unit.Significant(*s.Value, 4) + " op/s"
+		if s.Unit == "B/s" {
+			value = unit.Bitrate(*s.Value * 8).String()
+		}
+	}
+	if s.Block > 0 {
+		block = fmt.Sprint(s.Block, " B")
+	}
+	return []string{s.Device, s.Algorithm, s.Operation, value, block, s.Source, cmp.Or(s.Mode, "-")}
+}
+
+func newCatalogDevicesCommand(p *program) *cobra.Command {
+	var source string
+	cmd := &cobra.Command{Use: "devices [--source ID] [--json]", Short: "List the devices of the catalogue",
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := catalogue.Published()
+			if err == nil && source != "" {
+				err = knownSource(c, source)
+			}
+			if err != nil {
+				return err
+			}
+			devices := slices.DeleteFunc(slices.Clone(c.Devices), func(d catalogue.Device) bool {
+				return source != "" && d.Source != source
+			})
+			return printList(p, devices, []string{"DEVICE", "SOC", "ARCHITECTURE", "CORES", "CLOCK", "PORT",
+				"SYSTEM", "SOURCE"}, deviceRow)
+		}}
+	cmd.Flags().StringVar(&source, "source", "", "only those of the study `ID`")
+	return addJSON(cmd, "print one JSON object per device")
+}
+
+func deviceRow(d catalogue.Device) []string {
+	return []string{d.Name, d.SoC, d.Arch, orUnsaid(d.Cores, ""), orUnsaid(d.ClockMHz, " MHz"),
+		cmp.Or(d.Port, "-"), cmp.Or(strings.TrimSpace(d.OS+" "+d.OSVersion), "-"), d.Source}
+}
+
+func orUnsaid(n int, unit string) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n) + unit
+}
+
+func knownSource(c *catalogue.Catalogue, id string) error {
+	if _, ok := c.Source(id); ok {
+		return nil
+	}
+	var ids []string
+	for _, s := range c.Sources {
+		ids = append(ids, s.ID)
+	}
+	return &usageError{fmt.Sprintf("--source %q is not in the catalogue", id), "studies: " +
+		strings.Join(ids, ", ")}
+}
+
+func knownDevice(c *catalogue.Catalogue, name string) error {
+	names := c.Names()
+	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
+		return nil
+	}
+	return &usageError{fmt.Sprintf("--device %q is not in the catalogue", name), "devices: " +
+		strings.Join(names, ", ")}
+}
+
+// Levels of the catalogue's results.
+var (
+	publishedTunnels   = []string{"none", "wireguard", "openvpn"}
+	publishedProtocols = []string{"tcp", "udp"}
+)
+
+// knownLevels judges what can be asked of results; an empty word or 0 is not asked for.
+func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
+	switch {
+	case tunnel != "" && !slices.Contains(publishedTunnels, tunnel):
+		return &usageError{fmt.Sprintf("--tunnel %q is not in the catalogue", tunnel), "tunnels: " +
+			strings.Join(publishedTunnels, ", ")}
+	case protocol != "" && !slices.Contains(publishedProtocols, protocol):
+		return &usageError{fmt.Sprintf("--protocol %q is neither tcp nor udp", protocol), ""}
+	case ip != "" && ip != "4" && ip != "6":
+		return &usageError{fmt.Sprintf("--ip %q is neither 4 nor 6", ip), ""}
+	case streams < 0 || streams > 1000:
+		return &usageError{fmt.Sprintf("--streams %d is not from 1 to 1000", streams), ""}
+	case mtu != 0 && (mtu < 576 || mtu > 65535):
+		return &usageError{fmt.Sprintf("--mtu %d is not from 576 to 65535", mtu), ""}
+	}
+	return nil
+}
+
+// asksForZero refuses a number that was given as 0, which inside means "not asked for".
+func asksForZero(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
+			return &usageError{"--" + name + " is 0", "leave it out, or give a number above 0"}
+		}
+	}
+	return nil
+}
+
+func newCatalogResultsCommand(p *program) *cobra.Command {
+	var f catalogue.Filter
+	var beside string
+	cmd := &cobra.Command{
+		Use: "results [--device NAME] [--source ID] [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
+			"[--streams N] [--mtu BYTES] [--beside RUN] [--json]",
+		Short: "List published rates, or compare a run of your own with them",
+		Long: "List published rates with how each was measured. With --beside, those are listed that\n" +
+			"a cell of your run can be compared with: it differs in nothing that both state of\n" +
+			"tunnel, protocol, streams, MTU, packet size, IP and direction. What only one of them\n" +
+			"states is named: the comparison is as good as that is alike.\n\n" +
+			"Below the rows stands what no device can have produced: a rate above that of its port, or\n" +
+			"a sweep of sizes that no fixed cost of packets and bytes gives.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := catalogue.Published()
+			if err == nil {
+				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
+					f.Streams, f.MTU))
+			}
+			if err == nil && f.Source != "" {
+				err = knownSource(c, f.Source)
+			}
+			if err == nil && f.Device != "" {
+				err = knownDevice(c, f.Device)
+			}
+			if err != nil {
+				return err
+			}
+			rows := c.Filtered(f)
+			if beside != "" {
+				d, err := loadDocument(cmd.Context(), p.dirs, beside)
+				if err != nil {
+					return err
+				}
+				return p.besides(rows, d)
+			}
+			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
+				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "HOW", "SOURCE"}, resultRow)
+			if err != nil || p.json {
+				return err
+			}
+			return write(p.Out, impossibleText(c, rows))
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Device, "device", "", "only those of the device `NAME`")
+	fl.StringVar(&f.Source, "source", "", "only those of the study `ID`")
+	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: none, wireguard, openvpn")
+	fl.StringVar(&f.Protocol, "protocol", "", "only those of the protocol `NAME`: tcp or udp")
+	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
+	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")
+	fl.IntVar(&f.MTU, "mtu", 0, "only those with an inner MTU of `BYTES`")
+	fl.StringVar(&beside, "beside", "", "compare the stored `RUN` with them")
+	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
+	return addJSON(cmd, "print one JSON object per result")
+}
+
+func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
+	var b strings.Builder
+	for _, text := range model.Impossible(c, rows) {
+		fmt.Fprintf(&b, "\nimpossible: %s\n", text)
+	}
+	return b.String()
+}
+
+// rate of a result for people; one that the study leaves open has none.
+func rateText(r catalogue.Result) string {
+	if r.GoodputBps == nil {
+		return "not given"
+	}
+	return unit.Bitrate(*r.GoodputBps).String()
+}
+
+func resultRow(r catalogue.Result) []string {
+	retransmits, cpu := "-", "-"
+	if r.Retransmits != nil {
+		retransmits = strconv.FormatFloat(*r.Retransmits, 'f', -1, 64)
+	}
+	if r.CPULow != nil {
+		cpu = unit.Percent(*r.CPULow)
+		if r.CPUHigh != nil && *r.CPUHigh != *r.CPULow {
+			cpu = fmt.Sprintf("%.3g to %.3g %%", *r.CPULow*100, *r.CPUHigh*100)
+		}
+	}
+	size := orUnsaid(r.MTU, "")
+	if r.Packet > 0 {
+		size = fmt.Sprint("packet ", r.Packet)
+	}
+	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), rateText(r), retransmits, cpu, r.How(), r.Source}
+}
+
+// ownResult is a cell of a run as a result that can stand beside published ones.
+type ownResult struct {
+	catalogue.Result
+	Label string `json:"label"`
+	Grade string `json:"grade"`
+}
+
+// ownDevice is the device of a run's results: which one it is, the run does not say.
+const ownDevice = "run"
+
+// ownResults are the rates of a run's cells, but for those without a router.
+func ownResults(d *analysis.Document) []ownResult {
+	var out []ownResult
+	for _, cell := range d.Cells {
+		v, ok := cell.Metrics[metrics.Goodput]
+		ok = ok && v.Median > 0
+		if !ok || factor.Topology.Is(cell.Factors, "direct") {
+			continue
+		}
+		level := func(name factor.Name) string { return name.Of(cell.Factors) }
+		count := func(name factor.Name) int {
+			n, _ := strconv.Atoi(level(name)) // a level that is no number states none
+			return n
+		}
+		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
+		for _, family := range publishedTunnels {
+			if strings.HasPrefix(tunnel, family+"-") {
+				tunnel = family
+			}
+		}
+		out = append(out, ownResult{catalogue.Result{Source: d.Run.ID, Device: ownDevice,
+			Tool: "chokepoint", Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
+			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
+			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
+			Packet: count(factor.PacketSize), GoodputBps: &v.Median, Spread: (v.High - v.Low) / 2 / v.Median},
+			cell.Label, cell.Grade})
+	}
+	return out
+}
+
+func resultsOf(d *analysis.Document) (out []catalogue.Result) {
+	for _, o := range ownResults(d) {
+		out = append(out, o.Result)
+	}
+	return out
+}
+
+// beside is a published result with a cell of one's own.
+type beside struct {
+	Published catalogue.Result `json:"published"`
+	Own       ownResult        `json:"own"`
+	Ratio     float64          `json:"ratio"`      // own ÷ published
+	Unstated  []string         `json:"not_stated"` // by one of them
+}
+
+// circumstances are what a run of one's own does not state, or states in other words than a study.
+var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
+
+func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
+	own := ownResults(d)
+	var pairs []beside
+	for _, r := range rows {
+		for _, o := range own {
+			differ, onlyA, onlyB := model.Differs(r, o.Result)
+			differ = slices.DeleteFunc(differ, func(name string) bool {
+				return slices.Contains(circumstances, name)
+			})
+			if len(differ) > 0 || r.GoodputBps == nil || *r.GoodputBps == 0 {
+				continue
+			}
+			unsaid := slices.DeleteFunc(append(onlyA, onlyB...), func(name string) bool {
+				return name == "source" || name == "measured"
+			})
+			pairs = append(pairs, beside{r, o, *o.GoodputBps / *r.GoodputBps, unsaid})
+		}
+	}
+	if len(pairs) == 0 {
+		return fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
+			unit.Count(len(rows), "published result"))
+	}
+	return printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
+		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
+		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, rateText(x.Published),
+			x.Published.How(), x.Own.Label, rateText(x.Own.Result), x.Own.How(), ratioText(x.Ratio),
+			x.Own.Grade, strings.Join(x.Unstated, ", ")}
+	})
+}
+
+func newCatalogErrorsCommand(p *program) *cobra.Command {
+	var rows bool
+	var run string
+	cmd := &cobra.Command{Use: "errors [--run RUN] [--rows] [--json]",
+		Short: "Show how far off the models of predict are, on the catalogue or a run",
+		Long: "Show how far off the models of predict are: each is asked for every published rate, or\n" +
+			"with --run for that of every cell of a run of your own, and shown all others. Refused\n" +
+			"are those of which it says that it does not hold.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := catalogue.Published()
+			if err != nil {
+				return err
+			}
+			results, of := c.Results, model.OfPublished
+			if run != "" {
+				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				if err != nil {
+					return err
+				}
+				results, of = resultsOf(d), model.OfOwn
+			}
+			scores := model.LeaveOneOut(c, results, of)
+			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results))
+		}}
+	cmd.Flags().BoolVar(&rows, "rows", false, "with every estimate")
+	cmd.Flags().StringVar(&run, "run", "", "of the cells of the stored `RUN`")
+	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
+	return addJSON(cmd, "print one JSON document, with every rate")
+}
+
+func errorsText(scores []model.Errors, rows bool) string {
+	var b strings.Builder
+	lines := [][]string{{"MODEL", "ESTIMATES", "REFUSED", "MEDIAN", "p10 TO p90", "LEAST TO MOST", "≤ 5 %",
+		"≤ 10 %", "≤ 25 %", "≤ 50 %", "≤ 100 %", "MORE"}}
+	for _, e := range scores {
+		line := []string{e.Model, strconv.Itoa(e.N), strconv.Itoa(e.Refused), "-", "-", "-"}
+		if e.N > 0 {
+			line = append(line[:3], unit.Percent(e.Typical), signed(e.Low)+" to "+signed(e.High),
+				signed(e.Least)+" to "+signed(e.Most))
+		}
+		for _, n := range e.Bins() {
+			line = append(line, strconv.Itoa(n))
+		}
+		lines = append(lines, line)
+	}
+	b.WriteString("Errors of estimates, estimated ÷ measured - 1:\n\n" + table(lines, 0))
+	for _, e := range scores {
+		fmt.Fprintf(&b, "\n%s refused:\n", e.Model)
+		for _, reason := range e.Reasons() {
+			b.WriteString("  " + reason + "\n")
+		}
+		if !rows {
+			continue
+		}
+		lines := [][]string{{"  MEASURED", "ESTIMATED", "ERROR", "OF"}}
+		for _, s := range e.Scores {
+			if s.Refused == "" {
+				lines = append(lines, []string{"  " + unit.Bitrate(s.MeasuredBps).String(),
+					unit.Bitrate(s.EstimatedBps).String(), signed(s.Error), s.Of})
+			}
+		}
+		b.WriteString("\n" + table(lines, 0))
+	}
+	return b.String()
+}
+
+// signed is a ratio as per cent with its sign.
+func signed(ratio float64) string {
+	if ratio > 0 {
+		return "+" + unit.Percent(ratio)
+	}
+	return unit.Percent(ratio)
+}

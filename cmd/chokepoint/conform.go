@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+func newLabConformCommand(p *program) *cobra.Command {
+	var o labOptions
+	var bundle string
+	cmd := &cobra.Command{
+		Use:   "conform [--lab KIND | --router URL …] [--bundle FILE]",
+		Short: "Try on a router everything that a run may ask of it",
+		Long: "Try on a router everything that a run may ask of it: each setting is made, read\n" +
+			"back and undone; counters are read; samples are taken. The router is that of\n" +
+			"--lab, a disk image that --image names, or a real one between two machines, as\n" +
+			"for run. Nothing stays changed. Do not try it on a router that others use.\n\n" +
+			"--bundle writes what was found as JSON, for others to see what the router can do:\n" +
+			"it holds no addresses and no names of hosts.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.conform(cmd.Context(), o, bundle) },
+	}
+	o.addFlags(cmd.Flags())
+	addMachineFlags(cmd.Flags(), &o.machines)
+	cmd.Flags().StringVar(&bundle, "bundle", "", "write what was found to this `FILE`")
+	return addJSON(cmd, "print one JSON object per thing that was tried")
+}
+
+func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err error) {
+	if err := o.readFile(); err != nil {
+		return err
+	}
+	if err := errors.Join(o.check(), o.absolute()); err != nil {
+		return err
+	}
+	var out *outFile
+	if bundle != "" {
+		if out, err = createOutFile(bundle); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, out.abort()) }()
+	}
+	try := func(l *lab.Lab) error {
+		found, wrong, err := p.tried(ctx, l)
+		if err == nil && out != nil {
+			var text []byte
+			if text, err = json.MarshalIndent(found, "", "  "); err == nil {
+				err = out.commit(append(text, '\n'))
+			}
+		}
+		if err == nil && wrong > 0 { // all is said
+			err = &exitError{code: codeError}
+		}
+		return err
+	}
+	if o.machines != (record.Machines{}) {
+		return p.withMachines(ctx, o.machines, try)
+	}
+	guest, err := o.guest(ctx, p)
+	if err != nil {
+		return err
+	}
+	id := "conform-" + store.NewID(time.Now(), uint16(rand.Uint32()))
+	return p.withJournal(id, func(j *journal.Journal) (err error) {
+		l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
+			Guest: guest, Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx)))) }()
+		return try(l)
+	})
+}
+
+// tried shows what a router was found to do, as it is found, and counts what went wrong.
+func (p *program) tried(ctx context.Context, l *lab.Lab) (found *trial.Conformance, wrong int, err error) {
+	if len(l.Topology.Routers) == 0 {
+		return nil, 0, &usageError{"lab conform: the lab has no router", "name one by --router"}
+	}
+	counts := map[check.State]int{}
+	found, err = trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
+		counts[c.Answer.State]++
+		return p.line(c, fmt.Sprintf("%-9s %-34s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
+			check.Plain(c.Answer.Reason)))
+	})
+	if err != nil {
+		return nil, 0, dirty(err)
+	}
+	p.note("driven by %s: of %d things %d work, %d are not there, %d went wrong; all was put back",
+		found.Driven, len(found.Tried), counts[check.Yes], counts[check.No], counts[check.Unknown])
+	return found, counts[check.Unknown], nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func newPredictCommand(p *program) *cobra.Command {
+	var q catalogue.Result
+	var run string
+	var clock int
+	cmd := &cobra.Command{
+		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
+			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--json]",
+		Short: "Predict a rate that was not measured, with the error of doing so",
+		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
+			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
+			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
+			"that of its errors on published results that it was not shown (catalog errors).",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := catalogue.Published()
+			if err == nil {
+				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
+					q.Protocol, q.IP, q.Streams, q.MTU))
+			}
+			switch {
+			case err != nil:
+				return err
+			case (q.Device == "") == (run == ""):
+				return &usageError{"predict wants either --device or --run",
+					"chokepoint catalog devices lists the devices"}
+			case q.Packet != 0 && q.Protocol != "udp":
+				return &usageError{"--packet-size is of UDP", "add --protocol udp, or use --mtu"}
+			case q.Packet != 0 && (q.Packet < 28 || q.Packet > 65535):
+				return &usageError{fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), ""}
+			case clock < 0 || clock > 100000:
+				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
+			case clock > 0:
+				q.Clock = strconv.Itoa(clock)
+			}
+			rows, scores := c.Results, model.LeaveOneOut(c, c.Results, model.OfPublished)
+			if run != "" {
+				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				if err != nil {
+					return err
+				}
+				rows, q.Device = resultsOf(d), ownDevice
+				scores = model.Scored(model.LeaveOneOut(c, rows, model.OfOwn), scores)
+			} else if err := knownDevice(c, q.Device); err != nil {
+				return err
+			}
+			prediction := model.Predict(c, rows, q, scores)
+			if err := p.document(prediction, predictionText(prediction)); err != nil {
+				return err
+			}
+			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
+				return errors.New("nothing is known of this: no result answers it, and every model refuses")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
+	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
+	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
+	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp")
+	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6; left out: either")
+	f.IntVar(&q.Streams, "streams", 0, "`N` streams; left out: any number")
+	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
+	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
+	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
+	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
+	cmd.MarkFlagsMutuallyExclusive("device", "run")
+	return addJSON(cmd, "print one JSON document")
+}
+
+func predictionText(p model.Prediction) string {
+	var b strings.Builder
+	b.WriteString(model.Words(p.Question) + "\n")
+	for i, r := range p.Measured {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "measured: %s, %s, %s", rateText(r.Result), r.How(), r.Source)
+		if words := r.Conditions(); words != "" {
+			fmt.Fprintf(&b, " (%s)", words)
+		}
+		if len(r.Unstated) > 0 {
+			fmt.Fprintf(&b, "; not stated: %s", strings.Join(r.Unstated, ", "))
+		}
+		b.WriteString("\n")
+	}
+	for _, e := range p.Estimates {
+		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
+		for _, s := range p.Errors {
+			if s.Model != e.Model {
+				continue
+			}
+			share := "eight of ten"
+			if s.N < 10 {
+				share = "all"
+			}
+			fmt.Fprintf(&b, ", from %s to %s\n  errors: on %s %s are from %s to %s, the median is %s",
+				unit.Bitrate(e.Low), unit.Bitrate(e.High), unit.Count(s.N, s.Of), share, signed(s.Low),
+				signed(s.High), unit.Percent(s.Typical))
+		}
+		b.WriteString("\n")
+		for _, line := range e.Basis {
+			b.WriteString("  from: " + line + "\n")
+		}
+		for _, line := range e.Assumes {
+			b.WriteString("  assumes: " + line + "\n")
+		}
+	}
+	if p.AtMostBps > 0 {
+		fmt.Fprintf(&b, "\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
+	}
+	if len(p.Refused) > 0 {
+		b.WriteString("\n")
+	}
+	for _, r := range p.Refused {
+		fmt.Fprintf(&b, "model %s refuses: %s\n", r.Model, r.Reason)
+	}
+	return b.String()
+}

@@ -1,0 +1,202 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Need is what a router is wanted for.
+type Need struct {
+	WANBps float64 `json:"wan_bps"` // line rate
+	Tunnel string  `json:"tunnel"`
+	MTU    int     `json:"mtu"`
+	Users  int     `json:"users"` // who load it at once
+}
+
+// Verdicts of advice, best first.
+const (
+	Enough     = "enough"
+	Borderline = "borderline"
+	NotEnough  = "not enough"
+	CannotTell = "cannot tell"
+)
+
+// A device is enough from enoughShare of the goodput that the line carries on: the rest is what two
+// measurements differ by. Below borderlineShare it is not.
+const (
+	enoughShare     = .95
+	borderlineShare = .8
+)
+
+// Advice is what is known of one device for a need.
+type Advice struct {
+	Device  string   `json:"device"`
+	Verdict string   `json:"verdict"`
+	ByModel string   `json:"by_model,omitempty"` // the model, where nothing was measured
+	LowBps  float64  `json:"low_bps,omitempty"`
+	HighBps float64  `json:"high_bps,omitempty"`
+	Watts   string   `json:"watts,omitempty"`
+	Why     string   `json:"why"`
+	Missing []string `json:"not_measured"`
+}
+
+// GoodputBps is what the line carries of full TCP packets through the tunnel: what is needed.
+func (n Need) GoodputBps() float64 {
+	return lineCeiling(n.WANBps, catalogue.Result{Tunnel: n.Tunnel, Protocol: "tcp", MTU: n.MTU})
+}
+
+// FittingMTU is the inner MTU that a tunnel takes by itself over Ethernet.
+func FittingMTU(tunnel string) int {
+	if _, ok := overhead.Named(tunnel); !ok {
+		return 1500
+	}
+	return overhead.TunnelMTU(tunnel, 4, 1500)
+}
+
+// Advise judges every device of the catalogue, the best first: by measured results, where there are any,
+// else by the models.
+func Advise(c *catalogue.Catalogue, n Need, scores []Errors) []Advice {
+	var out []Advice
+	for _, d := range c.Devices {
+		out = append(out, advise(c, d, n, scores))
+	}
+	rank := []string{Enough, Borderline, NotEnough, CannotTell}
+	slices.SortStableFunc(out, func(a, b Advice) int {
+		return cmp.Or(cmp.Compare(slices.Index(rank, a.Verdict), slices.Index(rank, b.Verdict)),
+			cmp.Compare(a.ByModel, b.ByModel), -cmp.Compare(a.HighBps, b.HighBps))
+	})
+	return out
+}
+
+func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors) Advice {
+	need := n.GoodputBps()
+	a := Advice{Device: d.Name, Verdict: CannotTell, Watts: watts(c, d.Name)}
+	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
+	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
+		return r.GoodputBps == nil || world{Catalogue: c}.beyondPort(r)
+	})
+	streams := suited(rows, n.Users)
+	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
+		return r.Streams != streams || n.MTU > 0 && r.MTU > 0 && r.MTU != n.MTU
+	})
+	a.Missing = unmeasured(rows, n, a.Watts)
+	if len(rows) == 0 {
+		a.model(c, d, n, need, scores)
+		return a
+	}
+	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
+	worst, best := slices.MinFunc(rows, byRate), slices.MaxFunc(rows, byRate)
+	a.LowBps, a.HighBps = *worst.GoodputBps, *best.GoodputBps
+	a.judge(need)
+	a.Why = "measured " + unit.Bitrate(a.LowBps).String()
+	if len(rows) > 1 {
+		a.Why += fmt.Sprintf(" (%s) to %s (%s)", setting(worst), unit.Bitrate(a.HighBps), setting(best))
+	}
+	if streams > 0 {
+		a.Why += " with " + unit.Count(streams, "stream")
+	}
+	return a
+}
+
+// judge compares a range with what is needed: its low end must be enough for the one verdict, its high end
+// too little for the other.
+func (a *Advice) judge(need float64) {
+	switch {
+	case a.LowBps >= enoughShare*need:
+		a.Verdict = Enough
+	case a.HighBps < borderlineShare*need:
+		a.Verdict = NotEnough
+	default:
+		a.Verdict = Borderline
+	}
+}
+
+func (a *Advice) model(c *catalogue.Catalogue, d catalogue.Device, n Need, need float64, scores []Errors) {
+	p := Predict(c, c.Results, catalogue.Result{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp",
+		MTU: n.MTU}, scores)
+	switch {
+	case len(p.Estimates) > 0 && p.Estimates[0].High > 0:
+		best := p.Estimates[0]
+		a.ByModel, a.LowBps, a.HighBps = best.Model, best.Low, best.High
+		a.judge(need)
+		a.Why = fmt.Sprintf("model %s: %s, from %s to %s by its errors", best.Model,
+			unit.Bitrate(best.GoodputBps), unit.Bitrate(a.LowBps), unit.Bitrate(a.HighBps))
+	case p.AtMostBps > 0:
+		a.HighBps, a.ByModel = p.AtMostBps, "bound"
+		if a.HighBps < borderlineShare*need {
+			a.Verdict = NotEnough
+		}
+		a.Why = fmt.Sprintf("no more than %s, by %s", unit.Bitrate(p.AtMostBps), p.AtMost)
+	default:
+		a.Why = "neither a result nor what a model needs"
+	}
+}
+
+// suited is the number of streams of the results that count: the largest that is no more than the users,
+// else the smallest; 0 where no result states it.
+func suited(rows []catalogue.Result, users int) int {
+	best := 0
+	for _, r := range rows {
+		switch {
+		case r.Streams == 0:
+		case best == 0, r.Streams <= users && (r.Streams > best || best > users),
+			r.Streams < best && best > users:
+			best = r.Streams
+		}
+	}
+	return best
+}
+
+// setting is how a result was made, in words.
+func setting(r catalogue.Result) string {
+	if r.IP == "" {
+		return r.Conditions()
+	}
+	return "IPv" + r.IP + ", " + r.Conditions()
+}
+
+// watts are all published draws of a device.
+func watts(c *catalogue.Catalogue, device string) string {
+	var all catalogue.Power
+	for _, p := range c.Powers {
+		switch {
+		case p.Device != device || p.Low == nil:
+		case all.Low == nil:
+			all = p
+		default:
+			low, high := min(*all.Low, *p.Low), max(*all.High, *p.High)
+			all.Low, all.High = &low, &high
+		}
+	}
+	return all.Watts()
+}
+
+// unmeasured is what the results that count leave open.
+func unmeasured(rows []catalogue.Result, n Need, watts string) []string {
+	var out []string
+	open := func(name string, has func(catalogue.Result) bool) {
+		if !slices.ContainsFunc(rows, has) {
+			out = append(out, name)
+		}
+	}
+	if len(rows) > 0 {
+		open("IPv6", func(r catalogue.Result) bool { return r.IP == "6" })
+		open("both directions", func(r catalogue.Result) bool { return r.Direction == "down" })
+		if n.Tunnel != "none" {
+			open("the inner MTU", func(r catalogue.Result) bool { return r.MTU > 0 })
+		}
+		open(unit.Count(n.Users, "user")+" at once", func(r catalogue.Result) bool {
+			return r.Streams >= n.Users
+		})
+	}
+	out = append(out, "latency under load")
+	if watts == "" {
+		out = append(out, "power")
+	}
+	return out
+}

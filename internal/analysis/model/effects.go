@@ -1,0 +1,408 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Observation is the rate at one combination of levels, in bit/s by block; a published figure is one block.
+type Observation struct {
+	Levels  map[string]string
+	ByBlock map[int]float64
+}
+
+// Observe makes observations of published rates, and names their factors.
+func Observe(results []catalogue.Result) (out []Observation, names []string) {
+	for _, at := range attributes {
+		names = append(names, at.name)
+	}
+	for _, r := range results {
+		if r.GoodputBps == nil {
+			continue
+		}
+		o := Observation{map[string]string{}, map[int]float64{0: *r.GoodputBps}}
+		for _, at := range attributes {
+			if level := at.of(r); level != "" {
+				o.Levels[at.name] = level
+			}
+		}
+		out = append(out, o)
+	}
+	return out, names
+}
+
+// Effect is how many times the rate at one level of a factor is that at another one: the geometric mean over
+// all settings of the other factors at which both were measured.
+type Effect struct {
+	Factor   string   `json:"factor"`
+	Level    string   `json:"level"`
+	Against  string   `json:"against"`
+	Ratio    Interval `json:"ratio"`    // the median over the blocks, with its interval from six of them on
+	Settings int      `json:"settings"` // of the other factors
+	Blocks   int      `json:"blocks"`
+	PValue   float64  `json:"p_value,omitempty"` // adjusted for all effects and interactions
+	Verdict  string   `json:"verdict"`
+
+	logs    map[int]float64 // by block
+	figures int             // that a ratio is made of
+}
+
+// Interaction is how many times the effect of one factor at a level of another factor is that at a further
+// level of it.
+type Interaction struct {
+	Effect
+	With         string   `json:"with"`
+	At           string   `json:"at"`
+	Beside       string   `json:"beside"` // the further level
+	EffectAt     Interval `json:"effect_at"`
+	EffectBeside Interval `json:"effect_beside"`
+}
+
+// Chart is the rate by the levels of one factor or two.
+type Chart struct {
+	Factors []string `json:"factors"`
+	Bars    []Bar    `json:"bars"`
+}
+
+// Bar is a rate: the geometric mean over the settings of the other factors that all bars share.
+type Bar struct {
+	Levels     []string `json:"levels"`
+	GoodputBps float64  `json:"goodput_bps"`
+}
+
+// Effects are those of all factors, and for each two factors the strongest of their interactions.
+type Effects struct {
+	Main         []Effect      `json:"effects"`
+	Interactions []Interaction `json:"interactions"` // the strongest first
+	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
+}
+
+// What is said of an effect.
+const (
+	VerdictDifferent = "different"
+	VerdictBySize    = "different, by size alone"
+	VerdictSame      = "same within ±2 %"
+	VerdictUnknown   = "cannot tell"
+)
+
+// FindEffects computes the effects of the factors named, in that order, and their interactions. The effects
+// of a factor are against its first level, or the first that was measured at the same settings. A block
+// counts where all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
+// effects cannot be told apart.
+//
+// With six blocks or more a verdict rests on an exact test of all together and on the interval; with fewer on
+// the size alone: by what figures that may each be off by OnceWithin differ at most.
+func FindEffects(observations []Observation, names []string) Effects {
+	m := matrix{observations}
+	names = m.merge(names)
+	out := Effects{Main: []Effect{}, Interactions: []Interaction{}, Charts: []Chart{}}
+	for i, name := range names {
+		out.Main = append(out.Main, m.mainEffects(name)...)
+		for _, with := range names[i+1:] {
+			out.Interactions = append(out.Interactions, m.interactions(name, with)...)
+		}
+	}
+	var all []*Effect
+	for i := range out.Main {
+		all = append(all, &out.Main[i])
+	}
+	for i := range out.Interactions {
+		all = append(all, &out.Interactions[i].Effect)
+	}
+	judge(all)
+	out.Interactions = strongest(out.Interactions)
+	for _, x := range out.Interactions {
+		if len(out.Charts) < maxCharts && x.found() {
+			out.Charts = append(out.Charts, m.chart([]string{cell(x.Level, x.At), cell(x.Level, x.Beside),
+				cell(x.Against, x.At), cell(x.Against, x.Beside)}, x.Factor, x.With))
+		}
+	}
+	if len(out.Charts) == 0 && len(out.Main) > 0 {
+		x := slices.MinFunc(out.Main, bySize)
+		out.Charts = append(out.Charts, m.chart([]string{x.Level, x.Against}, x.Factor))
+	}
+	return out
+}
+
+const maxCharts = 3
+
+// found is whether there is an effect.
+func (e *Effect) found() bool { return e.Verdict == VerdictDifferent || e.Verdict == VerdictBySize }
+
+// Text says in words what both factors together do.
+func (x Interaction) Text() string {
+	times := func(i Interval) string {
+		if i.Level == 0 {
+			return unit.Times(i.Value)
+		}
+		return fmt.Sprintf("%s (%s to %s)", unit.Times(i.Value), unit.Times(i.Low), unit.Times(i.High))
+	}
+	said := "%s and %s: whether they interact cannot be told"
+	switch x.Verdict {
+	case VerdictDifferent:
+		said = "%s and %s interact"
+	case VerdictBySize:
+		said = "%s and %s interact, by size alone"
+	case VerdictSame:
+		said = "%s and %s do not interact"
+	}
+	return fmt.Sprintf(said+": %s against %s is %s at %s %s and %s at %s %s", x.Factor, x.With, x.Level,
+		x.Against, times(x.EffectAt), x.With, x.At, times(x.EffectBeside), x.With, x.Beside)
+}
+
+// bySize sorts the strongest first.
+func bySize(a, b Effect) int {
+	return cmp.Compare(math.Abs(math.Log(b.Ratio.Value)), math.Abs(math.Log(a.Ratio.Value)))
+}
+
+// strongest keeps one interaction of each two factors.
+func strongest(all []Interaction) []Interaction {
+	slices.SortStableFunc(all, func(a, b Interaction) int { return bySize(a.Effect, b.Effect) })
+	seen := map[[2]string]bool{}
+	return slices.DeleteFunc(all, func(x Interaction) bool {
+		pair := [2]string{x.Factor, x.With}
+		again := seen[pair]
+		seen[pair] = true
+		return again
+	})
+}
+
+// judge tests all as one family and words the verdicts.
+func judge(all []*Effect) {
+	var family []map[int]float64
+	var tested []*Effect
+	for _, e := range all {
+		if e.Blocks >= statistics.MinInterval {
+			family, tested = append(family, e.logs), append(tested, e)
+		}
+	}
+	if len(family) > 0 {
+		adjusted, _ := statistics.FamilyTest(family)
+		for i, p := range adjusted {
+			tested[i].PValue = p
+		}
+	}
+	const relevant = .02 // as in comparisons
+	for _, e := range all {
+		switch r := e.Ratio; {
+		case r.Level == 0 && math.Abs(math.Log(r.Value)) > float64(e.figures)*math.Log1p(OnceWithin):
+			e.Verdict = VerdictBySize
+		case r.Level == 0:
+			e.Verdict = VerdictUnknown
+		case r.Low >= 1/(1+relevant) && r.High <= 1+relevant:
+			e.Verdict = VerdictSame
+		case e.PValue <= 1-statistics.Level && (r.Low > 1 || r.High < 1):
+			e.Verdict = VerdictDifferent
+		default:
+			e.Verdict = VerdictUnknown
+		}
+	}
+}
+
+// matrix is what was measured.
+type matrix struct{ all []Observation }
+
+// merge makes one factor of two of which the one has a single level at each level of the other, and drops
+// factors that never change; it returns the names of those that are left.
+func (m *matrix) merge(names []string) []string {
+	all := slices.Clone(m.all)
+	for i := range all {
+		all[i].Levels = maps.Clone(all[i].Levels)
+	}
+	m.all = all
+	follows := func(a, b string) bool { // b has one level at each of a
+		at := map[string]string{}
+		return !slices.ContainsFunc(all, func(o Observation) bool {
+			level, seen := at[o.Levels[a]]
+			at[o.Levels[a]] = o.Levels[b]
+			return seen && level != o.Levels[b]
+		})
+	}
+	var left []string
+	for _, name := range names {
+		if follows("", name) { // there is no factor of that name: its level never changes
+			for _, o := range all {
+				delete(o.Levels, name)
+			}
+			continue
+		}
+		i := slices.IndexFunc(left, func(other string) bool {
+			return follows(other, name) || follows(name, other)
+		})
+		if i < 0 {
+			left = append(left, name)
+			continue
+		}
+		both := left[i] + "+" + name
+		for _, o := range all {
+			level := strings.Trim(o.Levels[left[i]]+"+"+o.Levels[name], "+")
+			delete(o.Levels, left[i])
+			delete(o.Levels, name)
+			if level != "" {
+				o.Levels[both] = level
+			}
+		}
+		left[i] = both
+	}
+	return left
+}
+
+// levels of a factor: numbers by size, else in order of appearance.
+func (m matrix) levels(name string) (levels []string) {
+	for _, o := range m.all {
+		if level, ok := o.Levels[name]; ok && !slices.Contains(levels, level) {
+			levels = append(levels, level)
+		}
+	}
+	number := func(level string) float64 {
+		v, err := strconv.ParseFloat(level, 64)
+		if err != nil {
+			return math.NaN()
+		}
+		return v
+	}
+	if !slices.ContainsFunc(levels, func(l string) bool { return math.IsNaN(number(l)) }) {
+		slices.SortFunc(levels, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	}
+	return levels
+}
+
+// cell is a key of levels.
+func cell(levels ...string) string { return strings.Join(levels, "\x00") }
+
+// settings are the observations that are alike in all factors but those named, by the levels of these.
+func (m matrix) settings(names ...string) (out []map[string]Observation) {
+	index := map[string]int{}
+	for _, o := range m.all {
+		var rest, levels []string
+		for name, level := range o.Levels {
+			if !slices.Contains(names, name) {
+				rest = append(rest, cell(name, level))
+			}
+		}
+		for _, name := range names {
+			levels = append(levels, o.Levels[name])
+		}
+		slices.Sort(rest)
+		key := cell(rest...)
+		i, ok := index[key]
+		if !ok {
+			i = len(out)
+			index[key], out = i, append(out, map[string]Observation{})
+		}
+		out[i][cell(levels...)] = o
+	}
+	return out
+}
+
+// contrast is Σ sign × ln rate of cells by block, in the mean over the settings that have all of the cells.
+func contrast(settings []map[string]Observation, cells []string, signs ...float64) (logs map[int]float64,
+	n int) {
+	sum, settled := map[int]float64{}, map[int]int{}
+	for _, there := range settings {
+		if slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 }) {
+			continue
+		}
+		n++
+		for block := range there[cells[0]].ByBlock {
+			v := 0.0
+			for i, c := range cells {
+				v += signs[i] * math.Log(there[c].ByBlock[block]) // -Inf where it has none
+			}
+			if !math.IsInf(v, 0) && !math.IsNaN(v) {
+				sum[block] += v
+				settled[block]++
+			}
+		}
+	}
+	logs = map[int]float64{}
+	for block, v := range sum {
+		if settled[block] == n {
+			logs[block] = v / float64(n)
+		}
+	}
+	return logs, n
+}
+
+// ratioOf logarithms by block, of which there must be one.
+func ratioOf(logs map[int]float64) Interval {
+	v := statistics.Summarise(statistics.ByBlock(logs))
+	if v.Level == 0 {
+		v.Low, v.High = v.Median, v.Median
+	}
+	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
+}
+
+func (m matrix) mainEffects(name string) (out []Effect) {
+	levels, settings := m.levels(name), m.settings(name)
+	for i, level := range levels {
+		for _, against := range levels[:i] {
+			if logs, n := contrast(settings, []string{level, against}, 1, -1); len(logs) > 0 {
+				out = append(out, Effect{Factor: name, Level: level, Against: against, Ratio: ratioOf(logs),
+					Settings: n, Blocks: len(logs), logs: logs, figures: 2})
+				break
+			}
+		}
+	}
+	return out
+}
+
+// interactions of two factors: of each two levels of the one with each two of the other.
+func (m matrix) interactions(name, with string) (out []Interaction) {
+	levels, others, settings := m.levels(name), m.levels(with), m.settings(name, with)
+	for i, level := range levels {
+		for _, against := range levels[:i] {
+			for k, at := range others {
+				for _, beside := range others[:k] {
+					four := []string{cell(level, at), cell(against, at), cell(level, beside),
+						cell(against, beside)}
+					logs, n := contrast(settings, four, 1, -1, -1, 1)
+					if len(logs) == 0 {
+						continue
+					}
+					here, _ := contrast(settings, four, 1, -1, 0, 0)
+					there, _ := contrast(settings, four, 0, 0, 1, -1)
+					out = append(out, Interaction{Effect: Effect{Factor: name, Level: level, Against: against,
+						Ratio: ratioOf(logs), Settings: n, Blocks: len(logs), logs: logs, figures: 4},
+						With: with, At: at, Beside: beside, EffectAt: ratioOf(here),
+						EffectBeside: ratioOf(there)})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// chart has a bar for each combination of levels of the factors, of the settings that have all cells.
+func (m matrix) chart(cells []string, names ...string) Chart {
+	out := Chart{Factors: names}
+	settings := slices.DeleteFunc(m.settings(names...), func(there map[string]Observation) bool {
+		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
+	})
+	combinations := [][]string{nil}
+	for _, name := range names {
+		var longer [][]string
+		for _, c := range combinations {
+			for _, level := range m.levels(name) {
+				longer = append(longer, append(slices.Clone(c), level))
+			}
+		}
+		combinations = longer
+	}
+	for _, levels := range combinations {
+		logs, n := contrast(settings, []string{cell(levels...)}, 1)
+		if n == len(settings) && len(logs) > 0 {
+			out.Bars = append(out.Bars, Bar{levels, ratioOf(logs).Value})
+		}
+	}
+	return out
+}

@@ -1,0 +1,347 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// gathered are the estimates of several sweeps, with what they say; the first reason where none has one.
+type gathered struct {
+	rates  []float64
+	basis  []string
+	reason error
+}
+
+func (g *gathered) add(bps float64, text string, err error) {
+	if err != nil {
+		// that a device cannot be is more telling than that a sweep is short
+		if g.reason == nil || errors.Is(err, ErrImpossible) && !errors.Is(g.reason, ErrImpossible) {
+			g.reason = err
+		}
+		return
+	}
+	g.rates = append(g.rates, bps)
+	g.basis = append(g.basis, text)
+}
+
+func (g *gathered) estimate(model string, assumes ...string) (Estimate, error) {
+	if len(g.rates) == 0 {
+		return Estimate{}, cmp.Or(g.reason, errors.New("nothing comparable of this device was measured"))
+	}
+	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis,
+		Assumes: assumes}, nil
+}
+
+// from names the results of a sweep.
+func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun string) string {
+	var levels []string
+	for _, r := range sweep {
+		levels = append(levels, strconv.Itoa(swept(r)))
+	}
+	text := sweep[0].Source
+	if sweep[0].Condition != "" {
+		text += " (" + sweep[0].Condition + ")"
+	}
+	return fmt.Sprintf("%s, %s %s: ", text, strings.Join(levels, ", "), noun)
+}
+
+// within is the share by which the rates of a sweep may be off.
+func within(sweep []catalogue.Result) float64 {
+	share := RepeatedWithin
+	for _, r := range sweep {
+		if share = max(share, 2*r.Spread); r.Runs < 5 {
+			share = max(share, OnceWithin)
+		}
+	}
+	return share
+}
+
+func (w world) byPackets(q catalogue.Result) (Estimate, error) {
+	swept, level := "mtu", func(r catalogue.Result) int { return r.MTU }
+	if q.Protocol == "udp" && q.MTU == 0 {
+		swept, level = "packet", func(r catalogue.Result) int { return r.Packet }
+	}
+	if level(q) == 0 {
+		return Estimate{}, errors.New("no MTU or packet size is named")
+	}
+	var g gathered
+	for _, sweep := range w.sweeps(q, swept) {
+		var sizes []Size
+		var bad error
+		for _, r := range sweep {
+			packet, payload, outside := packetOf(r)
+			switch {
+			case outside > 1:
+				bad = fmt.Errorf("packets of %d bytes are sent in %d fragments", packet, outside)
+			case w.linkBound(r):
+				bad = fmt.Errorf("the link bounds the rate of %d bytes", packet)
+			}
+			sizes = append(sizes, Size{packet, payload, *r.GoodputBps})
+		}
+		packet, payload, outside := packetOf(q)
+		if len(sizes) > 0 && q.Packet > 0 { // as the sweep counts
+			payload = packet - sizes[0].Packet + sizes[0].Payload
+		}
+		if outside > 1 {
+			bad = fmt.Errorf("packets of %d bytes are sent in %d fragments", packet, outside)
+		}
+		if bad != nil {
+			g.add(0, "", bad)
+			continue
+		}
+		cost, err := FitPacketCost(sizes, within(sweep))
+		var bps, low, high float64
+		if err == nil {
+			bps, low, high, err = cost.At(packet, payload)
+		}
+		text := ""
+		if err == nil {
+			text = from(sweep, level, "bytes") + cost.Text()
+			if low < high && !math.IsInf(high, 1) {
+				text += fmt.Sprintf("; 95 %% of one more: %s to %s", unit.Bitrate(low), unit.Bitrate(high))
+			}
+		}
+		g.add(bps, text, err)
+	}
+	return g.estimate(ByPackets, "a packet costs a fixed time and a time per byte, at every size",
+		"neither link nor fragments bound it")
+}
+
+func (w world) byStreams(q catalogue.Result) (Estimate, error) {
+	if q.Streams == 0 {
+		return Estimate{}, errors.New("no number of streams is named")
+	}
+	var g gathered
+	for _, sweep := range w.sweeps(q, "streams") {
+		var points []statistics.ScalingPoint
+		for _, r := range sweep {
+			if !w.linkBound(r) {
+				points = append(points, statistics.ScalingPoint{Level: float64(r.Streams),
+					GoodputBps: *r.GoodputBps})
+			}
+		}
+		if len(points) == 0 {
+			g.add(0, "", errors.New("the link bounds all that was measured"))
+			continue
+		}
+		s, err := FitScaling(points)
+		bps, text := 0.0, ""
+		if err == nil {
+			bps, err = s.At(float64(q.Streams))
+			text = from(sweep, func(r catalogue.Result) int { return r.Streams }, "streams") + s.Text()
+		}
+		g.add(bps, text, err)
+	}
+	return g.estimate(ByStreams, "the same thing limits at every number of streams, and the link at none")
+}
+
+// capacity is the best rate of a device through a tunnel that its link did not bound: what else limits only
+// takes from it. What hardware forwards tells nothing of the processor.
+func (w world) capacity(device string, q catalogue.Result) (best catalogue.Result, ok bool) {
+	for _, r := range w.rows {
+		differ, _, _ := Differs(catalogue.Result{Device: device, Tunnel: q.Tunnel, Protocol: q.Protocol,
+			Streams: q.Streams, MTU: q.MTU, Packet: q.Packet}, r)
+		unsaid := q.Streams > 0 && r.Streams == 0
+		if len(differ) == 0 && !unsaid && r.GoodputBps != nil && r.Condition != "hardware offload on" &&
+			!w.linkBound(r) && (!ok || *r.GoodputBps > *best.GoodputBps) {
+			best, ok = r, true
+		}
+	}
+	return best, ok
+}
+
+// calibrated is an estimate from other devices: what each reached per unit of something, the geometric mean
+// of these, times the units of the device asked for.
+func calibrated(model string, units float64, per []float64, basis, assumes []string) Estimate {
+	sum := 0.0
+	for _, p := range per {
+		sum += math.Log(p)
+	}
+	return Estimate{Model: model, GoodputBps: units * math.Exp(sum/float64(len(per))), Basis: basis,
+		Assumes: assumes}
+}
+
+// byOwnClock is an estimate from rates of the device itself at two clocks or more.
+func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
+	var g gathered
+	for _, sweep := range w.sweeps(q, "clock") {
+		var points []Clocked
+		for _, r := range sweep {
+			if f, err := strconv.ParseFloat(r.Clock, 64); err == nil && !w.linkBound(r) {
+				points = append(points, Clocked{f, *r.GoodputBps})
+			}
+		}
+		e, err := Elasticity(points)
+		if err != nil {
+			g.add(0, "", err)
+			continue
+		}
+		logs := 0.0 // of the rates, moved to the clock asked for
+		for _, p := range points {
+			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
+		}
+		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
+			unit.Significant(e, 3)), nil)
+	}
+	return g.estimate(ByClock, "the rate goes on to move with the clock as between those measured")
+}
+
+func (w world) byClock(q catalogue.Result) (Estimate, error) {
+	if mhz, err := strconv.ParseFloat(q.Clock, 64); err == nil && mhz > 0 {
+		if e, err := w.byOwnClock(q, mhz); err == nil {
+			return e, nil
+		}
+	}
+	d, known := w.Device(q.Device)
+	switch {
+	case !known:
+		return Estimate{}, errors.New("the device is not in the catalogue")
+	case d.Cores == 0 || d.ClockMHz == 0:
+		return Estimate{}, errors.New("the device's cores or clock are not known")
+	}
+	var per []float64
+	var basis []string
+	for _, other := range w.Devices {
+		if other.SoC == d.SoC || other.Family() != d.Family() || other.Cores == 0 || other.ClockMHz == 0 {
+			continue
+		}
+		if r, ok := w.capacity(other.Name, q); ok {
+			per = append(per, *r.GoodputBps/float64(other.Cores*other.ClockMHz))
+			basis = append(basis, fmt.Sprintf("%s: %s by %d × %d MHz, %s per core and MHz", other.Name,
+				unit.Bitrate(*r.GoodputBps), other.Cores, other.ClockMHz, unit.Bitrate(per[len(per)-1])))
+		}
+	}
+	if len(per) == 0 {
+		return Estimate{}, fmt.Errorf("no other %s device has a comparable result that its link did not "+
+			"bound", d.Family())
+	}
+	return calibrated(ByClock, float64(d.Cores*d.ClockMHz), per, basis, []string{
+		"all cores of all " + d.Family() + " devices are alike, all of them work, and the processor " +
+			"limits"}), nil
+}
+
+// ciphers are what a tunnel may use, the usual one first.
+func ciphers(tunnel string) []string {
+	switch tunnel {
+	case "wireguard":
+		return []string{"chacha20-poly1305"}
+	case "openvpn":
+		return []string{"aes-256-gcm", "aes-128-gcm", "aes-128-cbc", "chacha20-poly1305"}
+	}
+	return nil
+}
+
+// encrypting is how many cores of a device a tunnel keeps busy: OpenVPN is one process of one thread.
+func encrypting(d catalogue.Device, tunnel string) int {
+	if tunnel == "openvpn" {
+		return 1
+	}
+	return max(1, d.Cores)
+}
+
+// stages of a device; ok is false if it has no speed of the cipher.
+func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
+	for _, speed := range w.Speeds {
+		if speed.Device == d.Name && speed.Algorithm == cipher && speed.Operation == "throughput" &&
+			speed.Value != nil {
+			s.Cipher, ok = *speed.Value*float64(encrypting(d, q.Tunnel)), true
+		}
+	}
+	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
+	if r, measured := w.capacity(d.Name, plain); measured {
+		packet, payload, _ := packetOf(r)
+		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
+	}
+	return s, ok
+}
+
+func (w world) byCipher(q catalogue.Result) (Estimate, error) {
+	d, known := w.Device(q.Device)
+	if !known {
+		return Estimate{}, errors.New("the device is not in the catalogue")
+	}
+	if len(ciphers(q.Tunnel)) == 0 {
+		return Estimate{}, errors.New("there is no tunnel with a cipher")
+	}
+	reason := errors.New("the speed of its cipher is not in the catalogue")
+	for _, cipher := range ciphers(q.Tunnel) {
+		own, ok := w.stages(d, q, cipher)
+		if !ok {
+			continue
+		}
+		packet, payload, outside := packetOf(q)
+		most, err := own.TunnelRate(packet, payload, outside)
+		if err != nil {
+			return Estimate{}, err
+		}
+		var per []float64
+		slowest, quickest := math.Inf(1), 0.0
+		basis := []string{fmt.Sprintf("%s on %s, %s to forward a packet: at most %s", cipher,
+			unit.Count(encrypting(d, q.Tunnel), "core"), forwarding(own.Forward), unit.Bitrate(most))}
+		for _, other := range w.Devices {
+			s, ok := w.stages(other, q, cipher)
+			r, measured := w.capacity(other.Name, q)
+			if !ok || !measured || other.SoC == d.SoC {
+				continue
+			}
+			slowest, quickest = min(slowest, s.Cipher), max(quickest, s.Cipher)
+			packet, payload, outside := packetOf(r)
+			if bound, err := s.TunnelRate(packet, payload, outside); err == nil {
+				per = append(per, *r.GoodputBps/bound)
+				basis = append(basis, fmt.Sprintf("%s reaches %s of that bound", other.Name,
+					unit.Percent(per[len(per)-1])))
+			}
+		}
+		switch {
+		case len(per) == 0:
+			reason = fmt.Errorf("no other device has both the speed of %s and a comparable result", cipher)
+		case own.Cipher > quickest*reach || own.Cipher*reach < slowest:
+			return Estimate{}, fmt.Errorf("its %s is more than a factor of %d quicker or slower than of "+
+				"those that tell what else a packet costs", cipher, reach)
+		default:
+			return calibrated(ByCipher, most, per, basis, []string{"forwarding and cipher work one after " +
+				"the other", "the tunnel uses " + cipher + ", as fast as it was measured in large blocks",
+				"what else a packet costs takes the same share as on the others"}), nil
+		}
+	}
+	return Estimate{}, reason
+}
+
+func forwarding(ns float64) string {
+	if ns == 0 {
+		return "nothing known"
+	}
+	return unit.Nanoseconds(ns)
+}
+
+// atMost is the smaller of what the link and the fastest cipher allow.
+func (w world) atMost(q catalogue.Result) (bps float64, by string) {
+	d, known := w.Device(q.Device)
+	if !known {
+		return 0, ""
+	}
+	if bps = w.portCeiling(q); bps > 0 {
+		by = fmt.Sprintf("its link of %s", unit.Bitrate(d.PortBps()))
+	}
+	packet, payload, _ := packetOf(q)
+	fastest, name := 0.0, ""
+	for _, cipher := range ciphers(q.Tunnel) {
+		if s, ok := w.stages(d, q, cipher); ok && s.Cipher > fastest {
+			fastest, name = s.Cipher, cipher
+		}
+	}
+	// whatever forwarding costs
+	most, err := Stages{Cipher: fastest}.TunnelRate(packet, payload, 1)
+	if err == nil && (bps == 0 || most < bps) {
+		bps, by = most, name+" on "+unit.Count(encrypting(d, q.Tunnel), "core")
+	}
+	return bps, by
+}

@@ -1,0 +1,113 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Scaling is the Universal Scalability Law (Gunther, 2007) of streams, tunnels or cores:
+// X(N) = single × N ÷ (1 + contention × (N - 1) + coherence × N × (N - 1)).
+type Scaling struct {
+	SingleBps  float64 `json:"single_bps"`
+	Contention float64 `json:"contention"`
+	Coherence  float64 `json:"coherence"`
+	N          int     `json:"n"` // levels
+
+	lowest, highest float64
+}
+
+// scalingLevels is the fewest levels that the law is fitted to: it has three parameters.
+const scalingLevels = 3
+
+// FitScaling fits the law to rates at three levels or more. It assumes that the same thing limits at all of
+// them, the link at none.
+func FitScaling(points []statistics.ScalingPoint) (Scaling, error) {
+	var levels []float64
+	for _, p := range points {
+		if !slices.Contains(levels, p.Level) {
+			levels = append(levels, p.Level)
+		}
+	}
+	if len(levels) < scalingLevels {
+		return Scaling{}, fmt.Errorf("%s measured, the law needs %d", unit.Count(len(levels), "level"),
+			scalingLevels)
+	}
+	s := Scaling{N: len(levels), lowest: slices.Min(levels), highest: slices.Max(levels)}
+	if s.lowest < 1 {
+		return Scaling{}, errors.New("a level is below one")
+	}
+	var ok bool
+	if s.SingleBps, s.Contention, s.Coherence, ok = statistics.FitScaling(points); !ok {
+		return Scaling{}, errors.New("the law fits nothing here")
+	}
+	return s, nil
+}
+
+// At predicts the rate of n.
+func (s Scaling) At(n float64) (float64, error) {
+	if n < 1 || n > s.highest*reach || n*reach < s.lowest {
+		return 0, fmt.Errorf("%g is more than a factor of %d outside of the measured %g to %g", n, reach,
+			s.lowest, s.highest)
+	}
+	return s.SingleBps * n / (1 + s.Contention*(n-1) + s.Coherence*n*(n-1)), nil
+}
+
+// Text says it in words.
+func (s Scaling) Text() string {
+	text := fmt.Sprintf("one carries %s; %s of the work is serial, and each costs each other one %s",
+		unit.Bitrate(s.SingleBps), unit.Percent(s.Contention), unit.Percent(s.Coherence))
+	if s.Coherence > 0 && s.Contention < 1 {
+		text += fmt.Sprintf("; most with %.0f", max(1, math.Sqrt((1-s.Contention)/s.Coherence)))
+	}
+	return text
+}
+
+// Clocked is a rate at a clock.
+type Clocked struct {
+	MHz        float64
+	GoodputBps float64
+}
+
+// Elasticity is how a rate moves with the clock of one device: Δ ln rate ÷ Δ ln clock, by least squares. At
+// 1 the processor limits, at 0 something else does.
+func Elasticity(points []Clocked) (float64, error) {
+	n, x, y := float64(len(points)), 0.0, 0.0
+	for _, p := range points {
+		if !(p.MHz > 0) || !(p.GoodputBps > 0) {
+			return 0, errors.New("a clock without a number or a rate")
+		}
+		x += math.Log(p.MHz) / n
+		y += math.Log(p.GoodputBps) / n
+	}
+	square, product := 0.0, 0.0
+	for _, p := range points {
+		dx := math.Log(p.MHz) - x
+		square += dx * dx
+		product += dx * (math.Log(p.GoodputBps) - y)
+	}
+	if square == 0 {
+		return 0, errors.New("the clock was never changed")
+	}
+	return product / square, nil
+}
+
+// Stages are what a packet through a tunnel passes one after the other.
+type Stages struct {
+	Forward float64 // ns to forward one packet; 0: not measured, taken as free
+	Cipher  float64 // bytes per second of all cores that encrypt
+}
+
+// TunnelRate is the rate of tunnelled packets if the stages do nothing else and waste nothing:
+// payload ÷ (packets outside × forward + bytes ÷ cipher). No device of these stages is faster.
+func (s Stages) TunnelRate(packet, payload, fragments int) (float64, error) {
+	if !(s.Cipher > 0) {
+		return 0, errors.New("the speed of the cipher is not known")
+	}
+	time := s.Forward*float64(max(1, fragments)) + float64(packet)/s.Cipher*1e9
+	return float64(payload) * 8 / time * 1e9, nil
+}

@@ -1,0 +1,270 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+)
+
+// The models, best first: those that know the device itself come before those that know others.
+const (
+	ByPackets = "packet cost"
+	ByStreams = "scalability"
+	ByCipher  = "cipher and forwarding"
+	ByClock   = "cores and clock"
+)
+
+// Estimate is the answer of one model.
+type Estimate struct {
+	Model      string   `json:"model"`
+	GoodputBps float64  `json:"goodput_bps"`
+	Low        float64  `json:"low_bps"` // by the model's measured errors; both are 0 if it has none
+	High       float64  `json:"high_bps"`
+	Basis      []string `json:"basis"`       // what it was fitted to, and the result of the fit
+	Assumes    []string `json:"assumptions"` // what must hold
+}
+
+// Refusal is why a model has no answer.
+type Refusal struct {
+	Model  string `json:"model"`
+	Reason string `json:"reason"`
+}
+
+// world is what the models are shown: devices, speeds, and the rows that may be used.
+type world struct {
+	*catalogue.Catalogue
+	rows []catalogue.Result
+}
+
+// models are tried in this order. A question is a result without a rate; what it leaves empty may be
+// anything.
+var models = []struct {
+	name     string
+	estimate func(world, catalogue.Result) (Estimate, error)
+}{{ByPackets, world.byPackets}, {ByStreams, world.byStreams}, {ByCipher, world.byCipher},
+	{ByClock, world.byClock}}
+
+// Answer is a result that differs from a question in nothing that both state.
+type Answer struct {
+	catalogue.Result
+	Unstated []string `json:"not_stated,omitempty"` // of what was asked
+}
+
+// Prediction is what is known of a question.
+type Prediction struct {
+	Question  catalogue.Result `json:"question"`
+	Measured  []Answer         `json:"measured"`
+	Estimates []Estimate       `json:"estimates"` // the best first
+	Refused   []Refusal        `json:"refused,omitempty"`
+	// AtMostBps is what link and ciphers allow, whatever the rest; 0: not known.
+	AtMostBps float64  `json:"at_most_bps,omitempty"`
+	AtMost    string   `json:"at_most,omitempty"` // by what
+	Errors    []Errors `json:"errors"`            // of the models that answered
+}
+
+// Predict answers a question from results: those that were measured, and each model's estimate with the
+// range of its errors on the catalogue.
+func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
+	scores []Errors) Prediction {
+	w := world{c, rows}
+	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}}
+	p.AtMostBps, p.AtMost = w.atMost(q)
+	for _, m := range models {
+		e, err := m.estimate(w, q)
+		if err != nil {
+			p.Refused = append(p.Refused, Refusal{m.name, err.Error()})
+			continue
+		}
+		if p.AtMostBps > 0 && e.GoodputBps > p.AtMostBps {
+			e.GoodputBps = p.AtMostBps
+			e.Basis = append(e.Basis, "no more than "+p.AtMost+" allows")
+		}
+		if i := slices.IndexFunc(scores, func(s Errors) bool { return s.Model == m.name }); i >= 0 {
+			if s := scores[i]; s.N > 0 {
+				e.Low, e.High = e.GoodputBps/(1+s.High), e.GoodputBps/(1+s.Low)
+				if p.AtMostBps > 0 {
+					e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
+				}
+				s.Scores = nil
+				p.Errors = append(p.Errors, s)
+			}
+		}
+		p.Estimates = append(p.Estimates, e)
+	}
+	return p
+}
+
+// attributes are what makes a result comparable with another, by name.
+var attributes = []struct {
+	name string
+	of   func(catalogue.Result) string
+}{
+	{"device", func(r catalogue.Result) string { return r.Device }},
+	{"tunnel", func(r catalogue.Result) string { return r.Tunnel }},
+	{"protocol", func(r catalogue.Result) string { return r.Protocol }},
+	{"streams", func(r catalogue.Result) string { return number(r.Streams) }},
+	{"mtu", func(r catalogue.Result) string { return number(r.MTU) }},
+	{"packet", func(r catalogue.Result) string { return number(r.Packet) }},
+	{"ip", func(r catalogue.Result) string { return r.IP }},
+	{"direction", func(r catalogue.Result) string { return direction(r.Direction) }},
+	{"source", func(r catalogue.Result) string { return r.Source }},
+	{"measured", func(r catalogue.Result) string { return r.Measured }},
+	{"condition", func(r catalogue.Result) string { return r.Condition }},
+	{"queue", func(r catalogue.Result) string { return r.Queue }},
+	{"clock", func(r catalogue.Result) string { return r.Clock }},
+	{"firewall", func(r catalogue.Result) string { return r.Firewall }},
+}
+
+// direction is that of a plan: what a study calls in comes down.
+func direction(word string) string {
+	return strings.NewReplacer("in", "down", "out", "up").Replace(word)
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// Words say what a result states of its attributes: "device BPI-R4, tunnel none, protocol tcp, streams 4".
+func Words(r catalogue.Result) string {
+	var words []string
+	for _, at := range attributes {
+		if level := at.of(r); level != "" {
+			words = append(words, at.name+" "+level)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// Differs are the attributes that both results state and in which they differ, and those that only the one
+// or only the other states.
+func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
+	for _, at := range attributes {
+		switch x, y := at.of(a), at.of(b); {
+		case strings.EqualFold(x, y):
+		case y == "":
+			onlyA = append(onlyA, at.name)
+		case x == "":
+			onlyB = append(onlyB, at.name)
+		default:
+			differ = append(differ, at.name)
+		}
+	}
+	return differ, onlyA, onlyB
+}
+
+func (w world) answers(q catalogue.Result) []Answer {
+	out := []Answer{}
+	for _, r := range w.rows {
+		if differ, unstated, _ := Differs(q, r); len(differ) == 0 && r.GoodputBps != nil {
+			out = append(out, Answer{r, unstated})
+		}
+	}
+	return out
+}
+
+// sweeps are the results that suit a question in all but one attribute, in groups that are alike in all
+// others.
+func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
+	var keys []string
+	groups := map[string][]catalogue.Result{}
+	for _, r := range w.rows {
+		differ, _, _ := Differs(q, r)
+		others := slices.DeleteFunc(differ, func(name string) bool { return name == swept })
+		if len(others) > 0 || r.GoodputBps == nil {
+			continue
+		}
+		key, level := "", ""
+		for _, at := range attributes {
+			if at.name == swept {
+				level = at.of(r)
+				continue
+			}
+			key += at.of(r) + "\x00"
+		}
+		if level == "" {
+			continue
+		}
+		if groups[key] == nil {
+			keys = append(keys, key)
+		}
+		groups[key] = append(groups[key], r)
+	}
+	var out [][]catalogue.Result
+	for _, key := range keys {
+		out = append(out, groups[key])
+	}
+	return out
+}
+
+// headers of the IP packet that carries the payload, in bytes.
+func headers(r catalogue.Result) int {
+	n := overhead.V4.Header()
+	if r.IP == "6" {
+		n = overhead.V6.Header()
+	}
+	if r.Protocol == "udp" {
+		return n + overhead.UDPHeader
+	}
+	return n + overhead.TCPHeader + overhead.TCPTimestamps
+}
+
+// packetOf is the inner packet of a result: its length, its payload and the number of packets outside. A
+// length that agrees with the packet rate only as payload is taken as that.
+func packetOf(r catalogue.Result) (packet, payload, outside int) {
+	t, _ := overhead.Named(r.Tunnel)
+	switch {
+	case r.Packet > 0:
+		packet = r.Packet
+	case r.MTU > 0:
+		packet = r.MTU
+	case r.Tunnel == "none" || t.Kind == overhead.OpenVPNUDP: // whose tun-mtu is 1500 by default
+		packet = 1500
+	default:
+		packet = overhead.TunnelMTU(r.Tunnel, 4, 1500)
+	}
+	payload = packet - headers(r)
+	if r.Packet > 0 && r.PacketRate != nil && r.GoodputBps != nil {
+		implied := *r.GoodputBps / 8 / *r.PacketRate
+		if math.Abs(implied-float64(packet)) < math.Abs(implied-float64(payload)) {
+			payload = packet
+		}
+	}
+	t.MTU = r.MTU
+	return packet, payload, max(1, len(t.Fragments(packet, 1500)))
+}
+
+// linkShare is from what share of a port's ceiling on the port is taken to be the limit.
+const linkShare = .95
+
+// lineCeiling is the goodput that a line carries of a result's packets.
+func lineCeiling(bps float64, r catalogue.Result) float64 {
+	t, _ := overhead.Named(r.Tunnel)
+	t.MTU = r.MTU
+	packet, payload, _ := packetOf(r)
+	path := overhead.Path{Tunnel: t}
+	return path.PacketRate(bps, packet, overhead.LayerWire) * float64(payload) * 8
+}
+
+// portCeiling is the goodput that the link of a result's device carries; 0: not known.
+func (w world) portCeiling(r catalogue.Result) float64 {
+	d, _ := w.Device(r.Device)
+	return lineCeiling(d.PortBps(), r)
+}
+
+func (w world) linkBound(r catalogue.Result) bool {
+	ceiling := w.portCeiling(r)
+	return ceiling > 0 && *r.GoodputBps >= linkShare*ceiling
+}
+
+// beyondPort is a rate that the link cannot carry.
+func (w world) beyondPort(r catalogue.Result) bool {
+	ceiling := w.portCeiling(r)
+	return ceiling > 0 && *r.GoodputBps > ceiling*(1+OnceWithin)
+}

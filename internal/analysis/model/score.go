@@ -1,0 +1,170 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Score is one published result that a model was not shown.
+type Score struct {
+	Row          int     `json:"row,omitempty"` // of the catalogue
+	Of           string  `json:"of"`            // device, tunnel, …
+	MeasuredBps  float64 `json:"measured_bps"`
+	EstimatedBps float64 `json:"estimated_bps,omitempty"`
+	Error        float64 `json:"error_ratio"`       // estimated ÷ measured - 1
+	Refused      string  `json:"refused,omitempty"` // why there is no estimate
+}
+
+// Errors are those of one model on results that it was not shown.
+type Errors struct {
+	Model   string  `json:"model"`
+	Of      string  `json:"of"`                          // OfPublished or OfOwn
+	N       int     `json:"n"`                           // estimates
+	Refused int     `json:"refused"`                     // results that it refused
+	Typical float64 `json:"median_absolute_error_ratio"` // of error_ratio
+	Low     float64 `json:"error_p10_ratio"`
+	High    float64 `json:"error_p90_ratio"`
+	Least   float64 `json:"error_min_ratio"`
+	Most    float64 `json:"error_max_ratio"`
+	Scores  []Score `json:"scores,omitempty"` // of every published rate
+}
+
+// What is left out, one at a time.
+const (
+	OfPublished = "published result"
+	OfOwn       = "own cell"
+)
+
+// LeaveOneOut shows each model the results without one at a time and asks for that one. The models that know
+// only other devices are not shown the device itself in any case.
+func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
+	var out []Errors
+	for _, m := range models {
+		e := Errors{Model: m.name, Of: of}
+		var errs, absolute []float64
+		for i, r := range results {
+			if r.GoodputBps == nil {
+				continue
+			}
+			rest := world{c, slices.Delete(slices.Clone(results), i, i+1)}
+			q := r
+			q.GoodputBps = nil
+			s := Score{Row: r.Row, Of: Words(q), MeasuredBps: *r.GoodputBps}
+			estimate, err := m.estimate(rest, q)
+			if err != nil {
+				s.Refused = err.Error()
+				e.Refused++
+				e.Scores = append(e.Scores, s)
+				continue
+			}
+			if most, _ := rest.atMost(q); most > 0 {
+				estimate.GoodputBps = min(estimate.GoodputBps, most)
+			}
+			s.EstimatedBps = estimate.GoodputBps
+			s.Error = s.EstimatedBps/s.MeasuredBps - 1
+			errs, absolute = append(errs, s.Error), append(absolute, math.Abs(s.Error))
+			e.Scores = append(e.Scores, s)
+		}
+		if e.N = len(errs); e.N > 0 {
+			slices.Sort(errs)
+			e.Typical = statistics.Median(absolute)
+			e.Low, e.High = statistics.QuantileSorted(errs, .1), statistics.QuantileSorted(errs, .9)
+			e.Least, e.Most = errs[0], errs[len(errs)-1]
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// Scored are the scores by which a prediction from results of one's own is judged: those on these results
+// where a model had three estimates or more of them, else those on the published ones.
+func Scored(own, published []Errors) []Errors {
+	out := slices.Clone(published)
+	for i := range out {
+		if own[i].N >= 3 {
+			out[i] = own[i]
+		}
+	}
+	return out
+}
+
+// errorBins are the upper ends of the classes of a distribution of absolute errors; the last has none.
+var errorBins = [...]float64{.05, .1, .25, .5, 1}
+
+// Bins count the absolute errors up to 5, 10, 25, 50 and 100 %, and above.
+func (e Errors) Bins() [len(errorBins) + 1]int {
+	var bins [len(errorBins) + 1]int
+	for _, s := range e.Scores {
+		if s.Refused == "" {
+			i, _ := slices.BinarySearchFunc(errorBins[:], math.Abs(s.Error), cmp.Compare[float64])
+			bins[i]++
+		}
+	}
+	return bins
+}
+
+// Reasons are why results were refused, the most frequent first, with their number.
+func (e Errors) Reasons() []string {
+	count := map[string]int{}
+	for _, s := range e.Scores {
+		if s.Refused != "" {
+			count[s.Refused]++
+		}
+	}
+	var names []string
+	for reason := range count {
+		names = append(names, reason)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	})
+	for i, reason := range names {
+		names[i] = fmt.Sprintf("%d × %s", count[reason], reason)
+	}
+	return names
+}
+
+// Impossible is what no device can have produced among results, in words: rates above what its link
+// carries, and sweeps of MTU or packet size that no cost of packets and bytes gives.
+func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
+	var said []string
+	seen := map[string]bool{}
+	w := world{c, results}
+	for _, r := range results {
+		if r.GoodputBps != nil && w.beyondPort(r) {
+			said = append(said, fmt.Sprintf("%s, %s: %s of payload (%s) where its link carries %s",
+				r.Device, r.Tunnel, unit.Bitrate(*r.GoodputBps), r.Conditions(),
+				unit.Bitrate(w.portCeiling(r))))
+		}
+		swept := "mtu"
+		if r.Packet > 0 {
+			swept = "packet"
+		}
+		for _, sweep := range w.sweeps(r, swept) {
+			var sizes []Size
+			whole := true
+			for _, x := range sweep {
+				packet, payload, outside := packetOf(x)
+				sizes = append(sizes, Size{packet, payload, *x.GoodputBps})
+				whole = whole && outside == 1
+			}
+			if len(sizes) < 2 || !whole {
+				continue
+			}
+			if _, err := FitPacketCost(sizes, within(sweep)); err != nil {
+				text := fmt.Sprintf("%s, %s: %v", r.Device, r.Tunnel, err)
+				if !seen[text] {
+					seen[text] = true
+					said = append(said, text)
+				}
+			}
+		}
+	}
+	return said
+}

@@ -1,0 +1,397 @@
+// Package catalogue holds published results of other people's studies as typed data: devices, throughput,
+// speed of ciphers, power, each with its source and conditions. data/NOTICE.md says where they come from. It
+// reads the data that is built into the program, and nothing else.
+package catalogue
+
+import (
+	"bytes"
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed data/*.csv
+var files embed.FS
+
+// Source is a published study.
+type Source struct {
+	ID        string `json:"id"`
+	About     string `json:"about"`
+	URL       string `json:"url,omitempty"`
+	Published string `json:"published,omitempty"` // years
+	Licence   string `json:"licence"`             // of its data, as the study states it
+}
+
+// Device is a router, or a processor of which only that is known. Zero and "" are what the source does not
+// say.
+type Device struct {
+	Name      string `json:"name"`
+	SoC       string `json:"soc"`
+	Arch      string `json:"arch"`
+	Cores     int    `json:"cores,omitempty"`
+	Threads   int    `json:"threads,omitempty"`
+	ClockMHz  int    `json:"clock_mhz,omitempty"`
+	MemoryMB  int    `json:"memory_mb,omitempty"`
+	Port      string `json:"fastest_port,omitempty"`
+	OS        string `json:"os,omitempty"`
+	OSVersion string `json:"os_version,omitempty"`
+	Crypto    string `json:"crypto_extensions,omitempty"`
+	Inferred  string `json:"inferred,omitempty"`
+	Note      string `json:"note,omitempty"`
+	Source    string `json:"source"`
+}
+
+var ethernet = regexp.MustCompile(`(\d+(?:\.\d+)?)GbE`)
+
+// PortBps is the line rate of the fastest port in bit/s; 0 where the source does not say it.
+func (d Device) PortBps() float64 {
+	if m := ethernet.FindStringSubmatch(d.Port); m != nil {
+		v, _ := strconv.ParseFloat(m[1], 64) // the pattern admits nothing else
+		return v * 1e9
+	}
+	return 0
+}
+
+// Family is the architecture without the core's name: "arm64" of "arm64 Cortex-A73".
+func (d Device) Family() string {
+	family, _, _ := strings.Cut(d.Arch, " ")
+	return family
+}
+
+// Result is one published rate and how it was made. Zero and "" are what the source does not say; the
+// pointers are nil then, because there zero is a result.
+type Result struct {
+	Row         int      `json:"row"` // of data/throughput.csv, from 1; 0: not of the catalogue
+	Source      string   `json:"source"`
+	Device      string   `json:"device"`
+	Measured    string   `json:"measured,omitempty"` // year
+	Tool        string   `json:"tool,omitempty"`
+	Statistic   string   `json:"statistic,omitempty"`
+	Runs        int      `json:"runs,omitempty"`
+	Seconds     float64  `json:"duration_s,omitempty"`
+	Condition   string   `json:"condition,omitempty"`
+	Tunnel      string   `json:"tunnel"`
+	Protocol    string   `json:"protocol"`
+	IP          string   `json:"ip,omitempty"`
+	Direction   string   `json:"direction,omitempty"`
+	Streams     int      `json:"streams,omitempty"`
+	Packet      int      `json:"packet_bytes,omitempty"`
+	MTU         int      `json:"mtu,omitempty"` // inner
+	Queue       string   `json:"queue,omitempty"`
+	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
+	Firewall    string   `json:"firewall,omitempty"`
+	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
+	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
+	Retransmits *float64 `json:"retransmits,omitempty"`
+	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
+	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
+	Consistency string   `json:"consistency,omitempty"`
+	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
+	Inferred    string   `json:"inferred,omitempty"`
+	Note        string   `json:"note,omitempty"`
+}
+
+// How is the statistic behind a figure in words: "median of 5 × 60 s".
+func (r Result) How() string {
+	words := r.Statistic
+	if r.Runs > 1 {
+		words += fmt.Sprintf(" of %d", r.Runs)
+	}
+	if r.Seconds > 0 {
+		words += fmt.Sprintf(" × %g s", r.Seconds)
+	}
+	if words == "" {
+		return "not stated"
+	}
+	return words
+}
+
+// Conditions are those that are neither traffic nor tunnel, in words: "2026, up, queue cake, clock 1400".
+func (r Result) Conditions() string {
+	var words []string
+	for _, w := range [...]struct{ name, value string }{{"", r.Measured}, {"", r.Direction},
+		{"", r.Condition}, {"queue ", r.Queue}, {"clock ", r.Clock}, {"firewall ", r.Firewall}} {
+		if w.value != "" {
+			words = append(words, w.name+w.value)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// Speed is how fast one core does an algorithm.
+type Speed struct {
+	Source    string   `json:"source"`
+	Device    string   `json:"device"`
+	Algorithm string   `json:"algorithm"`
+	Operation string   `json:"operation"` // "throughput", "sign", "verify", "derive"
+	Block     int      `json:"block_bytes,omitempty"`
+	Value     *float64 `json:"value,omitempty"` // nil: the source says that it is unknown
+	Unit      string   `json:"unit"`            // "B/s" or "op/s"
+	Mode      string   `json:"mode,omitempty"`
+}
+
+// Power is what a device draws, in watts.
+type Power struct {
+	Source string   `json:"source"`
+	Device string   `json:"device"`
+	Load   string   `json:"load"`
+	Low    *float64 `json:"watts_low,omitempty"`
+	High   *float64 `json:"watts_high,omitempty"`
+}
+
+// Watts is the range in words; "" where the source does not give it.
+func (p Power) Watts() string {
+	switch {
+	case p.Low == nil:
+		return ""
+	case *p.Low == *p.High:
+		return fmt.Sprintf("%g W", *p.Low)
+	}
+	return fmt.Sprintf("%g to %g W", *p.Low, *p.High)
+}
+
+// Catalogue is all of it, in the order of the files.
+type Catalogue struct {
+	Sources []Source
+	Devices []Device
+	Results []Result
+	Speeds  []Speed
+	Powers  []Power
+}
+
+// Published reads the data that is built in. An error names file, line and column.
+func Published() (*Catalogue, error) { return read(files.ReadFile) }
+
+func read(file func(name string) ([]byte, error)) (*Catalogue, error) {
+	c := &Catalogue{}
+	for _, part := range []struct {
+		name    string
+		columns string
+		add     func(*row)
+	}{
+		{"sources", "id about url published licence", c.addSource},
+		{"devices", "device soc arch cores threads clock_mhz ram_mb fastest_port os os_version " +
+			"crypto_extensions inferred note source", c.addDevice},
+		{"throughput", "source device measured tool statistic runs duration_s condition tunnel proto ip " +
+			"direction streams packet_bytes mtu queue cpu_clock firewall throughput_mbps retransmits " +
+			"cpu_pct_low cpu_pct_high consistency kpps inferred note", c.addResult},
+		{"crypto", "source device algorithm operation block_bytes value unit mode", c.addSpeed},
+		{"power", "source device load watts_low watts_high", c.addPower},
+	} {
+		name := "data/" + part.name + ".csv"
+		text, err := file(name)
+		if err != nil {
+			return nil, fmt.Errorf("read catalogue: %v", err)
+		}
+		records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+		if err != nil {
+			return nil, fmt.Errorf("read catalogue %s: %v", name, err)
+		}
+		columns := strings.Fields(part.columns)
+		if len(records) < 2 || !slices.Equal(records[0], columns) {
+			return nil, fmt.Errorf("read catalogue %s: want rows below the columns %s", name,
+				strings.Join(columns, ","))
+		}
+		for i, fields := range records[1:] {
+			r := &row{number: i + 1, columns: columns, fields: fields}
+			if part.add(r); r.err != nil {
+				return nil, fmt.Errorf("read catalogue %s: row %d: %w", name, i+1, r.err)
+			}
+		}
+	}
+	return c, nil
+}
+
+// row is a line of a file; the first fault in it is kept.
+type row struct {
+	number          int
+	columns, fields []string
+	err             error
+}
+
+func (r *row) text(column string) string { return r.fields[slices.Index(r.columns, column)] }
+
+// one is a text that must not be missing.
+func (r *row) one(column string) string {
+	text := r.text(column)
+	if text == "" {
+		r.fail("%s is empty", column)
+	}
+	return text
+}
+
+func (r *row) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+// value is a number in units of which scale make one of ours; nil where there is none.
+func (r *row) value(column string, scale float64) *float64 {
+	text := r.text(column)
+	if text == "" {
+		return nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		r.fail("%s %q is not a number from 0 up", column, text)
+	}
+	v /= scale
+	return &v
+}
+
+func (r *row) whole(column string) int {
+	text := r.text(column)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n <= 0 {
+		r.fail("%s %q is not a whole number above 0", column, text)
+	}
+	return n
+}
+
+func (r *row) among(column string, words ...string) string {
+	text := r.text(column)
+	if !slices.Contains(words, text) {
+		r.fail("%s %q is none of %s", column, text, strings.Join(words, ", "))
+	}
+	return text
+}
+
+func (c *Catalogue) addSource(r *row) {
+	s := Source{r.one("id"), r.one("about"), r.text("url"), r.text("published"), r.one("licence")}
+	if _, there := c.Source(s.ID); there {
+		r.fail("source %s is there twice", s.ID)
+	}
+	c.Sources = append(c.Sources, s)
+}
+
+func (c *Catalogue) addDevice(r *row) {
+	d := Device{Name: r.one("device"), SoC: r.one("soc"), Arch: r.one("arch"), Cores: r.whole("cores"),
+		Threads: r.whole("threads"), ClockMHz: r.whole("clock_mhz"), MemoryMB: r.whole("ram_mb"),
+		Port: r.text("fastest_port"), OS: r.text("os"), OSVersion: r.text("os_version"),
+		Crypto: r.text("crypto_extensions"), Inferred: r.text("inferred"), Note: r.text("note"),
+		Source: c.source(r)}
+	if _, there := c.Device(d.Name); there {
+		r.fail("device %s is there twice", d.Name)
+	}
+	c.Devices = append(c.Devices, d)
+}
+
+func (c *Catalogue) addResult(r *row) {
+	x := Result{Row: r.number, Source: c.source(r), Device: c.device(r), Measured: r.text("measured"),
+		Tool: r.one("tool"), Statistic: r.text("statistic"), Runs: r.whole("runs"),
+		Condition: r.text("condition"), Tunnel: r.among("tunnel", "none", "wireguard", "openvpn"),
+		Protocol: r.among("proto", "tcp", "udp"), IP: r.among("ip", "", "4", "6"),
+		Direction: r.among("direction", "", "up", "down", "in", "out"), Streams: r.whole("streams"),
+		Packet: r.whole("packet_bytes"), MTU: r.whole("mtu"), Queue: r.text("queue"),
+		Clock: r.text("cpu_clock"), Firewall: r.text("firewall"),
+		GoodputBps: r.value("throughput_mbps", 1e-6), Retransmits: r.value("retransmits", 1),
+		CPULow: r.value("cpu_pct_low", 100), CPUHigh: r.value("cpu_pct_high", 100),
+		Consistency: r.text("consistency"), PacketRate: r.value("kpps", 1e-3),
+		Inferred: r.text("inferred"), Note: r.text("note")}
+	if s := r.value("duration_s", 1); s != nil {
+		x.Seconds = *s
+	}
+	c.Results = append(c.Results, x)
+}
+
+func (c *Catalogue) addSpeed(r *row) {
+	unit, scale := r.among("unit", "kB/s", "op/s"), 1.0
+	if unit == "kB/s" {
+		unit, scale = "B/s", 1e-3
+	}
+	c.Speeds = append(c.Speeds, Speed{c.source(r), c.device(r), r.one("algorithm"),
+		r.among("operation", "throughput", "sign", "verify", "derive"), r.whole("block_bytes"),
+		r.value("value", scale), unit, r.text("mode")})
+}
+
+func (c *Catalogue) addPower(r *row) {
+	p := Power{c.source(r), c.device(r), r.one("load"), r.value("watts_low", 1), r.value("watts_high", 1)}
+	if (p.Low == nil) != (p.High == nil) || p.Low != nil && *p.Low > *p.High {
+		r.fail("watts_low and watts_high are no range")
+	}
+	c.Powers = append(c.Powers, p)
+}
+
+func (c *Catalogue) source(r *row) string {
+	id := r.one("source")
+	if _, ok := c.Source(id); !ok && r.err == nil {
+		r.fail("source %q is not in sources.csv", id)
+	}
+	return id
+}
+
+var inYear = regexp.MustCompile(` \(\d{4}\)$`)
+
+// device is a name of devices.csv, one with a year behind it, or in brackets what was no device.
+func (c *Catalogue) device(r *row) string {
+	name := r.one("device")
+	if _, ok := c.Device(inYear.ReplaceAllString(name, "")); !ok && !strings.HasPrefix(name, "(") {
+		r.fail("device %q is not in devices.csv", name)
+	}
+	return name
+}
+
+// Source finds a study.
+func (c *Catalogue) Source(id string) (Source, bool) {
+	i := slices.IndexFunc(c.Sources, func(s Source) bool { return s.ID == id })
+	if i < 0 {
+		return Source{}, false
+	}
+	return c.Sources[i], true
+}
+
+// Device finds a device by its name, whatever the case of its letters.
+func (c *Catalogue) Device(name string) (Device, bool) {
+	i := slices.IndexFunc(c.Devices, func(d Device) bool { return strings.EqualFold(d.Name, name) })
+	if i < 0 {
+		return Device{}, false
+	}
+	return c.Devices[i], true
+}
+
+// Filter says which results are meant; a zero field means all.
+type Filter struct {
+	Source, Device, Tunnel, Protocol, IP string
+	Streams, MTU                         int
+}
+
+// Filtered are the results that a filter lets through. What a source does not say is none of the levels.
+func (c *Catalogue) Filtered(f Filter) []Result {
+	return slices.DeleteFunc(slices.Clone(c.Results), func(r Result) bool {
+		for _, at := range [...][2]string{{f.Source, r.Source}, {f.Device, r.Device}, {f.Tunnel, r.Tunnel},
+			{f.Protocol, r.Protocol}, {f.IP, r.IP}} {
+			if at[0] != "" && !strings.EqualFold(at[0], at[1]) {
+				return true
+			}
+		}
+		return f.Streams != 0 && f.Streams != r.Streams || f.MTU != 0 && f.MTU != r.MTU
+	})
+}
+
+// SpeedsOf are those of a device.
+func (c *Catalogue) SpeedsOf(device string) []Speed {
+	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })
+}
+
+// Names are those of everything that has a result or is a device.
+func (c *Catalogue) Names() []string {
+	var names []string
+	for _, d := range c.Devices {
+		names = append(names, d.Name)
+	}
+	for _, r := range c.Results {
+		if !slices.Contains(names, r.Device) {
+			names = append(names, r.Device)
+		}
+	}
+	return names
+}

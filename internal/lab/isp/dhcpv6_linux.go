@@ -1,0 +1,261 @@
+package isp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/insomniacslk/dhcp/dhcpv6"
+	"github.com/insomniacslk/dhcp/dhcpv6/server6"
+	"github.com/insomniacslk/dhcp/iana"
+	"golang.org/x/net/ipv6"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+)
+
+// mostDUID is how long a subscriber's identifier may be (RFC 8415 §11.1).
+const mostDUID = 130
+
+// delegation is the n-th network, from 1, of those that subscribers are delegated out of a block.
+func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
+	a := block.Masked().Addr().As16()
+	high := binary.BigEndian.Uint64(a[:8])
+	binary.BigEndian.PutUint64(a[:8], high+uint64(n)<<(64-knob.DelegatedBits))
+	p := netip.PrefixFrom(netip.AddrFrom16(a), knob.DelegatedBits)
+	return p, block.Contains(p.Addr())
+}
+
+// bindings gives each subscriber an address of the link and a network of its own, always the same.
+type bindings struct {
+	block, link netip.Prefix
+	own         dhcpv6.DUID
+	of          map[string]int // by the subscriber's DUID
+}
+
+func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok bool) {
+	n, known := b.of[duid]
+	if !known {
+		n = len(b.of) + 1
+	}
+	addr, ok = nth(b.link, n)
+	network, left := delegation(b.block, n)
+	if ok = ok && left && n <= mostLeases; ok {
+		b.of[duid] = n
+	}
+	return addr, network, ok
+}
+
+// grant is what becomes of a subscriber by an answer: invalid are those of which there is no word.
+type grant struct {
+	addr     netip.Addr
+	network  netip.Prefix
+	returned bool
+}
+
+// answer is the answer to a subscriber's message, nil for none (RFC 8415 §16, §18.3).
+func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
+	client, server := m.Options.ClientID(), m.Options.ServerID()
+	kind, named := dhcpv6.MessageTypeReply, false
+	switch m.MessageType {
+	case dhcpv6.MessageTypeSolicit:
+		if m.GetOneOption(dhcpv6.OptionRapidCommit) == nil {
+			kind = dhcpv6.MessageTypeAdvertise
+		}
+	case dhcpv6.MessageTypeConfirm, dhcpv6.MessageTypeRebind:
+	case dhcpv6.MessageTypeRequest, dhcpv6.MessageTypeRenew, dhcpv6.MessageTypeRelease,
+		dhcpv6.MessageTypeDecline:
+		named = true
+	case dhcpv6.MessageTypeInformationRequest:
+		named = server != nil
+	default:
+		return nil, g
+	}
+	if named != (server != nil) || named && !server.Equal(b.own) {
+		return nil, g // it took another's offer, or is none of a subscriber's
+	}
+	r = &dhcpv6.Message{MessageType: kind, TransactionID: m.TransactionID}
+	duid := ""
+	if client != nil {
+		duid = string(client.ToBytes())
+		r.AddOption(dhcpv6.OptClientID(client))
+	}
+	if inform := m.MessageType == dhcpv6.MessageTypeInformationRequest; len(duid) > mostDUID ||
+		client == nil && !inform {
+		return nil, g
+	}
+	r.AddOption(dhcpv6.OptServerID(b.own))
+	r.AddOption(dhcpv6.OptDNS(b.link.Addr().AsSlice()))
+	switch m.MessageType {
+	case dhcpv6.MessageTypeInformationRequest:
+	case dhcpv6.MessageTypeConfirm:
+		return b.confirm(m, r), g
+	case dhcpv6.MessageTypeRelease, dhcpv6.MessageTypeDecline:
+		r.AddOption(status(iana.StatusSuccess))
+		if _, known := b.of[duid]; known && m.Options.OneIAPD() != nil {
+			_, g.network, _ = b.take(duid)
+			g.returned = true
+		}
+	case dhcpv6.MessageTypeSolicit:
+		if kind == dhcpv6.MessageTypeReply {
+			dhcpv6.WithRapidCommit(r)
+		} else {
+			r.AddOption(dhcpv6.OptPreference(255)) // nobody else is to be waited for (§18.2.1)
+		}
+		fallthrough
+	default:
+		g = b.give(m, r, duid)
+	}
+	return r, g
+}
+
+func status(code iana.StatusCode) dhcpv6.Option { return &dhcpv6.OptStatusCode{StatusCode: code} }
+
+// confirm says whether addresses are still those of the link (§18.3.3).
+func (b *bindings) confirm(m, r *dhcpv6.Message) *dhcpv6.Message {
+	any, here := false, iana.StatusSuccess
+	for _, ia := range m.Options.IANA() {
+		for _, has := range ia.Options.Addresses() {
+			any = true
+			if a, ok := netip.AddrFromSlice(has.IPv6Addr); !ok || !b.link.Contains(a) {
+				here = iana.StatusNotOnLink
+			}
+		}
+	}
+	if !any {
+		return nil
+	}
+	r.AddOption(status(here))
+	return r
+}
+
+// give answers what a subscriber asks for: one address and one network. What else it wants to keep is over.
+func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
+	const t1, t2 = leaseTime / 2, leaseTime * 4 / 5
+	keeps := m.MessageType == dhcpv6.MessageTypeRenew || m.MessageType == dhcpv6.MessageTypeRebind
+	addr, network, ok := b.take(duid)
+	for i, asked := range m.Options.IANA() {
+		ia := &dhcpv6.OptIANA{IaId: asked.IaId, T1: t1, T2: t2}
+		r.AddOption(ia)
+		if i > 0 || !ok {
+			ia.Options.Add(status(iana.StatusNoAddrsAvail))
+			continue
+		}
+		g.addr = addr
+		ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: addr.AsSlice(), PreferredLifetime: leaseTime,
+			ValidLifetime: leaseTime})
+		for _, has := range asked.Options.Addresses() {
+			if keeps && !has.IPv6Addr.Equal(addr.AsSlice()) {
+				ia.Options.Add(&dhcpv6.OptIAAddress{IPv6Addr: has.IPv6Addr})
+			}
+		}
+	}
+	for i, asked := range m.Options.IAPD() {
+		ia := &dhcpv6.OptIAPD{IaId: asked.IaId, T1: t1, T2: t2}
+		r.AddOption(ia)
+		if i > 0 || !ok {
+			ia.Options.Add(status(iana.StatusNoPrefixAvail))
+			continue
+		}
+		g.network = network
+		own := &net.IPNet{IP: network.Addr().AsSlice(), Mask: net.CIDRMask(network.Bits(), 128)}
+		ia.Options.Add(&dhcpv6.OptIAPrefix{Prefix: own, PreferredLifetime: leaseTime,
+			ValidLifetime: leaseTime})
+		for _, has := range asked.Options.Prefixes() {
+			if keeps && has.Prefix != nil && has.Prefix.String() != own.String() {
+				ia.Options.Add(&dhcpv6.OptIAPrefix{Prefix: has.Prefix})
+			}
+		}
+	}
+	if r.MessageType == dhcpv6.MessageTypeAdvertise {
+		return grant{} // not yet
+	}
+	return g
+}
+
+// serveDHCPv6 serves until it is ended. Networks that were delegated are reached by way of the subscriber's
+// link-local address meanwhile.
+func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error) {
+	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{IP: net.IPv6unspecified,
+		Port: dhcpv6.DefaultServerPort})
+	if err != nil {
+		return nil, err
+	}
+	err = ipv6.NewPacketConn(conn).JoinGroup(i, &net.UDPAddr{IP: dhcpv6.AllDHCPRelayAgentsAndServers})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	b := &bindings{block: p.IPv6, link: p.Link(), own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet,
+		LinkLayerAddr: i.HardwareAddr}, of: map[string]int{}}
+	routes := map[netip.Prefix]netip.Addr{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4096)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					p.fail(fmt.Errorf("serve DHCPv6 on %s: %w", p.Device, err))
+				}
+				return
+			}
+			m, err := dhcpv6.MessageFromBytes(buf[:n])
+			if err != nil || !from.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			r, g := b.answer(m)
+			if r == nil {
+				continue
+			}
+			via := from.Addr().WithZone("")
+			if err := p.route(routes, g, via); err != nil {
+				p.tell("%s gets no network: %v", via, err)
+				continue
+			}
+			if _, err := conn.WriteToUDPAddrPort(r.ToBytes(), from); err == nil && !g.returned {
+				p.tellGrant(via, g)
+			}
+		}
+	}()
+	return func() error {
+		err := ignoreClosed(conn.Close())
+		<-done
+		for to, via := range routes {
+			err = errors.Join(err, kernel.DelRoute(to, via, p.Device))
+		}
+		return err
+	}, nil
+}
+
+// route has a subscriber's network be reached by way of it, and no longer by way of another.
+func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.Addr) error {
+	old, known := routes[g.network]
+	if !g.network.IsValid() || known && old == via && !g.returned {
+		return nil
+	}
+	if known {
+		if err := kernel.DelRoute(g.network, old, p.Device); err != nil {
+			return err
+		}
+		delete(routes, g.network)
+	}
+	if g.returned {
+		return nil
+	}
+	routes[g.network] = via
+	return kernel.AddRoute(g.network, via, p.Device)
+}
+
+func (p *provider) tellGrant(via netip.Addr, g grant) {
+	switch {
+	case g.addr.IsValid() && g.network.IsValid():
+		p.tell("%s has the address %s and the network %s by DHCPv6", via, g.addr, g.network)
+	case g.addr.IsValid():
+		p.tell("%s has the address %s by DHCPv6", via, g.addr)
+	case g.network.IsValid():
+		p.tell("%s has the network %s by DHCPv6", via, g.network)
+	}
+}

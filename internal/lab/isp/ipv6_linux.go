@@ -1,0 +1,226 @@
+package isp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/net/ipv6"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// linkLocal is the address that the provider's routers are known by on the link.
+var linkLocal = netip.MustParsePrefix("fe80::1/64")
+
+// serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
+// DHCPv6. A machine on which that cannot be, or would cost something else, gives host.ErrUnsupported.
+func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
+	i, err := macOf(p.Device)
+	if err == nil {
+		err = beRouter(p.Device, undo)
+	}
+	if err != nil {
+		return err
+	}
+	has, err := i.Addrs()
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", p.Device, err)
+	}
+	for _, a := range []netip.Prefix{linkLocal, p.Link()} {
+		if slices.ContainsFunc(has, func(h net.Addr) bool { return h.String() == a.String() }) {
+			continue
+		}
+		undo.add(func() error { return kernel.DelAddress(p.Device, a) })
+		if err := kernel.AddAddress(p.Device, a); err != nil {
+			return err
+		}
+	}
+	ended, err := p.serveDHCPv6(i)
+	if err != nil {
+		return fmt.Errorf("serve DHCPv6 on %s: %w", p.Device, err)
+	}
+	undo.add(ended)
+	if ended, err = p.advertise(ctx, i); err != nil {
+		return fmt.Errorf("advertise a router on %s: %w", p.Device, err)
+	}
+	undo.add(ended)
+	return nil
+}
+
+// beRouter has the kernel answer neighbours as a router does: who hears otherwise drops its default route
+// (RFC 4861 §7.2.5). Nothing is forwarded by that as long as it is not on for all devices (ip6_forward). But
+// switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra is
+// 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
+func beRouter(dev string, undo *undoing) error {
+	setting := func(dev, name string) (path, value string, err error) {
+		path = "net/ipv6/conf/" + dev + "/" + name
+		if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
+			err = fmt.Errorf("%w: this kernel has no IPv6 on %s", host.ErrUnsupported, dev)
+		}
+		return path, value, err
+	}
+	_, off, err := setting(dev, "disable_ipv6")
+	if err != nil {
+		return err
+	}
+	if off != "0" {
+		return fmt.Errorf("%w: IPv6 is switched off on %s", host.ErrUnsupported, dev)
+	}
+	forwarding, was, err := setting(dev, "forwarding")
+	if err != nil || was != "0" {
+		return err
+	}
+	leads, err := kernel.AdvertisedDevices()
+	if err != nil {
+		return err
+	}
+	for _, d := range leads {
+		path, accepts, err := setting(d, "accept_ra")
+		if err != nil {
+			return err
+		}
+		if accepts == "1" { // with 0 a daemon has set the route, which the kernel lets be
+			return fmt.Errorf("%w: this machine would lose its own IPv6 default route, which was "+
+				"advertised on %s; sysctl -w %s=2 keeps it", host.ErrUnsupported, d, path)
+		}
+	}
+	if err := kernel.SysctlWritable(forwarding); err != nil {
+		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+	}
+	undo.add(func() error { return kernel.WriteSysctl(forwarding, was) })
+	return kernel.WriteSysctl(forwarding, "1")
+}
+
+// How often a router advertises itself, and for how long that holds (RFC 4861 §6.2.1, §10).
+const (
+	routerLifetime  = 30 * time.Minute
+	mostInterval    = 10 * time.Minute
+	leastInterval   = mostInterval / 3
+	initialInterval = 16 * time.Second
+	initials        = 3
+	mostDelay       = 500 * time.Millisecond // before an answer
+)
+
+var (
+	allNodes   = &net.IPAddr{IP: net.IPv6linklocalallnodes}
+	allRouters = &net.IPAddr{IP: net.IPv6linklocalallrouters}
+)
+
+// advertise tells the link that there is a router, and which network this is, until ctx ends; and then that
+// there is none any more.
+func (p *provider) advertise(ctx context.Context, i *net.Interface) (ended func() error, err error) {
+	var lc net.ListenConfig
+	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(i.Name).String())
+	if err != nil {
+		return nil, err
+	}
+	c := ipv6.NewPacketConn(raw)
+	var only ipv6.ICMPFilter
+	only.SetAll(true)
+	only.Accept(ipv6.ICMPTypeRouterSolicitation)
+	err = errors.Join(c.SetICMPFilter(&only), c.SetControlMessage(ipv6.FlagHopLimit, true),
+		c.SetHopLimit(hopLimit), c.SetMulticastHopLimit(hopLimit), c.SetMulticastInterface(i),
+		c.SetMulticastLoopback(false), c.JoinGroup(i, allRouters))
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // wakes the reader
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.keepAdvertising(ctx, c, i.HardwareAddr); err != nil {
+			p.fail(fmt.Errorf("advertise a router on %s: %w", p.Device, err))
+		}
+		_, _ = c.WriteTo(advertisement(p.Link(), i.HardwareAddr, 0), nil, allNodes) // else it times out
+	}()
+	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
+}
+
+func (p *provider) keepAdvertising(ctx context.Context, c *ipv6.PacketConn, mac net.HardwareAddr) error {
+	text := advertisement(p.Link(), mac, routerLifetime)
+	buf := make([]byte, 2048)
+	next := time.Now()
+	for sent := 0; ; {
+		if !time.Now().Before(next) {
+			_, _ = c.WriteTo(text, nil, allNodes) // there may be no carrier; the next one follows
+			sent++
+			next = time.Now().Add(leastInterval + rand.N(mostInterval-leastInterval))
+			if sent < initials {
+				next = time.Now().Add(initialInterval)
+			}
+		}
+		err := c.SetReadDeadline(next)
+		if ctx.Err() != nil || err != nil {
+			return err
+		}
+		n, cm, from, err := c.ReadFrom(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case err != nil:
+			return err
+		case cm == nil || cm.HopLimit != hopLimit || !solicits(buf[:n]):
+			continue
+		}
+		if host.Pause(ctx, rand.N(mostDelay)) != nil {
+			return nil
+		}
+		if a, ok := from.(*net.IPAddr); !ok || a.IP.IsUnspecified() {
+			from = allNodes
+		}
+		_, _ = c.WriteTo(text, nil, from) // who hears nothing asks again
+	}
+}
+
+// hopLimit tells that no router has passed a packet on (RFC 4861 §6.1).
+const hopLimit = 255
+
+// solicits says whether an ICMPv6 message is a valid router solicitation (RFC 4861 §6.1.1).
+func solicits(m []byte) bool {
+	if len(m) < 8 || m[0] != byte(ipv6.ICMPTypeRouterSolicitation) || m[1] != 0 {
+		return false
+	}
+	for m = m[8:]; len(m) >= 2; { // options: type, length in units of eight bytes
+		n := 8 * int(m[1])
+		if n == 0 || n > len(m) {
+			return false
+		}
+		m = m[n:]
+	}
+	return len(m) == 0
+}
+
+// advertisement is a router advertisement (RFC 4861 §4.2): addresses are to be had by DHCPv6, and of the
+// link's network without; the provider serves DNS, as far as it does. With a lifetime of 0 all that is over.
+// The kernel puts the checksum in (RFC 3542 §3.1).
+func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
+	const (
+		managed, other      = 0x80, 0x40
+		onLink, autonomous  = 0x80, 0x40
+		source, prefix, dns = 1, 3, 25 // the last one: RFC 8106 §5.1
+	)
+	holds := uint32(leaseTime / time.Second)
+	if lifetime == 0 {
+		holds = 0
+	}
+	be := binary.BigEndian
+	m := []byte{byte(ipv6.ICMPTypeRouterAdvertisement), 0, 0, 0, 64, managed | other}
+	m = be.AppendUint16(m, uint16(lifetime/time.Second))
+	m = be.AppendUint64(m, 0) // times of neighbour discovery: as it likes
+	m = append(append(m, source, 1), mac...)
+	m = append(m, prefix, 4, byte(link.Bits()), onLink|autonomous)
+	m = be.AppendUint32(be.AppendUint32(be.AppendUint32(m, holds), holds), 0)
+	m = append(m, link.Masked().Addr().AsSlice()...)
+	m = be.AppendUint32(append(m, dns, 3, 0, 0), uint32(lifetime/time.Second))
+	return append(m, link.Addr().AsSlice()...)
+}

@@ -1,0 +1,306 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// counted are the trials of a cell that have numbers, the last one of each row of the plan.
+func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
+	var out []*analysis.TrialView
+	for _, t := range v.trials[c.Factors.Key()] {
+		if t.Kind != record.RowLoad || t.Failure != nil || t.Search != nil || len(t.Metrics) == 0 {
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].Row == t.Row {
+			out = out[:n-1]
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// Benchstat is the run in Go's benchmark format (golang.org/design/14313-benchmark-format), which benchstat
+// compares: a line for each trial, whose name has the factors that differ between cells, with every metric
+// that says what is better, in base units and under its own name.
+func Benchstat(d *analysis.Document) []byte {
+	v := newView(d)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "run: %s\nplan: %s\nlab: %s\nmachine: %s\n", d.Run.ID, printable(d.Run.Plan),
+		printable(d.Run.Lab), printable(machine(d.Environment)))
+	declared := map[string]bool{}
+	for _, m := range d.Metrics {
+		if m.Better != "" {
+			declared[m.Name] = true
+			fmt.Fprintf(&b, "Unit %s better=%s\n", m.Name, m.Better)
+		}
+	}
+	word := strings.NewReplacer(" ", "_", "/", "_", "\t", "_", "\n", "_")
+	names := v.varying(v.all)
+	for _, c := range v.all {
+		name := "Benchmark" + upperFirst(word.Replace(printable(cmp.Or(d.Run.Plan, "run"))))
+		for _, n := range names {
+			name += "/" + word.Replace(n+"="+printable(c.Factors[n]))
+		}
+		for _, t := range v.counted(c) {
+			line := ""
+			for _, m := range slices.Sorted(maps.Keys(t.Metrics)) {
+				if declared[m] {
+					line += " " + strconv.FormatFloat(t.Metrics[m], 'g', -1, 64) + " " + m
+				}
+			}
+			if line != "" {
+				b.WriteString(name + " 1" + line + "\n")
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+// Ministat has one column of goodput, in bit/s, for each cell, and a line for each of its trials, as
+// ministat(1) reads them by -C. Cells with fewer trials than others end with "-", which ends a column there.
+func Ministat(d *analysis.Document) []byte {
+	v := newView(d)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# run %s, goodput in bit/s; ministat -C N FILE reads column N\n", d.Run.ID)
+	var columns [][]string
+	for _, c := range v.all {
+		var values []string
+		for _, t := range v.counted(c) {
+			if x, ok := t.Metrics[goodput]; ok {
+				values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
+			}
+		}
+		if len(values) > 0 {
+			columns = append(columns, values)
+			fmt.Fprintf(&b, "# %d: %s\n", len(columns), printable(c.Label))
+		}
+	}
+	for i := 0; ; i++ {
+		line, some := make([]string, len(columns)), false
+		for k, values := range columns {
+			if line[k] = "-"; i < len(values) {
+				line[k], some = values[i], true
+			}
+		}
+		if !some {
+			return b.Bytes()
+		}
+		b.WriteString(strings.Join(line, " ") + "\n")
+	}
+}
+
+// OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of
+// each cell with the bounds of its interval, by the label "stat", and the number of trials. Values are in
+// base units.
+func OpenMetrics(d *analysis.Document) []byte {
+	v := newView(d)
+	quote := strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
+	var b bytes.Buffer
+	for _, m := range d.Metrics {
+		var lines []string
+		for _, c := range v.all {
+			x, ok := c.Metrics[m.Name]
+			if !ok {
+				continue
+			}
+			labels := fmt.Sprintf("run=%q,cell=\"%s\"", d.Run.ID, quote.Replace(printable(c.Label)))
+			for _, name := range v.sorted(c.Factors) {
+				labels += "," + labelName(name) + `="` + quote.Replace(printable(c.Factors[name])) + `"`
+			}
+			stats := []struct {
+				name  string
+				value float64
+			}{{"median", x.Median}, {"low", x.Low}, {"high", x.High}, {"n", float64(x.N)}}
+			if x.N < 2 { // no interval
+				stats = slices.Delete(stats, 1, 3)
+			}
+			for _, s := range stats {
+				lines = append(lines, fmt.Sprintf("chokepoint_%s{%s,stat=%q} %s\n", labelName(m.Name), labels,
+					s.name, strconv.FormatFloat(s.value, 'g', -1, 64)))
+			}
+		}
+		if len(lines) > 0 {
+			name := "chokepoint_" + labelName(m.Name)
+			fmt.Fprintf(&b, "# TYPE %s gauge\n# HELP %s %s\n%s", name, name,
+				quote.Replace(printable(cmp.Or(m.Label, m.Name)+" in "+m.Unit)), strings.Join(lines, ""))
+		}
+	}
+	b.WriteString("# EOF\n")
+	return b.Bytes()
+}
+
+// labelName is a name in the letters that OpenMetrics has for one; "f_" keeps factors apart from our own.
+func labelName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	if slices.Contains([]string{"run", "cell", "stat"}, name) {
+		return "f_" + name
+	}
+	return name
+}
+
+// The elements of a JUnit report, as CI systems read them.
+type (
+	junitSuite struct {
+		XMLName  xml.Name    `xml:"testsuite"`
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr,omitempty"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Class   string       `xml:"classname,attr"`
+		Name    string       `xml:"name,attr"`
+		Failure *junitReason `xml:"failure"`
+		Error   *junitReason `xml:"error"`
+		Skipped *junitReason `xml:"skipped"`
+	}
+	junitReason struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+func (s *junitSuite) add(c junitCase) {
+	s.Tests++
+	switch {
+	case c.Failure != nil:
+		s.Failures++
+	case c.Error != nil:
+		s.Errors++
+	case c.Skipped != nil:
+		s.Skipped++
+	}
+	s.Cases = append(s.Cases, c)
+}
+
+func (s *junitSuite) encode() ([]byte, error) {
+	b, err := xml.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode JUnit report: %v", err)
+	}
+	return append([]byte(xml.Header), append(b, '\n')...), nil
+}
+
+// JUnit is the run as a CI shows it: a test for each cell, which is an error where it has no number, and for
+// each requirement in each cell that it speaks of, which fails where it is missed. What was skipped is
+// skipped, with the reason.
+func JUnit(d *analysis.Document) ([]byte, error) {
+	v := newView(d)
+	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
+	if !d.Run.Ended.IsZero() {
+		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
+	}
+	for _, c := range v.all {
+		t := junitCase{Class: "cell", Name: printable(c.Label)}
+		if c.Runs == 0 {
+			t.Error = &junitReason{"no trial has a number"}
+			for _, r := range c.Reasons {
+				t.Error.Message = printable(r.Text)
+			}
+		}
+		s.add(t)
+	}
+	for _, x := range d.Thresholds {
+		t := junitCase{Class: "requirement", Name: printable(x.Requirement + thresholdCell(v, x.Factors))}
+		if !x.Met {
+			t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
+		}
+		s.add(t)
+	}
+	for _, x := range d.Skipped {
+		s.add(junitCase{Class: "cell", Name: printable(v.setWords(x.Factors, v.sorted(x.Factors))),
+			Skipped: &junitReason{printable(x.Reason)}})
+	}
+	return s.encode()
+}
+
+func thresholdCell(v *view, f record.Factors) string {
+	if c := v.cell[f.Key()]; c != nil && len(f) > 0 {
+		return ", " + c.Label
+	}
+	return ""
+}
+
+// ComparisonJUnit is the comparison of two runs as a CI shows it: a test for each cell that was compared,
+// which fails where the second run is worse, or has lost it. labels are the cells', by key.
+func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
+	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
+	worse := map[string][]string{}
+	var keys []string
+	for _, r := range c.Regressions {
+		text := r.Text
+		if r.Suspect {
+			text += " (suspect)"
+		}
+		worse[r.Factors.Key()] = append(worse[r.Factors.Key()], text)
+		keys = once(keys, r.Factors.Key())
+	}
+	for _, x := range c.Comparisons {
+		keys = once(keys, x.Factors.Key())
+	}
+	for _, key := range keys {
+		t := junitCase{Class: "comparison", Name: printable(labels[key])}
+		if texts := worse[key]; len(texts) > 0 {
+			t.Failure = &junitReason{printable(strings.Join(texts, "; "))}
+		}
+		s.add(t)
+	}
+	return s.encode()
+}
+
+// WGBench has a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
+// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note.
+func WGBench(d *analysis.Document) []byte {
+	v := newView(d)
+	var device, system []string
+	for _, e := range d.Environment {
+		if e.Node == "router" || e.Node == "host" && device == nil {
+			device = []string{cmp.Or(e.Facts["product"], e.Facts["cpu_model"]), e.Facts["cpu_model"]}
+			system = []string{cmp.Or(e.Facts["distribution"], "Linux"), e.Facts["kernel"]}
+		}
+	}
+	column := func(parts []string) string {
+		parts = slices.Compact(slices.DeleteFunc(parts, func(p string) bool { return p == "" }))
+		return escape(strings.Join(parts, " / "))
+	}
+	var b bytes.Buffer
+	for _, c := range v.all {
+		x, ok := c.Metrics[goodput]
+		if !ok || !strings.HasPrefix(factor.Tunnel.Of(c.Factors), "wireguard") || packets(c) {
+			continue
+		}
+		note := fmt.Sprintf("%s; median of %d, chokepoint", c.Label, x.N)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(slices.Clone(device)), column(slices.Clone(system)),
+			wgRate(x.Median), escape(note))
+	}
+	return b.Bytes()
+}
+
+// wgRate is a rate as iperf3 writes it.
+func wgRate(bps float64) string {
+	prefix := ""
+	for _, p := range []string{"K", "M", "G"} {
+		if bps >= 1000 {
+			bps, prefix = bps/1000, p
+		}
+	}
+	return strconv.FormatFloat(bps, 'g', 3, 64) + " " + prefix + "bits/sec"
+}

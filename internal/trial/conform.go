@@ -1,0 +1,140 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// conformWatch is how long Conform samples a router.
+const conformWatch = 3 * time.Second
+
+// Conformance is what a router was found to do: what it is, and each thing that was tried for real. It holds
+// no address and no name of a host.
+type Conformance struct {
+	Format  string            `json:"format"` // record.Format
+	Driven  string            `json:"driven"` // by the agent, or by which driver
+	Facts   map[string]string `json:"facts"`
+	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
+	Tried   []Capability      `json:"tried"`             // of areas setting, counters, samples
+	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
+	// NotSampled says of a probe why there is nothing of it.
+	NotSampled map[string]string `json:"not_sampled,omitempty"`
+}
+
+// Conform tries on a router of a lab what a run may ask of it: each setting that its system has is made, read
+// back and undone; counters are read; samples are taken. tell hears of each as it is known. An error is of a
+// router that is not as it was found, or that went away; what the router lacks, or does wrong, is an answer.
+func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Probe,
+	tell func(Capability) error) (*Conformance, error) {
+	n, err := l.Node(ctx, router)
+	if err != nil {
+		return nil, err
+	}
+	e, err := (&Campaign{}).describe(ctx, l, n)
+	if err != nil {
+		return nil, err
+	}
+	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: e.Facts,
+		Missing: e.Missing, NotSampled: map[string]string{}}
+	add := func(area, name string, a check.Answer) error {
+		c := Capability{area, name, a}
+		out.Tried = append(out.Tried, c)
+		return tell(c)
+	}
+	for _, s := range examined {
+		setting := record.Setting{Knob: s[0], Node: router, Value: s[1]}
+		if onCarrier(s[0]) {
+			continue // of the machine that carries the lab
+		}
+		a, err := try(ctx, l, setting)
+		if err == nil {
+			err = add("setting", s[0]+"="+s[1], a)
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	counted, err := l.Counters(ctx, router, l.Ports(router)...)
+	a := check.OK()
+	switch {
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case err != nil:
+		a = check.Not("%v", err)
+	case len(counted) < len(l.Ports(router)):
+		a = check.Not("%d of %d ports have any", len(counted), len(l.Ports(router)))
+	}
+	if err := add("counters", "of its ports", a); err != nil {
+		return out, err
+	}
+	if a, err = out.sample(ctx, l, n, probes); err == nil {
+		err = add("samples", conformWatch.String(), a)
+	}
+	return out, err
+}
+
+// try makes a setting, which the lab reads back, and undoes it.
+func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error) {
+	if a := l.CheckSetting(ctx, s); a.State == check.No {
+		return a, ctx.Err()
+	}
+	made := l.Settle(ctx, []record.Setting{s})
+	if err := l.Settle(context.WithoutCancel(ctx), nil); err != nil {
+		return check.Answer{}, errors.Join(made, err)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return check.Answer{}, ctx.Err()
+	case errors.Is(made, host.ErrUnsupported), errors.Is(made, fs.ErrPermission):
+		return check.Not("%v", made), nil
+	case made != nil: // it said that it could
+		return check.CouldNotTell("%v", made), nil
+	}
+	return check.OK(), nil
+}
+
+// sample watches the router for a time, and notes what was seen.
+func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) (
+	a check.Answer, err error) {
+	w := &watches{lab: l, watchers: map[string]watcher{}, missing: map[string]string{}}
+	if err := w.open(ctx, l, n, probes); err != nil {
+		return check.Not("%v", err), ctx.Err()
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	one := w.watchers[n.Name]
+	if one == nil {
+		return check.Not("%s", w.missing[n.Name]), nil
+	}
+	from := host.Monotonic()
+	if err := host.Pause(ctx, conformWatch); err != nil {
+		return a, err
+	}
+	data, err := one.Collect(ctx, from, host.Monotonic())
+	if err != nil {
+		return check.Not("%v", err), ctx.Err()
+	}
+	names := map[string]bool{}
+	for _, s := range data.Samples {
+		for _, m := range s.Metrics {
+			names[m.Name] = true
+		}
+		if s.Unavailable != "" {
+			c.NotSampled[s.Probe] = s.Unavailable
+		}
+	}
+	c.Sampled = slices.Sorted(maps.Keys(names))
+	if len(names) == 0 {
+		return check.Not("nothing was sampled"), nil
+	}
+	return check.OKBecause("%d metrics", len(names)), nil
+}
