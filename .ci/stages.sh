@@ -463,6 +463,14 @@ foreign() {
 	[[ $(sha256sum "$disk"/disk.*) == "$before" ]] || fail "the disk image was changed"
 }
 
+# Nightly only: routers that are set over ssh lose their contact, and faults are
+# planted there.
+losses() {
+	install_packages sshd=openssh-server ssh=openssh-client
+	suite remote -binary "$PROGRAM" -losses 100 -run 'TestLosses$'
+	suite remote -binary "$PROGRAM" -faults -run TestFaultsOverSSH
+}
+
 screenshots() {
 	mkdir -p "$WORK/shots"
 	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \

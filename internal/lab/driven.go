@@ -167,15 +167,19 @@ func (d driven) guard(ctx context.Context, next *applied) error {
 	return err
 }
 
-// dismiss ends the node's guard, if it has one.
-func (n *Node) dismiss(ctx context.Context) error {
+// dismiss ends the node's guard, if it has one, and removes what one before it has left.
+func (n *Node) dismiss(ctx context.Context) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
-	if !ok || n.guard == "" {
+	if !ok {
 		return nil
 	}
-	name := n.guard
-	n.guard = ""
-	return by.Dismiss(ctx, n.Host, name)
+	for _, name := range []string{n.guard, n.past} {
+		if name != "" {
+			err = errors.Join(err, by.Dismiss(ctx, n.Host, name))
+		}
+	}
+	n.guard, n.past = "", ""
+	return err
 }
 
 // guardGone says why the node's guard is not there any more.

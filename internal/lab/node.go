@@ -30,6 +30,7 @@ type Node struct {
 	// Unagented is why a driver drives it, where an agent was tried first.
 	Unagented string
 	guard     string // the name of the one that its driver has left there, "" if there is none
+	past      string // of one that was found gone
 
 	Version string           // of the chokepoint whose agent it is, where that is not ours
 	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does

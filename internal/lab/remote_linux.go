@@ -99,7 +99,10 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err := r.awaitRouter(ctx, l); err != nil {
 		return nil, err
 	}
-	return l, r.survey(ctx, l)
+	if err := r.survey(ctx, l); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // Reach reaches the router alone, to look into it. On error nothing is left.

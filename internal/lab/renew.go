@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
@@ -83,17 +84,43 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 				fresh.close()
 			}
 		}
+		// What was set through an agent cannot be undone through a driver, and the other way round.
+		if err == nil && fresh.HasAgent() != n.HasAgent() {
+			fresh.close()
+			err = fmt.Errorf("%w: it would be driven otherwise than before", host.ErrUnreachable)
+		}
 		if err != nil && l.network != nil && (l.network.mutual || name == l.Topology.Far) {
 			l.network.lost = err
 		}
 		if err != nil {
 			continue // it stays as it is: every use of it says that it is gone
 		}
+		l.inherit(ctx, fresh, n)
 		n.close()
 		l.nodes[name] = fresh
 		names = append(names, name)
 	}
 	return names, found
+}
+
+// inherit keeps in touch, by a node's new connection, with the guard that was left there through the old one:
+// it is ours, and while it is there no other can be. What one that is gone may have left is removed at the
+// end.
+func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
+	by, ok := fresh.Driver.(driver.Guarded)
+	if !ok {
+		return
+	}
+	fresh.past = old.past
+	if old.guard == "" {
+		return
+	}
+	if by.Touch(ctx, fresh.Host, old.guard) != nil {
+		fresh.past = old.guard
+		return
+	}
+	fresh.guard = old.guard
+	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard) })
 }
 
 // gone says why a node's agent is of no use any more. A process that is only slow still holds what was set

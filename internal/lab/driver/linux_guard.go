@@ -15,10 +15,14 @@ import (
 
 // guardScript starts a guard and prints its folder. It counts the seconds since boot, which no change of the
 // clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
-// the script beside it, which is whole or not there at all.
+// the script beside it, which is whole or not there at all. A folder whose process was killed, or did not
+// outlive a reboot as the folder did, is removed: nobody else would.
 const guardScript = `umask 077
 for g in /run/chokepoint-guard-* /tmp/chokepoint-guard-* /dev/shm/chokepoint-guard-* /var/tmp/chokepoint-guard-*; do
-[ ! -f "$g/touched" ] || { echo "another controller has set something here: its guard is $g" >&2; exit 1; }; done
+[ -f "$g/touched" ] || continue
+p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
+[ -O "$g" ] && [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
+echo "another controller has set something here: its guard is $g" >&2; exit 1; done
 for t in /run /tmp /dev/shm /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
@@ -28,13 +32,14 @@ read up rest </proc/uptime; read at <"$d/touched"
 [ $((${up%%.*} - at)) -lt "$1" ] && continue
 [ ! -f "$d/undo" ] || sh "$d/undo"
 rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
-echo "chokepoint-guard $d"`
+echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
 // armScript puts the script of its input in place of the one before.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
 // touchScript fails where there is no guard any more.
-const touchScript = `[ -d "$1" ] || exit 1; read up rest </proc/uptime
+const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
+read up rest </proc/uptime
 echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"`
 
 var errNoGuard = errors.New("its guard is gone")

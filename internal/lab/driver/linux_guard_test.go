@@ -68,6 +68,37 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// TestAGuardIsKilled: a guard that was killed is missed, and keeps nobody away; one that lives does.
+func TestAGuardIsKilled(t *testing.T) {
+	h, ctx := host.Local(), t.Context()
+	name, err := Linux{}.Guard(ctx, h, "", nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(name) })
+	_, err = Linux{}.Guard(ctx, h, "", nil, time.Hour)
+	if err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("a second guard: got %v, want that there is %s", err, name)
+	}
+	if _, err := shell(ctx, h, "", `read p <"$1/pid" && kill -9 "$p"`, name); err != nil {
+		t.Fatal(err)
+	}
+	err = nil
+	for end := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(end); {
+		err = Linux{}.Touch(ctx, h, name)
+	}
+	if err == nil {
+		t.Error("a guard that was killed is kept in touch with")
+	}
+	next, err := Linux{}.Guard(ctx, h, "", nil, time.Hour)
+	if _, left := os.Stat(name); err != nil || !os.IsNotExist(left) {
+		t.Errorf("a guard after one that was killed: %v, whose folder: %v", err, left)
+	}
+	if err := (Linux{}).Dismiss(ctx, h, next); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUndoing: what undoes settings is written down, the last first, and nothing is done meanwhile.
 func TestUndoing(t *testing.T) {
 	script, err := undoing(t.Context(), host.Local(), Linux{}, []record.Setting{

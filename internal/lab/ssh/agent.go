@@ -128,6 +128,19 @@ func ownFolder(dir string) bool {
 		wordLike(strings.ReplaceAll(dir, "/", ""))
 }
 
+// lost says that the connection is not there any more, nil if it is. That a program did not run is no word on
+// the machine then.
+func (c *Connection) lost(ctx context.Context) error {
+	_, err := c.Run(ctx, "exit 0\n")
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("%w: %w", host.ErrUnreachable, err)
+	}
+	return nil
+}
+
 // put copies the program into the first place that takes it and from which it runs.
 func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	f, err := os.Open(program)
@@ -143,7 +156,7 @@ func (c *Connection) put(ctx context.Context, program string) (place, error) {
 	for skipped := 0; ; {
 		p, err := c.findPlace(ctx, skipped)
 		if err != nil {
-			return p, cmp.Or(why, err)
+			return p, cmp.Or(c.lost(ctx), why, err)
 		}
 		skipped = p.number
 		if _, err = f.Seek(0, io.SeekStart); err == nil {
@@ -155,8 +168,8 @@ func (c *Connection) put(ctx context.Context, program string) (place, error) {
 			return p, nil
 		}
 		p.leave()
-		if ctx.Err() != nil {
-			return p, err
+		if lost := c.lost(ctx); lost != nil {
+			return p, lost
 		}
 		why = fmt.Errorf("%w: it does not run in %s: %w", host.ErrUnsupported, p.dir, err)
 	}

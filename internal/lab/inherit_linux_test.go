@@ -1,0 +1,95 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// cut is a host whose connection is broken.
+type cut struct{ host.Host }
+
+// guarding is a driver whose guard, which is called "ours", can be there or not.
+type guarding struct {
+	driver.Linux
+	there     bool
+	dismissed *[]string
+}
+
+func (g guarding) Dismiss(_ context.Context, _ host.Host, name string) error {
+	*g.dismissed = append(*g.dismissed, name)
+	return nil
+}
+
+func (g guarding) Touch(_ context.Context, h host.Host, name string) error {
+	if _, broken := h.(cut); broken || !g.there || name != "ours" {
+		return errors.New("no guard")
+	}
+	return nil
+}
+
+// TestAGuardIsInherited: a node whose connection broke keeps the guard that it left there, while that is
+// there. What it left is removed at the end in either case.
+func TestAGuardIsInherited(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		top, err := TopologyNamed("forward")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab("mine", record.LabSSH, top, Parts{}, nil)
+		touched := 0
+		l.regularly = func(do func(context.Context) error) {
+			if do(t.Context()) == nil {
+				touched++
+			}
+		}
+		by := guarding{there: there, dismissed: new([]string)}
+		l.dial = func(context.Context, string) (*Node, error) {
+			return &Node{Name: "router", Host: host.Local(), Driver: by}, nil
+		}
+		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by, guard: "ours"}
+		if fresh, found := l.Renew(t.Context()); !fresh || found == nil {
+			t.Fatalf("renew: got %v, %v, want a new connection and why", fresh, found)
+		}
+		want, often := map[bool]string{true: "ours"}[there], map[bool]int{true: 1}[there]
+		if got := l.nodes["router"].guard; got != want || touched != often {
+			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want,
+				often)
+		}
+		if err := l.nodes["router"].dismiss(t.Context()); err != nil || !slices.Equal(*by.dismissed,
+			[]string{"ours"}) {
+			t.Errorf("guard there %v: %v, dismissed %q, want it alone", there, err, *by.dismissed)
+		}
+	}
+}
+
+// hangsUp is an agent that can only be closed.
+type hangsUp struct {
+	host.Agent
+	closed bool
+}
+
+func (a *hangsUp) Close() error {
+	a.closed = true
+	return nil
+}
+
+// TestADriverIsNoAgent: a node that a driver has set something on is not taken over by an agent.
+func TestADriverIsNoAgent(t *testing.T) {
+	top, err := TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, other := newLab("mine", record.LabSSH, top, Parts{}, nil), &hangsUp{}
+	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
+	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{}, guard: "ours"}
+	if fresh, found := l.Renew(t.Context()); fresh || found == nil || !other.closed ||
+		l.nodes["router"].HasAgent() {
+		t.Errorf("renew: got %v, %v, agent closed %v, want the node as it was", fresh, found, other.closed)
+	}
+}

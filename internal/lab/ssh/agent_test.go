@@ -1,0 +1,39 @@
+package ssh
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// TestPutOverALostConnection: a connection that breaks while the agent is put there says nothing of what the
+// machine runs; a machine that has no place for it does.
+func TestPutOverALostConnection(t *testing.T) {
+	for _, tt := range []struct {
+		name, ssh string
+		want      error
+	}{
+		{"lost", "exit 255", host.ErrUnreachable},
+		{"no place", "exec head -c 1 >/dev/null", host.ErrUnsupported},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			program, log := filepath.Join(dir, "ssh"), filepath.Join(dir, "log")
+			if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+tt.ssh+"\n"), 0o700),
+				os.WriteFile(log, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			c := &Connection{options: Options{Dir: dir, Name: "router"}, log: log}
+			_, err := c.put(t.Context(), program)
+			for _, is := range []error{host.ErrUnreachable, host.ErrUnsupported} {
+				if errors.Is(err, is) != (is == tt.want) {
+					t.Errorf("put: got %v, want %v alone", err, tt.want)
+				}
+			}
+		})
+	}
+}
