@@ -78,12 +78,6 @@ func TestsOf(run *record.Run, t record.Trial, class string) []diagnosis.Experime
 // AddProofs puts what experiments said beside the causes that they test.
 func (d *Document) AddProofs(proofs []diagnosis.Proof) {
 	for _, p := range proofs {
-		for _, cell := range d.Cells {
-			got, ok := cell.Metrics[metrics.Goodput]
-			if ok && got.High == 0 && cell.Factors.Key() == p.Cell.Key() {
-				p.NothingArrived()
-			}
-		}
 		c := d.causeOf(p.Cell, p.Class)
 		if c == nil {
 			d.Proofs = append(d.Proofs, p)

@@ -91,12 +91,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 		return p
 	}
 	if len(all) == 0 {
-		p.Text = "no untouched window has a rate: nothing can be concluded"
-		if level := p.flows(d); level != "" {
-			p.Verdict = Refuted
-			p.Text = fmt.Sprintf("refuted by doses of %s: nothing arrives without them, but traffic flows "+
-				"with %s, which should not free it", p.Factor, level)
-		}
+		p.judgeDead(d)
 		return p
 	}
 	points := map[int][]statistics.Point{}
@@ -144,6 +139,30 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	}
 	p.judge(p.falls() && slack(relative))
 	return p
+}
+
+// deadWindows are so many untouched windows in which nothing gets through that a limit which lets some of it
+// through is not what holds the traffic back.
+const deadWindows = 6
+
+// judgeDead decides where no untouched window has a rate.
+func (p *Proof) judgeDead(d Doses) {
+	windows := 0
+	for _, rates := range d.Untouched {
+		windows += len(rates)
+	}
+	switch level := p.flows(d); {
+	case level != "":
+		p.Verdict = Refuted
+		p.Text = fmt.Sprintf("refuted by doses of %s: nothing arrives without them, but traffic flows "+
+			"with %s, which should not free it", p.Factor, level)
+	case windows >= deadWindows && kindOf[p.Class] != "":
+		p.Verdict = Refuted
+		p.Text = fmt.Sprintf("refuted: nothing arrives in any of %d untouched windows, and a limit of this "+
+			"kind lets some of it through", windows)
+	default:
+		p.Text = "no untouched window has a rate: nothing can be concluded"
+	}
 }
 
 // flows is a dose with which traffic flows in at least two blocks, though by the finding it must not help:
@@ -326,16 +345,6 @@ func (p *Proof) leastDose() float64 {
 func (p *Proof) Predict(gain float64, by string) {
 	if gain > 0 && (p.Predicted == 0 || gain < p.Predicted) {
 		p.Predicted, p.PredictedBy = gain, by
-	}
-}
-
-// NothingArrived tells a proof that nothing arrived in the run whose finding it tests. Where nothing did in
-// an untouched window either, a limit that lets some rate through is not what holds the traffic back.
-func (p *Proof) NothingArrived() {
-	if p.Verdict == Undecided && p.Untouched == 0 && kindOf[p.Class] != "" {
-		p.Verdict = Refuted
-		p.Text = "refuted: nothing arrives, in the run nor in any untouched window, and a limit of this " +
-			"kind lets some of it through"
 	}
 }
 

@@ -121,11 +121,13 @@ func TestProveOfLittle(t *testing.T) {
 			t.Errorf("expect %g of %g: got %s: %s", c.expect, c.resource, p.Verdict, p.Text)
 		}
 	}
+	dead := Doses{Untouched: map[int][]float64{1: {0, 0}, 2: {0, 0}, 3: {0, 0}}}
 	for class, want := range map[string]string{Shaper: Refuted, SendBuffer: Refuted, RandomLoss: Refuted,
 		PMTUBlackHole: Undecided} {
-		x := Proof{Experiment: record.Experiment{Class: class}, Verdict: Undecided}
-		if x.NothingArrived(); x.Verdict != want {
-			t.Errorf("nothing arrived, said to be %s: got %s, want %s", class, x.Verdict, want)
+		x := record.Experiment{Class: class, Factor: "streams", Expect: 1, Doses: []record.Dose{{Level: "2",
+			Resource: 2}}}
+		if p := Prove(x, "goodput_bps", dead); p.Verdict != want {
+			t.Errorf("nothing arrives, said to be %s: got %s: %s", class, p.Verdict, p.Text)
 		}
 	}
 	p := Prove(e, "goodput_bps", Doses{map[int][]float64{1: {10, 10}, 2: {20}},
