@@ -179,6 +179,7 @@ func settingOf(text string) record.Setting {
 
 // TestOpenWrt is the conformance of driver openwrt, by BusyBox' ash and no other applets than OpenWrt's.
 func TestOpenWrt(t *testing.T) {
+	t.Run("governor", testGovernor)
 	onRouter(t, nil, func(t *testing.T, h host.Host) {
 		if have := says(t, h, "command -v stat timeout setsid nohup od; true"); have != "" {
 			t.Errorf("there is %q, which OpenWrt lacks", have)
@@ -388,9 +389,9 @@ func TestIsOpenWrt(t *testing.T) {
 	})
 }
 
-// TestGovernor: clock domains as the kernel shows them, read and set by the shell in the order of their
+// testGovernor: clock domains as the kernel shows them, read and set by the shell in the order of their
 // numbers.
-func TestGovernor(t *testing.T) {
+func testGovernor(t *testing.T) {
 	domains := map[int]string{0: "ondemand", 4: "schedutil", 10: "powersave"}
 	onRouter(t, func(root string) {
 		must(t, os.MkdirAll(filepath.Join(root, "sys/class/net"), 0o755))
