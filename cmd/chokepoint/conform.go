@@ -68,8 +68,9 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 		}
 		return err
 	}
-	if o.machines != (record.Machines{}) {
-		return p.withMachines(ctx, o.machines, try)
+	var asked record.Run
+	if o.describe(&asked); asked.Machines != nil {
+		return p.withMachines(ctx, *asked.Machines, try)
 	}
 	guest, err := o.guest(ctx, p)
 	if err != nil {
@@ -95,7 +96,7 @@ func (p *program) tried(ctx context.Context, l *lab.Lab) (found *trial.Conforman
 	counts := map[check.State]int{}
 	found, err = trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
 		counts[c.Answer.State]++
-		return p.line(c, fmt.Sprintf("%-9s %-34s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
+		return p.line(c, fmt.Sprintf("%-9s %-47s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
 			check.Plain(c.Answer.Reason)))
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // State is one of the three answers. The zero value is Unknown, so that an answer nobody filled in is never
@@ -57,14 +59,27 @@ func OKBecause(format string, args ...any) Answer {
 	return Answer{State: Yes, Reason: fmt.Sprintf(format, args...)}
 }
 
+// oneLine is a text of several lines, such as joined errors, as one, in which none stands twice.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !slices.ContainsFunc(lines, func(l string) bool {
+			return strings.HasSuffix(l, line)
+		}) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
 // Not is a conclusive no with its reason.
 func Not(format string, args ...any) Answer {
-	return Answer{State: No, Reason: fmt.Sprintf(format, args...)}
+	return Answer{State: No, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
 
 // CouldNotTell is the third answer.
 func CouldNotTell(format string, args ...any) Answer {
-	return Answer{State: Unknown, Reason: fmt.Sprintf(format, args...)}
+	return Answer{State: Unknown, Reason: oneLine(fmt.Sprintf(format, args...))}
 }
 
 // Hinted returns a copy of a with the next step added.

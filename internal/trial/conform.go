@@ -5,10 +5,15 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net"
+	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -29,6 +34,26 @@ type Conformance struct {
 	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
 	// NotSampled says of a probe why there is nothing of it.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
+
+	of *lab.Node
+}
+
+// wordLike are words that may be an address, of IP or of a device.
+var wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
+
+// anonymous is a text without addresses and without the name by which the router is reached.
+func (c *Conformance) anonymous(text string) string {
+	if c.of.Host != nil {
+		text = strings.ReplaceAll(text, c.of.Host.Name(), c.of.Name)
+	}
+	return wordLike.ReplaceAllStringFunc(text, func(word string) string {
+		_, ip := netip.ParseAddr(strings.TrimRight(word, "."))
+		_, mac := net.ParseMAC(word)
+		if ip == nil || mac == nil {
+			return "ADDRESS"
+		}
+		return word
+	})
 }
 
 // Conform tries on a router of a lab what a run may ask of it: each setting that its system has is made, read
@@ -44,19 +69,26 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	if err != nil {
 		return nil, err
 	}
-	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: e.Facts,
-		Missing: e.Missing, NotSampled: map[string]string{}}
+	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: map[string]string{},
+		Missing: map[string]string{}, NotSampled: map[string]string{}, of: n}
+	for name, value := range e.Facts {
+		out.Facts[name] = out.anonymous(value)
+	}
+	for name, why := range e.Missing {
+		out.Missing[name] = out.anonymous(why)
+	}
 	add := func(area, name string, a check.Answer) error {
-		c := Capability{area, name, a}
-		out.Tried = append(out.Tried, c)
-		return tell(c)
+		shown := Capability{area, name, a}
+		a.Reason, a.Hint = out.anonymous(a.Reason), out.anonymous(a.Hint)
+		out.Tried = append(out.Tried, Capability{area, name, a})
+		return tell(shown)
 	}
 	for _, s := range examined {
-		setting := record.Setting{Knob: s[0], Node: router, Value: s[1]}
-		if onCarrier(s[0]) {
-			continue // of the machine that carries the lab
+		switch targetOf(s[0]) {
+		case factor.Carrier, factor.WANLink: // not the router's alone
+			continue
 		}
-		a, err := try(ctx, l, setting)
+		a, err := try(ctx, l, record.Setting{Knob: s[0], Node: router, Value: s[1]})
 		if err == nil {
 			err = add("setting", s[0]+"="+s[1], a)
 		}
@@ -129,7 +161,7 @@ func (c *Conformance) sample(ctx context.Context, l *lab.Lab, n *lab.Node, probe
 			names[m.Name] = true
 		}
 		if s.Unavailable != "" {
-			c.NotSampled[s.Probe] = s.Unavailable
+			c.NotSampled[s.Probe] = c.anonymous(s.Unavailable)
 		}
 	}
 	c.Sampled = slices.Sorted(maps.Keys(names))

@@ -35,7 +35,7 @@ var examined = [...][2]string{
 	{"queue", "netem delay 1ms"}, {"shape", "300M"}, {"policer", "300M"}, {"txqueuelen", "500"},
 	{"nat", "masquerade"}, {"nat", "forward"}, {"firewall", "100"}, {"firewall", "100 stateful"},
 	{"flowtable", "on"}, {"flow_export", "softflowd"}, {"mss_clamp", "pmtu"},
-	{"governor", "performance"}, {"conntrack_max", "65536"}, {"ip_forward", "on"},
+	{"governor", "performance"}, {"conntrack_max", "5000"}, {"ip_forward", "ipv4"},
 	{"link_mtu", "9000"}, {"offload", "super"}, {"offload", "wire"}, {"vlan", "10"},
 	{"wan", "dhcp"}, {"wan", "pppoe"}, {"cpus", "0"},
 	{"cpu_count", "1"}, {"cpu_quota", "50%"}, {"irq_affinity", "0"}, {"napi_threaded", "on"},
@@ -56,12 +56,14 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 		add("tunnel", t.Name(), l.CheckTunnel(ctx, lab.TunnelSpec{Kind: t.Name()}))
 	}
 	for _, s := range examined {
-		node := l.Topology.Routers[0]
-		if onCarrier(s[0]) {
-			node = lab.HostNode
+		setting := record.Setting{Knob: s[0], Node: l.Topology.Routers[0], Value: s[1]}
+		switch targetOf(s[0]) {
+		case factor.Carrier:
+			setting.Node = lab.HostNode
+		case factor.WANLink:
+			setting.Port = "wan"
 		}
-		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, record.Setting{Knob: s[0], Node: node,
-			Value: s[1]}))
+		add("setting", s[0]+"="+s[1], l.CheckSetting(ctx, setting))
 	}
 	var ends [2]traffic.End
 	for i, name := range []string{l.Topology.Near, l.Topology.Far} {
@@ -96,11 +98,13 @@ func Examine(ctx context.Context, l *lab.Lab, tunnels []tunnel.Tunnel, engines [
 	return out, nil
 }
 
-// onCarrier says that a knob is of the machine that carries a lab.
-func onCarrier(name string) bool {
-	return slices.ContainsFunc(knob.All(), func(k knob.Knob) bool {
-		return k.Name() == name && k.Factor().Target == factor.Carrier
-	})
+// targetOf is where a knob's setting is made, unless its factor is placed.
+func targetOf(name string) factor.Target {
+	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == name })
+	if i < 0 { // a member of a family
+		return factor.Routers
+	}
+	return knob.All()[i].Factor().Target
 }
 
 // Timer is how well this machine keeps the latency probe's schedule.
