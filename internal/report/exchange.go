@@ -50,7 +50,9 @@ func Benchstat(d *analysis.Document) []byte {
 	for _, c := range v.all {
 		name := "Benchmark" + upperFirst(word.Replace(printable(cmp.Or(d.Run.Plan, "run"))))
 		for _, n := range names {
-			name += "/" + word.Replace(n+"="+printable(c.Factors[n]))
+			if level, has := c.Factors[n]; has {
+				name += "/" + word.Replace(n+"="+printable(level))
+			}
 		}
 		for _, t := range v.counted(c) {
 			line := ""
@@ -68,12 +70,15 @@ func Benchstat(d *analysis.Document) []byte {
 }
 
 // Ministat has one column of goodput, in bit/s, for each cell, and a line for each of its trials, as
-// ministat(1) reads them by -C. Cells with fewer trials than others end with "-", which ends a column there.
+// ministat(1) reads them by -C. It passes over lines that have no such column, so that cells with fewer
+// trials than others come last.
 func Ministat(d *analysis.Document) []byte {
 	v := newView(d)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# run %s, goodput in bit/s; ministat -C N FILE reads column N\n", d.Run.ID)
-	var columns [][]string
+	type column struct {
+		label  string
+		values []string
+	}
+	var columns []column
 	for _, c := range v.all {
 		var values []string
 		for _, t := range v.counted(c) {
@@ -82,22 +87,25 @@ func Ministat(d *analysis.Document) []byte {
 			}
 		}
 		if len(values) > 0 {
-			columns = append(columns, values)
-			fmt.Fprintf(&b, "# %d: %s\n", len(columns), printable(c.Label))
+			columns = append(columns, column{c.Label, values})
 		}
 	}
-	for i := 0; ; i++ {
-		line, some := make([]string, len(columns)), false
-		for k, values := range columns {
-			if line[k] = "-"; i < len(values) {
-				line[k], some = values[i], true
+	slices.SortStableFunc(columns, func(a, b column) int { return len(b.values) - len(a.values) })
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# run %s, goodput in bit/s; ministat -C N FILE reads column N\n", d.Run.ID)
+	for i, c := range columns {
+		fmt.Fprintf(&b, "# %d: %s\n", i+1, printable(c.label))
+	}
+	for i := 0; len(columns) > 0 && i < len(columns[0].values); i++ {
+		var line []string
+		for _, c := range columns {
+			if i < len(c.values) {
+				line = append(line, c.values[i])
 			}
-		}
-		if !some {
-			return b.Bytes()
 		}
 		b.WriteString(strings.Join(line, " ") + "\n")
 	}
+	return b.Bytes()
 }
 
 // OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of

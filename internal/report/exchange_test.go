@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,31 +55,43 @@ func TestBenchstat(t *testing.T) {
 	}
 }
 
-// TestMinistat: each column has the goodput of one cell's trials.
+// TestMinistat: each column has the goodput of one cell's trials, and nothing else, also where another cell
+// has fewer.
 func TestMinistat(t *testing.T) {
 	d := smallDocument()
+	d.Trials = slices.DeleteFunc(d.Trials, func(x analysis.TrialView) bool {
+		return x.Block == 2 && x.Factors.Key() == d.Cells[0].Factors.Key()
+	})
 	v := newView(d)
-	var rows [][]string
+	labels, columns := map[string]int{}, map[int][]string{}
 	for line := range strings.Lines(string(Ministat(d))) {
-		if !strings.HasPrefix(line, "#") {
-			rows = append(rows, strings.Fields(line))
-		}
-	}
-	column := 0
-	for _, c := range v.all {
-		trials := v.counted(c)
-		if len(trials) == 0 || trials[0].Metrics[goodput] == 0 {
-			continue
-		}
-		for i, x := range trials {
-			if got, err := strconv.ParseFloat(rows[i][column], 64); err != nil || got != x.Metrics[goodput] {
-				t.Errorf("%s, trial %d: got %s, want %g", c.Label, i, rows[i][column], x.Metrics[goodput])
+		if number, label, ok := strings.Cut(strings.TrimPrefix(line, "# "), ": "); ok {
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			labels[strings.TrimSpace(label)] = n
+		} else if !strings.HasPrefix(line, "#") {
+			for i, value := range strings.Fields(line) {
+				columns[i+1] = append(columns[i+1], value)
 			}
 		}
-		column++
 	}
-	if column == 0 || len(rows[0]) != column {
-		t.Errorf("got %d columns, want %d", len(rows[0]), column)
+	lengths := map[int]bool{}
+	for _, c := range v.all {
+		var want []string
+		for _, x := range v.counted(c) {
+			if bps, ok := x.Metrics[goodput]; ok {
+				want = append(want, strconv.FormatFloat(bps, 'f', -1, 64))
+			}
+		}
+		lengths[len(want)] = true
+		if got := columns[labels[printable(c.Label)]]; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", c.Label, got, want)
+		}
+	}
+	if len(lengths) < 2 {
+		t.Errorf("all cells have as many trials: %v", lengths)
 	}
 }
 
