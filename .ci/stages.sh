@@ -463,6 +463,21 @@ foreign() {
 	[[ $(sha256sum "$disk"/disk.*) == "$before" ]] || fail "the disk image was changed"
 }
 
+# Nightly only: PPPoE between guests with Debian's whole kernel; that for clouds, which guests have otherwise,
+# lacks PPP.
+pppoe() {
+	private_home "$WORK/guest" root
+	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
+	as_root "$PROGRAM" vm build
+	local release kernel="$WORK/kernel"
+	mkdir -p "$kernel"
+	release=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: linux-image-\([0-9].*\)/\1/p')
+	(cd "$kernel" && apt-get download "linux-image-$release" && dpkg-deb -x linux-image-*.deb .)
+	CHOKEPOINT_PPP_KERNEL=$kernel/boot/vmlinuz-$release CHOKEPOINT_PPP_MODULES=$kernel/lib/modules/$release \
+		as_root go test -vet=off -v -count=1 -run '^TestGuestPPPoE$' ./internal/lab | tee "$WORK/pppoe"
+	grep -q '^--- PASS: TestGuestPPPoE ' "$WORK/pppoe" || fail "no session by PPPoE"
+}
+
 # Nightly only: routers that are set over ssh lose their contact, and faults are
 # planted there.
 losses() {
