@@ -167,18 +167,19 @@ func (d driven) guard(ctx context.Context, next *applied) error {
 	return err
 }
 
-// dismiss ends the node's guard, if it has one, and removes what one before it has left.
+// dismiss ends the node's guard, if it has one, and removes what those before it have left.
 func (n *Node) dismiss(ctx context.Context) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok {
 		return nil
 	}
-	for _, name := range []string{n.guard, n.past} {
-		if name != "" {
-			err = errors.Join(err, by.Dismiss(ctx, n.Host, name))
-		}
+	if n.guard != "" {
+		n.past = append(n.past, n.guard)
 	}
-	n.guard, n.past = "", ""
+	for _, name := range n.past {
+		err = errors.Join(err, by.Dismiss(ctx, n.Host, name))
+	}
+	n.guard, n.past = "", nil
 	return err
 }
 

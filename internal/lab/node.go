@@ -29,8 +29,8 @@ type Node struct {
 	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
 	// Unagented is why a driver drives it, where an agent was tried first.
 	Unagented string
-	guard     string // the name of the one that its driver has left there, "" if there is none
-	past      string // of one that was found gone
+	guard     string   // the name of the one that its driver has left there, "" if there is none
+	past      []string // of those that were found gone
 
 	Version string           // of the chokepoint whose agent it is, where that is not ours
 	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does

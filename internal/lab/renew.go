@@ -116,7 +116,7 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 		return
 	}
 	if by.Touch(ctx, fresh.Host, old.guard) != nil {
-		fresh.past = old.guard
+		fresh.past = append(fresh.past, old.guard)
 		return
 	}
 	fresh.guard = old.guard
