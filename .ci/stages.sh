@@ -478,6 +478,31 @@ pppoe() {
 	grep -q '^--- PASS: TestGuestPPPoE ' "$WORK/pppoe" || fail "no session by PPPoE"
 }
 
+# Nightly only: how long packets are outside of tunnels that Debian's kernel has,
+# in a virtual machine; those of this machine are tried by the tests.
+lengths() {
+	install_packages qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 ssh=openssh-client
+	local disk="$WORK/foreign/disk" pid status=0
+	bench/guestdisk/build "$disk"
+	go test -c -o "$WORK/lengths.test" ./internal/lab/tunnel
+	qemu-system-x86_64 -m 1024 -smp 2 -display none -drive "file=$disk/disk.qcow2,snapshot=on,if=virtio" \
+		-nic user,model=virtio,hostfwd=tcp:127.0.0.1:22022-:22 >"$WORK/lengths.qemu" 2>&1 &
+	pid=$!
+	for _ in $(seq 60); do in_disk "$disk" true 2>/dev/null && break || sleep 5; done
+	gzip -c "$WORK/lengths.test" | in_disk "$disk" 'gzip -d >t && chmod +x t &&
+		modprobe -a tun wireguard ip_gre ip6_gre ipip ip6_tunnel vxlan xfrm_interface esp4 esp6 &&
+		./t -test.v -test.parallel 2 -test.run Lengths' | tee "$WORK/lengths" || status=1
+	kill "$pid"
+	wait "$pid" || true
+	((status == 0)) && ! grep -q '^ *--- SKIP: .*/\(wireguard\|esp\|gre\|ipip\|vxlan\)' "$WORK/lengths" ||
+		fail "lengths in a virtual machine"
+}
+
+in_disk() {
+	ssh -i "$1/key" -p 22022 -o BatchMode=yes -o ConnectTimeout=5 -o StrictHostKeyChecking=no \
+		-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR root@127.0.0.1 "$2"
+}
+
 # Nightly only: routers that are set over ssh lose their contact, and faults are
 # planted there.
 losses() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -20,8 +21,16 @@ import (
 // tunnelNames are those of plans, and of encapsulations that no tunnel of a plan has.
 func tunnelNames() []string {
 	names := slices.Clone(registry.Catalogue().Of(string(factor.Tunnel)).Levels)
-	return append(names, "esp-aead", "esp-aead-natt", "esp-cbc-sha256", "openvpn-udp")
+	names = append(names, "openvpn-udp", "openvpn-cbc-sha1", "openvpn-cbc-sha256", "openvpn-tcp-cbc-sha1",
+		"openvpn-tcp-cbc-sha256", "vxlan", "gre", "ipip")
+	for _, suite := range []string{"aead", "cbc-sha1", "cbc-sha256", "cbc-sha384", "cbc-sha512"} {
+		names = append(names, "esp-"+suite, "esp-"+suite+"-natt")
+	}
+	return names
 }
+
+// usualMTUs are those that people set to be safe: what each costs is shown.
+var usualMTUs = []int{1420, 1400, 1392, 1280}
 
 // packetSizes are those of the table of small packets, where they fit.
 var packetSizes = []int{64, 200, 500, 1000}
@@ -35,6 +44,15 @@ type limitsOptions struct {
 	pppoe   bool
 	ip      int
 	outerIP int
+	stamps  bool
+}
+
+// headers is the length of TCP's header.
+func (o limitsOptions) headers() int {
+	if o.stamps {
+		return overhead.TCPHeader + overhead.TCPTimestamps
+	}
+	return overhead.TCPHeader
 }
 
 func newLimitsCommand(p *program) *cobra.Command {
@@ -43,8 +61,10 @@ func newLimitsCommand(p *program) *cobra.Command {
 		Use:   "limits [--tunnel NAME] [--mtu BYTES] [--link RATE] [--json]",
 		Short: "Compute what headers leave of a line rate, without measuring",
 		Long: "Compute what headers leave of a line rate, without measuring: the largest\n" +
-			"goodput of TCP with timestamps, and the packet rates and goodput of UDP.\n" +
-			"No router can be faster; how far yours is from it is what run measures.",
+			"goodput of TCP, the packet rates and goodput of UDP, what other MTUs cost, and\n" +
+			"what a packet is made of. Tunnels in tunnels are joined by +: wireguard+gre is\n" +
+			"WireGuard in GRE. No router can be faster; how far yours is from it is what run\n" +
+			"measures.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(cmd.Flags().Changed("mtu")); err != nil {
@@ -71,6 +91,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session; its usual MTU is 1492")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
+	f.BoolVar(&o.stamps, "timestamps", true, "TCP has timestamps, 12 bytes in each segment")
 	return addJSON(cmd, "print one JSON document")
 }
 
@@ -78,9 +99,12 @@ func newLimitsCommand(p *program) *cobra.Command {
 func (o *limitsOptions) validate(mtuGiven bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	switch {
-	case !slices.Contains(tunnelNames(), o.tunnel):
-		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.tunnel), "tunnels: " +
+	case o.unknownTunnel() != "":
+		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.unknownTunnel()), "tunnels: " +
 			strings.Join(tunnelNames(), ", ")}
+	case o.tunnel != factor.NoTunnel && !stacks(o.tunnel):
+		return &usageError{fmt.Sprintf("--tunnel %q: a stream is not joined to others", o.tunnel),
+			"TCP makes segments of what it carries, and no formula gives their lengths"}
 	case err != nil || rate <= 0:
 		return &usageError{fmt.Sprintf("--link %q is not a rate", o.link),
 			"give bits per second with k, M or G, such as 300M"}
@@ -99,19 +123,50 @@ func (o *limitsOptions) validate(mtuGiven bool) error {
 	return nil
 }
 
+// unknownTunnel is the first of the tunnels that no formula is known of; "" if there is none.
+func (o *limitsOptions) unknownTunnel() string {
+	if o.tunnel == factor.NoTunnel {
+		return ""
+	}
+	for name := range strings.SplitSeq(o.tunnel, "+") {
+		if name == factor.NoTunnel || !slices.Contains(tunnelNames(), name) {
+			return cmp.Or(name, o.tunnel)
+		}
+	}
+	return ""
+}
+
+func stacks(tunnel string) bool {
+	_, ok := overhead.Stacked(tunnel, overhead.V4)
+	return ok
+}
+
 // limits is the document of limits --json.
 type limits struct {
 	Format     string        `json:"format"`
 	Tunnel     string        `json:"tunnel"`
 	MTU        int           `json:"mtu"`         // largest inner packet
 	FittingMTU int           `json:"fitting_mtu"` // largest one that is not fragmented
+	BestMTU    int           `json:"best_mtu"`    // of those, the one with the highest goodput of TCP
 	Fragments  int           `json:"fragments"`   // of a packet of MTU bytes
 	LinkRate   float64       `json:"link_bps"`
 	LinkMTU    int           `json:"link_mtu"`
+	Timestamps bool          `json:"tcp_timestamps"`
 	TCP        packetLimit   `json:"tcp"`
 	UDP        []packetLimit `json:"udp"`
 	// of a mix of UDP packets; its sizes are means, rounded; left out where its largest packet does not fit
 	IMIX *packetLimit `json:"imix,omitempty"`
+	// full segments of TCP at other MTUs of the tunnel, or of the link without one
+	MTUs   []mtuLimit      `json:"mtus"`
+	Packet []overhead.Part `json:"packet_parts"` // of a full segment on the wire, before it is fragmented
+}
+
+// mtuLimit is what an MTU costs.
+type mtuLimit struct {
+	MTU       int     `json:"mtu"`
+	Fragments int     `json:"fragments"`
+	Goodput   float64 `json:"goodput_bps"`
+	Loss      float64 `json:"loss_ratio"` // of the goodput at the best MTU
 }
 
 // packetLimit is what the line carries of packets of one size.
@@ -129,9 +184,9 @@ func computeLimits(o limitsOptions) (limits, error) {
 	rate := float64(bitrate)
 	path := overhead.Path{Link: overhead.Link{MTU: o.linkMTU, VLANs: o.vlans, PPPoE: o.pppoe},
 		Inner: overhead.IP(o.ip)}
-	path.Tunnel, _ = overhead.Named(o.tunnel)
-	if path.Tunnel.Kind != overhead.Plain {
-		path.Tunnel.OuterIP, path.Tunnel.MTU = overhead.IP(o.outerIP), o.mtu
+	if o.tunnel != factor.NoTunnel {
+		path.Tunnel, _ = overhead.Stacked(o.tunnel, overhead.IP(o.outerIP))
+		path.Tunnel.MTU = o.mtu
 	}
 	fitting := path.Tunnel.FitMTU(o.linkMTU)
 	if o.mtu == 0 {
@@ -144,7 +199,13 @@ func computeLimits(o limitsOptions) (limits, error) {
 	}
 	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: rate,
 		LinkMTU: o.linkMTU, Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
-		TCP: limitOf(path, rate, overhead.TCPHeader+overhead.TCPTimestamps, mtu)}
+		Timestamps: o.stamps, TCP: limitOf(path, rate, o.headers(), mtu), BestMTU: fitting}
+	transport := overhead.Part{Name: "TCP", Bytes: o.headers()}
+	if o.stamps {
+		transport.Name = "TCP with timestamps"
+	}
+	l.Packet = path.Whole(mtu, transport)
+	l.addMTUs(o, path, rate)
 	for _, size := range append(slices.Clone(packetSizes), mtu) {
 		if size <= mtu {
 			l.UDP = append(l.UDP, limitOf(path, rate, overhead.UDPHeader, size))
@@ -154,6 +215,34 @@ func computeLimits(o limitsOptions) (limits, error) {
 		l.IMIX = new(limitOf(path, rate, overhead.UDPHeader, sizes...))
 	}
 	return l, nil
+}
+
+// addMTUs adds what other MTUs cost; path is that of the one that was asked for.
+func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
+	least := map[int]int{4: 576, 6: 1280}[o.ip]
+	if l.FittingMTU < least {
+		return
+	}
+	l.BestMTU = path.BestMTU(least, path.Inner.Header()+o.headers())
+	list := append([]int{l.MTU, l.FittingMTU, l.BestMTU}, usualMTUs...)
+	slices.Sort(list)
+	most := 0.0
+	for _, mtu := range slices.Backward(slices.Compact(list)) {
+		p := path
+		if mtu > l.LinkMTU && mtu != l.MTU || mtu < least {
+			continue
+		}
+		p.Tunnel.MTU = mtu
+		at := limitOf(p, rate, o.headers(), mtu)
+		l.MTUs = append(l.MTUs, mtuLimit{MTU: mtu, Goodput: at.Goodput,
+			Fragments: max(1, len(p.Tunnel.Fragments(mtu, l.LinkMTU)))})
+		if mtu == l.BestMTU {
+			most = at.Goodput
+		}
+	}
+	for i := range l.MTUs {
+		l.MTUs[i].Loss = 1 - l.MTUs[i].Goodput/most
+	}
 }
 
 // limitOf is the limit of packets of such sizes in turn, with so many bytes of transport header.
@@ -192,6 +281,23 @@ func (l limits) text() string {
 		row("UDP, IMIX", *l.IMIX)
 	}
 	b.WriteString(table(rows, tabwriter.AlignRight))
+	if len(l.MTUs) > 0 {
+		rows = [][]string{{"", "MTU", "TCP goodput", "less", "fragments", ""}}
+		for _, m := range l.MTUs {
+			var notes []string
+			less := unit.Percent(m.Loss)
+			if m.MTU == l.BestMTU {
+				notes, less = append(notes, "best"), "–"
+			}
+			if m.MTU == l.FittingMTU {
+				notes = append(notes, "largest whole")
+			}
+			rows = append(rows, []string{strings.Join(notes, ", "), fmt.Sprint(m.MTU, " B"),
+				unit.Bitrate(m.Goodput).String(), less, fmt.Sprint(m.Fragments), ""})
+		}
+		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
+	}
+	fmt.Fprintf(&b, "\na full segment on the wire\n%s", picture(l.Packet))
 	switch {
 	case l.Fragments > 1:
 		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d "+
@@ -200,4 +306,18 @@ func (l limits) text() string {
 		fmt.Fprintf(&b, "\nPackets of up to %d bytes would fit whole.\n", l.FittingMTU)
 	}
 	return b.String()
+}
+
+// picture is a packet, layer by layer: each part a row, with its first and last byte.
+func picture(parts []overhead.Part) string {
+	rows, at, whole := [][]string{{"", "bytes", "from", "to", ""}}, 0, 0
+	for _, p := range parts {
+		whole += p.Bytes
+	}
+	for _, p := range parts {
+		rows = append(rows, []string{"  " + p.Name, fmt.Sprint(p.Bytes), fmt.Sprint(at),
+			fmt.Sprint(at + p.Bytes - 1), bar(float64(p.Bytes) / float64(whole))})
+		at += p.Bytes
+	}
+	return trimmed(table(rows, 0))
 }

@@ -11,7 +11,8 @@ import (
 // TestLimitsKnowsEveryTunnel: what a plan may name has its headers in limits.
 func TestLimitsKnowsEveryTunnel(t *testing.T) {
 	for _, name := range registry.Catalogue().Of(string(factor.Tunnel)).Levels {
-		o := limitsOptions{tunnel: name, link: "1G", linkMTU: 1500, ip: 4, outerIP: 4}
+		o := limitsOptions{tunnel: name, link: "1G", linkMTU: 1500, ip: 4, outerIP: 4,
+			stamps: true}
 		if err := o.validate(false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,6 +1,10 @@
 package overhead
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Encapsulation is a way of putting IP packets into IP packets.
 type Encapsulation int
@@ -9,20 +13,28 @@ type Encapsulation int
 const (
 	Plain      Encapsulation = iota // no tunnel
 	WireGuard                       // whitepaper §5.4.6
-	ESP                             // RFC 4303 tunnel mode, see Tunnel.ESP
-	OpenVPNUDP                      // AEAD, DATA_V2
+	ESP                             // RFC 4303 tunnel mode, see Tunnel.Suite
+	OpenVPNUDP                      // DATA_V2, AEAD unless Tunnel.Suite says otherwise
 	OpenVPNTCP                      // the same over TCP, one record per segment
+	VXLAN                           // RFC 7348: an Ethernet frame in UDP
+	GRE                             // RFC 2784 without checksum, RFC 2890 without key
+	IPIP                            // RFC 2003, RFC 4213 (6in4), RFC 2473
 )
 
-// Suite is what an ESP transform adds: initialisation vector, integrity check value and the block that
-// payload and trailer are padded to.
+// Suite is what a transform adds: initialisation vector, integrity check value (the HMAC of OpenVPN) and
+// the block that payload and trailer are padded to.
 type Suite struct{ IV, Block, ICV int }
 
-// Suites of ESP in use. GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC 7634.
-// CBC is RFC 3602 with RFC 2404 or RFC 4868.
+// Suites in use. Of ESP, GCM, CCM and ChaCha20-Poly1305 are alike on the wire: RFC 4106, RFC 4309, RFC
+// 7634. CBC is RFC 3602 with RFC 2404 or RFC 4868; with OpenVPN the HMAC is whole.
 var (
-	ESPAEAD      = Suite{IV: 8, Block: 1, ICV: 16}
-	ESPCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 16}
+	ESPAEAD          = Suite{IV: 8, Block: 1, ICV: 16}
+	ESPCBCSHA1       = Suite{IV: 16, Block: 16, ICV: 12}
+	ESPCBCSHA256     = Suite{IV: 16, Block: 16, ICV: 16}
+	ESPCBCSHA384     = Suite{IV: 16, Block: 16, ICV: 24}
+	ESPCBCSHA512     = Suite{IV: 16, Block: 16, ICV: 32}
+	OpenVPNCBCSHA1   = Suite{IV: 16, Block: 16, ICV: 20}
+	OpenVPNCBCSHA256 = Suite{IV: 16, Block: 16, ICV: 32}
 )
 
 // Fixed lengths of the encapsulations.
@@ -36,47 +48,110 @@ const (
 	openVPNPacketID = 4
 	openVPNTag      = 16
 	openVPNLength   = 2 // record length on TCP
+	vxlanHeader     = 8
+	greHeader       = 4
 )
 
 // Tunnel is one encapsulation with its parameters. The zero value is plain IP.
 type Tunnel struct {
 	Kind    Encapsulation
-	OuterIP IP    // of the packets outside; 0 = 4
-	MTU     int   // inner MTU; WireGuard never pads beyond it, 0 = unlimited
-	Suite   Suite // of ESP
-	NATT    bool  // ESP inside UDP, RFC 3948
+	OuterIP IP      // of the packets outside; 0 = 4
+	MTU     int     // inner MTU; WireGuard never pads beyond it, 0 = unlimited
+	Suite   Suite   // of ESP; of OpenVPN, where it is not an AEAD
+	NATT    bool    // ESP inside UDP, RFC 3948
+	Via     *Tunnel // what carries the packets outside in turn; nil: the link
+}
+
+// Part is a piece of a packet: a header, padding, a trailer or what is carried.
+type Part struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
+}
+
+// Around is what carries an inner packet of m bytes: the parts before it, the outermost first, and those
+// after it.
+func (t Tunnel) Around(m int) (before, after []Part) {
+	before = []Part{{fmt.Sprint("IPv", max(V4, t.OuterIP)), t.OuterIP.Header()}}
+	udp, tag := Part{"UDP", UDPHeader}, Part{"tag", wireGuardTag}
+	switch t.Kind {
+	case Plain:
+		return nil, nil
+	case WireGuard:
+		before, after = append(before, udp, Part{"WireGuard", wireGuardHeader}),
+			[]Part{{"padding", t.padded(m) - m}, tag}
+	case ESP:
+		if t.NATT {
+			before = append(before, udp)
+		}
+		padded := roundUp(m+espTrailer, max(4, t.Suite.Block))
+		before = append(before, Part{"ESP", espHeader}, Part{"IV", t.Suite.IV})
+		after = []Part{{"padding", padded - m - espTrailer}, {"ESP trailer", espTrailer},
+			{"ICV", t.Suite.ICV}}
+	case OpenVPNUDP, OpenVPNTCP:
+		if t.Kind == OpenVPNTCP {
+			udp = Part{"TCP with timestamps", TCPHeader + TCPTimestamps}
+		}
+		before = append(before, udp)
+		if t.Kind == OpenVPNTCP {
+			before = append(before, Part{"record length", openVPNLength})
+		}
+		before = append(before, Part{"OpenVPN", openVPNOpcode})
+		id := Part{"packet id", openVPNPacketID}
+		if t.Suite == (Suite{}) {
+			before = append(before, id, tag)
+			break
+		}
+		// PKCS #7 pads with one byte or more (RFC 5652 §6.3).
+		padded := roundUp(openVPNPacketID+m+1, t.Suite.Block)
+		before = append(before, Part{"HMAC", t.Suite.ICV}, Part{"IV", t.Suite.IV}, id)
+		after = []Part{{"padding", padded - openVPNPacketID - m}}
+	case VXLAN:
+		before = append(before, udp, Part{"VXLAN", vxlanHeader}, Part{"Ethernet", Ethernet})
+	case GRE:
+		before = append(before, Part{"GRE", greHeader})
+	}
+	if t.Via != nil {
+		b, a := t.Via.Around(sum(before) + m + sum(after))
+		before, after = append(b, before...), append(after, a...)
+	}
+	return before, after
+}
+
+func sum(parts []Part) (n int) {
+	for _, p := range parts {
+		n += p.Bytes
+	}
+	return n
 }
 
 // Outer is the L3 length of the packet that carries an inner packet of m bytes, before any fragmentation.
 func (t Tunnel) Outer(m int) int {
-	ip := t.OuterIP.Header()
-	switch t.Kind {
-	case WireGuard:
-		return t.padded(m) + wireGuardHeader + wireGuardTag + UDPHeader + ip
-	case ESP:
-		n := ip + espHeader + t.Suite.IV + roundUp(m+espTrailer, max(4, t.Suite.Block)) + t.Suite.ICV
-		if t.NATT {
-			n += UDPHeader
-		}
-		return n
-	case OpenVPNUDP:
-		return m + openVPNOpcode + openVPNPacketID + openVPNTag + UDPHeader + ip
-	case OpenVPNTCP:
-		return m + openVPNOpcode + openVPNPacketID + openVPNTag + openVPNLength + TCPHeader +
-			TCPTimestamps + ip
-	}
-	return m
+	before, after := t.Around(m)
+	return sum(before) + m + sum(after)
 }
 
 // Fragments are the L3 lengths of the packets in which an inner packet of m bytes crosses an underlay: one
 // that carries it, or the IP fragments of that one, where nothing keeps the sender from making them.
 // OpenVPN's tun-mtu 1500 with mssfix 0 gives 1500 and 72 bytes over IPv4, 6000 gives four of 1500 and one
-// of 132. There are none, nil, where an encapsulation is a stream: TCP makes segments that fit.
+// of 132. Where another tunnel carries them, they are made to fit that one first. There are none, nil,
+// where an encapsulation is a stream: TCP makes segments that fit.
 func (t Tunnel) Fragments(m, underlay int) []int {
-	if t.Kind == OpenVPNTCP {
+	switch {
+	case t.Kind == OpenVPNTCP:
 		return nil
+	case t.Via == nil:
+		return Fragments(t.OuterIP, t.Outer(m), underlay)
 	}
-	return Fragments(t.OuterIP, t.Outer(m), underlay)
+	via, own := *t.Via, t
+	own.Via = nil
+	if via.MTU == 0 {
+		via.MTU = via.FitMTU(underlay)
+	}
+	var out []int
+	for _, part := range Fragments(t.OuterIP, own.Outer(m), via.MTU) {
+		out = append(out, via.Fragments(part, underlay)...)
+	}
+	return out
 }
 
 // padded follows calculate_skb_padding of drivers/net/wireguard/send.c.
@@ -114,12 +189,21 @@ var families = []struct {
 	tunnel Tunnel
 }{
 	{"wireguard", Tunnel{Kind: WireGuard}},
-	{"esp-aead-natt", Tunnel{Kind: ESP, Suite: ESPAEAD, NATT: true}},
 	{"esp-aes-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
+	{"esp-cbc-sha1", Tunnel{Kind: ESP, Suite: ESPCBCSHA1}},
 	{"esp-cbc-sha256", Tunnel{Kind: ESP, Suite: ESPCBCSHA256}},
+	{"esp-cbc-sha384", Tunnel{Kind: ESP, Suite: ESPCBCSHA384}},
+	{"esp-cbc-sha512", Tunnel{Kind: ESP, Suite: ESPCBCSHA512}},
 	{"esp", Tunnel{Kind: ESP, Suite: ESPAEAD}},
+	{"openvpn-tcp-cbc-sha1", Tunnel{Kind: OpenVPNTCP, Suite: OpenVPNCBCSHA1}},
+	{"openvpn-tcp-cbc-sha256", Tunnel{Kind: OpenVPNTCP, Suite: OpenVPNCBCSHA256}},
 	{"openvpn-tcp", Tunnel{Kind: OpenVPNTCP}},
+	{"openvpn-cbc-sha1", Tunnel{Kind: OpenVPNUDP, Suite: OpenVPNCBCSHA1}},
+	{"openvpn-cbc-sha256", Tunnel{Kind: OpenVPNUDP, Suite: OpenVPNCBCSHA256}},
 	{"openvpn", Tunnel{Kind: OpenVPNUDP}},
+	{"vxlan", Tunnel{Kind: VXLAN}},
+	{"gre", Tunnel{Kind: GRE}},
+	{"ipip", Tunnel{Kind: IPIP}},
 }
 
 // Named is the encapsulation of a kind of tunnel by the name that plans give it, such as "wireguard-kernel"
@@ -127,10 +211,64 @@ var families = []struct {
 func Named(kind string) (Tunnel, bool) {
 	for _, f := range families {
 		if kind == f.name || strings.HasPrefix(kind, f.name+"-") {
-			return f.tunnel, true
+			t := f.tunnel
+			t.NATT = t.Kind == ESP && strings.HasSuffix(kind, "-natt")
+			return t, true
 		}
 	}
 	return Tunnel{}, false
+}
+
+// Stacked is the encapsulation of names of Named that are joined by "+": each is carried by the one behind
+// it, as with "wireguard+gre", and has the same version outside. It is false where a name is not known, or
+// one of several is a stream, whose segments no formula gives.
+func Stacked(names string, outer IP) (t Tunnel, ok bool) {
+	list := strings.Split(names, "+")
+	for i := len(list) - 1; i >= 0; i-- {
+		next, known := Named(list[i])
+		if !known || len(list) > 1 && next.Kind == OpenVPNTCP {
+			return Tunnel{}, false
+		}
+		if next.OuterIP = outer; i < len(list)-1 {
+			next.Via = new(t)
+		}
+		t = next
+	}
+	return t, true
+}
+
+// Whole is a packet as it is on the wire, part by part: an inner packet of m bytes with its IP header and a
+// transport header, what carries it, and the frame.
+func (p Path) Whole(m int, transport Part) []Part {
+	before, after := p.Tunnel.Around(m)
+	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
+	if n := p.Link.VLANs; n > 0 {
+		parts = append(parts, Part{fmt.Sprint("VLAN tags: ", n), n * VLANTag})
+	}
+	if p.Link.PPPoE {
+		parts = append(parts, Part{"PPPoE", PPPoE})
+	}
+	ip := Part{fmt.Sprint("IPv", max(V4, p.Inner)), p.Inner.Header()}
+	parts = append(append(parts, before...), ip, transport,
+		Part{"payload", max(0, m-ip.Bytes-transport.Bytes)})
+	parts = append(parts, after...)
+	parts = append(parts, Part{"frame padding", max(0, MinFrame-FCS-sum(parts)+Preamble)}, Part{"FCS", FCS},
+		Part{"gap", Gap})
+	return slices.DeleteFunc(parts, func(p Part) bool { return p.Bytes == 0 })
+}
+
+// BestMTU is the inner MTU, of those from least on whose packets cross the link without fragments, of which
+// the largest share is payload behind headers of a length; 0 if none crosses.
+func (p Path) BestMTU(least, headers int) (best int) {
+	most := 0.0
+	for m := least; m <= p.Tunnel.FitMTU(p.Link.mtu()); m++ {
+		q := p
+		q.Tunnel.MTU = m
+		if n := q.Bytes(m, LayerWire); n > 0 && float64(m-headers)/float64(n) >= most {
+			best, most = m, float64(m-headers)/float64(n)
+		}
+	}
+	return best
 }
 
 // TunnelMTU is the inner MTU that a kind of tunnel takes by itself: what fits over the version of IP outside

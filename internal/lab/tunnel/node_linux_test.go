@@ -43,8 +43,9 @@ func serveNode() error {
 		"test/queue":    handle(kernel.TxQueueLen),
 		"test/discard":  testDiscard,
 		"test/send":     handle(testSend),
+		"test/lengths":  handle(testLengths),
 	}
-	for _, t := range All() {
+	for _, t := range append(All(), cbcKinds()...) {
 		handlers[host.Verb(host.FamilyTunnel, t.Name())] = t.Serve
 	}
 	return host.Serve(context.Background(), stdio{os.Stdin, os.Stdout}, handlers)
