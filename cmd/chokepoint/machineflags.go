@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -47,6 +48,17 @@ func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 // machineFlags are the names of those.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
 	"router-wan", "data-port", "ssh-config", "accept-new"}
+
+// addMachines gives a command that has a lab the flags of machines instead of it.
+func addMachines(cmd *cobra.Command, m *record.Machines) {
+	addMachineFlags(cmd.Flags(), m)
+	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues", "attach",
+		"peer"} {
+		for _, machine := range machineFlags {
+			cmd.MarkFlagsMutuallyExclusive(name, machine)
+		}
+	}
+}
 
 // judgeMachine says what is wrong with where a machine is.
 func judgeMachine(at string) error {

@@ -85,13 +85,7 @@ func newRunCommand(p *program) *cobra.Command {
 		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
-	addMachineFlags(cmd.Flags(), &o.lab.machines)
-	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues", "attach",
-		"peer"} {
-		for _, machine := range machineFlags {
-			cmd.MarkFlagsMutuallyExclusive(name, machine)
-		}
-	}
+	addMachines(cmd, &o.lab.machines)
 	return cmd
 }
 

@@ -36,8 +36,8 @@ func newTuneCommand(p *program) *cobra.Command {
 	var o tuneOptions
 	cmd := &cobra.Command{
 		Use: "tune [PLAN] [--set PATH=VALUE]… [--seed N] [--budget D] [--lab KIND] [--attach LAB] " +
-			"[--peer HOST] [--try CHANGE]… [--only] [--max-added-delay D] [--max-loss PERCENT] [--keep] " +
-			"[--dry-run] [--json] [--quiet]",
+			"[--peer HOST] [--router ssh://HOST] [--try CHANGE]… [--only] [--max-added-delay D] " +
+			"[--max-loss PERCENT] [--keep] [--dry-run] [--json] [--quiet]",
 		Short: "Find the settings of a router that help, and prove that they do",
 		Long: "Measure a plan as it is, name what holds the traffic back, and try what may help:\n" +
 			"each change alone and all at once, in blocks in which they alternate with the router\n" +
@@ -69,6 +69,7 @@ func newTuneCommand(p *program) *cobra.Command {
 	addJSON(cmd, "print one JSON object per event, and the result last")
 	f.Bool("quiet", false, "show no progress: warnings, errors and the result alone")
 	oneLab(cmd)
+	addMachines(cmd, &o.lab.machines)
 	return cmd
 }
 
@@ -114,7 +115,7 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 		t.on.Lab, t.on.Peer = record.LabPair, o.other.peer
 	}
 	t.result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
-		Lab: cmp.Or(o.attach, t.on.Peer, t.on.Lab), Ended: "done",
+		Lab: cmp.Or(o.attach, t.on.Peer, o.lab.machines.Router.At, t.on.Lab), Ended: "done",
 		Budget: tuning.Budget{AddedDelayNs: float64(o.delay), LossRatio: o.loss / 100}}
 	for _, text := range o.try {
 		c, err := parseChange(text, t.other.vocabulary())
