@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -282,6 +283,7 @@ const ownDevice = "run"
 // ownResults are the rates of a run's cells, but for those without a router.
 func ownResults(d *analysis.Document) []ownResult {
 	var out []ownResult
+	shared := slices.ContainsFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "shared-cores" })
 	for _, cell := range d.Cells {
 		v, ok := cell.Metrics[metrics.Goodput]
 		ok = ok && v.Median > 0
@@ -303,7 +305,8 @@ func ownResults(d *analysis.Document) []ownResult {
 			Tool: "chokepoint", Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), GoodputBps: &v.Median, Spread: (v.High - v.Low) / 2 / v.Median},
+			Packet: count(factor.PacketSize), GoodputBps: &v.Median, Spread: (v.High - v.Low) / 2 / v.Median,
+			SharedCores: shared},
 			cell.Label, cell.Grade})
 	}
 	return out

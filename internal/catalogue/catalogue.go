@@ -66,27 +66,29 @@ func (d Device) Family() string {
 // Result is one published rate and how it was made. Zero and "" are what the source does not say; the
 // pointers are nil then, because there zero is a result.
 type Result struct {
-	Row         int      `json:"row"` // of data/throughput.csv, from 1; 0: not of the catalogue
-	Source      string   `json:"source"`
-	Device      string   `json:"device"`
-	Measured    string   `json:"measured,omitempty"` // year
-	Tool        string   `json:"tool,omitempty"`
-	Statistic   string   `json:"statistic,omitempty"`
-	Runs        int      `json:"runs,omitempty"`
-	Seconds     float64  `json:"duration_s,omitempty"`
-	Condition   string   `json:"condition,omitempty"`
-	Tunnel      string   `json:"tunnel"`
-	Protocol    string   `json:"protocol"`
-	IP          string   `json:"ip,omitempty"`
-	Direction   string   `json:"direction,omitempty"`
-	Streams     int      `json:"streams,omitempty"`
-	Packet      int      `json:"packet_bytes,omitempty"`
-	MTU         int      `json:"mtu,omitempty"` // inner
-	Queue       string   `json:"queue,omitempty"`
-	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
-	Firewall    string   `json:"firewall,omitempty"`
-	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
-	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
+	Row        int      `json:"row"` // of data/throughput.csv, from 1; 0: not of the catalogue
+	Source     string   `json:"source"`
+	Device     string   `json:"device"`
+	Measured   string   `json:"measured,omitempty"` // year
+	Tool       string   `json:"tool,omitempty"`
+	Statistic  string   `json:"statistic,omitempty"`
+	Runs       int      `json:"runs,omitempty"`
+	Seconds    float64  `json:"duration_s,omitempty"`
+	Condition  string   `json:"condition,omitempty"`
+	Tunnel     string   `json:"tunnel"`
+	Protocol   string   `json:"protocol"`
+	IP         string   `json:"ip,omitempty"`
+	Direction  string   `json:"direction,omitempty"`
+	Streams    int      `json:"streams,omitempty"`
+	Packet     int      `json:"packet_bytes,omitempty"`
+	MTU        int      `json:"mtu,omitempty"` // inner
+	Queue      string   `json:"queue,omitempty"`
+	Clock      string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
+	Firewall   string   `json:"firewall,omitempty"`
+	GoodputBps *float64 `json:"goodput_bps,omitempty"`
+	Spread     float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
+	// SharedCores: client and server take the router's cores, as in the labs of one machine.
+	SharedCores bool     `json:"shared_cores,omitempty"`
 	Retransmits *float64 `json:"retransmits,omitempty"`
 	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -122,6 +123,10 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "streams") {
 		var points []statistics.ScalingPoint
+		if slices.ContainsFunc(sweep, func(r catalogue.Result) bool { return r.SharedCores }) {
+			g.add(0, "", errors.New("client and server share the router's cores: more streams leave it less"))
+			continue
+		}
 		for _, r := range sweep {
 			if !w.linkBound(r) {
 				points = append(points, statistics.ScalingPoint{Level: float64(r.Streams),
@@ -140,7 +145,8 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(ByStreams, "the same thing limits at every number of streams, and the link at none")
+	return g.estimate(ByStreams, "the same thing limits at every number of streams, and the link at none",
+		"the streams' ends take nothing from the router")
 }
 
 // capacity is the best rate of a device through a tunnel that its link did not bound: what else limits only

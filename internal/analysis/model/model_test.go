@@ -477,3 +477,20 @@ func TestQueueOfTheStudy(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedCoresHaveNoScaling: in a lab of one machine more streams leave the router less.
+func TestSharedCoresHaveNoScaling(t *testing.T) {
+	var rows []catalogue.Result
+	for i, bps := range []float64{1e9, 1.8e9, 3e9, 4.2e9} {
+		rows = append(rows, catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp", Streams: 1 << i,
+			GoodputBps: &bps})
+	}
+	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp", Streams: 3}
+	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err != nil || e.GoodputBps < 2e9 {
+		t.Errorf("cores of its own: got %v, %v, want an estimate", e.GoodputBps, err)
+	}
+	rows[1].SharedCores = true
+	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err == nil {
+		t.Errorf("shared cores: got %v, want it refused", e.GoodputBps)
+	}
+}
