@@ -15,8 +15,8 @@ var layers = [][]string{
 	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
-		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter", "trial/probe",
-		"trial/traffic"},
+		"lab/rest", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
+		"trial/probe", "trial/traffic", "labtest/routeros"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
@@ -144,9 +144,10 @@ var homes = []home{
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
 	{"testing", []string{"labtest", "labtest/steady"}},
-	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
+	{"crypto/tls", []string{"lab/pair", "lab/rest"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
-	{"net/http", []string{"trial/meter"}}, // nothing else here speaks to a network service
+	// Nothing else here speaks to a network service; the tests play one.
+	{"net/http", []string{"trial/meter", "lab/rest", "labtest/routeros"}},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"trial/meter"}},
 	{"github.com/mochi-mqtt/server", nil}, // a broker, for tests only
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",

@@ -2,8 +2,10 @@
 // made of, begin with a known text; runs tunnels with it; and looks for that text, in every coding it might
 // be written in, in all that the run prints, passes on a command line or in an environment, keeps in a file
 // at any moment, or stores. That the text is found in the memory of the nodes' processes proves that the
-// planted keys were in use. What it cannot see: a key in another coding than those it knows, and one that
-// leaves only on a path that these runs do not take. Needs to be root, to read the memory of others.
+// planted keys were in use. It does so again over ssh, whose private key it looks for as well, and with a
+// router that is reached by its REST API, whose password begins with the text. What it cannot see: a key in
+// another coding than those it knows, and one that leaves only on a path that these runs do not take. Needs
+// to be root, to read the memory of others.
 //
 //	go test ./bench/secrets -planted
 package secrets_test
@@ -21,6 +23,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 )
@@ -45,7 +48,7 @@ func TestSecrets(t *testing.T) {
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program, err := rig.Folders(t.TempDir(), os.Geteuid())
-	p := &place{Program: program}
+	p := &place{Program: program, begun: time.Now()}
 	if err := errors.Join(err, os.WriteFile(p.At("secrets.yaml"), []byte(plan), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -56,15 +59,22 @@ func TestSecrets(t *testing.T) {
 		}
 	}()
 	p.takeEveryPath(t, ctx)
+	p.inUse(t)
+	p.reachMachines(t, ctx)
 	if err := p.searchStore(ctx); err != nil {
 		t.Error(err)
 	}
 	p.searchFiles()
+	fmt.Fprintf(t.Output(), "note: planted keys were in use, and in none of %d places searched but "+
+		"memory: %t\n", p.looked, len(p.found) == 0)
+}
+
+// inUse makes sure that the planted keys were.
+func (p *place) inUse(t *testing.T) {
+	t.Helper()
 	if !p.inMemory {
 		t.Fatal("the planted text was in no process's memory: the keys were others, and this proves nothing")
 	}
-	fmt.Fprintf(t.Output(), "note: planted keys were in use, and in none of %d places searched but "+
-		"memory: %t\n", p.looked, len(p.found) == 0)
 }
 
 // takeEveryPath runs what lays tunnels, on a lab of its own, on one that was there before, and until it is

@@ -30,8 +30,9 @@ func newLabConformCommand(p *program) *cobra.Command {
 			"back and undone; counters are read; samples are taken. The router is that of\n" +
 			"--lab, a disk image that --image names, or a real one between two machines, as\n" +
 			"for run. Nothing stays changed. Do not try it on a router that others use.\n\n" +
-			"--bundle writes what was found as JSON, for others to see what the router can do:\n" +
-			"it holds no addresses and no names of hosts.",
+			"--bundle writes what was found as JSON, for others to see what the router can do,\n" +
+			"with what a driver's commands printed that read something: it holds no addresses,\n" +
+			"no names of hosts and no keys.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.conform(cmd.Context(), o, bundle) },
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -95,6 +96,9 @@ func newCryptoCommand(p *program) *cobra.Command {
 func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
 		return &usageError{"--on: " + err.Error(), check.HintOf(err)}
+	}
+	if rest.Addressed(o.machines.Router.At) {
+		return &usageError{"--on: a router that is reached by https runs no program of ours", ""}
 	}
 	s := &o.speed
 	if !cmd.Flags().Changed("seed") {

@@ -67,8 +67,10 @@ func readLabFile(name string) (record.Machines, error) {
 	if err != nil {
 		return m, usageErrors(err)
 	}
-	if m.SSHConfig != "" && !filepath.IsAbs(m.SSHConfig) { // beside it
-		m.SSHConfig = filepath.Join(filepath.Dir(name), m.SSHConfig)
+	for _, path := range []*string{&m.SSHConfig, &m.Router.PasswordFile} {
+		if *path != "" && !filepath.IsAbs(*path) { // beside it
+			*path = filepath.Join(filepath.Dir(name), *path)
+		}
 	}
 	return m, checkMachines(m)
 }
@@ -130,7 +132,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 		empty string
 	}{
 		{&m.Client.At, "The client, on the LAN side: local, or ssh://[USER@]HOST", record.LocalMachine},
-		{&m.Router.At, "The router: ssh://[USER@]HOST; nothing if nobody can log in to it", ""},
+		{&m.Router.At, "The router: ssh://[USER@]HOST or https://USER@HOST; nothing if nobody can log in " +
+			"to it", ""},
 		{&m.Server.At, "The server, beyond the router: ssh://[USER@]HOST", ""},
 	} {
 		if *q.into != "" {

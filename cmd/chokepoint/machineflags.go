@@ -14,7 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -23,8 +25,8 @@ import (
 // addMachineFlags names the machines of a lab of real ones.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; "+
-		"without one it is not looked into")
+	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`, or https://USER@HOST[:PORT] "+
+		"with RouterOS and the password in "+host.RouterPassword+"; without one it is not looked into")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
 	f.StringVar(&m.Client.Address, "client-address", "", "the data comes from `ADDRESS` of the client "+
 		"(default: found)")
@@ -36,9 +38,16 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 		"(default: found)")
 	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three for the data (default 20100)")
 	addSSHFlags(f, m)
+	addCertificateFlag(f, m)
 }
 
-// addSSHFlags say how machines are reached.
+// addCertificateFlag says which certificate a router has that is reached by https.
+func addCertificateFlag(f *pflag.FlagSet, m *record.Machines) {
+	f.StringVar(&m.Router.Certificate, "router-certificate", "", "the router's certificate of https has the "+
+		"fingerprint SHA256:`DIGITS` (default: its issuer is trusted)")
+}
+
+// addSSHFlags say how machines are reached over ssh.
 func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
 	f.BoolVar(&m.AcceptNew, "accept-new", false, "trust and remember the host key of "+
@@ -47,7 +56,7 @@ func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 
 // machineFlags are the names of those.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
-	"router-wan", "data-port", "ssh-config", "accept-new"}
+	"router-wan", "router-certificate", "data-port", "ssh-config", "accept-new"}
 
 // addMachines gives a command that has a lab the flags of machines instead of it.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
@@ -65,11 +74,42 @@ func judgeMachine(at string) error {
 	if at == record.LocalMachine {
 		return nil
 	}
+	if rest.Addressed(at) {
+		_, err := rest.Parse(at)
+		return err
+	}
 	_, err := ssh.Parse(at)
 	if err != nil {
 		err = check.WithHint(err, check.HintOf(err)+"; or local")
 	}
 	return err
+}
+
+// checkREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
+// not told.
+func checkREST(m record.Machine) error {
+	if !rest.Addressed(m.At) {
+		if m.Certificate+m.PasswordFile != "" {
+			return &usageError{"a certificate, or a password_file, of a router that is not reached by https",
+				"write https://USER@HOST"}
+		}
+		return nil
+	}
+	_, err := rest.Password(m.PasswordFile)
+	if err == nil && m.Certificate != "" {
+		_, err = rest.ParseCertificate(m.Certificate)
+	}
+	_, secure := strings.CutPrefix(m.At, rest.Secure+":")
+	switch {
+	case err != nil:
+		return &usageError{err.Error(), check.HintOf(err)}
+	case m.Certificate != "" && !secure:
+		return &usageError{"a certificate of a router that is reached by http", "write https://USER@HOST"}
+	case m.Driver != "" && m.Driver != driver.RouterOS{}.Name():
+		return &usageError{fmt.Sprintf("driver %s of a router that is reached by https", m.Driver),
+			"leave it out, or write ssh://HOST"}
+	}
+	return nil
 }
 
 // lastPort is the highest of those that the first data port may be.
@@ -94,6 +134,8 @@ func checkMachines(m record.Machines) error {
 		}
 	}
 	switch {
+	case rest.Addressed(m.Client.At) || rest.Addressed(m.Server.At):
+		return &usageError{"only a router is reached by https", "write local or ssh://[USER@]HOST[:PORT]"}
 	case m.Client.At == "" || m.Server.At == "":
 		return &usageError{"a lab of real machines has a client and a server",
 			"name both: --client local --server ssh://HOST, and the router between, if it can be reached"}
@@ -114,6 +156,9 @@ func checkMachines(m record.Machines) error {
 		return &usageError{fmt.Sprintf("--data-port %d", m.Port),
 			fmt.Sprintf("a number from 1 to %d", lastPort)}
 	}
+	if err := checkREST(m.Router); err != nil {
+		return err
+	}
 	return checkSSHConfig(m.SSHConfig)
 }
 
@@ -126,12 +171,17 @@ func checkSSHConfig(file string) error {
 
 // absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
 func absoluteMachines(m *record.Machines) error {
-	if m.SSHConfig == "" {
-		return nil
+	for _, path := range []*string{&m.SSHConfig, &m.Router.PasswordFile} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = absolute
 	}
-	var err error
-	m.SSHConfig, err = filepath.Abs(m.SSHConfig)
-	return err
+	return nil
 }
 
 // remote is the lab of a run's machines.

@@ -21,10 +21,11 @@ import (
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
-// again under that name. So do the agent of a machine, the printer, the intruder and the soak that ends.
+// again under that name. So do the agent of a machine, the printer, the intruder, the router, and the soak
+// that ends.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
-		"intruder": intrude, endSoak: endSoakMain})
+		"intruder": intrude, "routeros": playRouterOS, endSoak: endSoakMain})
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it

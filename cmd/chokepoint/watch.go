@@ -44,7 +44,8 @@ func newWatchCommand(p *program) *cobra.Command {
 		Long: "Show what a machine does while whatever traffic flows through it: its cores and their\n" +
 			"softirqs, packets and drops of its devices, clock, heat and power, and a candidate for\n" +
 			"what holds the traffic back. Nothing is changed there, and nothing stays. MACHINE is\n" +
-			"local, or ssh://[USER@]HOST[:PORT].",
+			"local, ssh://[USER@]HOST[:PORT], or https://USER@HOST[:PORT] with RouterOS and the\n" +
+			"password in CHOKEPOINT_ROUTER_PASSWORD.",
 		Args: exactArgs("MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.machines.Router.At = args[0]
@@ -60,6 +61,7 @@ func newWatchCommand(p *program) *cobra.Command {
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through "+
 		"`DRIVER`, such as linux")
 	addSSHFlags(f, &o.machines)
+	addCertificateFlag(f, &o.machines)
 	return addJSON(cmd, "print one JSON object per glance")
 }
 
@@ -75,6 +77,9 @@ func (o watchOptions) check() error {
 		return &usageError{fmt.Sprintf("--interval %s", o.every), "at least " + leastGlance.String()}
 	case o.stopAfter < 0:
 		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
+	}
+	if err := checkREST(o.machines.Router); err != nil {
+		return err
 	}
 	return checkSSHConfig(o.machines.SSHConfig)
 }

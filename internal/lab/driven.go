@@ -27,7 +27,7 @@ type driven struct {
 // check asks the node whether it answers and has the setting at all. Whether it takes the value is only known
 // once it is applied.
 func (d driven) check(ctx context.Context) check.Answer {
-	if a := d.n.Driver.Check(ctx, d.n.Host); a.State != check.Yes {
+	if a := d.n.Driver.Check(ctx, d.n.Reads()); a.State != check.Yes {
 		return a
 	}
 	_, err := d.read(ctx)
@@ -67,7 +67,7 @@ func (d driven) read(ctx context.Context) (knob.State, error) {
 	}
 	each := map[string]knob.State{}
 	for _, s := range list {
-		v, err := d.n.Driver.Read(ctx, d.n.Host, s)
+		v, err := d.n.Driver.Read(ctx, d.n.Reads(), s)
 		if err != nil {
 			return "", err
 		}

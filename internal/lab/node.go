@@ -26,6 +26,7 @@ type Node struct {
 	Agent  host.Agent    // see HasAgent
 	Driver driver.Driver // see HasDriver
 	Host   host.Host     // takes the driver's commands
+	Reader host.Host     // takes those of them that only read, see Reads; nil: Host does
 	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
 	// Unagented is why a driver drives it, where an agent was tried first.
 	Unagented string
@@ -43,6 +44,14 @@ func (n *Node) HasAgent() bool { return n.Agent != nil }
 
 // HasDriver reports whether the node is set and watched by a driver.
 func (n *Node) HasDriver() bool { return n.Driver != nil && n.Host != nil }
+
+// Reads is the host that takes the driver's commands which change nothing.
+func (n *Node) Reads() host.Host {
+	if n.Reader != nil {
+		return n.Reader
+	}
+	return n.Host
+}
 
 // AgentFor returns the node's agent, or an error that says what it would be needed for.
 func (n *Node) AgentFor(purpose string) (host.Agent, error) {
@@ -105,7 +114,7 @@ func (l *Lab) Counters(ctx context.Context, node string, ports ...string) (
 	}
 	var all map[string]kernel.LinkCounters
 	if d, ok := n.Driver.(driver.Counting); ok && n.HasDriver() {
-		all, err = d.Counters(ctx, n.Host, devices)
+		all, err = d.Counters(ctx, n.Reads(), devices)
 	} else {
 		var a host.Agent
 		if a, err = n.AgentFor("read counters"); err == nil {

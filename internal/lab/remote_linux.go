@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -45,13 +47,24 @@ const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
+// note says how the lab's machines are reached.
+func (o *Remote) note() string {
+	switch at := o.Machines.Router.At; {
+	case strings.HasPrefix(at, rest.Plain+":"):
+		return remoteNote + "; the router is reached by http: anybody on the way could read its password"
+	case rest.Addressed(at):
+		return remoteNote + "; the router is reached by https"
+	}
+	return remoteNote
+}
+
 // remote is such a lab that is up.
 type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
 	key       [32]byte // of the data
-	conns     map[string]*ssh.Connection
+	conns     map[string]io.Closer
 	stop      func() // what is done regularly
 	keepers   sync.WaitGroup
 	provided  *provided // nil: the router has its WAN from elsewhere
@@ -123,7 +136,7 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &remote{Remote: o, conns: map[string]*ssh.Connection{}}
+	r := &remote{Remote: o, conns: map[string]io.Closer{}}
 	if r.held, err = makeDir(o.Dir, o.dir()); err != nil {
 		return nil, nil, fmt.Errorf("create lab directory: %w", err)
 	}
@@ -131,7 +144,7 @@ func (o Remote) begin() (*Lab, *remote, error) {
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
-	l.Note, l.dir, l.dial, l.down, l.leave = remoteNote, o.dir(), r.dial, r.down, r.endProviding
+	l.Note, l.dir, l.dial, l.down, l.leave = o.note(), o.dir(), r.dial, r.down, r.endProviding
 	l.regularly = func(do func(context.Context) error) {
 		r.keepers.Go(func() {
 			for host.Pause(alive, agent.Silence/4) == nil && do(alive) == nil {
@@ -166,13 +179,19 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		n.Agent, err = ownAgent()
 		return n, err
 	}
-	d, err := ssh.Parse(m.At)
-	if err != nil {
-		return nil, err
-	}
 	if old := r.conns[node]; old != nil { // it is gone, or its agent is
 		old.Close()
 		delete(r.conns, node)
+	}
+	if rest.Addressed(m.At) {
+		if err := r.askByREST(ctx, n, m); err != nil {
+			return nil, err
+		}
+		return n, nil
+	}
+	d, err := ssh.Parse(m.At)
+	if err != nil {
+		return nil, err
 	}
 	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
 		AcceptNew: r.Machines.AcceptNew})
@@ -202,6 +221,29 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		r.regularly(func(ctx context.Context) error { _, _, err := n.Agent.Clock(ctx); return err })
 	}
 	return n, nil
+}
+
+// askByREST has a driver command the router through its REST API.
+func (r *remote) askByREST(ctx context.Context, n *Node, m record.Machine) error {
+	d, err := rest.Parse(m.At)
+	o := rest.Options{Certificate: m.Certificate}
+	if err == nil {
+		o.Password, err = rest.Password(m.PasswordFile)
+	}
+	if err != nil {
+		return err
+	}
+	c, err := rest.Dial(ctx, d, o)
+	if err != nil {
+		return err
+	}
+	n.Host, n.Facts.Clock = c.Commands(), ""
+	n.Unagented = "it is reached by " + d.Scheme + ", which starts no agent"
+	if n.Driver, err = suited(ctx, n.Host, driver.RouterOS{}); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	r.conns[n.Name] = c
+	return nil
 }
 
 // suited is the driver that was named, nil if none was, or the first that can drive a machine.
@@ -381,7 +423,7 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 		return nil, fmt.Errorf("as the router's provider by %s the server has no address of IPv%d", m.ISP, ip)
 	}
 	all := x.own[x.l.Topology.Far].Own
-	if c := x.r.conns[x.l.Topology.Far]; c != nil && c.Local.IsValid() {
+	if c, _ := x.r.conns[x.l.Topology.Far].(*ssh.Connection); c != nil && c.Local.IsValid() {
 		all = append([]netip.Addr{c.Local}, all...)
 	}
 	for _, a := range all {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,7 +34,8 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		return field{name, func(n *yaml.Node) error {
 			at := r.scalarOf(name, func(n *yaml.Node, text string) error {
 				if err := judge(text); err != nil {
-					return r.fail(n, "write local or ssh://[USER@]HOST[:PORT]", "%s: %v", name, err)
+					return r.fail(n, cmp.Or(check.HintOf(err), "write local or ssh://[USER@]HOST[:PORT]"),
+						"%s: %v", name, err)
 				}
 				into.At = text
 				return nil
@@ -57,7 +59,9 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		machine("client", &m.Client, address(&m.Client.Address)),
 		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
 			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
-			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)}),
+			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)},
+			field{"certificate", r.text("certificate", mostMachineText, &m.Router.Certificate)},
+			field{"password_file", r.text("password_file", mostMachineText, &m.Router.PasswordFile)}),
 		machine("server", &m.Server, address(&m.Server.Address),
 			field{"isp", r.text("isp", mostMachineText, &m.Server.ISP)},
 			field{"isp_port", r.text("isp_port", mostMachineText, &m.Server.ISPPort)}),
@@ -118,7 +122,8 @@ func MachinesText(m record.Machines) string {
 			return
 		}
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
-		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver}, {"lan", of.LAN},
+		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver},
+			{"certificate", of.Certificate}, {"password_file", of.PasswordFile}, {"lan", of.LAN},
 			{"wan", of.WAN}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
 			if f[1] != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"net"
-	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +21,7 @@ import (
 const conformWatch = 3 * time.Second
 
 // Conformance is what a router was found to do: what it is, and each thing that was tried for real. It holds
-// no address and no name of a host.
+// no address, no name of a host and no key.
 type Conformance struct {
 	Format  string            `json:"format"` // record.Format
 	Driven  string            `json:"driven"` // by the agent, or by which driver
@@ -34,26 +31,42 @@ type Conformance struct {
 	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
 	// NotSampled says of a probe why there is nothing of it.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
+	// Outputs are what the driver's commands that read printed, each once.
+	Outputs []Output `json:"outputs,omitempty"`
 
-	of *lab.Node
+	of     *lab.Node
+	trying string // what is read for just now
+	kept   int    // bytes of the outputs
 }
 
-// wordLike are words that may be an address, of IP or of a device.
-var wordLike = regexp.MustCompile(`[0-9A-Fa-f][0-9A-Fa-f:.]+[0-9A-Fa-f:]|::[0-9A-Fa-f:.]*`)
+// Output is what a command printed that a driver ran on a router to read something.
+type Output struct {
+	For     string   `json:"for"`     // as Capability.Name, or "facts"
+	Command []string `json:"command"` // its words, each cut where it is a long script
+	Printed string   `json:"printed"`
+	Cut     bool     `json:"cut,omitempty"` // there was more
+}
 
-// anonymous is a text without addresses and without the name by which the router is reached.
-func (c *Conformance) anonymous(text string) string {
-	if c.of.Host != nil {
-		text = strings.ReplaceAll(text, c.of.Host.Name(), c.of.Name)
+// What of the outputs is kept, in bytes.
+const (
+	mostOutput  = 16 << 10
+	mostOutputs = 1 << 20
+	mostWord    = 2000 // of a command
+)
+
+// hear keeps what a command printed.
+func (c *Conformance) hear(command host.Command, printed []byte, whole bool) {
+	o := Output{For: c.trying, Printed: c.anonymous(string(printed)), Cut: !whole}
+	for _, word := range append([]string{command.Path}, command.Args...) {
+		o.Command = append(o.Command, c.anonymous(word[:min(len(word), mostWord)]))
 	}
-	return wordLike.ReplaceAllStringFunc(text, func(word string) string {
-		_, ip := netip.ParseAddr(strings.TrimRight(word, "."))
-		_, mac := net.ParseMAC(word)
-		if ip == nil || mac == nil {
-			return "ADDRESS"
-		}
-		return word
+	known := slices.ContainsFunc(c.Outputs, func(have Output) bool {
+		return have.Printed == o.Printed && slices.Equal(have.Command, o.Command)
 	})
+	size := len(o.Printed) + len(strings.Join(o.Command, " "))
+	if !known && c.kept+size <= mostOutputs {
+		c.Outputs, c.kept = append(c.Outputs, o), c.kept+size
+	}
 }
 
 // Conform tries on a router of a lab what a run may ask of it: each setting that its system has is made, read
@@ -65,12 +78,16 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	if err != nil {
 		return nil, err
 	}
+	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: map[string]string{},
+		Missing: map[string]string{}, NotSampled: map[string]string{}, of: n, trying: "facts"}
+	if n.HasDriver() {
+		n.Reader = host.Overhear(n.Host, mostOutput, out.hear)
+		defer func() { n.Reader = nil }()
+	}
 	e, err := (&Campaign{}).describe(ctx, l, n)
 	if err != nil {
 		return nil, err
 	}
-	out := &Conformance{Format: record.Format, Driven: n.Describe().Driven, Facts: map[string]string{},
-		Missing: map[string]string{}, NotSampled: map[string]string{}, of: n}
 	for name, value := range e.Facts {
 		out.Facts[name] = out.anonymous(value)
 	}
@@ -88,6 +105,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 		case factor.Carrier, factor.WANLink: // not the router's alone
 			continue
 		}
+		out.trying = s[0] + "=" + s[1]
 		a, err := try(ctx, l, record.Setting{Knob: s[0], Node: router, Value: s[1]})
 		if err == nil {
 			err = add("setting", s[0]+"="+s[1], a)
@@ -96,6 +114,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 			return out, err
 		}
 	}
+	out.trying = "counters"
 	counted, err := l.Counters(ctx, router, l.Ports(router)...)
 	a := check.OK()
 	switch {

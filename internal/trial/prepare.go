@@ -264,7 +264,7 @@ func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (recor
 			e.Facts = c.between(n.Name).Facts
 		}
 		if by, ok := n.Driver.(driver.Describing); ok {
-			facts, err := by.Facts(ctx, n.Host)
+			facts, err := by.Facts(ctx, n.Reads())
 			if err != nil {
 				e.Missing["system"] = err.Error()
 			}

@@ -35,7 +35,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
-				a = check.OKBecause("driven by %s over its shell%s", n.Driver.Name(), because(n.Unagented))
+				a = check.OKBecause("driven by %s%s", n.Driver.Name(), because(n.Unagented))
 			}
 			add("machine", name, a)
 		default:

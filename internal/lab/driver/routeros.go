@@ -22,8 +22,8 @@ import (
 
 // RouterOS drives MikroTik RouterOS from 7.17 on by its console: each command is one line of its scripting
 // language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that hands it over
-// as it is, such as ssh.Connection.Commands. A change there is kept at once, also over a reboot: it carries
-// our mark, and what undoes it waits on the router (see Guard).
+// as it is: ssh.Connection.Commands, or rest.Connection.Commands. A change there is kept at once, also over a
+// reboot: it carries our mark, and what undoes it waits on the router (see Guard).
 type RouterOS struct{}
 
 // Name implements Driver.
@@ -95,7 +95,8 @@ func refused(text string) error {
 			"/system/device-mode/print shows what is allowed; /system/device-mode/update allows it, which "+
 				"RouterOS has confirmed by a button or a power cycle")
 	case has("not enough permissions"):
-		return check.WithHint(err, "the user's group needs the policies ssh, read, write, test and policy")
+		return check.WithHint(err, "the user's group needs the policies read, write, test and policy, "+
+			"and ssh or rest-api")
 	case has("bad command name", "bad parameter", "expected command name",
 		"input does not match any value"):
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)

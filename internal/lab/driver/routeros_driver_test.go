@@ -2,8 +2,11 @@ package driver_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -15,7 +18,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,24 +43,51 @@ func rosSettings() []record.Setting {
 	}
 }
 
+// overBoth has a test speak to a device over each way that leads to its console.
+func overBoth(t *testing.T, test func(t *testing.T, d *routeros.Device, h host.Host)) {
+	t.Run("ssh", func(t *testing.T) { d := routeros.New(); test(t, d, d) })
+	t.Run("rest", func(t *testing.T) { d := routeros.New(); test(t, d, overREST(t, d)) })
+}
+
+// overREST is a device that is reached by its REST API over TLS.
+func overREST(t *testing.T, d *routeros.Device) host.Host {
+	const password = "a \"password\" with: ů"
+	s := httptest.NewTLSServer(d.REST("tester", password, time.Minute))
+	t.Cleanup(s.Close)
+	at, err := rest.Parse(strings.Replace(s.URL, "https://", "https://tester@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := rest.Dial(t.Context(), at, rest.Options{Password: host.SecretFrom([]byte(password)),
+		Certificate: fmt.Sprintf("SHA256:%x", sha256.Sum256(s.Certificate().Raw))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.Commands()
+}
+
 // TestRouterOS: the driver does what every driver must with a device that speaks the console, and leaves its
 // configuration as it was.
 func TestRouterOS(t *testing.T) {
-	d := newDevice()
-	before := d.config()
-	labtest.DriverSuite(t, driver.RouterOS{}, d, rosSettings(), "lan", "wan")
-	if diff := cmp.Diff(before, d.config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
+	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+		before := d.Config()
+		labtest.DriverSuite(t, driver.RouterOS{}, h, rosSettings(), "lan", "wan")
+		if diff := cmp.Diff(before, d.Config()); diff != "" {
+			t.Errorf("configuration (-before +after):\n%s", diff)
+		}
+	})
 }
 
 // TestRouterOSRules: each setting is made of the rules that it says, ahead of the router's own but behind
 // those that RouterOS makes.
-func TestRouterOSRules(t *testing.T) {
-	d, ctx := newDevice(), t.Context()
+func TestRouterOSRules(t *testing.T) { overBoth(t, rosRules) }
+
+func rosRules(t *testing.T, d *routeros.Device, h host.Host) {
+	ctx := t.Context()
 	apply := func(knob, value string) {
 		t.Helper()
-		if err := (driver.RouterOS{}).Apply(ctx, d, record.Setting{Knob: knob, Value: value}); err != nil {
+		if err := (driver.RouterOS{}).Apply(ctx, h, record.Setting{Knob: knob, Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +96,7 @@ func TestRouterOSRules(t *testing.T) {
 	apply("nat", "masquerade")
 	var chains, fast []string
 	rules := map[string]int{}
-	for _, r := range d.config()["/ip/firewall/filter"] {
+	for _, r := range d.Config()["/ip/firewall/filter"] {
 		if r["chain"] == "forward" {
 			chains = append(chains, r["action"])
 		}
@@ -85,21 +117,23 @@ func TestRouterOSRules(t *testing.T) {
 	if diff := cmp.Diff(fast, []string{"chokepoint off:def \"conf\" $1|yes", "not used|yes"}); diff != "" {
 		t.Errorf("FastTrack (-got +want):\n%s", diff)
 	}
-	if nat := d.config()["/ip/firewall/nat"]; len(nat) != 1 || nat[0]["out-interface"] != "wan" {
+	if nat := d.Config()["/ip/firewall/nat"]; len(nat) != 1 || nat[0]["out-interface"] != "wan" {
 		t.Errorf("address translation: got %v, want one rule", nat)
 	}
 }
 
 // TestRouterOSRefuses: what the router lacks, or has of its own, is unsupported, with what can be done.
-func TestRouterOSRefuses(t *testing.T) {
-	d, ctx := newDevice(), t.Context()
-	d.tables["/ip/firewall/nat"] = []map[string]string{{".id": "*FF", "chain": "srcnat",
+func TestRouterOSRefuses(t *testing.T) { overBoth(t, rosRefuses) }
+
+func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
+	ctx := t.Context()
+	d.Tables["/ip/firewall/nat"] = []map[string]string{{".id": "*FF", "chain": "srcnat",
 		"action": "masquerade"}}
-	d.tables["/queue/interface"][0]["queue"] = "red"
-	d.tables["/queue/type"] = append(d.tables["/queue/type"], map[string]string{"name": "red", "kind": "red"})
+	d.Tables["/queue/interface"][0]["queue"] = "red"
+	d.Tables["/queue/type"] = append(d.Tables["/queue/type"], map[string]string{"name": "red", "kind": "red"})
 	for _, s := range []record.Setting{{Knob: "nat"}, {Knob: "queue", Port: "lan"}, {Knob: "conntrack_max"},
 		{Knob: "link_mtu", Port: "bridge"}, {Knob: "cpu_quota"}} {
-		if _, err := (driver.RouterOS{}).Read(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
+		if _, err := (driver.RouterOS{}).Read(ctx, h, s); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("read %s: got %v, want %v", s.Knob, err, host.ErrUnsupported)
 		}
 	}
@@ -107,42 +141,45 @@ func TestRouterOSRefuses(t *testing.T) {
 		{Knob: "nat", Value: "forward"},
 		{Knob: "queue", Port: "wan", Value: "tbf rate 50M burst 128k limit 256k"},
 		{Knob: "queue", Port: "wan", Value: "cake ingress"}} {
-		if err := (driver.RouterOS{}).Apply(ctx, d, s); !errors.Is(err, host.ErrUnsupported) {
+		if err := (driver.RouterOS{}).Apply(ctx, h, s); !errors.Is(err, host.ErrUnsupported) {
 			t.Errorf("apply %s=%s: got %v, want %v", s.Knob, s.Value, err, host.ErrUnsupported)
 		}
 	}
 	for _, s := range []record.Setting{{Knob: "link_mtu", Port: "wan", Value: "1500; /system/reboot"},
 		{Knob: "ip_forward", Value: "on; /system/reboot"}, {Knob: "queue", Port: "wan", Value: "pfifo; x"},
 		{Knob: "firewall", Value: "1}"}, {Knob: "flowtable", Value: "on;"}} {
-		if err := (driver.RouterOS{}).Apply(ctx, d, s); err == nil {
+		if err := (driver.RouterOS{}).Apply(ctx, h, s); err == nil {
 			t.Errorf("apply %s=%s: got no error", s.Knob, s.Value)
 		}
 	}
 }
 
 func TestRouterOSCheck(t *testing.T) {
-	for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes, "7.24rc1": check.Yes,
-		"7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
-		d := newDevice()
-		d.tables["/system/resource"][0]["version"] = version
-		if a := (driver.RouterOS{}).Check(t.Context(), d); a.State != want {
-			t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
+	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+		for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,
+			"7.24rc1": check.Yes, "7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
+			d.Tables["/system/resource"][0]["version"] = version
+			if a := (driver.RouterOS{}).Check(t.Context(), h); a.State != want {
+				t.Errorf("%q: got %v (%s), want %v", version, a.State, a.Reason, want)
+			}
 		}
-	}
+		if a := (driver.Linux{}).Check(t.Context(), h); a.State != check.No {
+			t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
+		}
+	})
 	for name, h := range map[string]host.Host{"a shell's machine": labtest.NewHost("pc", nil, nil),
 		"this machine": host.Local()} {
 		if a := (driver.RouterOS{}).Check(t.Context(), h); a.State != check.No {
 			t.Errorf("%s: got %v (%s), want no", name, a.State, a.Reason)
 		}
 	}
-	if a := (driver.Linux{}).Check(t.Context(), newDevice()); a.State != check.No {
-		t.Errorf("driver linux: got %v (%s), want no", a.State, a.Reason)
-	}
 }
 
-func TestRouterOSWays(t *testing.T) {
+func TestRouterOSWays(t *testing.T) { overBoth(t, rosWays) }
+
+func rosWays(t *testing.T, _ *routeros.Device, h host.Host) {
 	to := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("203.0.113.1")}
-	ways, own, err := driver.RouterOS{}.Ways(t.Context(), newDevice(), to)
+	ways, own, err := driver.RouterOS{}.Ways(t.Context(), h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,107 +193,122 @@ func TestRouterOSWays(t *testing.T) {
 	}
 }
 
-// guarded is a device on which settings were made one after the other, each behind a guard that undoes all.
-func guarded(t *testing.T) (d *device, name string, before map[string][]map[string]string) {
+// guarded makes settings on a device one after the other, each behind a guard that undoes all.
+func guarded(t *testing.T, d *routeros.Device, h host.Host) (name string,
+	before map[string][]map[string]string) {
 	t.Helper()
-	d = newDevice()
-	before = d.config()
+	before = d.Config()
 	var undo []record.Setting
 	for _, s := range rosSettings() {
 		old := s
 		var err error
-		if old.Value, err = (driver.RouterOS{}).Read(t.Context(), d, s); err != nil {
+		if old.Value, err = (driver.RouterOS{}).Read(t.Context(), h, s); err != nil {
 			t.Fatal(err)
 		}
 		undo = append(undo, old)
-		if name, err = (driver.RouterOS{}).Guard(t.Context(), d, name, undo, 45*time.Second); err != nil {
+		if name, err = (driver.RouterOS{}).Guard(t.Context(), h, name, undo, 45*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err = (driver.RouterOS{}).Apply(t.Context(), d, s); err != nil {
+		if err = (driver.RouterOS{}).Apply(t.Context(), h, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if d.config()["/interface"][1]["mtu"] != "1400" {
+	if d.Config()["/interface"][1]["mtu"] != "1400" {
 		t.Fatal("nothing was set")
 	}
-	return d, name, before
+	return name, before
 }
 
 // TestRouterOSGuard: it undoes all when nobody has kept in touch with it, and after a reboot, and leaves
-// nothing; as long as somebody does, or when it is dismissed, it does nothing.
+// nothing; as long as somebody does, it does nothing.
 func TestRouterOSGuard(t *testing.T) {
-	for name, end := range map[string]func(d *device){
-		"silence": func(d *device) { d.pass(2 * time.Minute) },
-		"reboot":  (*device).reboot,
-		"reboot with a clock that is kept": func(d *device) {
-			d.reboot()
-			for _, e := range d.tables["/system/scheduler"] {
+	for name, end := range map[string]func(d *routeros.Device){
+		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) },
+		"reboot":  (*routeros.Device).Reboot,
+		"reboot with a clock that is kept": func(d *routeros.Device) {
+			d.Reboot()
+			for _, e := range d.Tables["/system/scheduler"] {
 				e["due"] = "0s"
 			}
-			d.pass(time.Minute)
+			d.Pass(time.Minute)
 		},
 	} {
-		d, guard, before := guarded(t)
-		for range 10 {
-			d.pass(20 * time.Second)
-			if err := (driver.RouterOS{}).Touch(t.Context(), d, guard); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-		if d.config()["/interface"][1]["mtu"] != "1400" {
-			t.Fatalf("%s: it has undone something although somebody kept in touch", name)
-		}
-		if _, err := (driver.RouterOS{}).Guard(t.Context(), d, "", nil, time.Minute); err == nil {
-			t.Errorf("%s: a second controller was let in", name)
-		}
-		end(d)
-		if diff := cmp.Diff(before, d.config()); diff != "" || len(d.logged) > 0 {
-			t.Errorf("%s: log %q, configuration (-before +after):\n%s", name, d.logged, diff)
-		}
-		if err := (driver.RouterOS{}).Touch(t.Context(), d, guard); err == nil {
-			t.Errorf("%s: a guard that is gone is kept in touch with", name)
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) { rosGuard(t, d, h, end) })
+		})
+	}
+}
+
+func rosGuard(t *testing.T, d *routeros.Device, h host.Host, end func(*routeros.Device)) {
+	guard, before := guarded(t, d, h)
+	for range 10 {
+		d.Pass(20 * time.Second)
+		if err := (driver.RouterOS{}).Touch(t.Context(), h, guard); err != nil {
+			t.Fatal(err)
 		}
 	}
-	d, guard, _ := guarded(t)
-	if err := (driver.RouterOS{}).Dismiss(t.Context(), d, guard); err != nil {
+	if d.Config()["/interface"][1]["mtu"] != "1400" {
+		t.Fatal("it has undone something although somebody kept in touch")
+	}
+	if _, err := (driver.RouterOS{}).Guard(t.Context(), h, "", nil, time.Minute); err == nil {
+		t.Error("a second controller was let in")
+	}
+	end(d)
+	if diff := cmp.Diff(before, d.Config()); diff != "" || len(d.Logged) > 0 {
+		t.Errorf("log %q, configuration (-before +after):\n%s", d.Logged, diff)
+	}
+	if err := (driver.RouterOS{}).Touch(t.Context(), h, guard); err == nil {
+		t.Error("a guard that is gone is kept in touch with")
+	}
+}
+
+// TestRouterOSGuardDismissed: it undoes nothing any more, and is gone.
+func TestRouterOSGuardDismissed(t *testing.T) { overBoth(t, rosDismissed) }
+
+func rosDismissed(t *testing.T, d *routeros.Device, h host.Host) {
+	guard, _ := guarded(t, d, h)
+	if err := (driver.RouterOS{}).Dismiss(t.Context(), h, guard); err != nil {
 		t.Fatal(err)
 	}
-	d.pass(time.Hour)
-	if d.config()["/interface"][1]["mtu"] != "1400" || len(d.config()["/system/scheduler"]) > 0 ||
-		len(d.config()["/system/script"]) > 0 {
-		t.Errorf("dismissed: got %v", d.config())
+	d.Pass(time.Hour)
+	if d.Config()["/interface"][1]["mtu"] != "1400" || len(d.Config()["/system/scheduler"]) > 0 ||
+		len(d.Config()["/system/script"]) > 0 {
+		t.Errorf("got %v", d.Config())
 	}
-	if err := (driver.RouterOS{}).Dismiss(t.Context(), d, "chokepoint-guard-x"); err == nil {
+	if err := (driver.RouterOS{}).Dismiss(t.Context(), h, "chokepoint-guard-x"); err == nil {
 		t.Error("what is no guard was dismissed")
 	}
 }
 
 // TestRouterOSGuardTriesAgain: what could not be undone is tried again, and the rest is undone meanwhile.
-func TestRouterOSGuardTriesAgain(t *testing.T) {
-	d, _, before := guarded(t)
-	d.stuck = "/queue/interface/set"
-	d.pass(2 * time.Minute)
-	left := d.config()
-	d.stuck = ""
-	if left["/interface"][1]["mtu"] != "1500" || len(left["/system/scheduler"]) == 0 || len(d.logged) == 0 {
-		t.Errorf("queues cannot be set: got %v, log %q", left, d.logged)
+func TestRouterOSGuardTriesAgain(t *testing.T) { overBoth(t, rosTriesAgain) }
+
+func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
+	_, before := guarded(t, d, h)
+	d.Stuck = "/queue/interface/set"
+	d.Pass(2 * time.Minute)
+	left := d.Config()
+	d.Stuck = ""
+	if left["/interface"][1]["mtu"] != "1500" || len(left["/system/scheduler"]) == 0 || len(d.Logged) == 0 {
+		t.Errorf("queues cannot be set: got %v, log %q", left, d.Logged)
 	}
-	d.pass(2 * time.Minute)
-	if diff := cmp.Diff(before, d.config()); diff != "" {
+	d.Pass(2 * time.Minute)
+	if diff := cmp.Diff(before, d.Config()); diff != "" {
 		t.Errorf("configuration (-before +after):\n%s", diff)
 	}
 }
 
 // TestRouterOSGuardThatCannotBe: without a scheduler nothing is guarded, and nothing of it stays.
-func TestRouterOSGuardThatCannotBe(t *testing.T) {
-	d := newDevice()
-	before := d.config()
-	d.broken = "start-time=startup"
-	_, err := driver.RouterOS{}.Guard(t.Context(), d, "", rosSettings()[:1], time.Minute)
+func TestRouterOSGuardThatCannotBe(t *testing.T) { overBoth(t, rosNoGuard) }
+
+func rosNoGuard(t *testing.T, d *routeros.Device, h host.Host) {
+	before := d.Config()
+	d.Broken = "start-time=startup"
+	_, err := driver.RouterOS{}.Guard(t.Context(), h, "", rosSettings()[:1], time.Minute)
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if diff := cmp.Diff(before, d.config()); diff != "" {
+	if diff := cmp.Diff(before, d.Config()); diff != "" {
 		t.Errorf("configuration (-before +after):\n%s", diff)
 	}
 }

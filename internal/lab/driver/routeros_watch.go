@@ -21,7 +21,7 @@ import (
 // RouterOS runs no process of ours, and appending to what it keeps would cost more with each sample. So a
 // loop of the console in one session prints a sample each second, which waits here until it is asked for. It
 // goes on for as long as an address is in a list of its name (see keepAddress): a controller that was killed
-// leaves nothing for long.
+// leaves nothing for long. Where a session cannot go on (host.Repeater), each sample is asked for.
 const (
 	watchPrefix = rosMark + "-watch-"
 	watchKept   = 2 * time.Hour
@@ -50,13 +50,17 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 		busy: map[string]float64{}}
 	err := w.relate(ctx)
 	if err == nil {
-		loop := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
+		once := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
 		for _, print := range rosSample() {
-			loop = append(loop, ":put "+quoteROS(partMark), toJSON(print))
+			once = append(once, ":put "+quoteROS(partMark), toJSON(print))
 		}
-		loop = append(loop, ":put "+quoteROS(consoleDone), ":delay "+seconds(every))
-		w.loop, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
-			" > 0) do={" + strings.Join(loop, "; ") + "}"})
+		line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
+		if r, repeats := h.(host.Repeater); repeats {
+			w.loop, err = r.Repeat(context.WithoutCancel(ctx), host.Command{Path: line}, every)
+		} else {
+			w.loop, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
+				" > 0) do={" + line + "; :delay " + seconds(every) + "}"})
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)

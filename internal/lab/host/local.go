@@ -31,7 +31,7 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 // it and Kill can end its whole group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = append(environment(), c.Env...)
 	cmd.Stdin, cmd.ExtraFiles, cmd.Dir = c.Stdin, c.Files, c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &localProcess{cmd: cmd}
@@ -122,6 +122,15 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 	return b, err
 }
 
+// named is the command's program in a few words: the path of a router's command may be a long script.
+func (c Command) named() string {
+	const most = 80
+	if len(c.Path) > most {
+		return check.Plain(c.Path[:most]) + "…"
+	}
+	return c.Path
+}
+
 // Run starts the command, waits for it and returns what it printed on standard output, of at most 64 MB; the
 // error carries the end of its standard error.
 func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
@@ -138,17 +147,19 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 	said := <-talk
 	_, err = p.Wait()
 	if len(out) > mostOutput {
-		return nil, fmt.Errorf("run %s: %w", c.Path, readErr)
+		return nil, fmt.Errorf("run %s: %w", c.named(), readErr)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
+			return out, fmt.Errorf("run %s: %w", c.named(), context.Cause(ctx))
 		}
-		return out, fmt.Errorf("run %s: %w: %s", c.Path, err,
-			check.Plain(string(said[max(0, len(said)-400):])))
+		if text := check.Plain(string(said[max(0, len(said)-400):])); text != "" {
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+		return out, fmt.Errorf("run %s: %w", c.named(), err)
 	}
 	if readErr != nil {
-		return out, fmt.Errorf("run %s: %w", c.Path, readErr)
+		return out, fmt.Errorf("run %s: %w", c.named(), readErr)
 	}
 	return out, nil
 }

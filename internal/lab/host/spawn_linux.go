@@ -35,7 +35,7 @@ func (s Spawn) Start() (*Child, error) {
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
 	}
-	cmd.Dir = s.Dir
+	cmd.Dir, cmd.Env = s.Dir, environment()
 	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
 	if s.MapRoot {

@@ -1,0 +1,67 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"io"
+)
+
+// Overhear is a host of which keep is told what each command has printed on standard output, and each file
+// that was read, as the command cat: at most most bytes of it; whole says whether that is all.
+func Overhear(h Host, most int, keep func(c Command, printed []byte, whole bool)) Host {
+	o := overheard{h, most, keep}
+	if r, ok := h.(Repeater); ok {
+		return struct {
+			overheard
+			Repeater
+		}{o, r}
+	}
+	return o
+}
+
+type overheard struct {
+	Host
+	most int
+	keep func(c Command, printed []byte, whole bool)
+}
+
+func (o overheard) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	b, err := o.Host.ReadFile(ctx, path)
+	if err == nil {
+		o.keep(Command{Path: "cat", Args: []string{path}}, b[:min(len(b), o.most)], len(b) <= o.most)
+	}
+	return b, err
+}
+
+func (o overheard) Start(ctx context.Context, c Command) (Process, error) {
+	p, err := o.Host.Start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &overheardProcess{Process: p, of: o, command: c}, nil
+}
+
+// overheardProcess is read by one goroutine.
+type overheardProcess struct {
+	Process
+	of      overheard
+	command Command
+	printed bytes.Buffer
+	cut     bool
+}
+
+func (p *overheardProcess) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p) }
+
+// Write takes what was read.
+func (p *overheardProcess) Write(b []byte) (int, error) {
+	take := min(len(b), p.of.most-p.printed.Len())
+	p.cut = p.cut || take < len(b)
+	p.printed.Write(b[:take])
+	return len(b), nil
+}
+
+func (p *overheardProcess) Wait() (Usage, error) {
+	u, err := p.Process.Wait()
+	p.of.keep(p.command, p.printed.Bytes(), !p.cut)
+	return u, err
+}

@@ -1,0 +1,48 @@
+package host_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// TestOverhear: what commands print is heard, up to a bound, and comes to whoever ran them whole; what is
+// written is not heard.
+func TestOverhear(t *testing.T) {
+	var heard []string
+	h := host.Overhear(host.Local(), 4, func(c host.Command, printed []byte, whole bool) {
+		heard = append(heard, fmt.Sprintf("%s %s: %q %t", c.Path, strings.Join(c.Args, " "), printed, whole))
+	})
+	run := func(script string) string {
+		out, _ := host.Run(t.Context(), h, host.Command{Path: "sh", Args: []string{"-c", script}})
+		return string(out)
+	}
+	path := filepath.Join(t.TempDir(), "f")
+	if err := h.WriteFile(t.Context(), path, []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	file, err := h.ReadFile(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.ReadFile(t.Context(), path+"x"); !os.IsNotExist(err) {
+		t.Errorf("got %v, want that it is not there", err)
+	}
+	got := []string{run("echo 123"), run("printf 12345"), run("echo no >&2; exit 3"), string(file)}
+	if diff := cmp.Diff(got, []string{"123\n", "12345", "", "secret"}); diff != "" {
+		t.Errorf("printed (-got +want):\n%s", diff)
+	}
+	if diff := cmp.Diff(heard, []string{"cat " + path + `: "secr" false`, `sh -c echo 123: "123\n" true`,
+		`sh -c printf 12345: "1234" false`, `sh -c echo no >&2; exit 3: "" true`}); diff != "" {
+		t.Errorf("heard (-got +want):\n%s", diff)
+	}
+	if _, repeats := h.(host.Repeater); repeats {
+		t.Error("it repeats commands, which this machine does not")
+	}
+}

@@ -1,0 +1,393 @@
+// Package routeros plays a router with MikroTik's RouterOS, for tests: its console, and its REST API.
+package routeros
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Device plays a router with RouterOS' console: a part of its scripting language, as the manual describes it,
+// over menus that hold texts. It refuses parameters that the manual does not have. Its own time passes with
+// each command and at reboots, so that the scheduler need not be waited for; :timestamp is the real one.
+type Device struct {
+	Tables map[string][]map[string]string // of each menu, what it holds
+	Logged []string
+	Broken string        // what a session's command with this in it fails at
+	Stuck  string        // the same of the scheduler's commands
+	Each   time.Duration // of its own time that passes with each command
+	// Counters are those of a device as /interface/print stats calls them; nil: they count up by themselves.
+	Counters func(device string) map[string]uint64
+
+	mu     sync.Mutex
+	last   int
+	uptime time.Duration
+	moved  uint64 // what its ports count up
+}
+
+// parameters are those of the menus, from the manual's command line reference (RouterOS 7.24).
+var parameters = map[string]string{
+	"/interface":       "name mtu l2mtu",
+	"/queue/interface": "queue",
+	"/queue/type": "name kind pfifo-limit bfifo-limit mq-pfifo-limit codel-limit codel-interval " +
+		"codel-target codel-ecn fq-codel-limit fq-codel-interval fq-codel-target fq-codel-ecn " +
+		"fq-codel-flows fq-codel-memlimit fq-codel-quantum cake-bandwidth cake-overhead cake-mpu " +
+		"cake-atm cake-rtt " +
+		"cake-diffserv cake-flowmode cake-nat cake-wash cake-ack-filter cake-memlimit",
+	"/ip/settings": "ip-forward", "/ipv6/settings": "forward",
+	"/ip/firewall/filter": "chain action comment disabled src-address src-address-list jump-target " +
+		"log-prefix connection-state place-before",
+	"/ipv6/firewall/filter": "chain action comment disabled src-address src-address-list jump-target " +
+		"log-prefix connection-state place-before",
+	"/ip/firewall/nat":            "chain action comment disabled out-interface place-before",
+	"/ip/firewall/address-list":   "list address timeout comment",
+	"/ipv6/firewall/address-list": "list address timeout comment",
+	"/system/scheduler":           "name start-time interval on-event policy comment disabled",
+	"/system/script":              "name policy source comment",
+	"/system/resource":            "", "/system/resource/cpu": "", "/ip/firewall/connection/tracking": "",
+	"/ip/address": "", "/ipv6/address": "", "/ip/route": "", "/ipv6/route": "",
+}
+
+// settings are the menus without a list.
+var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
+	"/ip/firewall/connection/tracking"}
+
+// New is a router with two ports in use, lan and wan.
+func New() *Device {
+	d := &Device{Each: 2 * time.Second, Tables: map[string][]map[string]string{
+		"/interface": {
+			{"name": "lan", "type": "ether", "mtu": "1500", "running": "true"},
+			{"name": "wan", "type": "ether", "mtu": "1500", "running": "true"},
+			{"name": "odd \"$name\\", "type": "ether", "mtu": "1500", "running": "false"},
+			{"name": "bridge", "type": "bridge", "mtu": "0", "running": "true"}},
+		"/queue/type": {{"name": "default", "kind": "pfifo", "pfifo-limit": "50"},
+			{"name": "ethernet-default", "kind": "pfifo", "pfifo-limit": "50"},
+			{"name": "only-hardware-queue", "kind": "none"}},
+		"/queue/interface": {{"interface": "lan", "queue": "only-hardware-queue"},
+			{"interface": "wan", "queue": "ethernet-default"}, {"interface": "bridge", "queue": "no-queue"}},
+		"/ip/settings": {{"ip-forward": "yes"}}, "/ipv6/settings": {{"forward": "yes"}},
+		"/ip/firewall/filter": {{"chain": "forward", "action": "passthrough", "dynamic": "true"},
+			{"chain": "input", "action": "accept"},
+			{"chain": "forward", "action": "fasttrack-connection", "comment": "def \"conf\" $1"},
+			{"chain": "forward", "action": "fasttrack-connection", "disabled": "yes", "comment": "not used"}},
+		"/ipv6/firewall/filter": {}, "/ip/firewall/nat": {}, "/ip/firewall/address-list": {},
+		"/ipv6/firewall/address-list": {}, "/system/scheduler": {}, "/system/script": {},
+		"/system/resource": {{"platform": "MikroTik", "version": "7.20.8 (long-term)",
+			"free-memory": "871346176", "total-memory": "1073741824", "cpu-frequency": "1400"}},
+		"/system/resource/cpu": {{"cpu": "cpu0", "load": "75", "irq": "50"}, {"cpu": "cpu1", "load": "5",
+			"irq": "0"}},
+		"/ip/firewall/connection/tracking": {{"total-entries": "87", "max-entries": "1048576"}},
+		"/ip/address":                      {{"address": "192.0.2.1/24"}, {"address": "198.51.100.1/24"}},
+		"/ip/route": {{"dst-address": "0.0.0.0/0", "immediate-gw": "198.51.100.254%wan", "active": "true"},
+			{"dst-address": "192.0.2.0/24", "immediate-gw": "lan", "active": "true",
+				"local-address": "192.0.2.1%lan"},
+			{"dst-address": "192.0.2.0/25", "immediate-gw": "bridge", "active": "false"}},
+		"/ipv6/address": {}, "/ipv6/route": {},
+	}}
+	for _, menu := range slices.Sorted(maps.Keys(d.Tables)) {
+		for _, row := range d.Tables[menu] {
+			d.last++
+			row[".id"] = fmt.Sprintf("*%X", d.last)
+		}
+	}
+	return d
+}
+
+// Config is what the router holds for good, without numbers.
+func (d *Device) Config() map[string][]map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string][]map[string]string{}
+	for menu, rows := range d.Tables {
+		for _, row := range rows {
+			if row["timeout"] != "" {
+				continue
+			}
+			row = maps.Clone(row)
+			delete(row, ".id")
+			if row["disabled"] == "no" {
+				delete(row, "disabled")
+			}
+			out[menu] = append(out[menu], row)
+		}
+	}
+	return out
+}
+
+// Pass lets time pass, in which the scheduler runs and addresses expire.
+func (d *Device) Pass(t time.Duration) {
+	d.mu.Lock()
+	end := d.uptime + t
+	d.mu.Unlock()
+	for {
+		d.mu.Lock()
+		next := end
+		var run []string
+		for _, e := range d.Tables["/system/scheduler"] {
+			interval, _ := time.ParseDuration(e["interval"])
+			due, _ := time.ParseDuration(e["due"])
+			if interval > 0 && e["disabled"] != "yes" && due <= end {
+				if due < next {
+					next, run = due, nil
+				}
+				if due == next {
+					run = append(run, e["on-event"])
+					runs, _ := strconv.Atoi(e["run-count"])
+					e["run-count"], e["due"] = strconv.Itoa(runs+1), (due + interval).String()
+				}
+			}
+		}
+		d.uptime = max(d.uptime, next)
+		for menu := range d.Tables {
+			d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
+				expires, err := time.ParseDuration(row["expires"])
+				return err == nil && expires <= d.uptime
+			})
+		}
+		d.mu.Unlock()
+		for _, event := range run {
+			d.background(event)
+		}
+		if next >= end && len(run) == 0 {
+			return
+		}
+	}
+}
+
+// background runs a script without a terminal.
+func (d *Device) background(script string) {
+	r := &running{d: d, out: io.Discard, inside: true}
+	if err := r.block(script, &scope{}); err != nil {
+		d.mu.Lock()
+		d.Logged = append(d.Logged, err.Error())
+		d.mu.Unlock()
+	}
+}
+
+// Reboot forgets what is only in memory, and starts what is to be started then. Entries with an interval
+// whose time has not come, because the clock was lost, do not run.
+func (d *Device) Reboot() {
+	d.mu.Lock()
+	var run []string
+	for menu := range d.Tables {
+		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
+			return row["timeout"] != ""
+		})
+	}
+	for _, e := range d.Tables["/system/scheduler"] {
+		e["run-count"], e["due"] = "0", (1000 * time.Hour).String()
+		if e["start-time"] == "startup" && e["interval"] == "0s" {
+			run = append(run, e["on-event"])
+		}
+	}
+	d.uptime = 0
+	d.mu.Unlock()
+	for _, event := range run {
+		d.background(event)
+	}
+}
+
+// Name implements host.Host.
+func (d *Device) Name() string { return "router" }
+
+// ReadFile implements host.Host.
+func (d *Device) ReadFile(context.Context, string) ([]byte, error) { return nil, host.ErrUnsupported }
+
+// WriteFile implements host.Host.
+func (d *Device) WriteFile(context.Context, string, []byte) error { return host.ErrUnsupported }
+
+// Start implements host.Host.
+func (d *Device) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if len(c.Args) > 0 {
+		return nil, host.ErrUnsupported
+	}
+	d.Pass(d.Each)
+	p := &session{done: make(chan struct{})}
+	var w *io.PipeWriter
+	p.out, w = io.Pipe()
+	ctx, p.kill = context.WithCancel(ctx)
+	go func() {
+		defer close(p.done)
+		r := &running{d: d, out: w, stopped: ctx.Done()}
+		if err := r.block(c.Path, &scope{}); err != nil {
+			fmt.Fprintln(w, err)
+		}
+		w.Close()
+	}()
+	context.AfterFunc(ctx, func() { w.Close() })
+	return p, nil
+}
+
+type session struct {
+	out  *io.PipeReader
+	kill context.CancelFunc
+	done chan struct{}
+}
+
+func (p *session) Stdout() io.Reader         { return p.out }
+func (p *session) Stderr() io.Reader         { return strings.NewReader("") }
+func (p *session) Wait() (host.Usage, error) { <-p.done; p.kill(); return host.Usage{}, nil }
+func (p *session) Kill() error               { p.kill(); return nil }
+
+func (r *running) run(menu, verb string, bare []any, values map[string]string, s *scope) any {
+	d := r.d
+	known := func() {
+		for name := range values {
+			if !slices.Contains(strings.Fields(parameters[menu]), name) {
+				r.fail("bad parameter %s (line 1 column %d)", name, r.at)
+			}
+		}
+	}
+	matching := func() (out []map[string]string) {
+		for _, row := range d.Tables[menu] {
+			ok := true
+			for name, v := range values {
+				have := row[name]
+				if name == "disabled" || name == "dynamic" {
+					have = map[bool]string{true: "yes", false: "no"}[have == "yes" || have == "true"]
+				}
+				ok = ok && (name == "proplist" || have == v)
+			}
+			for _, flag := range bare {
+				isFlag := flag == "running" || flag == "active"
+				ok = ok && (!isFlag || row[flag.(string)] == "true")
+			}
+			if ok {
+				out = append(out, row)
+			}
+		}
+		return out
+	}
+	chosen := func() (out []map[string]string) {
+		if slices.Contains(settings, menu) {
+			return d.Tables[menu]
+		}
+		if len(bare) == 0 {
+			r.fail("expected item id (line 1 column %d)", r.at)
+		}
+		ids, isList := bare[0].([]any)
+		if !isList {
+			ids = []any{bare[0]}
+		}
+		for _, row := range d.Tables[menu] {
+			if slices.Contains(ids, any(row[".id"])) {
+				out = append(out, row)
+			}
+		}
+		return out
+	}
+	switch verb {
+	case "find":
+		ids := []any{}
+		for _, row := range matching() {
+			ids = append(ids, row[".id"])
+		}
+		return ids
+	case "print":
+		if menu == "/interface" && slices.Contains(bare, any("stats")) {
+			d.moved += 1000
+		}
+		out := []any{}
+		for _, row := range matching() {
+			fields := map[string]any{}
+			for name, v := range row {
+				fields[name] = printed(v)
+			}
+			if menu == "/interface" && slices.Contains(bare, any("stats")) {
+				for _, c := range []string{"rx-byte", "rx-packet", "tx-byte", "tx-packet"} {
+					fields[c] = d.moved
+				}
+				if d.Counters != nil {
+					for c, n := range d.Counters(row["name"]) {
+						fields[c] = n
+					}
+				}
+			}
+			out = append(out, fields)
+		}
+		if slices.Contains(settings, menu) {
+			return out[0]
+		}
+		return out
+	case "get":
+		if slices.Contains(settings, menu) {
+			return d.Tables[menu][0][text(bare[0])]
+		}
+		for _, row := range chosen() {
+			return row[text(bare[1])]
+		}
+		r.fail("no such item")
+	case "add":
+		known()
+		row := maps.Clone(values)
+		delete(row, "place-before")
+		if row["name"] != "" && slices.ContainsFunc(d.Tables[menu], func(have map[string]string) bool {
+			return have["name"] == row["name"]
+		}) {
+			r.fail("failure: already have such name")
+		}
+		d.last++
+		row[".id"] = fmt.Sprintf("*%X", d.last)
+		for _, of := range [...][2]string{{"timeout", "expires"}, {"interval", "due"}} {
+			if t, err := time.ParseDuration(row[of[0]]); err == nil {
+				row[of[1]] = (d.uptime + t).String()
+			}
+		}
+		at := slices.IndexFunc(d.Tables[menu], func(have map[string]string) bool {
+			return have[".id"] == values["place-before"]
+		})
+		if at < 0 {
+			at = len(d.Tables[menu])
+		}
+		d.Tables[menu] = slices.Insert(d.Tables[menu], at, row)
+	case "set":
+		known()
+		for _, row := range chosen() {
+			maps.Copy(row, values)
+		}
+	case "remove":
+		gone := chosen()
+		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
+			return slices.ContainsFunc(gone, func(g map[string]string) bool { return g[".id"] == row[".id"] })
+		})
+	case "run":
+		at := slices.IndexFunc(d.Tables[menu], func(row map[string]string) bool {
+			return row["name"] == text(bare[0])
+		})
+		if at < 0 {
+			r.fail("no such item")
+		}
+		source := d.Tables[menu][at]["source"]
+		d.mu.Unlock()
+		err := r.block(source, nil)
+		d.mu.Lock()
+		if err != nil {
+			r.fail("%v", err)
+		}
+	default:
+		r.fail("bad command name %s (line 1 column %d)", verb, r.at)
+	}
+	return nil
+}
+
+// printed is a value as :serialize writes it: numbers and flags are not texts.
+func printed(v string) any {
+	if n, err := strconv.ParseUint(v, 10, 64); err == nil {
+		return n
+	}
+	switch v {
+	case "yes", "true":
+		return true
+	case "no", "false":
+		return false
+	}
+	return v
+}
