@@ -238,21 +238,21 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 }
 
-// varyingFactors are the factors with more than one level among the cells; having none counts as a level,
-// except for dependent factors, and for cells that send nothing.
+// varyingFactors are the factors with more than one level among the cells with a load, or among the others;
+// having none counts as a level, except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	varying, names := map[string]bool{}, record.Factors{}
 	for _, g := range cells {
 		maps.Copy(names, g.factors)
 	}
 	for name := range names {
-		dependent, levels := c.Of(name).Dependent, map[string]bool{}
+		dependent, levels := c.Of(name).Dependent, map[bool]map[string]bool{true: {}, false: {}}
 		for _, g := range cells {
-			if level, ok := g.factors[name]; ok || !dependent && factor.Sends(g.factors) {
-				levels[level] = true
+			if level, ok := g.factors[name]; ok || !dependent {
+				levels[factor.Sends(g.factors)][level] = true
 			}
 		}
-		if len(levels) > 1 {
+		if len(levels[true]) > 1 || len(levels[false]) > 1 {
 			varying[name] = true
 		}
 	}

@@ -32,8 +32,8 @@ type measuredNode struct {
 	watched string // the node whose samples tell of its CPUs
 }
 
-// CipherShare is how much of the CPU time that a cell with a tunnel took the tunnel's cipher alone takes: what
-// the tunnel carried ÷ what one core encrypts ÷ the cores that were busy.
+// CipherShare is how much of the CPU time of a cell with a tunnel the tunnel's cipher alone takes: what the
+// tunnel carried ÷ what one core encrypts ÷ the cores that were busy.
 type CipherShare struct {
 	Factors   record.Factors `json:"factors"` // of the cell
 	Label     string         `json:"label"`
@@ -168,7 +168,8 @@ func sizeOf(g *group) int {
 }
 
 // nearest is the result of one thread encrypting packets nearest in size, of the first library that has one.
-func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result, ok bool) {
+func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result,
+	ok bool) {
 	for _, library := range libraries {
 		least := math.Inf(1)
 		for _, r := range n.results {

@@ -46,14 +46,6 @@ const (
 	RequestSize    Name = "request_size"
 	ResponseSize   Name = "response_size"
 
-	Library    Name = "library"
-	Algorithm  Name = "algorithm"
-	Operation  Name = "operation"
-	CipherMode Name = "cipher_mode"
-	BlockSize  Name = "block_size"
-	Threads    Name = "threads"
-	OnNode     Name = "node"
-
 	LinkMTU Name = "link_mtu"
 	Queue   Name = "queue"
 	Shaper  Name = "shape"

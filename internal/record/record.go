@@ -134,7 +134,6 @@ const (
 	RowLoad   = "load"   // traffic of a cell
 	RowIdle   = "idle"   // latency of an idle path, once per block
 	RowVerify = "verify" // short trial that checks every byte
-	RowCipher = "cipher" // a node's cipher, of a cell that sends nothing
 )
 
 // Row is one line of the ordered list that a plan expands to.
@@ -145,9 +144,6 @@ type Row struct {
 	Kind    string  `json:"kind"`
 	Factors Factors `json:"factors"`
 }
-
-// OfCell says whether the row measures a cell, not a path.
-func (r Row) OfCell() bool { return r.Kind == RowLoad || r.Kind == RowCipher }
 
 // Cell is the identity under which the row's trials are summarised.
 func (r Row) Cell() string { return r.Factors.Key() }
@@ -263,24 +259,6 @@ func (t Trial) Light() Trial {
 		}
 	}
 	return t
-}
-
-// Cipher is how fast a cipher, hash or key was on a node.
-type Cipher struct {
-	Node      string `json:"node"`
-	Watched   string `json:"watched"` // the node whose samples tell of its CPUs
-	Library   string `json:"library"`
-	Version   string `json:"version"` // of the library
-	Algorithm string `json:"algorithm"`
-	Operation string `json:"operation"`
-	Mode      string `json:"mode,omitempty"`        // of an AEAD: "evp" or "aead"
-	Block     int    `json:"block_bytes,omitempty"` // 0: it does not matter
-	Threads   int    `json:"threads"`
-	CPUs      int    `json:"cpus"` // of the node
-	// bytes per second of all threads, or operations where there is no block
-	Rate float64 `json:"rate"`
-	// cycles of a round of the loop that probe clock times; 0 = not known
-	LoopCycles float64 `json:"loop_cycles,omitempty"`
 }
 
 // Failure says in which phase a trial failed and why.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -26,7 +27,7 @@ func cipherSection(v *view, s *Section) {
 	}
 	for _, block := range blocksOf(v.cells(enciphered)) {
 		cells := v.cells(func(c *analysis.Cell) bool {
-			return enciphered(c) && factor.BlockSize.Of(c.Factors) == block
+			return enciphered(c) && ciphers.BlockFactor.Of(c.Factors) == block
 		})
 		metric, what, id := metrics.CipherRate, "Blocks of "+block+" bytes", "ciphers-"+block
 		if block == "" {
@@ -44,7 +45,7 @@ func cipherSection(v *view, s *Section) {
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
-		if block := factor.BlockSize.Of(c.Factors); !slices.Contains(out, block) {
+		if block := ciphers.BlockFactor.Of(c.Factors); !slices.Contains(out, block) {
 			out = append(out, block)
 		}
 	}

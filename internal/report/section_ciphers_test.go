@@ -20,8 +20,10 @@ func cipherDocument() *analysis.Document {
 		return statistics.Summarise([]float64{x * .99, x, x * 1.01})
 	}
 	d := &analysis.Document{Format: record.Format, Metrics: metrics.Metrics(),
-		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}), ciphers.Factors(nil))},
-		Run:       analysis.RunHead{ID: "20261126-040000-0001", Plan: "crypto", Lab: "local", Status: record.RunDone},
+		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
+			ciphers.Factors(nil))},
+		Run: analysis.RunHead{ID: "20261126-040000-0001", Plan: "crypto", Lab: "local",
+			Status: record.RunDone},
 		Ciphers: []analysis.CipherNode{{Node: "router", Versions: map[string]string{"openssl": "OpenSSL 3.0"},
 			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: ciphers.ClockTold,
 				Features: ciphers.Features([]string{"aes", "neon"})},
@@ -33,8 +35,8 @@ func cipherDocument() *analysis.Document {
 		if block != "" {
 			f["block_size"] = block
 		}
-		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: algorithm + " " + block, Metrics: m, Runs: 3,
-			Grade: evidence.GradeValid})
+		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: algorithm + " " + block, Metrics: m,
+			Runs: 3, Grade: evidence.GradeValid})
 	}
 	for i, block := range []string{"1420", "16384"} {
 		rate := 1e9 * float64(i+1)

@@ -188,7 +188,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 		return check.Not("a cipher is measured for %s at most", longestCipher).Hinted(
 			"set method.duration: %s", longestCipher), nil
 	}
-	n, err := b.ciphersOf(ctx, factor.OnNode.Of(cell))
+	n, err := b.ciphersOf(ctx, suited.NodeFactor.Of(cell))
 	var of suited.Cell
 	if err == nil {
 		of = suited.CellOf(cell, n.cpu.Threads)
@@ -215,7 +215,7 @@ func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
 // cipher measures the cell's cipher in the window.
 func (a *attempt) cipher(ctx context.Context) error {
 	f := a.t.Row.Factors
-	n, err := a.bench.ciphersOf(ctx, factor.OnNode.Of(f))
+	n, err := a.bench.ciphersOf(ctx, suited.NodeFactor.Of(f))
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (a *attempt) cipher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.t.Resolved = map[string]string{string(factor.Library): version}
+	a.t.Resolved = map[string]string{string(suited.LibraryFactor): version}
 	long := a.m.Duration
 	if c.Library == suited.OpenSSL {
 		long = wholeSeconds(long)

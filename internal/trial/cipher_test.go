@@ -25,8 +25,8 @@ type oneLab struct{ lab *lab.Lab }
 func (o oneLab) For(context.Context, string, record.GuestSize) (*lab.Lab, error) { return o.lab, nil }
 func (oneLab) Close(context.Context) error                                       { return nil }
 
-// TestCiphersOfAPlan: each cell is measured on its node without any traffic, what openssl cannot do is skipped
-// with what it says, and the document tells rates and advice.
+// TestCiphersOfAPlan: each cell is measured on its node without any traffic, what openssl cannot do is
+// skipped with what it says, and the document tells rates and advice.
 func TestCiphersOfAPlan(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "openssl"), []byte(fake), 0o755); err != nil {
@@ -70,7 +70,8 @@ measure: {latency_idle: block, verify: true}
 			t.Fatalf("trial %s of kind %s, cipher %+v (%v): phases (-want +got):\n%s", tr.ID, tr.Row.Kind,
 				tr.Cipher, tr.Failure, diff)
 		}
-		if tr.Cipher.Node != "router" || tr.Cipher.Version == "" || tr.Resolved["library"] != tr.Cipher.Version {
+		if tr.Cipher.Node != "router" || tr.Cipher.Version == "" ||
+			tr.Resolved["library"] != tr.Cipher.Version {
 			t.Errorf("trial %s: got %+v resolved to %v", tr.ID, tr.Cipher, tr.Resolved)
 		}
 		if tr.Cipher.Library == "openssl" {
@@ -83,7 +84,8 @@ measure: {latency_idle: block, verify: true}
 		t.Errorf("rates by openssl (-want +got):\n%s", diff)
 	}
 	d := analysis.Derive(c.Run, trials)
-	if len(d.Ciphers) != 1 || d.Ciphers[0].Versions["openssl"] != "OpenSSL 9.9" || len(d.Ciphers[0].Advice) == 0 {
+	if len(d.Ciphers) != 1 || d.Ciphers[0].Versions["openssl"] != "OpenSSL 9.9" ||
+		len(d.Ciphers[0].Advice) == 0 {
 		t.Errorf("ciphers of the document: got %+v, want those of one node with advice", d.Ciphers)
 	}
 	for i := range d.Cells {
@@ -94,7 +96,7 @@ measure: {latency_idle: block, verify: true}
 	}
 }
 
-// TestCipherWithoutItsLibrary: cells of a library that the node lacks are skipped, and the hint says what to do.
+// TestCipherWithoutItsLibrary: cells of a library that the node lacks are skipped, with what to do about it.
 func TestCipherWithoutItsLibrary(t *testing.T) {
 	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, duration: 2m}\nmatrix: {engine: cipher}\n",
 		registry.Vocabulary())

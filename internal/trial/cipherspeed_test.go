@@ -27,7 +27,8 @@ func oneNode(t *testing.T, programs string) *lab.Lab {
 	l, err := lab.Assemble("x", record.Topology{Name: "one", Near: "router", Far: "router",
 		Nodes: []record.TopoNode{{Name: "router"}}}, []*lab.Node{{Name: "router", Agent: a,
 		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame}},
-		{Name: lab.HostNode, Agent: a, Facts: record.NodeFacts{CPUs: record.CPUsShared}}}, lab.Parts{}, nil)
+		{Name: lab.HostNode, Agent: host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts())),
+			Facts: record.NodeFacts{CPUs: record.CPUsShared}}}, lab.Parts{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,8 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
 			func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
 		if a.State == check.No {
-			return check.Not("tunnel %s: %s", d.tunnel.Kind, a.Reason).Hinted("%s", tunnelHint(ctx, l, a)), nil
+			return check.Not("tunnel %s: %s", d.tunnel.Kind, a.Reason).Hinted("%s",
+				tunnelHint(ctx, l, a)), nil
 		}
 	}
 	for _, s := range d.settings {

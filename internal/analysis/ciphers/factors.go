@@ -9,6 +9,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
+// Names of the factors of engine cipher.
+const (
+	LibraryFactor   factor.Name = "library"
+	AlgorithmFactor factor.Name = "algorithm"
+	OperationFactor factor.Name = "operation"
+	ModeFactor      factor.Name = "cipher_mode"
+	BlockFactor     factor.Name = "block_size"
+	ThreadsFactor   factor.Name = "threads"
+	NodeFactor      factor.Name = "node"
+)
+
 // AllThreads is the level of the factor threads that stands for one for each CPU of the node.
 const AllThreads = "all"
 
@@ -42,7 +53,7 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			if is, not := measured(c); !is {
 				return false, not
 			}
-			if a, _ := Named(factor.Algorithm.Of(c)); !ok(a) {
+			if a, _ := Named(AlgorithmFactor.Of(c)); !ok(a) {
 				return false, a.Name + " " + why
 			}
 			return true, ""
@@ -61,16 +72,16 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Doc:   "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or sign",
 			Parse: factor.Choice(operations...), Applies: measured, Conflict: operationConflict,
 			Derive: func(c factor.Cell) string {
-				a, _ := Named(factor.Algorithm.Of(c))
+				a, _ := Named(AlgorithmFactor.Of(c))
 				return a.Operations[0]
 			}, Dependent: true, Rank: 17, Leading: true, Short: itself},
 		{Name: "cipher_mode", Kind: factor.Activity, Base: true, Levels: []string{ModeEVP, ModeAEAD},
-			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as packets " +
-				"with a nonce and a tag each (-aead); by default packets in blocks that one can have",
+			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as " +
+				"packets with a nonce and a tag each (-aead); by default packets in blocks that one can have",
 			Parse:    factor.Choice(ModeEVP, ModeAEAD),
 			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
 			Conflict: modeConflict, Derive: func(c factor.Cell) string {
-				if factor.Library.Is(c, OpenSSL) && factor.BlockSize.Number(c) >= Published {
+				if LibraryFactor.Is(c, OpenSSL) && BlockFactor.Number(c) >= Published {
 					return ModeEVP
 				}
 				return ModeAEAD
@@ -115,8 +126,9 @@ func nodeLevel(text string) (string, error) {
 
 // noNode refuses a node that the lab has not.
 func noNode(s factor.Shape, c factor.Cell) string {
-	name := factor.OnNode.Of(c)
-	if name == factor.Host || slices.ContainsFunc(s.Nodes, func(n factor.Node) bool { return n.Name == name }) {
+	name := NodeFactor.Of(c)
+	has := func(n factor.Node) bool { return n.Name == name }
+	if name == factor.Host || slices.ContainsFunc(s.Nodes, has) {
 		return ""
 	}
 	return fmt.Sprintf("topology %s has no node %s", s.Name, name)
@@ -137,26 +149,26 @@ func usualNode(shapes []factor.Shape, topology string) string {
 }
 
 func operationConflict(c factor.Cell) string {
-	a, _ := Named(factor.Algorithm.Of(c))
-	if op := factor.Operation.Of(c); !slices.Contains(a.Operations, op) {
+	a, _ := Named(AlgorithmFactor.Of(c))
+	if op := OperationFactor.Of(c); !slices.Contains(a.Operations, op) {
 		return fmt.Sprintf("%s has no operation %s: it has %s", a.Name, op, strings.Join(a.Operations, ", "))
 	}
 	return ""
 }
 
 func modeConflict(c factor.Cell) string {
-	if factor.CipherMode.Is(c, ModeEVP) && !factor.Library.Is(c, OpenSSL) {
-		return fmt.Sprintf("cipher_mode evp is openssl's: library %s works on packets", factor.Library.Of(c))
+	if ModeFactor.Is(c, ModeEVP) && !LibraryFactor.Is(c, OpenSSL) {
+		return fmt.Sprintf("cipher_mode evp is openssl's: library %s works on packets", LibraryFactor.Of(c))
 	}
 	return ""
 }
 
 // CellOf is what a cell of a plan measures on a node that has so many CPUs.
 func CellOf(f factor.Cell, cpus int) Cell {
-	c := Cell{Library: factor.Library.Of(f), Algorithm: factor.Algorithm.Of(f),
-		Operation: factor.Operation.Of(f), Mode: factor.CipherMode.Of(f), Block: factor.BlockSize.Number(f),
-		Threads: factor.Threads.Number(f)}
-	if factor.Threads.Is(f, AllThreads) {
+	c := Cell{Library: LibraryFactor.Of(f), Algorithm: AlgorithmFactor.Of(f),
+		Operation: OperationFactor.Of(f), Mode: ModeFactor.Of(f), Block: BlockFactor.Number(f),
+		Threads: ThreadsFactor.Number(f)}
+	if ThreadsFactor.Is(f, AllThreads) {
 		c.Threads = cpus
 	}
 	return c

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -218,7 +219,7 @@ func dropMetrics() []record.Metric {
 // cipher how fast that was.
 func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
-		return CipherRateOf(factor.BlockSize.Number(f))
+		return CipherRateOf(ciphers.BlockFactor.Number(f))
 	}
 	if factor.Protocol.Is(f, factor.UDP) {
 		return PacketRate
