@@ -165,7 +165,8 @@ places and factors work together stands in [write a plan](../howto/write-a-plan.
 		kind  factor.Kind
 		title string
 	}{
-		{factor.Path, "Path: what carries the traffic"}, {factor.Activity, "Activity: who sends"},
+		{factor.Path, "Path: what carries the traffic"},
+		{factor.Activity, "Activity: who sends, or which cipher of a node is measured"},
 		{factor.Load, "Load: what is sent over a path"},
 		{factor.Setting, "Settings of the nodes"},
 	} {

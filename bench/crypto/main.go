@@ -1,9 +1,11 @@
 // Program crypto compares chokepoint crypto with openssl speed -elapsed -evp, typed by hand: pairs in an
 // order that is drawn anew for each, of one repetition of one second each. It prints the median ratio with
-// its interval for each algorithm, and fails where it is more than 3 % from 1.
+// its interval for each algorithm, and fails where it is more than 3 % from 1. Then it measures once what the
+// published tables of ciphers have, and fails where a row of theirs has no figure here.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,11 +16,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 const mostOff = 0.03
@@ -30,7 +35,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	pairs := flags.Int("pairs", 6, "pairs of each algorithm, at least 6")
 	block := flags.Int("block", ciphers.Published, "bytes of a block")
 	seed := flags.Uint64("seed", 1, "of the order")
-	names := flags.String("algorithms", "aes-128-gcm,chacha20-poly1305,sha256", "which, with commas")
+	names := flags.String("algorithms", "aes-128-gcm,aes-256-cbc,chacha20-poly1305,sha256",
+		"which, with commas")
+	tables := flags.Bool("tables", true, "measure the rows of the published tables as well")
 	binary := flags.String("binary", "", "the built chokepoint; left out, it is built")
 	ok := func() bool { return *pairs >= rig.MinPairs && *block > 0 }
 	if err := rig.Parse(flags, args, log, ok); err != nil {
@@ -71,19 +78,97 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if len(missed) > 0 {
 		return fmt.Errorf("more than 3 %% apart: %v", missed)
 	}
+	if !*tables {
+		return nil
+	}
+	return published(ctx, program, out)
+}
+
+// tableRow is a row that published tables have, whatever the device.
+type tableRow struct {
+	algorithm, operation string
+	block                int
+}
+
+// published measures each row of the published tables once and prints it beside theirs.
+func published(ctx context.Context, p rig.Program, out io.Writer) error {
+	c, err := catalogue.Published()
+	if err != nil {
+		return err
+	}
+	var rows []tableRow
+	var devices []string
+	theirs := map[string]map[tableRow]string{}
+	for _, s := range c.Speeds {
+		r := tableRow{s.Algorithm, s.Operation, s.Block}
+		if !slices.Contains(rows, r) {
+			rows = append(rows, r)
+		}
+		if theirs[s.Device] == nil {
+			theirs[s.Device], devices = map[tableRow]string{}, append(devices, s.Device)
+		}
+		if s.Value != nil {
+			theirs[s.Device][r] = unit.ScaleOf(s.Unit, *s.Value).Text(*s.Value)
+		}
+	}
+	fmt.Fprintf(out, "\nThe %d rows that published tables have, here once, beside theirs\n\n", len(rows))
+	fmt.Fprintf(out, "| algorithm | operation | block | here | %s |\n|---|---|---|---%s|\n",
+		strings.Join(devices, " | "), strings.Repeat("|---", len(devices)))
+	var missing []string
+	for _, r := range rows {
+		a, known := ciphers.Named(r.algorithm)
+		of := r
+		if r.operation == "throughput" && known {
+			of.operation = a.Operations[0]
+		}
+		result, err := measured(ctx, p, of)
+		here := "–"
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("%+v: %v", r, err))
+		} else {
+			here = unit.ScaleOf(result.Unit, result.Rate.Median).Text(result.Rate.Median)
+		}
+		cells := []string{r.algorithm, r.operation, strconv.Itoa(r.block), here}
+		for _, d := range devices {
+			cells = append(cells, cmp.Or(theirs[d][r], "–"))
+		}
+		fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not measured: %v", missing)
+	}
 	return nil
+}
+
+// measured is what chokepoint measures of a row, as a stream where it has the choice.
+func measured(ctx context.Context, p rig.Program, r tableRow) (ciphers.Result, error) {
+	d, err := say(ctx, p, r.algorithm, max(r.block, 1))
+	if err != nil {
+		return ciphers.Result{}, err
+	}
+	for _, got := range d.Results {
+		if got.Mode != ciphers.ModeAEAD && got.Operation == r.operation {
+			return got, nil
+		}
+	}
+	return ciphers.Result{}, fmt.Errorf("%+v", d.Missing)
+}
+
+// say is what chokepoint crypto says of one algorithm.
+func say(ctx context.Context, p rig.Program, name string, block int) (d ciphers.Document, err error) {
+	said, err := p.Say(ctx, "crypto", "--algorithm", name, "--library", "openssl", "--block",
+		strconv.Itoa(block), "--threads", "1", "--repeat", "1", "--json")
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &d)
+	}
+	return d, err
 }
 
 // ours is the rate that chokepoint measures, in bytes per second.
 func ours(ctx context.Context, p rig.Program, name string, block int) (float64, error) {
-	said, err := p.Say(ctx, "crypto", "--algorithm", name, "--library", "openssl", "--block",
-		strconv.Itoa(block), "--threads", "1", "--repeat", "1", "--json")
+	d, err := say(ctx, p, name, block)
 	if err != nil {
 		return 0, err
-	}
-	var d ciphers.Document
-	if err := json.Unmarshal([]byte(said), &d); err != nil {
-		return 0, fmt.Errorf("read what chokepoint says: %w", err)
 	}
 	for _, r := range d.Results {
 		if r.Mode != ciphers.ModeAEAD && r.Operation != ciphers.Decrypt {

@@ -35,20 +35,9 @@ type cryptoOptions struct {
 
 // Bounds of what is asked for of openssl.
 const (
-	maxCryptoBlock   = 1 << 20
-	maxCryptoThreads = 1024
 	maxCryptoSeconds = 60
 	maxRepetitions   = 1000
 )
-
-func algorithmNames() (names []string) {
-	for _, a := range ciphers.Algorithms() {
-		names = append(names, a.Name)
-	}
-	return names
-}
-
-var cryptoLibraries = [...]string{ciphers.OpenSSL, ciphers.Go, ciphers.Kernel}
 
 func newCryptoCommand(p *program) *cobra.Command {
 	var o cryptoOptions
@@ -59,7 +48,8 @@ func newCryptoCommand(p *program) *cobra.Command {
 			"is installed there, Go's libraries where none is, and the kernel's own crypto; with\n" +
 			"the clock and heat beside it. Each repetition goes through all of them in an order\n" +
 			"of its own. It says which cipher and which VPN suit the CPU. All of it takes some\n" +
-			"13 minutes; --algorithm, --block and --repeat make it shorter.",
+			"13 minutes; --algorithm, --block and --repeat make it shorter. Nothing is stored:\n" +
+			"that does chokepoint run crypto, for a report and for comparisons.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -73,7 +63,7 @@ func newCryptoCommand(p *program) *cobra.Command {
 		"measure on `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
 	f.StringVar(&o.attach, "attach", "", "measure in the `LAB` that lab up has made")
 	f.StringVar(&o.node, "node", "router", "`NODE` of that lab")
-	f.StringSliceVar(&o.speed.Algorithms, "algorithm", algorithmNames(), "`NAME` of an algorithm")
+	f.StringSliceVar(&o.speed.Algorithms, "algorithm", ciphers.Names(), "`NAME` of an algorithm")
 	f.StringSliceVar(&o.speed.Libraries, "library", nil,
 		"`NAME` of what does the work: openssl, go or kernel (default openssl, or go without it; kernel)")
 	f.IntSliceVar(&o.speed.Blocks, "block", []int{ciphers.Published, ciphers.Packet, ciphers.Small},
@@ -86,9 +76,9 @@ func newCryptoCommand(p *program) *cobra.Command {
 		"as linux")
 	addSSHFlags(f, &o.machines)
 	cmd.MarkFlagsMutuallyExclusive("on", "attach")
-	cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(algorithmNames(),
+	cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(ciphers.Names(),
 		cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("library", cobra.FixedCompletions(cryptoLibraries[:],
+	cmd.RegisterFlagCompletionFunc("library", cobra.FixedCompletions(ciphers.Libraries(),
 		cobra.ShellCompDirectiveNoFileComp))
 	return addJSON(cmd, "print one JSON document")
 }
@@ -104,8 +94,8 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("seed") {
 		s.Seed = rand.Uint64() >> 11 // that JSON's numbers hold
 	}
-	for flag, list := range map[string][2][]string{"algorithm": {s.Algorithms, algorithmNames()},
-		"library": {s.Libraries, cryptoLibraries[:]}} {
+	for flag, list := range map[string][2][]string{"algorithm": {s.Algorithms, ciphers.Names()},
+		"library": {s.Libraries, ciphers.Libraries()}} {
 		for _, name := range list[0] {
 			if !slices.Contains(list[1], name) {
 				return &usageError{fmt.Sprintf("--%s %q is not known", flag, name), "one of: " +
@@ -120,13 +110,13 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	case cmd.Flags().Changed("node") && o.attach == "":
 		return &usageError{"--node without --attach", "a machine is named by --on"}
 	case len(s.Algorithms) == 0:
-		return &usageError{"--algorithm names none", "one of: " + strings.Join(algorithmNames(), ", ")}
-	case outside(s.Blocks, 1, maxCryptoBlock):
+		return &usageError{"--algorithm names none", "one of: " + strings.Join(ciphers.Names(), ", ")}
+	case outside(s.Blocks, 1, ciphers.MaxBlock):
 		return &usageError{fmt.Sprintf("--block %v", s.Blocks), fmt.Sprintf("bytes, from 1 to %d",
-			maxCryptoBlock)}
-	case outside(s.Threads, 0, maxCryptoThreads):
+			ciphers.MaxBlock)}
+	case outside(s.Threads, 0, ciphers.MaxThreads):
 		return &usageError{fmt.Sprintf("--threads %v", s.Threads), fmt.Sprintf("from 1 to %d, or 0",
-			maxCryptoThreads)}
+			ciphers.MaxThreads)}
 	case outside([]int{s.Seconds}, 1, maxCryptoSeconds):
 		return &usageError{fmt.Sprintf("--seconds %d", s.Seconds), fmt.Sprintf("from 1 to %d",
 			maxCryptoSeconds)}
@@ -201,7 +191,7 @@ func cryptoText(d *ciphers.Document) string {
 			"none that the kernel tells"))
 	}
 	fmt.Fprintf(&b, "  clock: %s\n", d.CPU.ClockFrom)
-	for _, library := range cryptoLibraries {
+	for _, library := range ciphers.Libraries() {
 		b.WriteString(cryptoTable(d, library))
 		b.WriteString(cryptoChart(d, library))
 	}

@@ -108,7 +108,7 @@ func groups(run *record.Run, trials []*validity.Judged) []*group {
 func skippedCells(run *record.Run, trials []*validity.Judged) []record.Skipped {
 	measured := map[string]bool{}
 	for _, j := range trials {
-		if j.Trial.Row.Kind == record.RowLoad {
+		if j.Trial.Row.OfCell() {
 			measured[j.Trial.Row.Factors.Key()] = true
 		}
 	}
@@ -124,7 +124,9 @@ func (g *group) summariseCell(run *record.Run, declarations []record.Metric) {
 	if len(good) == 0 {
 		return
 	}
-	g.summariseLatency(good)
+	if factor.Sends(g.factors) {
+		g.summariseLatency(good)
+	}
 	for _, m := range declarations {
 		if strings.HasPrefix(m.Name, "rtt_idle_") || strings.HasPrefix(m.Name, "rtt_loaded_") {
 			continue
@@ -175,6 +177,9 @@ func (g *group) addWideInterval(run *record.Run) {
 
 func (g *group) addCeiling(run *record.Run) {
 	c := &g.cell
+	if !factor.Sends(g.factors) {
+		return
+	}
 	ceil := validity.CeilingOf(run, g.factors)
 	c.Ceiling = CellCeiling{Kind: ceil.Kind, Bps: ceil.Bps, HeaderEfficiency: ceil.Efficiency}
 	v, ok := c.Metrics[metrics.Goodput]
@@ -192,7 +197,7 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	c := &g.cell
 	metric := validity.TesterMetric(g.factors)
 	v, ok := c.Metrics[metric]
-	if !ok {
+	if !ok || !factor.Sends(g.factors) {
 		return
 	}
 	kind, top := validity.TesterCeiling(run, g.factors)
@@ -233,21 +238,21 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 }
 
-// varyingFactors are the factors with more than one level among the cells; having none counts as a level,
-// except for dependent factors.
+// varyingFactors are the factors with more than one level among the cells with a load, or among the others;
+// having none counts as a level, except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {
 	varying, names := map[string]bool{}, record.Factors{}
 	for _, g := range cells {
 		maps.Copy(names, g.factors)
 	}
 	for name := range names {
-		dependent, levels := c.Of(name).Dependent, map[string]bool{}
+		dependent, levels := c.Of(name).Dependent, map[bool]map[string]bool{true: {}, false: {}}
 		for _, g := range cells {
 			if level, ok := g.factors[name]; ok || !dependent {
-				levels[level] = true
+				levels[factor.Sends(g.factors)][level] = true
 			}
 		}
-		if len(levels) > 1 {
+		if len(levels[true]) > 1 || len(levels[false]) > 1 {
 			varying[name] = true
 		}
 	}

@@ -55,11 +55,11 @@ func watchedChanges(a, b *Document) []Change {
 
 func outside(v float64, sorted []float64) bool { return v < sorted[0] || v > sorted[len(sorted)-1] }
 
-// ofTrials are the values of a metric in the trials of a run that carried load, sorted.
+// ofTrials are the values of a metric in the trials of a run's cells, sorted.
 func ofTrials(d *Document, metric string) []float64 {
 	var out []float64
 	for _, t := range d.Trials {
-		if v, ok := t.Metrics[metric]; ok && t.Kind == record.RowLoad {
+		if v, ok := t.Metrics[metric]; ok && (record.Row{Kind: t.Kind}).OfCell() {
 			out = append(out, v)
 		}
 	}

@@ -98,6 +98,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		g.summariseCell(&run, declarations)
 		g.addResolved()
 		g.addFindings()
+		g.clockCaveat()
 		g.addIrregular()
 		g.diagnose(&run, x.causes)
 	}
@@ -114,7 +115,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
 		Topologies: orEmpty(run.Topologies), Ways: ways(&run), Nodes: nodes(&run),
 		Skipped: skippedCells(&run, all), Tester: run.Ceilings,
-		UnderLoad:   underLoad(run.Design.Catalogue, cells),
+		Ciphers: cipherNodes(&run, cells), UnderLoad: underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {

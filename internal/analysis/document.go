@@ -38,9 +38,11 @@ type Document struct {
 	// Proof is what the run says of the finding that it puts to the test, if it is an experiment.
 	Proof *diagnosis.Proof `json:"proof,omitempty"`
 	// Proofs are of findings of this run that are not among the causes (any more).
-	Proofs  []diagnosis.Proof `json:"proofs,omitempty"`
-	Scaling []Scaling         `json:"scaling,omitempty"` // with streams, tunnels or CPUs
-	Soaks   []Soak            `json:"soaks,omitempty"`
+	Proofs []diagnosis.Proof `json:"proofs,omitempty"`
+	// Ciphers are what cells of engine cipher say of each node.
+	Ciphers []CipherNode `json:"ciphers,omitempty"`
+	Scaling []Scaling    `json:"scaling,omitempty"` // with streams, tunnels or CPUs
+	Soaks   []Soak       `json:"soaks,omitempty"`
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`

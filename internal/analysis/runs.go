@@ -185,23 +185,27 @@ func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
 		return []string{"The two runs have no cell in common that both measured."}
 	}
-	counts := map[string]int{}
-	for _, x := range c.Comparisons {
-		if x.Metric == metrics.Goodput {
-			counts[x.Verdict]++
-		}
-	}
-	var parts []string
-	for _, v := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
-	}
 	var out []string
 	if n := len(c.Regressions); n > 0 {
 		out = append(out, fmt.Sprintf("Worse in the second run, or lost: %d.", n))
 	}
-	if len(parts) > 0 {
-		out = append(out, "Goodput in the cells that both runs measured: "+strings.Join(parts, ", ")+".")
+	count := func(what string, of ...string) {
+		counts := map[string]int{}
+		for _, x := range c.Comparisons {
+			if slices.Contains(of, x.Metric) {
+				counts[x.Verdict]++
+			}
+		}
+		var parts []string
+		for _, v := range slices.Sorted(maps.Keys(counts)) {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
+		}
+		if len(parts) > 0 {
+			out = append(out, what+" in the cells that both runs measured: "+strings.Join(parts, ", ")+".")
+		}
 	}
+	count("Goodput", metrics.Goodput)
+	count("Speed of ciphers", metrics.CipherRate, metrics.CipherOps)
 	switch causes := causesOf(c.Changes); len(causes) {
 	case 0:
 		out = append(out, "Nothing that was recorded differs between the runs: what differs in the results "+

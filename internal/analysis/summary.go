@@ -27,6 +27,7 @@ func summary(run *record.Run, d *Document) []string {
 	out = append(out, smallPackets(d)...)
 	out = append(out, latencyWords(d)...)
 	out = append(out, responsivenessWords(d)...)
+	out = append(out, cipherWords(d)...)
 	out = append(out, thresholdWords(d)...)
 	out = append(out, doubts(d)...)
 	return append(out, caveatWords(d)...)

@@ -74,7 +74,20 @@ const (
 	NATForward = "forward" // ports of the router's outer address lead to the client
 
 	Native = "native" // the engine of our own
+
+	CipherEngine = "cipher" // measures ciphers of one node, and sends nothing
 )
+
+// Sends says whether a cell's activity sends traffic over a path.
+func Sends(c Cell) bool { return !Engine.Is(c, CipherEngine) }
+
+// sending is the Applies of what means something of traffic alone.
+func sending(c Cell) (bool, string) {
+	if !Sends(c) {
+		return false, "engine cipher sends nothing"
+	}
+	return true, ""
+}
 
 // Header bytes that bound a UDP packet, and what Ethernet adds to it.
 const (
@@ -134,7 +147,8 @@ func Base(o Options) []Declaration {
 	for _, s := range o.Shapes {
 		topologies = append(topologies, s.Name)
 	}
-	tunnelled := Beside(Tunnel, "there is no tunnel", func(t string) bool { return t != NoTunnel })
+	tunnelled := Beside(Tunnel, "there is no tunnel",
+		func(t string) bool { return t != NoTunnel && t != "" })
 	udp := Beside(Protocol, "protocol is not udp", func(p string) bool { return p == UDP })
 	tcp := Beside(Protocol, "protocol is not tcp", func(p string) bool { return p == TCP })
 	itself := func(level string) string { return level }
@@ -142,6 +156,7 @@ func Base(o Options) []Declaration {
 		choice(topologies, Declaration{Name: "topology", Doc: "shape of the lab", Kind: Path, Hard: true,
 			Rank: 1, Leading: true, Quiet: true, Short: itself}),
 		choice(o.Tunnels, Declaration{Name: "tunnel", Doc: "what carries the traffic", Kind: Path,
+			Applies: sending,
 			Without: &Without{NoTunnel, "of the same without tunnel"}, Follow: []Name{MTU, OuterIP, Tunnels},
 			Rank: 2, Leading: true, Short: insteadOf(NoTunnel, "no tunnel", itself),
 			Long: insteadOf(NoTunnel, "no tunnel", tunnelName)}),
@@ -163,23 +178,25 @@ func Base(o Options) []Declaration {
 			Dependent: true, Rank: 3, Short: counted("tunnel")},
 		choice(o.IPs, Declaration{Name: "ip", Doc: "version of the Internet Protocol",
 			Kind: Path, Conflict: o.ipConflict, Without: &Without{"4", "of the same with IPv4"}, Rank: 9,
-			Leading: true, Short: phrase("IPv%")}),
+			Applies: sending, Leading: true, Short: phrase("IPv%")}),
 		choice([]string{Off, "masquerade", NATForward}, Declaration{Name: "nat", Kind: Path,
-			Conflict: natConflict, Target: FirstOfWAN,
+			Conflict: natConflict, Target: FirstOfWAN, Applies: sending,
 			Doc:     "address translation on the router, of IPv4; IPv6 passes as it is (NAT66 is off)",
 			Value:   insteadOf(Off, "", itself),
 			Without: &Without{Off, "of the same without address translation"}, Rank: 7, Short: itself,
 			Long: insteadOf(Off, "no NAT", phrase("NAT %"))}),
 		choice([]string{"wire", "super"}, Declaration{Name: "offload",
 			Doc: "virtual links: packets of up to 64 KiB, or as on a wire", Kind: Path, Target: EveryNode,
+			Applies: sending,
 			Without: &Without{"wire", "of the same with packets as on a wire"}, Rank: 20}),
 		choice([]string{TCP, UDP}, Declaration{Name: "protocol", Doc: "transport protocol", Kind: Load,
-			Rank: 8, Leading: true, Short: strings.ToUpper}),
+			Applies: sending, Rank: 8, Leading: true, Short: strings.ToUpper}),
 		{Name: "streams", Doc: "parallel flows in each direction", Kind: Load, Base: true, Default: "1",
-			Parse: Whole(1, maxStreams), Scales: true, Rank: 12, Leading: true, Short: counted("stream")},
+			Applies: sending, Parse: Whole(1, maxStreams), Scales: true, Rank: 12, Leading: true,
+			Short: counted("stream")},
 		choice([]string{Up, Down, Both}, Declaration{Name: "direction",
 			Doc: "where the data goes; up is client to server", Kind: Load, Rank: 13, Leading: true,
-			Short: itself}),
+			Applies: sending, Short: itself}),
 		{Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
 			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
 			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
@@ -229,7 +246,8 @@ func Base(o Options) []Declaration {
 			Target: BothEnds, Knob: "sysctl:net.ipv4.tcp_ecn",
 			Value: func(level string) string { return map[string]string{On: "1", Off: "0"}[level] },
 		},
-		choice(o.Engines, Declaration{Name: "engine", Doc: "load generator", Kind: Activity, Rank: 22})}
+		choice(o.Engines, Declaration{Name: "engine", Kind: Activity, Rank: 22,
+			Doc: "load generator, or cipher: no load, but how fast one node's ciphers are"})}
 }
 
 // Further returns the factors that follow those of the engines.
@@ -247,7 +265,7 @@ func Further() []Declaration {
 			"if not given", Kind: Path, Hard: true, Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
 			Needs: NeedsRouter, Without: &Without{Off, "of the same without mitigations"}},
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
-			Parse: Whole(0, 63)},
+			Parse: Whole(0, 63), Applies: sending},
 		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),
 			Doc:     "changes nothing: cells that differ in it alone show the method's own noise (A/A)",
 			Without: &Without{"a", "of the same, measured beside it"}},

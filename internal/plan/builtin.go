@@ -10,7 +10,7 @@ var builtIns embed.FS
 
 // builtInNames are in the order in which they are shown; the first is the default.
 var builtInNames = [...]string{"quick", PathPlan, "blackbox", "wireguard", "queues", "firewall", "forwarding",
-	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak"}
+	"openvpn", "site-to-site", "to-router", "latency", "rfc2544", "ramp", "soak", "crypto"}
 
 // PathPlan is the default where what lies between two machines is measured.
 const PathPlan = "path"

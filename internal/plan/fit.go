@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -28,7 +29,9 @@ func (p *Plan) parts() []part {
 	parts := []part{{}}
 	searches := 0
 	for i, c := range p.Design.Cells {
-		seen[p.Design.Path(c).Key()] = true
+		if factor.Sends(c) {
+			seen[p.Design.Path(c).Key()] = true
+		}
 		if p.Design.Searches(record.Row{Kind: record.RowLoad, Factors: c}) {
 			searches++
 		}

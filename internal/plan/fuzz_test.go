@@ -54,7 +54,7 @@ func FuzzRead(f *testing.F) {
 		for _, k := range []int{1, 2} {
 			var got []string
 			for _, row := range p.Block(k) {
-				if row.Kind == "load" {
+				if row.OfCell() {
 					got = append(got, row.Cell())
 				}
 			}

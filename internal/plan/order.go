@@ -36,7 +36,7 @@ func (p *Plan) Block(k int) []record.Row {
 		var paths []factor.Cell
 		for _, cell := range group {
 			path := d.Path(cell)
-			if key := path.Key(); !seen[key] {
+			if key := path.Key(); factor.Sends(cell) && !seen[key] {
 				seen[key] = true
 				paths = append(paths, path)
 			}
@@ -52,7 +52,7 @@ func (p *Plan) Block(k int) []record.Row {
 			}
 		}
 		for _, cell := range group {
-			rows = append(rows, record.Row{Kind: record.RowLoad, Factors: cell.Clone()})
+			rows = append(rows, record.Row{Kind: kindOf(cell), Factors: cell.Clone()})
 		}
 	}
 	each := len(d.Cells) // rows of a block; the paths are the same in each
@@ -77,6 +77,14 @@ func (p *Plan) Rows() []record.Row {
 		rows = append(rows, p.Block(k)...)
 	}
 	return rows
+}
+
+// kindOf is that of a cell's own row.
+func kindOf(cell factor.Cell) string {
+	if factor.Sends(cell) {
+		return record.RowLoad
+	}
+	return record.RowCipher
 }
 
 // verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine

@@ -238,6 +238,8 @@ func searchConflict(m record.Method, cell factor.Cell) string {
 	switch tcp := factor.Protocol.Is(cell, factor.TCP); {
 	case m.Search == nil || share:
 		return ""
+	case !factor.Sends(cell):
+		return "engine cipher sends nothing whose rate could be looked for"
 	case factor.FlowSize.In(cell): // new connections
 		switch {
 		case factor.ConnectionRate.In(cell):

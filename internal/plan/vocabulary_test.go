@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -16,7 +17,7 @@ import (
 // topologies are those of the labs, as far as plans look at them.
 func topologies() []record.Topology {
 	shape := func(name, near, far string, links ...string) record.Topology {
-		t := record.Topology{Name: name, Tunnel: [2]string{near, far}}
+		t := record.Topology{Name: name, Near: near, Far: far, Tunnel: [2]string{near, far}}
 		nodes := map[string]bool{}
 		for _, l := range links { // node.port node.port
 			var e [4]string
@@ -48,7 +49,8 @@ func words() plan.Vocabulary {
 		Shapes:     topologies(),
 		Tunnels: []string{"none", "wireguard", "wireguard-kernel", "wireguard-userspace",
 			"openvpn", "openvpn-chacha20-poly1305", "openvpn-tcp", "openvpn-tcp-chacha20-poly1305"},
-		Engines:     []string{"native", "iperf3", "responsiveness", "flows", "requests", "xdp"},
+		Engines: []string{"native", "iperf3", "responsiveness", "flows", "requests", "xdp",
+			factor.CipherEngine},
 		Congestions: []string{"cubic", "reno", "bbr"},
 	})
 	form := func(name, pattern, want string) factor.Declaration {
@@ -80,7 +82,7 @@ func words() plan.Vocabulary {
 		"rtt_loaded_p99_ns", "host_busiest_core_ratio"}
 	return plan.Vocabulary{Metrics: measured, Catalogue: &factor.Catalogue{Shapes: topologies(),
 		Factors: slices.Concat(settings, base, shortflow.Flows{}.Factors(), shortflow.Requests{}.Factors(),
-			factor.Further())}}
+			ciphers.Factors(topologies()), factor.Further())}}
 }
 
 func TestListResolvesNames(t *testing.T) {

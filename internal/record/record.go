@@ -219,6 +219,7 @@ type Trial struct {
 	Resolved map[string]string   `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
 	Path     *PathEvidence       `json:"path,omitempty"`
 	Traffic  *Traffic            `json:"traffic,omitempty"`
+	Cipher   *Cipher             `json:"cipher,omitempty"` // of a row of that kind
 	Idle     *Latency            `json:"idle,omitempty"`
 	Loaded   *Latency            `json:"loaded,omitempty"`
 	Hops     []*Hop              `json:"hops,omitempty"` // of a path between machines

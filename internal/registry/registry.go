@@ -5,6 +5,7 @@ package registry
 import (
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -59,6 +60,8 @@ func vocabularyOf(engines []traffic.Engine, ips []string) plan.Vocabulary {
 			ofEngines = append(ofEngines, d.Factors()...)
 		}
 	}
+	options.Engines = append(options.Engines, factor.CipherEngine)
+	ofEngines = append(ofEngines, ciphers.Factors(options.Shapes)...)
 	v := plan.Vocabulary{Absent: metrics.Absent, Catalogue: &factor.Catalogue{Shapes: options.Shapes,
 		Factors: slices.Concat(factor.Base(options), ofEngines, factor.Further(),
 			knob.Factors(node.Knobs()))}}

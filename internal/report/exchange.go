@@ -19,7 +19,8 @@ import (
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	var out []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
-		if t.Kind != record.RowLoad || t.Failure != nil || t.Search != nil || len(t.Metrics) == 0 {
+		if of := (record.Row{Kind: t.Kind}); !of.OfCell() || t.Failure != nil || t.Search != nil ||
+			len(t.Metrics) == 0 {
 			continue
 		}
 		if n := len(out); n > 0 && out[n-1].Row == t.Row {

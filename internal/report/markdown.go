@@ -40,6 +40,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m.items(searchWords(v))
 	m.items(scalingLines(v))
 	m.items(soakLines(v))
+	m.items(cipherLines(v))
 	for _, t := range briefTables(v) {
 		m.table(t)
 	}

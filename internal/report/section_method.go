@@ -40,7 +40,7 @@ func (v *view) pictures() []Picture {
 		out = append(out, Picture{ID: fmt.Sprintf("path-ipv%d", w.IP), Draw: c, Text: c.lines(),
 			Title: fmt.Sprintf("Over IPv%d", w.IP), Sub: w.Words()})
 	}
-	if len(out) > 0 {
+	if len(out) > 0 || len(v.all) > 0 && len(v.cells(enciphered)) == len(v.all) { // nothing was sent
 		return out
 	}
 	for _, t := range v.Topologies {

@@ -30,9 +30,9 @@ func resultSection(v *view, s *Section) {
 // stands once below, with a mark at each, and what all share without.
 func resultTable(v *view) Table {
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, v.all), Columns: columns(
-		"What was measured", "#Rate|goodput or packets", lostHead(v.all), "#RTT idle|p50 · p99",
+		"What was measured", "#Rate|"+rateHead(v.all), lostHead(v.all), "#RTT idle|p50 · p99",
 		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(v.all), "#Of the tester|its own ceiling",
-		"#Power|loaded · idle", "#Goodput per W", "Validity")}
+		"#Power|loaded · idle", "#Goodput per W", "#Cycles|per byte, operation", "#Clock", "Validity")}
 	same := sameRuns(v.all)
 	powered := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[powerLoaded]
@@ -51,7 +51,7 @@ func resultTable(v *view) Table {
 		}
 		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
-			power, efficiency, gradeCell(c)}}
+			power, efficiency, cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
 			row.Tone = Bad
 		}
@@ -79,6 +79,22 @@ func powerCell(v *view, c *analysis.Cell) TableCell {
 		cell.Long += "\n" + v.sentence(powerIdle, idle)
 	}
 	return cell
+}
+
+// cyclesCell is what a byte, or an operation without a block, takes of a cipher.
+func cyclesCell(v *view, c *analysis.Cell) TableCell {
+	if _, ok := c.Metrics[metrics.CyclesPerOp]; ok {
+		return v.cellOf(c, metrics.CyclesPerOp)
+	}
+	return v.cellOf(c, metrics.CyclesPerByte)
+}
+
+// rateHead says what the rates are of.
+func rateHead(all []*analysis.Cell) string {
+	if len(all) > 0 && !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return !enciphered(c) }) {
+		return "of the cipher"
+	}
+	return "goodput or packets"
 }
 
 // lostHead is the column of what was lost: segments that TCP sent again, or the share of UDP's packets.
@@ -288,8 +304,11 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		return "Nothing was measured."
 	}
 	text := "Medians over the runs"
-	if words := v.intervalsOf(all, goodput, packetRate); words != "" {
+	if words := v.intervalsOf(all, goodput, packetRate, metrics.CipherRate, metrics.CipherOps); words != "" {
 		text += "; with each rate its interval: " + words
+	}
+	if rateHead(all) == "of the cipher" {
+		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
 	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
@@ -337,14 +356,17 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 
 // rateCell is goodput for TCP and packets per second for UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
-	if !loaded(c) {
+	if !loaded(c) && !enciphered(c) {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}
 	return v.cellOf(c, rateOf(c))
 }
 
 func rateOf(c *analysis.Cell) string {
-	if packets(c) {
+	switch {
+	case enciphered(c):
+		return metrics.RateOf(c.Factors)
+	case packets(c):
 		return packetRate
 	}
 	return goodput

@@ -60,6 +60,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	}
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
+	t.list("Ciphers", cipherLines(v))
 	for _, tab := range briefTables(v) {
 		t.table(tab)
 		t.gap()
@@ -206,7 +207,7 @@ const minLabel = 14
 func terminalTable(v *view, full Table) Table {
 	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"#Per watt|load, idle", "Validity|evenness")}
+		"#Per watt|load, idle", "#Cycles|per byte", "#Clock", "Validity|evenness")}
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {
@@ -233,7 +234,7 @@ func terminalTable(v *view, full Table) Table {
 			lost.Sub = "" // no room; the report has it
 		}
 		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
-			at(r, "Rate"), idle, load, lost, busy, efficiency, grade}})
+			at(r, "Rate"), idle, load, lost, busy, efficiency, at(r, "Cycles"), at(r, "Clock"), grade}})
 	}
 	t.dropEmpty()
 	return t

@@ -171,8 +171,14 @@ func packets(c *analysis.Cell) bool {
 	return ok || factor.Protocol.Is(c.Factors, factor.UDP)
 }
 
+// enciphered says that a cell is of a node's cipher, and sent nothing.
+func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
+
 // loaded says that traffic was offered in a cell, as against the latency of an idle path.
 func loaded(c *analysis.Cell) bool {
+	if enciphered(c) {
+		return false
+	}
 	_, g := c.Metrics[goodput]
 	_, p := c.Metrics[packetRate]
 	_, idle := c.Metrics[idleP50]

@@ -68,7 +68,7 @@ type Campaign struct {
 	discovered map[int]*discoveredPath
 	// What later rows are decided by; the rest of a trial only the store needs, and a run may have many.
 	trials   []record.Trial       // of a plan that searches, without their series
-	rates    map[string][]float64 // cell → bit/s of payload that arrived in each trial that ended well
+	rates    map[string][]float64 // cell → rate in each trial that ended well
 	skip     map[string]bool      // cells
 	attempts map[string]int       // row → attempts in Done
 	total    int
@@ -98,8 +98,9 @@ func (c *Campaign) Lab() *lab.Lab {
 }
 
 type bench struct {
-	lab   *lab.Lab
-	watch *watches
+	lab     *lab.Lab
+	watch   *watches
+	ciphers map[string]*cipherNode // by name
 }
 
 // Kinds are those of the traffic that the cells offer which Prepare did not skip.
@@ -107,7 +108,7 @@ func (c *Campaign) Kinds() []ceiling.Kind {
 	var out []ceiling.Kind
 	for _, cell := range c.Plan.Cells() {
 		b := c.benches[placeOf(cell)]
-		if c.skip[cell.Key()] || b == nil {
+		if c.skip[cell.Key()] || b == nil || !factor.Sends(cell) {
 			continue
 		}
 		row := record.Row{ID: "ceiling", Kind: record.RowLoad, Factors: cell}
@@ -289,7 +290,7 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	defer stop()
 	block := 0
 	for i, row := range rows {
-		if c.narrowEnough(row) || row.Kind == record.RowLoad && c.Unfit != nil && c.Unfit(row.Factors) {
+		if c.narrowEnough(row) || row.OfCell() && c.Unfit != nil && c.Unfit(row.Factors) {
 			continue
 		}
 		if row.Block != block {
@@ -392,8 +393,12 @@ func (c *Campaign) remember(t *record.Trial) {
 	if c.Run.Design.Method.Search != nil {
 		c.trials = append(c.trials, t.Light())
 	}
-	if t.Row.Kind == record.RowLoad && t.Status == record.TrialOK && t.Traffic != nil {
-		cell := t.Row.Cell()
+	cell := t.Row.Cell()
+	switch {
+	case t.Status != record.TrialOK:
+	case t.Cipher != nil:
+		c.rates[cell] = append(c.rates[cell], t.Cipher.Rate)
+	case t.Row.Kind == record.RowLoad && t.Traffic != nil:
 		c.rates[cell] = append(c.rates[cell], summary(t).Rate)
 	}
 }
@@ -406,6 +411,9 @@ func summary(t *record.Trial) (e record.Event) {
 	}
 	if t.Row.Kind == record.RowIdle && t.Idle != nil {
 		e.RTT = nearestRank(answered(t.Idle.RTT), 0.5)
+	}
+	if c := t.Cipher; c != nil && c.Block > 0 {
+		e.Rate = 8 * c.Rate
 	}
 	if t.Traffic == nil {
 		return e
@@ -441,7 +449,7 @@ func (c *Campaign) narrowEnough(row record.Row) bool {
 	switch {
 	case c.Run.Design.Method.Adaptive == nil || row.Kind == record.RowVerify:
 		return false
-	case row.Kind == record.RowLoad:
+	case row.OfCell():
 		return c.narrow(row.Cell())
 	}
 	wide := func(cell record.Factors) bool { return !c.narrow(cell.Key()) }

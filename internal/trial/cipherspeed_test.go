@@ -26,8 +26,9 @@ func oneNode(t *testing.T, programs string) *lab.Lab {
 	a := host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts()))
 	l, err := lab.Assemble("x", record.Topology{Name: "one", Near: "router", Far: "router",
 		Nodes: []record.TopoNode{{Name: "router"}}}, []*lab.Node{{Name: "router", Agent: a,
-		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame}}},
-		lab.Parts{}, nil)
+		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame}},
+		{Name: lab.HostNode, Agent: host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts())),
+			Facts: record.NodeFacts{CPUs: record.CPUsShared}}}, lab.Parts{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

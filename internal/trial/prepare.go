@@ -60,7 +60,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 
 // skipped says that a row is not run: its cell cannot, or no cell of the path that it is for.
 func (c *Campaign) skipped(row record.Row) bool {
-	if row.Kind == record.RowLoad {
+	if row.OfCell() {
 		return c.skip[row.Cell()]
 	}
 	return len(c.cellsOf(row)) == 0
@@ -98,10 +98,13 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		}
 		return answers[key]
 	}
-	a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
-		func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
-	if a.State == check.No {
-		return check.Not("tunnel %s: %s", d.tunnel.Kind, a.Reason).Hinted("%s", tunnelHint(ctx, l, a)), nil
+	if factor.Sends(cell) {
+		a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
+			func() check.Answer { return l.CheckTunnel(ctx, d.tunnel) })
+		if a.State == check.No {
+			return check.Not("tunnel %s: %s", d.tunnel.Kind, a.Reason).Hinted("%s",
+				tunnelHint(ctx, l, a)), nil
+		}
 	}
 	for _, s := range d.settings {
 		a := once(fmt.Sprint(s), func() check.Answer { return l.CheckSetting(ctx, s) })
@@ -112,6 +115,9 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
+	}
+	if !factor.Sends(cell) {
+		return c.noCipher(ctx, b, cell, once)
 	}
 	if d.load.Verify && d.load.UDPMode == record.UDPCount {
 		return check.Not("count mode looks at no content, which is to be verified in every load").Hinted(

@@ -26,6 +26,7 @@ type attempt struct {
 	m     record.Method // with the duration that a search asks for
 	d     demand
 	t     *record.Trial
+	bench *bench
 	lab   *lab.Lab
 	watch *watches
 	way   way
@@ -47,6 +48,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 		slack = b.lab.Slack()
 	}
 	limit := m.Warmup + m.Duration + m.Idle + m.Cooldown + slack
+	if row.Kind == record.RowCipher {
+		limit += m.Duration + time.Second // of two parts, in whole seconds
+	}
 	within, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the trial took longer than %s", limit))
 	defer cancel()
 	err := a.run(within)
@@ -89,6 +93,7 @@ func (a *attempt) run(ctx context.Context) error {
 	defer guards.Wait()
 	defer cancel(nil)
 	kind := a.t.Row.Kind
+	ciphers := kind == record.RowCipher
 	idles := kind == record.RowIdle || kind == record.RowLoad && a.c.Run.Design.Measure.LatencyIdle == "trial"
 	steps := []struct {
 		phase string
@@ -96,9 +101,10 @@ func (a *attempt) run(ctx context.Context) error {
 		skip  bool
 	}{
 		{record.PhaseSetup, a.setUp, false},
-		{record.PhaseVerify, a.verify, false},
+		{record.PhaseVerify, a.verify, ciphers},
 		{record.PhaseIdle, a.idle, !idles},
-		{record.PhaseWarmup, a.load, kind == record.RowIdle},
+		{record.PhaseWarmup, a.load, kind == record.RowIdle || ciphers},
+		{record.PhaseWindow, a.cipher, !ciphers},
 		{record.PhaseDrain, a.drain, false},
 		{record.PhaseCollect, a.collect, false},
 	}
@@ -133,7 +139,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.lab, a.watch = b.lab, b.watch
+	a.bench, a.lab, a.watch = b, b.lab, b.watch
 	row, knob := a.t.Row, ""
 	if a.t.Search != nil && a.m.Search != nil {
 		knob = a.m.Search.Knob
@@ -149,8 +155,10 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if why, err := a.c.fit(ctx, a.lab, &a.d); err != nil || why != "" {
-		return cmp.Or(err, errors.New(why))
+	if row.Kind != record.RowCipher {
+		if why, err := a.c.fit(ctx, a.lab, &a.d); err != nil || why != "" {
+			return cmp.Or(err, errors.New(why))
+		}
 	}
 	a.d.load.Tag = a.lab.Tag(a.name())
 	if found, ok := factor.FoundOf(a.t.Row.Factors); ok && a.t.Row.Kind == record.RowLoad {
@@ -161,7 +169,7 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if err := a.c.relieve(ctx, a.lab); err != nil {
 		return err
 	}
-	if err := a.lab.Settle(ctx, a.d.settings); err != nil {
+	if err := a.lab.Settle(ctx, a.d.settings); err != nil || row.Kind == record.RowCipher {
 		return err
 	}
 	if err := a.lab.AwaitReassembly(ctx); err != nil {

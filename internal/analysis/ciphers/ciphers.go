@@ -4,6 +4,8 @@ package ciphers
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -200,6 +202,20 @@ type CPU struct {
 	Features []Feature `json:"features"`
 	// ClockFrom says where the clock is known from, or why it is not.
 	ClockFrom string `json:"clock_from"`
+}
+
+// What ClockFrom says: the clock is told by the kernel, follows from a loop of known cycles, or is unknown.
+const (
+	ClockTold      = "cpufreq"
+	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
+	ClockUnknown   = "not known: the kernel tells none, and it is estimated on x86 alone, not emulated"
+)
+
+// CPUOf is what the facts of a node's environment say of its CPU, but for its clock.
+func CPUOf(facts map[string]string) CPU {
+	threads, _ := strconv.Atoi(facts["cpu_threads"])
+	return CPU{Model: facts["cpu_model"], Threads: max(1, threads), ClockFrom: ClockUnknown,
+		Features: Features(strings.Fields(facts["cpu_flags"]))}
 }
 
 // Feature is a kind of instructions that ciphers use, with the kernel's names of those that the CPU has.

@@ -23,7 +23,7 @@ const (
 // Beyond these shares a figure is doubted.
 const (
 	mostSpread = 0.10 // of the interval's width in the median
-	mostClock  = 0.05 // of the range of clocks in their median
+	MostClock  = 0.05 // of the range of clocks in their median
 	mostStolen = 0.01 // of the CPUs' time
 	mostOthers = 0.05 // of it
 )
@@ -52,7 +52,7 @@ func Judge(c Cell, samples []Sample) Result {
 	}
 	if clocks := column(func(s Sample) float64 { return s.ClockHz }); len(clocks) > 0 {
 		r.ClockHz = statistics.Median(clocks)
-		if w := (slices.Max(clocks) - slices.Min(clocks)) / r.ClockHz; w > mostClock {
+		if w := (slices.Max(clocks) - slices.Min(clocks)) / r.ClockHz; w > MostClock {
 			doubt(DoubtClock, "the clock moved by %s between repetitions", unit.Percent(w))
 		}
 	}

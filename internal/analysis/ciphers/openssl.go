@@ -41,6 +41,15 @@ func (c Cell) Together() []string {
 	return []string{c.Operation}
 }
 
+// Parts is of how many measurements, one after the other, that of a cell is: openssl measures signing and
+// verifying by one command.
+func (c Cell) Parts() int {
+	if c.Library == OpenSSL {
+		return len(c.Together())
+	}
+	return 1
+}
+
 // Speed is what openssl speed -mr prints: bytes per second by the size of blocks, and operations per second
 // of what has none.
 type Speed struct {

@@ -36,6 +36,8 @@ var comparedMetrics = [...]struct {
 	{metric: metrics.GoodputPerCPU},
 	{metric: "rtt_idle_p50_ns", ofPath: true},
 	{metric: "rtt_loaded_p50_ns"},
+	{metric: metrics.CipherRate},
+	{metric: metrics.CipherOps},
 }
 
 // Cell is what is compared of a cell: its medians with the plan's requirements, and its numbers by block

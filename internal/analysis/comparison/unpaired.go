@@ -26,6 +26,8 @@ var JudgedMetrics = [...]struct {
 	{Name: metrics.ThroughputPaced, Vital: true},
 	{Name: metrics.ConnectionsNDR, Vital: true},
 	{Name: metrics.ConnectionsPDR, Vital: true},
+	{Name: metrics.CipherRate, Vital: true},
+	{Name: metrics.CipherOps, Vital: true},
 	{Name: metrics.LossRatio, Vital: true},
 	{Name: metrics.Retransmits, Vital: true},
 	{Name: "rtt_idle_p50_ns", ofPath: true, Vital: true},

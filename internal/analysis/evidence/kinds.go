@@ -146,6 +146,9 @@ func caveats() []Kind {
 			"began: each measured the other's load", Do: "repeat it alone"},
 		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +
 			"of each search, at the bound that it found"},
+		{Name: "clock-moved", Of: OfCell, Means: "the clock of the CPU whose cipher was measured was " +
+			"another one, by more than 5 %, in some trials than in others",
+			Do: "cool the machine, or fix its clock (governor), and repeat"},
 		{Name: "count-mode", Of: OfTrial, Means: "datagrams were counted by length: order, duplicates and " +
 			"delays are unknown", Do: "set udp_mode=exact to see them"},
 		{Name: "unreadable", Of: OfRun, Means: "trials that the store lists could not be read from it",

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -16,8 +17,15 @@ func Absent(metric string, d record.Design, cell factor.Cell) string {
 	of := func(stems ...string) bool {
 		return slices.ContainsFunc(stems, func(s string) bool { return strings.HasPrefix(metric, s) })
 	}
-	udp := factor.Protocol.Is(cell, factor.UDP)
+	udp, sends := factor.Protocol.Is(cell, factor.UDP), factor.Sends(cell)
 	switch {
+	case sends && among(cipherMetrics()):
+		return "it is of a cipher, which engine cipher measures"
+	case !sends && of(CipherRate, CyclesPerByte) && !ciphers.BlockFactor.In(cell),
+		!sends && of(CipherOps, CyclesPerOp) && ciphers.BlockFactor.In(cell):
+		return "ciphers and hashes have a rate in bits, keys have operations"
+	case !sends && !among(slices.Concat(cipherMetrics(), loadMetrics(), dropMetrics())):
+		return "engine cipher sends nothing"
 	case !udp && of(PacketRate, offeredRate, LossRatio, UnsentRatio, duplicates, Reordered, delayVariation,
 		longestGap, oneWayP50, oneWayP99):
 		return "it is of UDP packets, and protocol is " + factor.Protocol.Of(cell)

@@ -11,6 +11,7 @@ import (
 func TestAbsent(t *testing.T) {
 	tcp := factor.Cell{"protocol": "tcp", "direction": "up"}
 	udp := factor.Cell{"protocol": "udp", "direction": "both"}
+	cipher := factor.Cell{"engine": "cipher", "block_size": "1420"}
 	all := record.Design{Measure: record.Measure{LatencyIdle: "block", LatencyLoaded: true, Telemetry: true}}
 	search := all
 	search.Method.Search = &record.Search{}
@@ -38,6 +39,11 @@ func TestAbsent(t *testing.T) {
 		{"router_busiest_core_ratio", record.Design{}, tcp, true},
 		{"router_busiest_core_ratio", all, tcp, false},
 		{IPsecDrops, record.Design{}, tcp, true},
+		{CipherRate, all, tcp, true},
+		{CipherRate, all, cipher, false},
+		{CipherOps, all, cipher, true},
+		{Goodput, all, cipher, true},
+		{"router_busiest_core_ratio", all, cipher, false},
 	} {
 		if why := Absent(tt.metric, tt.design, tt.cell); (why != "") != tt.absent {
 			t.Errorf("%s in %v: absent because %q, want %v", tt.metric, tt.cell, why, tt.absent)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -14,7 +15,7 @@ import (
 // Metrics declares every quantity that Derive computes, in the order in which they are shown.
 func Metrics() []record.Metric {
 	return slices.Concat(trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(),
-		loadMetrics(), dropMetrics())
+		loadMetrics(), dropMetrics(), cipherMetrics())
 }
 
 const higher, lower = record.Higher, record.Lower
@@ -214,8 +215,12 @@ func dropMetrics() []record.Metric {
 	}
 }
 
-// RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else.
+// RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else; of a cell of a
+// cipher how fast that was.
 func RateOf(f record.Factors) string {
+	if !factor.Sends(f) {
+		return CipherRateOf(ciphers.BlockFactor.Number(f))
+	}
 	if factor.Protocol.Is(f, factor.UDP) {
 		return PacketRate
 	}

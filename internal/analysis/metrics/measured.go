@@ -15,6 +15,8 @@ type Measured struct {
 	Values  map[string]float64
 	Missing map[string]string
 	RTTs    map[string][]float64 // "idle", "loaded": answered probes, sorted
+	// ClockFrom says where the clock of a cipher's CPU is known from.
+	ClockFrom string
 	// Confidence is that of Responsiveness, where there is one.
 	Confidence string
 	busy       float64 // busy cores of the host in the window, all together; 0 = unknown
@@ -56,6 +58,7 @@ func Measure(t *record.Trial, p place) *Measured {
 	} else if t.Row.Kind == record.RowLoad {
 		m.Lack("the engine reported nothing", Goodput)
 	}
+	m.addCipher(t)
 	m.addLatency(t)
 	m.addNodes(t, p)
 	m.addDrawn(t, p)
@@ -318,7 +321,7 @@ func (m *Measured) addLatency(t *record.Trial) {
 }
 
 func (m *Measured) addNodes(t *record.Trial, p place) {
-	if t.Row.Kind != record.RowLoad || t.Traffic == nil {
+	if t.Cipher == nil && (t.Row.Kind != record.RowLoad || t.Traffic == nil) {
 		return
 	}
 	w := t.Window

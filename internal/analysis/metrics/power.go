@@ -26,7 +26,7 @@ func (m *Measured) addDrawn(t *record.Trial, p place) {
 		watts, why := p.drawn(t, idle)
 		m.setUnless(why, PowerIdle, watts)
 	}
-	if t.Row.Kind != record.RowLoad {
+	if !t.Row.OfCell() {
 		return
 	}
 	watts, why := p.drawn(t, t.Window)

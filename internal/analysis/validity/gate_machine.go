@@ -65,7 +65,11 @@ func throttleSign(name string, c statistics.Curve, w record.Window) string {
 // backgroundLoad fires when others used the machine in the window: processes that are not the lab's, or a
 // hypervisor. How busy the cores were says nothing about it, because a load test keeps them busy by itself.
 func backgroundLoad(s suspect) []evidence.Reason {
-	for _, node := range append([]string{record.HostNode, "router"}, s.endMachines()...) {
+	nodes := append([]string{record.HostNode, "router"}, s.endMachines()...)
+	if s.t.Cipher != nil {
+		nodes = append(nodes, s.t.Cipher.Node)
+	}
+	for _, node := range nodes {
 		for _, k := range []struct {
 			stem, format string
 			most         float64
@@ -84,10 +88,11 @@ func backgroundLoad(s suspect) []evidence.Reason {
 	return nil
 }
 
-// endMachines are the nodes that send and receive, near to far, where each is a machine of its own.
+// endMachines are the nodes that send and receive, near to far, where each is a machine of its own; none of a
+// cipher.
 func (s suspect) endMachines() []string {
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
-	if t == nil || !s.run.Node(t.Near).OwnMachine() {
+	if t == nil || s.t.Cipher != nil || !s.run.Node(t.Near).OwnMachine() {
 		return nil
 	}
 	return []string{t.Near, t.Far}

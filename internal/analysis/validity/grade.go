@@ -45,7 +45,7 @@ func Judge(run *record.Run, trials []record.Trial) []*Judged {
 			}
 			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
 			s := suspect{run, t, j.Metrics, c}
-			if j.Reasons = gate(s); t.Row.Kind == record.RowLoad {
+			if j.Reasons = gate(s); t.Row.OfCell() {
 				j.Unchecked, j.Ends = unchecked(s), busiestOfEnds(s)
 			}
 		}

@@ -22,6 +22,12 @@ func unchecked(s suspect) []evidence.Unchecked {
 			out = append(out, evidence.Unchecked{Kind: kind, Text: why})
 		}
 	}
+	if s.t.Cipher != nil { // no path, and no series
+		lack(evidence.ReasonThrottled, s.heatUnseen())
+		lack(evidence.ReasonBackgroundLoad, s.unseen("foreign", s.machines(false)))
+		lack(evidence.ReasonKernelLog, s.unseen("kernellog", s.machines(true)))
+		return out
+	}
 	lack(evidence.ReasonNotInTunnel, s.pathUnproven())
 	if p := s.t.Path; p == nil || p.PathMTU == 0 {
 		lack(evidence.ReasonWrongMTU, "the path's MTU was not tried")
@@ -74,8 +80,12 @@ func tooShort(window, least int64) string {
 	return "the window is too short: it takes " + unit.Nanoseconds(float64(least))
 }
 
-// pathNodes are the nodes of the trial's path, or all that were watched where that is not known.
+// pathNodes are the nodes of the trial's path, or all that were watched where that is not known; of a cipher
+// the one that it was measured on.
 func (s suspect) pathNodes() []string {
+	if s.t.Cipher != nil {
+		return []string{s.t.Cipher.Node}
+	}
 	t := metrics.TopologyOf(s.run, s.t.Row.Factors)
 	if t == nil {
 		return slices.Sorted(maps.Keys(s.t.Nodes))
@@ -158,13 +168,13 @@ func tellsThrottling(name string) bool {
 		slices.ContainsFunc(slowing[:], func(p string) bool { return strings.Contains(label, p) })
 }
 
-// uncheckedIn is the caveat that counts what could not be checked in the trials of loads, if anything.
+// uncheckedIn is the caveat that counts what could not be checked in the trials of cells, if anything.
 func uncheckedIn(all []*Judged) []record.Caveat {
 	count := map[evidence.Unchecked]int{}
 	var order []evidence.Unchecked
 	loads := 0
 	for _, j := range all {
-		if j.Trial.Row.Kind != record.RowLoad || j.Grade == evidence.GradeFailed {
+		if !j.Trial.Row.OfCell() || j.Grade == evidence.GradeFailed {
 			continue
 		}
 		loads++

@@ -1,0 +1,175 @@
+package ciphers
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// Names of the factors of engine cipher.
+const (
+	LibraryFactor   factor.Name = "library"
+	AlgorithmFactor factor.Name = "algorithm"
+	OperationFactor factor.Name = "operation"
+	ModeFactor      factor.Name = "cipher_mode"
+	BlockFactor     factor.Name = "block_size"
+	ThreadsFactor   factor.Name = "threads"
+	NodeFactor      factor.Name = "node"
+)
+
+// AllThreads is the level of the factor threads that stands for one for each CPU of the node.
+const AllThreads = "all"
+
+// Bounds of what is asked for at once.
+const (
+	MaxBlock   = 1 << 20 // bytes
+	MaxThreads = 1024
+)
+
+// Libraries are those that may do the work, the default first.
+func Libraries() []string { return []string{OpenSSL, Go, Kernel} }
+
+// Names are those of the algorithms, in the order shown.
+func Names() (names []string) {
+	for _, a := range Algorithms() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// nodeForm is that of a node's name.
+var nodeForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+// Factors declares what a cell of engine cipher says, in labs of these shapes.
+func Factors(shapes []factor.Shape) []factor.Declaration {
+	itself := func(level string) string { return level }
+	measured := factor.Beside(factor.Engine, "engine is not cipher",
+		func(e string) bool { return e == factor.CipherEngine })
+	where := func(why string, ok func(Algorithm) bool) func(factor.Cell) (bool, string) {
+		return func(c factor.Cell) (bool, string) {
+			if is, not := measured(c); !is {
+				return false, not
+			}
+			if a, _ := Named(AlgorithmFactor.Of(c)); !ok(a) {
+				return false, a.Name + " " + why
+			}
+			return true, ""
+		}
+	}
+	operations := []string{Encrypt, Decrypt, Hash, Derive, Sign, Verify}
+	return []factor.Declaration{
+		{Name: "library", Kind: factor.Activity, Base: true, Default: OpenSSL, Levels: Libraries(),
+			Doc: "what does the cipher's work: the installed openssl, Go's libraries in the agent, or the " +
+				"kernel's crypto through AF_ALG", Parse: factor.Choice(Libraries()...), Applies: measured,
+			Dependent: true, Rank: 15, Leading: true, Short: itself},
+		{Name: "algorithm", Kind: factor.Activity, Base: true, Default: "aes-128-gcm", Levels: Names(),
+			Doc: "cipher, hash or key", Parse: factor.Choice(Names()...), Applies: measured,
+			Dependent: true, Rank: 16, Leading: true, Short: itself},
+		{Name: "operation", Kind: factor.Activity, Base: true, Levels: operations,
+			Doc:   "what is done with the algorithm: by default encrypt, hash, derive (a shared key) or sign",
+			Parse: factor.Choice(operations...), Applies: measured, Conflict: operationConflict,
+			Derive: func(c factor.Cell) string {
+				a, _ := Named(AlgorithmFactor.Of(c))
+				return a.Operations[0]
+			}, Dependent: true, Rank: 17, Leading: true, Short: itself},
+		{Name: "cipher_mode", Kind: factor.Activity, Base: true, Levels: []string{ModeEVP, ModeAEAD},
+			Doc: "AEADs as a stream of data, as published tables have it (openssl speed -evp), or as " +
+				"packets with a nonce and a tag each (-aead); by default packets in blocks that one can have",
+			Parse:    factor.Choice(ModeEVP, ModeAEAD),
+			Applies:  where("is no AEAD", func(a Algorithm) bool { return a.AEAD }),
+			Conflict: modeConflict, Derive: func(c factor.Cell) string {
+				if LibraryFactor.Is(c, OpenSSL) && BlockFactor.Number(c) >= Published {
+					return ModeEVP
+				}
+				return ModeAEAD
+			}, Dependent: true, Rank: 18, Leading: true, Short: itself},
+		{Name: "block_size", Kind: factor.Activity, Base: true, Unit: "bytes", Default: fmt.Sprint(Packet),
+			Doc: "what the cipher or hash works on at once", Parse: factor.Whole(1, MaxBlock),
+			Applies:   where("works on no blocks", Algorithm.Blocks),
+			Dependent: true, Rank: 19, Leading: true,
+			Short: func(level string) string { return level + " B blocks" }},
+		{Name: "threads", Kind: factor.Activity, Base: true, Unit: "count, all", Default: "1",
+			Doc: "how many work at once; all is one for each CPU of the node", Parse: threadsLevel,
+			Applies: measured, Dependent: true, Rank: 23, Leading: true, Short: func(level string) string {
+				if level == "1" {
+					return "1 thread"
+				}
+				return level + " threads"
+			}},
+		{Name: "node", Kind: factor.Activity, Base: true, Unit: "name", Doc: "the node whose ciphers are " +
+			"measured: by default the first router, or the near end where there is none",
+			Parse: nodeLevel, Applies: measured, Dependent: true, Rank: 24, Refuses: noNode,
+			Derive: func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) }},
+	}
+}
+
+func threadsLevel(text string) (string, error) {
+	level, err := factor.Whole(1, MaxThreads)(text)
+	if wrong, ok := err.(*factor.LevelError); ok {
+		if text == AllThreads {
+			return text, nil
+		}
+		wrong.Want, wrong.Near = wrong.Want+", or "+AllThreads, factor.Nearest(text, []string{AllThreads})
+	}
+	return level, err
+}
+
+func nodeLevel(text string) (string, error) {
+	if !nodeForm.MatchString(text) {
+		return "", &factor.LevelError{Text: text, Want: "the name of a node, such as router"}
+	}
+	return text, nil
+}
+
+// noNode refuses a node that the lab has not.
+func noNode(s factor.Shape, c factor.Cell) string {
+	name := NodeFactor.Of(c)
+	has := func(n factor.Node) bool { return n.Name == name }
+	if name == factor.Host || slices.ContainsFunc(s.Nodes, has) {
+		return ""
+	}
+	return fmt.Sprintf("topology %s has no node %s", s.Name, name)
+}
+
+// usualNode is the device under test.
+func usualNode(shapes []factor.Shape, topology string) string {
+	for _, s := range shapes {
+		switch {
+		case s.Name != topology:
+		case len(s.Routers) > 0:
+			return s.Routers[0]
+		default:
+			return s.Near
+		}
+	}
+	return "router"
+}
+
+func operationConflict(c factor.Cell) string {
+	a, _ := Named(AlgorithmFactor.Of(c))
+	if op := OperationFactor.Of(c); !slices.Contains(a.Operations, op) {
+		return fmt.Sprintf("%s has no operation %s: it has %s", a.Name, op, strings.Join(a.Operations, ", "))
+	}
+	return ""
+}
+
+func modeConflict(c factor.Cell) string {
+	if ModeFactor.Is(c, ModeEVP) && !LibraryFactor.Is(c, OpenSSL) {
+		return fmt.Sprintf("cipher_mode evp is openssl's: library %s works on packets", LibraryFactor.Of(c))
+	}
+	return ""
+}
+
+// CellOf is what a cell of a plan measures on a node that has so many CPUs.
+func CellOf(f factor.Cell, cpus int) Cell {
+	c := Cell{Library: LibraryFactor.Of(f), Algorithm: AlgorithmFactor.Of(f),
+		Operation: OperationFactor.Of(f), Mode: ModeFactor.Of(f), Block: BlockFactor.Number(f),
+		Threads: ThreadsFactor.Number(f)}
+	if ThreadsFactor.Is(f, AllThreads) {
+		c.Threads = cpus
+	}
+	return c
+}

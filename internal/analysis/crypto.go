@@ -1,0 +1,234 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// CipherNode is what the cells of engine cipher say of one node. Its rates are those of the cells.
+type CipherNode struct {
+	Node     string            `json:"node"`
+	CPU      ciphers.CPU       `json:"cpu"`
+	Versions map[string]string `json:"versions"` // library → which one
+	Advice   []ciphers.Advice  `json:"advice"`
+	Shares   []CipherShare     `json:"shares,omitempty"`
+}
+
+// measuredNode is one with the results of its cells.
+type measuredNode struct {
+	CipherNode
+	results []ciphers.Result
+	watched string // the node whose samples tell of its CPUs
+}
+
+// CipherShare is how much of the CPU time of a cell with a tunnel the tunnel's cipher alone takes: what the
+// tunnel carried ÷ what one core encrypts ÷ the cores that were busy.
+type CipherShare struct {
+	Factors   record.Factors `json:"factors"` // of the cell
+	Label     string         `json:"label"`
+	Node      string         `json:"node"` // whose CPUs
+	Algorithm string         `json:"algorithm"`
+	Library   string         `json:"library"`     // by which that was measured
+	Block     int            `json:"block_bytes"` // likewise
+	CoreBps   float64        `json:"core_bps"`    // of one core
+	Busy      float64        `json:"busy_cores"`
+	Ends      int            `json:"ends"` // of the tunnel on these CPUs
+	Share     float64        `json:"share"`
+	Text      string         `json:"text"`
+}
+
+// cipherNodes joins what was measured of each node's ciphers, and holds the tunnels of the run against it.
+func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
+	var nodes []*measuredNode
+	for _, g := range cells {
+		good := g.good()
+		if factor.Sends(g.factors) || len(good) == 0 || good[0].Trial.Cipher == nil {
+			continue
+		}
+		c := good[0].Trial.Cipher
+		i := slices.IndexFunc(nodes, func(n *measuredNode) bool { return n.Node == c.Node })
+		if i < 0 {
+			i = len(nodes)
+			nodes = append(nodes, &measuredNode{watched: c.Watched, CipherNode: CipherNode{Node: c.Node,
+				Versions: map[string]string{}, CPU: ciphers.CPUOf(factsOf(run, c.Node))}})
+			nodes[i].CPU.Threads = c.CPUs
+		}
+		n := nodes[i]
+		n.Versions[c.Library] = c.Version
+		var rates []float64
+		for _, j := range good {
+			rates = append(rates, j.Trial.Cipher.Rate)
+			if _, known := j.Metrics.Values[metrics.CipherClock]; known {
+				n.CPU.ClockFrom = j.Metrics.ClockFrom
+			}
+		}
+		of := ciphers.CellOf(g.factors, c.CPUs)
+		n.results = append(n.results, ciphers.Result{Cell: of, Unit: of.Unit(),
+			Rate: statistics.Summarise(rates)})
+	}
+	for _, n := range nodes {
+		n.Advice = append(ciphers.AdviseHardware(n.CPU), ciphers.Advise(n.results)...)
+		for _, g := range cells {
+			if s, ok := n.shareOf(run, g); ok {
+				n.Shares = append(n.Shares, s)
+				g.cell.noteShare(s)
+			}
+		}
+		out = append(out, n.CipherNode)
+	}
+	return out
+}
+
+// factsOf are those of a node's environment.
+func factsOf(run *record.Run, node string) map[string]string {
+	for _, e := range run.Environments {
+		if e.Node == node {
+			return e.Facts
+		}
+	}
+	return nil
+}
+
+// shareOf is the share of a cell's tunnel, if it ends on the node's CPUs.
+func (n *measuredNode) shareOf(run *record.Run, g *group) (s CipherShare, ok bool) {
+	algorithm, libraries := cipherOf(g)
+	top := metrics.TopologyOf(run, g.factors)
+	goodput, known := g.cell.Metrics[metrics.Goodput]
+	if algorithm == "" || top == nil || !known || g.cell.Grade == evidence.GradeFailed {
+		return s, false
+	}
+	s = CipherShare{Factors: g.factors, Label: g.cell.Label, Node: n.watched, Algorithm: algorithm}
+	metric := "router_" + metrics.CPURatio
+	if n.watched == record.HostNode {
+		metric = record.HostNode + "_" + metrics.CPURatio
+	} else if len(top.Routers) == 0 || top.Routers[0] != n.Node {
+		return s, false // whose load no metric tells
+	}
+	for _, end := range top.Tunnel {
+		if end == n.watched || n.watched == record.HostNode && run.Node(end).CPUs == record.CPUsShared {
+			s.Ends++
+		}
+	}
+	load, known := g.cell.Metrics[metric]
+	best, found := n.nearest(algorithm, libraries, sizeOf(g))
+	s.Busy = load.Median * float64(n.CPU.Threads)
+	if !known || !found || s.Ends == 0 || s.Busy <= 0 {
+		return s, false
+	}
+	s.Library, s.Block, s.CoreBps = best.Library, best.Block, 8*best.Rate.Median
+	s.Share = goodput.Median * float64(s.Ends) / s.CoreBps / s.Busy
+	word := "most of it is something else: a faster cipher would change little"
+	if s.Share >= .5 {
+		word = "the cipher is most of it"
+	}
+	s.Text = fmt.Sprintf("the tunnel's %s takes about %s of the %s CPU cores that were busy on %s; %s "+
+		"(one core encrypts %s by %s, in blocks of %d bytes)", algorithm, unit.Percent(s.Share),
+		unit.Significant(s.Busy, 3), s.Node, word, unit.Bitrate(s.CoreBps), s.Library, s.Block)
+	return s, true
+}
+
+// cipherOf is the AEAD of a cell's tunnel, and what does its work or is nearest to that: the kernel's tunnels
+// use ciphers of its own, which a program sees with a system call for each block. "" where there is none.
+func cipherOf(g *group) (algorithm string, libraries []string) {
+	kind := factor.Tunnel.Of(g.factors)
+	libraries = []string{ciphers.OpenSSL, ciphers.Kernel}
+	switch {
+	case strings.HasPrefix(kind, "wireguard"):
+		if strings.Contains(kind+factor.Tunnel.Of(g.cell.Resolved), "userspace") {
+			libraries = []string{ciphers.Go}
+		}
+		return "chacha20-poly1305", libraries
+	case strings.HasSuffix(kind, "-chacha20-poly1305"):
+		return "chacha20-poly1305", libraries
+	case strings.HasPrefix(kind, "openvpn"), strings.HasSuffix(kind, "aes-gcm-256"):
+		return "aes-256-gcm", libraries
+	case kind == "esp", kind == "esp-policy":
+		return "aes-128-gcm", libraries
+	}
+	return "", nil // none, or a cipher and a hash
+}
+
+// sizeOf is that of the packets which a cell's tunnel encrypts.
+func sizeOf(g *group) int {
+	if sizes := g.factors.PacketSizes(); sizes != nil {
+		return int(record.MeanSize(sizes))
+	}
+	return metrics.PathOf(g.factors, true).MTU()
+}
+
+// nearest is the result of one thread encrypting packets nearest in size, of the first library that has one.
+func (n *measuredNode) nearest(algorithm string, libraries []string, size int) (best ciphers.Result,
+	ok bool) {
+	for _, library := range libraries {
+		least := math.Inf(1)
+		for _, r := range n.results {
+			if r.Library != library || r.Algorithm != algorithm || r.Operation != ciphers.Encrypt ||
+				r.Threads != 1 {
+				continue
+			}
+			far := math.Abs(float64(r.Block - size))
+			if r.Mode == ciphers.ModeEVP {
+				far += .5 // of the same size, packets count
+			}
+			if far < least {
+				best, ok, least = r, true, far
+			}
+		}
+		if ok {
+			break
+		}
+	}
+	return best, ok
+}
+
+// noteShare adds to the causes that are a tunnel's CPU time how much of that its cipher is.
+func (c *Cell) noteShare(s CipherShare) {
+	if c.Diagnosis == nil {
+		return
+	}
+	for i := range c.Diagnosis.Causes {
+		k := &c.Diagnosis.Causes[i]
+		switch k.Class {
+		case diagnosis.CryptoWorkers, diagnosis.VPNProcess, diagnosis.OneTunnel:
+			k.Facts = append(k.Facts, evidence.Evidence{Metric: metrics.CipherRate, Node: s.Node,
+				Element: s.Algorithm, Value: new(s.Share), Text: s.Text})
+		}
+	}
+}
+
+// cipherWords are the advice on the cipher and on the VPN, of the first library that has one.
+func cipherWords(d *Document) (out []string) {
+	for _, n := range d.Ciphers {
+		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {
+			i := slices.IndexFunc(n.Advice, func(a ciphers.Advice) bool { return a.Kind == kind })
+			if i >= 0 {
+				out = append(out, fmt.Sprintf("For the CPU of %s (%s): %s", n.Node, n.Advice[i].Library,
+					n.Advice[i].Text))
+			}
+		}
+	}
+	return out
+}
+
+// clockCaveat says that the clock was another one in some of the cell's trials than in others.
+func (g *group) clockCaveat() {
+	v, ok := g.cell.Metrics[metrics.CipherClock]
+	if !ok || len(v.Values) == 0 {
+		return
+	}
+	if w := (slices.Max(v.Values) - slices.Min(v.Values)) / v.Median; w > ciphers.MostClock {
+		g.cell.Caveats = append(g.cell.Caveats, record.Caveat{Kind: "clock-moved",
+			Text: fmt.Sprintf("the CPU's clock moved by %s between the trials", unit.Percent(w))})
+	}
+}

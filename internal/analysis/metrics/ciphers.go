@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Names of what is measured of a node's ciphers.
+const (
+	CipherRate    = "cipher_rate_bps"
+	CipherOps     = "cipher_operations_per_s"
+	CyclesPerByte = "cipher_cycles_per_byte"
+	CyclesPerOp   = "cipher_cycles_per_operation"
+	CipherClock   = "cipher_clock_hz"
+)
+
+func cipherMetrics() []record.Metric {
+	m := func(name, label, unit, better, doc string) record.Metric {
+		return declared(record.ScopeNode, name, label, unit, better, doc+"; engine cipher")
+	}
+	return []record.Metric{
+		m(CipherRate, "cipher rate", "bit/s", higher,
+			"what the node's cipher or hash worked on per second, all threads together"),
+		m(CipherOps, "operations", "op/s", higher,
+			"keys derived, signatures made or verified per second, all threads together"),
+		m(CyclesPerByte, "cycles per byte", "cycles", lower,
+			"clock cycles for each byte, of one thread: cipher_clock_hz ÷ bytes per second"),
+		m(CyclesPerOp, "cycles per operation", "cycles", lower, "the same for each operation"),
+		m(CipherClock, "clock of the cipher's CPU", "Hz", "", "highest clock of a CPU in the window, as "+
+			"cpufreq tells it, or estimated from a loop of known cycles on x86"),
+	}
+}
+
+// CipherRateOf is the metric that says how fast a cell of a cipher is: by its block, 0 without one.
+func CipherRateOf(block int) string {
+	if block > 0 {
+		return CipherRate
+	}
+	return CipherOps
+}
+
+// ClockOf is the highest clock of a node's CPUs between two times, and where it is known from: of cpufreq, or
+// of the loop that probe clock times, a round of which takes so many cycles; 0 Hz where neither tells.
+func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64, source string) {
+	if hz = MostOf(n, "cpufreq", "frequency_hz", from, to); hz > 0 {
+		return hz, ciphers.ClockTold
+	}
+	if hz = loopCycles * MostOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
+		return hz, ciphers.ClockEstimated
+	}
+	return 0, ciphers.ClockUnknown
+}
+
+// MostOf is the largest value of a probe's stem between two times, over all labels; 0 where there is none.
+func MostOf(n record.NodeData, probe, stem string, from, to int64) (most float64) {
+	table, _ := SamplesOf(n, probe)
+	for _, c := range ColumnsOf(table, stem) {
+		if v, ok := c.Curve.Largest(from, to); ok {
+			most = max(most, v)
+		}
+	}
+	return most
+}
+
+func (m *Measured) addCipher(t *record.Trial) {
+	c := t.Cipher
+	if c == nil {
+		return
+	}
+	rate, cycles, v := CipherOps, CyclesPerOp, c.Rate
+	if c.Block > 0 {
+		rate, cycles, v = CipherRate, CyclesPerByte, 8*c.Rate
+	}
+	m.Set(rate, v)
+	var hz float64
+	hz, m.ClockFrom = ClockOf(t.Nodes[c.Watched], t.Window.Start, t.Window.End, c.LoopCycles)
+	if hz <= 0 {
+		m.Lack("the clock is "+m.ClockFrom, CipherClock, cycles)
+		return
+	}
+	m.Set(CipherClock, hz)
+	if c.Threads == 1 {
+		m.Set(cycles, hz/c.Rate)
+	} else {
+		m.Lack("it is told of one thread alone", cycles)
+	}
+}

@@ -1,0 +1,25 @@
+package record
+
+// RowCipher is the kind of a row of a cell that sends nothing: it measures a node's cipher.
+const RowCipher = "cipher"
+
+// OfCell says whether the row measures a cell, not a path.
+func (r Row) OfCell() bool { return r.Kind == RowLoad || r.Kind == RowCipher }
+
+// Cipher is how fast a cipher, hash or key was on a node.
+type Cipher struct {
+	Node      string `json:"node"`
+	Watched   string `json:"watched"` // the node whose samples tell of its CPUs
+	Library   string `json:"library"`
+	Version   string `json:"version"` // of the library
+	Algorithm string `json:"algorithm"`
+	Operation string `json:"operation"`
+	Mode      string `json:"mode,omitempty"`        // of an AEAD: "evp" or "aead"
+	Block     int    `json:"block_bytes,omitempty"` // 0: it does not matter
+	Threads   int    `json:"threads"`
+	CPUs      int    `json:"cpus"` // of the node
+	// bytes per second of all threads, or operations where there is no block
+	Rate float64 `json:"rate"`
+	// cycles of a round of the loop that probe clock times; 0 = not known
+	LoopCycles float64 `json:"loop_cycles,omitempty"`
+}

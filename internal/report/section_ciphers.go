@@ -1,0 +1,101 @@
+package report
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// cipherSection: which cipher suits the CPU?
+func cipherSection(v *view, s *Section) {
+	s.ID, s.Title = "ciphers", "Which cipher suits the CPU?"
+	s.Lead = "Rates are those of the cipher alone: a VPN also moves the packets, and is slower. Figures of " +
+		"different libraries say nothing about each other."
+	for i := range v.Ciphers {
+		n := &v.Ciphers[i]
+		s.add(cipherFacts(n), List{Title: "Advice", Items: adviceItems(n)})
+		if shares := shareItems(n); len(shares) > 0 {
+			s.add(List{Title: "What of the CPU's time in a tunnel is its cipher", Items: shares})
+		}
+	}
+	for _, block := range blocksOf(v.cells(enciphered)) {
+		cells := v.cells(func(c *analysis.Cell) bool {
+			return enciphered(c) && ciphers.BlockFactor.Of(c.Factors) == block
+		})
+		metric, what, id := metrics.CipherRate, "Blocks of "+block+" bytes", "ciphers-"+block
+		if block == "" {
+			metric, what, id = metrics.CipherOps, "Keys", "ciphers-keys"
+		}
+		if with(cells, metric) {
+			chart := Section{ID: id}
+			chart.addBars(v, cells, metric, what)
+			s.add(chart.Blocks...)
+		}
+	}
+}
+
+// blocksOf are the sizes of the cells' blocks, the largest first, "" for those without last.
+func blocksOf(cells []*analysis.Cell) []string {
+	var out []string
+	for _, c := range cells {
+		if block := ciphers.BlockFactor.Of(c.Factors); !slices.Contains(out, block) {
+			out = append(out, block)
+		}
+	}
+	slices.SortFunc(out, func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(b, a)) // whole numbers without leading zeros
+	})
+	return out
+}
+
+func cipherFacts(n *analysis.CipherNode) Facts {
+	f := Facts{Title: "The CPU of " + n.Node, Items: []Fact{{Name: "CPU", Value: cmp.Or(n.CPU.Model,
+		"not named") + ", " + unit.Count(n.CPU.Threads, "thread")}}}
+	for _, k := range n.CPU.Features {
+		has := Fact{Name: "Instructions: " + k.Name, Value: strings.Join(k.Flags, " ")}
+		if has.Value == "" {
+			has.Missing = "the kernel tells of none"
+		}
+		f.Items = append(f.Items, has)
+	}
+	f.Items = append(f.Items, Fact{Name: "Clock", Value: n.CPU.ClockFrom})
+	for _, library := range slices.Sorted(maps.Keys(n.Versions)) {
+		f.Items = append(f.Items, Fact{Name: "Library " + library, Value: n.Versions[library]})
+	}
+	return f
+}
+
+func adviceItems(n *analysis.CipherNode) (out []Item) {
+	for _, a := range n.Advice {
+		out = append(out, Item{Kind: strings.TrimSpace(a.Kind + " " + a.Library), Text: a.Text})
+	}
+	return out
+}
+
+func shareItems(n *analysis.CipherNode) (out []Item) {
+	for _, s := range n.Shares {
+		out = append(out, Item{Kind: s.Label, Text: s.Text})
+	}
+	return out
+}
+
+// cipherLines are the same as lines, for pages without sections.
+func cipherLines(v *view) []Item {
+	var out []Item
+	for i := range v.Ciphers {
+		n := &v.Ciphers[i]
+		var facts []string
+		for _, f := range cipherFacts(n).Items {
+			facts = append(facts, f.Name+": "+cmp.Or(f.Value, f.Missing))
+		}
+		out = append(out, Item{Kind: n.Node, Text: strings.Join(facts, "; ")})
+		out = append(append(out, adviceItems(n)...), shareItems(n)...)
+	}
+	return out
+}

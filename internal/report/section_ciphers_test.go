@@ -1,0 +1,99 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// cipherDocument has two ciphers in blocks of two sizes and a key.
+func cipherDocument() *analysis.Document {
+	value := func(x float64) statistics.Value {
+		return statistics.Summarise([]float64{x * .99, x, x * 1.01})
+	}
+	d := &analysis.Document{Format: record.Format, Metrics: metrics.Metrics(),
+		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
+			ciphers.Factors(nil))},
+		Run: analysis.RunHead{ID: "20261126-040000-0001", Plan: "crypto", Lab: "local",
+			Status: record.RunDone},
+		Ciphers: []analysis.CipherNode{{Node: "router", Versions: map[string]string{"openssl": "OpenSSL 3.0"},
+			CPU: ciphers.CPU{Model: "Tiny", Threads: 4, ClockFrom: ciphers.ClockTold,
+				Features: ciphers.Features([]string{"aes", "neon"})},
+			Advice: []ciphers.Advice{{Kind: ciphers.AdviceVPN, Library: "openssl", Text: "WireGuard does."}},
+			Shares: []analysis.CipherShare{{Label: "wireguard", Text: "the tunnel's cipher takes 62 %"}}}}}
+	add := func(algorithm, block string, m map[string]statistics.Value) {
+		f := factor.Cell{"engine": "cipher", "library": "openssl", "algorithm": algorithm, "threads": "1",
+			"operation": "encrypt"}
+		if block != "" {
+			f["block_size"] = block
+		}
+		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: algorithm + " " + block, Metrics: m,
+			Runs: 3, Grade: evidence.GradeValid})
+	}
+	for i, block := range []string{"1420", "16384"} {
+		rate := 1e9 * float64(i+1)
+		add("aes-128-gcm", block, map[string]statistics.Value{metrics.CipherRate: value(5 * rate),
+			metrics.CyclesPerByte: value(3.25), metrics.CipherClock: value(2e9)})
+		add("chacha20-poly1305", block, map[string]statistics.Value{metrics.CipherRate: value(2 * rate)})
+	}
+	add("x25519", "", map[string]statistics.Value{metrics.CipherOps: value(23456),
+		metrics.CyclesPerOp: value(85300)})
+	return d
+}
+
+// TestCiphersAreShown: rates, cycles, features, advice and share, in every form; nothing of a path.
+func TestCiphersAreShown(t *testing.T) {
+	d := cipherDocument()
+	markdown, err := Markdown(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, text := range map[string]string{"text": Text(d, 200, false), "markdown": string(markdown),
+		"page": string(page)} {
+		text = strings.ReplaceAll(text, "\u00a0", " ")
+		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85300 cycles",
+			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
+			"the kernel tells of none"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", form, want)
+			}
+		}
+		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload"} {
+			if strings.Contains(text, not) {
+				t.Errorf("%s has %q", form, not)
+			}
+		}
+	}
+	var s Section
+	cipherSection(newView(d), &s)
+	var charts []string
+	for _, b := range s.Blocks {
+		if f, ok := b.(Figure); ok {
+			charts = append(charts, f.ID+" "+f.Title)
+		}
+	}
+	if want := []string{"ciphers-16384-bars Blocks of 16384 bytes", "ciphers-1420-bars Blocks of 1420 bytes",
+		"ciphers-keys-bars Keys"}; !slices.Equal(charts, want) {
+		t.Errorf("charts: got %q, want %q", charts, want)
+	}
+}
+
+func TestNoSectionWithoutCiphers(t *testing.T) {
+	var s Section
+	if cipherSection(newView(sampleDocument()), &s); len(s.Blocks) > 0 || len(cipherLines(newView(
+		sampleDocument()))) > 0 {
+		t.Errorf("a run without ciphers has a section of them: %+v", s.Blocks)
+	}
+}

@@ -1,0 +1,250 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	suited "github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// cipherNode is a node on which ciphers are measured.
+type cipherNode struct {
+	node     *lab.Node
+	host     host.Host // takes commands
+	cpu      suited.CPU
+	watched  string            // the node whose samples tell of its CPUs
+	rounds   float64           // cycles of a round of the probe clock's loop, 0 if that is not known
+	versions map[string]string // of the libraries that were asked for
+}
+
+// cipherNodeOf finds out what CPU a node has.
+func cipherNodeOf(ctx context.Context, l *lab.Lab, name string) (*cipherNode, error) {
+	n := &cipherNode{watched: name, versions: map[string]string{}}
+	if err := n.reach(ctx, l, name); err != nil {
+		return nil, err
+	}
+	if f := n.node.Facts; !f.OwnMachine() && !f.Guest() && slices.Contains(l.Nodes(), lab.HostNode) {
+		n.watched = lab.HostNode // whose cores they are
+	}
+	facts, err := map[string]string{}, error(nil)
+	if n.node.HasAgent() {
+		var e record.Environment
+		e, err = probe.Environment(ctx, n.node.Agent, name)
+		facts = e.Facts
+	} else if by, ok := n.node.Driver.(driver.Describing); ok {
+		facts, err = by.Facts(ctx, n.host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The loop of the probe is of three shifts and three exclusive ors, each of which needs the one before;
+	// only x86 is known to do each in one cycle, and none together.
+	if facts["agent_arch"] == "amd64" && n.node.Facts.CPUs != record.CPUsEmulated {
+		n.rounds = 6
+	}
+	n.cpu = suited.CPUOf(facts)
+	return n, nil
+}
+
+// reach finds what takes commands on the node: its agent, which may be another one than before, or its shell.
+func (n *cipherNode) reach(ctx context.Context, l *lab.Lab, name string) (err error) {
+	if n.node, err = l.Node(ctx, name); err != nil {
+		return err
+	}
+	switch {
+	case n.node.HasAgent():
+		n.host = agent.NewHost(name, n.node.Agent)
+	case n.node.HasDriver():
+		n.host = n.node.Host
+	default:
+		return fmt.Errorf("measure the ciphers of node %s: %w: %s", name, host.ErrUnsupported,
+			n.node.Describe().Unreachable)
+	}
+	return nil
+}
+
+// version is which one of a library the node has. One that it has not is host.ErrUnsupported.
+func (n *cipherNode) version(ctx context.Context, library string) (string, error) {
+	if v, known := n.versions[library]; known {
+		return v, nil
+	}
+	words := map[string]string{suited.Go: "of the agent's program",
+		suited.Kernel: "AF_ALG, a system call and a copy for each block"}[library]
+	switch {
+	case library == suited.OpenSSL:
+		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl", Args: []string{"version"}})
+		if code, ok := host.ExitCode(err); ok && code == 127 { // what a shell says of what is not there
+			err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		}
+		if err != nil {
+			return "", check.WithHint(fmt.Errorf("measure with openssl on %s: %w", n.node.Name, err),
+				"install its package (openssl, on OpenWrt openssl-util), or measure with library go")
+		}
+		first, _, _ := strings.Cut(string(out), "\n")
+		first, _, _ = strings.Cut(first, " (Library:") // the same again
+		words = check.Plain(strings.TrimSpace(first))
+	case !n.node.HasAgent():
+		return "", check.WithHint(fmt.Errorf("measure with %s on %s: %w: it needs an agent there", library,
+			n.node.Name, host.ErrUnsupported), "install openssl there (on OpenWrt openssl-util)")
+	}
+	n.versions[library] = words
+	return words, nil
+}
+
+// once measures a cell once, for so long, and what is measured with it: rates by operation. openssl knows
+// whole seconds alone.
+func (n *cipherNode) once(ctx context.Context, c suited.Cell, long time.Duration) (map[string]float64,
+	error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Parts())*long+lab.UsualSlack)
+	defer cancel()
+	if c.Library == suited.OpenSSL {
+		out, err := host.Run(ctx, n.host, host.Command{Path: "openssl",
+			Args: c.Command(int(wholeSeconds(long) / time.Second))})
+		if err != nil {
+			return nil, err
+		}
+		s, err := suited.ParseSpeed(out)
+		if err != nil {
+			return nil, err
+		}
+		return s.Of(c)
+	}
+	verb := map[string]string{suited.Go: ciphers.VerbGo, suited.Kernel: ciphers.VerbKernel}[c.Library]
+	var d ciphers.Done
+	err := n.node.Agent.Invoke(ctx, verb, ciphers.Request{Algorithm: c.Algorithm, Operation: c.Operation,
+		Block: c.Block, Threads: c.Threads, Ns: int64(long)}, &d)
+	if err != nil {
+		return nil, err
+	}
+	rate := float64(d.Count) / (float64(d.Ns) / 1e9) * float64(max(1, c.Block))
+	if !(rate > 0) {
+		return nil, fmt.Errorf("%d operations in %d ns", d.Count, d.Ns)
+	}
+	return map[string]float64{c.Operation: rate}, nil
+}
+
+const (
+	longestCipher = time.Minute            // of a trial: what an agent measures at once
+	cipherGlance  = 10 * time.Millisecond  // enough to see that a library can do it
+	refusalTime   = 500 * time.Millisecond // openssl that cannot do it says so at once
+)
+
+// lacks says why a library of the node cannot measure a cell, if that is sure.
+func (n *cipherNode) lacks(ctx context.Context, c suited.Cell) check.Answer {
+	long := cipherGlance
+	if c.Library == suited.OpenSSL && n.node.HasAgent() { // whose programs end with their sessions
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, refusalTime)
+		defer cancel()
+	}
+	_, err := n.once(ctx, c, long)
+	switch _, exited := host.ExitCode(err); {
+	case err == nil || ctx.Err() != nil:
+		return check.OK()
+	case exited, cannot(err):
+		return check.Not("%s", check.Plain(err.Error()))
+	}
+	return check.CouldNotTell("%v", err)
+}
+
+// cannot says whether an error means that a node can never do what it was asked for.
+func cannot(err error) bool {
+	return errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb)
+}
+
+// ciphersOf is what is known of a node's ciphers in the lab of a bench, found out once.
+func (b *bench) ciphersOf(ctx context.Context, name string) (*cipherNode, error) {
+	if n := b.ciphers[name]; n != nil {
+		return n, n.reach(ctx, b.lab, name)
+	}
+	n, err := cipherNodeOf(ctx, b.lab, name)
+	if err != nil {
+		return nil, err
+	}
+	if b.ciphers == nil {
+		b.ciphers = map[string]*cipherNode{}
+	}
+	b.ciphers[name] = n
+	return n, nil
+}
+
+// noCipher finds the reason why a cell of a cipher cannot be measured here.
+func (c *Campaign) noCipher(ctx context.Context, b *bench, cell record.Factors,
+	once func(string, func() check.Answer) check.Answer) (can check.Answer, err error) {
+	if c.Run.Design.Method.Duration > longestCipher {
+		return check.Not("a cipher is measured for %s at most", longestCipher).Hinted(
+			"set method.duration: %s", longestCipher), nil
+	}
+	n, err := b.ciphersOf(ctx, suited.NodeFactor.Of(cell))
+	var of suited.Cell
+	if err == nil {
+		of = suited.CellOf(cell, n.cpu.Threads)
+		_, err = n.version(ctx, of.Library)
+	}
+	switch {
+	case cannot(err):
+		return check.Not("%s", check.Plain(err.Error())).Hinted("%s", check.HintOf(err)), nil
+	case err != nil:
+		return can, err
+	}
+	of.Threads = 1 // more can be done where one can
+	if of.Block > 0 {
+		of.Block = suited.Small // whatever the block
+	}
+	if a := once(fmt.Sprint(n.node.Name, of), func() check.Answer {
+		return n.lacks(ctx, of)
+	}); a.State == check.No {
+		return check.Not("library %s: %s", of.Library, a.Reason), nil
+	}
+	return can, nil
+}
+
+// cipher measures the cell's cipher in the window.
+func (a *attempt) cipher(ctx context.Context) error {
+	f := a.t.Row.Factors
+	n, err := a.bench.ciphersOf(ctx, suited.NodeFactor.Of(f))
+	if err != nil {
+		return err
+	}
+	c := suited.CellOf(f, n.cpu.Threads)
+	version, err := n.version(ctx, c.Library)
+	if err != nil {
+		return err
+	}
+	a.t.Resolved = map[string]string{string(suited.LibraryFactor): version}
+	long := a.m.Duration
+	if c.Library == suited.OpenSSL {
+		long = wholeSeconds(long)
+	}
+	begin := host.Monotonic() + int64(lead)
+	w := record.Window{Begin: begin, Start: begin, End: begin + int64(c.Parts())*int64(long)}
+	w.Stop = w.End + int64(drain)
+	if err := a.watch.schedule(w); err != nil {
+		return err
+	}
+	a.t.Window = w
+	if err := host.Pause(ctx, time.Duration(begin-host.Monotonic())); err != nil {
+		return err
+	}
+	rates, err := n.once(ctx, c, long)
+	a.t.Window.Stop = min(w.Stop, max(w.End, host.Monotonic()))
+	if err != nil {
+		return fmt.Errorf("measure %s %s on %s: %w", c.Algorithm, c.Operation, n.node.Name, err)
+	}
+	a.t.Cipher = &record.Cipher{Node: n.node.Name, Watched: n.watched, Library: c.Library, Version: version,
+		Algorithm: c.Algorithm, Operation: c.Operation, Mode: c.Mode, Block: c.Block, Threads: c.Threads,
+		CPUs: n.cpu.Threads, Rate: rates[c.Operation], LoopCycles: n.rounds}
+	return nil
+}
