@@ -114,12 +114,20 @@ func checkSSHConfig(file string) error {
 
 // absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
 func absoluteMachines(m *record.Machines) error {
-	if m.SSHConfig == "" {
-		return nil
+	paths := []*string{&m.SSHConfig}
+	if m.Firmware != nil && strings.ContainsRune(m.Firmware.Command[0], '/') {
+		paths = append(paths, &m.Firmware.Command[0])
 	}
-	var err error
-	m.SSHConfig, err = filepath.Abs(m.SSHConfig)
-	return err
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remote is the lab of a run's machines.

@@ -20,6 +20,12 @@ type Machine struct {
 	ISPPort string `json:"isp_port,omitempty"`
 }
 
+// FirmwareStep is a command of the controller's machine that puts a system on the router and returns once it
+// is there. Its last argument is what is wanted: a level of the factor firmware.
+type FirmwareStep struct {
+	Command []string `json:"command"`
+}
+
 // Machines are the parts of a lab of real machines. A router without At is not reached.
 type Machines struct {
 	Client    Machine `json:"client"`
@@ -29,4 +35,6 @@ type Machines struct {
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
 	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
 	Meter     *Meter  `json:"-"`                    // which a run has by itself
+	// Firmware is how another system is put on the router; nil: by hand.
+	Firmware *FirmwareStep `json:"firmware,omitempty"`
 }

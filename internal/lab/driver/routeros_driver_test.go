@@ -120,6 +120,15 @@ func TestRouterOSRefuses(t *testing.T) {
 	}
 }
 
+func TestRouterOSFacts(t *testing.T) {
+	got, err := driver.RouterOS{}.Facts(t.Context(), newDevice())
+	want := map[string]string{"os": "routeros", "distribution": "routeros",
+		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
 func TestRouterOSCheck(t *testing.T) {
 	for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes, "7.24rc1": check.Yes,
 		"7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {

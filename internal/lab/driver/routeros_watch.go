@@ -24,7 +24,7 @@ import (
 // leaves nothing for long.
 const (
 	watchPrefix = rosMark + "-watch-"
-	watchKept   = 2 * time.Hour
+	watchKept   = 2 * time.Minute // longer than Silence: a full router takes commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
 	mostSamples = 2 * keptSamples // are held for those who ask
@@ -108,6 +108,17 @@ func (w *rosWatch) relate(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.offset, w.bound = at-(before+(after-before)/2), (after-before)/2+1
+	return nil
+}
+
+// Keep implements Watch. A command that fails now may be taken the next time.
+func (w *rosWatch) Keep(ctx context.Context) error {
+	select {
+	case <-w.ended:
+		return fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name())
+	default:
+	}
+	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
 
