@@ -66,3 +66,25 @@ esac`), 0o700); err != nil {
 		t.Error("a command that is not there: got no error")
 	}
 }
+
+// TestWhoInstalls: the lab file's command, or else who sits at a terminal, or nobody.
+func TestWhoInstalls(t *testing.T) {
+	person, tty := terminal(t)
+	var asked strings.Builder
+	x := &execution{p: &program{streams: streams{In: tty, Err: &asked}}, sink: &heard{}}
+	if _, err := person.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.installer()(t.Context(), "24.10.2"); err != nil ||
+		asked.String() != "\nInstall firmware 24.10.2 on the router, then press Enter " {
+		t.Errorf("at a terminal: asked %q, %v", asked.String(), err)
+	}
+	x.p.In = strings.NewReader("\n")
+	if x.installer() != nil {
+		t.Error("without a terminal somebody installs it")
+	}
+	x.run.Machines = &record.Machines{Firmware: &record.FirmwareStep{Command: []string{"false"}}}
+	if err := x.installer()(t.Context(), "24.10.2"); err == nil {
+		t.Error("the command of the lab file is not run")
+	}
+}

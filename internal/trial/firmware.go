@@ -19,7 +19,7 @@ import (
 // time.
 const (
 	firmwareTime  = 5 * time.Minute
-	firmwareStays = 20 * time.Second
+	firmwareStays = 2 * time.Minute
 	firmwarePause = time.Second
 )
 
