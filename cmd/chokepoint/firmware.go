@@ -30,7 +30,7 @@ const (
 func (x *execution) installer() func(ctx context.Context, level string) error {
 	if m := x.run.Machines; m != nil && m.Firmware != nil {
 		return func(ctx context.Context, level string) error {
-			return x.install(ctx, m.Firmware.Command, level, installTime)
+			return x.install(ctx, *m.Firmware, level, installTime)
 		}
 	}
 	if in, ok := x.p.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {

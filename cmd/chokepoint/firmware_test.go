@@ -83,7 +83,7 @@ func TestWhoInstalls(t *testing.T) {
 	if x.installer() != nil {
 		t.Error("without a terminal somebody installs it")
 	}
-	x.run.Machines = &record.Machines{Firmware: &record.FirmwareStep{Command: []string{"false"}}}
+	x.run.Machines = &record.Machines{Firmware: &[]string{"false"}}
 	if err := x.installer()(t.Context(), "24.10.2"); err == nil {
 		t.Error("the command of the lab file is not run")
 	}

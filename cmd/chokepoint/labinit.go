@@ -70,8 +70,10 @@ func readLabFile(name string) (record.Machines, error) {
 	if m.SSHConfig != "" && !filepath.IsAbs(m.SSHConfig) { // beside it
 		m.SSHConfig = filepath.Join(filepath.Dir(name), m.SSHConfig)
 	}
-	if f := m.Firmware; f != nil && strings.ContainsRune(f.Command[0], '/') && !filepath.IsAbs(f.Command[0]) {
-		f.Command[0] = filepath.Join(filepath.Dir(name), f.Command[0])
+	if m.Firmware != nil {
+		if at := (*m.Firmware)[0]; strings.ContainsRune(at, '/') && !filepath.IsAbs(at) {
+			(*m.Firmware)[0] = filepath.Join(filepath.Dir(name), at)
+		}
 	}
 	return m, checkMachines(m)
 }

@@ -115,8 +115,8 @@ func checkSSHConfig(file string) error {
 // absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
 func absoluteMachines(m *record.Machines) error {
 	paths := []*string{&m.SSHConfig}
-	if m.Firmware != nil && strings.ContainsRune(m.Firmware.Command[0], '/') {
-		paths = append(paths, &m.Firmware.Command[0])
+	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
+		paths = append(paths, &(*m.Firmware)[0])
 	}
 	for _, path := range paths {
 		if *path == "" {

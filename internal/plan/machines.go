@@ -114,8 +114,8 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 const mostWords = 50
 
 // firmware reads how another system is put on the router: a program with its arguments, each a word.
-func (r *reader) firmware(n *yaml.Node, into **record.FirmwareStep) error {
-	var step record.FirmwareStep
+func (r *reader) firmware(n *yaml.Node, into **[]string) error {
+	var command []string
 	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) error {
 		return r.list(n, "command", func(i int, item *yaml.Node) error {
 			var word string
@@ -125,15 +125,15 @@ func (r *reader) firmware(n *yaml.Node, into **record.FirmwareStep) error {
 			if i >= mostWords {
 				return r.fail(item, "write a script of it", "command has more than %d words", mostWords)
 			}
-			step.Command = append(step.Command, word)
+			command = append(command, word)
 			return nil
 		})
 	}}})
-	if err == nil && len(step.Command) == 0 {
+	if err == nil && len(command) == 0 {
 		err = r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
 			"firmware has no command")
 	}
-	*into = &step
+	*into = &command
 	return err
 }
 
@@ -170,7 +170,7 @@ func MachinesText(m record.Machines) string {
 	}
 	if m.Firmware != nil {
 		fmt.Fprintf(&b, "firmware:\n  command: [")
-		for i, word := range m.Firmware.Command {
+		for i, word := range *m.Firmware {
 			fmt.Fprintf(&b, "%s%q", map[bool]string{true: ", "}[i > 0], word)
 		}
 		b.WriteString("]\n")

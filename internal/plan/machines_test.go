@@ -30,7 +30,7 @@ func TestReadMachines(t *testing.T) {
 		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500,
 		SSHConfig: "my config",
 		Meter:     &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
-		Firmware:  &record.FirmwareStep{Command: []string{"./flash.sh", "--to", "a \"b\""}}}
+		Firmware:  &[]string{"./flash.sh", "--to", "a \"b\""}}
 	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter)
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)

@@ -20,12 +20,6 @@ type Machine struct {
 	ISPPort string `json:"isp_port,omitempty"`
 }
 
-// FirmwareStep is a command of the controller's machine that puts a system on the router and returns once it
-// is there. Its last argument is what is wanted: a level of the factor firmware.
-type FirmwareStep struct {
-	Command []string `json:"command"`
-}
-
 // Machines are the parts of a lab of real machines. A router without At is not reached.
 type Machines struct {
 	Client    Machine `json:"client"`
@@ -35,6 +29,7 @@ type Machines struct {
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
 	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
 	Meter     *Meter  `json:"-"`                    // which a run has by itself
-	// Firmware is how another system is put on the router; nil: by hand.
-	Firmware *FirmwareStep `json:"firmware,omitempty"`
+	// Firmware is the command of the controller's machine that puts another system on the router: the level of
+	// the factor is its last argument; nil: it is done by hand.
+	Firmware *[]string `json:"firmware,omitempty"`
 }

@@ -143,6 +143,16 @@ func TestParseSamples(t *testing.T) {
 	}
 }
 
+// Of a file that is not there the name alone is told; and who hands over the samples is not the process.
+func TestParseAbsentFiles(t *testing.T) {
+	got := parseSamples("@ 1.00 1\n! -\n==> /proc/stat <==\ncpu 1\n==> /proc/net/snmp6 <==\n" +
+		"==> /proc/net/dev <==\nx: 1\n==> /proc/net/stat/nf_conntrack <==\n@\n")
+	want := []snapshot{{1e9, -1, map[string][]byte{"stat": []byte("cpu 1\n"), "net/dev": []byte("x: 1\n")}}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(snapshot{})); d != "" {
+		t.Errorf("samples (-want +got):\n%s", d)
+	}
+}
+
 func FuzzParseSamples(f *testing.F) {
 	f.Add(twoSamples)
 	f.Fuzz(func(t *testing.T, text string) {

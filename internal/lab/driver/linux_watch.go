@@ -32,10 +32,25 @@ var (
 )
 
 // sampler is the script of one sample: the time since boot, what the process has used of a CPU so far, and
-// the files under their names, as head prints several. It starts one program.
+// the files, each behind its name. It starts one program: the names are files of the folder, too.
 var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up
 ! ${once:-$st}"
-head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
+cat` + each(func(i int, name string) string { return fmt.Sprintf(` "$d/%d" /proc/%s`, i, name) }) +
+	" 2>/dev/null; }\n"
+
+// namesScript writes the names of the files, as head prints those of several.
+var namesScript = each(func(i int, name string) string {
+	return fmt.Sprintf("echo '==> /proc/%s <==' >\"$d/%d\"\n", name, i)
+})
+
+// each joins a text for each of the files.
+func each(text func(i int, name string) string) string {
+	var b strings.Builder
+	for i, name := range sampledFiles {
+		b.WriteString(text(i, name))
+	}
+	return b.String()
+}
 
 // placeScript makes a folder in memory.
 const placeScript = `leave() { rm -rf "$d"; }
@@ -47,7 +62,7 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 // watchScript starts the process, which keeps its samples in the folder and ends when that vanishes. It holds
 // two files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines
 // of its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
-// the contact is lost and the session does not see it, the process ends when the count has stood still for $3
+// the contact is lost and the session does not see it, the process ends when the count is the same for $3
 // samples. Neither starts a program.
 const watchScript = `trap '' HUP; echo 0 >"$d/kept"
 ( n=0; still=0; was=
@@ -73,14 +88,15 @@ const (
 
 // Watch implements Sampling.
 func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: sampler + placeScript + watchScript, fetch: sampler + fetchScript,
+	return sampled{start: sampler + placeScript + namesScript + watchScript,
+		fetch:  sampler + "d=$1\n" + fetchScript,
 		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
 		replay: replay}.watch(ctx, h, every)
 }
 
 // sampled is how the shell of a system samples it: the scripts that start and keep, fetch from (of the folder
-// $1) and end (that, and the process $2) the sampling process, the time since boot with what that resolves, and
-// what becomes of the samples.
+// $1) and end (that, and the process $2) the sampling process, the time since boot with what that resolves,
+// and what becomes of the samples.
 type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)

@@ -50,7 +50,8 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 
 // rosFacts are the names of what /system/resource tells.
 var rosFacts = map[string]string{"version": "distribution_version", "board-name": "product",
-	"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine", "total-memory": "memory_bytes"}
+	"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine",
+	"total-memory": "memory_bytes"}
 
 // Facts implements Describing.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
