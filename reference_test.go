@@ -212,7 +212,8 @@ func TestReferenceListsEverySource(t *testing.T) {
 What an agent can read on its node, by source. The names are the stems of columns in a run's samples and
 in the output of ` + "`chokepoint-agent probe --json`" + `, behind the label of a core, a device or a queue: ` +
 		"`cpu0/softirq_ns`" + `.
-What needs a word stands in [telemetry](../method/telemetry.md).
+What needs a word stands in [telemetry](../method/telemetry.md), as does [what it
+costs](../method/telemetry.md#what-observing-costs).
 `)
 	for _, p := range node.Probes() {
 		fmt.Fprintf(&b, "\n## %s\n\n| column | unit | scope | meaning |\n|---|---|---|---|\n", p.Name())

@@ -418,7 +418,7 @@ families() {
 }
 
 # What .ci/run leaves out of the tests that boot a guest: what settings do to traffic, and guests that stall.
-GUEST_LATER='^TestGuest(Effects|CoreEffects|Faults)$|^TestAStoppedGuestMarksItsTrial$|^TestCampaignOutlivesAGuest$/^stalls$'
+GUEST_LATER='^TestGuest(Effects|CoreEffects|Faults|SamplingCost)$|^TestAStoppedGuestMarksItsTrial$|^TestSamplingCostAsInAGuest$|^TestCampaignOutlivesAGuest$/^stalls$'
 
 # The tests of the suite that boot a guest.
 guest_tests() {

@@ -118,7 +118,7 @@ type outcome struct {
 	Begun    bool     `json:"begun"` // the run had stored that it has begun
 	Resumed  bool     `json:"resumed"`
 	Failed   int      `json:"failed"`           // trials of the finished run, tried again or not
-	Sampler  bool     `json:"sampler"`          // of the driver, left to end by itself
+	Sampler  bool     `json:"sampler"`          // of the driver: its folder is there
 	Faults   []string `json:"faults,omitempty"` // what was wrong
 	Talk     string   `json:"talk,omitempty"`   // of the run
 }
@@ -452,11 +452,9 @@ func (c *scene) whole() {
 
 const samplerFolder = "chokepoint-watch-"
 
-// sampling tells traces of the sampler that a driver leaves: it ends by itself.
-func sampling(trace string) bool {
-	return strings.Contains(trace, samplerFolder) || strings.Contains(trace, "process sleep") ||
-		strings.Contains(trace, "sample()")
-}
+// sampling tells the shell of a driver's sampler, or of the session that keeps that: where nobody has told
+// sshd that its other end is gone, the latter waits.
+func sampling(trace string) bool { return strings.Contains(trace, "sample()") }
 
 // changed lists what is other on the router than before the run.
 func (c *scene) changed(but string) []string {
@@ -629,7 +627,7 @@ func (c *scene) regained() bool {
 // sessionWaits is what a session of ssh waits in, on a machine that has not noticed yet that nobody is there.
 const sessionWaits = "+ process cat: cat"
 
-// unset counts the changes that are not only a sampler's traces, or an idle session's.
+// unset counts the changes that are not only an idle session's.
 func unset(changed []string) (n int) {
 	for _, line := range changed {
 		if !sampling(line) && line != sessionWaits {

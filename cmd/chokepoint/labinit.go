@@ -72,6 +72,11 @@ func readLabFile(name string) (record.Machines, error) {
 			*path = filepath.Join(filepath.Dir(name), *path)
 		}
 	}
+	if m.Firmware != nil {
+		if at := (*m.Firmware)[0]; strings.ContainsRune(at, '/') && !filepath.IsAbs(at) {
+			(*m.Firmware)[0] = filepath.Join(filepath.Dir(name), at)
+		}
+	}
 	return m, checkMachines(m)
 }
 

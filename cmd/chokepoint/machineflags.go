@@ -171,15 +171,18 @@ func checkSSHConfig(file string) error {
 
 // absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
 func absoluteMachines(m *record.Machines) error {
-	for _, path := range []*string{&m.SSHConfig, &m.Router.PasswordFile} {
+	paths := []*string{&m.SSHConfig, &m.Router.PasswordFile}
+	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
+		paths = append(paths, &(*m.Firmware)[0])
+	}
+	for _, path := range paths {
 		if *path == "" {
 			continue
 		}
-		absolute, err := filepath.Abs(*path)
-		if err != nil {
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
-		*path = absolute
 	}
 	return nil
 }

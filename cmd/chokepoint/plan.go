@@ -230,6 +230,10 @@ func planHead(p *plan.Plan) string {
 		}
 		fmt.Fprintf(&b, "in every cell: %s\n", common.Key())
 	}
+	if levels := p.Firmwares(); len(levels) > 0 {
+		fmt.Fprintf(&b, "firmware: %s: unless the router tells that version, your step installs it before "+
+			"the first trial of it\n", strings.Join(levels, ", then "))
+	}
 	for _, note := range p.Notes() {
 		word := "dropped"
 		if strings.HasPrefix(note, "exclude: ") || strings.HasPrefix(note, "condition ") { // nothing dropped

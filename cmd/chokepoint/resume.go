@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -332,6 +333,7 @@ func otherBed(was, is *record.Run) (out []string) {
 			differ("by what "+n.Name+" is driven", o.Driven, n.Driven)
 		}
 	}
+	changing := slices.ContainsFunc(was.Design.Cells, factor.Firmware.In) // the router's, between trials
 	for _, e := range is.Environments {
 		i := slices.IndexFunc(was.Environments, func(o record.Environment) bool { return o.Node == e.Node })
 		if i < 0 {
@@ -343,7 +345,8 @@ func otherBed(was, is *record.Run) (out []string) {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			before, now := was.Environments[i].Facts[name], e.Facts[name]
 			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
-			if standsOn(name) && !untold {
+			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
+			if standsOn(name) && !untold && !own {
 				differ(name+" of "+e.Node, before, now)
 			}
 		}

@@ -367,7 +367,7 @@ func (x *execution) tell(e record.Event) {
 func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
-	c.Store, c.Sink, c.Ask, c.Done = x.keeper, x.tell, x.ask, done
+	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.tell, x.ask, done, x.learnt
 	if x.guard != nil {
 		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
 	}
@@ -408,7 +408,8 @@ func ahead(c *trial.Campaign, run string) record.Event {
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
 	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes()}
+		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes(),
+		Install: x.installer()}
 }
 
 // try brings up the labs of the plan and says which cells cannot be run there. No trial is made.

@@ -38,6 +38,7 @@ const (
 	VCPUs        Name = "vcpus"
 	Memory       Name = "memory"
 	Mitigations  Name = "mitigations"
+	Firmware     Name = "firmware"
 	Copy         Name = "copy"
 
 	FlowSize       Name = "flow_size"
@@ -264,6 +265,9 @@ func Further() []Declaration {
 			"(Spectre and its kin): what it deems needed, or nothing; auto with KVM and off in emulation " +
 			"if not given", Kind: Path, Hard: true, Levels: []string{"auto", Off}, Parse: Choice("auto", Off),
 			Needs: NeedsRouter, Without: &Without{Off, "of the same without mitigations"}},
+		{Name: "firmware", Unit: "words of its version", Doc: "system of a real router, as it tells its " +
+			"version: before the first trial of a level that it does not tell, the user's step installs " +
+			"it; as found if not given", Kind: Path, Hard: true, Parse: firmwareLevel, Needs: NeedsRouter},
 		{Name: "dscp", Doc: "differentiated services code point of what is sent", Kind: Load,
 			Parse: Whole(0, 63), Applies: sending},
 		{Name: "copy", Kind: Load, Levels: copies, Parse: Choice(copies...),

@@ -202,3 +202,30 @@ func TestLabelsOfThePlan(t *testing.T) {
 		t.Errorf("labels are %q", got)
 	}
 }
+
+func TestTells(t *testing.T) {
+	const is = "openwrt 24.10.2 r28739-d9340319c6, kernel 6.6.93"
+	for level, want := range map[string]bool{"24.10.2": true, "24.10": true, "openwrt": true, "6.6.93": true,
+		"r28739": true, "openwrt 24.10.2": true, "24.1": false, "4.10": false, "10.2": false, "wrt": false,
+		"24.10.3": false, "": false} {
+		if got := Tells(is, level); got != want {
+			t.Errorf("%q: got %v, want %v", level, got, want)
+		}
+	}
+	if Tells("7.20.8 and 7.2", "7.2") != true {
+		t.Error("a version behind a longer one is not found")
+	}
+}
+
+func TestFirmwareLevel(t *testing.T) {
+	for _, text := range []string{"24.10.2", "7.20.8 (long-term)", "OPNsense 24.7.1", "r28739-d9340319c6"} {
+		if got, err := firmwareLevel(text); got != text || err != nil {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-rf", "a; reboot", "a  b", "$(x)", strings.Repeat("a", 61), "a\nb"} {
+		if got, err := firmwareLevel(text); err == nil {
+			t.Errorf("%q: got %q, want an error", text, got)
+		}
+	}
+}

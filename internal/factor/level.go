@@ -82,6 +82,41 @@ func OneOf(levels []string) string {
 	return "one of " + strings.Join(levels, ", ")
 }
 
+// firmwareForm is that of a name or version. What begins with a dash could be taken for an option of the
+// command that installs it.
+var firmwareForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~:/()-]*( [A-Za-z0-9._+~:/()-]+)*$`)
+
+const mostFirmware = 60 // bytes of a level
+
+func firmwareLevel(text string) (string, error) {
+	if len(text) > mostFirmware || !firmwareForm.MatchString(text) {
+		return "", &LevelError{Text: text,
+			Want: "words of the version that the router tells, such as 24.10.2"}
+	}
+	return text, nil
+}
+
+// Tells reports whether a version that a router tells has the words of a level in it, as whole ones: 24.10 is
+// in "openwrt 24.10.2", and neither 4.10 nor 24.1.
+func Tells(version, level string) bool {
+	alike := func(b byte) bool {
+		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
+	}
+	for at := 0; level != ""; at++ {
+		i := strings.Index(version[at:], level)
+		if i < 0 {
+			break
+		}
+		at += i
+		end := at + len(level)
+		if (at == 0 || !alike(version[at-1]) && version[at-1] != '.') &&
+			(end == len(version) || !alike(version[end])) {
+			return true
+		}
+	}
+	return false
+}
+
 // MaxRate is far above any link; it keeps later sums finite.
 const MaxRate = 1e14
 

@@ -60,6 +60,8 @@ type supply struct {
 	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
 	// until the function that it returns is called; nil: they do, or there can be no tunnel.
 	lead func(ctx context.Context, slot int) (func(context.Context) error, error)
+	// again finds the path between the ends anew, and the devices that face it; nil: they are known.
+	again func(ctx context.Context) error
 	// leave ends what is to end while the nodes can still be reached; nil: nothing.
 	leave func(ctx context.Context) error
 	// devices are those of the ports, by node and port, where they have names of their own.

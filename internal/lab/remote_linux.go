@@ -109,10 +109,13 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 			return nil, err
 		}
 	}
-	if err := r.awaitRouter(ctx, l); err != nil {
-		return nil, err
+	l.again = func(ctx context.Context) error {
+		if err := r.awaitRouter(ctx, l); err != nil {
+			return err
+		}
+		return r.survey(ctx, l)
 	}
-	if err := r.survey(ctx, l); err != nil {
+	if err := l.again(ctx); err != nil {
 		return nil, err
 	}
 	return l, nil

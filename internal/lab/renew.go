@@ -57,6 +57,44 @@ func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
+// Clear takes down what was laid and set, as Close does, and keeps the lab: nothing of it is on the routers
+// any more but their agents.
+func (l *Lab) Clear(ctx context.Context) error {
+	err := l.Settle(ctx, nil)
+	l.wanted = nil
+	for key := range l.tunnels {
+		err = errors.Join(err, l.lower(ctx, key))
+	}
+	if err != nil {
+		return fmt.Errorf("clear lab %s: %w", l.ID, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.nodes {
+		err = errors.Join(err, n.dismiss(ctx))
+	}
+	return err
+}
+
+// Rediscover is Renew after a router may have become another one: of a network that is not the lab's own, it
+// finds the path and the devices that face it anew. Nothing is set or laid meanwhile, see Clear.
+func (l *Lab) Rediscover(ctx context.Context) error {
+	_, _ = l.Renew(ctx) // what was found gone was to be expected
+	for _, name := range l.Nodes() {
+		n, err := l.Node(ctx, name)
+		if err == nil && (n.HasAgent() || n.HasDriver()) {
+			err = l.gone(ctx, n)
+		}
+		if err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	if l.again == nil {
+		return nil
+	}
+	return l.again(ctx)
+}
+
 // renew dials the nodes whose agents are gone.
 func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 	l.mu.Lock()

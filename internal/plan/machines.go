@@ -73,6 +73,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		})},
 		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
+		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m.Firmware) }},
 	}))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
 		if told == nil && of.At == "" {
@@ -113,6 +114,33 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	return err
 }
 
+// mostWords bounds the command of a lab file.
+const mostWords = 50
+
+// firmware reads how another system is put on the router: a program with its arguments, each a word.
+func (r *reader) firmware(n *yaml.Node, into **[]string) error {
+	var command []string
+	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) error {
+		return r.list(n, "command", func(i int, item *yaml.Node) error {
+			var word string
+			if err := r.text("command", mostMachineText, &word)(item); err != nil {
+				return err
+			}
+			if i >= mostWords {
+				return r.fail(item, "write a script of it", "command has more than %d words", mostWords)
+			}
+			command = append(command, word)
+			return nil
+		})
+	}}})
+	if err == nil && len(command) == 0 {
+		err = r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
+			"firmware has no command")
+	}
+	*into = &command
+	return err
+}
+
 // MachinesText is the lab file of machines.
 func MachinesText(m record.Machines) string {
 	var b strings.Builder
@@ -144,6 +172,13 @@ func MachinesText(m record.Machines) string {
 		if m.Meter.Node != "" {
 			fmt.Fprintf(&b, "  node: %s\n", m.Meter.Node)
 		}
+	}
+	if m.Firmware != nil {
+		fmt.Fprintf(&b, "firmware:\n  command: [")
+		for i, word := range *m.Firmware {
+			fmt.Fprintf(&b, "%s%q", map[bool]string{true: ", "}[i > 0], word)
+		}
+		b.WriteString("]\n")
 	}
 	return b.String()
 }

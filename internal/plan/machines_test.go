@@ -30,7 +30,8 @@ func TestReadMachines(t *testing.T) {
 			Certificate: "SHA256:00", PasswordFile: "/etc/my password"},
 		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500,
 		SSHConfig: "my config",
-		Meter:     &record.Meter{At: "shelly://192.0.2.5", Node: "server"}}
+		Meter:     &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
+		Firmware:  &[]string{"./flash.sh", "--to", "a \"b\""}}
 	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter)
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
@@ -54,6 +55,8 @@ func TestReadMachinesWrong(t *testing.T) {
 		"client: local\nserver: ssh://b\nmeter: x":                              "lab.yaml:3:8: meter: no meter",
 		"client: local\nserver: ssh://b\nmeter: {node: router}":                 "lab.yaml:3:8: meter has no at",
 		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: "fridge" is no node`,
+		"client: local\nserver: ssh://b\nfirmware: {}":                          "lab.yaml:3:11: firmware has no command",
+		"client: local\nserver: ssh://b\nfirmware: {command: x}":                "lab.yaml:3:21: command must be a list",
 		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,
 	} {
 		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)

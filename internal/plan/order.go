@@ -70,11 +70,22 @@ func (p *Plan) Block(k int) []record.Row {
 	return rows
 }
 
-// Rows returns the rows of all blocks. With adaptive stopping they are the most that can be run.
+// Rows returns the rows of all blocks. With adaptive stopping they are the most that can be run. A firmware,
+// which the user installs, is changed as seldom as can be: all blocks of its cells come before those of the
+// next one, in the order in which the plan lists them.
 func (p *Plan) Rows() []record.Row {
 	var rows []record.Row
 	for k := 1; k <= p.Design.Method.Runs; k++ {
 		rows = append(rows, p.Block(k)...)
+	}
+	order := p.Firmwares()
+	if len(order) == 0 {
+		return rows
+	}
+	place := func(r record.Row) int { return slices.Index(order, factor.Firmware.Of(r.Factors)) } // -1: none
+	slices.SortStableFunc(rows, func(a, b record.Row) int { return place(a) - place(b) })
+	for i := range rows {
+		rows[i].Index = i + 1
 	}
 	return rows
 }
@@ -85,6 +96,16 @@ func kindOf(cell factor.Cell) string {
 		return record.RowLoad
 	}
 	return record.RowCipher
+}
+
+// Firmwares are those that the plan's cells name, in the order in which they are installed.
+func (p *Plan) Firmwares() (levels []string) {
+	for _, cell := range p.Design.Cells {
+		if level := factor.Firmware.Of(cell); level != "" && !slices.Contains(levels, level) {
+			levels = append(levels, level)
+		}
+	}
+	return levels
 }
 
 // verifyFactors is the traffic that proves a path's bytes right: one TCP stream each way, by the engine

@@ -255,3 +255,24 @@ func TestNewFromStoredDesign(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
+
+// TestFirmwareIsOutermost: all blocks of one come before those of the next, in the order of the plan, and
+// cells without any before them.
+func TestFirmwareIsOutermost(t *testing.T) {
+	p := plan.New(record.Design{Method: record.Method{Runs: 2, Order: plan.OrderBlocks, Seed: 4},
+		Measure: record.Measure{LatencyIdle: "off", Verify: true}, Hard: []string{"firmware"},
+		Loads: []string{"streams"}, Cells: []record.Factors{{"firmware": "B", "streams": "1"},
+			{"firmware": "B", "streams": "2"}, {"firmware": "A", "streams": "1"},
+			{"firmware": "A", "streams": "2"}, {"streams": "4"}}})
+	got, index := "", 0
+	for _, r := range p.Rows() {
+		if index++; r.Index != index {
+			t.Errorf("row %s: index %d, want %d", r.ID, r.Index, index)
+		}
+		got += fmt.Sprintf("%d%s%s ", r.Block, r.Factors["firmware"], r.Kind[:1])
+	}
+	const want = "1v 1l 2l 1Bv 1Bl 1Bl 2Bl 2Bl 1Av 1Al 1Al 2Al 2Al "
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -29,7 +29,8 @@ func headOf(v *view) head {
 	}
 	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v), Meta: []Fact{
 		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
-		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Measured", Value: extent(v)},
+		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Firmware", Value: firmware(v.Environment)},
+		{Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}
 	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })
 	if len(v.Summary) > 0 {
@@ -89,6 +90,16 @@ func machine(all []record.Environment) string {
 		}
 	}
 	return strings.Join(ends, "; ")
+}
+
+// firmware is the system of the real router, as it was when the run began.
+func firmware(all []record.Environment) string {
+	for _, e := range all {
+		if e.Facts["firmware"] != "" {
+			return e.Facts["firmware"]
+		}
+	}
+	return ""
 }
 
 func alerts(v *view) []Item {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,12 @@ type Campaign struct {
 	Sink    func(record.Event)
 	Ask     func(ctx context.Context, s record.Step) error // a human's step
 	Done    []record.Trial                                 // of the run that is resumed
+	// Install has the user put a firmware on the router, and returns once that is done; nil: nobody can.
+	Install func(ctx context.Context, level string) error
+	// InstallWait is how long the router may then take to tell its new version; 0 = 5 min.
+	InstallWait time.Duration
+	// Learnt stores what was learnt of the run since its head was stored; nil: nobody does.
+	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
 	// Marks are said of each trial that is made; they may still be set after Prepare.
 	Marks []record.Caveat
 	// Unfit are cells that are not run any more, as asked before each row; nil: none.
@@ -66,6 +73,11 @@ type Campaign struct {
 	benches map[labPlace]*bench
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
+	mute       map[netip.Addr]bool // hops that did not answer in time
+	// Of the router: the level that was seen to last, what it tells of its system, "" if that is not known,
+	// and whether a step has installed something.
+	equipped, version string
+	installed         bool
 	// What later rows are decided by; the rest of a trial only the store needs, and a run may have many.
 	trials   []record.Trial       // of a plan that searches, without their series
 	rates    map[string][]float64 // cell → rate in each trial that ended well
@@ -226,8 +238,8 @@ func (c *Campaign) renew(ctx context.Context, t *record.Trial) (gone error) {
 	if why := b.lab.Lost(); why != nil {
 		gone = fmt.Errorf("%w: %v", ErrMachineGone, why) // whose hint is not for a run that has begun
 	}
-	if fresh && b.watch != nil {
-		b.watch.Close() // part of it went with the old agents
+	if b.watch != nil && (fresh || b.watch.gone()) {
+		b.watch.Close() // part of it went with the old agents, or has ended
 		b.watch = nil
 	}
 	if found == nil {
@@ -288,25 +300,43 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 		return out, err
 	}
 	defer stop()
+	err = c.rows(ctx, done, rows, &out)
+	if lost := c.keepFirmware(ctx); lost != nil {
+		err = errors.Join(err, lost)
+	}
+	if err != nil {
+		return out, err
+	}
+	return out, c.steps(ctx, "end")
+}
+
+// rows runs rows, behind those that are done.
+func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *Outcome) error {
 	block := 0
 	for i, row := range rows {
 		if c.narrowEnough(row) || row.OfCell() && c.Unfit != nil && c.Unfit(row.Factors) {
 			continue
 		}
+		if err := c.equip(ctx, row); err != nil {
+			return err
+		}
+		if c.skipped(row) {
+			continue
+		}
 		if row.Block != block {
 			block = row.Block
 			if err := c.steps(ctx, "block"); err != nil {
-				return out, err
+				return err
 			}
 		}
 		c.index = done + i + 1
 		c.pace.begin(rows[i:])
-		if err := c.row(ctx, row, &out); err != nil {
-			return out, err
+		if err := c.row(ctx, row, out); err != nil {
+			return err
 		}
 		c.pace.end()
 	}
-	return out, c.steps(ctx, "end")
+	return nil
 }
 
 // stallTries is how often a row is tried of which an end, whose machine was stalled, counted nothing of

@@ -17,26 +17,29 @@ import (
 const (
 	mostHops    = 4
 	hopInterval = 50 * time.Millisecond
+	hopStart    = time.Second // until a hop has answered; one that never did is not waited for again
 	hopPatience = time.Second // after the load's own probe has ended
 )
 
-// hops are the routers that lie on the plain path between two machines with agents of ours, the nearest
-// first; the zero address stands for one that does not name itself.
+// hops are the routers that lie on the plain path between two machines, the nearest first; the zero address
+// stands for one that does not name itself.
 func (a *attempt) hops() []netip.Addr {
 	x := a.c.discovered[cmp.Or(a.d.ip, 4)]
-	if a.c.Hopper == nil || a.lab.OwnNetwork() || !a.lab.Mutual() || a.way.path.Slot != 0 ||
-		a.d.probeOpener != "near" || x == nil || x.route == nil {
+	if a.c.Hopper == nil || a.lab.OwnNetwork() || a.way.path.Slot != 0 || a.d.probeOpener != "near" ||
+		x == nil || x.route == nil {
 		return nil
 	}
 	return x.route.Routers[:min(mostHops, len(x.route.Routers))]
 }
 
-// probeHops measures round trips to the path's routers in the window of a conductor that others conduct. It
-// ends with that; a hop that does not answer fails nothing. What it returns waits for it.
+// probeHops measures round trips to the path's routers in the window of a conductor that others conduct. What
+// probes them runs when it returns, so that it does not start amid the load. It ends with the window, and a
+// hop that does not answer fails nothing. What it returns waits for it.
 func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration time.Duration,
 	into func(*record.Hop) **record.Latency) (wait func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
+	starting := map[netip.Addr]chan struct{}{}
 	for i, addr := range a.hops() {
 		if !addr.IsValid() {
 			continue
@@ -45,18 +48,41 @@ func (a *attempt) probeHops(ctx context.Context, c *conductor, warmup, duration 
 		load := a.probeLoad(warmup, duration)
 		load.Interval = max(load.Interval, hopInterval)
 		far := traffic.End{Node: h.Addr, Addr: addr, Target: addr, ThirdParty: "router"}
+		starts := make(chan struct{})
+		started := sync.OnceFunc(func() { close(starts) })
+		if !a.c.mute[addr] {
+			starting[addr] = starts
+		}
 		all.Go(func() {
-			l, err := a.c.Hopper.Probe(ctx, a.way.near, far, load, follower{c})
+			defer started()
+			l, err := a.c.Hopper.Probe(ctx, a.way.near, far, load, follower{c, started})
 			if *into(h) = l; err != nil {
 				h.Silent = err.Error()
 			}
 		})
 	}
+	a.c.await(ctx, starting)
 	return func() {
 		stop := time.AfterFunc(hopPatience, cancel)
 		all.Wait()
 		stop.Stop()
 		cancel()
+	}
+}
+
+// await waits until what probes hops has started, and notes which do not answer.
+func (c *Campaign) await(ctx context.Context, starting map[netip.Addr]chan struct{}) {
+	late, stop := context.WithTimeout(ctx, hopStart)
+	defer stop()
+	for addr, starts := range starting {
+		select {
+		case <-starts:
+		case <-late.Done():
+			if c.mute == nil {
+				c.mute = map[netip.Addr]bool{}
+			}
+			c.mute[addr] = ctx.Err() == nil
+		}
 	}
 }
 
@@ -70,10 +96,15 @@ func (a *attempt) hop(number int, addr netip.Addr) *record.Hop {
 	return a.t.Hops[i]
 }
 
-// follower takes the window that a conductor gives its own parties, which do not wait for it.
-type follower struct{ *conductor }
+// follower takes the window that a conductor gives its own parties, which do not wait for it. It says when it
+// could begin.
+type follower struct {
+	*conductor
+	started func()
+}
 
 func (f follower) Ready(ctx context.Context) (record.Window, error) {
+	f.started()
 	select {
 	case <-f.start:
 		return f.window, f.err

@@ -30,8 +30,7 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		known[s.Factors.Key()] = true
 	}
 	answers := map[string]check.Answer{}
-	var reasons []string
-	cells := map[string][]record.Factors{} // by the reason for which they are skipped
+	var skipped []record.Skipped
 	for _, cell := range c.Plan.Cells() {
 		no, err := c.impossible(ctx, cell, answers)
 		if err != nil {
@@ -39,23 +38,32 @@ func (c *Campaign) Prepare(ctx context.Context) error {
 		}
 		if no.Reason != "" {
 			c.skip[cell.Key()] = true
-			if !known[cell.Key()] {
-				c.Run.Skipped = append(c.Run.Skipped, record.Skipped{Factors: cell, Reason: no.Reason,
-					Hint: no.Hint})
-			}
-			if cells[no.Reason] = append(cells[no.Reason], cell); len(cells[no.Reason]) == 1 {
-				reasons = append(reasons, no.Reason)
+			s := record.Skipped{Factors: cell, Reason: no.Reason, Hint: no.Hint}
+			if skipped = append(skipped, s); !known[cell.Key()] {
+				c.Run.Skipped = append(c.Run.Skipped, s)
 			}
 		}
 	}
-	for _, reason := range reasons { // each told once
+	c.tellSkipped(skipped)
+	return c.fingerprint(ctx)
+}
+
+// tellSkipped tells each reason for which cells are skipped once.
+func (c *Campaign) tellSkipped(skipped []record.Skipped) {
+	var reasons []string
+	cells := map[string][]record.Factors{}
+	for _, s := range skipped {
+		if cells[s.Reason] = append(cells[s.Reason], s.Factors); len(cells[s.Reason]) == 1 {
+			reasons = append(reasons, s.Reason)
+		}
+	}
+	for _, reason := range reasons {
 		e := record.Event{Event: "warning", Cell: cells[reason][0], Text: "skipped: " + reason}
 		if n := len(cells[reason]); n > 1 {
 			e.Cell, e.Text = nil, fmt.Sprintf("%s (%d cells)", e.Text, n)
 		}
 		c.tell(e)
 	}
-	return c.fingerprint(ctx)
 }
 
 // skipped says that a row is not run: its cell cannot, or no cell of the path that it is for.
@@ -97,6 +105,15 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			answers[key] = ask()
 		}
 		return answers[key]
+	}
+	if level := factor.Firmware.Of(cell); level != "" {
+		no, there, err := c.canHave(ctx, l, level)
+		if no.Reason != "" || err != nil {
+			return no, err
+		}
+		if !there { // what it can is asked once it is there
+			d.tunnel, d.settings = lab.TunnelSpec{Kind: factor.NoTunnel}, nil
+		}
 	}
 	if factor.Sends(cell) {
 		a := once(fmt.Sprintf("tunnel %s over IPv%d", d.tunnel.Kind, d.tunnel.Outer),
@@ -261,7 +278,19 @@ func (c *Campaign) leaveOutOthers(other record.Environment) {
 	}
 }
 
+// firmwareFact is the fact of a real router's environment that says which system it has.
+const firmwareFact = "firmware"
+
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
+	e, err := c.factsOf(ctx, l, n)
+	if is := probe.Firmware(e.Facts); is != "" && n.Facts.OwnMachine() &&
+		slices.Contains(l.Topology.Routers, n.Name) {
+		e.Facts[firmwareFact] = is
+	}
+	return e, err
+}
+
+func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	switch {
 	case n.HasDriver():
 		e := record.Environment{Node: n.Name, Missing: map[string]string{"all": cmp.Or(n.Unagented,

@@ -180,6 +180,9 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	a.t.Resolved = map[string]string{"tunnel": path.Resolved}
+	if factor.Firmware.In(row.Factors) {
+		a.t.Resolved[firmwareFact] = a.c.version
+	}
 	a.follow(path.Settings)
 	a.way, err = gather(ctx, a.lab, path, a.d)
 	for _, r := range a.way.unwatched {

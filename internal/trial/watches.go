@@ -8,10 +8,12 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -43,7 +45,20 @@ const drivenEvery = time.Second
 // driven watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
 type driven struct {
 	watch driver.Watch
-	whole bool // its machine is its own
+	whole bool         // its machine is its own
+	stop  func()       // ends keeping in touch
+	gone  *atomic.Bool // nothing can be had of it any more
+}
+
+// drive keeps in touch with what samples a node, until it is closed.
+func drive(ctx context.Context, by driver.Watch, whole bool) driven {
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		for host.Pause(alive, driver.Silence/4) == nil && by.Keep(alive) == nil {
+		}
+	})
+	return driven{by, whole, func() { stop(); keeping.Wait() }, new(atomic.Bool)}
 }
 
 func (driven) Schedule(...int64) error { return nil }
@@ -51,6 +66,9 @@ func (driven) Live() []float64         { return nil }
 
 func (d driven) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	data, err := d.watch.Collect(ctx, from, to)
+	if err != nil {
+		d.gone.Store(true)
+	}
 	if !d.whole {
 		data.Samples = slices.DeleteFunc(data.Samples, func(s record.Samples) bool {
 			return s.Scope == record.ScopeHost
@@ -60,6 +78,7 @@ func (d driven) Collect(ctx context.Context, from, to int64) (record.NodeData, e
 }
 
 func (d driven) Close() error {
+	d.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return d.watch.Close(ctx)
@@ -87,7 +106,7 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
 		p, err := d.Watch(ctx, n.Host, drivenEvery)
 		if err == nil {
-			w.watchers[name] = driven{p, n.Facts.OwnCPUs()}
+			w.watchers[name] = drive(ctx, p, n.Facts.OwnCPUs())
 		}
 		return err
 	}
@@ -116,6 +135,17 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 		w.watchers[name] = p
 	}
 	return err
+}
+
+// gone reports whether what samples a node by its driver must be started anew: it ended by itself while this
+// machine slept, or was killed.
+func (w *watches) gone() bool {
+	for _, p := range w.watchers {
+		if d, ok := p.(driven); ok && d.gone.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // schedule has every node sampled at both edges of the window.

@@ -168,6 +168,9 @@ func caveats() []Kind {
 			Means: "counters of the path could not be read afterwards"},
 		{Name: "few-runs", Of: OfRun, Means: "fewer than six runs per cell: there is a range, not a " +
 			"confidence interval, and no verdict", Do: "set method.runs to six or more"},
+		{Name: "firmware-in-turn", Of: OfRun, Means: "firmware was installed on the router between trials, " +
+			"one after the other: its cells are not interleaved, and the last one is still there",
+			Do: "expect no less of a difference than the first firmware shows against itself"},
 		{Name: "imported", Of: OfRun, Means: "what a node did comes from a file that its own probe wrote, " +
 			"its clock related to the run's by the traffic"},
 		{Name: "incomplete", Of: OfRun, Means: "the run has not ended by itself: cells may lack runs",

@@ -60,8 +60,14 @@ type Sampling interface {
 	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
 }
 
+// Silence is how long a process that samples goes on without being kept in touch with, as an agent does.
+const Silence = 45 * time.Second
+
 // Watch is such a process. Its samples are the record series that probes have, at the watch's rate.
 type Watch interface {
+	// Keep keeps in touch with the process, which ends by itself after Silence, or as soon as it sees that
+	// its controller is gone. An error says that it has ended.
+	Keep(ctx context.Context) error
 	// Collect hands over what was sampled from…to (the controller's CLOCK_MONOTONIC) and the nearest sample
 	// outside on either side.
 	Collect(ctx context.Context, from, to int64) (record.NodeData, error)

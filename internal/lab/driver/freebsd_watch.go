@@ -24,7 +24,8 @@ const bsdClock = inBase + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; s
 
 // bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
 // commands behind their names. Clock speed and temperatures come with every fifth; their sensors are slow.
-const bsdSampler = bsdClock + `sample() { clock; times; echo "==> sysctl <=="
+const bsdSampler = bsdClock + `sample() { clock
+if [ -z "$once" ]; then times; else echo -; echo -; fi; echo "==> sysctl <=="
 sysctl -i kern.clockrate kern.cp_times hw.physmem hw.pagesize vm.stats.vm.v_free_count
 [ $((n%5)) -ne 0 ] || sysctl -i dev.cpu hw.acpi.thermal | grep -e 'cpu\.0\.freq' -e temperature
 echo "==> netstat <=="; ` + netstatDevices + `
@@ -45,8 +46,8 @@ mount -t tmpfs -o size=64m,mode=700 tmpfs "$d" 2>/dev/null
 // Watch implements Sampling.
 func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	return sampled{start: bsdSampler + bsdPlace + watchScript, fetch: bsdSampler + "d=$1\n" + fetchScript,
-		end:   inBase + `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
-		clock: readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
+		finish: inBase + `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
+		clock:  readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
 }
 
 func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64, err error) {
@@ -107,6 +108,9 @@ func parseBSDSamples(text string) (out []snapshot) {
 			continue
 		}
 		s := snapshot{at: at, cpu: parseTimes(lines[2]) + parseTimes(lines[3]), files: map[string][]byte{}}
+		if lines[2] == "-" { // of who hands over the samples
+			s.cpu = -1
+		}
 		for section := range strings.SplitSeq("\n"+lines[4], "\n==> ") {
 			if name, content, ok := strings.Cut(section, " <==\n"); ok {
 				s.files[name] = []byte(content)
@@ -173,7 +177,6 @@ var bsdSources = []struct {
 // bsdSeries makes the series that probes have out of samples.
 func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.NodeData, err error) {
 	read := map[string]*replayed{}
-	used := int64(0)
 	for _, x := range bsdSources {
 		read[x.probe] = &replayed{}
 	}
@@ -185,7 +188,6 @@ func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.No
 				read[x.probe].add(s.at-offset, v.names, v.v)
 			}
 		}
-		used = max(used, s.cpu)
 	}
 	for _, p := range probe.All(probe.Root{}) {
 		for _, x := range bsdSources {
@@ -202,10 +204,7 @@ func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.No
 			}
 		}
 	}
-	if n := len(samples); n > 1 {
-		d.Cost = []record.Cost{{Probe: "driver freebsd", Reads: int64(n - 1),
-			OverNs: samples[n-1].at - samples[0].at, CPUNs: used - samples[0].cpu}}
-	}
+	d.Cost = costOf("driver freebsd", samples)
 	return d, nil
 }
 

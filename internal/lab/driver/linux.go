@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // Linux drives a Linux system by its POSIX shell: /proc and /sys by cat, queues by tc, firewall and address
@@ -37,6 +38,33 @@ func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
 		return check.Not("%s is %s, not Linux", h.Name(), strings.TrimSpace(out))
 	}
 	return check.OK()
+}
+
+// tellSystem prints what the system's release says, and the kernel's.
+const tellSystem = `for f in /etc/os-release /etc/openwrt_release; do
+[ ! -r $f ] || head -n 100 $f; echo; done; echo "KERNEL=$(uname -r)"; echo "MACHINE=$(uname -m)"`
+
+// Facts implements Describing.
+func (Linux) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
+	out, err := shell(ctx, h, "", tellSystem)
+	if err != nil {
+		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
+	}
+	return parseSystem(out), nil
+}
+
+func parseSystem(text string) map[string]string {
+	facts := map[string]string{"os": "linux"}
+	for name, value := range probe.SystemFacts(text) {
+		addFact(facts, name, value)
+	}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(line, "=")
+		if name := map[string]string{"KERNEL": "kernel", "MACHINE": "machine"}[key]; name != "" {
+			addFact(facts, name, value)
+		}
+	}
+	return facts
 }
 
 // unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.

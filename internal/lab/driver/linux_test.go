@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
@@ -34,6 +36,20 @@ func TestParseQdisc(t *testing.T) {
 	}
 	if got, err := parseQdisc("qdisc htb 1: root refcnt 2 r2q 10\n"); err == nil {
 		t.Errorf("htb, whose classes are not read: got %q, want an error", got)
+	}
+}
+
+// A text composed in the form of os-release(5) and OpenWrt's base-files.
+func TestParseSystem(t *testing.T) {
+	got := parseSystem("ID=debian\nVERSION_ID=\"13\"\nHOME_URL=x\n\nDISTRIB_RELEASE='24.10.2'\n\n" +
+		"KERNEL=6.6.93\nMACHINE=\x1b[2Jx86_64\n")
+	want := map[string]string{"os": "linux", "distribution": "debian", "distribution_release": "24.10.2",
+		"kernel": "6.6.93", "machine": check.Plain("\x1b[2Jx86_64")}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if got, err := (Linux{}).Facts(t.Context(), host.Local()); err != nil || got["kernel"] == "" {
+		t.Errorf("of this machine: %v, %v", got, err)
 	}
 }
 
@@ -124,6 +140,16 @@ func TestParseSamples(t *testing.T) {
 		if n := len(between(got, snapshot.when, tt.from, tt.to)); int64(n) != tt.want {
 			t.Errorf("from %d to %d: got %d samples, want %d", tt.from, tt.to, n, tt.want)
 		}
+	}
+}
+
+// Of a file that is not there the name alone is told; and who hands over the samples is not the process.
+func TestParseAbsentFiles(t *testing.T) {
+	got := parseSamples("@ 1.00 1\n! -\n==> /proc/stat <==\ncpu 1\n==> /proc/net/snmp6 <==\n" +
+		"==> /proc/net/dev <==\nx: 1\n==> /proc/net/stat/nf_conntrack <==\n@\n")
+	want := []snapshot{{1e9, -1, map[string][]byte{"stat": []byte("cpu 1\n"), "net/dev": []byte("x: 1\n")}}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(snapshot{})); d != "" {
+		t.Errorf("samples (-want +got):\n%s", d)
 	}
 }
 

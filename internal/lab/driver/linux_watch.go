@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -30,9 +32,25 @@ var (
 )
 
 // sampler is the script of one sample: the time since boot, what the process has used of a CPU so far, and
-// the files under their names, as head prints several. It starts one program.
-var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up"; echo "! $st"
-head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
+// the files, each behind its name. It starts one program: the names are files of the folder, too.
+var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up
+! ${once:-$st}"
+cat` + each(func(i int, name string) string { return fmt.Sprintf(` "$d/%d" /proc/%s`, i, name) }) +
+	" 2>/dev/null; }\n"
+
+// namesScript writes the names of the files, as head prints those of several.
+var namesScript = each(func(i int, name string) string {
+	return fmt.Sprintf("echo '==> /proc/%s <==' >\"$d/%d\"\n", name, i)
+})
+
+// each joins a text for each of the files.
+func each(text func(i int, name string) string) string {
+	var b strings.Builder
+	for i, name := range sampledFiles {
+		b.WriteString(text(i, name))
+	}
+	return b.String()
+}
 
 // placeScript makes a folder in memory.
 const placeScript = `leave() { rm -rf "$d"; }
@@ -42,18 +60,24 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 `
 
 // watchScript starts the process, which keeps its samples in the folder and ends when that vanishes. It holds
-// two files of $2 samples, the last 5 to 10 minutes at one a second, and ends by itself when nobody has
-// fetched any for 24 such files: a controller that was killed leaves nothing for long.
-const watchScript = `( trap '' HUP; n=0; files=0
-while [ -d "$d" ] && [ $files -lt 24 ]; do
-[ -f "$d/samples" ] || { n=0; [ -f "$d/older" ] || files=0; }
+// two files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines
+// of its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
+// the contact is lost and the session does not see it, the process ends when the count is the same for $3
+// samples. Neither starts a program.
+const watchScript = `trap '' HUP; echo 0 >"$d/kept"
+( n=0; still=0; was=
+while [ -d "$d" ] && [ $still -lt "$3" ]; do
+[ -f "$d/samples" ] || n=0
 sample 2>/dev/null >>"$d/samples"; n=$((n+1))
-[ $n -lt "$2" ] || { mv -f "$d/samples" "$d/older"; files=$((files+1)); }
+[ $n -lt "$2" ] || mv -f "$d/samples" "$d/older"
+is=; read is <"$d/kept"
+if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
 sleep "$1"; done; leave ) </dev/null >/dev/null 2>&1 &
-echo "$d $!"`
+echo "$d $!"; n=0
+while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
-// fetchScript hands over what there is, with a sample of now at its end.
-const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
+// fetchScript hands over what there is, with a sample of now at its end, which says nothing of the process.
+const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }; once=-
 cat "$1/older" 2>/dev/null; rm -f "$1/older"; mv -f "$1/samples" "$1/taken" 2>/dev/null && cat "$1/taken"
 rm -f "$1/taken"; sample; echo @`
 
@@ -64,30 +88,31 @@ const (
 
 // Watch implements Sampling.
 func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: sampler + placeScript + watchScript, fetch: sampler + fetchScript,
-		end: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
+	return sampled{start: sampler + placeScript + namesScript + watchScript,
+		fetch:  sampler + "d=$1\n" + fetchScript,
+		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
 		replay: replay}.watch(ctx, h, every)
 }
 
-// sampled is how the shell of a system samples it: the scripts that start, fetch from (of the folder $1) and
-// end (that, and the process $2) the sampling process, the time since boot with what that resolves, and what
-// becomes of the samples.
+// sampled is how the shell of a system samples it: the scripts that start and keep, fetch from (of the folder
+// $1) and end (that, and the process $2) the sampling process, the time since boot with what that resolves,
+// and what becomes of the samples.
 type sampled struct {
-	start, fetch, end string
-	clock             func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
-	parse             func(text string) []snapshot
-	replay            func(ctx context.Context, samples []snapshot, offset int64) (record.NodeData, error)
+	start, fetch, finish string
+	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
+	parse                func(text string) []snapshot
+	replay               func(ctx context.Context, samples []snapshot, offset int64) (record.NodeData, error)
 }
 
 func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
 	w := &shellWatch{sampled: x, host: h}
-	seconds := strconv.FormatInt(max(1, int64(every/time.Second)), 10) // a sleep of fractions is no POSIX
-	out, err := shell(ctx, h, "", x.start, seconds, strconv.Itoa(keptSamples))
-	if w.dir, w.pid, _ = strings.Cut(strings.TrimSpace(out), " "); err == nil && w.pid == "" {
-		err = fmt.Errorf("it says %q, want a folder and a process", out)
-	}
+	seconds := max(1, int64(every/time.Second)) // a sleep of fractions is no POSIX
+	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
+		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
 	if err == nil {
-		err = w.relate(ctx)
+		if err = w.relate(ctx); err != nil {
+			err = errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
@@ -101,15 +126,95 @@ type shellWatch struct {
 	host     host.Host
 	dir, pid string
 
+	session     host.Process    // which stays for as long as its input
+	input       [2]*os.File     // a pipe of the kernel's, which takes what is written, whoever reads it
+	ended, said <-chan struct{} // its outputs have
+	once        sync.Once       // ends it
+
 	mu            sync.Mutex
 	offset, bound int64 // the router's time since boot = our CLOCK_MONOTONIC + offset, ± bound
 	samples       []snapshot
 }
 
+// begin starts the session and hears where it keeps the samples.
+func (w *shellWatch) begin(ctx context.Context, script string, args ...string) error {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	w.input = [2]*os.File{in, out}
+	w.session, err = w.host.Start(context.WithoutCancel(ctx), host.Command{Path: "sh",
+		Args: append([]string{"-c", script, "sh"}, args...), Stdin: struct{ io.Reader }{in}})
+	if err != nil {
+		return errors.Join(err, in.Close(), out.Close())
+	}
+	first, wrong := make(chan string, 1), make(chan string, 1)
+	of := func(c chan string) func(string) {
+		return func(line string) {
+			select {
+			case c <- line:
+			default:
+			}
+		}
+	}
+	w.ended, w.said = host.Lines(w.session.Stdout(), of(first)), host.Lines(w.session.Stderr(), of(wrong))
+	line := ""
+	select {
+	case line = <-first:
+	case <-w.ended:
+		select {
+		case line = <-first:
+		default:
+		}
+	case <-ctx.Done():
+		w.end()
+		return context.Cause(ctx)
+	}
+	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
+		return nil
+	}
+	out.Close()
+	<-w.ended
+	<-w.said
+	_, err = w.session.Wait()
+	in.Close()
+	select {
+	case line = <-wrong:
+	default:
+	}
+	if code, known := host.ExitCode(err); known && (code == unavailable || code == 127) {
+		err = host.ErrUnsupported
+	}
+	return errors.Join(err, fmt.Errorf("it says %q, want a folder and a process", check.Plain(line)))
+}
+
+// Keep implements Watch.
+func (w *shellWatch) Keep(context.Context) error {
+	select {
+	case <-w.ended:
+		return fmt.Errorf("keep %s sampled: the session has ended", w.host.Name())
+	default:
+	}
+	_, err := w.input[1].WriteString("\n")
+	return err
+}
+
+// end ends the session.
+func (w *shellWatch) end() {
+	w.once.Do(func() {
+		w.input[1].Close()
+		_ = w.session.Kill() // what has ended is not there any more
+		<-w.ended
+		<-w.said
+		_, _ = w.session.Wait()
+		w.input[0].Close()
+	})
+}
+
 // snapshot is one sample as it came: texts by their names, of Linux those of files below /proc.
 type snapshot struct {
 	at    int64 // the router's time since boot
-	cpu   int64 // what the process and its children have used, in ns
+	cpu   int64 // what the process and its children have used, in ns; -1: it is not the process's
 	files map[string][]byte
 }
 
@@ -183,7 +288,8 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 
 // Close implements Watch.
 func (w *shellWatch) Close(ctx context.Context) error {
-	_, err := shell(ctx, w.host, "", w.end, w.dir, w.pid)
+	_, err := shell(ctx, w.host, "", w.finish, w.dir, w.pid)
+	w.end()
 	if err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
@@ -217,9 +323,13 @@ func parseSamples(text string) []snapshot {
 	return out
 }
 
-// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)).
+// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)); -1
+// where they are not told.
 func parseCPUTime(stat string) int64 {
-	_, rest, _ := strings.Cut(stat, ") ")
+	_, rest, told := strings.Cut(stat, ") ")
+	if !told {
+		return -1
+	}
 	words := strings.Fields(rest)
 	sum := int64(0)
 	for i := 11; i < 15 && i < len(words); i++ {
@@ -278,11 +388,19 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 	for _, r := range open {
 		d.Samples = append(d.Samples, r.samples())
 	}
-	if n := len(samples); n > 1 {
-		d.Cost = []record.Cost{{Probe: "driver linux", Reads: int64(n - 1),
-			OverNs: samples[n-1].at - samples[0].at, CPUNs: max(0, samples[n-1].cpu-samples[0].cpu)}}
-	}
+	d.Cost = costOf("driver linux", samples)
 	return d, nil
+}
+
+// costOf is what the process took between its first sample and its last.
+func costOf(name string, samples []snapshot) []record.Cost {
+	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
+	n := len(own)
+	if n < 2 {
+		return nil
+	}
+	return []record.Cost{{Probe: name, Reads: int64(n - 1), OverNs: own[n-1].at - own[0].at,
+		CPUNs: max(0, own[n-1].cpu-own[0].cpu)}}
 }
 
 // replayed is one probe with what it has read.

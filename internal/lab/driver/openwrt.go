@@ -134,16 +134,18 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 // What a router may say of itself: bytes of each fact, and facts.
 const mostFact, mostFacts = 200, 100
 
+// addFact takes over what a router says of itself, if it says something.
+func addFact(facts map[string]string, name, value string) {
+	if value = check.Plain(strings.TrimSpace(value)); len(facts) < mostFacts && value != "" {
+		facts[name] = strings.ToValidUTF8(value[:min(len(value), mostFact)], "")
+	}
+}
+
 // parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value".
 // The router's name is left out.
 func parseFacts(text string) map[string]string {
 	facts := map[string]string{"os": "linux"}
-	set := func(name, value string) {
-		value = check.Plain(strings.Trim(strings.TrimSpace(value), `'"`))
-		if len(facts) < mostFacts && value != "" {
-			facts[name] = strings.ToValidUTF8(value[:min(len(value), mostFact)], "")
-		}
-	}
+	set := func(name, value string) { addFact(facts, name, strings.Trim(strings.TrimSpace(value), `'"`)) }
 	first, rest, _ := strings.Cut(text, "\n")
 	for line := range strings.Lines(rest) {
 		name, value, _ := strings.Cut(line, "=")

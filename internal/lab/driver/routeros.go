@@ -48,6 +48,24 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
+// rosFacts are the names of what /system/resource tells.
+var rosFacts = map[string]string{"version": "distribution_version", "board-name": "product",
+	"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine",
+	"total-memory": "memory_bytes"}
+
+// Facts implements Describing.
+func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
+	i, err := first(ctx, h, "/system/resource/print as-value")
+	if err != nil {
+		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
+	}
+	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
+	for told, name := range rosFacts {
+		addFact(facts, name, i[told])
+	}
+	return facts, nil
+}
+
 // sinceVersion tells whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values are
 // read by :serialize with json.no-string-conversion, which 7.17 brought.
 func sinceVersion(text string) bool {

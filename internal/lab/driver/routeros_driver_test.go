@@ -154,6 +154,15 @@ func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 	}
 }
 
+func TestRouterOSFacts(t *testing.T) {
+	got, err := driver.RouterOS{}.Facts(t.Context(), newDevice())
+	want := map[string]string{"os": "routeros", "distribution": "routeros",
+		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
 func TestRouterOSCheck(t *testing.T) {
 	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 		for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,

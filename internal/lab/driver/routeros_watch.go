@@ -24,7 +24,7 @@ import (
 // leaves nothing for long. Where a session cannot go on (host.Repeater), each sample is asked for.
 const (
 	watchPrefix = rosMark + "-watch-"
-	watchKept   = 2 * time.Hour
+	watchKept   = 2 * time.Minute // longer than Silence: a full router takes commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
 	mostSamples = 2 * keptSamples // are held for those who ask
@@ -112,6 +112,17 @@ func (w *rosWatch) relate(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.offset, w.bound = at-(before+(after-before)/2), (after-before)/2+1
+	return nil
+}
+
+// Keep implements Watch. A command that fails now may be taken the next time.
+func (w *rosWatch) Keep(ctx context.Context) error {
+	select {
+	case <-w.ended:
+		return fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name())
+	default:
+	}
+	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept))
 	return nil
 }
 

@@ -94,13 +94,9 @@ const notLinux = "not told by this kernel"
 
 // kernel: version, timer, and the boot choices that change speed.
 func (f *facts) kernel() {
-	if release, err := os.ReadFile("/etc/os-release"); err == nil {
-		for l := range strings.Lines(string(release)) {
-			if id, ok := strings.CutPrefix(strings.TrimSpace(l), "ID="); ok {
-				f.optional("distribution", strings.Trim(id, `"`)) // whose commands change its settings
-			}
-		}
-	}
+	text, _ := os.ReadFile("/etc/os-release") // what is not there says nothing
+	more, _ := os.ReadFile("/etc/openwrt_release")
+	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // whose commands change its settings
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)

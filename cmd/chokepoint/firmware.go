@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Bounds of the command that installs a firmware: how long it may take, how many lines of its output are
+// shown, and how much of each.
+const (
+	installTime  = 30 * time.Minute
+	mostSaid     = 200
+	mostSaidLine = 200 // bytes
+)
+
+// installer is how the router gets another firmware: by the command of the lab file, or by hand of whoever
+// sits at the terminal; nil where there is neither.
+func (x *execution) installer() func(ctx context.Context, level string) error {
+	if m := x.run.Machines; m != nil && m.Firmware != nil {
+		return func(ctx context.Context, level string) error {
+			return x.install(ctx, *m.Firmware, level, installTime)
+		}
+	}
+	if in, ok := x.p.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		return func(ctx context.Context, level string) error {
+			return x.ask(ctx, record.Step{Prompt: "Install firmware " + level + " on the router"})
+		}
+	}
+	return nil
+}
+
+// install runs a command with the level as its last argument, without a shell, and shows what it prints.
+func (x *execution) install(ctx context.Context, command []string, level string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
+		unit.Seconds(limit)))
+	defer cancel()
+	p, err := host.Local().Start(ctx, host.Command{Path: command[0],
+		Args: append(slices.Clone(command[1:]), level)})
+	if err != nil {
+		return err
+	}
+	var lines atomic.Int64
+	var last atomic.Value // on standard error
+	say := func(line string) {
+		line = check.Plain(line)
+		line = line[:min(len(line), mostSaidLine)]
+		if lines.Add(1) <= mostSaid {
+			x.tell(record.Event{Event: "lab", Run: x.run.ID, Text: "firmware " + level + ": " + line})
+		}
+	}
+	out := host.Lines(p.Stdout(), say)
+	wrong := host.Lines(p.Stderr(), func(line string) { last.Store(check.Plain(line)); say(line) })
+	<-out
+	<-wrong
+	if _, err = p.Wait(); err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", command[0], context.Cause(ctx))
+	}
+	if line, ok := last.Load().(string); ok {
+		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), mostSaidLine)])
+	}
+	return fmt.Errorf("%s: %w", command[0], err)
+}
+
+// learnt stores what was learnt of the run while it went on.
+func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
+	return store.Patiently(ctx, settleTime, func() error {
+		return x.store.AddNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
+	})
+}

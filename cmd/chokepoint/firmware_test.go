@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// heard keeps events.
+type heard struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (h *heard) Event(e record.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.texts = append(h.texts, e.Text)
+}
+
+func (h *heard) Close() error { return nil }
+
+var _ progress.Sink = (*heard)(nil)
+
+// TestInstallByCommand: it gets the level as its last argument, and no shell reads that; what it prints is
+// shown, of much the beginning; how it fails is told.
+func TestInstallByCommand(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "flash.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"+`echo "$1 to $2"
+case $2 in
+long) i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done ;;
+wrong) printf 'no \033[2Jimage\n' >&2; exit 3 ;;
+slow) exec sleep 100 ;;
+esac`), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for level, want := range map[string]struct {
+		err string
+		n   int
+	}{"24.10.2 (x)": {"", 1}, "long": {"", mostSaid}, "wrong": {"flash.sh: exit status 3: no ", 2},
+		"slow": {"it took longer than", 1}} {
+		var h heard
+		x := &execution{sink: &h}
+		err := x.install(t.Context(), []string{script, "flash"}, level, map[bool]time.Duration{
+			true: 300 * time.Millisecond, false: time.Minute}[level == "slow"])
+		if (err == nil) != (want.err == "") || err != nil && (!strings.Contains(err.Error(), want.err) ||
+			strings.Contains(err.Error(), "\x1b")) {
+			t.Errorf("%s: got %v, want %s", level, err, want.err)
+		}
+		first := fmt.Sprintf("firmware %s: flash to %[1]s", level)
+		if len(h.texts) != want.n || !strings.Contains(strings.Join(h.texts, "\n"), first) {
+			t.Errorf("%s: shown %d lines, %q, want %d, %q among them", level, len(h.texts), h.texts[:1],
+				want.n, first)
+		}
+	}
+	x := &execution{sink: &heard{}}
+	if err := x.install(t.Context(), []string{filepath.Join(t.TempDir(), "absent")}, "a",
+		time.Minute); err == nil {
+		t.Error("a command that is not there: got no error")
+	}
+}
+
+// TestWhoInstalls: the lab file's command, or else who sits at a terminal, or nobody.
+func TestWhoInstalls(t *testing.T) {
+	person, tty := terminal(t)
+	var asked strings.Builder
+	x := &execution{p: &program{streams: streams{In: tty, Err: &asked}}, sink: &heard{}}
+	if _, err := person.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.installer()(t.Context(), "24.10.2"); err != nil ||
+		asked.String() != "\nInstall firmware 24.10.2 on the router, then press Enter " {
+		t.Errorf("at a terminal: asked %q, %v", asked.String(), err)
+	}
+	x.p.In = strings.NewReader("\n")
+	if x.installer() != nil {
+		t.Error("without a terminal somebody installs it")
+	}
+	x.run.Machines = &record.Machines{Firmware: &[]string{"false"}}
+	if err := x.installer()(t.Context(), "24.10.2"); err == nil {
+		t.Error("the command of the lab file is not run")
+	}
+}

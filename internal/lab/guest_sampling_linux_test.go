@@ -1,0 +1,167 @@
+package lab_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
+)
+
+// What sampling once a second may cost a router, as a share of a core of which it has a fifth.
+const (
+	agentLimit     = .01
+	agentlessLimit = .03
+	quota          = .2
+	// An emulated core is not a router's: there a tenfold is found, and it is to be no more than that.
+	emulated = 12
+)
+
+// threadTime prints what the threads of the process $1 have used of a CPU, in ns (sched-stats(5)).
+const threadTime = `n=0; for t in /proc/$1/task/*/schedstat; do read ns rest <$t; n=$((n+ns)); done; echo $n`
+
+// shellTime prints what the shells that sample, and their children that have ended, have used, in ticks of
+// 10 ms (proc(5)): the loop and the session that keeps it.
+const shellTime = `n=0; for p in /proc/[0-9]*; do
+grep -q chokepoint-watch $p/cmdline 2>/dev/null && [ ${p#/proc/} != $$ ] || continue
+read line <$p/stat; set -- ${line##*) }; shift 11; n=$((n+$1+$2+$3+$4)); done; echo $n`
+
+// samplingCost is what one sample a second takes of the router's core: by its agent with all sources, and by
+// its shell. What the machine meanwhile spends is told of each by taken.
+func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
+	taken func() time.Duration) (byAgent, byShell float64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*length)
+	defer cancel()
+	n, err := l.Node(ctx, "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(script string, args ...string) time.Duration {
+		t.Helper()
+		out := labtest.Exec(t, l, "router", append([]string{"sh", "-c", script, "sh"}, args...)...)
+		v, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			t.Fatalf("got %q: %v", out, err)
+		}
+		return time.Duration(v)
+	}
+	share := func(what string, read func() time.Duration, wait func()) float64 {
+		begun, before, spent := time.Now(), read(), taken()
+		wait()
+		used, over := read()-before, time.Since(begun)
+		spent = taken() - spent
+		t.Logf("note: %s, once a second: %v of %v, %.2f %% of a core; all of it %.2f %% of the machine's",
+			what, used.Round(time.Millisecond), over.Round(time.Second), 100*float64(used)/float64(over),
+			100*float64(spent)/float64(over))
+		return float64(used) / float64(over)
+	}
+	share("nothing", func() time.Duration { return 0 }, func() { time.Sleep(length / 4) })
+
+	pid := strings.TrimSpace(labtest.Exec(t, l, "router", "sh", "-c", "echo $PPID"))
+	w, err := watch.Start(ctx, n.Agent, "router", probe.Names(node.Probes()), watch.Options{Fast: time.Second,
+		Options: probe.Options{Own: []int{os.Getpid()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	from := host.Monotonic()
+	byAgent = share("the agent, all sources", func() time.Duration { return number(threadTime, pid) },
+		func() { time.Sleep(length) })
+	data, err := w.Collect(ctx, from, host.Monotonic())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range data.Cost {
+		t.Logf("%s: %d reads, %v of CPU", c.Probe, c.Reads, time.Duration(c.CPUNs).Round(time.Millisecond))
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+
+	by, err := driver.Linux{}.Watch(ctx, agent.NewHost("router", n.Agent), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from = host.Monotonic()
+	const tick = 10 * time.Millisecond
+	byShell = share("a router's shell", func() time.Duration { return number(shellTime) * tick }, func() {
+		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(driver.Silence / 4) {
+			if err := by.Keep(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	data, err = by.Collect(ctx, from, host.Monotonic())
+	if err != nil || len(data.Cost) != 1 || data.Cost[0].Reads < int64(length/time.Second)/2 {
+		t.Errorf("samples: %v, cost %+v, want them", err, data.Cost)
+	}
+	if err := by.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	return byAgent, byShell
+}
+
+// samplingTime is for how long the cost is looked at.
+func samplingTime() time.Duration {
+	if testing.Short() {
+		return 40 * time.Second
+	}
+	return 2 * time.Minute
+}
+
+// TestGuestSamplingCost: of a guest's core of which the machine gives it a fifth.
+func TestGuestSamplingCost(t *testing.T) {
+	guest := labtest.Guest(t)
+	guest.CPUs = 1
+	dir := t.TempDir()
+	l, id := labtest.UpGuest(t, dir, "forward", guest, registry.LabParts())
+	fifth := record.Setting{Knob: "cpu_quota", Node: lab.HostNode, Value: "20%"}
+	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
+		t.Skip("skip: no quota here: " + a.Reason)
+	}
+	if err := l.Settle(t.Context(), []record.Setting{fifth}); err != nil {
+		t.Fatal(err)
+	}
+	accel, limit := l.MachineFacts(t.Context())["guest_accel"], 1.
+	if accel != "kvm" {
+		limit = emulated
+	}
+	t.Logf("note: a guest by %s at a cpu_quota of 20 %%", accel)
+	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration {
+		used, err := kernel.GuestCPUTime(filepath.Join(dir, id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used
+	})
+	if byAgent > agentLimit*limit || byShell > agentlessLimit*limit {
+		t.Errorf("%.4f by the agent and %.4f by the shell, %.4f and %.4f are allowed", byAgent, byShell,
+			agentLimit*limit, agentlessLimit*limit)
+	}
+}
+
+// TestSamplingCostAsInAGuest: of this machine's core, as if a namespace had a fifth of it.
+func TestSamplingCostAsInAGuest(t *testing.T) {
+	l := labtest.Up(t, "forward", registry.LabParts())
+	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration { return 0 })
+	t.Logf("note: in a namespace, of a fifth of a core: %.2f %% by the agent, %.2f %% by the shell",
+		100*byAgent/quota, 100*byShell/quota)
+	if byAgent > agentLimit*quota || byShell > agentlessLimit*quota {
+		t.Errorf("more than %.0f %% and %.0f %%", 100*agentLimit, 100*agentlessLimit)
+	}
+}

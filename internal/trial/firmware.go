@@ -1,0 +1,205 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Once the user's step is done the router may take so long until it is there again, on the path, and tells
+// the version that is wanted. One that tells another may only not have gone down yet: it has the shorter
+// time.
+const (
+	firmwareTime  = 5 * time.Minute
+	firmwareStays = 2 * time.Minute
+	firmwarePause = time.Second
+)
+
+// nobodyInstalls is the reason where there is no Campaign.Install.
+const nobodyInstalls = "nobody is there to install it: the lab file has no firmware: {command: […]}, and " +
+	"there is no terminal to ask at"
+
+// canHave says whether the router of a lab can have a firmware, and whether it is there already.
+func (c *Campaign) canHave(ctx context.Context, l *lab.Lab, level string) (no check.Answer, there bool,
+	err error) {
+	n, err := l.Node(ctx, l.Topology.Routers[0])
+	switch {
+	case err != nil:
+		return no, false, err
+	case !n.HasAgent() && !n.HasDriver():
+		return check.Not("firmware on %s: %s", n.Name, n.Describe().Unreachable), false, nil
+	case !n.Facts.OwnMachine():
+		return check.Not("firmware on %s: it is no machine of its own, whose system could be another",
+			n.Name).Hinted("name a real router in a lab file; a virtual one boots another system by " +
+			"--image or --kernel, in a run of its own"), false, nil
+	}
+	if c.version == "" {
+		if c.version, err = c.firmware(ctx, l); err != nil {
+			return check.Not("firmware on %s: %v", n.Name, err), false, nil
+		}
+	}
+	if there = factor.Tells(c.version, level); !there && c.Install == nil {
+		return check.Not("firmware %s on %s, which has %s: %s", level, n.Name, c.version, nobodyInstalls),
+			false, nil
+	}
+	return no, there, nil
+}
+
+// firmware is the version that the router of a lab tells.
+func (c *Campaign) firmware(ctx context.Context, l *lab.Lab) (string, error) {
+	n, err := l.Node(ctx, l.Topology.Routers[0])
+	if err != nil {
+		return "", err
+	}
+	e, err := c.describe(ctx, l, n)
+	if err == nil && e.Facts[firmwareFact] == "" {
+		err = errors.New("it does not tell its version")
+		if why := e.Missing["system"]; why != "" {
+			err = fmt.Errorf("%w: %s", err, why)
+		}
+	}
+	return e.Facts[firmwareFact], err
+}
+
+// equip sees to it, before the first row of a firmware, that the router has that. Where it cannot be had,
+// none of its cells is run any more, for the reason that is told and stored. The error is of the campaign.
+func (c *Campaign) equip(ctx context.Context, row record.Row) error {
+	level := factor.Firmware.Of(row.Factors)
+	if level == "" || level == c.equipped {
+		return nil
+	}
+	c.equipped = level
+	b := c.benches[placeOf(row.Factors)]
+	var err error
+	if c.version, err = c.firmware(ctx, b.lab); err != nil || !factor.Tells(c.version, level) {
+		if err = c.install(ctx, b, level); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	var no []record.Skipped
+	answers := map[string]check.Answer{}
+	for _, cell := range c.Plan.Cells() {
+		if !factor.Firmware.Is(cell, level) || c.skip[cell.Key()] {
+			continue
+		}
+		s := record.Skipped{Factors: cell}
+		if err != nil {
+			s.Reason, s.Hint = fmt.Sprintf("firmware %s: %v", level, err), check.HintOf(err)
+		} else if can, wrong := c.impossible(ctx, cell, answers); wrong != nil {
+			return wrong
+		} else {
+			s.Reason, s.Hint = can.Reason, can.Hint
+		}
+		if s.Reason != "" {
+			no = append(no, s)
+		}
+	}
+	return c.leaveOut(ctx, no)
+}
+
+// leaveOut skips cells from now on.
+func (c *Campaign) leaveOut(ctx context.Context, cells []record.Skipped) error {
+	if len(cells) == 0 {
+		return nil
+	}
+	for _, s := range cells {
+		c.skip[s.Factors.Key()] = true
+	}
+	c.Run.Skipped = append(c.Run.Skipped, cells...)
+	c.tellSkipped(cells)
+	if c.Learnt == nil {
+		return nil
+	}
+	return c.Learnt(ctx, cells, nil)
+}
+
+// install has the user install a firmware and meets the router again, which then tells its version.
+func (c *Campaign) install(ctx context.Context, b *bench, level string) error {
+	if c.Install == nil {
+		return errors.New(nobodyInstalls)
+	}
+	// What is set there would not outlive it, and must not be undone amid it.
+	if err := b.lab.Clear(ctx); err != nil {
+		return err
+	}
+	err := b.watch.Close()
+	b.watch, c.discovered = nil, nil
+	if err != nil {
+		return err
+	}
+	c.tell(record.Event{Event: "step", Text: fmt.Sprintf("install firmware %s on the router, which has %s",
+		level, orUnknown(c.version))})
+	c.installed = true
+	failed := c.Install(ctx, level)
+	if failed != nil {
+		failed = fmt.Errorf("the step that installs it: %w", failed)
+	}
+	err = c.meetAgain(ctx, b.lab, level, failed != nil)
+	if failed != nil {
+		return check.WithHint(fmt.Errorf("%w; the router has %s", failed, orUnknown(c.version)),
+			check.HintOf(failed))
+	}
+	if err == nil {
+		err = c.attend(ctx, b)
+	}
+	return err
+}
+
+func orUnknown(version string) string {
+	if version == "" {
+		return "one that is not known"
+	}
+	return version
+}
+
+// meetAgain finds the router as it is now, and what it tells of itself. After a step that failed whatever it
+// tells is it.
+func (c *Campaign) meetAgain(ctx context.Context, l *lab.Lab, level string, failed bool) error {
+	begun, most := time.Now(), cmp.Or(c.InstallWait, firmwareTime)
+	for {
+		c.version = ""
+		within, cancel := context.WithTimeout(ctx, l.RenewTime())
+		err := l.Rediscover(within)
+		if err == nil {
+			c.version, err = c.firmware(within, l)
+		}
+		cancel()
+		patience := most
+		if err == nil {
+			if failed || factor.Tells(c.version, level) {
+				return nil
+			}
+			patience = min(most, firmwareStays)
+			err = fmt.Errorf("the router has %s", c.version)
+		}
+		if time.Since(begun) >= patience || host.Pause(ctx, min(patience, firmwarePause)) != nil {
+			return fmt.Errorf("after the step that installs it: %w", err)
+		}
+	}
+}
+
+// keepFirmware says at the end which firmware the router has, where a step has installed one: nobody puts it
+// back.
+func (c *Campaign) keepFirmware(ctx context.Context) error {
+	if !c.installed {
+		return nil
+	}
+	text := fmt.Sprintf("firmware was installed between the trials, one level after the other, so that what "+
+		"changes with time is in the difference; it is not put back: the router has %s now",
+		orUnknown(c.version))
+	c.tell(record.Event{Event: "warning", Text: text})
+	caveat := record.Caveat{Kind: "firmware-in-turn", Text: text}
+	c.Run.Caveats = append(c.Run.Caveats, caveat)
+	if c.Learnt == nil {
+		return nil
+	}
+	return c.Learnt(context.WithoutCancel(ctx), nil, []record.Caveat{caveat})
+}

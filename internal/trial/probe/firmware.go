@@ -1,0 +1,46 @@
+package probe
+
+import (
+	"strings"
+)
+
+// Firmware is what a machine's facts tell of its system, in one line: the distribution with its version, and
+// the kernel. It is what levels of the factor firmware are looked for in; "" where nothing is known.
+func Firmware(facts map[string]string) string {
+	var parts []string
+	var words []string
+	for _, name := range []string{"distribution", "distribution_version", "distribution_release",
+		"distribution_revision"} {
+		if facts[name] != "" {
+			words = append(words, facts[name])
+		}
+	}
+	if len(words) > 0 {
+		parts = append(parts, strings.Join(words, " "))
+	}
+	if facts["kernel"] != "" {
+		parts = append(parts, "kernel "+facts["kernel"])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// SystemFacts are what the files of a Linux system's release say, /etc/os-release (os-release(5)) and, of
+// OpenWrt and what is made of it, /etc/openwrt_release: the distribution and its version. The latter knows
+// the exact one.
+func SystemFacts(text string) map[string]string {
+	names := map[string]string{"ID": "distribution", "VERSION_ID": "distribution_version",
+		"DISTRIB_RELEASE": "distribution_release", "DISTRIB_REVISION": "distribution_revision",
+		"DISTRIB_TARGET": "distribution_target"}
+	facts := map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `'"`)
+		if name := names[key]; name != "" && value != "" {
+			facts[name] = value
+		}
+	}
+	if facts["distribution_release"] != "" {
+		delete(facts, "distribution_version")
+	}
+	return facts
+}
