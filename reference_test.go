@@ -344,10 +344,11 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"store.md", "run", "record.Run"},
 		{"store-trial.md", "trial", "record.Trial"},
 		{"json-cells.md", "cell", "analysis.Cell"},
+		{"json-models.md", "effects", "model.Effects"},
 		{"json.md", "document", "analysis.Document"},
+		{"bundle.md", "bundle", "bundle.Bundle"},
 		{"json-models.md", "prediction", "model.Prediction"},
 		{"json-models.md", "advice", "model.Advice"},
-		{"json-models.md", "effects", "model.Effects"},
 	}
 	s.assign("json.md", "record.Meter") // there is room
 	for _, part := range parts {

@@ -66,7 +66,7 @@ func (d Device) Family() string {
 // Result is one published rate and how it was made. Zero and "" are what the source does not say; the
 // pointers are nil then, because there zero is a result.
 type Result struct {
-	Row         int      `json:"row"` // of data/throughput.csv, from 1; 0: not of the catalogue
+	Row         int      `json:"row"` // of data/throughput.csv, or of a bundle, from 1; 0: of neither
 	Source      string   `json:"source"`
 	Device      string   `json:"device"`
 	Measured    string   `json:"measured,omitempty"` // year
@@ -94,6 +94,7 @@ type Result struct {
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
+	Grade       string   `json:"grade,omitempty"` // of a cell of a run; studies grade nothing
 }
 
 // How is the statistic behind a figure in words: "median of 5 × 60 s".
