@@ -24,8 +24,8 @@ import (
 func (d dirs) bundleDir() string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "bundles", "", "with the bundles of this folder `DIR`; left out: with those\n"+
-		"that catalog add keeps beside the runs")
+	cmd.Flags().StringVar(dir, "bundles", "", "with the bundles of this folder `DIR`; left out: with\n"+
+		"those that catalog add keeps beside the runs")
 }
 
 func newCatalogAddCommand(p *program) *cobra.Command {
@@ -34,15 +34,15 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output PLACE]",
 		Short: "Make of a run a file that can be given away",
 		Long: "Make of a run a bundle: one file that others can put beside their own, and that stands\n" +
-			"beside the published results from then on. It holds the run's numbers, and no name of\n" +
-			"a host, user or file, no address, no key: docs/reference/bundle.md lists all that is in it.\n" +
-			"Read it before you give it away; --device, --firmware and --note are in it as you\n" +
-			"type them.",
+			"beside the published results from then on. It holds the run's numbers, and no name\n" +
+			"of a host, user or file, no address, no key: docs/reference/bundle.md lists all\n" +
+			"that is in it. Read it before you give it away; --device, --firmware and --note are\n" +
+			"in it as you type them.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if device == "" {
-				return &usageError{"catalog add wants --device", "say which device the run measured, such as " +
-					"--device 'OpenWrt One'"}
+				return &usageError{"catalog add wants --device", "say which device the run measured, " +
+					"such as --device 'OpenWrt One'"}
 			}
 			d, err := loadDocument(cmd.Context(), p.dirs, args[0])
 			if err != nil {
@@ -60,8 +60,8 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 	f.StringVar(&device, "device", "", "`NAME` of the device; that of the catalogue, if it is there")
 	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
 	f.StringVar(&note, "note", "", "what else others should know, in one line of `TEXT`")
-	f.StringVarP(&out, "output", "o", "", "write to this file or folder `PLACE`; - is standard output; left\n"+
-		"out: keep it beside the runs")
+	f.StringVarP(&out, "output", "o", "", "write to this file or folder `PLACE`; - is standard\n"+
+		"output; left out: keep it beside the runs")
 	return cmd
 }
 
@@ -177,6 +177,8 @@ func (p *program) soundCatalogue(dir string) (*catalogue.Catalogue, []model.Erro
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Results = slices.DeleteFunc(c.Results, func(r catalogue.Result) bool { return !bundle.Sound(r) })
+	c.Results = slices.DeleteFunc(c.Results, unsound)
 	return c, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
+
+func unsound(r catalogue.Result) bool { return !bundle.Sound(r) }

@@ -63,7 +63,8 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 		}
 	}
 	for _, device := range c.Names() {
-		c.Doubts[device] = model.Impossible(c.Catalogue, c.Filtered(catalogue.Filter{Device: device}))
+		rows := slices.DeleteFunc(c.Filtered(catalogue.Filter{Device: device}), unsound)
+		c.Doubts[device] = model.Impossible(c.Catalogue, rows)
 	}
 	return c
 }

@@ -30,9 +30,28 @@ func Observations(d *Document) (out []model.Observation, names []string) {
 	return out, names
 }
 
-// EffectsOf are those of the factors of a run; nil where fewer than two can be told.
+// mostContrasts bounds what every reading of a run computes: two levels, or two by two, in each cell. The
+// command effects has no bound.
+const mostContrasts = 200_000
+
+// EffectsOf are those of the factors of a run; nil where fewer than two can be told, or where there are too
+// many.
 func EffectsOf(d *Document) *model.Effects {
-	e := model.FindEffects(Observations(d))
+	observations, names := Observations(d)
+	contrasts, before := 0, 0 // of all factors so far, and their pairs of levels
+	for _, name := range names {
+		levels := map[string]bool{}
+		for _, c := range d.Cells {
+			levels[c.Factors[name]] = true
+		}
+		pairs := len(levels) * (len(levels) - 1) / 2
+		contrasts += pairs * (1 + before)
+		before += pairs
+	}
+	if contrasts*len(d.Cells) > mostContrasts {
+		return nil
+	}
+	e := model.FindEffects(observations, names)
 	for _, x := range e.Main {
 		if x.Factor != e.Main[0].Factor {
 			return &e

@@ -95,6 +95,7 @@ type Result struct {
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
 	Grade       string   `json:"grade,omitempty"` // of a cell of a run; studies grade nothing
+	Lab         string   `json:"lab,omitempty"`   // of a run whose lab was measured in place of the device
 }
 
 // How is the statistic behind a figure in words: "median of 5 × 60 s".

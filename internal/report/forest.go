@@ -66,7 +66,7 @@ func (f forest) Draw(width float64) string {
 	y := 0.0
 	for i, r := range f.Rows {
 		if f.heads(i) {
-			c.text("v", "start", 7, y+20, r.Group)
+			c.text("v", "start", 7, y+20, shorten(r.Group, 12.5, width-14))
 			y += groupHead
 		}
 		r.draw(c, x, y, left, narrow)

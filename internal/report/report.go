@@ -171,8 +171,9 @@ func sections(v *view) []Section {
 	var out []Section
 	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, blackboxSection,
 		searchSection, goodputSection, packetSection, resultSection, pathSection, curveSection,
-		scalingSection, soakSection, latencySection, timelineSection, comparisonSection, effectSection,
-		findingSection, metSection, skippedSection, methodSection, environmentSection, metricSection, trialSection} {
+		scalingSection, soakSection, latencySection, timelineSection, comparisonSection,
+		effectSection, findingSection, metSection, skippedSection, methodSection, environmentSection,
+		metricSection, trialSection} {
 		var s Section
 		if build(v, &s); len(s.Blocks) > 0 {
 			out = append(out, s)

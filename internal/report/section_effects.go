@@ -51,8 +51,9 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
 		}
-		t.row(TableCell{Text: name}, TableCell{Text: level}, TableCell{Text: against}, TableCell{Text: ratio},
-			shown, TableCell{Text: strconv.Itoa(x.Settings)}, TableCell{Text: strconv.Itoa(x.Blocks)}, verdict)
+		t.row(TableCell{Text: name}, TableCell{Text: level}, TableCell{Text: against},
+			TableCell{Text: ratio}, shown, TableCell{Text: strconv.Itoa(x.Settings)},
+			TableCell{Text: strconv.Itoa(x.Blocks)}, verdict)
 	}
 	for _, x := range e.Main {
 		add(x, "One factor changed", "c1", say(x.Factor, x.Level), "against "+say(x.Factor, x.Against),
@@ -62,7 +63,7 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 	var words []string
 	for _, x := range e.Interactions {
 		name := x.Factor + " × " + x.With
-		add(x.Effect, "Two factors: how the effect of the one differs by the other", "c2", name,
+		add(x.Effect, "Two factors: how far one changes what the other does", "c2", name,
 			fmt.Sprintf("%s : %s, at %s : %s", x.Level, x.Against, x.At, x.Beside),
 			x.Level+" at "+x.At, x.Against+" at "+x.Beside)
 		words = append(words, upperFirst(x.Text())+".")

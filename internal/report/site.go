@@ -139,8 +139,9 @@ func (s *site) index() *sitePage {
 			plural(len(s.Results), "rate", "rates"),
 			plural(len(s.Sources)-len(s.Bundles), "published study", "published studies"),
 			plural(len(s.Bundles), "own run", "own runs"))}
-	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and with " +
-		"what it was reached. Studies differ in method: the device's page has every result with its conditions.",
+	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and " +
+		"with what it was reached. Studies differ in method: the device's page has every result with its " +
+		"conditions.",
 		Columns: columns("Device", "Cores", "#No tunnel|best TCP", "#WireGuard|best TCP", "#OpenVPN|best TCP",
 			"Power", "#Results|sources")}
 	for _, name := range s.devices {
@@ -156,12 +157,13 @@ func (s *site) index() *sitePage {
 		}
 		var sources []string
 		for _, r := range rows {
-			sources = once(sources, r.Source)
+			sources = once(sources, s.shortSource(r.Source))
 		}
 		for _, x := range s.SpeedsOf(name) {
 			sources = once(sources, x.Source)
 		}
-		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows)), Sub: strings.Join(sources, ", ")})...)
+		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows)),
+			Sub: strings.Join(sources, ", ")})...)
 	}
 	section := Section{ID: "all", Title: "Devices"}
 	section.add(t)
@@ -197,11 +199,26 @@ func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell 
 		return none
 	}
 	cell := rateOfResult(*best)
-	cell.Sub = best.Source
+	cell.Sub = cmp.Or(s.fromLab(*best), s.shortSource(best.Source))
 	if best.Streams > 0 {
-		cell.Sub = plural(best.Streams, "stream", "streams") + ", " + best.Source
+		cell.Sub = plural(best.Streams, "stream", "streams") + ", " + cell.Sub
 	}
 	return cell
+}
+
+// fromLab says that a result is not of the device, but of a lab in its place.
+func (s *site) fromLab(r catalogue.Result) string {
+	if r.Lab == "" {
+		return ""
+	}
+	return "lab " + r.Lab
+}
+
+func (s *site) shortSource(id string) string {
+	if _, ok := s.own[id]; ok {
+		return "own run"
+	}
+	return id
 }
 
 var inYear = regexp.MustCompile(` \(\d{4}\)$`)
@@ -224,8 +241,8 @@ func (s *site) comparisons() (pages []*sitePage) {
 	}
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
-		title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}[tunnel]
-		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", cmp.Or(title, tunnel),
+		title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
+		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", cmp.Or(title[tunnel], tunnel),
 			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	}
 	pages = append(pages, s.comparison("compare-nat.html", "NAT", func(r catalogue.Result) bool {
@@ -269,15 +286,15 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	})
 	legend := []LegendItem{{"bar c1", "TCP, the best"}, {"bar c2", "UDP, the best"}}
 	if doubt {
-		legend = append(legend, LegendItem{"doubt c1", suspectWord})
+		legend = append(legend, LegendItem{"doubt c1", doubtWords})
 	}
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
 	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
 	section := Section{ID: "compare", Title: "All devices"}
 	section.add(Figure{ID: "best-rates", Title: "The best rate of each device", Draw: b, Legend: legend,
-		Caption: "Bar: the best result. Dots: every result. They differ in streams, packet size, direction and " +
-			"method, which the table states.", Table: &all})
+		Caption: "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
+			"and method, which the table states.", Table: &all})
 	return &sitePage{Name: name, Kind: "Compare", Title: title, Sections: []Section{section},
 		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
 			plural(len(b.Groups), "device", "devices"))}
@@ -307,7 +324,7 @@ func (s *site) effects() *sitePage {
 // sources are where every number is from.
 func (s *site) sources() *sitePage {
 	studies := Table{ID: "studies", Cards: true, Columns: columns("Study", "About", "Published",
-		"Licence of its data", "#Results", "Address")}
+		"Licence of its data", "#Results")}
 	own := Table{ID: "runs", Cards: true, Columns: columns("Run", "Device", "Firmware", "Measured", "Lab",
 		"#Results", "Note")}
 	for _, source := range s.Sources {
@@ -315,14 +332,12 @@ func (s *site) sources() *sitePage {
 		if b, ok := s.own[source.ID]; ok {
 			own.row(TableCell{Text: source.ID, Href: s.page[source.ID]},
 				TableCell{Text: b.Device, Href: s.page[s.nameOf(b.Device)]}, textCell(b.Firmware),
-				TableCell{Text: b.Document.Run.Started.Format("2006-01-02")}, TableCell{Text: b.Document.Run.Lab},
-				n, textCell(b.Note))
+				TableCell{Text: b.Document.Run.Started.Format("2006-01-02")},
+				TableCell{Text: b.Document.Run.Lab}, n, textCell(b.Note))
 			continue
 		}
-		address := textCell(source.URL)
-		address.Href = source.URL
-		studies.row(TableCell{Text: source.ID}, TableCell{Text: source.About}, textCell(source.Published),
-			TableCell{Text: source.Licence}, n, address)
+		studies.row(TableCell{Text: source.ID, Href: source.URL, Sub: source.URL},
+			TableCell{Text: source.About}, textCell(source.Published), TableCell{Text: source.Licence}, n)
 	}
 	p := &sitePage{Name: "sources.html", Kind: "Catalogue", Title: "Sources",
 		Lead: "Where every number is from."}

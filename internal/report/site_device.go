@@ -63,13 +63,13 @@ func settingOf(r catalogue.Result) string {
 
 // resultTable has all that is stated of results, a row each.
 func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
-	t := Table{ID: id, Columns: columns("Setting", "#Rate", "Validity", "#Retransmits", "#CPU|all cores",
-		"#Packets", "How", "Source")}
-	if devices {
-		t.Columns = slices.Insert(t.Columns, 0, Column{Head: "Device", Keep: true})
-	}
+	t := Table{ID: id, Cards: true, Columns: columns("Setting", "#Rate", "Validity", "#Retransmits",
+		"#CPU|all cores", "#Packets", "How", "Source")}
 	for _, r := range rows {
 		setting := TableCell{Text: settingOf(r)}
+		if devices {
+			setting = TableCell{Text: r.Device, Href: s.page[r.Device], Sub: setting.Text}
+		}
 		rate := rateOfResult(r)
 		rate.Long = ""
 		for _, n := range []Item{{Kind: "note", Text: r.Note}, {Kind: "inferred, not printed by the study",
@@ -86,7 +86,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 		}
 		grade := none
 		if r.Grade != "" {
-			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade)}
+			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: s.fromLab(r)}
 		}
 		retransmits, cpu, packets := none, none, none
 		if r.Retransmits != nil {
@@ -104,12 +104,8 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 			packets = TableCell{Text: unit.PacketRate(*r.PacketRate).String(),
 				Num: published(r, "packet_rate_pps", r.PacketRate)}
 		}
-		cells := []TableCell{setting, rate, grade, retransmits, cpu, packets, {Text: r.How()},
-			s.sourceCell(r.Source)}
-		if devices {
-			cells = append([]TableCell{{Text: r.Device, Href: s.page[r.Device]}}, cells...)
-		}
-		t.row(cells...)
+		t.row(setting, rate, grade, retransmits, cpu, packets, TableCell{Text: r.How()},
+			s.sourceCell(r.Source))
 	}
 	t.dropEmpty()
 	return t
@@ -120,6 +116,8 @@ func (s *site) sourceCell(id string) TableCell {
 	source, _ := s.Source(id)
 	return TableCell{Text: id, Href: cmp.Or(s.page[id], source.URL, "sources.html"), Long: source.About}
 }
+
+const doubtWords = suspectWord + ", or of a lab in place of the device"
 
 // device is the page of one: what is published of it and what own runs measured.
 func (s *site) device(name string) *sitePage {
@@ -188,8 +186,8 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 				Title: settingOf(r) + ": " + resultRate(r) + ", " + r.How() + ", " + r.Source}
 			if run, ok := s.own[r.Source]; ok {
 				v := run.results[r.Row-1].Cell.Metrics[goodput]
-				one.Class, one.Runs, one.Low, one.High, one.Whisker = "c2", v.Values, v.Low, v.High, hasInterval(v)
-				own = true
+				one.Class, one.Runs, one.Low, one.High = "c2", v.Values, v.Low, v.High
+				one.Whisker, own = hasInterval(v), true
 			} else {
 				studies = true
 			}
@@ -213,7 +211,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			caption = "Of an own run: the median, every run as a dot, and the interval."
 		}
 		if doubt {
-			legend = append(legend, LegendItem{"doubt c2", suspectWord + ": the run's page says why"})
+			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the run's page says why"})
 		}
 		section.add(Figure{ID: "rates-" + tunnel, Title: title, Caption: caption, Draw: b, Legend: legend})
 	}
@@ -269,8 +267,8 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 	for _, w := range powers {
 		cell := TableCell{Text: "not given", Tone: Quiet}
 		if w.Low != nil {
-			cell = TableCell{Text: fmt.Sprintf("%.3g W", *w.Low), Num: &Number{w.Source + " " + w.Device + " " +
-				w.Load, "watts_low", "", *w.Low}}
+			cell = TableCell{Text: fmt.Sprintf("%.3g W", *w.Low),
+				Num: &Number{w.Source + " " + w.Device + " " + w.Load, "watts_low", "", *w.Low}}
 			if *w.High != *w.Low {
 				cell.Pre, cell.Sub = "to ", fmt.Sprintf("%.3g W", *w.High)
 				cell.More = &Number{cell.Num.Cell, "watts_high", "", *w.High}
@@ -295,9 +293,9 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 	p := &sitePage{Name: s.page[b.ID()], Kind: "Own run of", Title: b.Device, Alerts: h.Alerts,
 		Sections: sections(v), view: v,
 		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
-	if !b.Real() {
-		p.Alerts = append(p.Alerts, Item{Kind: "no device of its own", Tone: Doubt, Text: "lab " + d.Run.Lab +
-			" measures the machine that carries it, acting as a router"})
+	if s.own[b.ID()].results[0].Lab != "" {
+		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + d.Run.Lab +
+			" measured the machine that carried it, acting as a router"})
 	}
 	p.Alerts = append(p.Alerts, h.Verdict...)
 	p.Alerts = append(p.Alerts, h.Caveats...)

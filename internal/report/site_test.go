@@ -114,7 +114,8 @@ func numbersOf(c Collection, device string) map[string]float64 {
 	}
 	for _, x := range c.Speeds {
 		if x.Device == device {
-			add(x.Source+" "+x.Algorithm, x.Operation, x.Value, map[string]float64{"B/s": 8, "op/s": 1}[x.Unit])
+			scale := map[string]float64{"B/s": 8, "op/s": 1}
+			add(x.Source+" "+x.Algorithm, x.Operation, x.Value, scale[x.Unit])
 		}
 	}
 	for _, w := range c.Powers {
@@ -171,7 +172,8 @@ func wrongReferences(name string, pages map[string]string, c Collection) (wrong 
 			wrong = append(wrong, "reference "+m[0])
 		}
 	}
-	for _, load := range []string{"<link", "<img", "<iframe", "@import", "url(", "<base", "http-equiv=\"refresh"} {
+	for _, load := range []string{"<link", "<img", "<iframe", "@import", "url(", "<base",
+		`http-equiv="refresh`} {
 		if strings.Contains(page, load) {
 			wrong = append(wrong, "it has "+load)
 		}
@@ -238,7 +240,8 @@ func TestSiteIsTheData(t *testing.T) {
 		}
 		for _, m := range numbers {
 			v, ok := want[html.UnescapeString(m[1])+"|"+m[2]+"|"+m[3]]
-			if exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64); !ok || err != nil || exact != v {
+			exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64)
+			if !ok || err != nil || exact != v {
 				t.Errorf("run of %s: %s, want %v", b.Device, m[0], v)
 			}
 		}
@@ -270,7 +273,8 @@ func TestSiteFaults(t *testing.T) {
 		}
 	}
 	for _, fault := range []string{`<a href="missing.html">x</a>`, `<img src="a.png"/>`,
-		`<a href="https://example.com/">x</a>`, `<a href="#nowhere">x</a>`, `<link rel="icon" href="data:,"/>`} {
+		`<a href="https://example.com/">x</a>`, `<a href="#nowhere">x</a>`,
+		`<link rel="icon" href="data:,"/>`} {
 		changed := map[string]string{}
 		for file, page := range pages {
 			changed[file] = page
@@ -280,4 +284,33 @@ func TestSiteFaults(t *testing.T) {
 			t.Errorf("%s was not found", fault)
 		}
 	}
+}
+
+// FuzzSite: whatever is read as a bundle can be laid out, and soon.
+func FuzzSite(f *testing.F) {
+	for _, name := range []string{"quick", "sweep", "damaged"} {
+		d := samples()[name]
+		d.Run.ID = "20260102-030405-aaaa"
+		if b, err := bundle.New("Box", "", "", d); err == nil {
+			text, err := b.Encode()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		b, err := bundle.Read("f.json", content, nil)
+		if err != nil {
+			return
+		}
+		own := []*bundle.Bundle{b}
+		c := Collection{Catalogue: bundle.Join(&catalogue.Catalogue{}, own), Bundles: own}
+		pages := built(t, c)
+		for name := range pages {
+			for _, w := range wrongReferences(name, pages, c) {
+				t.Errorf("%s: %s", name, w)
+			}
+		}
+	})
 }

@@ -29,7 +29,7 @@ var facts = [...]string{"cpu_model", "cpu_cores", "cpu_threads", "cpu_smt", "cor
 // ownPlan stands for the name of a plan that is not built in.
 const ownPlan = "own plan"
 
-// identities are what tells of the giver of a text, by its form.
+// identities are what tells of the author of a text, by its form.
 var identities = [...]struct {
 	form  *regexp.Regexp
 	words string
@@ -44,7 +44,7 @@ var identities = [...]struct {
 	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
 }
 
-// identity says what in a text may tell of its giver; "" for nothing.
+// identity says what in a text may tell of its author; "" for nothing.
 func identity(text string) string {
 	for _, i := range identities {
 		if i.form.MatchString(text) {
@@ -128,7 +128,10 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		out.Trials = append(out.Trials, trialOf(t))
 	}
 	for _, m := range metrics.Metrics() {
-		if slices.ContainsFunc(out.Cells, func(c analysis.Cell) bool { _, ok := c.Metrics[m.Name]; return ok }) {
+		if slices.ContainsFunc(out.Cells, func(c analysis.Cell) bool {
+			_, ok := c.Metrics[m.Name]
+			return ok
+		}) {
 			out.Metrics = append(out.Metrics, m)
 		}
 	}
@@ -255,9 +258,9 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 	}
 	for _, cause := range x.Causes {
 		if _, ok := diagnosis.RuleOf(cause.Class); ok {
-			out.Causes = append(out.Causes, diagnosis.Cause{Class: cause.Class, Node: nodeForm.FindString(cause.Node),
-				Text: diagnosis.LabelOf(cause.Class), Confidence: cause.Confidence,
-				Facts: []evidence.Evidence{}})
+			out.Causes = append(out.Causes, diagnosis.Cause{Class: cause.Class,
+				Node: nodeForm.FindString(cause.Node), Text: diagnosis.LabelOf(cause.Class),
+				Confidence: cause.Confidence, Facts: []evidence.Evidence{}})
 		}
 	}
 	return out
@@ -266,7 +269,8 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 func trialOf(t *analysis.TrialView) analysis.TrialView {
 	out := analysis.TrialView{ID: rowForm.FindString(t.ID), Row: rowForm.FindString(t.Row),
 		Block: t.Block, Index: t.Index,
-		Kind: among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify), Factors: t.Factors.Clone(), Started: t.Started.UTC().Truncate(time.Second),
+		Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
+		Factors: t.Factors.Clone(), Started: t.Started.UTC().Truncate(time.Second),
 		Seconds: t.Seconds, Grade: grade(t.Grade), Reasons: reasons(t.Reasons),
 		Metrics: declared(t.Metrics), Phases: []record.Phase{}, Caveats: caveats(t.Caveats)}
 	if s := t.Series; s != nil && len(s.Quantile) > 0 {

@@ -1,7 +1,7 @@
 // Package bundle makes of a run's document a file that can be given away, reads such files of others, and
 // puts their results beside published ones. A bundle holds what its format lists and nothing else: no name
 // of a host, user or file, no address, no key, and no sentence that a machine or a person wrote, but for
-// the words that its giver types for it.
+// the words that are typed for it.
 package bundle
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,12 +39,12 @@ type Bundle struct {
 	Device     string            `json:"device"`
 	Firmware   string            `json:"firmware,omitempty"`
 	Note       string            `json:"note,omitempty"`
-	Conditions map[string]string `json:"conditions"` // lab, and what the plan states of ambient, link and watts
+	Conditions map[string]string `json:"conditions"` // lab, and of the plan's ambient, link and watts
 	// Document is that of the run, as show --json prints it, with the fields that are listed below.
 	Document *analysis.Document `json:"document"`
 }
 
-// New makes a bundle of a run. The words for it are judged: none may tell of its giver.
+// New makes a bundle of a run. The words for it are judged: none may tell of their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,
 		Conditions: map[string]string{}}
@@ -115,7 +116,7 @@ func (b *Bundle) ID() string {
 		return "own" // it has been encoded, or read, before
 	}
 	sum := sha256.Sum256(text)
-	return fmt.Sprintf("own-%x", sum[:4])
+	return fmt.Sprintf("own-%x", sum[:6])
 }
 
 // Read reads the file of a bundle, which anybody may have written. A field that the format does not have is
@@ -186,21 +187,37 @@ func (b *Bundle) check() error {
 	if d.Format != record.Format {
 		return fmt.Errorf("document: its format is %q, not %q", d.Format, record.Format)
 	}
+	if len(d.Cells) > mostCells || len(d.Trials) > mostTrials {
+		return fmt.Errorf("document: %d cells and %d trials, at most %d and %d are read", len(d.Cells),
+			len(d.Trials), mostCells, mostTrials)
+	}
+	for i, t := range d.Trials {
+		values := slices.Collect(maps.Values(t.Metrics))
+		if t.Series != nil {
+			values = slices.Concat(values, t.Series.Quantile["idle"], t.Series.Quantile["loaded"])
+		}
+		if !sane(values...) {
+			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
+		}
+	}
 	seen := map[string]bool{}
 	for i, cell := range d.Cells {
+		if c := cell.Ceiling; !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
+			return fmt.Errorf("document: cells[%d]: its ceiling is beyond all measures", i)
+		}
 		key := cell.Factors.Key()
 		if seen[key] {
 			return fmt.Errorf("document: cells[%d]: a cell of %s is there twice", i, key)
 		}
 		seen[key] = true
 		for name, v := range cell.Metrics {
-			if v.N < 1 || v.Median < v.Low && hasInterval(v.Low, v.High) ||
-				v.Median > v.High && hasInterval(v.Low, v.High) {
+			outside := hasInterval(v.Low, v.High) && (v.Median < v.Low || v.Median > v.High)
+			if v.N < 1 || outside || !sane(slices.Concat(v.Values, []float64{v.Low, v.Median, v.High})...) {
 				return fmt.Errorf("document: cells[%d]: %s: median %v of %d is not within %v to %v", i, name,
 					v.Median, v.N, v.Low, v.High)
 			}
 		}
-		if v, ok := cell.Metrics[metrics.Goodput]; ok && !(v.Low >= 0 && v.High <= mostBps) {
+		if v, ok := cell.Metrics[metrics.Goodput]; ok && (v.Low < 0 || v.Median < 0) {
 			return fmt.Errorf("document: cells[%d]: %s: %v to %v is no rate", i, metrics.Goodput, v.Low,
 				v.High)
 		}
@@ -211,8 +228,15 @@ func (b *Bundle) check() error {
 	return nil
 }
 
-// mostBps is beyond every link.
-const mostBps = 1e14
+// Bounds of what is read, so that nothing that is drawn of it takes forever.
+const (
+	mostCells, mostTrials = 2000, 100_000
+	mostValue             = 1e15
+)
+
+func sane(values ...float64) bool {
+	return !slices.ContainsFunc(values, func(v float64) bool { return v > mostValue || v < -mostValue })
+}
 
 func hasInterval(low, high float64) bool { return low != 0 || high != 0 }
 
@@ -255,7 +279,7 @@ func Results(d *analysis.Document) []Own {
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
 			Packet: count(factor.PacketSize), GoodputBps: &rate, Spread: (v.High - v.Low) / 2 / v.Median,
-			Grade: cell.Grade}, cell.Label, cell})
+			Grade: cell.Grade, Lab: inPlace(d.Run.Lab)}, cell.Label, cell})
 	}
 	return out
 }
@@ -282,7 +306,7 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 			r.Row, r.Source, r.Device = i+1, id, device.Name
 			r.Measured = b.Document.Run.Started.Format("2006")
 			r.Condition = b.condition(own)
-			if level, ok := own.Cell.Factors[string(factor.NAT)]; ok && level != factor.Off {
+			if factor.NAT.In(own.Cell.Factors) && !factor.NAT.Is(own.Cell.Factors, factor.Off) {
 				r.Firewall = "NAT"
 			}
 			out.Results = append(out.Results, r)
@@ -301,11 +325,12 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	return out
 }
 
-// Real says whether a device of its own was measured, and not the machine that carried a lab.
-func (b *Bundle) Real() bool {
-	lab := b.Document.Run.Lab
-	_, guest := record.GuestArch(lab)
-	return !guest && !record.InNamespaces(lab)
+// inPlace is a lab whose own machine was measured in place of a device; "" of all others.
+func inPlace(lab string) string {
+	if _, guest := record.GuestArch(lab); guest || record.InNamespaces(lab) {
+		return lab
+	}
+	return ""
 }
 
 func (b *Bundle) about() string {
@@ -313,8 +338,8 @@ func (b *Bundle) about() string {
 	if b.Firmware != "" {
 		words += ", " + b.Firmware
 	}
-	if !b.Real() {
-		words += ", in lab " + b.Document.Run.Lab
+	if lab := inPlace(b.Document.Run.Lab); lab != "" {
+		words += ", in lab " + lab
 	}
 	return words
 }
@@ -323,8 +348,8 @@ func (b *Bundle) about() string {
 // ones, and a lab that is no device.
 func (b *Bundle) condition(own Own) string {
 	var words []string
-	if !b.Real() {
-		words = append(words, "lab "+b.Document.Run.Lab)
+	if own.Lab != "" {
+		words = append(words, "lab "+own.Lab)
 	}
 	names := own.Cell.Factors.Names()
 	b.Document.Catalogue.Sort(names)
@@ -353,5 +378,7 @@ func (b *Bundle) device(source string) catalogue.Device {
 	return d
 }
 
-// Sound says that a result can stand for its device: a published one, or a cell without a reason to doubt.
-func Sound(r catalogue.Result) bool { return r.Grade == "" || r.Grade == evidence.GradeValid }
+// Sound says that a result can stand for its device: a published one, or a valid cell of a run on it.
+func Sound(r catalogue.Result) bool {
+	return r.Lab == "" && (r.Grade == "" || r.Grade == evidence.GradeValid)
+}
