@@ -63,12 +63,13 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 	var words []string
 	for _, x := range e.Interactions {
 		name := x.Factor + " × " + x.With
-		add(x.Effect, "Two factors: how far one changes what the other does", "c2", name,
+		add(x.Effect, "Interactions of two factors", "c2", name,
 			fmt.Sprintf("%s : %s, at %s : %s", x.Level, x.Against, x.At, x.Beside),
 			x.Level+" at "+x.At, x.Against+" at "+x.Beside)
 		words = append(words, upperFirst(x.Text())+".")
 	}
-	caption := "Filled: an effect was found. Hollow: the same, or it cannot be told."
+	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
+		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
 	if intervals {
 		caption += " Whisker: interval of the median over blocks."
 	}

@@ -35,8 +35,10 @@ func rateOfResult(r catalogue.Result) TableCell {
 	return cell
 }
 
-// settingOf is what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up, queue cake".
-func settingOf(r catalogue.Result) string {
+// settingOf is what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
+func settingOf(r catalogue.Result) string { return strings.Join(settingWords(r), " · ") }
+
+func settingWords(r catalogue.Result) []string {
 	words := []string{strings.ToUpper(r.Protocol)}
 	if r.Tunnel != "none" {
 		words = append([]string{r.Tunnel}, words...)
@@ -56,9 +58,27 @@ func settingOf(r catalogue.Result) string {
 		words = append(words, "IPv"+r.IP)
 	}
 	if text := r.Conditions(); text != "" {
-		words = append(words, text)
+		words = append(words, strings.Split(text, ", ")...)
 	}
-	return strings.Join(words, " · ")
+	return words
+}
+
+// apart names settings by what not all of them have, and says what all have.
+func apart(all [][]string) (names []string, common string) {
+	shared := slices.Clone(all[0])
+	for _, words := range all {
+		shared = slices.DeleteFunc(shared, func(w string) bool { return !slices.Contains(words, w) })
+	}
+	if len(all) == 1 {
+		shared = nil
+	}
+	for _, words := range all {
+		own := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
+			return slices.Contains(shared, w)
+		})
+		names = append(names, cmp.Or(strings.Join(own, " · "), "nothing else stated"))
+	}
+	return names, strings.Join(shared, " · ")
 }
 
 // resultTable has all that is stated of results, a row each.
@@ -142,6 +162,10 @@ func (s *site) device(name string) *sitePage {
 	for _, text := range s.Doubts[name] {
 		p.Alerts = append(p.Alerts, Item{Kind: "impossible", Text: text, Tone: Doubt})
 	}
+	if i := slices.IndexFunc(rows, func(r catalogue.Result) bool { return r.Lab != "" }); i >= 0 {
+		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "own runs in lab " +
+			rows[i].Lab + " measured the machine that carried the lab in place of the device"})
+	}
 	s.addRates(p, rows)
 	s.addSpeeds(p, s.SpeedsOf(name))
 	s.addPower(p, s.powers(name))
@@ -178,6 +202,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	for _, tunnel := range tunnels {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
 		own, doubt, studies := false, false, false
+		var settings [][]string
 		for _, r := range rows {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
 				continue
@@ -194,7 +219,15 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			doubt = doubt || one.Doubt
 			group := r
 			group.Tunnel = "none" // the chart's title has it
-			b.Groups = append(b.Groups, barGroup{settingOf(group), []bar{one}})
+			settings = append(settings, settingWords(group))
+			b.Groups = append(b.Groups, barGroup{Bars: []bar{one}})
+		}
+		if len(settings) == 0 {
+			continue
+		}
+		names, common := apart(settings)
+		for i := range names {
+			b.Groups[i].Name = names[i]
 		}
 		title := "Without a tunnel"
 		if tunnel != "none" {
@@ -206,9 +239,12 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			legend = append(legend, LegendItem{"bar c1", "published"})
 		}
 		caption := ""
+		if common != "" {
+			caption = "All: " + common + ". "
+		}
 		if own {
 			legend = append(legend, LegendItem{"bar c2", "own run"})
-			caption = "Of an own run: the median, every run as a dot, and the interval."
+			caption += "Of an own run: the median, every run as a dot, and the interval."
 		}
 		if doubt {
 			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the run's page says why"})
