@@ -222,7 +222,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			if err != nil || p.json {
 				return err
 			}
-			return write(p.Out, impossibleText(c, rows))
+			return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Clone(rows), unsound)))
 		},
 	}
 	fl := cmd.Flags()

@@ -312,7 +312,7 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 			out.Results = append(out.Results, r)
 		}
 		for _, cell := range b.Document.Cells {
-			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok {
+			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok && inPlace(b.Document.Run.Lab) == "" {
 				low, high := v.Low, v.High
 				if !hasInterval(low, high) {
 					low, high = v.Median, v.Median
@@ -370,7 +370,7 @@ func (b *Bundle) condition(own Own) string {
 func (b *Bundle) device(source string) catalogue.Device {
 	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
 	for _, e := range b.Document.Environment {
-		if e.Node == "router" {
+		if e.Node == "router" && inPlace(b.Document.Run.Lab) == "" {
 			d.SoC, d.Arch = e.Facts["cpu_model"], e.Facts["machine"]
 			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: not known
 		}

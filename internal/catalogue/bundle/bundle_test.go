@@ -251,6 +251,25 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestJoinOfALab: what a lab measured in place of a device is listed under its name, and says nothing of it.
+func TestJoinOfALab(t *testing.T) {
+	d := document()
+	d.Run.Lab = record.LabLocal
+	d.Environment[0].Facts["cpu_model"] = "some processor"
+	b, err := New("Box", "", "", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Join(&catalogue.Catalogue{}, []*Bundle{b})
+	if len(c.Results) != 2 || Sound(c.Results[0]) || c.Results[0].Lab != "local" ||
+		!strings.Contains(c.Results[0].Condition, "lab local") {
+		t.Errorf("results: %+v", c.Results)
+	}
+	if len(c.Powers) != 0 || c.Devices[0].SoC != "" {
+		t.Errorf("powers %+v, devices %+v", c.Powers, c.Devices)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	b, err := New("Box", "", "", document())
 	if err != nil {
