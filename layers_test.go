@@ -22,8 +22,8 @@ var layers = [][]string{
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
 		"lab/driver", "lab/vm", "lab/agent", "lab/isp"},
 	5: {"analysis", "lab", "registry/node", "trial/traffic/ceiling"},
-	6: {"trial", "report", "analysis/tuning"},
-	7: {"labtest"},
+	6: {"trial", "analysis/tuning", "catalogue/bundle"},
+	7: {"labtest", "report"},
 	8: {"registry"},
 	9: {"bench/rig"},
 
@@ -187,7 +187,7 @@ func homeOf(imported string) (home, bool) {
 var pure = []string{"unit", "check", "factor", "overhead", "record", "plan", "analysis", "analysis/method",
 	"analysis/statistics", "analysis/evidence", "analysis/metrics", "analysis/search", "analysis/validity",
 	"analysis/comparison",
-	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue"}
+	"analysis/diagnosis", "analysis/ciphers", "analysis/model", "catalogue", "catalogue/bundle"}
 
 var impureImports = []string{"os", "net", "syscall", "golang.org/x/sys", "crypto/rand", "log", "io/ioutil",
 	"plugin"}

@@ -272,21 +272,27 @@ func TestReferenceListsEveryCommand(t *testing.T) {
 		"./cmd/chokepoint").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, said)
 	}
-	var labs, others strings.Builder
+	var labs, routers, others strings.Builder
 	head := func(title, see string) string {
 		return "# " + title + "\n" + written + "\nWhat `--help` of each command prints. " + see +
 			" Exit codes: [scripts](../howto/scripts.md).\n\n"
 	}
-	others.WriteString(head("Commands", "Those of labs: [commands of labs](commands-labs.md)."))
+	others.WriteString(head("Commands", "Elsewhere: [those of labs](commands-labs.md), [those of the "+
+		"catalogue](commands-catalogue.md)."))
+	routers.WriteString(head("Commands of the catalogue", "All others: [commands](commands.md)."))
 	labs.WriteString(head("Commands of labs", "All others: [commands](commands.md)."))
 	describe(t, func(first string) *strings.Builder {
 		if slices.Contains([]string{"doctor", "lab", "peer", "vm", "watch"}, first) {
 			return &labs
 		}
+		if slices.Contains([]string{"advise", "catalog", "effects", "predict"}, first) {
+			return &routers
+		}
 		return &others
 	}, program)
 	holdPage(t, "docs/reference/commands.md", others.String())
 	holdPage(t, "docs/reference/commands-labs.md", labs.String())
+	holdPage(t, "docs/reference/commands-catalogue.md", routers.String())
 }
 
 // describe writes the help of a command and of those below it, to the page of the first word.
@@ -346,10 +352,11 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"store.md", "run", "record.Run"},
 		{"store-trial.md", "trial", "record.Trial"},
 		{"json-cells.md", "cell", "analysis.Cell"},
+		{"json-models.md", "effects", "model.Effects"},
 		{"json.md", "document", "analysis.Document"},
+		{"bundle.md", "bundle", "bundle.Bundle"},
 		{"json-models.md", "prediction", "model.Prediction"},
 		{"json-models.md", "advice", "model.Advice"},
-		{"json-models.md", "effects", "model.Effects"},
 	}
 	s.assign("json.md", "record.Meter") // there is room
 	for _, part := range parts {

@@ -30,7 +30,8 @@ func newSchema(t *testing.T) *schema {
 		done: map[string]bool{}}
 	for _, f := range tr.production() {
 		pkg := path.Base(f.pkg)
-		if f.pkg != "record" && f.pkg != "factor" && f.pkg != "catalogue" && pkg != "analysis" &&
+		if f.pkg != "record" && f.pkg != "factor" && f.pkg != "catalogue" &&
+			f.pkg != "catalogue/bundle" && pkg != "analysis" &&
 			!strings.HasPrefix(f.pkg, "analysis/") {
 			continue
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
-	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -24,8 +23,9 @@ type adviceDocument struct {
 
 func newAdviseCommand(p *program) *cobra.Command {
 	n := model.Need{}
-	var wan string
-	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] [--json]",
+	var wan, bundles string
+	cmd := &cobra.Command{Use: "advise --wan RATE [--tunnel NAME] [--mtu BYTES] [--users N] " +
+		"[--bundles DIR] [--json]",
 		Short: "Say which published routers are fast enough for a line",
 		Long: "Say which routers of the catalogue are fast enough for a line, by published results, and\n" +
 			"by a model where there are none, which is marked. Enough: the worst comparable result\n" +
@@ -46,13 +46,12 @@ func newAdviseCommand(p *program) *cobra.Command {
 			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
 				return err
 			}
-			c, err := catalogue.Published()
+			c, scores, err := p.soundCatalogue(bundles)
 			if err != nil {
 				return err
 			}
 			n.WANBps = float64(rate)
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
-			scores := model.LeaveOneOut(c, c.Results, model.OfPublished)
 			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
 			return p.document(d, adviceText(d))
 		}}
@@ -61,6 +60,7 @@ func newAdviseCommand(p *program) *cobra.Command {
 	f.StringVar(&n.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
 	f.IntVar(&n.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: the usual one")
 	f.IntVar(&n.Users, "users", 1, "how many `N` load it at once")
+	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON document")
 }
 

@@ -11,20 +11,21 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newCatalogCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of other routers, built in",
+	cmd := &cobra.Command{Use: "catalog", Short: "Show published results of routers, and share your own",
 		Long: "Show published results of five studies, which are built in: devices, throughput, speed\n" +
 			"of ciphers and power, each with its source and how it was measured. Nothing is\n" +
-			"fetched. An empty place is something that the study does not say."}
-	cmd.AddCommand(newCatalogDevicesCommand(p), newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
+			"fetched. An empty place is something that the study does not say.\n\n" +
+			"Beside them stand your own bundles: runs that catalog add has made fit to be given\n" +
+			"away, and those that others gave you, in one folder."}
+	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
+		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
 		catalogList(p, "crypto", "List the published speed of ciphers, hashes and keys, and what suits a CPU",
 			[]string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK", "SOURCE", "MODE"},
 			func(c *catalogue.Catalogue) []catalogue.Speed { return c.Speeds }, speedRow, cipherAdvice),
@@ -89,11 +90,12 @@ func speedRow(s catalogue.Speed) []string {
 }
 
 func newCatalogDevicesCommand(p *program) *cobra.Command {
-	var source string
-	cmd := &cobra.Command{Use: "devices [--source ID] [--json]", Short: "List the devices of the catalogue",
-		Args: noArgs,
+	var source, bundles string
+	cmd := &cobra.Command{Use: "devices [--source ID] [--bundles DIR] [--json]",
+		Short: "List the devices of the catalogue",
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			c, err := catalogue.Published()
+			c, err := p.joined(bundles)
 			if err == nil && source != "" {
 				err = knownSource(c, source)
 			}
@@ -107,6 +109,7 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 				"SYSTEM", "SOURCE"}, deviceRow)
 		}}
 	cmd.Flags().StringVar(&source, "source", "", "only those of the study `ID`")
+	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per device")
 }
 
@@ -179,10 +182,10 @@ func asksForZero(cmd *cobra.Command, names ...string) error {
 
 func newCatalogResultsCommand(p *program) *cobra.Command {
 	var f catalogue.Filter
-	var beside string
+	var beside, bundles string
 	cmd := &cobra.Command{
 		Use: "results [--device NAME] [--source ID] [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES] [--beside RUN] [--json]",
+			"[--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List published rates, or compare a run of your own with them",
 		Long: "List published rates with how each was measured. With --beside, those are listed that\n" +
 			"a cell of your run can be compared with: it differs in nothing that both state of\n" +
@@ -192,7 +195,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			"a sweep of sizes that no fixed cost of packets and bytes gives.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := catalogue.Published()
+			c, err := p.joined(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
 					f.Streams, f.MTU))
@@ -219,7 +222,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			if err != nil || p.json {
 				return err
 			}
-			return write(p.Out, impossibleText(c, rows))
+			return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Clone(rows), unsound)))
 		},
 	}
 	fl := cmd.Flags()
@@ -232,6 +235,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	fl.IntVar(&f.MTU, "mtu", 0, "only those with an inner MTU of `BYTES`")
 	fl.StringVar(&beside, "beside", "", "compare the stored `RUN` with them")
 	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
+	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per result")
 }
 
@@ -266,54 +270,16 @@ func resultRow(r catalogue.Result) []string {
 	if r.Packet > 0 {
 		size = fmt.Sprint("packet ", r.Packet)
 	}
-	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
-		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), rateText(r), retransmits, cpu, r.How(), r.Source}
-}
-
-// ownResult is a cell of a run as a result that can stand beside published ones.
-type ownResult struct {
-	catalogue.Result
-	Label string `json:"label"`
-	Grade string `json:"grade"`
-}
-
-// ownDevice is the device of a run's results: which one it is, the run does not say.
-const ownDevice = "run"
-
-// ownResults are the rates of a run's cells, but for those without a router.
-func ownResults(d *analysis.Document) []ownResult {
-	var out []ownResult
-	shared := slices.ContainsFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "shared-cores" })
-	for _, cell := range d.Cells {
-		v, ok := cell.Metrics[metrics.Goodput]
-		ok = ok && v.Median > 0
-		if !ok || factor.Topology.Is(cell.Factors, "direct") {
-			continue
-		}
-		level := func(name factor.Name) string { return name.Of(cell.Factors) }
-		count := func(name factor.Name) int {
-			n, _ := strconv.Atoi(level(name)) // a level that is no number states none
-			return n
-		}
-		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
-		for _, family := range publishedTunnels {
-			if strings.HasPrefix(tunnel, family+"-") {
-				tunnel = family
-			}
-		}
-		out = append(out, ownResult{catalogue.Result{Source: d.Run.ID, Device: ownDevice,
-			Tool: "chokepoint", Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
-			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
-			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), GoodputBps: &v.Median, Spread: (v.High - v.Low) / 2 / v.Median,
-			SharedCores: shared},
-			cell.Label, cell.Grade})
+	how := r.How()
+	if r.Grade != "" && !bundle.Sound(r) {
+		how += ", " + r.Grade
 	}
-	return out
+	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), rateText(r), retransmits, cpu, how, r.Source}
 }
 
 func resultsOf(d *analysis.Document) (out []catalogue.Result) {
-	for _, o := range ownResults(d) {
+	for _, o := range bundle.Results(d) {
 		out = append(out, o.Result)
 	}
 	return out
@@ -322,7 +288,7 @@ func resultsOf(d *analysis.Document) (out []catalogue.Result) {
 // beside is a published result with a cell of one's own.
 type beside struct {
 	Published catalogue.Result `json:"published"`
-	Own       ownResult        `json:"own"`
+	Own       bundle.Own       `json:"own"`
 	Ratio     float64          `json:"ratio"`      // own ÷ published
 	Unstated  []string         `json:"not_stated"` // by one of them
 }
@@ -331,7 +297,7 @@ type beside struct {
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
-	own := ownResults(d)
+	own := bundle.Results(d)
 	var pairs []beside
 	for _, r := range rows {
 		for _, o := range own {

@@ -3,17 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -44,7 +41,7 @@ func newEffectsCommand(p *program) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				observations, names = observe(d)
+				observations, names = analysis.Observations(d)
 			}
 			e := model.FindEffects(observations, names)
 			if err := p.document(e, effectsText(e)); err != nil {
@@ -57,27 +54,6 @@ func newEffectsCommand(p *program) *cobra.Command {
 		}}
 	cmd.Flags().StringVar(&source, "source", "", "of the study `ID` of the catalogue")
 	return addJSON(cmd, "print one JSON document")
-}
-
-// observe takes the goodput of each cell of a run, by block; a repeated trial counts once, with its last.
-func observe(d *analysis.Document) (out []model.Observation, names []string) {
-	byCell, all := map[string]map[int]float64{}, record.Factors{}
-	for _, c := range d.Cells { // in the order of the design
-		byBlock := map[int]float64{}
-		byCell[c.Factors.Key()], out = byBlock, append(out, model.Observation{Levels: c.Factors,
-			ByBlock: byBlock})
-		maps.Copy(all, c.Factors)
-	}
-	for _, t := range d.Trials {
-		if byBlock := byCell[t.Factors.Key()]; byBlock != nil && t.Kind == record.RowLoad {
-			if rate, ok := t.Metrics[metrics.Goodput]; ok {
-				byBlock[t.Block] = rate
-			}
-		}
-	}
-	names = all.Names()
-	d.Catalogue.Sort(names)
-	return out, names
 }
 
 func effectsText(e model.Effects) string {

@@ -11,16 +11,17 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
-	var run string
+	var run, bundles string
 	var clock int
 	cmd := &cobra.Command{
 		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--json]",
+			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
 		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
 			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
@@ -28,7 +29,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			"that of its errors on published results that it was not shown (catalog errors).",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := catalogue.Published()
+			c, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
 					q.Protocol, q.IP, q.Streams, q.MTU))
@@ -48,13 +49,13 @@ func newPredictCommand(p *program) *cobra.Command {
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
-			rows, scores := c.Results, model.LeaveOneOut(c, c.Results, model.OfPublished)
+			rows := c.Results
 			if run != "" {
 				d, err := loadDocument(cmd.Context(), p.dirs, run)
 				if err != nil {
 					return err
 				}
-				rows, q.Device = resultsOf(d), ownDevice
+				rows, q.Device = resultsOf(d), bundle.RunDevice
 				scores = model.Scored(model.LeaveOneOut(c, rows, model.OfOwn), scores)
 			} else if err := knownDevice(c, q.Device); err != nil {
 				return err
@@ -80,6 +81,7 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
+	addBundles(cmd, &bundles)
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
 	return addJSON(cmd, "print one JSON document")

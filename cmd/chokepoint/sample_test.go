@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,15 @@ type sample struct {
 	ambient string
 	blocks  int    // 0 = 3
 	kernel  string // "" = 6.1.0-test
+	lab     string // "" = local
 }
 
 // samples are the runs that scripts ask for by name.
 var samples = map[string]sample{
 	"good": {id: "20260102-030405-aaaa", started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), scale: 1,
 		status: record.RunDone, ambient: "22 °C"},
+	"desk": {id: "20260110-030405-2222", started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), scale: 1,
+		status: record.RunDone, lab: record.LabSSH},
 	"slow": {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5,
 		status: record.RunDone, ambient: "22 °C"},
 	"failed": {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1,
@@ -75,7 +79,8 @@ func (s sample) run() record.Run {
 		conditions["ambient"] = s.ambient
 	}
 	return record.Run{
-		ID: s.id, Started: s.started, Lab: "local", Command: "chokepoint run sample.yaml --seed 7",
+		ID: s.id, Started: s.started, Lab: cmp.Or(s.lab, record.LabLocal),
+		Command: "chokepoint run sample.yaml --seed 7",
 		Version: "v0.0.0-test", BinaryHash: "00", Kernel: kernel,
 		Design: record.Design{
 			Name: "sample", Description: "Two cells.", Source: "sample.yaml",

@@ -238,6 +238,20 @@ func labels(c *factor.Catalogue, cells []*group) {
 	}
 }
 
+// Labels are the short names of cells.
+func Labels(c *factor.Catalogue, cells []record.Factors) []string {
+	all := make([]*group, len(cells))
+	for i, f := range cells {
+		all[i] = &group{factors: f}
+	}
+	labels(c, all)
+	var out []string
+	for _, g := range all {
+		out = append(out, g.cell.Label)
+	}
+	return out
+}
+
 // varyingFactors are the factors with more than one level among the cells with a load, or among the others;
 // having none counts as a level, except for dependent factors.
 func varyingFactors(c *factor.Catalogue, cells []*group) map[string]bool {

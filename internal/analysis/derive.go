@@ -136,6 +136,7 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	}
 	d.Caveats = validity.Caveats(&run, all, runs, factors)
 	d.Proof = proofOf(&run, cells)
+	d.Effects = EffectsOf(d)
 	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(&run, d)
 	return d
 }

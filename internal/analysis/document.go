@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -46,12 +47,14 @@ type Document struct {
 	// what TCP does to the latency of each path
 	UnderLoad   []UnderLoad             `json:"under_load,omitempty"`
 	Comparisons []comparison.Comparison `json:"comparisons,omitempty"`
-	Thresholds  []comparison.Threshold  `json:"thresholds,omitempty"`
-	Trials      []TrialView             `json:"trials"`
-	Skipped     []record.Skipped        `json:"skipped"`
-	Tester      []record.Ceiling        `json:"tester,omitempty"` // what the tester alone can do
-	Observing   Observing               `json:"observing"`
-	Caveats     []record.Caveat         `json:"caveats,omitempty"` // of the whole run
+	// Effects are what each factor does to the goodput, of a run in which two or more vary.
+	Effects    *model.Effects         `json:"effects,omitempty"`
+	Thresholds []comparison.Threshold `json:"thresholds,omitempty"`
+	Trials     []TrialView            `json:"trials"`
+	Skipped    []record.Skipped       `json:"skipped"`
+	Tester     []record.Ceiling       `json:"tester,omitempty"` // what the tester alone can do
+	Observing  Observing              `json:"observing"`
+	Caveats    []record.Caveat        `json:"caveats,omitempty"` // of the whole run
 
 	Catalogue *factor.Catalogue `json:"-"` // what the factors' names mean
 }

@@ -66,29 +66,27 @@ func (d Device) Family() string {
 // Result is one published rate and how it was made. Zero and "" are what the source does not say; the
 // pointers are nil then, because there zero is a result.
 type Result struct {
-	Row        int      `json:"row"` // of data/throughput.csv, from 1; 0: not of the catalogue
-	Source     string   `json:"source"`
-	Device     string   `json:"device"`
-	Measured   string   `json:"measured,omitempty"` // year
-	Tool       string   `json:"tool,omitempty"`
-	Statistic  string   `json:"statistic,omitempty"`
-	Runs       int      `json:"runs,omitempty"`
-	Seconds    float64  `json:"duration_s,omitempty"`
-	Condition  string   `json:"condition,omitempty"`
-	Tunnel     string   `json:"tunnel"`
-	Protocol   string   `json:"protocol"`
-	IP         string   `json:"ip,omitempty"`
-	Direction  string   `json:"direction,omitempty"`
-	Streams    int      `json:"streams,omitempty"`
-	Packet     int      `json:"packet_bytes,omitempty"`
-	MTU        int      `json:"mtu,omitempty"` // inner
-	Queue      string   `json:"queue,omitempty"`
-	Clock      string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
-	Firewall   string   `json:"firewall,omitempty"`
-	GoodputBps *float64 `json:"goodput_bps,omitempty"`
-	Spread     float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
-	// SharedCores: client and server take the router's cores, as in the labs of one machine.
-	SharedCores bool     `json:"shared_cores,omitempty"`
+	Row         int      `json:"row"` // of data/throughput.csv, or of a bundle, from 1; 0: of neither
+	Source      string   `json:"source"`
+	Device      string   `json:"device"`
+	Measured    string   `json:"measured,omitempty"` // year
+	Tool        string   `json:"tool,omitempty"`
+	Statistic   string   `json:"statistic,omitempty"`
+	Runs        int      `json:"runs,omitempty"`
+	Seconds     float64  `json:"duration_s,omitempty"`
+	Condition   string   `json:"condition,omitempty"`
+	Tunnel      string   `json:"tunnel"`
+	Protocol    string   `json:"protocol"`
+	IP          string   `json:"ip,omitempty"`
+	Direction   string   `json:"direction,omitempty"`
+	Streams     int      `json:"streams,omitempty"`
+	Packet      int      `json:"packet_bytes,omitempty"`
+	MTU         int      `json:"mtu,omitempty"` // inner
+	Queue       string   `json:"queue,omitempty"`
+	Clock       string   `json:"cpu_clock,omitempty"` // MHz, or "auto"
+	Firewall    string   `json:"firewall,omitempty"`
+	GoodputBps  *float64 `json:"goodput_bps,omitempty"`
+	Spread      float64  `json:"spread_ratio,omitempty"` // half its interval ÷ rate; of no published figure
 	Retransmits *float64 `json:"retransmits,omitempty"`
 	CPULow      *float64 `json:"cpu_low_ratio,omitempty"` // of all cores together
 	CPUHigh     *float64 `json:"cpu_high_ratio,omitempty"`
@@ -96,6 +94,8 @@ type Result struct {
 	PacketRate  *float64 `json:"packet_rate_pps,omitempty"`
 	Inferred    string   `json:"inferred,omitempty"`
 	Note        string   `json:"note,omitempty"`
+	Grade       string   `json:"grade,omitempty"` // of a cell of a run; studies grade nothing
+	Lab         string   `json:"lab,omitempty"`   // of a run whose lab was measured in place of the device
 }
 
 // How is the statistic behind a figure in words: "median of 5 × 60 s".

@@ -11,11 +11,12 @@ import (
 
 // forest shows ratios with their intervals against a line at "the same".
 type forest struct {
-	Label string
-	Rows  []forestRow
+	Label, Axis string
+	Rows        []forestRow
 }
 
 type forestRow struct {
+	Group                  string // stands above the first of its rows
 	Name, Sub, Text, Title string
 	Class                  string
 	Ratio, Low, High       float64
@@ -35,9 +36,12 @@ func (f forest) Draw(width float64) string {
 		step, left = 62, 1
 	}
 	right = min(right, width*0.45)
-	c := &canvas{w: width, h: step*float64(len(f.Rows)) + 40}
+	c := &canvas{w: width, h: 40}
 	low, high := 1.0, 1.0
-	for _, r := range f.Rows {
+	for i, r := range f.Rows {
+		if c.h += step; f.heads(i) {
+			c.h += groupHead
+		}
 		for _, v := range []float64{r.Ratio, r.Low, r.High} {
 			if v > 0 {
 				low, high = min(low, v), max(high, v)
@@ -58,11 +62,24 @@ func (f forest) Draw(width float64) string {
 		c.line(class, x.at(m), 0, x.at(m), base)
 		c.tick("middle", x.at(m), base+15, ratioTick(m))
 	}
-	c.text("ax", "start", left, base+31, "median of the ratios of paired blocks; 100 % = the same")
+	c.text("ax", "start", left, base+31, f.Axis)
+	y := 0.0
 	for i, r := range f.Rows {
-		r.draw(c, x, step*float64(i), left, narrow)
+		if f.heads(i) {
+			c.text("v", "start", 7, y+20, shorten(r.Group, 12.5, width-14))
+			y += groupHead
+		}
+		r.draw(c, x, y, left, narrow)
+		y += step
 	}
 	return c.svg(f.Label)
+}
+
+const groupHead = 30
+
+// heads says whether a group begins with a row.
+func (f forest) heads(i int) bool {
+	return f.Rows[i].Group != "" && (i == 0 || f.Rows[i-1].Group != f.Rows[i].Group)
 }
 
 func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) {

@@ -72,6 +72,7 @@ type Table struct {
 	Common      []Item // what is said of all rows
 	Cards       bool   // on a narrow page each row becomes a card
 	Folded      bool   // long: closed until asked for
+	Sorted      bool   // by any column, where scripts run
 }
 
 // Column is the head of a column.
@@ -94,6 +95,7 @@ type TableRow struct {
 type TableCell struct {
 	Head      string // on a card, where it is not that of the column
 	Text      string
+	Href      string // of a page of the site, or of a source
 	Class     string // colour of the level it is about
 	Pre       string // before the second line: "p99"
 	Sub, Long string
@@ -170,8 +172,8 @@ func sections(v *view) []Section {
 	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, blackboxSection,
 		searchSection, goodputSection, packetSection, resultSection, pathSection, curveSection,
 		scalingSection, soakSection, cipherSection, latencySection, timelineSection, comparisonSection,
-		findingSection, metSection, skippedSection, methodSection, environmentSection, metricSection,
-		trialSection} {
+		effectSection, findingSection, metSection, skippedSection, methodSection, environmentSection,
+		metricSection, trialSection} {
 		var s Section
 		if build(v, &s); len(s.Blocks) > 0 {
 			out = append(out, s)

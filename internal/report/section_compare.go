@@ -112,7 +112,8 @@ func comparisonSection(v *view, s *Section) {
 	s.Lead = "Each ratio is of one cell to another, on blocks that were run close to each other in time."
 	t := &Table{ID: "comparison-table", Folded: true, Caption: "The numbers of this chart",
 		Columns: columns("Cell", "Against", "Metric", "#Ratio", "#Interval", "#n", "Verdict", "Test")}
-	f := forest{Label: "Ratios of goodput or packet rate with their intervals"}
+	f := forest{Label: "Ratios of goodput or packet rate with their intervals",
+		Axis: "median of the ratios of paired blocks; 100 % = the same"}
 	var intervals []string
 	var cells []*analysis.Cell
 	for _, k := range v.Comparisons {

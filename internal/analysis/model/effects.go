@@ -121,7 +121,7 @@ func FindEffects(observations []Observation, names []string) Effects {
 	judge(all)
 	out.Interactions = strongest(out.Interactions)
 	for _, x := range out.Interactions {
-		if len(out.Charts) < maxCharts && x.found() {
+		if len(out.Charts) < maxCharts && x.Found() {
 			out.Charts = append(out.Charts, m.chart([]string{cell(x.Level, x.At), cell(x.Level, x.Beside),
 				cell(x.Against, x.At), cell(x.Against, x.Beside)}, x.Factor, x.With))
 		}
@@ -135,8 +135,8 @@ func FindEffects(observations []Observation, names []string) Effects {
 
 const maxCharts = 3
 
-// found is whether there is an effect.
-func (e *Effect) found() bool { return e.Verdict == VerdictDifferent || e.Verdict == VerdictBySize }
+// Found is whether there is an effect.
+func (e *Effect) Found() bool { return e.Verdict == VerdictDifferent || e.Verdict == VerdictBySize }
 
 // Text says in words what both factors together do.
 func (x Interaction) Text() string {

@@ -123,7 +123,7 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 	var g gathered
 	for _, sweep := range w.sweeps(q, "streams") {
 		var points []statistics.ScalingPoint
-		if slices.ContainsFunc(sweep, func(r catalogue.Result) bool { return r.SharedCores }) {
+		if slices.ContainsFunc(sweep, func(r catalogue.Result) bool { return r.Lab != "" }) {
 			g.add(0, "", errors.New("client and server share the router's cores: more streams leave it less"))
 			continue
 		}

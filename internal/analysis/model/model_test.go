@@ -489,7 +489,7 @@ func TestSharedCoresHaveNoScaling(t *testing.T) {
 	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err != nil || e.GoodputBps < 2e9 {
 		t.Errorf("cores of its own: got %v, %v, want an estimate", e.GoodputBps, err)
 	}
-	rows[1].SharedCores = true
+	rows[1].Lab = "local"
 	if e, err := (world{&catalogue.Catalogue{}, rows}).byStreams(q); err == nil {
 		t.Errorf("shared cores: got %v, want it refused", e.GoodputBps)
 	}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+)
+
+// bundleDir is where bundles are kept unless told otherwise.
+func (d dirs) bundleDir() string { return filepath.Join(d.Data, "bundles") }
+
+func addBundles(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "bundles", "", "with the bundles of this folder `DIR`; left out: with\n"+
+		"those that catalog add keeps beside the runs")
+}
+
+func newCatalogAddCommand(p *program) *cobra.Command {
+	var device, firmware, note, out string
+	cmd := &cobra.Command{
+		Use:   "add RUN --device NAME [--firmware TEXT] [--note TEXT] [--output PLACE]",
+		Short: "Make of a run a file that can be given away",
+		Long: "Make of a run a bundle: one file that others can put beside their own, and that stands\n" +
+			"beside the published results from then on. It holds the run's numbers, and no name\n" +
+			"of a host, user or file, no address, no key: docs/reference/bundle.md lists all\n" +
+			"that is in it. Read it before you give it away; --device, --firmware and --note are\n" +
+			"in it as you type them.",
+		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if device == "" {
+				return &usageError{"catalog add wants --device", "say which device the run measured, " +
+					"such as --device 'OpenWrt One'"}
+			}
+			d, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			if err != nil {
+				return err
+			}
+			d.Catalogue = registry.Catalogue() // without the words of the plan
+			b, err := bundle.New(device, firmware, note, d)
+			if err != nil {
+				return &exitError{codeUsage, err}
+			}
+			return p.keep(b, out)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&device, "device", "", "`NAME` of the device; that of the catalogue, if it is there")
+	f.StringVar(&firmware, "firmware", "", "its system and version, a `TEXT` such as 'OpenWrt 24.10.0'")
+	f.StringVar(&note, "note", "", "what else others should know, in one line of `TEXT`")
+	f.StringVarP(&out, "output", "o", "", "write to this file or folder `PLACE`; - is standard\n"+
+		"output; left out: keep it beside the runs")
+	return cmd
+}
+
+// keep writes a bundle to a file, or into a folder under the name of its content.
+func (p *program) keep(b *bundle.Bundle, place string) error {
+	text, err := b.Encode()
+	if err != nil {
+		return err
+	}
+	if place == standard {
+		return write(p.Out, string(text))
+	}
+	if place == "" {
+		place = p.dirs.bundleDir()
+		if err := prepare(place); err != nil {
+			return err
+		}
+	}
+	if info, err := os.Stat(place); err == nil && info.IsDir() {
+		place = filepath.Join(place, b.ID()+".json")
+	}
+	o, err := createOutFile(place)
+	if err == nil {
+		err = o.commit(text)
+	}
+	if err != nil {
+		return err
+	}
+	return write(p.Out, place+"\n")
+}
+
+// bundles reads those of a folder, in the order of their names; "" is where catalog add keeps them, if
+// there is any. One that is there twice counts once.
+func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
+	asked := dir != ""
+	if !asked {
+		dir = p.dirs.bundleDir()
+	}
+	entries, err := os.ReadDir(dir)
+	if !asked && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &exitError{codeUsage, fmt.Errorf("read bundles of %s: %w", dir, underlying(err))}
+	}
+	var all []*bundle.Bundle
+	var wrong []error
+	first := map[string]string{} // ID → file
+	factors := registry.Catalogue()
+	for _, e := range entries {
+		if e.IsDir() || !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		file := filepath.Join(dir, e.Name())
+		b, err := readBundle(file, factors)
+		if err != nil {
+			wrong = append(wrong, &exitError{codeUsage, err})
+			continue
+		}
+		id := b.ID()
+		if before, twice := first[id]; twice {
+			p.note("%s is the same bundle as %s: it counts once", file, before)
+			continue
+		}
+		first[id] = file
+		all = append(all, b)
+	}
+	return all, errors.Join(wrong...)
+}
+
+// readBundle reads a regular file of at most a bundle's size.
+func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read bundle %s: %w", file, underlying(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	var content []byte
+	if err == nil {
+		content, err = io.ReadAll(io.LimitReader(f, bundle.MaxSize+1))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read bundle %s: %w", file, underlying(err))
+	}
+	return bundle.Read(file, content, c)
+}
+
+// joined is the catalogue with the bundles of a folder.
+func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
+	c, err := catalogue.Published()
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.bundles(dir)
+	if err != nil {
+		return nil, err
+	}
+	return bundle.Join(c, all), nil
+}
+
+// soundCatalogue is joined for conclusions: without results that are in doubt, and with how far off the
+// models are on what is published.
+func (p *program) soundCatalogue(dir string) (*catalogue.Catalogue, []model.Errors, error) {
+	studies, err := catalogue.Published()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := p.joined(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Results = slices.DeleteFunc(c.Results, unsound)
+	return c, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
+}
+
+func unsound(r catalogue.Result) bool { return !bundle.Sound(r) }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+)
+
+func newCatalogBuildCommand(p *program) *cobra.Command {
+	var bundles string
+	cmd := &cobra.Command{
+		Use: "build DIR [--bundles DIR]", Short: "Write the catalogue as a static site",
+		Long: "Write the published results and your bundles as a static site: an index, a page for\n" +
+			"each device and run, pages that compare devices, effects of factors, sources. It\n" +
+			"needs no server and no network, and works from the folder by itself. DIR is new,\n" +
+			"empty, or such a site, of which only the pages are replaced.",
+		Args: exactArgs("DIR"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			studies, err := catalogue.Published()
+			if err != nil {
+				return err
+			}
+			own, err := p.bundles(bundles)
+			if err != nil {
+				return err
+			}
+			pages, err := report.Site(collectionOf(studies, own))
+			if err != nil {
+				return err
+			}
+			index, err := writeSite(args[0], pages)
+			if err != nil {
+				return err
+			}
+			return write(p.Out, index+"\n")
+		},
+	}
+	addBundles(cmd, &bundles)
+	return cmd
+}
+
+// collectionOf puts what the models say beside the results.
+func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Collection {
+	c := report.Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
+		Effects: map[string]model.Effects{}, Doubts: map[string][]string{}}
+	for _, source := range studies.Sources {
+		e := model.FindEffects(model.Observe(studies.Filtered(catalogue.Filter{Source: source.ID})))
+		if slices.ContainsFunc(e.Main, func(x model.Effect) bool { return x.Factor != e.Main[0].Factor }) {
+			c.Effects[source.ID] = e
+		}
+	}
+	for _, device := range c.Names() {
+		rows := slices.DeleteFunc(c.Filtered(catalogue.Filter{Device: device}), unsound)
+		c.Doubts[device] = model.Impossible(c.Catalogue, rows)
+	}
+	return c
+}
+
+// siteMark is the file that says that a folder is a site of ours, and which pages it has.
+const siteMark, siteFormat = ".chokepoint-site", "chokepoint-site/1"
+
+var pageName = regexp.MustCompile(`^[a-z0-9-]+\.html$`)
+
+// writeSite writes the pages into a folder and returns the path of the index. Each page takes its place when
+// it is whole; pages that are no more are removed last. No file is touched that is not of a site of ours.
+func writeSite(dir string, pages []report.File) (index string, err error) {
+	real, err := ownWay(dir)
+	if err != nil {
+		return "", err
+	}
+	old, err := pagesOf(dir, real)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, page := range pages {
+		names = append(names, page.Name)
+		if !slices.Contains(old, page.Name) && exists(filepath.Join(real, page.Name)) {
+			return "", errNoSite(dir, "it holds "+page.Name+", which is not of a site of chokepoint")
+		}
+	}
+	if err := os.Mkdir(real, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", check.WithHint(fmt.Errorf("make directory %s: %w", dir, underlying(err)),
+			"name a folder in one that exists")
+	}
+	put := func(name, content string) error {
+		o, err := createOutFile(filepath.Join(real, name))
+		if err != nil {
+			return err
+		}
+		return o.commit([]byte(content))
+	}
+	mark := func(names []string) error {
+		return put(siteMark, siteFormat+"\n"+strings.Join(names, "\n")+"\n")
+	}
+	gone := slices.DeleteFunc(old, func(name string) bool { return slices.Contains(names, name) })
+	err = mark(slices.Concat(names, gone)) // what is written now is known, if it ends here
+	for _, page := range pages {
+		if err == nil {
+			err = put(page.Name, string(page.Content))
+		}
+	}
+	for _, name := range gone {
+		if err == nil {
+			if err = os.Remove(filepath.Join(real, name)); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+		}
+	}
+	if err == nil {
+		err = mark(names)
+	}
+	return filepath.Join(dir, pages[0].Name), err
+}
+
+// pagesOf are the pages that a folder has by its mark; none of a folder that is new or empty.
+func pagesOf(dir, real string) ([]string, error) {
+	entries, err := os.ReadDir(real)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &exitError{codeUsage, fmt.Errorf("write %s: %w", dir, underlying(err))}
+	}
+	text, err := os.ReadFile(filepath.Join(real, siteMark))
+	lines := strings.Fields(string(text))
+	if err != nil || len(lines) == 0 || lines[0] != siteFormat {
+		return nil, errNoSite(dir, "it is not empty, and no site of chokepoint")
+	}
+	for _, name := range lines[1:] {
+		if !pageName.MatchString(name) {
+			return nil, errNoSite(dir, fmt.Sprintf("%s names %q, which is no page", siteMark, name))
+		}
+	}
+	return lines[1:], nil
+}
+
+func errNoSite(dir, why string) error {
+	return &usageError{fmt.Sprintf("write %s: %s", dir, why), "name a folder that is new or empty"}
+}

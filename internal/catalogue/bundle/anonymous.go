@@ -1,0 +1,285 @@
+package bundle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// conditions are those that a bundle may state.
+var conditions = [...]string{"lab", "ambient", "watts", record.LinkCondition}
+
+// facts are those of a node that a bundle may state.
+var facts = [...]string{"cpu_model", "cpu_cores", "cpu_threads", "cpu_smt", "cores", "machine", "product",
+	"board", "os", "distribution", "distribution_release", "kernel", "governor", "hypervisor", "timer_hz",
+	"irq_time_accounting"}
+
+// ownPlan stands for the name of a plan that is not built in.
+const ownPlan = "own plan"
+
+// identities are what tells of the author of a text, by its form.
+var identities = [...]struct {
+	form  *regexp.Regexp
+	words string
+}{
+	{regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`), "an address"},
+	{regexp.MustCompile(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
+	{regexp.MustCompile(`\S@\S`), "the name of a user or host"},
+	{regexp.MustCompile(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), "the name of a host or file"},
+	{regexp.MustCompile(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
+	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
+}
+
+// identity says what in a text may tell of its author; "" for nothing.
+func identity(text string) string {
+	for _, i := range identities {
+		if i.form.MatchString(text) {
+			return i.words
+		}
+	}
+	return ""
+}
+
+// fact is a text in words of a device's maker, such as the model of a processor: it is given away if it is
+// short and has no form of an identity.
+func fact(text string) string {
+	if len(text) > 100 || identity(text) != "" {
+		return ""
+	}
+	return text
+}
+
+// among is a word if it is one of those that this program writes.
+func among(word string, words ...string) string {
+	if slices.Contains(words, word) {
+		return word
+	}
+	return ""
+}
+
+// The forms of what this program makes up itself.
+var (
+	runForm     = regexp.MustCompile(`^\d{8}-\d{6}-[0-9a-f]{4}$`)
+	rowForm     = regexp.MustCompile(`^b\d+-r\d+(\.\d+)?$`)
+	versionForm = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-\d+(\.\d+)*)?`)
+	nodeForm    = regexp.MustCompile(`^(host|client|server|peer|router(-[ab])?)$`)
+	labForm     = regexp.MustCompile(`^(local|vm(:[a-z0-9_]{1,12})?|pair|ssh)$`)
+	release     = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+)
+
+// anonymous is what of a document is given away. It is built anew, field by field: what is not named here is
+// left out, and so is every sentence but those that this program itself has for a kind.
+func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
+	run := &d.Run
+	head := analysis.RunHead{ID: runForm.FindString(run.ID), Started: run.Started.UTC().Truncate(time.Second),
+		Plan: cmp.Or(among(run.Plan, plan.BuiltIns()...), ownPlan), Lab: labForm.FindString(run.Lab),
+		Seed: run.Seed, Version: versionForm.FindString(run.Version), Method: run.Method,
+		Measure: run.Measure, Status: among(run.Status, record.RunDone, record.RunInterrupted,
+			record.RunFailed, record.RunKilled, record.RunRunning)}
+	if head.ID == "" || head.Lab == "" {
+		return nil, fmt.Errorf("run %.40q of lab %.40q is none of chokepoint", run.ID, run.Lab)
+	}
+	head.Method.Order, head.Method.Search = among(run.Method.Order, "blocks", "listed"), nil
+	m := &head.Measure
+	m.LatencyIdle = among(m.LatencyIdle, "block", "trial", factor.Off)
+	m.Probe = among(m.Probe, "echo", "icmp")
+	m.ProbeSpacing = among(m.ProbeSpacing, record.Isochronous, record.Exponential)
+	for _, name := range d.Run.Loads {
+		if _, ok := c.Lookup(name); ok {
+			head.Loads = append(head.Loads, name)
+		}
+	}
+	out := &analysis.Document{Format: d.Format, Run: head, Catalogue: c, Summary: []string{},
+		Environment: environments(d.Environment), Topologies: []record.Topology{},
+		Nodes: []record.NodeFacts{}, Cells: []analysis.Cell{}, Trials: []analysis.TrialView{},
+		Skipped: []record.Skipped{}, Caveats: caveats(d.Caveats), Observing: analysis.Observing{
+			CoreRatio: d.Observing.CoreRatio, ChargedRatio: d.Observing.ChargedRatio,
+			FastRatio: d.Observing.FastRatio, Probes: map[string]float64{}}}
+	var all []record.Factors
+	for i := range d.Cells {
+		if err := known(d.Cells[i].Factors, c); err != nil {
+			return nil, fmt.Errorf("cells[%d]: %w", i, err)
+		}
+		all = append(all, d.Cells[i].Factors)
+		out.Cells = append(out.Cells, cellOf(&d.Cells[i]))
+	}
+	for i, label := range analysis.Labels(c, all) { // a plan has words of its own for levels
+		out.Cells[i].Label = label
+	}
+	for i := range d.Trials {
+		t := &d.Trials[i]
+		if err := known(t.Factors, c); err != nil {
+			return nil, fmt.Errorf("trials[%d]: %w", i, err)
+		}
+		out.Trials = append(out.Trials, trialOf(t))
+	}
+	for _, m := range metrics.Metrics() {
+		if slices.ContainsFunc(out.Cells, func(c analysis.Cell) bool {
+			_, ok := c.Metrics[m.Name]
+			return ok
+		}) {
+			out.Metrics = append(out.Metrics, m)
+		}
+	}
+	out.Verdicts, out.Effects = analysis.Verdicts(out.Cells), analysis.EffectsOf(out)
+	return out, nil
+}
+
+// known refuses factors that this program has not, and levels that may tell of somebody.
+func known(f record.Factors, c *factor.Catalogue) error {
+	if len(f) == 0 {
+		return errors.New("it has no factors")
+	}
+	for name, level := range f {
+		if _, ok := c.Lookup(name); !ok {
+			return fmt.Errorf("there is no factor %q", name)
+		}
+		if found := identity(level); found != "" || len(level) > 100 {
+			return fmt.Errorf("factor %s: level %.100q may be %s, which is not given away", name, level,
+				orLong(found))
+		}
+	}
+	return nil
+}
+
+func orLong(found string) string {
+	if found == "" {
+		return "anything, so long as it is"
+	}
+	return found
+}
+
+func environments(all []record.Environment) []record.Environment {
+	out := []record.Environment{}
+	for _, e := range all {
+		of := record.Environment{Node: nodeForm.FindString(e.Node), Facts: map[string]string{}}
+		for _, name := range facts {
+			text := fact(e.Facts[name])
+			if name == "kernel" { // whose builder may be named behind it
+				text = release.FindString(e.Facts[name])
+			}
+			if text != "" {
+				of.Facts[name] = text
+			}
+		}
+		if len(of.Facts) > 0 && of.Node != "" {
+			out = append(out, of)
+		}
+	}
+	return out
+}
+
+func caveats(all []record.Caveat) []record.Caveat {
+	var out []record.Caveat
+	for _, k := range all {
+		if means := evidence.KindOf(k.Kind).Means; means != "" {
+			out = append(out, record.Caveat{Kind: k.Kind, Text: means})
+		}
+	}
+	return out
+}
+
+func reasons(all []evidence.Reason) []evidence.Reason {
+	out := []evidence.Reason{}
+	for _, r := range all {
+		if means := evidence.KindOf(r.Kind).Means; means != "" {
+			out = append(out, evidence.Reason{Kind: r.Kind, Text: means})
+		}
+	}
+	return out
+}
+
+func grade(text string) string {
+	if slices.Contains([]string{evidence.GradeValid, evidence.GradeSuspect}, text) {
+		return text
+	}
+	return evidence.GradeFailed
+}
+
+// declared keeps the metrics that this program declares: the names of others may be those of devices.
+func declared[V any](all map[string]V) map[string]V {
+	out := map[string]V{}
+	for _, m := range metrics.Metrics() {
+		if v, ok := all[m.Name]; ok {
+			out[m.Name] = v
+		}
+	}
+	return out
+}
+
+func cellOf(c *analysis.Cell) analysis.Cell {
+	out := analysis.Cell{Factors: c.Factors.Clone(), Grade: grade(c.Grade), Reasons: reasons(c.Reasons),
+		Metrics: declared(c.Metrics), Findings: []evidence.Finding{}, GeneratorShare: c.GeneratorShare,
+		Caveats: caveats(c.Caveats), Runs: c.Runs, Failed: c.Failed,
+		Ceiling: analysis.CellCeiling{Kind: "none known", Bps: c.Ceiling.Bps, Ratio: c.Ceiling.Ratio,
+			HeaderEfficiency: c.Ceiling.HeaderEfficiency, TesterRatio: c.Ceiling.TesterRatio}}
+	if c.Ceiling.Bps > 0 {
+		out.Ceiling.Kind = "link"
+	}
+	if c.Ceiling.TesterRatio > 0 {
+		out.Ceiling.TesterKind = "the tester alone"
+	}
+	for name, v := range out.Metrics {
+		if !slices.Contains([]string{statistics.IntervalSingle, statistics.IntervalRange,
+			statistics.IntervalOrder, statistics.IntervalPooled}, v.Interval) {
+			v.Interval = statistics.IntervalSingle
+			out.Metrics[name] = v
+		}
+	}
+	if k := c.Consistency; k != nil {
+		out.Consistency = &analysis.Consistency{Word: statistics.ConsistencyWord(k.Ratio), Ratio: k.Ratio}
+	}
+	if x := c.Diagnosis; x != nil {
+		out.Diagnosis = diagnosed(x)
+	}
+	return out
+}
+
+// diagnosed keeps the classes of a diagnosis, in the words of this program.
+func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
+	out := &diagnosis.Diagnosis{Class: diagnosis.Unknown, Text: diagnosis.LabelOf(""), Trials: x.Trials,
+		Causes: []diagnosis.Cause{}}
+	if _, ok := diagnosis.RuleOf(x.Class); ok {
+		out.Class, out.Text, out.Confidence = x.Class, diagnosis.LabelOf(x.Class), x.Confidence
+	}
+	for _, cause := range x.Causes {
+		if _, ok := diagnosis.RuleOf(cause.Class); ok {
+			out.Causes = append(out.Causes, diagnosis.Cause{Class: cause.Class,
+				Node: nodeForm.FindString(cause.Node), Text: diagnosis.LabelOf(cause.Class),
+				Confidence: cause.Confidence, Facts: []evidence.Evidence{}})
+		}
+	}
+	return out
+}
+
+func trialOf(t *analysis.TrialView) analysis.TrialView {
+	out := analysis.TrialView{ID: rowForm.FindString(t.ID), Row: rowForm.FindString(t.Row),
+		Block: t.Block, Index: t.Index,
+		Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
+		Factors: t.Factors.Clone(), Started: t.Started.UTC().Truncate(time.Second),
+		Seconds: t.Seconds, Grade: grade(t.Grade), Reasons: reasons(t.Reasons),
+		Metrics: declared(t.Metrics), Phases: []record.Phase{}, Caveats: caveats(t.Caveats)}
+	if s := t.Series; s != nil && len(s.Quantile) > 0 {
+		out.Series = &analysis.Series{T: []float64{}, Quantile: map[string][]float64{}}
+		for _, kind := range []string{"idle", "loaded"} {
+			if q, ok := s.Quantile[kind]; ok {
+				out.Series.Quantile[kind] = slices.Clone(q[:min(len(q), len(analysis.QuantileLevels))])
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,384 @@
+// Package bundle makes of a run's document a file that can be given away, reads such files of others, and
+// puts their results beside published ones. A bundle holds what its format lists and nothing else: no name
+// of a host, user or file, no address, no key, and no sentence that a machine or a person wrote, but for
+// the words that are typed for it.
+package bundle
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Format is the version of the format; another one is refused.
+const Format = "chokepoint-bundle/1"
+
+// MaxSize is the most bytes that a bundle may have.
+const MaxSize = 16 << 20
+
+// Bundle is a run of one device that was given away.
+type Bundle struct {
+	Format     string            `json:"format"` // "chokepoint-bundle/1"
+	Device     string            `json:"device"`
+	Firmware   string            `json:"firmware,omitempty"`
+	Note       string            `json:"note,omitempty"`
+	Conditions map[string]string `json:"conditions"` // lab, and of the plan's ambient, link and watts
+	// Document is that of the run, as show --json prints it, with the fields that are listed below.
+	Document *analysis.Document `json:"document"`
+}
+
+// New makes a bundle of a run. The words for it are judged: none may tell of their author.
+func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
+	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,
+		Conditions: map[string]string{}}
+	for name, text := range d.Conditions {
+		b.Conditions[name] = text
+	}
+	b.Document = d
+	if err := b.settle(d.Catalogue); err != nil {
+		return nil, err
+	}
+	if len(Results(b.Document)) == 0 {
+		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
+			"chokepoint show "+d.Run.ID+" says what was measured")
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// settle leaves in a bundle what the format lists, and judges it.
+func (b *Bundle) settle(c *factor.Catalogue) error {
+	for _, text := range []struct {
+		what, text string
+		most       int
+	}{{"device", b.Device, 60}, {"firmware", b.Firmware, 100}, {"note", b.Note, 400}} {
+		switch found := identity(text.text); {
+		case found != "":
+			return check.WithHint(fmt.Errorf("%s %q holds %s", text.what, text.text, found),
+				"a bundle tells of a device, not of its owner: leave that out")
+		case len(text.text) > text.most, text.text != check.Plain(text.text),
+			text.text != strings.TrimSpace(text.text):
+			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)
+		}
+	}
+	if b.Device == "" {
+		return errors.New("device is missing")
+	}
+	for name, text := range b.Conditions {
+		if !slices.Contains(conditions[:], name) || fact(text) == "" {
+			delete(b.Conditions, name)
+		}
+	}
+	d, err := anonymous(b.Document, c)
+	if err != nil {
+		return fmt.Errorf("document: %w", err)
+	}
+	b.Document = d
+	if b.Conditions == nil {
+		b.Conditions = map[string]string{}
+	}
+	b.Conditions["lab"] = d.Run.Lab
+	return nil
+}
+
+// Encode is the file of a bundle. The same bundle gives the same bytes.
+func (b *Bundle) Encode() ([]byte, error) {
+	text, err := json.MarshalIndent(b, "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("encode bundle of %s: %v", b.Device, err)
+	}
+	return append(text, '\n'), nil
+}
+
+// ID names a bundle by its content.
+func (b *Bundle) ID() string {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return "own" // it has been encoded, or read, before
+	}
+	sum := sha256.Sum256(text)
+	return fmt.Sprintf("own-%x", sum[:6])
+}
+
+// Read reads the file of a bundle, which anybody may have written. A field that the format does not have is
+// an error; a word that this program does not know, such as a metric of a newer one, is left out. An error
+// names the file and, of JSON, the line.
+func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
+	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("read bundle %s: %w", name, err) }
+	if len(content) > MaxSize {
+		return fail(fmt.Errorf("%d bytes are more than the %d of a bundle", len(content), MaxSize))
+	}
+	var head struct {
+		Format string `json:"format"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return fail(placed(content, err))
+	}
+	if head.Format != Format {
+		return fail(check.WithHint(fmt.Errorf("its format is %q, not %q", head.Format, Format),
+			"chokepoint catalog add makes bundles of this version"))
+	}
+	b := &Bundle{}
+	dec := json.NewDecoder(bytes.NewReader(content))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(b); err != nil {
+		return fail(placed(content, err))
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return fail(fmt.Errorf("line %d: more than one bundle", lineOf(content, dec.InputOffset())))
+	}
+	if b.Document == nil {
+		return fail(errors.New("document is missing"))
+	}
+	if err := b.settle(c); err != nil {
+		return fail(err)
+	}
+	if err := b.check(); err != nil {
+		return fail(err)
+	}
+	return b, nil
+}
+
+var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
+
+// placed says the line at which JSON is wrong.
+func placed(content []byte, err error) error {
+	offset := int64(-1)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = e.Offset
+	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = e.Offset
+	} else if m := unknownField.FindStringSubmatch(err.Error()); m != nil { // which has no place
+		offset = int64(bytes.Index(content, []byte(m[1])))
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if offset < 0 {
+		return errors.New(text)
+	}
+	return fmt.Errorf("line %d: %s", lineOf(content, offset), text)
+}
+
+func lineOf(content []byte, offset int64) int {
+	return 1 + bytes.Count(content[:min(offset, int64(len(content)))], []byte("\n"))
+}
+
+// check refuses numbers that no run can have.
+func (b *Bundle) check() error {
+	d := b.Document
+	if d.Format != record.Format {
+		return fmt.Errorf("document: its format is %q, not %q", d.Format, record.Format)
+	}
+	if len(d.Cells) > mostCells || len(d.Trials) > mostTrials {
+		return fmt.Errorf("document: %d cells and %d trials, at most %d and %d are read", len(d.Cells),
+			len(d.Trials), mostCells, mostTrials)
+	}
+	for i, t := range d.Trials {
+		values := slices.Collect(maps.Values(t.Metrics))
+		if t.Series != nil {
+			values = slices.Concat(values, t.Series.Quantile["idle"], t.Series.Quantile["loaded"])
+		}
+		if !sane(values...) {
+			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
+		}
+	}
+	seen := map[string]bool{}
+	for i, cell := range d.Cells {
+		if c := cell.Ceiling; !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
+			return fmt.Errorf("document: cells[%d]: its ceiling is beyond all measures", i)
+		}
+		key := cell.Factors.Key()
+		if seen[key] {
+			return fmt.Errorf("document: cells[%d]: a cell of %s is there twice", i, key)
+		}
+		seen[key] = true
+		for name, v := range cell.Metrics {
+			outside := hasInterval(v.Low, v.High) && (v.Median < v.Low || v.Median > v.High)
+			if v.N < 1 || outside || !sane(slices.Concat(v.Values, []float64{v.Low, v.Median, v.High})...) {
+				return fmt.Errorf("document: cells[%d]: %s: median %v of %d is not within %v to %v", i, name,
+					v.Median, v.N, v.Low, v.High)
+			}
+		}
+		if v, ok := cell.Metrics[metrics.Goodput]; ok && (v.Low < 0 || v.Median < 0) {
+			return fmt.Errorf("document: cells[%d]: %s: %v to %v is no rate", i, metrics.Goodput, v.Low,
+				v.High)
+		}
+	}
+	if len(Results(d)) == 0 {
+		return errors.New("document: no cell has a rate of a router")
+	}
+	return nil
+}
+
+// Bounds of what is read, so that nothing that is drawn of it takes forever.
+const (
+	mostCells, mostTrials = 2000, 100_000
+	mostValue             = 1e15
+)
+
+func sane(values ...float64) bool {
+	return !slices.ContainsFunc(values, func(v float64) bool { return v > mostValue || v < -mostValue })
+}
+
+func hasInterval(low, high float64) bool { return low != 0 || high != 0 }
+
+// Own is a cell of a run as a result that can stand beside published ones.
+type Own struct {
+	catalogue.Result
+	Label string         `json:"label"`
+	Cell  *analysis.Cell `json:"-"` // that it is of
+}
+
+// RunDevice is the device of a run's results: which one it is, the run does not say.
+const RunDevice = "run"
+
+// families are the tunnels that studies call by one name.
+var families = [...]string{"wireguard", "openvpn"}
+
+// Results are the rates of a run's cells, but for those without a router.
+func Results(d *analysis.Document) []Own {
+	var out []Own
+	for i := range d.Cells {
+		cell := &d.Cells[i]
+		v, ok := cell.Metrics[metrics.Goodput]
+		if !ok || !(v.Median > 0) || factor.Topology.Is(cell.Factors, "direct") {
+			continue
+		}
+		level := func(name factor.Name) string { return name.Of(cell.Factors) }
+		count := func(name factor.Name) int {
+			n, _ := strconv.Atoi(level(name)) // a level that is no number states none
+			return n
+		}
+		tunnel := cmp.Or(level(factor.Tunnel), factor.NoTunnel)
+		for _, family := range families {
+			if strings.HasPrefix(tunnel, family+"-") {
+				tunnel = family
+			}
+		}
+		rate := v.Median
+		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
+			Tool: "chokepoint", Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
+			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
+			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
+			Packet: count(factor.PacketSize), GoodputBps: &rate, Spread: (v.High - v.Low) / 2 / v.Median,
+			Grade: cell.Grade, Lab: inPlace(d.Run.Lab)}, cell.Label, cell})
+	}
+	return out
+}
+
+// stated are the factors that have a place of their own in a result.
+var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.Direction, factor.Streams,
+	factor.MTU, factor.PacketSize, factor.NAT, factor.Topology}
+
+// Join puts the results of bundles beside those of studies: each bundle is a source of its own.
+func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
+	out := &catalogue.Catalogue{Sources: slices.Clone(c.Sources), Devices: slices.Clone(c.Devices),
+		Results: slices.Clone(c.Results), Speeds: slices.Clone(c.Speeds), Powers: slices.Clone(c.Powers)}
+	for _, b := range all {
+		id := b.ID()
+		out.Sources = append(out.Sources, catalogue.Source{ID: id, About: b.about(), Licence: "none stated",
+			Published: b.Document.Run.Started.Format("2006")})
+		device, known := out.Device(b.Device)
+		if !known {
+			device = b.device(id)
+			out.Devices = append(out.Devices, device)
+		}
+		for i, own := range Results(b.Document) {
+			r := own.Result
+			r.Row, r.Source, r.Device = i+1, id, device.Name
+			r.Measured = b.Document.Run.Started.Format("2006")
+			r.Condition = b.condition(own)
+			if factor.NAT.In(own.Cell.Factors) && !factor.NAT.Is(own.Cell.Factors, factor.Off) {
+				r.Firewall = "NAT"
+			}
+			out.Results = append(out.Results, r)
+		}
+		for _, cell := range b.Document.Cells {
+			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok && inPlace(b.Document.Run.Lab) == "" {
+				low, high := v.Low, v.High
+				if !hasInterval(low, high) {
+					low, high = v.Median, v.Median
+				}
+				out.Powers = append(out.Powers, catalogue.Power{Source: id, Device: device.Name,
+					Load: cell.Label, Low: &low, High: &high})
+			}
+		}
+	}
+	return out
+}
+
+// inPlace is a lab whose own machine was measured in place of a device; "" of all others.
+func inPlace(lab string) string {
+	if _, guest := record.GuestArch(lab); guest || record.InNamespaces(lab) {
+		return lab
+	}
+	return ""
+}
+
+func (b *Bundle) about() string {
+	words := "own run of " + b.Device
+	if b.Firmware != "" {
+		words += ", " + b.Firmware
+	}
+	if lab := inPlace(b.Document.Run.Lab); lab != "" {
+		words += ", in lab " + lab
+	}
+	return words
+}
+
+// condition is what a result was measured under besides what it states: all levels that are not the usual
+// ones, and a lab that is no device.
+func (b *Bundle) condition(own Own) string {
+	var words []string
+	if own.Lab != "" {
+		words = append(words, "lab "+own.Lab)
+	}
+	names := own.Cell.Factors.Names()
+	b.Document.Catalogue.Sort(names)
+	for _, name := range names {
+		level, d := own.Cell.Factors[name], b.Document.Catalogue.Of(name)
+		usual := slices.Contains([]string{"", "-", factor.Off, "default", "auto", d.Default}, level)
+		if !usual && !slices.Contains(stated[:], factor.Name(name)) {
+			words = append(words, d.Words(level))
+		}
+	}
+	if b.Firmware != "" {
+		words = append(words, b.Firmware)
+	}
+	return strings.Join(words, ", ")
+}
+
+// device is what the run tells of the device itself.
+func (b *Bundle) device(source string) catalogue.Device {
+	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
+	for _, e := range b.Document.Environment {
+		if e.Node == "router" && inPlace(b.Document.Run.Lab) == "" {
+			d.SoC, d.Arch = e.Facts["cpu_model"], e.Facts["machine"]
+			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: not known
+		}
+	}
+	return d
+}
+
+// Sound says that a result can stand for its device: a published one, or a valid cell of a run on it.
+func Sound(r catalogue.Result) bool {
+	return r.Lab == "" && (r.Grade == "" || r.Grade == evidence.GradeValid)
+}

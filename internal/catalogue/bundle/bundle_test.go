@@ -1,0 +1,306 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// document is that of a run of two cells on two machines.
+func document() *analysis.Document {
+	d := &analysis.Document{Format: record.Format, Run: analysis.RunHead{ID: "20260102-030405-aaaa",
+		Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)), Plan: "quick",
+		Lab: record.LabSSH, Status: record.RunDone, Version: "v1.2.3",
+		Method: record.Method{Duration: time.Second, Runs: 2, Order: "blocks"}},
+		Conditions:  map[string]string{"ambient": "22 °C", "link": "1G"},
+		Environment: []record.Environment{{Node: "router", Facts: map[string]string{"kernel": "6.6.1-anna"}}},
+		Caveats:     []record.Caveat{{Kind: "few-runs", Text: "2 runs"}}}
+	for i, tunnel := range []string{"none", "wireguard"} {
+		f := record.Factors{"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "4",
+			"nat": "masquerade", "ip": "4", "direction": "up"}
+		rate := 9e8 / float64(1+i)
+		d.Cells = append(d.Cells, analysis.Cell{Factors: f, Label: "as the plan says", Runs: 2,
+			Grade: []string{evidence.GradeValid, evidence.GradeSuspect}[i],
+			Reasons: []evidence.Reason{{Kind: evidence.ReasonThrottled, Text: "hot",
+				Facts: []evidence.Evidence{{Node: "router"}}}},
+			Diagnosis: &diagnosis.Diagnosis{Class: diagnosis.Rules()[0].Class, Text: "busy", Confidence: .9,
+				Causes: []diagnosis.Cause{{Class: diagnosis.Rules()[0].Class, Node: "router"}}},
+			Consistency: &analysis.Consistency{Word: "Good", Ratio: .01},
+			Metrics: map[string]statistics.Value{
+				"goodput_bps": {Median: rate, Low: rate * .9, High: rate * 1.1, N: 2,
+					Values: []float64{rate * .9, rate * 1.1}, Interval: statistics.IntervalRange},
+				"power_loaded_w": {Median: 9, Low: 8, High: 10, N: 2, Interval: statistics.IntervalRange},
+			}})
+		for block := 1; block <= 2; block++ {
+			d.Trials = append(d.Trials, analysis.TrialView{ID: fmt.Sprintf("b%d-r%02d.1", block, i+1),
+				Row: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Kind: record.RowLoad, Factors: f,
+				Grade: evidence.GradeValid, Metrics: map[string]float64{"goodput_bps": rate},
+				Failure: &record.Failure{}, Series: &analysis.Series{T: []float64{0},
+					Quantile: map[string][]float64{"loaded": {1e6, 2e6}}}})
+		}
+	}
+	return d
+}
+
+func made(t *testing.T) (*Bundle, []byte) {
+	t.Helper()
+	b, err := New("Box", "OpenWrt 24.10.0", "", document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, text
+}
+
+// TestReadBack: a bundle is the same when it is read, and its bytes are the same each time.
+func TestReadBack(t *testing.T) {
+	b, text := made(t)
+	again, err := Read("b.json", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, again); diff != "" {
+		t.Errorf("bundle read back (-made +read):\n%s", diff)
+	}
+	second, err := again.Encode()
+	if err != nil || !bytes.Equal(text, second) || b.ID() != again.ID() {
+		t.Errorf("encoded again: %v, other bytes or name", err)
+	}
+	if kernel := b.Document.Environment[0].Facts["kernel"]; kernel != "6.6.1" {
+		t.Errorf("kernel: got %q", kernel)
+	}
+	if got := b.Document.Run.Started.Format(time.RFC3339Nano); got != "2026-01-02T03:04:05Z" {
+		t.Errorf("started: got %s", got)
+	}
+}
+
+// plant sets every text below a value, but for factors and for what New refuses otherwise, gives each list
+// an element and each map of texts a name of its own.
+func plant(v reflect.Value, secret string, depth int) (planted int) {
+	if depth > 7 {
+		return 0
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		return plant(v.Elem(), secret, depth+1)
+	case reflect.Slice:
+		if v.IsNil() {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		}
+		for i := range v.Len() {
+			planted += plant(v.Index(i), secret, depth+1)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			refused := f.Name == "Lab" || f.Name == "Format" || f.Name == "ID" && v.Type().Name() == "RunHead"
+			if f.IsExported() && f.Name != "Catalogue" && !refused {
+				planted += plant(v.Field(i), secret, depth+1)
+			}
+		}
+	case reflect.Map:
+		if v.Type() == reflect.TypeFor[record.Factors]() || v.Type().Key().Kind() != reflect.String {
+			return 0
+		}
+		if v.IsNil() {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
+		one := reflect.New(v.Type().Elem()).Elem()
+		planted += 1 + plant(one, secret, depth+1)
+		v.SetMapIndex(reflect.ValueOf(secret), one)
+		if v.Type().Elem().Kind() == reflect.String && strings.ContainsAny(secret, ".:@/") {
+			for _, name := range append(facts[:], conditions[:]...) { // what is listed, with another's text
+				v.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(secret))
+			}
+		}
+	case reflect.String:
+		v.SetString(secret)
+		planted++
+	}
+	return planted
+}
+
+// TestNothingOfTheAuthor plants each kind of secret and identity into every text of a document, and finds
+// none in the bundle.
+func TestNothingOfTheAuthor(t *testing.T) {
+	for _, secret := range []string{"annasbox", "192.0.2.7", "2001:db8::7", "02:00:5e:10:00:01",
+		"anna@gateway.example", "gateway.example.net", "/srv/anna/plans/mine.yaml", `D:\\anna\plans`,
+		"cGxhbnRlZCBrZXkgcGxhbnRlZCBrZXkgcGxhbnRlZCE="} {
+		d := document()
+		if n := plant(reflect.ValueOf(d).Elem(), secret, 0); n < 150 {
+			t.Fatalf("%d texts planted, want 150 or more", n)
+		}
+		b, err := New("Box", "", "", d)
+		if err != nil {
+			t.Errorf("%s: %v", secret, err)
+			continue
+		}
+		text, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted, _ := json.Marshal(secret)
+		if at := bytes.Index(text, bytes.Trim(quoted, `"`)); at >= 0 {
+			t.Errorf("%s is in the bundle: %s", secret, text[max(0, at-80):at+40])
+		}
+	}
+}
+
+func says(err error, want string) bool { return err != nil && strings.Contains(err.Error(), want) }
+
+// TestRefused: what cannot be given away, and files that are no bundle. Each says where.
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct{ device, firmware, note, want string }{
+		{"", "", "", "device is missing"},
+		{"Box of 192.0.2.7", "", "", `device "Box of 192.0.2.7" holds an address`},
+		{"Box", "anna@box", "", "firmware \"anna@box\" holds the name of a user or host"},
+		{"Box", "", "see /srv/anna", `note "see /srv/anna" holds a path`},
+		{"Box", "", "at gw.example.net", "holds the name of a host or file"},
+		{"Box", "", "psk cGxhbnRlZCBrZXkgcGxhbnRlZCBrZXkgcGxhbnRl", "holds a key"},
+		{strings.Repeat("b ", 40), "", "", "device is not a line of at most 60 bytes"},
+		{"Box\n", "", "", "device is not a line"},
+	} {
+		if _, err := New(tt.device, tt.firmware, tt.note, document()); !says(err, tt.want) {
+			t.Errorf("%q, %q, %q: got %v, want %q", tt.device, tt.firmware, tt.note, err, tt.want)
+		}
+	}
+	empty := document()
+	empty.Cells = empty.Cells[:0]
+	if _, err := New("Box", "", "", empty); !says(err, "no rate of a router") {
+		t.Errorf("empty run: got %v", err)
+	}
+	level := document()
+	level.Cells[0].Factors["tunnel"] = "192.0.2.7"
+	if _, err := New("Box", "", "", level); !says(err, "cells[0]: factor tunnel") {
+		t.Errorf("level: got %v", err)
+	}
+	_, good := made(t)
+	for _, tt := range []struct{ old, new, want string }{
+		{`"device": "Box"`, `"owner": "anna"`, `b.json: line 3: unknown field "owner"`},
+		{`"device": "Box"`, `"device": 7`, "b.json: line 3: "},
+		{`bundle/1"`, `bundle/2"`, `its format is "chokepoint-bundle/2"`},
+		{`"device": "Box",`, `"device": "Box"`, "b.json: line 4: invalid character"},
+		{`"median": 450000000`, `"median": 1`, "cells[1]: goodput_bps: median 1 of 2 is not within"},
+		{`"low": 405000000`, `"low": -1`, "cells[1]: goodput_bps: -1 to 4.95"},
+		{`"goodput_bps": 450000000`, `"goodput_bps": 1e300`, "trials[2]: a value is beyond all measures"},
+		{`"wireguard"`, `"none"`, "there twice"},
+		{`"topology"`, `"hostname"`, `there is no factor "hostname"`},
+		{`"lab": "ssh",` + "\n   ", `"lab": "home",` + "\n   ", "is none of chokepoint"},
+		{`"document": {`, `"document": null, "x": {`, `unknown field "x"`},
+	} {
+		text := bytes.ReplaceAll(good, []byte(tt.old), []byte(tt.new))
+		if bytes.Equal(text, good) {
+			t.Errorf("%s is not in the bundle", tt.old)
+		}
+		if _, err := Read("b.json", text, nil); !says(err, tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.new, err, tt.want)
+		}
+	}
+	if _, err := Read("b.json", make([]byte, MaxSize+1), nil); !says(err, "bytes are more than") {
+		t.Errorf("large file: got %v", err)
+	}
+	if _, err := Read("b.json", append(good, good...), nil); err == nil {
+		t.Error("two bundles in a file were read as one")
+	}
+}
+
+// TestJoin: own results stand beside the published ones, with their conditions, under the name of the
+// catalogue.
+func TestJoin(t *testing.T) {
+	published, err := catalogue.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := document()
+	b, err := New("bpi-r4", "OpenWrt", "", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Join(published, []*Bundle{b})
+	if n := len(c.Devices) - len(published.Devices); n != 0 {
+		t.Errorf("%d devices more, want none", n)
+	}
+	own := c.Filtered(catalogue.Filter{Source: b.ID()})
+	if len(own) != 2 || own[0].Device != "BPI-R4" || own[1].Row != 2 || own[0].Firewall != "NAT" ||
+		*own[1].GoodputBps != 4.5e8 || Sound(own[1]) || !Sound(own[0]) ||
+		own[0].Conditions() != "2026, up, OpenWrt, firewall NAT" {
+		t.Errorf("own results: %+v", own)
+	}
+	powers := c.Powers[len(published.Powers):]
+	if len(powers) != 2 || powers[1].Watts() != "8 to 10 W" {
+		t.Errorf("powers: %+v", powers)
+	}
+}
+
+// TestJoinOfALab: what a lab measured in place of a device is listed under its name, and says nothing of it.
+func TestJoinOfALab(t *testing.T) {
+	d := document()
+	d.Run.Lab = record.LabLocal
+	d.Environment[0].Facts["cpu_model"] = "some processor"
+	b, err := New("Box", "", "", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Join(&catalogue.Catalogue{}, []*Bundle{b})
+	if len(c.Results) != 2 || Sound(c.Results[0]) || c.Results[0].Lab != "local" ||
+		!strings.Contains(c.Results[0].Condition, "lab local") {
+		t.Errorf("results: %+v", c.Results)
+	}
+	if len(c.Powers) != 0 || c.Devices[0].SoC != "" {
+		t.Errorf("powers %+v, devices %+v", c.Powers, c.Devices)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	b, err := New("Box", "", "", document())
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := b.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"format":"chokepoint-bundle/1","device":"a","document":{"cells":[{}]}}`))
+	published, err := catalogue.Published()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		b, err := Read("f.json", content, nil)
+		if err != nil {
+			return
+		}
+		text, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Read("f.json", text, nil)
+		if err != nil {
+			t.Fatalf("what was read is not read again: %v", err)
+		}
+		if again.ID() != b.ID() {
+			t.Error("read again it has another name")
+		}
+		Join(published, []*Bundle{b})
+	})
+}

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// effectSection: what does each factor do, and which depend on each other?
+func effectSection(v *view, s *Section) {
+	s.ID, s.Title = "effects", "What does each factor do?"
+	if v.Effects != nil {
+		s.addEffects(*v.Effects, func(name, level string) string {
+			if strings.Contains(name, "+") { // several that change together
+				return name + " " + level
+			}
+			return v.Catalogue.Of(name).Words(level)
+		})
+	}
+}
+
+// addEffects draws by how many times the levels of each factor change the goodput, and by how many times the
+// effect of one factor differs between levels of another.
+func (s *Section) addEffects(e model.Effects, say func(name, level string) string) {
+	s.Lead = "By how many times a level of a factor changes the goodput, in the geometric mean over all " +
+		"settings of the other factors at which both levels were measured."
+	f := forest{Label: "Ratios of goodput by factor, and their interactions, with their intervals",
+		Axis: "ratio, logarithmic; 100 % = the same"}
+	t := &Table{ID: "effect-table", Folded: true, Caption: "The numbers of this chart",
+		Columns: columns("Factor", "Level", "Against", "#Ratio", "#Interval", "#Settings", "#Blocks",
+			"Verdict")}
+	intervals, pooled := false, false
+	add := func(x model.Effect, group, class, name, sub, level, against string) {
+		ratio, interval := effectText(x.Ratio)
+		row := forestRow{Group: group, Class: class, Name: name, Sub: sub, Text: ratio, Ratio: x.Ratio.Value,
+			Low: x.Ratio.Low, High: x.Ratio.High, Whisker: x.Ratio.Level > 0, Doubt: !x.Found(),
+			Title: name + ", " + sub + ": " + ratio + " — " + x.Verdict}
+		shown := none
+		if row.Whisker {
+			intervals = true
+			row.Text += bracket(interval)
+			shown = TableCell{Text: interval, Sub: unit.Significant(x.Ratio.Level*100, 3) + " %"}
+		} else {
+			pooled = true
+		}
+		f.Rows = append(f.Rows, row)
+		verdict := TableCell{Text: x.Verdict}
+		if x.PValue > 0 {
+			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
+		}
+		t.row(TableCell{Text: name}, TableCell{Text: level}, TableCell{Text: against},
+			TableCell{Text: ratio}, shown, TableCell{Text: strconv.Itoa(x.Settings)},
+			TableCell{Text: strconv.Itoa(x.Blocks)}, verdict)
+	}
+	for _, x := range e.Main {
+		add(x, "One factor changed", "c1", say(x.Factor, x.Level), "against "+say(x.Factor, x.Against),
+			x.Level, x.Against)
+		t.Rows[len(t.Rows)-1].Cells[0].Text = x.Factor
+	}
+	var words []string
+	for _, x := range e.Interactions {
+		name := x.Factor + " × " + x.With
+		add(x.Effect, "Interactions of two factors", "c2", name,
+			fmt.Sprintf("%s : %s, at %s : %s", x.Level, x.Against, x.At, x.Beside),
+			x.Level+" at "+x.At, x.Against+" at "+x.Beside)
+		words = append(words, upperFirst(x.Text())+".")
+	}
+	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
+		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
+	if intervals {
+		caption += " Whisker: interval of the median over blocks."
+	}
+	if pooled {
+		caption += " Without a whisker there are fewer than six blocks: found is then only what is " +
+			"greater than such figures differ by themselves."
+	}
+	s.add(Figure{ID: "effect-ratios", Title: "Goodput at a level ÷ at another", Caption: caption, Draw: f,
+		Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
+	if len(words) > 0 {
+		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{words}}})
+	}
+}
+
+// effectText is a ratio and its interval in one form.
+func effectText(x model.Interval) (ratio, interval string) {
+	say := unit.Percent
+	if max(x.Value, x.High) >= 2 {
+		say = unit.Times
+	}
+	return say(x.Value), strings.TrimSuffix(say(x.Low), " %") + "–" + say(x.High)
+}

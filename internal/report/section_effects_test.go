@@ -1,0 +1,62 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+)
+
+// TestEffectChart: each effect and each interaction is a row of the chart and of its table, in a group of its
+// own, hollow where nothing was found, with a whisker where there is an interval.
+func TestEffectChart(t *testing.T) {
+	c, err := catalogue.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: "rb5009"})))
+	if len(e.Main) < 4 || len(e.Interactions) == 0 {
+		t.Fatalf("%d effects and %d interactions", len(e.Main), len(e.Interactions))
+	}
+	e.Main[0].Ratio = model.Interval{Value: 1.1, Low: 1.05, High: 1.2, Level: .97}
+	var s Section
+	s.addEffects(e, func(name, level string) string { return name + " " + level })
+	f := s.Blocks[0].(Figure)
+	rows := f.Draw.(forest).Rows
+	if len(rows) != len(e.Main)+len(e.Interactions) || len(f.Table.Rows) != len(rows) {
+		t.Fatalf("%d rows, %d of the table, of %d + %d", len(rows), len(f.Table.Rows), len(e.Main),
+			len(e.Interactions))
+	}
+	groups := map[string]int{}
+	for i, r := range rows {
+		groups[r.Group]++
+		x := model.Effect{}
+		if i < len(e.Main) {
+			x = e.Main[i]
+		} else {
+			x = e.Interactions[i-len(e.Main)].Effect
+		}
+		if r.Ratio != x.Ratio.Value || r.Doubt == x.Found() || r.Whisker != (i == 0) ||
+			!strings.HasPrefix(r.Text, f.Table.Rows[i].Cells[3].Text) {
+			t.Errorf("row %d: %+v of %+v", i, r, x)
+		}
+	}
+	if len(groups) != 2 || groups[rows[0].Group] != len(e.Main) {
+		t.Errorf("groups: %v", groups)
+	}
+	if want := "110 % (105–120 %)"; rows[0].Text != want {
+		t.Errorf("text: got %q, want %q", rows[0].Text, want)
+	}
+	for _, width := range []float64{narrowWidth, wideWidth} {
+		svg := f.Draw.Draw(width)
+		for group := range groups {
+			if n := strings.Count(svg, shorten(group, 12.5, width-14)); n != 1 {
+				t.Errorf("at %v: heading %q stands there %d times", width, group, n)
+			}
+		}
+	}
+	if !strings.Contains(f.Caption, "Whisker") || !strings.Contains(f.Caption, "fewer than six blocks") {
+		t.Errorf("caption: %s", f.Caption)
+	}
+}

@@ -1,0 +1,368 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed" // the site's template and script
+	"fmt"
+	"html/template"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+)
+
+//go:embed site.tmpl
+var siteTemplate string
+
+//go:embed site.js
+var siteScript string
+
+// Collection is what a site shows: the results of studies and of own runs, joined.
+type Collection struct {
+	*catalogue.Catalogue
+	Bundles []*bundle.Bundle
+	Effects map[string]model.Effects // of studies, by their ID
+	Doubts  map[string][]string      // by device: what no device can have produced
+}
+
+// File is a page of a site and its name in the folder of the site.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// sitePage is a page before it is laid out.
+type sitePage struct {
+	Name, Kind, Title, Lead string
+	Alerts                  []Item
+	Meta                    []Fact
+	Sections                []Section
+
+	view *view // of the run that it shows; nil: none
+}
+
+type pageLink struct{ Name, Text string }
+
+// site knows the names of its pages.
+type site struct {
+	Collection
+	devices []string          // in the order of the index
+	page    map[string]string // device, or ID of a bundle → name of its page
+	own     map[string]ownRun // by ID
+}
+
+type ownRun struct {
+	*bundle.Bundle
+	results []bundle.Own // by row
+}
+
+// Site lays out the pages of a collection, which need nothing but each other: an index, a page for each
+// device and each own run, pages that compare devices, the effects of studies, and the sources. The same
+// collection gives the same bytes.
+func Site(c Collection) ([]File, error) {
+	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{}}
+	taken := map[string]bool{}
+	for _, device := range s.devices {
+		stem := "device-" + strings.Trim(strings.Join(strings.FieldsFunc(slug(device), func(r rune) bool {
+			return r == '-'
+		}), "-"), "-")
+		name := stem
+		for i := 2; taken[name]; i++ {
+			name = fmt.Sprint(stem, "-", i)
+		}
+		taken[name] = true
+		s.page[device] = name + ".html"
+	}
+	for _, b := range c.Bundles {
+		s.own[b.ID()] = ownRun{b, bundle.Results(b.Document)}
+		s.page[b.ID()] = "run-" + b.ID() + ".html"
+	}
+	pages := []*sitePage{s.index()}
+	pages = append(pages, s.comparisons()...)
+	if e := s.effects(); len(e.Sections) > 0 {
+		pages = append(pages, e)
+	}
+	pages = append(pages, s.sources())
+	var links []pageLink
+	for _, p := range pages {
+		links = append(links, pageLink{p.Name, p.Title})
+	}
+	for _, device := range s.devices {
+		pages = append(pages, s.device(device))
+	}
+	for _, b := range c.Bundles {
+		pages = append(pages, s.run(b))
+	}
+	var files []File
+	for _, p := range pages {
+		content, err := p.lay(links)
+		if err != nil {
+			return nil, fmt.Errorf("lay out page %s: %v", p.Name, err)
+		}
+		files = append(files, File{p.Name, content})
+	}
+	return files, nil
+}
+
+func (p *sitePage) lay(links []pageLink) ([]byte, error) {
+	v := p.view
+	if v == nil {
+		v = newView(&analysis.Document{})
+	}
+	functions := pageFunctions(v)
+	if p.view == nil { // a file that leaves the page names its run
+		functions["saveFigure"] = func(Figure) savedFile { return savedFile{} }
+	}
+	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
+	if err == nil {
+		t, err = t.New("site").Parse(siteTemplate)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = t.Execute(&out, map[string]any{"Page": p, "Pages": links,
+		"Style":  template.CSS(themes() + pageStyle + chartStyle + seriesStyle()),
+		"Script": template.JS(pageScript + siteScript)})
+	return []byte(printable(out.String())), err
+}
+
+// index is the table of all devices with the best of what was measured of each.
+func (s *site) index() *sitePage {
+	p := &sitePage{Name: "index.html", Kind: "Catalogue", Title: "Devices",
+		Lead: fmt.Sprintf("%s: %s of %s and %s.", plural(len(s.devices), "device", "devices"),
+			plural(len(s.Results), "rate", "rates"),
+			plural(len(s.Sources)-len(s.Bundles), "published study", "published studies"),
+			plural(len(s.Bundles), "own run", "own runs"))}
+	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and " +
+		"with what it was reached. Studies differ in method: the device's page has every result with its " +
+		"conditions.",
+		Columns: columns("Device", "Cores", "#No tunnel|best TCP", "#WireGuard|best TCP", "#OpenVPN|best TCP",
+			"Power", "#Results|sources")}
+	for _, name := range s.devices {
+		d, _ := s.Device(name)
+		rows := s.Filtered(catalogue.Filter{Device: name})
+		cells := []TableCell{{Text: name, Href: s.page[name], Sub: d.SoC}, coresCell(d)}
+		for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
+			cells = append(cells, s.best(rows, tunnel, "tcp"))
+		}
+		power := none
+		if w := s.powers(name); len(w) > 0 {
+			power = TableCell{Text: cmp.Or(w[len(w)-1].Watts(), none.Text), Sub: w[len(w)-1].Load}
+		}
+		var sources []string
+		for _, r := range rows {
+			sources = once(sources, s.shortSource(r.Source))
+		}
+		for _, x := range s.SpeedsOf(name) {
+			sources = once(sources, x.Source)
+		}
+		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows)),
+			Sub: strings.Join(sources, ", ")})...)
+	}
+	section := Section{ID: "all", Title: "Devices"}
+	section.add(t)
+	p.Sections = []Section{section}
+	return p
+}
+
+func coresCell(d catalogue.Device) TableCell {
+	if d.Cores == 0 {
+		return TableCell{Text: none.Text, Sub: d.Arch}
+	}
+	text := fmt.Sprint(d.Cores)
+	if d.ClockMHz > 0 {
+		text += fmt.Sprintf(" × %d MHz", d.ClockMHz)
+	}
+	return TableCell{Text: text, Sub: d.Arch}
+}
+
+// best is the greatest rate of some results; one that is in doubt only where there is no other.
+func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell {
+	var best *catalogue.Result
+	for i := range rows {
+		r := &rows[i]
+		if r.Tunnel != tunnel || r.Protocol != protocol || r.GoodputBps == nil {
+			continue
+		}
+		if sound := bundle.Sound(*r); best == nil || sound && !bundle.Sound(*best) ||
+			sound == bundle.Sound(*best) && *r.GoodputBps > *best.GoodputBps {
+			best = r
+		}
+	}
+	if best == nil {
+		return none
+	}
+	cell := rateOfResult(*best)
+	cell.Sub = cmp.Or(s.fromLab(*best), s.shortSource(best.Source))
+	if best.Streams > 0 {
+		cell.Sub = plural(best.Streams, "stream", "streams") + ", " + cell.Sub
+	}
+	return cell
+}
+
+// fromLab says that a result is not of the device, but of a lab in its place.
+func (s *site) fromLab(r catalogue.Result) string {
+	if r.Lab == "" {
+		return ""
+	}
+	return "lab " + r.Lab
+}
+
+func (s *site) shortSource(id string) string {
+	if _, ok := s.own[id]; ok {
+		return "own run"
+	}
+	return id
+}
+
+var inYear = regexp.MustCompile(` \(\d{4}\)$`)
+
+// powers are those of a device, and those of a year of which there is no device of its own.
+func (s *site) powers(device string) (out []catalogue.Power) {
+	for _, w := range s.Powers {
+		if w.Device == device || s.page[w.Device] == "" && inYear.ReplaceAllString(w.Device, "") == device {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.
+func (s *site) comparisons() (pages []*sitePage) {
+	tunnels := []string{"none", "wireguard", "openvpn"}
+	for _, r := range s.Results {
+		tunnels = once(tunnels, r.Tunnel)
+	}
+	slices.Sort(tunnels[3:])
+	for _, tunnel := range tunnels {
+		title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
+		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", cmp.Or(title[tunnel], tunnel),
+			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
+	}
+	pages = append(pages, s.comparison("compare-nat.html", "NAT", func(r catalogue.Result) bool {
+		return r.Firewall == "NAT"
+	}))
+	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
+}
+
+func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *sitePage {
+	rows := slices.DeleteFunc(slices.Clone(s.Results), func(r catalogue.Result) bool { return !of(r) })
+	if len(rows) == 0 {
+		return nil
+	}
+	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
+	doubt := false
+	for _, device := range s.devices {
+		g := barGroup{Name: device}
+		for i, protocol := range []string{"tcp", "udp"} {
+			one := bar{Class: fmt.Sprint("c", i+1), Doubt: true}
+			for _, r := range rows {
+				if r.Device != device || r.Protocol != protocol || r.GoodputBps == nil {
+					continue
+				}
+				one.Runs = append(one.Runs, *r.GoodputBps)
+				sound := bundle.Sound(r)
+				if sound && one.Doubt || sound == !one.Doubt && *r.GoodputBps > one.Median {
+					one.Median, one.Doubt, one.Text = *r.GoodputBps, !sound, resultRate(r)
+					one.Title = device + ", " + settingOf(r) + ": " + resultRate(r) + ", " + r.Source
+				}
+			}
+			if len(one.Runs) > 0 {
+				g.Bars, doubt = append(g.Bars, one), doubt || one.Doubt
+			}
+		}
+		if len(g.Bars) > 0 {
+			b.Groups = append(b.Groups, g)
+		}
+	}
+	slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
+		return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
+	})
+	legend := []LegendItem{{"bar c1", "TCP, the best"}, {"bar c2", "UDP, the best"}}
+	if doubt {
+		legend = append(legend, LegendItem{"doubt c1", doubtWords})
+	}
+	all := s.resultTable("results", rows, true)
+	all.Folded, all.Sorted = true, true
+	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
+	section := Section{ID: "compare", Title: "All devices"}
+	section.add(Figure{ID: "best-rates", Title: "The best rate of each device", Draw: b, Legend: legend,
+		Caption: "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
+			"and method, which the table states.", Table: &all})
+	return &sitePage{Name: name, Kind: "Compare", Title: title, Sections: []Section{section},
+		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
+			plural(len(b.Groups), "device", "devices"))}
+}
+
+// effects are what the factors of each study do.
+func (s *site) effects() *sitePage {
+	p := &sitePage{Name: "effects.html", Kind: "Catalogue", Title: "Effects",
+		Lead: "What each factor of a study does to the rate, and which depend on each other."}
+	for _, source := range s.Sources {
+		if e, ok := s.Effects[source.ID]; ok {
+			section := Section{ID: slug(source.ID), Title: source.About}
+			section.addEffects(e, func(name, level string) string { return name + " " + level })
+			for i, b := range section.Blocks { // one of each on the page
+				if f, ok := b.(Figure); ok {
+					f.ID += "-" + source.ID
+					f.Table.ID += "-" + source.ID
+					section.Blocks[i] = f
+				}
+			}
+			p.Sections = append(p.Sections, section)
+		}
+	}
+	return p
+}
+
+// sources are where every number is from.
+func (s *site) sources() *sitePage {
+	studies := Table{ID: "studies", Cards: true, Columns: columns("Study", "About", "Published",
+		"Licence of its data", "#Results")}
+	own := Table{ID: "runs", Cards: true, Columns: columns("Run", "Device", "Firmware", "Measured", "Lab",
+		"#Results", "Note")}
+	for _, source := range s.Sources {
+		n := TableCell{Text: fmt.Sprint(len(s.Filtered(catalogue.Filter{Source: source.ID})))}
+		if b, ok := s.own[source.ID]; ok {
+			own.row(TableCell{Text: source.ID, Href: s.page[source.ID]},
+				TableCell{Text: b.Device, Href: s.page[s.nameOf(b.Device)]}, textCell(b.Firmware),
+				TableCell{Text: b.Document.Run.Started.Format("2006-01-02")},
+				TableCell{Text: b.Document.Run.Lab}, n, textCell(b.Note))
+			continue
+		}
+		studies.row(TableCell{Text: source.ID, Href: source.URL, Sub: source.URL},
+			TableCell{Text: source.About}, textCell(source.Published), TableCell{Text: source.Licence}, n)
+	}
+	p := &sitePage{Name: "sources.html", Kind: "Catalogue", Title: "Sources",
+		Lead: "Where every number is from."}
+	for _, part := range []struct {
+		title string
+		table Table
+	}{{"Published studies", studies}, {"Own runs", own}} {
+		if len(part.table.Rows) > 0 {
+			section := Section{ID: slug(part.title), Title: part.title}
+			section.add(part.table)
+			p.Sections = append(p.Sections, section)
+		}
+	}
+	return p
+}
+
+// nameOf is a device by the name that the site has for it.
+func (s *site) nameOf(device string) string {
+	d, _ := s.Device(device)
+	return cmp.Or(d.Name, device)
+}
+
+func textCell(text string) TableCell {
+	if text == "" {
+		return none
+	}
+	return TableCell{Text: text}
+}

@@ -1,0 +1,345 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func resultRate(r catalogue.Result) string {
+	if r.GoodputBps == nil {
+		return "not given"
+	}
+	return unit.Bitrate(*r.GoodputBps).String()
+}
+
+// published ties a shown number to a row of the catalogue.
+func published(r catalogue.Result, metric string, v *float64) *Number {
+	if v == nil {
+		return nil
+	}
+	return &Number{Cell: fmt.Sprint(r.Source, " ", r.Row), Metric: metric, Stat: r.Statistic, Value: *v}
+}
+
+func rateOfResult(r catalogue.Result) TableCell {
+	cell := TableCell{Text: resultRate(r), Num: published(r, goodput, r.GoodputBps),
+		Long: strings.TrimPrefix(settingOf(r)+"; "+r.How(), "; ")}
+	if r.GoodputBps == nil {
+		cell.Tone = Quiet
+	}
+	return cell
+}
+
+// settingOf is what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
+func settingOf(r catalogue.Result) string { return strings.Join(settingWords(r), " · ") }
+
+func settingWords(r catalogue.Result) []string {
+	words := []string{strings.ToUpper(r.Protocol)}
+	if r.Tunnel != "none" {
+		words = append([]string{r.Tunnel}, words...)
+	}
+	if r.Streams > 0 {
+		words = append(words, plural(r.Streams, "stream", "streams"))
+	}
+	for _, w := range []struct {
+		name string
+		n    int
+	}{{"packets of ", r.Packet}, {"MTU ", r.MTU}} {
+		if w.n > 0 {
+			words = append(words, fmt.Sprint(w.name, w.n))
+		}
+	}
+	if r.IP != "" {
+		words = append(words, "IPv"+r.IP)
+	}
+	if text := r.Conditions(); text != "" {
+		words = append(words, strings.Split(text, ", ")...)
+	}
+	return words
+}
+
+// apart names settings by what not all of them have, and says what all have.
+func apart(all [][]string) (names []string, common string) {
+	shared := slices.Clone(all[0])
+	for _, words := range all {
+		shared = slices.DeleteFunc(shared, func(w string) bool { return !slices.Contains(words, w) })
+	}
+	if len(all) == 1 {
+		shared = nil
+	}
+	for _, words := range all {
+		own := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
+			return slices.Contains(shared, w)
+		})
+		names = append(names, cmp.Or(strings.Join(own, " · "), "nothing else stated"))
+	}
+	return names, strings.Join(shared, " · ")
+}
+
+// resultTable has all that is stated of results, a row each.
+func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
+	t := Table{ID: id, Cards: true, Columns: columns("Setting", "#Rate", "Validity", "#Retransmits",
+		"#CPU|all cores", "#Packets", "How", "Source")}
+	for _, r := range rows {
+		setting := TableCell{Text: settingOf(r)}
+		if devices {
+			setting = TableCell{Text: r.Device, Href: s.page[r.Device], Sub: setting.Text}
+		}
+		rate := rateOfResult(r)
+		rate.Long = ""
+		for _, n := range []Item{{Kind: "note", Text: r.Note}, {Kind: "inferred, not printed by the study",
+			Text: r.Inferred}} {
+			if n.Text == "" {
+				continue
+			}
+			at := indexOf(t.Notes, n)
+			if at < 0 {
+				at = len(t.Notes)
+				t.Notes = append(t.Notes, n)
+			}
+			rate.Mark = append(rate.Mark, at)
+		}
+		grade := none
+		if r.Grade != "" {
+			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: s.fromLab(r)}
+		}
+		retransmits, cpu, packets := none, none, none
+		if r.Retransmits != nil {
+			retransmits = TableCell{Text: fmt.Sprintf("%g", *r.Retransmits),
+				Num: published(r, "retransmits", r.Retransmits)}
+		}
+		if r.CPULow != nil {
+			cpu = TableCell{Text: unit.Percent(*r.CPULow), Num: published(r, "cpu_low_ratio", r.CPULow)}
+			if r.CPUHigh != nil && *r.CPUHigh != *r.CPULow {
+				cpu.Pre, cpu.Sub = "to ", unit.Percent(*r.CPUHigh)
+				cpu.More = published(r, "cpu_high_ratio", r.CPUHigh)
+			}
+		}
+		if r.PacketRate != nil {
+			packets = TableCell{Text: unit.PacketRate(*r.PacketRate).String(),
+				Num: published(r, "packet_rate_pps", r.PacketRate)}
+		}
+		t.row(setting, rate, grade, retransmits, cpu, packets, TableCell{Text: r.How()},
+			s.sourceCell(r.Source))
+	}
+	t.dropEmpty()
+	return t
+}
+
+// sourceCell links to the run, the study, or, where that has no address, what is known of it.
+func (s *site) sourceCell(id string) TableCell {
+	source, _ := s.Source(id)
+	return TableCell{Text: id, Href: cmp.Or(s.page[id], source.URL, "sources.html"), Long: source.About}
+}
+
+const doubtWords = suspectWord + ", or of a lab in place of the device"
+
+// device is the page of one: what is published of it and what own runs measured.
+func (s *site) device(name string) *sitePage {
+	d, _ := s.Device(name)
+	rows := s.Filtered(catalogue.Filter{Device: name})
+	p := &sitePage{Name: s.page[name], Kind: "Device", Title: name}
+	for _, f := range []Fact{{Name: "SoC", Value: d.SoC}, {Name: "Architecture", Value: d.Arch},
+		{Name: "Cores", Value: strings.TrimPrefix(coresCell(d).Text, none.Text)},
+		{Name: "Memory", Value: orNothing(d.MemoryMB, " MB")},
+		{Name: "Port", Value: d.Port}, {Name: "System", Value: strings.TrimSpace(d.OS + " " + d.OSVersion)},
+		{Name: "Ciphers in hardware", Value: d.Crypto}, {Name: "Note", Value: d.Note},
+		{Name: "Inferred, not printed by the study", Value: d.Inferred}, {Name: "Source", Value: d.Source}} {
+		if f.Value != "" {
+			p.Meta = append(p.Meta, f)
+		}
+	}
+	p.Lead = plural(len(rows), "rate", "rates")
+	if best := s.bestOfAll(rows); best != nil {
+		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", resultRate(*best), settingOf(*best))
+	}
+	p.Lead += "."
+	for _, text := range s.Doubts[name] {
+		p.Alerts = append(p.Alerts, Item{Kind: "impossible", Text: text, Tone: Doubt})
+	}
+	if i := slices.IndexFunc(rows, func(r catalogue.Result) bool { return r.Lab != "" }); i >= 0 {
+		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "own runs in lab " +
+			rows[i].Lab + " measured the machine that carried the lab in place of the device"})
+	}
+	s.addRates(p, rows)
+	s.addSpeeds(p, s.SpeedsOf(name))
+	s.addPower(p, s.powers(name))
+	return p
+}
+
+func orNothing(n int, unit string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n, unit)
+}
+
+func (s *site) bestOfAll(rows []catalogue.Result) (best *catalogue.Result) {
+	for i, r := range rows {
+		if r.Protocol == "tcp" && r.GoodputBps != nil && bundle.Sound(r) &&
+			(best == nil || *r.GoodputBps > *best.GoodputBps) {
+			best = &rows[i]
+		}
+	}
+	return best
+}
+
+// addRates draws a bar for each result, grouped by nothing but the order of the source, one chart a tunnel.
+func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
+	if len(rows) == 0 {
+		return
+	}
+	section := Section{ID: "rates", Title: "Rates"}
+	var tunnels []string
+	for _, r := range rows {
+		tunnels = once(tunnels, r.Tunnel)
+	}
+	for _, tunnel := range tunnels {
+		b := bars{Axis: "goodput", Unit: "bit/s"}
+		own, doubt, studies := false, false, false
+		var settings [][]string
+		for _, r := range rows {
+			if r.Tunnel != tunnel || r.GoodputBps == nil {
+				continue
+			}
+			one := bar{Class: "c1", Text: resultRate(r), Median: *r.GoodputBps, Doubt: !bundle.Sound(r),
+				Title: settingOf(r) + ": " + resultRate(r) + ", " + r.How() + ", " + r.Source}
+			if run, ok := s.own[r.Source]; ok {
+				v := run.results[r.Row-1].Cell.Metrics[goodput]
+				one.Class, one.Runs, one.Low, one.High = "c2", v.Values, v.Low, v.High
+				one.Whisker, own = hasInterval(v), true
+			} else {
+				studies = true
+			}
+			doubt = doubt || one.Doubt
+			group := r
+			group.Tunnel = "none" // the chart's title has it
+			settings = append(settings, settingWords(group))
+			b.Groups = append(b.Groups, barGroup{Bars: []bar{one}})
+		}
+		if len(settings) == 0 {
+			continue
+		}
+		names, common := apart(settings)
+		for i := range names {
+			b.Groups[i].Name = names[i]
+		}
+		title := "Without a tunnel"
+		if tunnel != "none" {
+			title = "Through " + tunnel
+		}
+		b.Label = title + ", one bar per result"
+		var legend []LegendItem
+		if studies {
+			legend = append(legend, LegendItem{"bar c1", "published"})
+		}
+		caption := ""
+		if common != "" {
+			caption = "All: " + common + ". "
+		}
+		if own {
+			legend = append(legend, LegendItem{"bar c2", "own run"})
+			caption += "Of an own run: the median, every run as a dot, and the interval."
+		}
+		if doubt {
+			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the run's page says why"})
+		}
+		section.add(Figure{ID: "rates-" + tunnel, Title: title, Caption: caption, Draw: b, Legend: legend})
+	}
+	t := s.resultTable("results", rows, false)
+	t.Sorted, t.Caption = len(t.Notes) == 0, "Every result with what its source states."
+	section.add(t)
+	p.Sections = append(p.Sections, section)
+}
+
+// addSpeeds are those of ciphers, hashes and keys on one core.
+func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
+	if len(speeds) == 0 {
+		return
+	}
+	section := Section{ID: "ciphers", Title: "Ciphers", Lead: "Speed of one core."}
+	b := bars{Label: "Throughput of ciphers and hashes on one core", Axis: "one core", Unit: "bit/s"}
+	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
+	for _, x := range speeds {
+		speed, block := TableCell{Text: "not known", Tone: Quiet}, none
+		if x.Value != nil {
+			number := Number{x.Source + " " + x.Algorithm, x.Operation, "speed", *x.Value}
+			speed = TableCell{Text: unit.Significant(*x.Value, 4) + " op/s", Num: &number}
+			if x.Unit == "B/s" {
+				number.Value *= 8
+				speed.Text = unit.Bitrate(number.Value).String()
+				b.Groups = append(b.Groups, barGroup{x.Algorithm, []bar{{Class: "c1", Text: speed.Text,
+					Median: number.Value, Title: x.Algorithm + ": " + speed.Text}}})
+			}
+		}
+		if x.Block > 0 {
+			block = TableCell{Text: fmt.Sprint(x.Block, " B")}
+		}
+		t.row(TableCell{Text: x.Algorithm}, TableCell{Text: x.Operation}, speed, block, textCell(x.Mode),
+			s.sourceCell(x.Source))
+	}
+	if len(b.Groups) > 0 {
+		slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
+			return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
+		})
+		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
+	}
+	t.dropEmpty()
+	section.add(t)
+	p.Sections = append(p.Sections, section)
+}
+
+func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
+	if len(powers) == 0 {
+		return
+	}
+	section := Section{ID: "power", Title: "Power"}
+	t := Table{ID: "powers", Columns: columns("Load", "#Power", "Source")}
+	for _, w := range powers {
+		cell := TableCell{Text: "not given", Tone: Quiet}
+		if w.Low != nil {
+			cell = TableCell{Text: fmt.Sprintf("%.3g W", *w.Low),
+				Num: &Number{w.Source + " " + w.Device + " " + w.Load, "watts_low", "", *w.Low}}
+			if *w.High != *w.Low {
+				cell.Pre, cell.Sub = "to ", fmt.Sprintf("%.3g W", *w.High)
+				cell.More = &Number{cell.Num.Cell, "watts_high", "", *w.High}
+			}
+		}
+		load := w.Load
+		if w.Device != p.Title {
+			load += bracket(w.Device)
+		}
+		t.row(TableCell{Text: load}, cell, s.sourceCell(w.Source))
+	}
+	section.add(t)
+	p.Sections = append(p.Sections, section)
+}
+
+// run is the page of an own run: its sections are those of the report.
+func (s *site) run(b *bundle.Bundle) *sitePage {
+	d := *b.Document
+	d.Conditions = b.Conditions
+	v := newView(&d)
+	h := headOf(v)
+	p := &sitePage{Name: s.page[b.ID()], Kind: "Own run of", Title: b.Device, Alerts: h.Alerts,
+		Sections: sections(v), view: v,
+		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
+	if s.own[b.ID()].results[0].Lab != "" {
+		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + d.Run.Lab +
+			" measured the machine that carried it, acting as a router"})
+	}
+	p.Alerts = append(p.Alerts, h.Verdict...)
+	p.Alerts = append(p.Alerts, h.Caveats...)
+	for _, f := range append([]Fact{{Name: "Firmware", Value: b.Firmware}, {Name: "Note", Value: b.Note},
+		{Name: "Bundle", Value: b.ID()}}, h.Meta...) {
+		if f.Value != "" {
+			p.Meta = append(p.Meta, f)
+		}
+	}
+	return p
+}

@@ -1,0 +1,316 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+)
+
+// collection is the catalogue with three own runs, one of a device that is in it.
+func collection(t *testing.T) Collection {
+	t.Helper()
+	studies, err := catalogue.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own []*bundle.Bundle
+	for i, of := range []struct{ device, sample string }{{"bpi-r4", "quick"}, {"Box <b>", "sweep"},
+		{"RB5009UPr S IN", "small"}} {
+		d := samples()[of.sample]
+		d.Run.ID = fmt.Sprintf("20260102-03040%d-aaaa", i)
+		b, err := bundle.New(of.device, "OpenWrt 24.10.0", "in a shared lab", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, b)
+	}
+	return Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
+		Effects: map[string]model.Effects{"rb5009": model.FindEffects(model.Observe(
+			studies.Filtered(catalogue.Filter{Source: "rb5009"})))},
+		Doubts: map[string][]string{"BPI-R4": {"a rate above its port"}}}
+}
+
+func built(t *testing.T, c Collection) map[string]string {
+	t.Helper()
+	files, err := Site(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Site(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for i, f := range files {
+		if !bytes.Equal(f.Content, again[i].Content) {
+			t.Errorf("%s: other bytes the second time", f.Name)
+		}
+		if _, twice := pages[f.Name]; twice {
+			t.Errorf("two pages have the name %s", f.Name)
+		}
+		pages[f.Name] = string(f.Content)
+	}
+	return pages
+}
+
+var (
+	shownNumber = regexp.MustCompile(`data-cell="([^"]*)" data-metric="([^"]*)" data-stat="([^"]*)" ` +
+		`data-value="([^"]*)">([^<]*)<`)
+	deviceTitle = regexp.MustCompile(`<h1>Device <b>([^<]*)</b>`)
+	reference   = regexp.MustCompile(`(href|src|action|data|poster|srcset)="([^"]*)"`)
+	anchor      = regexp.MustCompile(` id="([^"]*)"`)
+)
+
+// said is a number as a reader sees it: "2.45 Gbit/s".
+func said(text string) float64 {
+	number, unit, _ := strings.Cut(text, " ")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return math.NaN()
+	}
+	switch {
+	case strings.HasPrefix(unit, "k"):
+		v *= 1e3
+	case strings.HasPrefix(unit, "M"):
+		v *= 1e6
+	case strings.HasPrefix(unit, "G"):
+		v *= 1e9
+	case unit == "%":
+		v /= 100
+	}
+	return v
+}
+
+// published are the numbers of a device's page: "cell|metric" → value.
+func numbersOf(c Collection, device string) map[string]float64 {
+	all := map[string]float64{}
+	add := func(cell, metric string, v *float64, scale float64) {
+		if v != nil {
+			all[cell+"|"+metric] = *v * scale
+		}
+	}
+	for _, r := range c.Results {
+		if r.Device != device {
+			continue
+		}
+		cell := fmt.Sprint(r.Source, " ", r.Row)
+		add(cell, "goodput_bps", r.GoodputBps, 1)
+		add(cell, "retransmits", r.Retransmits, 1)
+		add(cell, "cpu_low_ratio", r.CPULow, 1)
+		if r.CPUHigh != nil && r.CPULow != nil && *r.CPUHigh != *r.CPULow {
+			add(cell, "cpu_high_ratio", r.CPUHigh, 1)
+		}
+		add(cell, "packet_rate_pps", r.PacketRate, 1)
+	}
+	for _, x := range c.Speeds {
+		if x.Device == device {
+			scale := map[string]float64{"B/s": 8, "op/s": 1}
+			add(x.Source+" "+x.Algorithm, x.Operation, x.Value, scale[x.Unit])
+		}
+	}
+	for _, w := range c.Powers {
+		if w.Device == device || device == "Turris Omnia" && w.Device == "Turris Omnia (2021)" {
+			add(w.Source+" "+w.Device+" "+w.Load, "watts_low", w.Low, 1)
+			if w.Low != nil && *w.High != *w.Low {
+				add(w.Source+" "+w.Device+" "+w.Load, "watts_high", w.High, 1)
+			}
+		}
+	}
+	return all
+}
+
+// wrongNumbers compares what a page shows with the data: all of it must be there if whole, and nothing else.
+func wrongNumbers(page string, want map[string]float64, whole bool) (wrong []string) {
+	seen := map[string]bool{}
+	for _, m := range shownNumber.FindAllStringSubmatch(page, -1) {
+		key := html.UnescapeString(m[1]) + "|" + m[2]
+		v, ok := want[key]
+		exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64)
+		if text := said(m[5]); !ok || err != nil || exact != v || !(math.Abs(text-v) <= .006*math.Abs(v)) {
+			wrong = append(wrong, fmt.Sprintf("%s: data %v (%v), value %s, text %q", key, v, ok, m[4], m[5]))
+		}
+		seen[key] = true
+	}
+	for key := range want {
+		if whole && !seen[key] {
+			wrong = append(wrong, key+" is not shown")
+		}
+	}
+	return wrong
+}
+
+// wrongReferences are links that lead nowhere, anchors that are there twice, and everything that a browser
+// would fetch.
+func wrongReferences(name string, pages map[string]string, c Collection) (wrong []string) {
+	page := pages[name]
+	ids := map[string]bool{}
+	for _, m := range anchor.FindAllStringSubmatch(page, -1) {
+		if ids[m[1]] {
+			wrong = append(wrong, "anchor "+m[1]+" is there twice")
+		}
+		ids[m[1]] = true
+	}
+	for _, m := range reference.FindAllStringSubmatch(page, -1) {
+		link := html.UnescapeString(m[2])
+		file, fragment, _ := strings.Cut(link, "#")
+		_, there := pages[file]
+		isSource := slices.ContainsFunc(c.Sources, func(s catalogue.Source) bool { return s.URL == link })
+		switch {
+		case m[1] == "href" && (there && fragment == "" || file == "" && ids[fragment] || isSource):
+		case m[1] == "href" && strings.HasPrefix(link, "data:image/svg+xml;base64,"): // a chart to be saved
+		default:
+			wrong = append(wrong, "reference "+m[0])
+		}
+	}
+	for _, load := range []string{"<link", "<img", "<iframe", "@import", "url(", "<base",
+		`http-equiv="refresh`} {
+		if strings.Contains(page, load) {
+			wrong = append(wrong, "it has "+load)
+		}
+	}
+	return wrong
+}
+
+// TestSiteIsTheData: every number of the catalogue and of own runs stands on the page of its device, every
+// number shown equals the data, and no page needs anything but the others.
+func TestSiteIsTheData(t *testing.T) {
+	c := collection(t)
+	pages := built(t, c)
+	all := map[string]float64{}
+	for _, device := range c.Names() {
+		want := numbersOf(c, device)
+		for key, v := range want {
+			all[key] = v
+		}
+		name := ""
+		for file, page := range pages {
+			if m := deviceTitle.FindStringSubmatch(page); m != nil && html.UnescapeString(m[1]) == device {
+				name = file
+			}
+		}
+		if name == "" {
+			t.Errorf("%s has no page", device)
+			continue
+		}
+		for _, w := range wrongNumbers(pages[name], want, true) {
+			t.Errorf("%s: %s", name, w)
+		}
+	}
+	if len(all) < 109+51+6 {
+		t.Errorf("%d numbers, too few", len(all))
+	}
+	for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
+		want := map[string]float64{}
+		for _, r := range c.Results {
+			for key, v := range all {
+				if r.Tunnel == tunnel && strings.HasPrefix(key, fmt.Sprint(r.Source, " ", r.Row, "|")) {
+					want[key] = v
+				}
+			}
+		}
+		for _, w := range wrongNumbers(pages["compare-"+tunnel+".html"], want, true) {
+			t.Errorf("compare %s: %s", tunnel, w)
+		}
+	}
+	for _, w := range wrongNumbers(pages["index.html"], all, false) {
+		t.Errorf("index: %s", w)
+	}
+	for _, b := range c.Bundles {
+		want := map[string]float64{}
+		for _, cell := range b.Document.Cells {
+			for metric, v := range cell.Metrics {
+				want[cell.Factors.Key()+"|"+metric+"|median"] = v.Median
+				want[cell.Factors.Key()+"|"+metric+"|low"] = v.Low
+				want[cell.Factors.Key()+"|"+metric+"|high"] = v.High
+			}
+		}
+		numbers := shownNumber.FindAllStringSubmatch(pages["run-"+b.ID()+".html"], -1)
+		if len(numbers) < len(b.Document.Cells) {
+			t.Errorf("run of %s: %d numbers", b.Device, len(numbers))
+		}
+		for _, m := range numbers {
+			v, ok := want[html.UnescapeString(m[1])+"|"+m[2]+"|"+m[3]]
+			exact, err := strconv.ParseFloat(html.UnescapeString(m[4]), 64)
+			if !ok || err != nil || exact != v {
+				t.Errorf("run of %s: %s, want %v", b.Device, m[0], v)
+			}
+		}
+	}
+	for name := range pages {
+		for _, w := range wrongReferences(name, pages, c) {
+			t.Errorf("%s: %s", name, w)
+		}
+	}
+	if !strings.Contains(pages["device-bpi-r4.html"], "a rate above its port") {
+		t.Error("the doubt of a device is not on its page")
+	}
+}
+
+// TestSiteFaults plants faults into a page: each must be found.
+func TestSiteFaults(t *testing.T) {
+	c := collection(t)
+	pages := built(t, c)
+	const name = "device-openwrt-one.html"
+	want := numbersOf(c, "OpenWrt One")
+	for _, fault := range [][2]string{{`09">2.36 Gbit/s<`, `09">2.63 Gbit/s<`}, {`data-value="2.36e&#43;09"`,
+		`data-value="2.37e&#43;09"`}, {`data-cell="filogic 6"`, `data-cell="filogic 60"`}} {
+		page := strings.Replace(pages[name], fault[0], fault[1], 1)
+		if page == pages[name] {
+			t.Errorf("%s was not planted", fault[1])
+		}
+		if len(wrongNumbers(page, want, true)) == 0 {
+			t.Errorf("%s was not found", fault[1])
+		}
+	}
+	for _, fault := range []string{`<a href="missing.html">x</a>`, `<img src="a.png"/>`,
+		`<a href="https://example.com/">x</a>`, `<a href="#nowhere">x</a>`,
+		`<link rel="icon" href="data:,"/>`} {
+		changed := map[string]string{}
+		for file, page := range pages {
+			changed[file] = page
+		}
+		changed[name] = strings.Replace(pages[name], "</main>", fault+"</main>", 1)
+		if len(wrongReferences(name, changed, c)) == 0 {
+			t.Errorf("%s was not found", fault)
+		}
+	}
+}
+
+// FuzzSite: whatever is read as a bundle can be laid out, and soon.
+func FuzzSite(f *testing.F) {
+	for _, name := range []string{"quick", "sweep", "damaged"} {
+		d := samples()[name]
+		d.Run.ID = "20260102-030405-aaaa"
+		if b, err := bundle.New("Box", "", "", d); err == nil {
+			text, err := b.Encode()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		b, err := bundle.Read("f.json", content, nil)
+		if err != nil {
+			return
+		}
+		own := []*bundle.Bundle{b}
+		c := Collection{Catalogue: bundle.Join(&catalogue.Catalogue{}, own), Bundles: own}
+		pages := built(t, c)
+		for name := range pages {
+			for _, w := range wrongReferences(name, pages, c) {
+				t.Errorf("%s: %s", name, w)
+			}
+		}
+	})
+}
