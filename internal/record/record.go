@@ -224,6 +224,7 @@ type Trial struct {
 	Hops     []*Hop              `json:"hops,omitempty"` // of a path between machines
 	Nodes    map[string]NodeData `json:"nodes,omitempty"`
 	Meter    *Samples            `json:"meter,omitempty"` // what the run's meter told
+	Foreign  *Foreign            `json:"foreign,omitempty"`
 	Caveats  []Caveat            `json:"caveats,omitempty"`
 }
 
@@ -235,6 +236,11 @@ func (t Trial) Light() Trial {
 		m := *t.Meter
 		m.Table = nil
 		t.Meter = &m
+	}
+	if t.Foreign != nil {
+		f := *t.Foreign
+		f.Series = nil
+		t.Foreign = &f
 	}
 	if t.Traffic != nil {
 		tr := *t.Traffic

@@ -165,6 +165,9 @@ func caveats() []Kind {
 			Means: "counters of the path could not be read afterwards"},
 		{Name: "few-runs", Of: OfRun, Means: "fewer than six runs per cell: there is a range, not a " +
 			"confidence interval, and no verdict", Do: "set method.runs to six or more"},
+		{Name: "foreign", Of: OfRun, Means: "another program measured this: what trials of chokepoint have " +
+			"and its results have not is listed", Do: "compare it with results of the same program, " +
+			"or measure by chokepoint where what is missing matters"},
 		{Name: "imported", Of: OfRun, Means: "what a node did comes from a file that its own probe wrote, " +
 			"its clock related to the run's by the traffic"},
 		{Name: "incomplete", Of: OfRun, Means: "the run has not ended by itself: cells may lack runs",

@@ -14,7 +14,7 @@ import (
 // Metrics declares every quantity that Derive computes, in the order in which they are shown.
 func Metrics() []record.Metric {
 	return slices.Concat(trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(),
-		loadMetrics(), dropMetrics())
+		loadMetrics(), dropMetrics(), importedMetrics())
 }
 
 const higher, lower = record.Higher, record.Lower
@@ -214,6 +214,21 @@ func dropMetrics() []record.Metric {
 	}
 }
 
+// importedMetrics are those that only other programs tell.
+func importedMetrics() []record.Metric {
+	return []record.Metric{
+		declared(record.ScopeNode, CipherRate, "cipher rate", "B/s", higher,
+			"bytes that a cipher or hash worked through per second, as openssl speed told"),
+		declared(record.ScopeNode, CipherOps, "key operations", "op/s", higher,
+			"signatures, verifications or key derivations per second, as openssl speed told"),
+		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, as a "+
+			"tool of the responsiveness draft summed it up"),
+		ofPath(RequestLoaded, "request under load", "ns", lower,
+			"time of a request under load, as such a tool summed it up"),
+		ofPath(Number, "number", "", "", "a number of an imported column; the file does not say of what"),
+	}
+}
+
 // RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else.
 func RateOf(f record.Factors) string {
 	if factor.Protocol.Is(f, factor.UDP) {
@@ -278,6 +293,12 @@ const (
 	RwndLimited    = "tcp_rwnd_limited_ratio"
 	SndbufLimited  = "tcp_sndbuf_limited_ratio"
 	NetworkLimited = "tcp_network_limited_ratio"
+
+	CipherRate    = "cipher_bytes_per_s"
+	CipherOps     = "cipher_ops_per_s"
+	RequestIdle   = "request_idle_ns"
+	RequestLoaded = "request_loaded_p50_ns"
+	Number        = "number"
 
 	RTTAdded      = "rtt_added_p50_ns"
 	ProbeLoss     = "probe_loss_ratio"
