@@ -4,6 +4,7 @@
 
 PROGRAM="${WORK:-}/bin/chokepoint"
 ASSERT="${WORK:-}/bin/assert"
+export PATH="${WORK:+$WORK/python/bin:}$PATH" # of duckdb_python
 
 modules() {
 	go mod download
@@ -127,7 +128,7 @@ first_command() {
 }
 
 install_tools() {
-	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl flent=flent irtt=irtt iperf=iperf ping=iputils-ping python3=python3
+	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl flent=flent irtt=irtt ping=iputils-ping python3=python3
 	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
 	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
@@ -167,7 +168,6 @@ WAITING=(./internal/lab/{agent,driver,host,journal,pair,tunnel,vm/...} ./interna
 # test looks at everything else, and the nightly stage tests-timed at the times too.
 tests() {
 	export CHOKEPOINT_VM_CACHE="$WORK/none" # a stage of their own boots guests
-	export PATH="$WORK/python/bin:$PATH"
 	fresh_clone "$WORK/tests-clone"
 	cd "$WORK/tests-clone"
 	go list "${RACED[@]}" | sort >"$WORK/raced"

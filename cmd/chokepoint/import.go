@@ -34,10 +34,9 @@ func newImportCommand(p *program) *cobra.Command {
 			"       [--clock-wrong] | import --undo [--into RUN]",
 		Short: "Make a run of other programs' results, or add a router's recording to one",
 		Long: "Make a stored run of results that other programs measured, to show, compare and\n" +
-			"report them. What a FILE is, its content tells:\n\n" + formatList() + "\n" +
-			"Results of the same conditions are repetitions of one cell; --set names conditions\n" +
-			"that the files do not. What such results lack is said beside them. A file that is\n" +
-			"damaged is told with line and byte, and then nothing is stored.\n\n" +
+			"report them: what a FILE is, its content tells. Results of the same conditions are\n" +
+			"repetitions of one cell; what they lack is said beside them. Of a file that is\n" +
+			"damaged the place is told, and nothing is stored.\n\n" +
 			"Or add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
 			"commands, or - for standard input, to paste it:\n\n" +
@@ -82,15 +81,6 @@ func newImportCommand(p *program) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("set", flag)
 	}
 	return addJSON(cmd, "of other programs' results: print one JSON object")
-}
-
-// formatList has a line for each form of file.
-func formatList() string {
-	var b strings.Builder
-	for _, name := range foreign.Formats() {
-		fmt.Fprintf(&b, "  %-15s %s\n", name, foreign.Describe(name))
-	}
-	return b.String()
 }
 
 func formatWords() string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -124,7 +125,7 @@ func (f *flentFile) series(to *record.Foreign) error {
 	if len(f.X) == 0 {
 		return errors.New("x_values are empty")
 	}
-	names := columns(f.Results)
+	names := slices.Sorted(maps.Keys(f.Results))
 	t := record.NewTable()
 	for i, x := range f.X {
 		if !finite(float64(x), mostSeconds) || i > 0 && x <= f.X[i-1] {
@@ -178,7 +179,7 @@ func (f *flentFile) addFlows(r *Result) {
 	load := record.Load{Direction: record.Up, IP: 4, Opener: "near"}
 	count := map[string]int{}
 	first, last := int64(math.MaxInt64), int64(0)
-	for _, series := range columns(f.Results) {
+	for _, series := range slices.Sorted(maps.Keys(f.Results)) {
 		direction, protocol := f.direction(series)
 		if direction == "" {
 			continue
@@ -268,7 +269,7 @@ func (f *flentFile) resultBytes(series string) *record.Table {
 // are of the idle path.
 func (f *flentFile) addPings(r *Result) {
 	series := ""
-	for _, n := range columns(f.Results) {
+	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
 		if strings.HasPrefix(n, flentPing) && !strings.Contains(n, "::") && !strings.HasSuffix(n, " avg") &&
 			(series == "" || n == flentICMP) {
 			series = n
@@ -315,7 +316,7 @@ func (f *flentFile) addPings(r *Result) {
 
 // split gives a trial its probes: those before the load tell of the idle path, those after it of neither.
 func split(r *Result, all *record.Latency) {
-	if n := len(all.SentAt); n > 1 {
+	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
 		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)
 	}
 	if r.Traffic == nil {

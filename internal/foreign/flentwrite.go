@@ -269,8 +269,9 @@ func (s *sheet) document(t *record.Trial, title, note string) any {
 	length := s.x[len(s.x)-1]
 	host := or("HOST", "server")
 	meta := map[string]any{"NAME": s.name, "TITLE": or("TITLE", title), "TIME": began, "T0": began,
-		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": or("LOCAL_HOST", "client"), "LENGTH": int(math.Ceil(length)),
-		"TOTAL_LENGTH": length, "STEP_SIZE": s.step, "NOTE": or("NOTE", note), "FLENT_VERSION": "2.1.1",
+		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": or("LOCAL_HOST", "client"),
+		"LENGTH": int(math.Ceil(length)), "TOTAL_LENGTH": length, "STEP_SIZE": s.step,
+		"NOTE": or("NOTE", note), "FLENT_VERSION": "2.1.1",
 		"IP_VERSION": 4, "SERIES_META": series, "TEST_PARAMETERS": map[string]string{}, "FAILED_RUNNERS": 0,
 		"DATA_FILENAME": t.Run + "-" + t.ID + ".flent.gz", "BATCH_NAME": nil, "BATCH_TIME": nil,
 		"BATCH_TITLE": nil, "BATCH_UUID": nil}

@@ -15,7 +15,6 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,38 +46,29 @@ type Result struct {
 
 // format is a form that a program writes.
 type format struct {
-	name, doc string
-	read      func(text []byte) ([]Result, error)
+	name string
+	read func(text []byte) ([]Result, error)
 }
 
 func formats() []format {
 	return []format{
-		{"iperf3", "iperf3 --json or --json-stream, the client's file", readIperf3},
-		{"flent", "flent's .flent.gz", readFlent},
-		{"irtt", "irtt client -o", readIRTT},
-		{"crusader", "crusader export", readCrusader},
-		{"networkquality", "networkQuality -c (macOS), or mach rpm (networkquality-rs)", readNetworkQuality},
-		{"openssl", "openssl speed, with or without -mr", readOpenSSL},
-		{"wg-bench", "rows of wg-bench's table", readWGBench},
-		{"ministat", "columns of numbers", readMinistat},
+		{"iperf3", readIperf3},
+		{"flent", readFlent},
+		{"irtt", readIRTT},
+		{"crusader", readCrusader},
+		{"networkquality", readNetworkQuality},
+		{"openssl", readOpenSSL},
+		{"wg-bench", readWGBench},
+		{"ministat", readMinistat},
 	}
 }
 
-// Formats lists the names of the formats that are read, and Describe says what each is.
+// Formats lists the names of the formats that are read.
 func Formats() (names []string) {
 	for _, f := range formats() {
 		names = append(names, f.name)
 	}
 	return names
-}
-
-func Describe(name string) string {
-	for _, f := range formats() {
-		if f.name == name {
-			return f.doc
-		}
-	}
-	return ""
 }
 
 // Error says what is wrong with a file, and where.
@@ -336,13 +326,3 @@ const (
 	mostRate    = 1e15
 	mostSeconds = 1e7
 )
-
-// columns are the names of a map in order.
-func columns[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
-}

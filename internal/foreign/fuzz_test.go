@@ -85,8 +85,8 @@ func FuzzFlent(f *testing.F) {
 
 func FuzzIRTT(f *testing.F) {
 	fuzz(f, "irtt", `{"version":{"irtt":"0.9.1","json_format":1},"config":{"params":{"interval":1000000,"length":60},`+
-		`"ip_version":"IPv4"},"stats":{"duplicates":0,"start_time":{"wall":1767225600000000000}},"round_trips":`+
-		`[{"lost":false,"timestamps":{"client":{"send":{"wall":1767225600000001000}}},"delay":{"rtt":5000}},`+
+		`"ip_version":"IPv4"},"stats":{"duplicates":0},"round_trips":`+
+		`[{"lost":false,"timestamps":{"client":{"send":{"wall":1767225600000001000,"monotonic":1000}}},"delay":{"rtt":5000}},`+
 		`{"lost":"true_up","timestamps":{"client":{"send":{"wall":1767225600001001000}}},"delay":{}}]}`)
 }
 

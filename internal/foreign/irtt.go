@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -29,16 +28,14 @@ type irttFile struct {
 	} `json:"config"`
 	Stats struct {
 		Duplicates int64 `json:"duplicates"`
-		Start      struct {
-			Wall int64 `json:"wall"`
-		} `json:"start_time"`
 	} `json:"stats"`
 	Trips []struct {
-		Lost  json.RawMessage `json:"lost"` // false, true, "true_up", "true_down"
+		Lost  words `json:"lost"` // false, true, true_up, true_down: some versions quote the first two
 		Stamp struct {
 			Client struct {
 				Send struct {
-					Wall int64 `json:"wall"`
+					Wall      int64 `json:"wall"`
+					Monotonic int64 `json:"monotonic"`
 				} `json:"send"`
 			} `json:"client"`
 		} `json:"timestamps"`
@@ -59,10 +56,7 @@ func readIRTT(text []byte) ([]Result, error) {
 	if len(f.Trips) == 0 {
 		return nil, errors.New("there is no round trip in it")
 	}
-	start := f.Stats.Start.Wall
-	if start <= 0 {
-		start = f.Trips[0].Stamp.Client.Send.Wall
-	}
+	first := f.Trips[0].Stamp.Client.Send
 	p := f.Config.Params
 	ip := 4
 	if strings.HasSuffix(string(f.Config.IP), "6") {
@@ -73,19 +67,25 @@ func readIRTT(text []byte) ([]Result, error) {
 		Includes:   "from irtt's send to its receive, without the server's time",
 		Duplicates: max(f.Stats.Duplicates, 0)}
 	for i, trip := range f.Trips {
-		at := trip.Stamp.Client.Send.Wall - start
+		at := trip.Stamp.Client.Send.Monotonic - first.Monotonic
+		if first.Monotonic == 0 {
+			at = trip.Stamp.Client.Send.Wall - first.Wall
+		}
 		if at < 0 || at > mostSeconds*1e9 {
-			return nil, fmt.Errorf("round trip %d was sent %d ns after the start", i+1, at)
+			return nil, fmt.Errorf("round trip %d was sent %d ns after the first", i+1, at)
 		}
 		rtt := int64(-1)
-		if v := trip.Delay.RTT; v != nil && string(trip.Lost) == "false" && *v >= 0 && *v <= mostSeconds*1e9 {
+		if v := trip.Delay.RTT; v != nil && trip.Lost == "false" && *v >= 0 && *v <= mostSeconds*1e9 {
 			rtt = *v
 		}
 		l.RTT, l.SentAt = append(l.RTT, rtt), append(l.SentAt, at)
 	}
-	r := Result{Factors: record.Factors{}, Began: time.Unix(0, max(start, 0)).UTC(),
-		Foreign: record.Foreign{Version: string(f.Version.IRTT), Lacks: append([]string{oneRun,
-			"whether a load was on the path: it is taken for idle", "kernel time stamps"}, unwatched...)}}
+	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: string(f.Version.IRTT),
+		Lacks: append([]string{oneRun, "whether a load was on the path: it is taken for idle",
+			"kernel time stamps"}, unwatched...)}}
+	if first.Wall > 0 {
+		r.Began = time.Unix(0, first.Wall).UTC()
+	}
 	split(&r, l)
 	set(r.Factors, factor.Engine, "irtt")
 	set(r.Factors, factor.IP, strconv.Itoa(ip))

@@ -25,7 +25,7 @@ type qualityFile struct {
 	Device   words   `json:"interface_name"`
 	Endpoint words   `json:"test_endpoint"`
 	OS       words   `json:"os_version"`
-	Code     *number `json:"error_code"`
+	Code     words   `json:"error_code"`
 	Domain   words   `json:"error_domain"`
 
 	Idle     *number     `json:"unloaded_latency_ms"`
@@ -55,8 +55,8 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	}
 	var all []measured
 	switch {
-	case f.Code != nil || f.Domain != "":
-		return nil, fmt.Errorf("networkQuality failed: %s %g", f.Domain, float64(or(f.Code)))
+	case f.Code != "" || f.Domain != "":
+		return nil, fmt.Errorf("networkQuality failed: %s %s", f.Domain, f.Code)
 	case f.Download != nil || f.Upload != nil:
 		for _, one := range []struct {
 			direction string
@@ -133,11 +133,4 @@ func (m measured) result() (*Result, error) {
 	set(r.Factors, factor.Protocol, "tcp")
 	set(r.Factors, factor.Direction, m.direction)
 	return r, nil
-}
-
-func or(n *number) number {
-	if n == nil {
-		return 0
-	}
-	return *n
 }

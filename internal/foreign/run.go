@@ -77,8 +77,9 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 	row := record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
 		Kind: record.RowLoad, Factors: f}
 	t := record.Trial{ID: row.ID + ".1", Run: run.ID, Row: row, Attempt: 1, Started: r.Began,
-		Status: record.TrialOK, Window: r.Window, Traffic: r.Traffic, Idle: r.Idle, Loaded: r.Loaded, Foreign: &r.Foreign,
-		Phases: []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
+		Status: record.TrialOK, Window: r.Window, Traffic: r.Traffic, Idle: r.Idle, Loaded: r.Loaded,
+		Foreign: &r.Foreign,
+		Phases:  []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
 	if t.Started.IsZero() {
 		t.Started = run.Started
 	}

@@ -174,7 +174,8 @@ func TestRealIRTT(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json.gz")
 	for range 20 {
 		time.Sleep(100 * time.Millisecond)
-		if exec.Command("irtt", "client", "-Q", "-i", "10ms", "-d", "600ms", "-o", file, server).Run() == nil {
+		client := exec.Command("irtt", "client", "-Q", "-i", "10ms", "-d", "600ms", "-o", file, server)
+		if client.Run() == nil {
 			break
 		}
 	}
@@ -252,29 +253,34 @@ func TestRealFlentReads(t *testing.T) {
 	}
 }
 
+// pingTest is a test of flent's that needs no program which is not free, as netperf was.
+const pingTest = `AGGREGATOR = 'timeseries'
+DESCRIPTION = 'round trips'
+TOTAL_LENGTH = LENGTH
+DEFAULTS = {'PLOT': 'ping'}
+DATA_SETS = o([('Ping (ms) ICMP', {'ip_version': IP_VERSION, 'interval': STEP_SIZE, 'length': LENGTH,
+    'host': HOST, 'units': 'ms', 'runner': 'ping'})])
+PLOTS = o([('ping', {'description': 'Ping', 'type': 'timeseries',
+    'series': [{'data': 'Ping (ms) ICMP', 'label': 'Ping'}]})])
+`
+
 // TestRealFlentWrites: what the installed flent measures is read, and comes out for flent as it was.
 func TestRealFlentWrites(t *testing.T) {
-	installed(t, "flent", "ping", "iperf")
-	server := exec.Command("iperf", "-s", "-u", "-B", "127.0.0.1")
-	if err := server.Start(); err != nil {
+	installed(t, "flent", "ping")
+	dir := t.TempDir()
+	test := filepath.Join(dir, "pings")
+	if err := os.WriteFile(test+".conf", []byte(pingTest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { server.Process.Kill(); server.Wait() }()
-	dir := t.TempDir()
-	args := []string{"udp_flood", "-H", "127.0.0.1", "-l", "3", "-d", "1", "-s", "0.2", "-D", dir,
-		"--test-parameter", "udp_bandwidth=20M", "-t", "a title"}
+	args := []string{test, "-H", "127.0.0.1", "-l", "3", "-s", "0.2", "-D", dir, "-t", "a title"}
 	out, err := exec.Command("flent", args...).CombinedOutput()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.flent.gz"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("flent %v made %v, %v:\n%s", args, files, err, out)
 	}
 	r := read(t, file(t, files[0]), "")[0]
-	if r.Idle == nil || r.Loaded == nil || len(r.Loaded.RTT) < 5 || r.Foreign.Version == "" ||
-		r.Factors["test"] != "udp_flood" || r.Factors["title"] != "a title" {
-		t.Fatalf("got %v, %+v, %+v of\n%s", r.Factors, r.Foreign, r.Traffic, out)
-	}
-	if rate := derive(t, nil, r).Trials[0].Metrics[metrics.Goodput]; rate < 10e6 || rate > 30e6 {
-		t.Errorf("goodput is %g bit/s, want about 20 Mbit/s", rate)
+	if r.Idle == nil || len(r.Idle.RTT) < 10 || r.Foreign.Version == "" || r.Factors["title"] != "a title" {
+		t.Fatalf("got %v, %+v, %+v of\n%s", r.Factors, r.Foreign, r.Idle, out)
 	}
 	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: files[0],
 		Results: []foreign.Result{r}}}, nil)
@@ -284,7 +290,18 @@ func TestRealFlentWrites(t *testing.T) {
 	}
 	first := output(t, "flent", "-i", files[0], "-f", "csv")
 	second := output(t, "flent", "-i", back, "-f", "csv")
-	if !bytes.Equal(first, second) {
-		t.Errorf("flent's CSV before and after:\n%.600s\n%.600s", first, second)
+	a, b := strings.Split(string(first), "\n"), strings.Split(string(second), "\n")
+	if len(a) != len(b) || len(a) < 10 {
+		t.Fatalf("flent's CSV before and after:\n%s\n%s", first, second)
+	}
+	for i := range a {
+		for k, field := range strings.Split(a[i], ",") {
+			was, err := strconv.ParseFloat(field, 64)
+			other := strings.Split(b[i]+",,", ",")[k]
+			is, _ := strconv.ParseFloat(other, 64)
+			if err != nil && field != other || math.Abs(was-is) > 1e-9 {
+				t.Errorf("line %d of flent's CSV: %q, then %q", i+1, a[i], b[i])
+			}
+		}
 	}
 }
