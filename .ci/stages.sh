@@ -4,6 +4,7 @@
 
 PROGRAM="${WORK:-}/bin/chokepoint"
 ASSERT="${WORK:-}/bin/assert"
+export PATH="${WORK:+$WORK/python/bin:}$PATH" # of duckdb_python
 
 modules() {
 	go mod download
@@ -127,10 +128,20 @@ first_command() {
 }
 
 install_tools() {
-	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl
+	install_packages qemu-system-x86_64=qemu-system-x86 iperf3=iperf3 chromium=chromium gcc=gcc nft=nftables ip=iproute2 openvpn=openvpn clang=clang sshd=openssh-server sudo=sudo busybox=busybox tcsh=tcsh openssl=openssl flent=flent irtt=irtt ping=iputils-ping python3=python3
 	[[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ]] || as_root apt-get install -q -y fonts-dejavu-core
-	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl
+	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
+	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-matplotlib
+	python3 -c 'import ensurepip' 2>/dev/null || as_root apt-get install -q -y python3-venv
+	duckdb_python
+}
+
+# A Python that has DuckDB, which reads the Parquet that is written.
+duckdb_python() {
+	[[ -x $WORK/python/bin/python3 ]] || python3 -m venv "$WORK/python"
+	"$WORK/python/bin/pip" install -q duckdb==2.0.1
+	"$WORK/python/bin/python3" -c 'import duckdb'
 }
 
 # judge TESTS… runs go test, counts, and refuses a skip that is not on a list and
@@ -274,7 +285,7 @@ grown() {
 # a failure (golang.org/issue/75804, mended in 1.27): a target that fails without
 # a failing input is tried once more.
 fuzz() {
-	local pkg dir name n=0 log="$WORK/fuzz.target"
+	local pkg dir name n=0 foreign=0 log="$WORK/fuzz.target"
 	while read -r pkg dir; do
 		grep -qs '^func Fuzz' "$dir"/*_test.go || continue
 		go test -c -fuzz . -o "$WORK/fuzz.test" "$pkg"
@@ -287,10 +298,12 @@ fuzz() {
 				say "fail: $pkg $name"
 			fi
 			n=$((n + 1))
+			[[ $pkg != */internal/foreign ]] || foreign=$((foreign + $(sed -n 's/.*execs: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)))
 		done
 	done < <(go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 	((n > 0)) || fail "no fuzz target found"
-	note "$n fuzz targets, ${FUZZ_TIME:-3m} each"
+	note "$n fuzz targets, ${FUZZ_TIME:-3m} each; $foreign executions of the readers of other programs' files"
+	[[ -n ${FUZZ_TIME:-} ]] || ((foreign >= 10000000)) || fail "10 million executions of these are wanted"
 }
 
 fuzz_target() {

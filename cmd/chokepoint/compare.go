@@ -109,7 +109,11 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string) string 
 		name string
 		run  analysis.RunHead
 	}{{"A", c.A}, {"B", c.B}} {
-		fmt.Fprintf(&b, "%s  %s  plan %s, %s\n", r.name, r.run.ID, r.run.Plan,
+		by := "plan " + r.run.Plan
+		if from := r.run.ImportedFrom; len(from) > 0 {
+			by = "imported, measured by " + strings.Join(from, ", ")
+		}
+		fmt.Fprintf(&b, "%s  %s  %s, %s\n", r.name, r.run.ID, by,
 			r.run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")

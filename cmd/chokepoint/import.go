@@ -17,6 +17,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -27,10 +28,16 @@ import (
 func newImportCommand(p *program) *cobra.Command {
 	var into string
 	var undo, clockWrong bool
+	var o foreignOptions
 	cmd := &cobra.Command{
-		Use:   "import FILE [--into RUN] [--clock-wrong] | import --undo [--into RUN]",
-		Short: "Add to a stored run what an agent recorded on the router",
-		Long: "Add to a stored run what chokepoint-agent recorded on the router between two\n" +
+		Use: "import FILE… [--from FORMAT] [--set FACTOR=LEVEL]… | import FILE [--into RUN]\n" +
+			"       [--clock-wrong] | import --undo [--into RUN]",
+		Short: "Make a run of other programs' results, or add a router's recording to one",
+		Long: "Make a stored run of results that other programs measured, to show, compare and\n" +
+			"report them: what a FILE is, its content tells. Results of the same conditions are\n" +
+			"repetitions of one cell; what they lack is said beside them. Of a file that is\n" +
+			"damaged the place is told, and nothing is stored.\n\n" +
+			"Or add to a stored run what chokepoint-agent recorded on the router between two\n" +
 			"machines, which the run itself could not reach. FILE is the output of one of these\n" +
 			"commands, or - for standard input, to paste it:\n\n" +
 			"  chokepoint-agent probe --json    while the run went on\n" +
@@ -41,21 +48,44 @@ func newImportCommand(p *program) *cobra.Command {
 			if undo {
 				return noArgs(cmd, args)
 			}
+			if len(args) > 1 && !cmd.Flags().Changed("into") && !clockWrong {
+				return nil
+			}
 			return exactArgs("FILE")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if undo {
 				return undoImport(cmd.Context(), into, p)
 			}
+			recording := cmd.Flags().Changed("into") || clockWrong
+			yes, stdin := o.foreign(args, p.In, recording)
+			if yes {
+				return p.importForeign(cmd.Context(), args, stdin, o)
+			}
+			p.In = stdin
 			return importFile(cmd.Context(), args[0], into, clockWrong, p)
 		},
 	}
+	cmd.Flags().StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
+	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(foreign.Formats(),
+		cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; without a\n"+
+		"level the factor is taken away")
 	cmd.Flags().BoolVar(&undo, "undo", false, "take back what was imported")
 	cmd.Flags().BoolVar(&clockWrong, "clock-wrong", false,
 		"have the traffic alone tell when it was: the router's\nclock is off by more than two minutes")
 	cmd.MarkFlagsMutuallyExclusive("undo", "clock-wrong")
 	cmd.Flags().StringVar(&into, "into", "latest", "the `RUN` that it belongs to")
-	return cmd
+	for _, flag := range []string{"into", "undo", "clock-wrong"} {
+		cmd.MarkFlagsMutuallyExclusive("from", flag)
+		cmd.MarkFlagsMutuallyExclusive("set", flag)
+	}
+	return addJSON(cmd, "of other programs' results: print one JSON object")
+}
+
+func formatWords() string {
+	names := foreign.Formats()
+	return strings.Join(names[:4], ", ") + ",\n" + strings.Join(names[4:], ", ")
 }
 
 // maxImportBytes bounds a file to import: a day of samples of a second.

@@ -138,6 +138,8 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 		return report.Benchstat(d), nil
 	case "ministat":
 		return report.Ministat(d), nil
+	case "parquet":
+		return report.Parquet(d)
 	case "openmetrics":
 		return report.OpenMetrics(d), nil
 	case "junit":

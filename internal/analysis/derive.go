@@ -168,7 +168,7 @@ func head(run *record.Run) RunHead {
 		Seed: run.Design.Method.Seed, Status: run.Status, Reason: run.Reason, Command: run.Command,
 		Version:    run.Version,
 		BinaryHash: run.BinaryHash, Method: run.Design.Method, Measure: run.Design.Measure,
-		Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads}
+		Set: run.Design.Set, Cuts: run.Design.Cuts, Loads: run.Design.Loads, ImportedFrom: run.ImportedFrom}
 }
 
 // addResolved keeps what all trials agree on, such as the kind of WireGuard, and says so where they do not.

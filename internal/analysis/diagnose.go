@@ -72,7 +72,8 @@ func Candidate(run *record.Run, t record.Trial) *diagnosis.Diagnosis {
 
 // diagnosable reports whether a trial is one of a load, with numbers.
 func diagnosable(j *validity.Judged) bool {
-	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil
+	return j.Grade != evidence.GradeFailed && j.Trial.Row.Kind == record.RowLoad && j.Trial.Traffic != nil &&
+		j.Trial.Foreign == nil // of which nothing was watched
 }
 
 // failedOnPath reports whether a trial failed because of what the path did to packets: that has a cause,

@@ -80,6 +80,8 @@ type RunHead struct {
 	Set         []string       `json:"set,omitempty"`
 	Cuts        []string       `json:"cuts,omitempty"`
 	Loads       []string       `json:"loads,omitempty"` // factors that do not identify a path
+	// ImportedFrom are the programs that measured an imported run.
+	ImportedFrom []string `json:"imported_from,omitempty"`
 }
 
 // Path returns a cell without its loads.

@@ -55,9 +55,13 @@ func fastest(d *Document) []string {
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s at most %s of TCP payload got through (%s; %s).",
-			capital(d.with(c)), unit.Bitrate(v.Median),
-			spread(v, func(x float64) string { return unit.Bitrate(x).String() }), c.Label))
+		where := capital(d.with(c)) + " at"
+		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // which nobody told
+			where = "At"
+		}
+		out = append(out, fmt.Sprintf("%s most %s of TCP payload got through (%s; %s).", where,
+			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
+			c.Label))
 	}
 	return out
 }

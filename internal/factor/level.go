@@ -134,7 +134,7 @@ func rateOr(want string, words ...string) func(string) (string, error) {
 			if !ok {
 				return "", &LevelError{Text: text, Want: want, Near: Nearest(text, words)}
 			}
-			return rateText(rate), nil
+			return RateText(rate), nil
 		})
 	}
 }
@@ -145,8 +145,8 @@ func rateValue(text string) (float64, bool) {
 	return float64(rate), err == nil && rate > 0 && rate <= MaxRate
 }
 
-// rateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
-func rateText(v float64) string {
+// RateText is the canonical text of a bit rate: the largest prefix that leaves a number of at least one.
+func RateText(v float64) string {
 	for _, s := range []struct {
 		scale float64
 		name  string
@@ -237,7 +237,7 @@ func ConnectionRateLevel(text string) (string, error) {
 		return "", &LevelError{Text: text,
 			Want: "a rate from 1 to 10M connections a second, such as 500 or 2k"}
 	}
-	return rateText(float64(rate)), nil
+	return RateText(float64(rate)), nil
 }
 
 // A rate may be given as a share: "90% of 300M" is another way to write 270M; "90% of found" is a share of

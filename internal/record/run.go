@@ -54,8 +54,10 @@ type Run struct {
 	Metrics      []Metric      `json:"metrics"`
 	Skipped      []Skipped     `json:"skipped,omitempty"` // by the lab, with reasons
 	Caveats      []Caveat      `json:"caveats,omitempty"`
-	Imports      []Import      `json:"imports,omitempty"`     // the last of a node counts
-	Experiments  []string      `json:"experiments,omitempty"` // runs that put its findings to the test
+	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
+	// ImportedFrom are the programs, with their versions, that measured what was imported as this run.
+	ImportedFrom []string `json:"imported_from,omitempty"`
+	Experiments  []string `json:"experiments,omitempty"` // runs that put its findings to the test
 }
 
 // Import is what a node that nothing of the run reached saw by itself while the run went on, added to the

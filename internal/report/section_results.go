@@ -312,7 +312,14 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	}
 	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
-		"Round-trip times are percentiles of probes; warm-up is excluded everywhere." + testerWords(v)
+		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
+}
+
+func windowWords(v *view) string {
+	if len(v.Run.ImportedFrom) > 0 {
+		return "what is counted is as " + strings.Join(v.Run.ImportedFrom, ", ") + " counted."
+	}
+	return "warm-up is excluded everywhere."
 }
 
 // testerWords say what the tester can do alone.
@@ -356,6 +363,9 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 
 // rateCell is goodput for TCP and packets per second for UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
+	if _, ok := c.Metrics[metrics.Number]; ok { // imported
+		return v.cellOf(c, metrics.Number)
+	}
 	if !loaded(c) && !enciphered(c) {
 		return TableCell{Tone: Quiet, Text: "idle", Long: "no load: latency of the idle path"}
 	}

@@ -29,6 +29,7 @@ func headOf(v *view) head {
 	}
 	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v), Meta: []Fact{
 		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
+		{Name: "Measured by", Value: strings.Join(v.Run.ImportedFrom, ", ")},
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Firmware", Value: firmware(v.Environment)},
 		{Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}

@@ -89,6 +89,9 @@ func runWords(v *view) string {
 			}
 		}
 	}
+	if from := v.Run.ImportedFrom; len(from) > 0 {
+		where = "measured by " + strings.Join(from, ", ")
+	}
 	words := "run " + v.Run.ID + ", " + where + ", " + extent(v)
 	if v.Run.Status != "" {
 		words += ", " + v.Run.Status

@@ -33,6 +33,12 @@ var JudgedMetrics = [...]struct {
 	{Name: "rtt_idle_p50_ns", ofPath: true, Vital: true},
 	{Name: "rtt_loaded_p50_ns", Vital: true},
 	{Name: "rtt_loaded_p99_ns"},
+	{Name: metrics.Responsiveness},
+	{Name: metrics.CipherRate, Vital: true},
+	{Name: metrics.CipherOps, Vital: true},
+	{Name: metrics.RequestIdle},
+	{Name: metrics.RequestLoaded},
+	{Name: metrics.Number},
 }
 
 // OfPath says that a metric is of an idle path: whatever load stood on it, its numbers are the same.

@@ -171,6 +171,9 @@ func caveats() []Kind {
 		{Name: "firmware-in-turn", Of: OfRun, Means: "firmware was installed on the router between trials, " +
 			"one after the other: its cells are not interleaved, and the last one is still there",
 			Do: "expect no less of a difference than the first firmware shows against itself"},
+		{Name: "foreign", Of: OfRun, Means: "another program measured this: what trials of chokepoint have " +
+			"and its results have not is listed", Do: "compare it with results of the same program, " +
+			"or measure by chokepoint where what is missing matters"},
 		{Name: "imported", Of: OfRun, Means: "what a node did comes from a file that its own probe wrote, " +
 			"its clock related to the run's by the traffic"},
 		{Name: "incomplete", Of: OfRun, Means: "the run has not ended by itself: cells may lack runs",

@@ -15,7 +15,7 @@ import (
 // Metrics declares every quantity that Derive computes, in the order in which they are shown.
 func Metrics() []record.Metric {
 	return slices.Concat(trafficMetrics(), searchMetrics(), tcpMetrics(), flowMetrics(), latencyMetrics(),
-		loadMetrics(), dropMetrics(), cipherMetrics())
+		loadMetrics(), dropMetrics(), cipherMetrics(), importedMetrics())
 }
 
 const higher, lower = record.Higher, record.Lower
@@ -215,6 +215,17 @@ func dropMetrics() []record.Metric {
 	}
 }
 
+// importedMetrics are those that only other programs tell.
+func importedMetrics() []record.Metric {
+	return []record.Metric{
+		ofPath(RequestIdle, "idle request", "ns", lower, "time of a handshake or request without load, as a "+
+			"tool of the responsiveness draft summed it up"),
+		ofPath(RequestLoaded, "request under load", "ns", lower,
+			"time of a request under load, as such a tool summed it up"),
+		ofPath(Number, "number", "count", "", "a number of an imported column; of what, its file does not say"),
+	}
+}
+
 // RateOf is the metric that says how much a cell carried: packets of UDP, payload of all else; of a cell of a
 // cipher how fast that was.
 func RateOf(f record.Factors) string {
@@ -283,6 +294,10 @@ const (
 	RwndLimited    = "tcp_rwnd_limited_ratio"
 	SndbufLimited  = "tcp_sndbuf_limited_ratio"
 	NetworkLimited = "tcp_network_limited_ratio"
+
+	RequestIdle   = "request_idle_ns"
+	RequestLoaded = "request_loaded_p50_ns"
+	Number        = "number"
 
 	RTTAdded      = "rtt_added_p50_ns"
 	ProbeLoss     = "probe_loss_ratio"

@@ -55,11 +55,18 @@ func Measure(t *record.Trial, p place) *Measured {
 		m.addConsistency(t)
 		m.addResponsiveness(t)
 		m.addShortFlows(t)
-	} else if t.Row.Kind == record.RowLoad {
+	} else if t.Row.Kind == record.RowLoad && t.Foreign == nil {
 		m.Lack("the engine reported nothing", Goodput)
 	}
 	m.addCipher(t)
 	m.addLatency(t)
+	if t.Foreign != nil {
+		for name, v := range t.Foreign.Values {
+			m.Set(name, v)
+		}
+		m.Lack(t.Foreign.Tool+" told none", Goodput)
+		return m
+	}
 	m.addNodes(t, p)
 	m.addDrawn(t, p)
 	if t.Row.Kind == record.RowLoad {

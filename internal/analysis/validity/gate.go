@@ -198,7 +198,7 @@ func aboveCeiling(s suspect) []evidence.Reason {
 func accounting(s suspect) []evidence.Reason {
 	tr := s.t.Traffic
 	if tr == nil {
-		if s.t.Row.Kind == record.RowLoad {
+		if s.t.Row.Kind == record.RowLoad && s.t.Foreign == nil {
 			return because(evidence.ReasonAccounting, at{Metric: metrics.Goodput},
 				"the engine reported nothing")
 		}

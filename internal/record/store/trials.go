@@ -375,6 +375,10 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 		m := *t.Meter
 		t.Meter = &m
 	}
+	if t.Foreign != nil {
+		f := *t.Foreign
+		t.Foreign = &f
+	}
 	t.Nodes = maps.Clone(t.Nodes)
 	for name, n := range t.Nodes {
 		n.Samples = slices.Clone(n.Samples)
@@ -438,6 +442,9 @@ func tables(t *record.Trial) map[string]**record.Table {
 	}
 	if t.Meter != nil {
 		slots["meter"] = &t.Meter.Table
+	}
+	if t.Foreign != nil {
+		slots["foreign"] = &t.Foreign.Series
 	}
 	for name, n := range t.Nodes {
 		for i := range n.Samples {

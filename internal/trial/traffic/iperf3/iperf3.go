@@ -23,8 +23,11 @@ type Engine struct{ traffic.Pair }
 // Name is "iperf3".
 func (Engine) Name() string { return "iperf3" }
 
-// smallestBlock is iperf3's limit for a datagram's payload.
-const smallestBlock = 16
+// iperf3's limits: of a datagram's payload, and of streams in a direction.
+const (
+	smallestBlock = 16
+	mostStreams   = 128
+)
 
 // Check asks both nodes for an installed iperf3. A third party's server is asked by using it.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
@@ -52,8 +55,8 @@ func checkIperf3(load record.Load) check.Answer {
 		return check.Not("how datagrams are sent and counted is iperf3's own business")
 	case len(traffic.Congestions(load)) > 1:
 		return check.Not("iperf3 gives all its streams one congestion control")
-	case load.Streams > 128:
-		return check.Not("%d streams: iperf3 allows 128", load.Streams)
+	case load.Streams > mostStreams:
+		return check.Not("%d streams: iperf3 allows %d", load.Streams, mostStreams)
 	}
 	return check.OK()
 }
@@ -116,6 +119,18 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	if err != nil {
 		return nil, fmt.Errorf("server's: %w", err)
 	}
+	t, err := joinReports(load, cr, sr, started)
+	if err != nil {
+		return nil, err
+	}
+	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client, "server": server}); err != nil {
+		return nil, fmt.Errorf("keep iperf3 output: %w", err)
+	}
+	return t, nil
+}
+
+// joinReports makes traffic of what both ends wrote.
+func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record.Traffic, error) {
 	base := started + int64(wholeSeconds(load.Warmup))*int64(time.Second)
 	flows, err := iperf3Flows(cr, sr, load.Opener == "far", load.PacketSize, base)
 	if want := len(traffic.FlowsOf(load)); err == nil && len(flows) != want {
@@ -142,9 +157,6 @@ func joinIperf3(load record.Load, client, server []byte, started int64) (*record
 	if load.Protocol == "udp" {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-accounts",
 			Text: "iperf3 gives packets sent and lost; those received are the difference and not a count"})
-	}
-	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client, "server": server}); err != nil {
-		return nil, fmt.Errorf("keep iperf3 output: %w", err)
 	}
 	return t, nil
 }

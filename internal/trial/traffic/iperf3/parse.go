@@ -20,10 +20,21 @@ type iperf3Report struct {
 		DefaultMS int            `json:"tcp_mss_default"`
 		Sndbuf    int64          `json:"sndbuf_actual"`
 		Rcvbuf    int64          `json:"rcvbuf_actual"`
+		Timestamp struct {
+			Seconds float64 `json:"timesecs"`
+		} `json:"timestamp"`
+		Accepted  *struct{} `json:"accepted_connection"` // by a server
 		TestStart struct {
-			Protocol string `json:"protocol"`
-			Block    int    `json:"blksize"`
-			Reverse  int    `json:"reverse"`
+			Protocol string  `json:"protocol"`
+			Streams  int     `json:"num_streams"`
+			Block    int     `json:"blksize"`
+			Omit     float64 `json:"omit"`
+			Duration float64 `json:"duration"`
+			Reverse  int     `json:"reverse"`
+			Bidir    int     `json:"bidir"` // absent before 3.15
+			TOS      int     `json:"tos"`
+			Rate     float64 `json:"target_bitrate"` // of each stream
+			Interval float64 `json:"interval"`
 		} `json:"test_start"`
 	} `json:"start"`
 	Intervals []struct {
@@ -37,7 +48,10 @@ type iperf3Report struct {
 		} `json:"streams"`
 		Congestion string `json:"sender_tcp_congestion"`
 	} `json:"end"`
-	Error string `json:"error"`
+	Error  string        `json:"error"`
+	Title  string        `json:"title"`
+	Extra  string        `json:"extra_data"`
+	Server *iperf3Report `json:"server_output_json"` // of --get-server-output
 }
 
 type iperf3Socket struct {
@@ -96,28 +110,33 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("read iperf3 output: %w", err)
 	}
+	return &r, r.check()
+}
+
+// check says why a report holds no result.
+func (r *iperf3Report) check() error {
 	if r.Error != "" {
-		return nil, fmt.Errorf("iperf3: %s", r.Error)
+		return fmt.Errorf("iperf3: %s", r.Error)
 	}
 	if len(r.End.Streams) == 0 {
-		return nil, errors.New("read iperf3 output: no stream in it")
+		return errors.New("read iperf3 output: no stream in it")
 	}
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
 			s.Lost = 0 // of one interval it is below 0 where late packets arrive that were taken for lost
 			if err := s.plausible(); err != nil {
-				return nil, fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
+				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
 		}
 	}
 	for n, s := range r.End.Streams {
 		for _, total := range []*iperf3Counts{s.Sender, s.Receiver, s.UDP} {
 			if err := total.plausible(); err != nil {
-				return nil, fmt.Errorf("read iperf3 output: stream %d: %w", n+1, err)
+				return fmt.Errorf("read iperf3 output: stream %d: %w", n+1, err)
 			}
 		}
 	}
-	return &r, nil
+	return nil
 }
 
 // Bounds of what iperf3 can have counted. Losses are known to the receiver and what was sent to the sender,

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+)
+
+// flentFormat is a data file of flent for each trial, and flentSuffix how flent has such files called.
+const (
+	flentFormat = "flent"
+	flentSuffix = ".flent.gz"
+)
+
+// writeFlent writes a file for each trial that has a series. Several get their trial's name into that of
+// file; "" is beside the run's report.
+func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file string) error {
+	var ids []string
+	title := map[string]string{}
+	for _, t := range doc.Trials {
+		if t.Failure == nil && t.Series != nil {
+			ids = append(ids, t.ID)
+		}
+		for _, c := range doc.Cells {
+			if c.Factors.Key() == t.Factors.Key() {
+				title[t.ID] = c.Label
+			}
+		}
+	}
+	if file == standard && len(ids) > 1 {
+		return &usageError{fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
+			len(ids)),
+			"name a file: each trial's name is put before " + flentSuffix}
+	}
+	if file == "" {
+		dir := filepath.Dir(p.dirs.reportFile(doc.Run.ID))
+		if err := prepare(dir); err != nil {
+			return err
+		}
+		file = filepath.Join(dir, "chokepoint-"+doc.Run.ID+flentSuffix)
+	}
+	written := 0
+	err := withRun(ctx, p.dirs, doc.Run.ID, func(st *store.Store, run record.Run) error {
+		for _, id := range ids {
+			t, err := st.Trial(ctx, run.ID, id)
+			if err != nil {
+				return err
+			}
+			var b bytes.Buffer
+			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run.ID, id,
+				probeWords(&t))
+			err = foreign.WriteFlent(&b, &t, title[id], note)
+			if errors.Is(err, foreign.ErrNoSeries) {
+				continue
+			}
+			if err == nil {
+				err = p.writeTrial(file, id, len(ids) > 1, b.Bytes())
+			}
+			if err != nil {
+				return err
+			}
+			written++
+		}
+		return nil
+	})
+	if err == nil && written == 0 {
+		err = check.WithHint(fmt.Errorf("write run %s for flent: no trial has a series", doc.Run.ID),
+			"parquet and csv hold what there is")
+	}
+	return err
+}
+
+// writeTrial writes the file of one trial, and tells its name.
+func (p *program) writeTrial(file, trial string, several bool, content []byte) error {
+	if file == standard {
+		return write(p.Out, string(content))
+	}
+	if several {
+		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
+	}
+	out, err := createReport(file)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(out.commit(content), out.abort()); err != nil {
+		return err
+	}
+	return write(p.Out, file+"\n")
+}
+
+// probeWords say what a trial's round trips are of.
+func probeWords(t *record.Trial) string {
+	for _, l := range []*record.Latency{t.Loaded, t.Idle} {
+		switch {
+		case l != nil && l.Probe == "icmp":
+			return "ICMP echo"
+		case l != nil:
+			return "UDP echo, whatever their series is called"
+		}
+	}
+	return "nothing"
+}

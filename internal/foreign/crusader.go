@@ -1,0 +1,225 @@
+package foreign
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// crusaderTime is a duration as serde writes it.
+type crusaderTime struct {
+	Secs  number `json:"secs"`
+	Nanos number `json:"nanos"`
+}
+
+// ns is the time in nanoseconds, -1 if it cannot be one.
+func (t crusaderTime) ns() int64 {
+	if !finite(float64(t.Secs), mostSeconds) || !finite(float64(t.Nanos), 1e9) {
+		return -1
+	}
+	return int64(float64(t.Secs))*1e9 + int64(float64(t.Nanos))
+}
+
+// crusaderFile is the JSON of crusader export (RawResult of its file_format.rs, versions 0 to 2). Times are
+// those of the client since it began; bytes count up.
+type crusaderFile struct {
+	Version  number `json:"version"`
+	Program  words  `json:"generated_by"`
+	IPv6     bool   `json:"ipv6"`
+	Overload bool   `json:"server_overload"`
+	Config   struct {
+		Load     crusaderTime `json:"load_duration"`
+		Interval crusaderTime `json:"ping_interval"`
+	} `json:"config"`
+	Groups []struct {
+		Download bool `json:"download"`
+		Both     bool `json:"both"`
+		Streams  []struct {
+			Data []struct {
+				Time  crusaderTime `json:"time"`
+				Bytes number       `json:"bytes"`
+			} `json:"data"`
+		} `json:"streams"`
+	} `json:"stream_groups"`
+	Pings []struct {
+		Sent    crusaderTime `json:"sent"`
+		Latency *struct {
+			Total *crusaderTime `json:"total"`
+		} `json:"latency"`
+	} `json:"pings"`
+	Tests []struct {
+		Start crusaderTime `json:"start"`
+		Kind  words        `json:"kind"`
+	} `json:"test_data"`
+}
+
+// The part of a test that crusader leaves out of its rates: a fifth of the load, two seconds at most, at the
+// beginning, and a tenth, half a second at most, at the end (its plot.rs).
+const (
+	crusaderWarmup, mostWarmup = .2, int64(2e9)
+	crusaderTail, mostTail     = .1, int64(5e8)
+)
+
+// readCrusader makes a trial of each kind of test: download, upload, both.
+func readCrusader(text []byte) ([]Result, error) {
+	var f crusaderFile
+	if err := decode(text, &f); err != nil {
+		return nil, err
+	}
+	pings := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: max(f.Config.Interval.ns(), 0),
+		Includes: "from crusader's send to its receive"}
+	for i, p := range f.Pings {
+		at, rtt := p.Sent.ns(), int64(-1)
+		if at < 0 {
+			return nil, fmt.Errorf("ping %d was sent at no time", i+1)
+		}
+		if p.Latency != nil && p.Latency.Total != nil {
+			rtt = p.Latency.Total.ns()
+		}
+		pings.SentAt, pings.RTT = append(pings.SentAt, at), append(pings.RTT, rtt)
+	}
+	var out []Result
+	for _, d := range []string{record.Down, record.Up, record.Both} {
+		r, err := f.trial(d)
+		if err != nil {
+			return nil, err
+		}
+		if r.Traffic != nil {
+			f.addPings(r, pings)
+			out = append(out, *r)
+		}
+	}
+	if len(out) == 0 && len(pings.RTT) > 0 { // an idle test
+		r := f.result("")
+		split(r, pings)
+		out = append(out, *r)
+	}
+	return out, nil
+}
+
+func (f *crusaderFile) result(direction string) *Result {
+	r := &Result{Factors: record.Factors{}, Foreign: record.Foreign{
+		Version: strings.TrimPrefix(string(f.Program), "Crusader "),
+		Lacks:   append([]string{oneRun, "the time of day", "kernel time stamps"}, unwatched...)}}
+	set(r.Factors, factor.Engine, "crusader")
+	set(r.Factors, factor.Direction, direction)
+	set(r.Factors, factor.IP, map[bool]string{true: "6", false: "4"}[f.IPv6])
+	if f.Overload {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "a server that keeps up: crusader told of its overload")
+	}
+	return r
+}
+
+// trial is the test of a direction, without traffic if there was none.
+func (f *crusaderFile) trial(direction string) (*Result, error) {
+	r := f.result(direction)
+	t := &record.Traffic{Engine: "crusader", Version: r.Foreign.Version,
+		Load: record.Load{Protocol: "tcp", Direction: direction, IP: 4, Opener: "near"}}
+	var first, last int64
+	count := map[string]int{}
+	for _, g := range f.Groups {
+		own := record.Up
+		if g.Download {
+			own = record.Down
+		}
+		if g.Both != (direction == record.Both) || !g.Both && own != direction {
+			continue
+		}
+		for _, s := range g.Streams {
+			table := record.NewTable("bytes")
+			for i, p := range s.Data {
+				at := p.Time.ns()
+				if n := len(table.T); at < 0 || !finite(float64(p.Bytes), mostRate) || n > 0 &&
+					(at < table.T[n-1] || float64(p.Bytes) < table.V[0][n-1]) {
+					return nil, fmt.Errorf("point %d of a stream: times and bytes must not fall", i+1)
+				}
+				table.Append(at, float64(p.Bytes))
+			}
+			n := len(table.T)
+			if n < 2 {
+				continue
+			}
+			if len(t.Flows) == 0 {
+				first, last = table.T[0], table.T[n-1]
+			}
+			first, last = min(first, table.T[0]), max(last, table.T[n-1])
+			count[own]++
+			t.Flows = append(t.Flows, record.Flow{Stream: count[own], Direction: own, Received: table})
+		}
+	}
+	if len(t.Flows) == 0 {
+		return r, nil
+	}
+	length := f.Config.Load.ns()
+	if length <= 0 {
+		length = last - first
+	}
+	for _, d := range f.Tests {
+		kind := map[words]string{"Download": record.Down, "Upload": record.Up, "Bidirectional": record.Both}
+		if at := d.Start.ns(); kind[d.Kind] == direction && at >= 0 {
+			first = at
+		}
+	}
+	w := record.Window{Begin: first, Start: first + min(int64(crusaderWarmup*float64(length)), mostWarmup),
+		End: min(first+length-min(int64(crusaderTail*float64(length)), mostTail), last), Stop: last}
+	if w.End <= w.Start {
+		return nil, fmt.Errorf("the test %s is too short to have a window", direction)
+	}
+	for i := range t.Flows {
+		flow := &t.Flows[i]
+		bytes := int64(between(flow.Received, w.Start, w.End))
+		flow.SentBytes, flow.ReceivedBytes = bytes, bytes
+		flow.SenderNs, flow.ReceiverNs = w.End-w.Start, w.End-w.Start
+	}
+	t.Load.Streams = max(count[record.Up], count[record.Down])
+	if f.IPv6 {
+		t.Load.IP = 6
+	}
+	r.Traffic, r.Window = t, w
+	set(r.Factors, factor.Protocol, "tcp")
+	set(r.Factors, factor.Streams, strconv.Itoa(t.Load.Streams))
+	return r, nil
+}
+
+// addPings gives a trial the probes of its window, and those before the first load as of the idle path.
+func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
+	load := r.Window.Begin
+	for _, g := range f.Groups {
+		for _, s := range g.Streams {
+			if len(s.Data) > 0 {
+				load = min(load, s.Data[0].Time.ns())
+			}
+		}
+	}
+	idle := *all
+	idle.RTT, idle.SentAt = nil, nil
+	for i, at := range all.SentAt {
+		if at < load {
+			idle.RTT, idle.SentAt = append(idle.RTT, all.RTT[i]), append(idle.SentAt, at)
+		}
+	}
+	split(r, all)
+	if r.Idle = nil; len(idle.RTT) > 0 {
+		r.Idle = &idle
+	}
+}
+
+// between is what a cumulative column grew by between two times, each between two points in proportion.
+func between(t *record.Table, from, to int64) float64 { return valueAt(t, to) - valueAt(t, from) }
+
+func valueAt(t *record.Table, at int64) float64 {
+	v := t.V[0]
+	for i, x := range t.T {
+		switch {
+		case x < at:
+		case i == 0 || x == at:
+			return v[i]
+		default:
+			return v[i-1] + (v[i]-v[i-1])*float64(at-t.T[i-1])/float64(x-t.T[i-1])
+		}
+	}
+	return v[len(v)-1]
+}

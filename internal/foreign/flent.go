@@ -1,0 +1,346 @@
+package foreign
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// flentFile is flent's data file, version 4 (its doc/data-format.rst); 2 and 3 differ in raw values that are
+// not read here.
+type flentFile struct {
+	Version number               `json:"version"`
+	X       []number             `json:"x_values"`
+	Results map[string][]number  `json:"results"`
+	Raw     map[string][]flentAt `json:"raw_values"`
+	Meta    struct {
+		Name    words  `json:"NAME"`
+		Title   words  `json:"TITLE"`
+		Note    words  `json:"NOTE"`
+		Time    words  `json:"TIME"`
+		Zero    words  `json:"T0"`
+		Host    words  `json:"HOST"`
+		Local   words  `json:"LOCAL_HOST"`
+		Flent   words  `json:"FLENT_VERSION"`
+		IP      words  `json:"IP_VERSION"`
+		Length  number `json:"LENGTH"`
+		Total   number `json:"TOTAL_LENGTH"`
+		Step    number `json:"STEP_SIZE"`
+		Release words  `json:"KERNEL_RELEASE"`
+		Series  map[string]struct {
+			Units  words `json:"UNITS"`
+			Runner words `json:"RUNNER"`
+		} `json:"SERIES_META"`
+	} `json:"metadata"`
+}
+
+// flentAt is a raw value: with a sequence number it is of one probe, with a duration of a stretch before T.
+type flentAt struct {
+	T   number  `json:"t"`
+	Val *maybe  `json:"val"`
+	Dur number  `json:"dur"`
+	Seq *number `json:"seq"`
+}
+
+// maybe is a number, or NaN where something else stands.
+type maybe float64
+
+func (m *maybe) UnmarshalJSON(b []byte) error {
+	v, err := strconv.ParseFloat(string(b), 64)
+	if *m = maybe(v); err != nil {
+		*m = maybe(math.NaN())
+	}
+	return nil
+}
+
+// Names that flent gives its series of round trips, and the prefix of facts that hold a series' unit.
+const (
+	flentPing = "Ping (ms)"
+	flentICMP = flentPing + " ICMP"
+	unitOf    = "unit of "
+)
+
+func readFlent(text []byte) ([]Result, error) {
+	var f flentFile
+	if err := decode(text, &f); err != nil {
+		return nil, err
+	}
+	if v := float64(f.Version); v != 2 && v != 3 && v != 4 {
+		return nil, fmt.Errorf("version %g of flent's format: 2 to 4 are read", v)
+	}
+	m := &f.Meta
+	zero, err := flentTime(string(cmp.Or(m.Zero, m.Time)))
+	if err != nil {
+		return nil, err
+	}
+	r := Result{Factors: record.Factors{}, Began: zero, Foreign: record.Foreign{Version: string(m.Flent),
+		Lacks: append([]string{oneRun, "cut-off of start and end: a window is what all flows were seen in"},
+			unwatched...),
+		Facts: map[string]string{}}}
+	if err := f.series(&r.Foreign); err != nil {
+		return nil, err
+	}
+	for key, v := range map[string]words{"NAME": m.Name, "TITLE": m.Title, "NOTE": m.Note, "HOST": m.Host,
+		"LOCAL_HOST": m.Local, "IP_VERSION": m.IP, "KERNEL_RELEASE": m.Release} {
+		if v != "" {
+			r.Foreign.Facts[key] = string(v)
+		}
+	}
+	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {
+		if finite(float64(v), mostSeconds) && v > 0 {
+			r.Foreign.Facts[key] = strconv.FormatFloat(float64(v), 'g', -1, 64)
+		}
+	}
+	f.addFlows(&r)
+	f.addPings(&r)
+	set(r.Factors, factor.Engine, "flent")
+	set(r.Factors, "test", string(m.Name))
+	set(r.Factors, title, string(m.Title))
+	if m.IP == "4" || m.IP == "6" {
+		set(r.Factors, factor.IP, string(m.IP))
+	}
+	return []Result{r}, nil
+}
+
+// flentTime reads an ISO time; without a zone it is taken for UTC.
+func flentTime(s string) (time.Time, error) {
+	t, err := time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(s, "Z"))
+	if err != nil || t.Year() < 1971 || t.Year() > 2200 {
+		return time.Time{}, fmt.Errorf("T0 or TIME %.40q is no time", s)
+	}
+	return t, nil
+}
+
+// series keeps all series as they are.
+func (f *flentFile) series(to *record.Foreign) error {
+	if len(f.X) == 0 {
+		return errors.New("x_values are empty")
+	}
+	names := slices.Sorted(maps.Keys(f.Results))
+	t := record.NewTable()
+	for i, x := range f.X {
+		if !finite(float64(x), mostSeconds) || i > 0 && x <= f.X[i-1] {
+			return fmt.Errorf("x value %d is %g: times must be from 0 on and ascend", i+1, float64(x))
+		}
+		t.T = append(t.T, int64(math.Round(float64(x)*1e9)))
+	}
+	for _, n := range names {
+		if len(f.Results[n]) != len(f.X) {
+			return fmt.Errorf("series %.40q has %d values for %d times", n, len(f.Results[n]), len(f.X))
+		}
+		plain := name(n)
+		if slices.Contains(t.Names, plain) {
+			return fmt.Errorf("series %.40q is there twice", plain)
+		}
+		column := make([]float64, len(f.X))
+		for i, v := range f.Results[n] {
+			column[i] = float64(v)
+		}
+		t.Names, t.V = append(t.Names, plain), append(t.V, column)
+		if u := f.Meta.Series[n].Units; u != "" {
+			to.Facts[unitOf+plain] = string(u)
+		}
+	}
+	to.Series = t
+	return nil
+}
+
+// direction is that of a series of one flow's rate, "" for every other series.
+func (f *flentFile) direction(series string) (direction, protocol string) {
+	meta := f.Meta.Series[series]
+	head, sub, below := strings.Cut(series, "::")
+	_, notCount := strconv.Atoi(sub)
+	words := strings.Fields(head)
+	if below && notCount != nil || len(words) < 2 || meta.Units != "" && meta.Units != "Mbits/s" ||
+		strings.HasPrefix(string(meta.Runner), "Sum") || strings.HasPrefix(string(meta.Runner), "Average") ||
+		slices.Contains([]string{"avg", "sum", "totals", "fairness"}, words[len(words)-1]) {
+		return "", ""
+	}
+	direction = map[string]string{"upload": record.Up, "download": record.Down}[words[1]]
+	if protocol = strings.ToLower(words[0]); protocol != factor.TCP && protocol != factor.UDP {
+		return "", ""
+	}
+	return direction, protocol
+}
+
+// addFlows makes flows of the series of rates, in Mbit/s.
+func (f *flentFile) addFlows(r *Result) {
+	zero := float64(r.Began.UnixNano()) / 1e9
+	t := &record.Traffic{Engine: "flent", Version: r.Foreign.Version}
+	load := record.Load{Direction: record.Up, IP: 4, Opener: "near"}
+	count := map[string]int{}
+	first, last := int64(math.MaxInt64), int64(0)
+	for _, series := range slices.Sorted(maps.Keys(f.Results)) {
+		direction, protocol := f.direction(series)
+		if direction == "" {
+			continue
+		}
+		table := flentBytes(f.Raw[series], zero)
+		if len(table.T) < 2 {
+			table = f.resultBytes(series)
+		}
+		n := len(table.T)
+		if n < 2 {
+			continue
+		}
+		bytes := table.V[0]
+		total, length := int64(bytes[n-1]-bytes[0]), table.T[n-1]-table.T[0]
+		first, last = min(first, table.T[0]), max(last, table.T[n-1])
+		count[direction]++
+		t.Flows = append(t.Flows, record.Flow{Stream: count[direction], Direction: direction,
+			SentBytes: total, ReceivedBytes: total, SenderNs: length, ReceiverNs: length, Received: table})
+		load.Protocol = protocol
+	}
+	if len(t.Flows) == 0 {
+		return
+	}
+	load.Streams = max(count[record.Up], count[record.Down])
+	switch {
+	case count[record.Up] > 0 && count[record.Down] > 0:
+		load.Direction = record.Both
+	case count[record.Down] > 0:
+		load.Direction = record.Down
+	}
+	if load.Direction != record.Down {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "what arrived of an upload: flent tells what was sent")
+	}
+	if f.Meta.IP == "6" {
+		load.IP = 6
+	}
+	t.Load, r.Traffic, r.Window = load, t, record.Window{Start: first, End: last, Stop: last}
+	set(r.Factors, factor.Protocol, load.Protocol)
+	set(r.Factors, factor.Direction, load.Direction)
+	set(r.Factors, factor.Streams, strconv.Itoa(load.Streams))
+}
+
+// flentBytes is what raw rates make in bytes. zero is the beginning in seconds since 1970.
+func flentBytes(raw []flentAt, zero float64) *record.Table {
+	t := record.NewTable("bytes")
+	sum := 0.0
+	for _, p := range raw {
+		at := float64(p.T) - zero
+		if p.Val == nil || !finite(float64(*p.Val)*1e6, mostRate) || !finite(at, mostSeconds) ||
+			!(p.Dur > 0 && float64(p.Dur) <= at) {
+			continue
+		}
+		ns := int64(at * 1e9)
+		if len(t.T) == 0 {
+			t.Append(ns-int64(float64(p.Dur)*1e9), 0)
+		}
+		if sum += float64(*p.Val) * 1e6 / 8 * float64(p.Dur); ns > t.T[len(t.T)-1] && sum < mostBytes {
+			t.Append(ns, sum)
+		}
+	}
+	return t
+}
+
+// mostBytes is the greatest sum that is believed.
+const mostBytes = 1e18
+
+// resultBytes is the same of values on the common axis, each of the step before it.
+func (f *flentFile) resultBytes(series string) *record.Table {
+	t := record.NewTable("bytes")
+	sum := 0.0
+	for i, v := range f.Results[series] {
+		if i == 0 || !finite(float64(v)*1e6, mostRate) {
+			continue
+		}
+		from, to := math.Round(float64(f.X[i-1])*1e9), math.Round(float64(f.X[i])*1e9)
+		if len(t.T) == 0 {
+			t.Append(int64(from), 0)
+		}
+		if sum += float64(v) * 1e6 / 8 * (to - from) / 1e9; int64(to) > t.T[len(t.T)-1] && sum < mostBytes {
+			t.Append(int64(to), sum)
+		}
+	}
+	return t
+}
+
+// addPings makes probes of a series of round trips: those of ICMP, or else the first. Before the load they
+// are of the idle path.
+func (f *flentFile) addPings(r *Result) {
+	series := ""
+	for _, n := range slices.Sorted(maps.Keys(f.Results)) {
+		if strings.HasPrefix(n, flentPing) && !strings.Contains(n, "::") && !strings.HasSuffix(n, " avg") &&
+			(series == "" || n == flentICMP) {
+			series = n
+		}
+	}
+	if series == "" {
+		return
+	}
+	zero := float64(r.Began.UnixNano()) / 1e9
+	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: series + ", as flent's " +
+		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told"}
+	if series == flentICMP {
+		all.Probe = "icmp"
+	}
+	seq := math.NaN()
+	add := func(at, rtt float64) {
+		all.SentAt = append(all.SentAt, int64(math.Round(at*1e9)))
+		all.RTT = append(all.RTT, int64(math.Round(rtt*1e9)))
+	}
+	for _, p := range f.Raw[series] {
+		at := float64(p.T) - zero
+		if p.Val == nil || p.Seq == nil || !finite(float64(*p.Val), mostSeconds) || !finite(at, mostSeconds) {
+			continue
+		}
+		rtt := float64(*p.Val) / 1e3
+		if gap := float64(*p.Seq) - seq; gap > 1 && gap < mostTrials && len(all.RTT) < mostObjects {
+			for range int(gap) - 1 {
+				all.SentAt, all.RTT = append(all.SentAt, int64((at-rtt)*1e9)), append(all.RTT, -1)
+			}
+		}
+		seq = float64(*p.Seq)
+		add(at-rtt, rtt)
+	}
+	if len(all.RTT) == 0 {
+		for i, v := range f.Results[series] {
+			if finite(float64(v), mostSeconds) {
+				add(float64(f.X[i]), float64(v)/1e3)
+			}
+		}
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "single round trips: they are means of a step")
+	}
+	split(r, all)
+}
+
+// split gives a trial its probes: those before the load tell of the idle path, those after it of neither.
+func split(r *Result, all *record.Latency) {
+	if n := len(all.SentAt); n > 1 && all.IntervalNs == 0 {
+		all.IntervalNs = max((all.SentAt[n-1]-all.SentAt[0])/int64(n-1), 0)
+	}
+	if r.Traffic == nil {
+		if n := len(all.SentAt); n > 0 {
+			r.Idle = all
+			r.Window.End = max(slices.Max(all.SentAt), 0)
+			r.Window.Stop = r.Window.End
+		}
+		return
+	}
+	idle, loaded := *all, *all
+	idle.RTT, idle.SentAt, loaded.RTT, loaded.SentAt = nil, nil, nil, nil
+	for i, at := range all.SentAt {
+		switch {
+		case r.Window.Holds(at):
+			loaded.RTT, loaded.SentAt = append(loaded.RTT, all.RTT[i]), append(loaded.SentAt, at)
+		case at < r.Window.Start:
+			idle.RTT, idle.SentAt = append(idle.RTT, all.RTT[i]), append(idle.SentAt, at)
+		}
+	}
+	if len(idle.RTT) > 0 {
+		r.Idle = &idle
+	}
+	if len(loaded.RTT) > 0 {
+		r.Loaded = &loaded
+	}
+}

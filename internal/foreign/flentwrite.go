@@ -1,0 +1,294 @@
+package foreign
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// ErrNoSeries says that nothing of a trial can be drawn over time.
+var ErrNoSeries = errors.New("it has no series of a rate or of round trips")
+
+// flentStep is the step of the common axis in seconds, as flent's own; more than mostSteps are made longer.
+const (
+	flentStep = .2
+	mostSteps = 50_000
+)
+
+// sheet is a test as flent has it.
+type sheet struct {
+	name   string // of flent's test, whose plots fit
+	zero   time.Time
+	step   float64
+	x      []float64
+	names  []string // of series, in order
+	values map[string][]float64
+	units  map[string]string
+	raw    map[string][]rawPoint
+}
+
+type rawPoint struct {
+	T   number `json:"t"`
+	Val number `json:"val"`
+	Dur number `json:"dur,omitempty"`
+	Seq *int   `json:"seq,omitempty"`
+}
+
+// WriteFlent writes a trial as a data file of flent, version 4, gzip'ed: its series as flent named them if
+// they come from there, else goodput by direction and the round trips on a common axis. The same trial
+// gives the same bytes. ErrNoSeries is for a trial without any.
+func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
+	s := ofFlent(t)
+	if s == nil {
+		s = ofTrial(t)
+	}
+	if s == nil || len(s.names) == 0 || len(s.x) == 0 {
+		return ErrNoSeries
+	}
+	text, err := json.MarshalIndent(s.document(t, title, note), "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode trial %s for flent: %v", t.ID, err)
+	}
+	z := gzip.NewWriter(w)
+	_, err = z.Write(append(text, '\n'))
+	return errors.Join(err, z.Close())
+}
+
+// ofFlent is what was imported from flent, nil of another trial.
+func ofFlent(t *record.Trial) *sheet {
+	f := t.Foreign
+	if f == nil || f.Series == nil || f.Tool != "flent" {
+		return nil
+	}
+	s := &sheet{name: f.Facts["NAME"], zero: t.Started, step: flentStep, values: map[string][]float64{},
+		units: map[string]string{}, raw: map[string][]rawPoint{}}
+	if v, err := strconv.ParseFloat(f.Facts["STEP_SIZE"], 64); err == nil {
+		s.step = v
+	}
+	for _, at := range f.Series.T {
+		s.x = append(s.x, float64(at)/1e9)
+	}
+	for i, n := range f.Series.Names {
+		s.add(n, f.Facts[unitOf+n], f.Series.V[i])
+	}
+	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
+		if l != nil {
+			s.probes(strings.TrimSuffix(strings.SplitN(l.Includes, ", as", 2)[0], " "), l)
+		}
+	}
+	return s
+}
+
+// ofTrial is what our own series tell.
+func ofTrial(t *record.Trial) *sheet {
+	from, to := t.Window.Start, max(t.Window.Stop, t.Window.End)
+	if t.Window.Begin != 0 {
+		from = min(from, t.Window.Begin)
+	}
+	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
+		if l != nil && len(l.SentAt) > 0 {
+			from, to = min(from, l.SentAt[0]), max(to, l.SentAt[len(l.SentAt)-1])
+		}
+	}
+	if to <= from {
+		return nil
+	}
+	s := &sheet{name: "ping", zero: t.Started.Add(time.Duration(from - t.Origin)), step: flentStep,
+		values: map[string][]float64{}, units: map[string]string{}, raw: map[string][]rawPoint{}}
+	if long := float64(to-from) / 1e9 / mostSteps; long > s.step {
+		s.step = math.Ceil(long)
+	}
+	step := int64(s.step * 1e9)
+	bins := int((to - from + step - 1) / step)
+	for i := range bins {
+		s.x = append(s.x, float64(int64(i+1)*step)/1e9)
+	}
+	if t.Traffic != nil {
+		s.addRates(t.Traffic, from, step)
+	}
+	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
+		if l == nil || len(l.SentAt) != len(l.RTT) {
+			continue
+		}
+		s.addProbes(l, from, step)
+	}
+	return s
+}
+
+// addRates adds the goodput of each direction, or what was sent where the receiver has no series.
+func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
+	protocol := strings.ToUpper(tr.Load.Protocol)
+	s.name = map[string]string{record.Up: "tcp_upload", record.Down: "tcp_download",
+		record.Both: "tcp_bidirectional"}[tr.Load.Direction]
+	if tr.Load.Protocol == factor.UDP {
+		s.name = "udp_flood"
+	}
+	series := map[string]string{record.Down: " download", record.Up: " upload"}
+	for _, direction := range []string{record.Down, record.Up} {
+		part := *tr
+		part.Flows = nil
+		for _, f := range tr.Flows {
+			if f.Direction == direction {
+				if f.Received == nil {
+					f.Received = f.Sent
+				}
+				part.Flows = append(part.Flows, f)
+			}
+		}
+		curves, all := metrics.Received(&part)
+		if !all || len(curves) == 0 {
+			continue
+		}
+		rates := statistics.Rates(curves, from, from+int64(len(s.x))*step, len(s.x))
+		first, last := int64(math.MaxInt64), int64(0)
+		for _, c := range curves {
+			first, last = min(first, c.T[0]), max(last, c.T[len(c.T)-1])
+		}
+		for i, v := range rates {
+			if end := from + int64(i+1)*step; end <= first || end-step >= last {
+				v = math.NaN()
+			}
+			rates[i] = v * 8 / 1e6
+		}
+		s.add(protocol+series[direction], "Mbits/s", rates)
+	}
+}
+
+// addProbes adds round trips. Every plot of flent that has one beside rates calls it by ICMP's name; what it
+// was stands in the file's note.
+func (s *sheet) addProbes(l *record.Latency, from, step int64) {
+	values := s.values[flentICMP]
+	if values == nil {
+		values = make([]float64, len(s.x))
+		for i := range values {
+			values[i] = math.NaN()
+		}
+		s.add(flentICMP, "ms", values)
+		s.raw[flentICMP] = nil
+	}
+	sums, n := make([]float64, len(values)), make([]int, len(values))
+	for i, rtt := range l.RTT {
+		bin := int((l.SentAt[i] - from) / step)
+		if rtt >= 0 && bin >= 0 && bin < len(values) {
+			sums[bin] += float64(rtt) / 1e6
+			n[bin]++
+		}
+	}
+	for i := range values {
+		if n[i] > 0 {
+			values[i] = sums[i] / float64(n[i])
+		}
+	}
+	shifted := *l
+	shifted.SentAt = make([]int64, len(l.SentAt))
+	for i, at := range l.SentAt {
+		shifted.SentAt[i] = at - from
+	}
+	s.probes(flentICMP, &shifted)
+}
+
+// add adds a series on the axis, which also stands for its raw values.
+func (s *sheet) add(name, units string, values []float64) {
+	s.names = append(s.names, name)
+	s.values[name], s.units[name] = values, units
+	for i, v := range values {
+		if !math.IsNaN(v) {
+			s.raw[name] = append(s.raw[name], rawPoint{T: s.at(s.x[i]), Val: number(v), Dur: number(s.step)})
+		}
+	}
+}
+
+// probes replaces the raw values of a series by single probes, whose times count from zero.
+func (s *sheet) probes(name string, l *record.Latency) {
+	if s.values[name] == nil || len(l.SentAt) != len(l.RTT) {
+		return
+	}
+	points := s.raw[name]
+	if len(points) > 0 && points[0].Seq == nil {
+		points = nil
+	}
+	seq := 0
+	if n := len(points); n > 0 {
+		seq = *points[n-1].Seq + 1
+	}
+	for i, rtt := range l.RTT {
+		if rtt >= 0 {
+			points = append(points, rawPoint{T: s.at(float64(l.SentAt[i]+rtt) / 1e9),
+				Val: number(float64(rtt) / 1e6), Seq: new(seq + i)})
+		}
+	}
+	s.raw[name] = points
+}
+
+// at is a time of the axis in seconds since 1970.
+func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
+
+// document is the JSON of the file.
+func (s *sheet) document(t *record.Trial, title, note string) any {
+	results, series, x := map[string][]number{}, map[string]any{}, make([]number, len(s.x))
+	for i, v := range s.x {
+		x[i] = number(v)
+	}
+	for _, n := range s.names {
+		values := make([]number, len(s.values[n]))
+		sum, count := 0.0, 0
+		for i, v := range s.values[n] {
+			if values[i] = number(v); !math.IsNaN(v) {
+				sum, count = sum+v, count+1
+			}
+		}
+		results[n] = values
+		meta := map[string]any{"UNITS": s.units[n], "RUNNER": "chokepoint"}
+		if count > 0 {
+			meta["MEAN_VALUE"] = sum / float64(count)
+		}
+		series[n] = meta
+	}
+	facts := map[string]string{}
+	if t.Foreign != nil {
+		facts = t.Foreign.Facts
+	}
+	or := func(key, otherwise string) string {
+		if v := facts[key]; v != "" {
+			return v
+		}
+		return otherwise
+	}
+	began := s.zero.UTC().Format("2006-01-02T15:04:05.000000Z")
+	length := s.x[len(s.x)-1]
+	host := or("HOST", "server")
+	meta := map[string]any{"NAME": s.name, "TITLE": or("TITLE", title), "TIME": began, "T0": began,
+		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": or("LOCAL_HOST", "client"),
+		"LENGTH": int(math.Ceil(length)), "TOTAL_LENGTH": length, "STEP_SIZE": s.step,
+		"NOTE": or("NOTE", note), "FLENT_VERSION": "2.1.1",
+		"IP_VERSION": 4, "SERIES_META": series, "TEST_PARAMETERS": map[string]string{}, "FAILED_RUNNERS": 0,
+		"DATA_FILENAME": t.Run + "-" + t.ID + ".flent.gz", "BATCH_NAME": nil, "BATCH_TIME": nil,
+		"BATCH_TITLE": nil, "BATCH_UUID": nil}
+	for _, key := range []string{"LENGTH", "TOTAL_LENGTH"} {
+		if v, err := strconv.ParseFloat(facts[key], 64); err == nil {
+			meta[key] = v
+		}
+	}
+	if factor.IP.Is(t.Row.Factors, "6") {
+		meta["IP_VERSION"] = 6
+	}
+	if v := facts["KERNEL_RELEASE"]; v != "" {
+		meta["KERNEL_RELEASE"] = v
+	}
+	if t.Foreign != nil && t.Foreign.Tool == "flent" {
+		meta["FLENT_VERSION"] = t.Foreign.Version
+	}
+	return map[string]any{"version": 4, "x_values": x, "results": results, "raw_values": s.raw,
+		"metadata": meta}
+}

@@ -1,0 +1,328 @@
+// Package foreign reads results that other programs measured, and writes ours in their forms. A reader is
+// given a file's text and gives trials with what the file tells of them: it uses no file, network or clock.
+// Files are hostile: what is read of one is bounded, and everything in it that is shown is plain text.
+package foreign
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/bzip2"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Bounds of a file: of its text, decompressed, and of what stands in a text of JSON, each object of which
+// may take a hundred bytes of memory, and each value eight.
+const (
+	MostBytes   = 64 << 20
+	mostObjects = 1 << 20
+	mostValues  = 8 << 20
+	mostTrials  = 10_000
+	mostName    = 120 // characters of a name or level
+)
+
+// Result is a trial that another program measured. Times are nanoseconds from its beginning.
+type Result struct {
+	Factors      record.Factors // the conditions that the file names
+	Began        time.Time      // the zero time if the file does not tell
+	Traffic      *record.Traffic
+	Idle, Loaded *record.Latency
+	Window       record.Window
+	Foreign      record.Foreign
+}
+
+// format is a form that a program writes.
+type format struct {
+	name string
+	read func(text []byte) ([]Result, error)
+}
+
+func formats() []format {
+	return []format{
+		{"iperf3", readIperf3},
+		{"flent", readFlent},
+		{"irtt", readIRTT},
+		{"crusader", readCrusader},
+		{"networkquality", readNetworkQuality},
+		{"openssl", readOpenSSL},
+		{"wg-bench", readWGBench},
+		{"ministat", readMinistat},
+	}
+}
+
+// Formats lists the names of the formats that are read.
+func Formats() (names []string) {
+	for _, f := range formats() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// Error says what is wrong with a file, and where.
+type Error struct {
+	Line   int   // 0: the file as a whole
+	Offset int64 // bytes of the decompressed text
+	Err    error
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("line %d, byte %d: %v", e.Line, e.Offset, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Read reads a file, which may be compressed by gzip or bzip2, in a format of Formats, "" for what it looks
+// like. An error is an *Error, or the reader's.
+func Read(from io.Reader, name string) ([]Result, error) {
+	text, err := readText(from)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		if name = detect(text); name == "" {
+			return nil, &Error{Err: check.WithHint(errors.New("it is in no form that is known"),
+				"known are: "+strings.Join(Formats(), ", ")+"; --from says which it is")}
+		}
+	}
+	for _, f := range formats() {
+		if f.name != name {
+			continue
+		}
+		results, err := f.read(text)
+		if _, ok := errors.AsType[*Error](err); err != nil && !ok {
+			err = at(text, err)
+		}
+		if err == nil && len(results) == 0 {
+			err = &Error{Err: errors.New("there is no result in it")}
+		}
+		for i := range results {
+			results[i].Foreign.Tool = cmp.Or(results[i].Foreign.Tool, f.name)
+		}
+		return results, err
+	}
+	return nil, &Error{Err: check.WithHint(fmt.Errorf("format %q is not known", name),
+		"formats: "+strings.Join(Formats(), ", "))}
+}
+
+// Detect tells the format of a file by its content, "" if it is none of Formats.
+func Detect(from io.Reader) string {
+	buffered := bufio.NewReader(from)
+	head, _ := buffered.Peek(512)
+	if ours.Match(head) { // of a day, it may be
+		return ""
+	}
+	text, _ := inflate(buffered)
+	return detect(text)
+}
+
+// ours is how what chokepoint-agent prints begins.
+var ours = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
+
+// readText is the decompressed text.
+func readText(from io.Reader) ([]byte, error) {
+	text, err := inflate(bufio.NewReader(from))
+	if err == nil && len(text) > MostBytes {
+		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostBytes>>20)}
+	}
+	return text, err
+}
+
+// inflate is the decompressed text, and a byte more than may be read where there is more.
+func inflate(buffered *bufio.Reader) ([]byte, error) {
+	head, _ := buffered.Peek(3)
+	var r io.Reader = buffered
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, &Error{Err: err}
+		}
+		r = z
+	case string(head) == "BZh":
+		r = bzip2.NewReader(buffered)
+	}
+	text, err := io.ReadAll(io.LimitReader(r, MostBytes+1))
+	if err != nil && r != buffered {
+		err = &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
+	}
+	return text, err
+}
+
+// present says that a key of an object is there, whatever its value.
+type present bool
+
+func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
+
+// detect tells a text's format, "" if it is none.
+func detect(text []byte) string {
+	start := bytes.TrimLeft(text[:min(len(text), 4096)], "\ufeff \t\r\n")
+	if bytes.HasPrefix(start, []byte("{")) {
+		var keys struct {
+			X       present `json:"x_values"`
+			Trips   present `json:"round_trips"`
+			Groups  present `json:"stream_groups"`
+			Down    present `json:"dl_throughput"`
+			Up      present `json:"ul_throughput"`
+			Domain  present `json:"error_domain"`
+			Latency present `json:"unloaded_latency_ms"`
+			Start   present `json:"start"`
+			Event   present `json:"event"`
+		}
+		if json.NewDecoder(bytes.NewReader(text)).Decode(&keys) != nil {
+			// It is damaged, perhaps cut: what stands in it may still tell.
+			for _, k := range []struct{ name, format string }{{"x_values", "flent"}, {"raw_values", "flent"},
+				{"round_trips", "irtt"}, {"stream_groups", "crusader"}, {"dl_throughput", "networkquality"},
+				{"intervals", "iperf3"}, {"test_start", "iperf3"}} {
+				if bytes.Contains(text, []byte(`"`+k.name+`"`)) {
+					return k.format
+				}
+			}
+		}
+		switch {
+		case bool(keys.X):
+			return "flent"
+		case bool(keys.Trips):
+			return "irtt"
+		case bool(keys.Groups):
+			return "crusader"
+		case bool(keys.Down), bool(keys.Up), bool(keys.Domain), bool(keys.Latency):
+			return "networkquality"
+		case bool(keys.Start), bool(keys.Event):
+			return "iperf3"
+		}
+		return ""
+	}
+	for line := range bytes.Lines(text[:min(len(text), 64<<10)]) {
+		l := strings.TrimSpace(string(line))
+		switch {
+		case strings.HasPrefix(l, "+H:"), strings.HasPrefix(l, "+F"), strings.HasPrefix(l, "Got: +"),
+			strings.HasPrefix(l, "The 'numbers' are in"), strings.HasSuffix(l, "op/s"),
+			strings.HasSuffix(l, "verify/s"):
+			return "openssl"
+		case strings.HasPrefix(l, "|") && strings.Contains(l, "bits/sec"):
+			return "wg-bench"
+		}
+	}
+	head := text
+	if len(text) > 64<<10 {
+		head = text[:bytes.LastIndexByte(text[:64<<10], '\n')+1]
+	}
+	if _, err := readMinistat(head); err == nil {
+		return "ministat"
+	}
+	return ""
+}
+
+// decode reads a text of one JSON value.
+func decode(text []byte, into any) error {
+	if err := bounded(text); err != nil {
+		return err
+	}
+	return at(text, json.Unmarshal(text, into))
+}
+
+// bounded refuses a text that would take far more memory than its length.
+func bounded(text []byte) error {
+	if bytes.Count(text, []byte("{")) > mostObjects {
+		return &Error{Err: fmt.Errorf("it holds more than %d objects", mostObjects)}
+	}
+	if bytes.Count(text, []byte(",")) > mostValues || bytes.Count(text, []byte("[")) > mostObjects {
+		return &Error{Err: fmt.Errorf("it holds more than %d values", mostValues)}
+	}
+	return nil
+}
+
+// at gives an error the place that it names, as far as it does.
+func at(text []byte, err error) error {
+	if err == nil {
+		return nil
+	}
+	offset := int64(-1)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		offset = e.Offset
+	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		offset = e.Offset
+	}
+	if offset < 0 {
+		return &Error{Err: err}
+	}
+	return place(text, int(offset), err)
+}
+
+// place is an error at a byte of the text.
+func place(text []byte, offset int, err error) *Error {
+	offset = min(max(offset, 0), len(text))
+	return &Error{Line: 1 + bytes.Count(text[:offset], []byte("\n")), Offset: int64(offset), Err: err}
+}
+
+// number is a number of JSON; null is NaN.
+type number float64
+
+func (n *number) UnmarshalJSON(b []byte) error {
+	v, err := math.NaN(), error(nil)
+	if string(b) != "null" {
+		v, err = strconv.ParseFloat(string(b), 64)
+	}
+	*n = number(v)
+	return err
+}
+
+func (n number) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
+}
+
+// words are words of JSON; anything else but a text is what it looks like there.
+type words string
+
+func (w *words) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) != nil && string(b) != "null" {
+		s = string(b)
+	}
+	*w = words(name(s))
+	return nil
+}
+
+// name is a text of a file as it may be shown: plain, on one line, not long.
+func name(s string) string {
+	s = strings.Join(strings.Fields(check.Plain(s[:min(len(s), 8*mostName)])), " ")
+	if r := []rune(s); len(r) > mostName {
+		s = string(r[:mostName-1]) + "…"
+	}
+	return s
+}
+
+// set gives a cell a level, unless that is empty.
+func set(f record.Factors, factor factor.Name, level string) {
+	if level = name(level); level != "" {
+		factor.Set(f, level)
+	}
+}
+
+// finite says whether a number of a file can be one that was measured.
+func finite(v, most float64) bool { return v >= 0 && v <= most }
+
+// Greatest values that are believed: bits or bytes per second, and seconds.
+const (
+	mostRate    = 1e15
+	mostSeconds = 1e7
+)

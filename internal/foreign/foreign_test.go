@@ -1,0 +1,446 @@
+package foreign_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// iperf3Samples are recorded outputs of the engine's tests.
+const iperf3Samples = "../trial/traffic/iperf3/testdata/"
+
+func file(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func read(t testing.TB, text []byte, format string) []foreign.Result {
+	t.Helper()
+	results, err := foreign.Read(bytes.NewReader(text), format)
+	if err != nil {
+		t.Fatalf("read %s: %v", format, err)
+	}
+	return results
+}
+
+// derive makes a run of results, and its document.
+func derive(t testing.TB, conditions record.Factors, results ...foreign.Result) *analysis.Document {
+	t.Helper()
+	run, trials := foreign.Run("20260102-030405-abcd", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		[]foreign.Source{{File: "sample", Results: results}}, conditions)
+	return analysis.Derive(run, trials)
+}
+
+// TestSamples: each is recognised, and gives the numbers that it holds under the conditions that it names.
+func TestSamples(t *testing.T) {
+	for _, tt := range []struct {
+		name, file, format string
+		want               []map[string]float64 // of each trial, to a part in a thousand
+		cell               string               // of the first
+	}{
+		{"iperf3, TCP", iperf3Samples + "tcp-2.client.json", "iperf3", []map[string]float64{
+			{metrics.Goodput: 7517.2e6}}, "direction=up engine=iperf3 ip=4 protocol=tcp streams=2"},
+		{"iperf3, both ways", iperf3Samples + "tcp-bidir-2.client.json", "iperf3", []map[string]float64{{}},
+			"direction=both engine=iperf3 ip=4 protocol=tcp streams=2"},
+		{"iperf3, UDP", iperf3Samples + "udp-reverse.client.json", "iperf3", []map[string]float64{
+			{metrics.LossRatio: 0}}, "direction=down engine=iperf3 ip=4 packet_size=200 protocol=udp"},
+		{"iperf3, the server's", iperf3Samples + "tcp-2.server.json", "iperf3", []map[string]float64{
+			{metrics.Goodput: 7460e6}}, "direction=up engine=iperf3 ip=4 protocol=tcp streams=2"},
+		{"networkQuality", "testdata/networkquality.json", "networkquality", []map[string]float64{
+			{metrics.Goodput: 648e6, metrics.GoodputDown: 560e6, metrics.GoodputUp: 88e6,
+				metrics.Responsiveness: 540.5, metrics.RequestIdle: 42e6}},
+			"direction=both engine=networkquality protocol=tcp"},
+		{"networkQuality -s", "testdata/networkquality-sequential.json", "networkquality", []map[string]float64{
+			{metrics.Goodput: 360e6, metrics.Responsiveness: 812.5},
+			{metrics.Goodput: 32e6, metrics.Responsiveness: 143.25}},
+			"direction=down engine=networkquality protocol=tcp"},
+		{"mach", "testdata/mach.json", "networkquality", []map[string]float64{
+			{metrics.Goodput: 104e6, metrics.Responsiveness: 347, metrics.RequestIdle: 12.5e6,
+				metrics.RequestLoaded: 231e6},
+			{metrics.Goodput: 21e6, metrics.Responsiveness: 99}}, "direction=down engine=mach protocol=tcp"},
+		{"openssl -mr", "testdata/openssl-mr.txt", "openssl", []map[string]float64{
+			{metrics.CipherRate: 8 * 466978360}, {metrics.CipherOps: 15235.79}, {metrics.CipherOps: 4271}},
+			"algorithm=aes-128-gcm block_size=1420 engine=cipher library=openssl"},
+		{"openssl", "testdata/openssl.txt", "openssl", []map[string]float64{
+			{metrics.CipherRate: 8 * 452117.76e3}, {metrics.CipherRate: 8 * 3108.86e6}, {metrics.CipherOps: 24691.4},
+			{metrics.CipherOps: 8822.4}, {metrics.CipherOps: 29000}}, "algorithm=aes-128-gcm block_size=16 engine=cipher library=openssl"},
+		{"wg-bench", "testdata/wg-bench.md", "wg-bench", []map[string]float64{
+			{metrics.Goodput: 1.02e9}, {metrics.Goodput: 317e6}},
+			"device=Example Board / RISC-V C910 protocol=tcp system=OpenWrt 24.10 / 6.6.73 tunnel=wireguard"},
+		{"ministat", "testdata/ministat.txt", "ministat", []map[string]float64{
+			{metrics.Goodput: 100e6}, {metrics.Goodput: 200e6}, {metrics.Goodput: 110e6}, {metrics.Goodput: 210e6},
+			{metrics.Goodput: 120e6}}, "column=tcp · 1 stream"},
+		{"crusader", "testdata/crusader.json", "crusader", []map[string]float64{
+			{metrics.Goodput: 52060656}, {metrics.Goodput: 18643668}, {metrics.Goodput: 8673335 + 8196219,
+				metrics.GoodputDown: 8673335, metrics.GoodputUp: 8196219}},
+			"direction=down engine=crusader ip=4 protocol=tcp"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := file(t, tt.file)
+			if got := foreign.Detect(bytes.NewReader(text)); got != tt.format {
+				t.Fatalf("it looks like %q, want %s", got, tt.format)
+			}
+			results := read(t, text, "")
+			d := derive(t, nil, results...)
+			if len(d.Trials) != len(tt.want) {
+				t.Fatalf("got %d trials, want %d", len(d.Trials), len(tt.want))
+			}
+			if key := d.Trials[0].Factors.Key(); !strings.HasPrefix(key, tt.cell) && !contains(key, tt.cell) {
+				t.Errorf("got the cell %q, want it to have %q", key, tt.cell)
+			}
+			for i, want := range tt.want {
+				for name, v := range want {
+					if got, ok := d.Trials[i].Metrics[name]; !ok || math.Abs(got-v) > 1e-3*math.Abs(v) {
+						t.Errorf("trial %d: %s is %g (%v), want %g", i+1, name, got, ok, v)
+					}
+				}
+			}
+			if !said(d, "foreign") || len(d.Run.ImportedFrom) == 0 {
+				t.Errorf("nothing says that it was imported: %v, %v", d.Run.ImportedFrom, d.Caveats)
+			}
+			for _, c := range d.Cells {
+				drifts := len(c.Reasons) == 1 && c.Reasons[0].Kind == "drift" // a network's, on one sample
+				if c.Grade != "valid" && !drifts || c.Diagnosis != nil && len(c.Diagnosis.Causes) > 0 {
+					t.Errorf("cell %s is %s for %v, with causes %v", c.Label, c.Grade, c.Reasons, c.Diagnosis)
+				}
+			}
+		})
+	}
+}
+
+// contains says whether all pairs of a cell's key are among those of another.
+func contains(key, pairs string) bool {
+	for p := range strings.FieldsSeq(pairs) {
+		if !strings.Contains(key, p) {
+			return false
+		}
+	}
+	return true
+}
+
+func said(d *analysis.Document, kind string) bool {
+	for _, c := range d.Caveats {
+		if c.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRefused: what holds no result is refused with the reason and, where there is one, the place.
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct{ name, format, text, want string }{
+		{"a test that failed", "", string(file(t, iperf3Samples+"refused.client.json")), "Connection refused"},
+		{"a server's file of UDP", "", string(file(t, iperf3Samples+"udp-2.server.json")), "it is the server's file"},
+		{"a server's reverse test", "", string(file(t, iperf3Samples+"tcp-reverse.server.json")),
+			"it is the server's file"},
+		{"JSON that is wrong", "iperf3", "{\n\"start\": {},\n\"end\": oops}", "line 3, byte 23"},
+		{"a stream cut off", "", `{"event":"start","data":{"version":"iperf 3.17"}}` + "\n" +
+			`{"event":"interval","data":{"str`, "line 2"},
+		{"a stream of others", "iperf3", `{"event":"party","data":{}}`, `event "party" is none of iperf3's`},
+		{"a stream that failed", "", `{"event":"start","data":{}}` + "\n" +
+			`{"event":"error","data":"unable to connect"}` + "\n" + `{"event":"end","data":{}}`, "unable to connect"},
+		{"flent's future", "", `{"version":5,"x_values":[0],"results":{},"raw_values":{},"metadata":{}}`, "version 5"},
+		{"flent's lengths", "flent", `{"version":4,"x_values":[0,1],"results":{"a":[1]},"raw_values":{},` +
+			`"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`, `"a" has 1 values for 2 times`},
+		{"flent's time", "flent", `{"version":4,"x_values":[1,0],"results":{},"raw_values":{},` +
+			`"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`, "must be from 0 on and ascend"},
+		{"irtt's future", "", `{"version":{"json_format":2},"round_trips":[]}`, "JSON format 2"},
+		{"networkQuality that failed", "", `{"error_code":-1009,"error_domain":"NSURLErrorDomain"}`,
+			"networkQuality failed: NSURLErrorDomain -1009"},
+		{"crusader's bytes", "", `{"stream_groups":[{"download":true,"streams":[{"data":[` +
+			`{"time":{"secs":1,"nanos":0},"bytes":9},{"time":{"secs":2,"nanos":0},"bytes":8}]}]}],"pings":[]}`,
+			"must not fall"},
+		{"openssl's rate", "openssl", "+H:16\n+F:1:sha1:-5\n", "line 2, byte 6"},
+		{"a row of other units", "wg-bench", "| a | b | 5 bits/sec | |\n| a | b | fast 7 |\n", "line 2"},
+		{"a word among numbers", "ministat", "1\n2\nthree\n", `line 3, byte 4: "three" is no number`},
+		{"infinity", "ministat", "1\n+Inf\n", "is no number"},
+		{"nothing", "", "", "in no form that is known"},
+		{"prose", "", "hello\n", "in no form that is known"},
+		{"a format of nobody", "speedtest", "{}", "is not known"},
+		{"a broken gzip", "", "\x1f\x8b\x08\x00garbage", "decompressed"},
+		{"many objects", "irtt", `{"round_trips":[` + strings.Repeat("{},", 1<<20) + "{}]}", "objects"},
+		{"a rate beyond belief", "networkquality", `{"dl_throughput":1e300,"ul_throughput":1}`, "cannot be"},
+	} {
+		results, err := foreign.Read(strings.NewReader(tt.text), tt.format)
+		e, ok := errors.AsType[*foreign.Error](err)
+		if !ok || !strings.Contains(e.Error(), tt.want) || results != nil {
+			t.Errorf("%s: got %v, want an *Error with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestCutOff: no beginning of a file passes for a whole one.
+func TestCutOff(t *testing.T) {
+	for _, name := range []string{iperf3Samples + "tcp-2.client.json", "testdata/networkquality.json",
+		"testdata/mach.json", "testdata/crusader.json"} {
+		text := bytes.TrimSpace(file(t, name))
+		for n := 1; n < len(text); n += 1 + len(text)/200 {
+			_, err := foreign.Read(bytes.NewReader(text[:n]), "")
+			if _, ok := errors.AsType[*foreign.Error](err); !ok {
+				t.Errorf("%s, %d bytes of %d: got %v, want an *Error", name, n, len(text), err)
+			}
+		}
+	}
+}
+
+// endless is one line without end.
+type endless struct{ what byte }
+
+func (e endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = e.what
+	}
+	return len(b), nil
+}
+
+// TestBounded: neither a line of a gigabyte nor a bomb takes more than is allowed.
+func TestBounded(t *testing.T) {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	if _, err := io.Copy(z, io.LimitReader(endless{' '}, 1<<30)); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	deep := append([]byte(`{"round_trips":`), bytes.Repeat([]byte("["), 1<<20)...)
+	for name, r := range map[string]io.Reader{"a line of 1 GB": io.LimitReader(endless{'7'}, 1<<30),
+		"a bomb": &bomb, "brackets": bytes.NewReader(deep),
+		"numbers": io.MultiReader(strings.NewReader(`{"version":4,"x_values":[`),
+			io.LimitReader(&repeat{"1,", 0}, 60<<20))} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := foreign.Read(r, "")
+		runtime.ReadMemStats(&after)
+		if _, ok := errors.AsType[*foreign.Error](err); !ok {
+			t.Errorf("%s: got %v, want an *Error", name, err)
+		}
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 768 {
+			t.Errorf("%s: %d MiB were asked for in all", name, took)
+		}
+	}
+}
+
+// repeat is a text over and over.
+type repeat struct {
+	text string
+	at   int
+}
+
+func (r *repeat) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = r.text[r.at%len(r.text)]
+		r.at++
+	}
+	return len(b), nil
+}
+
+// TestStreamIsTheSame: the lines of --json-stream give what --json does.
+func TestStreamIsTheSame(t *testing.T) {
+	whole := file(t, iperf3Samples+"tcp-2.client.json")
+	var parts struct {
+		Start, End json.RawMessage
+		Intervals  []json.RawMessage
+	}
+	if err := json.Unmarshal(whole, &parts); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	line := func(event string, data json.RawMessage) {
+		var flat bytes.Buffer
+		if err := json.Compact(&flat, data); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(`{"event":"` + event + `","data":` + flat.String() + "}\n")
+	}
+	line("start", parts.Start)
+	for _, i := range parts.Intervals {
+		line("interval", i)
+	}
+	line("end", parts.End)
+	want := read(t, whole, "")
+	if diff := cmp.Diff(want, read(t, b.Bytes(), "")); diff != "" {
+		t.Errorf("the stream's result (-want +got):\n%s", diff)
+	}
+	full := append(b.Bytes(), whole...) // --json-stream-full-output
+	if diff := cmp.Diff(want, read(t, full, "iperf3")); diff != "" {
+		t.Errorf("with the whole at its end (-want +got):\n%s", diff)
+	}
+}
+
+// TestServerOutput: --get-server-output has the other end's series.
+func TestServerOutput(t *testing.T) {
+	var client map[string]json.RawMessage
+	if err := json.Unmarshal(file(t, iperf3Samples+"tcp-2.client.json"), &client); err != nil {
+		t.Fatal(err)
+	}
+	client["server_output_json"] = file(t, iperf3Samples+"tcp-2.server.json")
+	both, err := json.Marshal(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range read(t, both, "")[0].Traffic.Flows {
+		if f.Sent == nil || f.Received == nil {
+			t.Errorf("stream %d: series sent %v, received %v, want both", f.Stream, f.Sent != nil,
+				f.Received != nil)
+		}
+	}
+}
+
+// TestRepetitions: results of the same conditions are trials of one cell; conditions that are named join or
+// tell apart.
+func TestRepetitions(t *testing.T) {
+	up := read(t, file(t, iperf3Samples+"tcp-2.client.json"), "")
+	down := read(t, file(t, iperf3Samples+"tcp-reverse.client.json"), "")
+	d := derive(t, record.Factors{"device": "a board", "congestion": ""}, up[0], down[0], up[0])
+	if len(d.Cells) != 2 || d.Cells[0].Runs != 2 || d.Cells[1].Runs != 1 {
+		t.Fatalf("got cells %+v, want one of two trials and one of one", d.Cells)
+	}
+	for _, c := range d.Cells {
+		if _, has := c.Factors["congestion"]; has || c.Factors["device"] != "a board" {
+			t.Errorf("got the cell %v, want the conditions named", c.Factors)
+		}
+	}
+}
+
+// TestHostileWords: nothing in a file steers a terminal or fills a page.
+func TestHostileWords(t *testing.T) {
+	text := bytes.Replace(file(t, iperf3Samples+"tcp-2.client.json"), []byte(`"start":`),
+		[]byte(`"title": "\u001b[2J`+strings.Repeat("long ", 1000)+`\u202e", "start":`), 1)
+	for n, level := range read(t, text, "")[0].Factors {
+		if strings.ContainsAny(level, "\x1b\u202e\n") || len([]rune(level)) > 120 {
+			t.Errorf("factor %s: %q", n, level)
+		}
+	}
+}
+
+// sampleTrial is a trial of ours: two streams up, one down, and probes.
+func sampleTrial() record.Trial {
+	const second = int64(1e9)
+	origin := 5 * second
+	flow := func(direction string, stream int, rate float64) record.Flow {
+		table := record.NewTable("bytes")
+		for i := range 51 {
+			table.Append(origin+second+int64(i)*second/10, rate/8*float64(i)/10)
+		}
+		total := int64(rate / 8 * 5)
+		return record.Flow{Direction: direction, Stream: stream, SentBytes: total, ReceivedBytes: total,
+			SenderNs: 5 * second, ReceiverNs: 5 * second, Received: table}
+	}
+	probe := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: 20e6}
+	for i := range 300 {
+		rtt := int64(2e6 + i*1000)
+		if i%50 == 49 {
+			rtt = -1
+		}
+		probe.SentAt, probe.RTT = append(probe.SentAt, origin+int64(i)*20e6), append(probe.RTT, rtt)
+	}
+	return record.Trial{ID: "b1-r01.1", Run: "20260102-030405-aaaa", Attempt: 1, Status: record.TrialOK,
+		Row: record.Row{ID: "b1-r01", Block: 1, Index: 1, Kind: record.RowLoad, Factors: record.Factors{
+			"protocol": "tcp", "direction": "both", "streams": "2", "ip": "4"}},
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Origin: origin, Ended: origin + 6*second,
+		Window: record.Window{Begin: origin + second, Start: origin + second, End: origin + 6*second,
+			Stop: origin + 6*second},
+		Traffic: &record.Traffic{Engine: "native", Load: record.Load{Protocol: "tcp", Direction: record.Both,
+			Streams: 2}, Flows: []record.Flow{flow(record.Up, 1, 100e6), flow(record.Up, 2, 60e6),
+			flow(record.Down, 1, 40e6)}}, Loaded: probe}
+}
+
+func exported(t testing.TB, trial *record.Trial) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := foreign.WriteFlent(&b, trial, "two up, one down", "a note"); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestFlentThereAndBack: what goes out comes in with the same rates and the same round trips, and what came
+// in goes out as it was.
+func TestFlentThereAndBack(t *testing.T) {
+	trial := sampleTrial()
+	out := exported(t, &trial)
+	if again := exported(t, &trial); !bytes.Equal(out, again) {
+		t.Error("the same trial gave other bytes")
+	}
+	if got := foreign.Detect(bytes.NewReader(out)); got != "flent" {
+		t.Fatalf("it looks like %q", got)
+	}
+	in := read(t, out, "")[0]
+	want := map[string]int64{record.Up: 100e6, record.Down: 25e6} // bytes
+	got := map[string]int64{}
+	for _, f := range in.Traffic.Flows {
+		got[f.Direction] += f.ReceivedBytes
+	}
+	for d, n := range want {
+		if math.Abs(float64(got[d]-n)) > 2 {
+			t.Errorf("%s: got %d bytes, want %d", d, got[d], n)
+		}
+	}
+	var rtts, sent []int64
+	for _, l := range []*record.Latency{in.Idle, in.Loaded} {
+		if l != nil {
+			rtts, sent = append(rtts, l.RTT...), append(sent, l.SentAt...)
+		}
+	}
+	for i, w := range trial.Loaded.RTT {
+		if i < len(rtts) && rtts[i] != w {
+			t.Fatalf("probe %d: got %d ns, want %d", i, rtts[i], w)
+		}
+		if at := trial.Loaded.SentAt[i] - trial.Origin; i < len(sent) && w >= 0 && sent[i]-at > 1000 {
+			t.Fatalf("probe %d was sent at %d ns, want %d", i, sent[i], at)
+		}
+	}
+	if n := len(trial.Loaded.RTT) - 1; len(rtts) != n { // that the last is lost, nothing after it tells
+		t.Errorf("got %d probes, want %d", len(rtts), n)
+	}
+	_, trials := foreign.Run("20260102-030405-bbbb", time.Now(), []foreign.Source{{File: "x",
+		Results: []foreign.Result{in}}}, nil)
+	second := read(t, exported(t, &trials[0]), "")[0]
+	if diff := cmp.Diff(in.Foreign.Series, second.Foreign.Series, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("series after the second way out (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(in.Foreign.Facts, second.Foreign.Facts); diff != "" {
+		t.Errorf("facts after the second way out (-first +second):\n%s", diff)
+	}
+	if !in.Began.Equal(second.Began) {
+		t.Errorf("began %v, then %v", in.Began, second.Began)
+	}
+}
+
+func TestFlentNeedsASeries(t *testing.T) {
+	trial := sampleTrial()
+	trial.Traffic, trial.Loaded = nil, nil
+	if err := foreign.WriteFlent(io.Discard, &trial, "", ""); !errors.Is(err, foreign.ErrNoSeries) {
+		t.Errorf("got %v, want ErrNoSeries", err)
+	}
+}
+
+// TestFormatsAreListed: each name is one that the reader takes.
+func TestFormatsAreListed(t *testing.T) {
+	for _, name := range foreign.Formats() {
+		if _, err := foreign.Read(strings.NewReader("~"), name); err == nil ||
+			strings.Contains(err.Error(), "is not known") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

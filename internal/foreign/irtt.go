@@ -1,0 +1,98 @@
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// irttFile is the JSON of irtt client -o, format 1 (its doc/irtt-client.md). Times are nanoseconds.
+type irttFile struct {
+	Version struct {
+		IRTT   words `json:"irtt"`
+		Format int   `json:"json_format"`
+	} `json:"version"`
+	Config struct {
+		Params struct {
+			Interval int64 `json:"interval"`
+			Length   int   `json:"length"`
+			DSCP     int   `json:"dscp"` // the whole byte
+		} `json:"params"`
+		IP words `json:"ip_version"`
+	} `json:"config"`
+	Stats struct {
+		Duplicates int64 `json:"duplicates"`
+	} `json:"stats"`
+	Trips []struct {
+		Lost  words `json:"lost"` // false, true, true_up, true_down: some versions quote the first two
+		Stamp struct {
+			Client struct {
+				Send struct {
+					Wall      int64 `json:"wall"`
+					Monotonic int64 `json:"monotonic"`
+				} `json:"send"`
+			} `json:"client"`
+		} `json:"timestamps"`
+		Delay struct {
+			RTT *int64 `json:"rtt"`
+		} `json:"delay"`
+	} `json:"round_trips"`
+}
+
+func readIRTT(text []byte) ([]Result, error) {
+	var f irttFile
+	if err := decode(text, &f); err != nil {
+		return nil, err
+	}
+	if f.Version.Format != 1 {
+		return nil, fmt.Errorf("JSON format %d of irtt: 1 is read", f.Version.Format)
+	}
+	if len(f.Trips) == 0 {
+		return nil, errors.New("there is no round trip in it")
+	}
+	first := f.Trips[0].Stamp.Client.Send
+	p := f.Config.Params
+	ip := 4
+	if strings.HasSuffix(string(f.Config.IP), "6") {
+		ip = 6
+	}
+	l := &record.Latency{Probe: "echo", Stamps: "user", IntervalNs: max(p.Interval, 0),
+		Size:       min(max(p.Length, 0), 65535) + traffic.PacketOverhead(ip),
+		Includes:   "from irtt's send to its receive, without the server's time",
+		Duplicates: max(f.Stats.Duplicates, 0)}
+	for i, trip := range f.Trips {
+		at := trip.Stamp.Client.Send.Monotonic - first.Monotonic
+		if first.Monotonic == 0 {
+			at = trip.Stamp.Client.Send.Wall - first.Wall
+		}
+		if at < 0 || at > mostSeconds*1e9 {
+			return nil, fmt.Errorf("round trip %d was sent %d ns after the first", i+1, at)
+		}
+		rtt := int64(-1)
+		if v := trip.Delay.RTT; v != nil && trip.Lost == "false" && *v >= 0 && *v <= mostSeconds*1e9 {
+			rtt = *v
+		}
+		l.RTT, l.SentAt = append(l.RTT, rtt), append(l.SentAt, at)
+	}
+	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: string(f.Version.IRTT),
+		Lacks: append([]string{oneRun, "whether a load was on the path: it is taken for idle",
+			"kernel time stamps"}, unwatched...)}}
+	if first.Wall > 0 {
+		r.Began = time.Unix(0, first.Wall).UTC()
+	}
+	split(&r, l)
+	set(r.Factors, factor.Engine, "irtt")
+	set(r.Factors, factor.IP, strconv.Itoa(ip))
+	set(r.Factors, factor.PacketSize, strconv.Itoa(l.Size))
+	set(r.Factors, "interval", time.Duration(l.IntervalNs).String())
+	if d := p.DSCP >> 2 & 63; d > 0 {
+		set(r.Factors, factor.DSCP, strconv.Itoa(d))
+	}
+	return []Result{r}, nil
+}

@@ -1,0 +1,136 @@
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// qualityFile is the JSON of networkQuality -c of macOS 12 to 27: rates in bit/s, responsiveness in round
+// trips per minute, base_rtt in ms. With -s the directions are measured one after the other and each has a
+// responsiveness of its own. Beside it stand the keys of mach rpm (networkquality-rs, cli/src/report.rs).
+type qualityFile struct {
+	Down     *number `json:"dl_throughput"`
+	Up       *number `json:"ul_throughput"`
+	RPM      *number `json:"responsiveness"`
+	DownRPM  *number `json:"dl_responsiveness"`
+	UpRPM    *number `json:"ul_responsiveness"`
+	Base     *number `json:"base_rtt"`
+	Start    words   `json:"start_date"`
+	Device   words   `json:"interface_name"`
+	Endpoint words   `json:"test_endpoint"`
+	OS       words   `json:"os_version"`
+	Code     words   `json:"error_code"`
+	Domain   words   `json:"error_domain"`
+
+	Idle     *number     `json:"unloaded_latency_ms"`
+	Download *machReport `json:"download"`
+	Upload   *machReport `json:"upload"`
+}
+
+type machReport struct {
+	Rate   *number `json:"throughput"` // bit/s
+	Loaded *number `json:"loaded_latency_ms"`
+	RPM    *number `json:"rpm"`
+	Failed number  `json:"failed_connections"`
+}
+
+// measured is what is known of one direction; nil is not.
+type measured struct {
+	direction, engine   string
+	rate, up, down      *number
+	rpm, idleMs, loadMs *number
+	failed              float64 // connections
+}
+
+func readNetworkQuality(text []byte) ([]Result, error) {
+	var f qualityFile
+	if err := decode(text, &f); err != nil {
+		return nil, err
+	}
+	var all []measured
+	switch {
+	case f.Code != "" || f.Domain != "":
+		return nil, fmt.Errorf("networkQuality failed: %s %s", f.Domain, f.Code)
+	case f.Download != nil || f.Upload != nil:
+		for _, one := range []struct {
+			direction string
+			*machReport
+		}{{record.Down, f.Download}, {record.Up, f.Upload}} {
+			if m := one.machReport; m != nil {
+				all = append(all, measured{direction: one.direction, rate: m.Rate, rpm: m.RPM,
+					idleMs: f.Idle, loadMs: m.Loaded, engine: "mach", failed: float64(m.Failed)})
+			}
+		}
+	case f.DownRPM != nil || f.UpRPM != nil || f.Down == nil || f.Up == nil:
+		all = []measured{{direction: record.Down, rate: f.Down, rpm: f.DownRPM, idleMs: f.Base},
+			{direction: record.Up, rate: f.Up, rpm: f.UpRPM, idleMs: f.Base}}
+	default:
+		sum := *f.Down + *f.Up
+		all = []measured{{direction: record.Both, rate: &sum, up: f.Up, down: f.Down, rpm: f.RPM,
+			idleMs: f.Base}}
+	}
+	var out []Result
+	for _, m := range all {
+		if m.rate == nil {
+			continue
+		}
+		r, err := m.result()
+		if err != nil {
+			return nil, err
+		}
+		if f.Start != "" {
+			r.Began, _ = time.Parse("2006-01-02 15:04:05.000", string(f.Start)) // of some zone; else unknown
+		}
+		for key, v := range map[string]words{"os_version": f.OS, "interface_name": f.Device,
+			"test_endpoint": f.Endpoint} {
+			if v != "" {
+				r.Foreign.Facts[key] = string(v)
+			}
+		}
+		r.Foreign.Version = strings.TrimPrefix(string(f.OS), "Version ")
+		out = append(out, *r)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("there is no throughput in it")
+	}
+	return out, nil
+}
+
+func (m measured) result() (*Result, error) {
+	tool := "networkQuality"
+	if m.engine != "" {
+		tool = m.engine
+	}
+	r := &Result{Factors: record.Factors{}, Foreign: record.Foreign{Tool: tool, Values: map[string]float64{},
+		Facts: map[string]string{}, Lacks: append([]string{oneRun, "series", "single round trips",
+			"a responsiveness like ours: its own is over TLS"}, unwatched...)}}
+	if m.failed > 0 {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, fmt.Sprintf("a full load: %g connections failed", m.failed))
+	}
+	for _, v := range []struct {
+		metric string
+		value  *number
+		scale  float64
+	}{{metrics.Goodput, m.rate, 1}, {metrics.GoodputUp, m.up, 1}, {metrics.GoodputDown, m.down, 1},
+		{metrics.Responsiveness, m.rpm, 1}, {metrics.RequestIdle, m.idleMs, 1e6},
+		{metrics.RequestLoaded, m.loadMs, 1e6}} {
+		if v.value == nil {
+			continue
+		}
+		if x := float64(*v.value) * v.scale; finite(x, mostRate) {
+			r.Foreign.Values[v.metric] = x
+		} else {
+			return nil, fmt.Errorf("%s is %g, which cannot be", v.metric, x)
+		}
+	}
+	set(r.Factors, factor.Engine, strings.ToLower(tool))
+	set(r.Factors, factor.Protocol, "tcp")
+	set(r.Factors, factor.Direction, m.direction)
+	return r, nil
+}

@@ -1,0 +1,185 @@
+package foreign
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// opensslLacks: a rate of openssl speed is divided by CPU time, unless -elapsed was given, which is not told.
+var opensslLacks = []string{oneRun, "whether time or CPU time divides (-elapsed)",
+	"the number of processes (-multi)", "clock and temperature of the CPU"}
+
+// speedLine is one figure of openssl speed.
+type speedLine struct {
+	algorithm, operation string
+	block                int // 0 = does not matter
+	rate                 float64
+}
+
+// readOpenSSL reads what openssl speed prints, for people or, with -mr, for machines (apps/speed.c, 1.1.1 to
+// 3.5).
+func readOpenSSL(text []byte) ([]Result, error) {
+	var lines []speedLine
+	var sizes []int
+	var columns []string // of operations: "sign/s", "verify/s", "op/s"
+	version := ""
+	offset := 0
+	machine := false
+	for raw := range bytes.Lines(text) {
+		at := offset
+		offset += len(raw)
+		l := strings.TrimSpace(string(raw[:min(len(raw), 4096)]))
+		fields := strings.Fields(l)
+		fail := func(what string) error { return place(text, at, fmt.Errorf("%s: %.60q", what, l)) }
+		var found []speedLine
+		var err error
+		switch {
+		case strings.HasPrefix(l, "Got: "): // of one process of -multi; the sum follows, without a head
+			if l, _, _ = strings.Cut(l, " from "); strings.HasPrefix(l, "Got: +H") {
+				_, sizes, err = machineSpeed(strings.TrimPrefix(l, "Got: "), nil)
+			}
+		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, "Forked "):
+		case strings.HasPrefix(l, "+"):
+			machine = true
+			found, sizes, err = machineSpeed(l, sizes)
+		case machine || len(fields) == 0:
+		case strings.HasPrefix(l, "version: "), len(fields) > 1 && fields[0] == "OpenSSL" && version == "":
+			version = strings.TrimPrefix(fields[1], "version: ")
+		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
+			sizes, columns = nil, nil
+			for _, f := range fields[1:] {
+				if n, err := strconv.Atoi(f); err == nil && n > 0 {
+					sizes = append(sizes, n)
+				}
+			}
+		case strings.HasSuffix(fields[len(fields)-1], "/s"):
+			columns = nil
+			for _, f := range fields {
+				if strings.HasSuffix(f, "/s") {
+					columns = append(columns, strings.TrimSuffix(f, "/s"))
+				}
+			}
+		case len(columns) > 0 && strings.Contains(l, "s "):
+			found, err = keySpeed(fields, columns)
+		case len(sizes) > 0 && strings.HasSuffix(l, "k"):
+			found, err = blockSpeed(fields, sizes)
+		}
+		if err != nil {
+			return nil, fail(err.Error())
+		}
+		if lines = append(lines, found...); len(lines) > mostTrials {
+			return nil, fail("too many figures")
+		}
+	}
+	if len(lines) == 0 {
+		return nil, errors.New("there is no figure of openssl speed in it")
+	}
+	var out []Result
+	for _, x := range lines {
+		r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: name(version),
+			Lacks: opensslLacks, Values: map[string]float64{metrics.CipherOps: x.rate}}}
+		set(r.Factors, string(factor.Engine), factor.CipherEngine)
+		set(r.Factors, string(ciphers.LibraryFactor), ciphers.OpenSSL)
+		set(r.Factors, string(ciphers.AlgorithmFactor), strings.ToLower(x.algorithm))
+		set(r.Factors, string(ciphers.OperationFactor), x.operation)
+		if x.block > 0 {
+			set(r.Factors, string(ciphers.BlockFactor), strconv.Itoa(x.block))
+			r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// machineSpeed reads a line of -mr. One alone goes through the parser that the bench of ciphers has.
+func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err error) {
+	fields := strings.Split(l, ":")
+	if fields[0] == "+H" {
+		for _, f := range fields[1:] {
+			n, err := strconv.Atoi(f)
+			if err != nil || n <= 0 {
+				return nil, nil, errors.New("no size of a block")
+			}
+			now = append(now, n)
+		}
+		return nil, now, nil
+	}
+	text := l
+	if fields[0] == "+F" {
+		head := "+H"
+		for _, n := range sizes {
+			head += ":" + strconv.Itoa(n)
+		}
+		text = head + "\n" + l
+	}
+	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
+		return nil, sizes, nil // of kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
+	}
+	speed, err := ciphers.ParseSpeed([]byte(text))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range sizes {
+		if v, ok := speed.Bytes[n]; ok {
+			found = append(found, speedLine{fields[2], "", n, v})
+		}
+	}
+	operations := []string{"derive"}
+	algorithm := "ecdh-" + fields[2] + "-bits"
+	if fields[0] == "+F6" {
+		operations, algorithm = []string{"sign", "verify"}, fields[3]
+	}
+	for i, v := range speed.Ops {
+		found = append(found, speedLine{algorithm, operations[min(i, len(operations)-1)], 0, v})
+	}
+	return found, sizes, nil
+}
+
+// blockSpeed reads "AES-128-GCM 123456.78k 234567.89k": thousands of bytes per second by size.
+func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
+	first := len(fields) - len(sizes)
+	if first < 1 {
+		return nil, fmt.Errorf("want %d figures", len(sizes))
+	}
+	for i, f := range fields[first:] {
+		number, thousands := strings.CutSuffix(f, "k")
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || !thousands || !(v > 0) || !finite(v*1e3, mostRate) {
+			return nil, errors.New("no rate in thousands of bytes per second")
+		}
+		found = append(found, speedLine{strings.Join(fields[:first], " "), "", sizes[i], v * 1e3})
+	}
+	return found, nil
+}
+
+// keySpeed reads "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last are per second.
+func keySpeed(fields, operations []string) (found []speedLine, err error) {
+	first := len(fields) - len(operations)
+	i := 0
+	for i < len(fields) && !strings.HasSuffix(fields[i], "s") || i < len(fields) && fields[i] == "bits" {
+		i++
+	}
+	if first < 1 || i > first || i == 0 {
+		return nil, fmt.Errorf("want %d figures", len(operations))
+	}
+	for k, f := range fields[first:] {
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil || !(v > 0) || !finite(v, mostRate) {
+			return nil, errors.New("no rate per second")
+		}
+		operation := map[string]string{"op": "derive"}[operations[k]]
+		if operation == "" {
+			operation = operations[k]
+		}
+		found = append(found, speedLine{strings.Join(fields[:i], " "), operation, 0, v})
+	}
+	return found, nil
+}

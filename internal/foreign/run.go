@@ -1,0 +1,105 @@
+package foreign
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Source is a file with what it gave.
+type Source struct {
+	File    string // its name
+	Results []Result
+}
+
+// Run makes a run of what files gave. conditions are levels that hold for all of it; an empty one takes a
+// factor away. Results of the same conditions are repetitions of one cell.
+func Run(id string, now time.Time, sources []Source, conditions record.Factors) (record.Run, []record.Trial) {
+	run := record.Run{ID: id, Started: now, Ended: now, Status: record.RunDone, Lab: record.LabImported,
+		Topologies: []record.Topology{}, Environments: []record.Environment{}, Ceilings: []record.Ceiling{},
+		Nodes: []record.NodeFacts{{Name: "client"}, {Name: "server"}}}
+	d := &run.Design
+	d.Name, d.Description = "imported", "Results that other programs measured."
+	d.Method = record.Method{Order: "listed"}
+	var trials []record.Trial
+	repetitions := map[string]int{}
+	for _, s := range sources {
+		d.Source = strings.TrimPrefix(d.Source+", "+s.File, ", ")
+		for _, r := range s.Results {
+			f := r.Factors.Clone()
+			for n, level := range conditions {
+				factor.Name(n).Set(f, level)
+			}
+			key := f.Key()
+			if repetitions[key]++; repetitions[key] == 1 {
+				d.Cells = append(d.Cells, f)
+			}
+			r.Foreign.File = s.File
+			r.Foreign.Lacks = slices.Clone(r.Foreign.Lacks)
+			trials = append(trials, r.trial(run, f, repetitions[key], len(trials)+1))
+			program := programOf(&r.Foreign)
+			if !slices.Contains(run.ImportedFrom, program) {
+				run.ImportedFrom = append(run.ImportedFrom, program)
+			}
+			d.Method.Runs = max(d.Method.Runs, repetitions[key])
+			d.Method.Duration = max(d.Method.Duration, time.Duration(r.Window.End-r.Window.Start))
+		}
+	}
+	lacks := map[string][]string{} // by program
+	for i := range trials {
+		f, program := trials[i].Foreign, programOf(trials[i].Foreign)
+		if repetitions[trials[i].Row.Cell()] > 1 {
+			f.Lacks = slices.DeleteFunc(f.Lacks, func(l string) bool { return l == oneRun })
+		}
+		for _, l := range f.Lacks {
+			if !slices.Contains(lacks[program], l) {
+				lacks[program] = append(lacks[program], l)
+			}
+		}
+	}
+	for _, program := range run.ImportedFrom {
+		run.Caveats = append(run.Caveats, record.Caveat{Kind: "foreign", Text: program +
+			" measured this, not chokepoint; its results lack: " + strings.Join(lacks[program], "; ")})
+	}
+	d.Factors = levels(d.Cells)
+	d.Loads = (*factor.Catalogue)(nil).Loads(d.Cells)
+	return run, trials
+}
+
+func programOf(f *record.Foreign) string { return strings.TrimSpace(f.Tool + " " + f.Version) }
+
+// trial is a result as the trial of a run.
+func (r *Result) trial(run record.Run, f record.Factors, block, index int) record.Trial {
+	row := record.Row{ID: fmt.Sprintf("b%d-r%02d", block, index), Block: block, Index: index,
+		Kind: record.RowLoad, Factors: f}
+	t := record.Trial{ID: row.ID + ".1", Run: run.ID, Row: row, Attempt: 1, Started: r.Began,
+		Status: record.TrialOK, Window: r.Window, Traffic: r.Traffic, Idle: r.Idle, Loaded: r.Loaded,
+		Foreign: &r.Foreign,
+		Phases:  []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
+	if t.Started.IsZero() {
+		t.Started = run.Started
+	}
+	t.Ended = max(r.Window.Stop, r.Window.End)
+	return t
+}
+
+// levels lists the factors of cells with their levels, in the order in which they come.
+func levels(cells []record.Factors) (out []record.FactorLevels) {
+	for _, c := range cells {
+		for _, n := range c.Names() {
+			i := slices.IndexFunc(out, func(f record.FactorLevels) bool { return f.Name == n })
+			if i < 0 {
+				i = len(out)
+				out = append(out, record.FactorLevels{Name: n})
+			}
+			if !slices.Contains(out[i].Levels, c[n]) {
+				out[i].Levels = append(out[i].Levels, c[n])
+			}
+		}
+	}
+	return out
+}
