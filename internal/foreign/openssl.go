@@ -86,12 +86,12 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	for _, x := range lines {
 		r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: name(version),
 			Lacks: opensslLacks, Values: map[string]float64{metrics.CipherOps: x.rate}}}
-		set(r.Factors, string(factor.Engine), factor.CipherEngine)
-		set(r.Factors, string(ciphers.LibraryFactor), ciphers.OpenSSL)
-		set(r.Factors, string(ciphers.AlgorithmFactor), strings.ToLower(x.algorithm))
-		set(r.Factors, string(ciphers.OperationFactor), x.operation)
+		set(r.Factors, factor.Engine, factor.CipherEngine)
+		set(r.Factors, ciphers.LibraryFactor, ciphers.OpenSSL)
+		set(r.Factors, ciphers.AlgorithmFactor, strings.ToLower(x.algorithm))
+		set(r.Factors, ciphers.OperationFactor, x.operation)
 		if x.block > 0 {
-			set(r.Factors, string(ciphers.BlockFactor), strconv.Itoa(x.block))
+			set(r.Factors, ciphers.BlockFactor, strconv.Itoa(x.block))
 			r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
 		}
 		out = append(out, r)
