@@ -155,7 +155,7 @@ func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 func TestRouterOSFacts(t *testing.T) {
-	got, err := driver.RouterOS{}.Facts(t.Context(), newDevice())
+	got, err := driver.RouterOS{}.Facts(t.Context(), routeros.New())
 	want := map[string]string{"os": "routeros", "distribution": "routeros",
 		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824"}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
