@@ -349,7 +349,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 	s := newSchema(t)
 	parts := []struct{ page, block, root string }{
 		{"json.md", "event", "record.Event"},
-		{"store.md", "run", "record.Run"},
+		{"store-run.md", "run", "record.Run"},
 		{"store-trial.md", "trial", "record.Trial"},
 		{"json-cells.md", "cell", "analysis.Cell"},
 		{"json-models.md", "effects", "model.Effects"},
