@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
@@ -197,7 +198,7 @@ func knock(port int, say []byte) error {
 
 // TestPortableEndsWhenCancelled: TestMain sees to it that nothing stays.
 func TestPortableEndsWhenCancelled(t *testing.T) {
-	for _, protocol := range []string{"tcp"} {
+	for _, protocol := range []string{"tcp", "udp"} {
 		near, far := mixedEnds(t, loopback4, "both")
 		load := tcpLoad(2, record.Both, "near")
 		load.Protocol = protocol
@@ -213,4 +214,42 @@ func TestPortableEndsWhenCancelled(t *testing.T) {
 			t.Errorf("%s: got %v after %v, want %v soon", protocol, err, time.Since(began), context.Canceled)
 		}
 	}
+}
+
+// TestPortableUDP: of every datagram it is known whether it arrived, whoever receives.
+func TestPortableUDP(t *testing.T) {
+	mixes(t, func(t *testing.T, portable, opener, direction string) {
+		near, far := mixedEnds(t, loopback4, portable)
+		load := udpLoad(2, direction, opener, 200, 4000)
+		load.Verify = true
+		got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
+		total, want := int64(0), 0.0
+		for _, f := range got.Flows {
+			checkAccounts(t, f)
+			if f.Corrupt != 0 || f.Verified == 0 {
+				t.Errorf("stream %d %s: verified %d, corrupt %d", f.Stream, f.Direction, f.Verified, f.Corrupt)
+			}
+			total += f.Packets.Sent + f.Packets.Unsent
+			want += 4000 / float64(len(got.Flows)) * float64(f.SenderNs) / 1e9
+		}
+		// What a busy machine did not send is counted as unsent.
+		if float64(total) < want*0.95 || float64(total) > want*1.2 {
+			t.Errorf("sent and unsent packets: %d in all, want about %v", total, want)
+		}
+		// What a portable receiver's buffer had no room for it does not know, and so it says nothing.
+		receiver := map[string]string{record.Up: "far", record.Down: "near"}[direction]
+		_, told := got.Details[receiver+".socket_drops"]
+		if receiver != "" && told != (receiver != portable && portable != "both") {
+			t.Errorf("drops of the %s end's socket: told: %v, portable end: %s", receiver, told, portable)
+		}
+	})
+}
+
+// TestPortableUDPCountsWhatIsLost: a relay drops some datagrams and sends others twice or out of order, which
+// the portable receiver tells as Linux' does.
+func TestPortableUDPCountsWhatIsLost(t *testing.T) {
+	steady.Run(t, func(t *steady.Trial) {
+		near, far := mixedEnds(t, loopback4, "far")
+		countThroughRelay(t, near, far)
+	})
 }
