@@ -14,12 +14,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
 // portableHandlers are what an agent elsewhere than on Linux carries.
 func portableHandlers() map[string]host.Handler {
-	return map[string]host.Handler{"traffic/native": stream.ServePortable}
+	return map[string]host.Handler{"traffic/native": stream.ServePortable, "traffic/echo": latency.ServePortable}
 }
 
 // mixedEnds are one of the portable engine, or both, and one of Linux'.
@@ -252,4 +253,58 @@ func TestPortableUDPCountsWhatIsLost(t *testing.T) {
 		near, far := mixedEnds(t, loopback4, "far")
 		countThroughRelay(t, near, far)
 	})
+}
+
+// TestPortableEcho: every probe is answered, and without stamps of both kernels a round trip is what the
+// prober's process saw.
+func TestPortableEcho(t *testing.T) {
+	for _, portable := range []string{"near", "far", "both"} {
+		for _, opener := range []string{"near", "far"} {
+			for _, at := range []netip.Addr{loopback4, loopback6} {
+				t.Run(fmt.Sprintf("portable %s, %s opens at %s", portable, opener, at), func(t *testing.T) {
+					load := echoLoad(opener, 4)
+					if at.Is6() {
+						load.IP = 6
+					}
+					steady.Run(t, func(t *steady.Trial) {
+						near, far := mixedEnds(t, at, portable)
+						got, err := latency.Echo{}.Probe(t.Context(), near, far, load,
+							newStopwatch(100*time.Millisecond))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if n := len(got.RTT) + int(got.SkippedSlots); n != 50 || got.Stamps != "user" ||
+							len(got.Caveats) == 0 {
+							t.Errorf("%d probes with %s stamps and %v, want 50, user's, and a caveat", n,
+								got.Stamps, got.Caveats)
+						}
+						for i, rtt := range got.RTT {
+							if rtt < 0 || rtt != got.UserRTT[i] {
+								t.Timedf("probe %d: %d, by the process %d; want an answer", i, rtt,
+									got.UserRTT[i])
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestPortableEchoCountsPlantedFaults(t *testing.T) {
+	for _, portable := range []string{"near", "far"} {
+		near, far := mixedEnds(t, loopback4, portable)
+		echoThroughRelay(t, near, far)
+	}
+}
+
+func TestPortableEchoEndsWhenCancelled(t *testing.T) {
+	near, far := mixedEnds(t, loopback4, "both")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	began := time.Now()
+	_, err := latency.Echo{}.Probe(ctx, near, far, echoLoad("near", 4), newStopwatch(time.Minute))
+	if !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
+		t.Errorf("got %v after %v, want %v soon", err, time.Since(began), context.Canceled)
+	}
 }
