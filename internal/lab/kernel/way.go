@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// wayBySocket is how packets to an address leave, by what a socket says that is connected to it, through which
-// nothing is sent: their source, and the device that has that address. The neighbour is not known.
+// wayBySocket is how packets to an address leave, by what a socket says that is connected to it, through
+// which nothing is sent: their source, and the device that has that address. The neighbour is not known.
 func wayBySocket(to netip.Addr) (w Way, err error) {
 	const discard = 9 // a port is needed, and means nothing
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))

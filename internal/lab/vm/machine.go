@@ -28,11 +28,12 @@ type machine struct {
 // machines are in the order in which they are offered.
 var machines = []machine{
 	// The cloud kernel has virtio's drivers only and a quarter of the size; linux-image-virtual is Ubuntu's.
-	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64",
-		"linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
-	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64",
-		"linux-image-virtual", "linux-image-generic"}},
-	{"mipsel", "linux", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{"linux-image-4kc-malta"}},
+	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
+		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
+	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
+		"linux-image-arm64", "linux-image-virtual", "linux-image-generic"}},
+	{"mipsel", "linux", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{
+		"linux-image-4kc-malta"}},
 }
 
 // foreign are machines that only agents are made for.

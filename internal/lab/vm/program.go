@@ -20,9 +20,10 @@ const (
 )
 
 // GuestProgram finds the program that is the guest's init and agent, or another machine's agent (see
-// AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this executable, as a release has them;
-// else, in this program's source tree or below it, one that is built from there, and kept in the cache;
-// else, for the machine's own architecture, this executable itself. say is told of what takes time.
+// AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this
+// executable, as a release has them; else, in this program's source tree or below it, one that is built from
+// there, and kept in the cache; else, for the machine's own architecture, this executable itself. say is told
+// of what takes time.
 func GuestProgram(ctx context.Context, arch, cache string, say func(text string)) (path string, err error) {
 	m, err := targetOf(arch)
 	if err != nil {
@@ -61,8 +62,8 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	}
 	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s in %s, "+
 		"and no source tree to build it from", arch, released, filepath.Dir(self)),
-		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s", m.goos,
-			m.goarch, softFloat, released, agentSource))
+		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
+			m.goos, m.goarch, softFloat, released, agentSource))
 }
 
 // sourceTree finds the folder of this module that holds dir.

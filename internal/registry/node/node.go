@@ -65,8 +65,8 @@ func Parts() agent.Parts {
 
 // portableOnly says why an end has not what is asked of it.
 func portableOnly(context.Context, host.Session) error {
-	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo alone",
-		host.ErrUnsupported, host.System())
+	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
+		"alone", host.ErrUnsupported, host.System())
 }
 
 // Standard is the connection on standard input and output.

@@ -79,7 +79,7 @@ func TestHelloNeedsTheCookie(t *testing.T) {
 			t.Fatal(err)
 		}
 		var admitted atomic.Int32
-		g, ended := NewGreetings(q, 1), make(chan struct{})
+		g, ended := NewHellos(q, 1), make(chan struct{})
 		go func() {
 			defer close(ended)
 			for b := make([]byte, 2000); ; {

@@ -18,9 +18,9 @@ const (
 	maxRefusals   = 20 // then nobody is listening there
 )
 
-// Greet says hello for a flow by a socket that is connected to the listener, until it is welcomed, within
-// Patience.
-func Greet(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
+// SayHelloBy says hello for a flow by a socket that is connected to the listener, until it is welcomed,
+// within Patience.
+func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	tag, cookie, refusals := HelloHash(q.Load), uint64(0), 0
@@ -59,23 +59,23 @@ func Greet(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	return fmt.Errorf("say hello to %v: no answer within %v", c.RemoteAddr(), Patience)
 }
 
-// Greetings judges what says hello to a listener. Nobody is sent anything but a cookie, which is as long as
+// Hellos judges what says hello to a listener. Nobody is sent anything but a cookie, which is as long as
 // what asked for it, who has not returned that.
-type Greetings struct {
+type Hellos struct {
 	request Request
 	cookies *host.Cookies
 	tag     uint32
 	flows   int
 }
 
-// NewGreetings are those of a load with so many flows.
-func NewGreetings(q Request, flows int) *Greetings {
-	return &Greetings{request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load), flows: flows}
+// NewHellos are those of a load with so many flows.
+func NewHellos(q Request, flows int) *Hellos {
+	return &Hellos{request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load), flows: flows}
 }
 
-// Judge says which flow a datagram greets for, -1 if that is not known, and writes into b what is to be
+// Judge says which flow a datagram says hello for, -1 if that is not known, and writes into b what is to be
 // answered, if anything is.
-func (g *Greetings) Judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
+func (g *Hellos) Judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != g.tag || d.Phase != PhaseHello || int(d.Flow) >= g.flows ||
 		!g.request.Hears(from.Addr()) {
@@ -102,7 +102,8 @@ func ListenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 // DialUDP opens a socket for the datagrams of a path, which are not fragmented, to a port of its other end.
 func DialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
-	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)), Control: unfragmented}
+	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
+		Control: unfragmented}
 	c, err := d.DialContext(ctx, udpNetwork(path.Addr), to)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, Cause(err))

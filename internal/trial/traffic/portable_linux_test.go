@@ -20,7 +20,8 @@ import (
 
 // portableHandlers are what an agent elsewhere than on Linux carries.
 func portableHandlers() map[string]host.Handler {
-	return map[string]host.Handler{"traffic/native": stream.ServePortable, "traffic/echo": latency.ServePortable}
+	return map[string]host.Handler{"traffic/native": stream.ServePortable,
+		"traffic/echo": latency.ServePortable}
 }
 
 // mixedEnds are one of the portable engine, or both, and one of Linux'.
@@ -79,7 +80,8 @@ func checkPortableFlow(t *testing.T, f record.Flow, portable string) {
 	}
 	// What was sent and has not been received is in the buffers of the sockets.
 	if sent := sentBy(f.Sent, f.Received.T[last]); sent > total+64<<20 {
-		t.Errorf("stream %d %s: sent %v, received %v: does not fit together", f.Stream, f.Direction, sent, total)
+		t.Errorf("stream %d %s: sent %v, received %v: does not fit together", f.Stream, f.Direction, sent,
+			total)
 	}
 	sender := map[string]string{record.Up: "near", record.Down: "far"}[f.Direction]
 	if told := f.TCP != nil; told != (sender != portable && portable != "both") {
@@ -148,25 +150,26 @@ func TestPortableHearsOnlyItsLoad(t *testing.T) {
 	near, far := mixedEnds(t, loopback4, "both")
 	load := tcpLoad(1, record.Up, "near")
 	load.Port = freePort(t)
-	strangers := make(chan error, 2)
+	others := make(chan error, 2)
 	conduct := meddler{stopwatch: newStopwatch(100 * time.Millisecond)}
 	go func() {
-		for _, say := range [][]byte{traffic.Preamble("another load", 0), []byte("GET / HTTP/1.1\r\n\r\n    ")} {
-			strangers <- knock(load.Port, say)
+		for _, say := range [][]byte{traffic.Preamble("another load", 0),
+			[]byte("GET / HTTP/1.1\r\n\r\n    ")} {
+			others <- intrude(load.Port, say)
 		}
 	}()
 	got, err := stream.Native{}.Offer(t.Context(), near, far, load, conduct)
 	if err != nil || got.Flows[0].ReceivedBytes <= 0 {
-		t.Fatalf("got %v, want a load in spite of strangers", err)
+		t.Fatalf("got %v, want a load in spite of others", err)
 	}
 	for range 2 {
-		if err := <-strangers; err != nil {
+		if err := <-others; err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// meddler waits with the load until strangers had their time.
+// meddler waits with the load until others had their time.
 type meddler struct{ *stopwatch }
 
 func (m meddler) Ready(ctx context.Context) (record.Window, error) {
@@ -174,8 +177,8 @@ func (m meddler) Ready(ctx context.Context) (record.Window, error) {
 	return m.stopwatch.Ready(ctx)
 }
 
-// knock shows something to a listener, once there is one, and wants to be hung up on without a word.
-func knock(port int, say []byte) error {
+// intrude shows something to a listener, once there is one, and wants to be hung up on without a word.
+func intrude(port int, say []byte) error {
 	at := netip.AddrPortFrom(loopback4, uint16(port)).String()
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("tcp", at)
@@ -191,7 +194,7 @@ func knock(port int, say []byte) error {
 		b, err := io.ReadAll(c)
 		var timeout net.Error
 		if len(b) > 0 || errors.As(err, &timeout) && timeout.Timeout() {
-			return fmt.Errorf("a stranger heard %q, %v; want to be hung up on", b, err)
+			return fmt.Errorf("another heard %q, %v; want to be hung up on", b, err)
 		}
 		return nil
 	}
@@ -228,7 +231,8 @@ func TestPortableUDP(t *testing.T) {
 		for _, f := range got.Flows {
 			checkAccounts(t, f)
 			if f.Corrupt != 0 || f.Verified == 0 {
-				t.Errorf("stream %d %s: verified %d, corrupt %d", f.Stream, f.Direction, f.Verified, f.Corrupt)
+				t.Errorf("stream %d %s: verified %d, corrupt %d", f.Stream, f.Direction, f.Verified,
+					f.Corrupt)
 			}
 			total += f.Packets.Sent + f.Packets.Unsent
 			want += 4000 / float64(len(got.Flows)) * float64(f.SenderNs) / 1e9

@@ -39,14 +39,14 @@ const portableWait = 20 * time.Millisecond
 
 // portableEchoer sends probes back, and says that the time they spent here is not known.
 type portableEchoer struct {
-	conn      *net.UDPConn
-	greetings *traffic.Greetings
-	tag       uint32         // of probes
-	prober    netip.AddrPort // who has said hello; owned by serve
-	greeted   chan struct{}  // closed when somebody has
-	stop      atomic.Bool
-	done      chan struct{} // serve has ended
-	echoed    int64         // owned by serve
+	conn   *net.UDPConn
+	hellos *traffic.Hellos
+	tag    uint32         // of probes
+	prober netip.AddrPort // who has said hello; owned by serve
+	said   chan struct{}  // closed when somebody has
+	stop   atomic.Bool
+	done   chan struct{} // serve has ended
+	echoed int64         // owned by serve
 }
 
 // newPortableEchoer answers probes from the first hello on, for which it waits.
@@ -58,7 +58,7 @@ func newPortableEchoer(ctx context.Context, q traffic.Request, listening func(po
 	if err != nil {
 		return nil, err
 	}
-	e := &portableEchoer{conn: c, greetings: traffic.NewGreetings(q, 1), greeted: make(chan struct{}),
+	e := &portableEchoer{conn: c, hellos: traffic.NewHellos(q, 1), said: make(chan struct{}),
 		tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag), done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
@@ -66,7 +66,7 @@ func newPortableEchoer(ctx context.Context, q traffic.Request, listening func(po
 	}()
 	if err = listening(c.LocalAddr().(*net.UDPAddr).Port); err == nil {
 		select {
-		case <-e.greeted:
+		case <-e.said:
 			return e, nil
 		case <-ctx.Done():
 			err = fmt.Errorf("wait for a probe on udp %v: %w", c.LocalAddr(), ctx.Err())
@@ -103,7 +103,7 @@ func (e *portableEchoer) serve() {
 
 // welcome answers a hello. From the first one on that holds its cookie nobody else is heard.
 func (e *portableEchoer) welcome(b []byte, from netip.AddrPort) {
-	flow, answer := e.greetings.Judge(b, from)
+	flow, answer := e.hellos.Judge(b, from)
 	first := flow >= 0 && !e.prober.IsValid()
 	if first {
 		e.prober = from
@@ -113,7 +113,7 @@ func (e *portableEchoer) welcome(b []byte, from netip.AddrPort) {
 	}
 	e.conn.WriteToUDPAddrPort(answer, from)
 	if first {
-		close(e.greeted)
+		close(e.said)
 	}
 }
 
@@ -135,7 +135,8 @@ func (e *portableEchoer) Run(ctx context.Context, w record.Window, _ func(traffi
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return []any{echoReport{Echoed: e.echoed, Scheduling: "normal", Usage: traffic.UsageBetween(begin, end)}}, nil
+	return []any{echoReport{Echoed: e.echoed, Scheduling: "normal",
+		Usage: traffic.UsageBetween(begin, end)}}, nil
 }
 
 // Close ends the echo.
@@ -170,7 +171,7 @@ func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running,
 	if err != nil {
 		return nil, err
 	}
-	if err := traffic.Greet(ctx, c, q, 0); err != nil {
+	if err := traffic.SayHelloBy(ctx, c, q, 0); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -41,7 +41,8 @@ func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(por
 	for i, c := range conns {
 		f := &portableTCP{conn: c, verify: q.Load.Verify, pattern: traffic.NewPattern(q.Load.Tag, i),
 			buffer: make([]byte, portableChunk), ByteFlow: traffic.ByteFlow{Key: l.Keys[i],
-				Sends: l.Keys[i].Sends(q.Side), Addr: c.LocalAddr().String(), Table: record.NewTable("bytes")}}
+				Sends: l.Keys[i].Sends(q.Side), Addr: c.LocalAddr().String(),
+				Table: record.NewTable("bytes")}}
 		l.Flows[i] = f
 		l.Workers = append(l.Workers, f)
 		f.pattern.Fill(f.buffer, 0)

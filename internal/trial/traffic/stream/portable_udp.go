@@ -109,11 +109,11 @@ func meetPortable(ctx context.Context, l *traffic.Half, flows []*portableUDP,
 		f.conn, f.addr = c, c.LocalAddr().String()
 	}
 	errs := make([]error, len(flows))
-	var greeting sync.WaitGroup
+	var saying sync.WaitGroup
 	for i, f := range flows {
-		greeting.Go(func() { errs[i] = traffic.Greet(ctx, f.conn, q, i) })
+		saying.Go(func() { errs[i] = traffic.SayHelloBy(ctx, f.conn, q, i) })
 	}
-	greeting.Wait()
+	saying.Wait()
 	for _, err := range errs {
 		if err != nil {
 			return conns, err
@@ -127,7 +127,7 @@ func meetPortable(ctx context.Context, l *traffic.Half, flows []*portableUDP,
 func awaitHellos(ctx context.Context, l *traffic.Half, conns portableConns, flows []*portableUDP) error {
 	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
 	defer cancel()
-	g, full, missing := traffic.NewGreetings(l.Request, len(flows)), make(chan struct{}), len(flows)
+	g, full, missing := traffic.NewHellos(l.Request, len(flows)), make(chan struct{}), len(flows)
 	var mu sync.Mutex
 	admit := func(flow int, c *net.UDPConn, from netip.AddrPort) bool {
 		mu.Lock()

@@ -15,7 +15,7 @@ import (
 
 // Of a receiver, and of ends of stream, which tell it after the window how many packets there were.
 const (
-	afterlife   = 10 * time.Millisecond // in which a packet may arrive that the end of the stream has overtaken
+	afterlife   = 10 * time.Millisecond // for packets that the end of the stream has overtaken
 	endInterval = 2 * time.Millisecond
 	leastEnds   = 5
 )
