@@ -10,8 +10,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 func main() {
@@ -21,7 +23,8 @@ func main() {
 		return
 	}
 	p := node.Parts()
-	p.Knobs = nil
+	const nowhere = "/chokepoint-has-no-proc" // nothing is told there
+	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
 	p.Isolated = map[string]host.Handler{
 		host.Verb(host.FamilyTraffic, stream.Native{}.Name()): stream.ServePortable,
 		host.Verb(host.FamilyTraffic, latency.Echo{}.Name()):  latency.ServePortable,

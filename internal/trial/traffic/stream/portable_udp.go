@@ -15,10 +15,11 @@ import (
 
 // Sizes and times of the portable sockets of datagrams.
 const (
-	portableRoom = 4 << 20               // bytes of socket buffer asked for; the system gives what it allows
-	portableLook = 5 * time.Millisecond  // how often a receiver looks whether it is over
-	portableWait = 20 * time.Millisecond // how long it waits for a datagram before
-	portableFull = 50 * time.Microsecond // how long a sender waits for a queue that is full
+	portableRoom      = 4 << 20 // bytes of socket buffer asked for at first
+	leastPortableRoom = 64 << 10
+	portableLook      = 5 * time.Millisecond  // how often a receiver looks whether it is over
+	portableWait      = 20 * time.Millisecond // how long it waits for a datagram before
+	portableFull      = 50 * time.Microsecond // how long a sender waits for a queue that is full
 )
 
 // portableUDP is one end of a stream of datagrams, moved by package net one by one.
@@ -49,8 +50,8 @@ func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(por
 	received := map[*net.UDPConn]*portableSink{}
 	for i, f := range flows {
 		l.Flows[i] = f
-		f.conn.SetReadBuffer(portableRoom)
-		f.conn.SetWriteBuffer(portableRoom)
+		makeRoom(f.conn.SetReadBuffer)
+		makeRoom(f.conn.SetWriteBuffer)
 		if f.sends {
 			l.Workers = append(l.Workers, portableSource{f})
 			continue
@@ -65,6 +66,12 @@ func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(por
 	}
 	l.Release = conns.close
 	return nil
+}
+
+// makeRoom asks for a socket buffer. The BSDs refuse one beyond their limit (kern.ipc.maxsockbuf) altogether.
+func makeRoom(set func(bytes int) error) {
+	for room := portableRoom; room >= leastPortableRoom && set(room) != nil; room /= 2 {
+	}
 }
 
 // portableConns are the sockets of an end.
