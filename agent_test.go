@@ -16,7 +16,8 @@ type target struct{ os, arch string }
 
 var agentTargets = []target{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"linux", "arm"}, {"linux", "mips"},
-	{"linux", "mipsle"}, {"linux", "riscv64"}, {"freebsd", "amd64"},
+	{"linux", "mipsle"}, {"linux", "riscv64"}, {"freebsd", "amd64"}, {"freebsd", "arm64"},
+	{"darwin", "amd64"}, {"darwin", "arm64"},
 }
 
 // notInAgent are import paths, and everything below them, that have no place on a router: store, report,

@@ -29,6 +29,7 @@ var counted = []struct {
 var wider = map[string]string{
 	"stream.Native":      "the engine of every plan: verifications, ceilings and fallbacks are its",
 	"iperf3.Engine":      "third parties serve it, too: with one of those it is a plan's default",
+	"latency.Echo":       "the probe of every plan, and of ends that are not Linux",
 	"shortflow.Requests": "doctor measures with it what the tester itself adds",
 }
 

@@ -553,7 +553,7 @@ func longPages(t *tree) []string {
 }
 
 // maxLines is how large the program may be, without its tests.
-const maxLines = 116_000
+const maxLines = 118_000
 
 func TestProgramStaysSmall(t *testing.T) {
 	tr, err := readTree(os.DirFS("."))

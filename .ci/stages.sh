@@ -315,7 +315,8 @@ fuzz_target() {
 # names the rarer ones, for the nightly run.
 cross_build() {
 	local target os arch variant size
-	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mipsle/softfloat freebsd/amd64 ${ALSO:-}; do
+	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mipsle/softfloat freebsd/amd64 freebsd/arm64 \
+		darwin/arm64 ${ALSO:-}; do
 		IFS=/ read -r os arch variant <<<"$target"
 		GOOS=$os GOARCH=$arch GOARM=${variant/softfloat/7} GOMIPS=softfloat \
 			go build -trimpath -ldflags='-s -w' -o "$WORK/agent" ./cmd/chokepoint-agent
@@ -522,6 +523,7 @@ losses() {
 	install_packages sshd=openssh-server ssh=openssh-client
 	suite remote -binary "$PROGRAM" -losses 100 -run 'TestLosses$'
 	suite remote -binary "$PROGRAM" -faults -run TestFaultsOverSSH
+	suite remote -binary "$PROGRAM" -portable -run TestPortableEndsOverSSH
 }
 
 screenshots() {

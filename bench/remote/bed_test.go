@@ -33,6 +33,7 @@ type bed struct {
 // /run, /tmp, /var/tmp, /dev/shm and /root is its own, in memory.
 type machine struct {
 	name, space, controller, keys string
+	system                        string // as uname -s says it, "" = what it is
 	ports                         []port
 	gateway                       string
 	forwards                      bool
@@ -101,8 +102,9 @@ func makeKeys(dir string) error {
 		os.WriteFile(filepath.Join(dir, "config"), []byte(config.String()), 0o600))
 }
 
-// newBed makes a bed, which goes with the test.
-func newBed(t *testing.T, dir, keys string, number int, program rig.Program) (*bed, error) {
+// newBed makes a bed, which goes with the test. The machines named last say that they are FreeBSD.
+func newBed(t *testing.T, dir, keys string, number int, program rig.Program, freeBSD ...string) (*bed,
+	error) {
 	own, err := rig.Folders(filepath.Join(dir, fmt.Sprintf("bed%d", number)), os.Geteuid())
 	own.Path = program.Path
 	b := &bed{Program: own, prefix: fmt.Sprintf("cpbed%d-%d-", os.Getpid(), number), keys: keys,
@@ -134,6 +136,9 @@ func newBed(t *testing.T, dir, keys string, number int, program rig.Program) (*b
 	}
 	for _, m := range machines() {
 		m.controller, m.space, m.keys = b.controller(), b.prefix+m.name, keys
+		if slices.Contains(freeBSD, m.name) {
+			m.system = "FreeBSD"
+		}
 		b.machines[m.name] = m
 		if err := m.boot(); err != nil {
 			return nil, err
@@ -182,15 +187,23 @@ func (b *bed) aboard(driver string) []string {
 	return args
 }
 
-// sshdScript is a machine from its mounts on.
+// sshdScript is a machine from its mounts on; $1 is what uname says of its system, if that is not the
+// kernel's own word.
 const sshdScript = `mount -t tmpfs tmpfs /run
 mkdir -p -m 755 /run/sshd
 cp "$0/host" /run/sshd/host
 cp "$0/id.pub" /run/sshd/authorized
+path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+if [ -n "$1" ]; then
+	mkdir /run/sshd/bin
+	printf '#!/bin/sh\ncase $1 in -s) echo %s;; -m) echo amd64;; esac\n' "$1" >/run/sshd/bin/uname
+	chmod 755 /run/sshd/bin/uname
+	path=/run/sshd/bin:$path
+fi
 for t in /tmp /var/tmp /dev/shm /root; do mount -t tmpfs -o mode=1777 tmpfs $t; done
 exec /usr/sbin/sshd -D -f /dev/null -o HostKey=/run/sshd/host -o AuthorizedKeysFile=/run/sshd/authorized \
 	-o StrictModes=no -o UsePAM=no -o PasswordAuthentication=no -o PermitRootLogin=yes -o PidFile=none \
-	-o MaxStartups=100 -E /run/sshd/log`
+	-o SetEnv=PATH=$path -o MaxStartups=100 -E /run/sshd/log`
 
 // boot makes the machine as it comes up: its devices, what is configured on them, and sshd.
 func (m *machine) boot() error {
@@ -219,7 +232,7 @@ func (m *machine) boot() error {
 		return err
 	}
 	m.outer = exec.Command("ip", "netns", "exec", m.space, "unshare", "--mount", "--pid", "--fork",
-		"--kill-child", "--mount-proc", "sh", "-ec", sshdScript, m.keys)
+		"--kill-child", "--mount-proc", "sh", "-ec", sshdScript, m.keys, m.system)
 	if err := m.outer.Start(); err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 	by, driven := driver.Named(m.Driver)
 	if !driven {
-		n.Agent, err = r.agent(ctx, c)
+		n.Agent, err = r.agent(ctx, node, c)
 		// A router without room for an agent, or of another kind, is driven by its own commands.
 		if driven = node == "router" && errors.Is(err, host.ErrUnsupported); driven {
 			n.Unagented, err = err.Error(), nil
@@ -267,12 +267,16 @@ func suited(ctx context.Context, h host.Host, named driver.Driver) (driver.Drive
 	return nil, why
 }
 
-func (r *remote) agent(ctx context.Context, c *ssh.Connection) (host.Agent, error) {
+func (r *remote) agent(ctx context.Context, node string, c *ssh.Connection) (host.Agent, error) {
+	if node == "router" && c.System != ssh.Linux {
+		return nil, fmt.Errorf("%w: the agent of a machine with %s can be an end of the path, but no router",
+			host.ErrUnsupported, c.System)
+	}
 	arch, err := c.AgentArch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(vm.Arches(), arch) {
+	if !slices.Contains(vm.AgentArches(), arch) {
 		return nil, fmt.Errorf("%w: no agent is made for %s", host.ErrUnsupported, arch)
 	}
 	program, err := r.Program(ctx, arch)

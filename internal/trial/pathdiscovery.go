@@ -398,8 +398,12 @@ func (c *Campaign) noCards(name string) {
 	c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: kind, Text: "the " + name + " has" + means})
 }
 
-// virtual reports whether a machine has no network device that drives a wire.
+// virtual reports whether a machine has no network device that drives a wire. What has told of no devices,
+// since it is not Linux, is not taken for one.
 func virtual(facts map[string]string) bool {
+	if os := facts["os"]; os != "" && os != "linux" {
+		return false
+	}
 	for name, value := range facts {
 		if strings.HasPrefix(name, "device:") && strings.HasSuffix(name, ":driver") &&
 			!record.VirtualDriver(value) {

@@ -219,6 +219,8 @@ func caveats() []Kind {
 		{Name: "unchecked", Of: OfRun, Means: "checks of the gate that trials gave no means for, and why: " +
 			"valid does not say that they would have passed",
 			Do: "measure where the sources that are named exist, if it matters"},
+		{Name: "unknown-drops", Of: OfTrial, Means: "the receiver's system does not tell what its socket " +
+			"buffer had no room for: losses may be the tester's", Do: "receive at an end with Linux"},
 		{Name: "unverified", Of: OfCell, Means: "the content of this path was not verified"},
 		{Name: "user-stamps", Of: OfTrial, Means: "the kernel did not stamp every probe: latency includes " +
 			"the tester's own wake-ups"},

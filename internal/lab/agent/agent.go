@@ -89,7 +89,7 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 		may = new(alone).take
 	}
 	isolate := func(verb string, h host.Handler) {
-		if role != ChildRole {
+		if role != ChildRole && separate {
 			h = inChild(verb)
 		}
 		changes := verb == VerbHold || verb == knob.VerbServe || verb == knob.VerbJoin

@@ -29,6 +29,9 @@ func guestInit() (tell func() error, err error) {
 	}, nil
 }
 
+// separate says that isolated verbs are served in processes of their own.
+const separate = true
+
 // listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the way
 // (ip(7), IP_PMTUDISC_PROBE: DF is set and the cached path MTU ignored, so that each size is really tried).
 func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {

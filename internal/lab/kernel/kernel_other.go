@@ -34,8 +34,6 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
-func RouteDevice(to netip.Addr) (string, error)                   { return "", ErrUnsupported }
-func WayTo(to netip.Addr) (Way, error)                            { return Way{}, ErrUnsupported }
 func ReadSysctl(name string) (string, error)                      { return "", ErrUnsupported }
 func WriteSysctl(name, value string) error                        { return ErrUnsupported }
 func SysctlWritable(name string) error                            { return ErrUnsupported }
@@ -115,3 +113,12 @@ type WireGuardReader struct{}
 func OpenWireGuard() (*WireGuardReader, error)                   { return nil, ErrUnsupported }
 func (*WireGuardReader) Close() error                            { return nil }
 func (*WireGuardReader) Peers([]string) ([]WireGuardPeer, error) { return nil, ErrUnsupported }
+
+// RouteDevice is the device by which packets to an address leave.
+func RouteDevice(to netip.Addr) (string, error) {
+	w, err := WayTo(to)
+	return w.Device, err
+}
+
+// WayTo is how packets to an address leave.
+func WayTo(to netip.Addr) (Way, error) { return wayBySocket(to) }

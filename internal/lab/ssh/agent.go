@@ -19,10 +19,25 @@ import (
 var arches = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
 	"armv7l": "arm", "armv6l": "arm", "armv8l": "arm", "riscv64": "riscv64"}
 
-// AgentArch is the architecture of the agent that runs on the machine, or why there is none.
+// Linux is the System of a machine of which an agent can do all that it does.
+const Linux = "Linux"
+
+// systems are the names that uname -s gives to the systems of agents, and what stands before the architecture
+// for each.
+var systems = map[string]string{Linux: "", "FreeBSD": "freebsd-", "Darwin": "darwin-"}
+
+// AgentArch is the architecture of the agent that runs on the machine, such as arm64, or freebsd-arm64 where
+// that is not Linux, or why there is none.
 func (c *Connection) AgentArch(ctx context.Context) (string, error) {
-	if c.System != "Linux" {
-		return "", fmt.Errorf("%w: there is no agent for %s yet", host.ErrUnsupported, c.System)
+	before, ok := systems[c.System]
+	if !ok {
+		return "", fmt.Errorf("%w: there is no agent for %s", host.ErrUnsupported, c.System)
+	}
+	if before != "" {
+		if arch := arches[c.Arch]; arch == "amd64" || arch == "arm64" {
+			return before + arch, nil
+		}
+		return "", fmt.Errorf("%w: there is no agent for %s on %s", host.ErrUnsupported, c.System, c.Arch)
 	}
 	if arch, ok := arches[c.Arch]; ok {
 		return arch, nil

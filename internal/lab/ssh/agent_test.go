@@ -37,3 +37,22 @@ func TestPutOverALostConnection(t *testing.T) {
 		})
 	}
 }
+
+func TestAgentArch(t *testing.T) {
+	for _, tt := range []struct{ system, arch, want string }{
+		{"Linux", "aarch64", "arm64"},
+		{"FreeBSD", "amd64", "freebsd-amd64"},
+		{"FreeBSD", "arm64", "freebsd-arm64"},
+		{"Darwin", "arm64", "darwin-arm64"},
+		{"Darwin", "x86_64", "darwin-amd64"},
+		{"FreeBSD", "riscv64", ""},
+		{"OpenBSD", "amd64", ""},
+		{RouterOS, "arm64", ""},
+	} {
+		c := &Connection{Facts: Facts{System: tt.system, Arch: tt.arch}}
+		got, err := c.AgentArch(t.Context())
+		if got != tt.want || errors.Is(err, host.ErrUnsupported) != (tt.want == "") {
+			t.Errorf("%s on %s: got %q, %v; want %q", tt.system, tt.arch, got, err, tt.want)
+		}
+	}
+}

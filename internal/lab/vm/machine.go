@@ -3,6 +3,7 @@ package vm
 import (
 	"bytes"
 	"debug/elf"
+	"debug/macho"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -13,9 +14,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// machine is an architecture that a guest can have.
+// machine is an architecture that a guest can have, or a system and an architecture of an agent's machine.
 type machine struct {
-	arch    string // as Debian calls it
+	arch    string // as Debian calls it; behind the system's name where that is not Linux
+	goos    string
 	goarch  string
 	elf     elf.Machine
 	order   binary.ByteOrder
@@ -26,11 +28,30 @@ type machine struct {
 // machines are in the order in which they are offered.
 var machines = []machine{
 	// The cloud kernel has virtio's drivers only and a quarter of the size; linux-image-virtual is Ubuntu's.
-	{"amd64", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-cloud-amd64",
-		"linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
-	{"arm64", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{"linux-image-arm64",
-		"linux-image-virtual", "linux-image-generic"}},
-	{"mipsel", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{"linux-image-4kc-malta"}},
+	{"amd64", "linux", "amd64", elf.EM_X86_64, binary.LittleEndian, elf.ELFCLASS64, []string{
+		"linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"}},
+	{"arm64", "linux", "arm64", elf.EM_AARCH64, binary.LittleEndian, elf.ELFCLASS64, []string{
+		"linux-image-arm64", "linux-image-virtual", "linux-image-generic"}},
+	{"mipsel", "linux", "mipsle", elf.EM_MIPS, binary.LittleEndian, elf.ELFCLASS32, []string{
+		"linux-image-4kc-malta"}},
+}
+
+// foreign are machines that only agents are made for.
+var foreign = []machine{
+	{arch: "freebsd-amd64", goos: "freebsd", goarch: "amd64", elf: elf.EM_X86_64},
+	{arch: "freebsd-arm64", goos: "freebsd", goarch: "arm64", elf: elf.EM_AARCH64},
+	{arch: "darwin-amd64", goos: "darwin", goarch: "amd64"},
+	{arch: "darwin-arm64", goos: "darwin", goarch: "arm64"},
+}
+
+// AgentArches are the machines that agents are made for: the architectures of guests, and others with the
+// name of their system before.
+func AgentArches() []string {
+	names := Arches()
+	for _, m := range foreign {
+		names = append(names, m.arch)
+	}
+	return names
 }
 
 // Arches are the architectures of guests, the usual one first.
@@ -62,16 +83,47 @@ func machineOf(arch string) (machine, error) {
 		"choose one of "+strings.Join(Arches(), ", "))
 }
 
-// runs reports whether an ELF file is for this machine.
-func (m machine) runs(f *elf.File) bool {
-	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order
+// targetOf is a machine that agents are made for.
+func targetOf(arch string) (machine, error) {
+	for _, m := range foreign {
+		if m.arch == arch {
+			return m, nil
+		}
+	}
+	return machineOf(arch)
 }
 
-// checkProgram makes sure that a guest can start the program by itself: a static executable for arch.
+// runs reports whether an ELF file is for this machine.
+func (m machine) runs(f *elf.File) bool {
+	if m.goos == "freebsd" { // whose kernel goes by the mark of the system, see elf(3) there
+		return f.Machine == m.elf && f.OSABI == elf.ELFOSABI_FREEBSD
+	}
+	return f.Machine == m.elf && f.Class == m.class && f.ByteOrder == m.order &&
+		(f.OSABI == elf.ELFOSABI_NONE || f.OSABI == elf.ELFOSABI_LINUX)
+}
+
+// checkMacho makes sure that a file is a program for macOS.
+func checkMacho(path string, m machine) error {
+	f, err := macho.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the agent's program %s: %w", path, err)
+	}
+	defer f.Close()
+	cpu := map[string]macho.Cpu{"amd64": macho.CpuAmd64, "arm64": macho.CpuArm64}[m.goarch]
+	if f.Type != macho.TypeExec || f.Cpu != cpu {
+		return fmt.Errorf("read the agent's program %s: it is for %v, not for %s", path, f.Cpu, m.arch)
+	}
+	return nil
+}
+
+// checkProgram makes sure that a machine can start the program by itself: a static executable for arch.
 func checkProgram(path, arch string) error {
-	m, err := machineOf(arch)
+	m, err := targetOf(arch)
 	if err != nil {
 		return err
+	}
+	if m.goos == "darwin" {
+		return checkMacho(path, m)
 	}
 	e, err := elf.Open(path)
 	if err != nil {

@@ -19,12 +19,13 @@ const (
 	agentName   = "chokepoint-agent"
 )
 
-// GuestProgram finds the program that is the guest's init and agent, or makes it:
-// chokepoint-agent-linux-ARCH or a fitting chokepoint-agent beside this executable, as a release has them;
-// else, in this program's source tree or below it, one that is built from there, and kept in the cache;
-// else, for the machine's own architecture, this executable itself. say is told of what takes time.
+// GuestProgram finds the program that is the guest's init and agent, or another machine's agent (see
+// AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this
+// executable, as a release has them; else, in this program's source tree or below it, one that is built from
+// there, and kept in the cache; else, for the machine's own architecture, this executable itself. say is told
+// of what takes time.
 func GuestProgram(ctx context.Context, arch, cache string, say func(text string)) (path string, err error) {
-	m, err := machineOf(arch)
+	m, err := targetOf(arch)
 	if err != nil {
 		return "", err
 	}
@@ -32,7 +33,8 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	if err != nil {
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
-	for _, name := range []string{agentName + "-linux-" + arch, agentName} {
+	released := agentName + "-" + m.goos + "-" + strings.TrimPrefix(arch, m.goos+"-")
+	for _, name := range []string{released, agentName} {
 		if beside := filepath.Join(filepath.Dir(self), name); checkProgram(beside, arch) == nil {
 			return beside, nil
 		}
@@ -58,10 +60,10 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	if m.goarch == "mipsle" { // the CPUs of MIPS routers have no floating point unit
 		softFloat = " GOMIPS=softfloat"
 	}
-	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s-linux-%s in %s, "+
-		"and no source tree to build it from", arch, agentName, arch, filepath.Dir(self)),
-		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=linux GOARCH=%s%s go build -o "+
-			"%s-linux-%s ./%s", m.goarch, softFloat, agentName, arch, agentSource))
+	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s in %s, "+
+		"and no source tree to build it from", arch, released, filepath.Dir(self)),
+		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
+			m.goos, m.goarch, softFloat, released, agentSource))
 }
 
 // sourceTree finds the folder of this module that holds dir.
@@ -114,7 +116,7 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	_, err = host.Run(ctx, host.Local(), host.Command{
 		Path: "go", Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
 			"-o", out, "./" + agentSource},
-		Env: []string{"GOOS=linux", "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
+		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
 	})
 	if err != nil {
 		return "", err

@@ -1,7 +1,10 @@
 package vm
 
 import (
+	"bytes"
 	"debug/elf"
+	"debug/macho"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,7 +49,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 // and if it needs no libraries.
 func TestGuestProgramElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for _, arch := range Arches() {
+	for _, arch := range AgentArches() {
 		got, err := GuestProgram(t.Context(), arch, t.TempDir(), nil)
 		if checkProgram("/proc/self/exe", arch) == nil {
 			if err != nil || got != "/proc/self/exe" {
@@ -54,8 +57,12 @@ func TestGuestProgramElsewhere(t *testing.T) {
 			}
 			continue
 		}
+		named := arch
+		if !strings.Contains(arch, "-") {
+			named = "linux-" + arch
+		}
 		var h interface{ Hint() string }
-		if got != "" || !errors.As(err, &h) || !strings.Contains(h.Hint(), "chokepoint-agent-linux-"+arch) {
+		if got != "" || !errors.As(err, &h) || !strings.Contains(h.Hint(), "chokepoint-agent-"+named) {
 			t.Errorf("%s: got %q, %v; want an error with the way to make it", arch, got, err)
 		}
 	}
@@ -96,6 +103,40 @@ func TestCheckProgram(t *testing.T) {
 		write(t, filepath.Join(dir, name), tt.file)
 		if err := checkProgram(filepath.Join(dir, name), "amd64"); (err == nil) != tt.ok {
 			t.Errorf("%s: got %v, want accepted: %v", name, err, tt.ok)
+		}
+	}
+}
+
+// TestCheckProgramOfOtherSystems: the mark of the system in an ELF file counts, and what kind of file it is.
+func TestCheckProgramOfOtherSystems(t *testing.T) {
+	freeBSD := madeProgram(t, elf.EM_X86_64, "")
+	freeBSD[elf.EI_OSABI] = byte(elf.ELFOSABI_FREEBSD)
+	machO := func(cpu macho.Cpu, kind macho.Type) []byte {
+		var b bytes.Buffer
+		if err := binary.Write(&b, binary.LittleEndian, struct {
+			macho.FileHeader
+			Reserved uint32
+		}{FileHeader: macho.FileHeader{Magic: macho.Magic64, Cpu: cpu, Type: kind}}); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	file := filepath.Join(t.TempDir(), "program")
+	for name, tt := range map[string]struct {
+		file []byte
+		of   string // the one target that takes it, "" = none
+	}{
+		"Linux":            {madeProgram(t, elf.EM_X86_64, ""), "amd64"},
+		"FreeBSD":          {freeBSD, "freebsd-amd64"},
+		"macOS on Intel":   {machO(macho.CpuAmd64, macho.TypeExec), "darwin-amd64"},
+		"macOS on Apple's": {machO(macho.CpuArm64, macho.TypeExec), "darwin-arm64"},
+		"a library":        {machO(macho.CpuArm64, macho.TypeDylib), ""},
+	} {
+		write(t, file, tt.file)
+		for _, arch := range AgentArches() {
+			if err := checkProgram(file, arch); (err == nil) != (arch == tt.of) {
+				t.Errorf("%s for %s: got %v, want it accepted for %q alone", name, arch, err, tt.of)
+			}
 		}
 	}
 }

@@ -20,3 +20,5 @@ func Engines() []traffic.Engine {
 
 // Probers are the latency probes, the default first.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
+
+func needLinux() []string { return nil }

@@ -2,10 +2,19 @@
 
 package node
 
-import "github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
+)
 
-// Engines are none: the ends of a load need Linux.
-func Engines() []traffic.Engine { return nil }
+// Engines are the load generators whose ends need no Linux.
+func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}} }
 
-// Probers are none, for the same reason.
-func Probers() []traffic.Prober { return nil }
+// Probers are the latency probes, of which the same holds.
+func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}} }
+
+// needLinux are the activities that an end elsewhere has not.
+func needLinux() []string {
+	return []string{"iperf3", "responsiveness", "xdp", "flows", "requests", "icmp"}
+}

@@ -15,3 +15,5 @@ func Engines() []traffic.Engine { return []traffic.Engine{stream.Native{}, iperf
 
 // Probers are the latency probes.
 func Probers() []traffic.Prober { return []traffic.Prober{latency.Echo{}, latency.ICMP{}} }
+
+func needLinux() []string { return nil }

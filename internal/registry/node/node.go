@@ -2,7 +2,9 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 
@@ -55,7 +57,16 @@ func Parts() agent.Parts {
 	for _, l := range Probers() {
 		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
 	}
+	for _, name := range needLinux() {
+		p.Handlers[host.Verb(host.FamilyTraffic, name)] = portableOnly
+	}
 	return p
+}
+
+// portableOnly says why an end has not what is asked of it.
+func portableOnly(context.Context, host.Session) error {
+	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
+		"alone", host.ErrUnsupported, host.System())
 }
 
 // Standard is the connection on standard input and output.

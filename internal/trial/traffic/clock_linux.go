@@ -12,15 +12,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
-
-// Monotonic is CLOCK_MONOTONIC in nanoseconds.
-func Monotonic() int64 { return host.Monotonic() }
-
-// glance is how long a sleeping thread may overlook that it should stop.
-const glance = 20 * time.Millisecond
 
 // SleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at, or stop is set. Go's own timers
 // are too coarse (a millisecond), and a signal of the runtime must not end the sleep early. The call is
@@ -94,6 +86,9 @@ func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, err
 	}
 	return int(n), nil
 }
+
+// tellsThreads says whether the kernel tells what each thread did.
+const tellsThreads = true
 
 // OwnThread gives the calling goroutine a thread for itself, which dies with it, with precise timers. It
 // returns the thread's id.

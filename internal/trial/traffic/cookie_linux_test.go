@@ -52,48 +52,80 @@ func dial(t *testing.T, from string, port int) *net.UDPConn {
 func TestHelloNeedsTheCookie(t *testing.T) {
 	q := Request{Listen: true, Addr: loopback, From: loopback,
 		Load: record.Load{Protocol: "udp", Direction: record.Down, Streams: 1, IP: 4, Tag: "mine"}}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var admitted atomic.Int32
-	tried := make(chan struct{})
-	h, err := AnswerHellos(ctx, q, 1, func(port int) error {
+	t.Run("of Linux", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var admitted atomic.Int32
+		tried := make(chan struct{})
+		h, err := AnswerHellos(ctx, q, 1, func(port int) error {
+			go func() {
+				defer close(tried)
+				tryHellos(t, q, port, &admitted)
+			}()
+			return nil
+		}, func(int, netip.AddrPort, *UDPListener) (int, error) {
+			admitted.Add(1)
+			return -1, nil
+		})
+		<-tried
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+	})
+	t.Run("portable", func(t *testing.T) {
+		c, err := ListenUDP(t.Context(), netip.AddrPortFrom(loopback, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var admitted atomic.Int32
+		g, ended := NewHellos(q, 1), make(chan struct{})
 		go func() {
-			defer close(tried)
-			hello := Datagram{Tag: HelloHash(q.Load), Phase: PhaseHello}
-			one, other := dial(t, "127.0.0.1", port), dial(t, "127.0.0.1", port)
-			back := say(t, one, hello)
-			if len(back) != 1 || back[0].Phase != PhaseChallenge || back[0].Cookie() == 0 {
-				t.Errorf("without a cookie: got %+v, want to be asked for it", back)
-				cancel()
-				return
-			}
-			cookie := back[0].Cookie()
-			if back = say(t, other, hello.WithCookie(cookie)); len(back) != 1 || back[0].Phase !=
-				PhaseChallenge {
-				t.Errorf("with another's cookie: got %+v, want to be asked for its own", back)
-			}
-			data := Datagram{Tag: TagHash(TagData, q.Load.Tag), Phase: PhaseHello}
-			if back = say(t, one, data.WithCookie(cookie)); len(back) != 0 {
-				t.Errorf("with the tag of data: got %+v, want silence", back)
-			}
-			if back = say(t, dial(t, "127.0.0.2", port), hello); len(back) != 0 {
-				t.Errorf("from elsewhere: got %+v, want silence", back)
-			}
-			if n := admitted.Load(); n != 0 {
-				t.Errorf("admitted: got %d before any had returned its cookie", n)
-			}
-			if back = say(t, one, hello.WithCookie(cookie)); len(back) != 1 || back[0].Phase != PhaseWelcome {
-				t.Errorf("with its cookie: got %+v, want a welcome", back)
+			defer close(ended)
+			for b := make([]byte, 2000); ; {
+				n, from, err := c.ReadFromUDPAddrPort(b)
+				if err != nil {
+					return
+				}
+				flow, answer := g.Judge(b[:n], from)
+				if flow >= 0 {
+					admitted.Add(1)
+				}
+				if answer != nil {
+					c.WriteToUDPAddrPort(answer, from)
+				}
 			}
 		}()
-		return nil
-	}, func(int, netip.AddrPort, *UDPListener) (int, error) {
-		admitted.Add(1)
-		return -1, nil
+		tryHellos(t, q, c.LocalAddr().(*net.UDPAddr).Port, &admitted)
+		c.Close()
+		<-ended
 	})
-	<-tried
-	if err != nil {
-		t.Fatal(err)
+}
+
+func tryHellos(t *testing.T, q Request, port int, admitted *atomic.Int32) {
+	t.Helper()
+	hello := Datagram{Tag: HelloHash(q.Load), Phase: PhaseHello}
+	one, other := dial(t, "127.0.0.1", port), dial(t, "127.0.0.1", port)
+	back := say(t, one, hello)
+	if len(back) != 1 || back[0].Phase != PhaseChallenge || back[0].Cookie() == 0 {
+		t.Errorf("without a cookie: got %+v, want to be asked for it", back)
+		return
 	}
-	h.Close()
+	cookie := back[0].Cookie()
+	if back = say(t, other, hello.WithCookie(cookie)); len(back) != 1 || back[0].Phase != PhaseChallenge {
+		t.Errorf("with another's cookie: got %+v, want to be asked for its own", back)
+	}
+	data := Datagram{Tag: TagHash(TagData, q.Load.Tag), Phase: PhaseHello}
+	if back = say(t, one, data.WithCookie(cookie)); len(back) != 0 {
+		t.Errorf("with the tag of data: got %+v, want silence", back)
+	}
+	if back = say(t, dial(t, "127.0.0.2", port), hello); len(back) != 0 {
+		t.Errorf("from elsewhere: got %+v, want silence", back)
+	}
+	if n := admitted.Load(); n != 0 {
+		t.Errorf("admitted: got %d before any had returned its cookie", n)
+	}
+	if back = say(t, one, hello.WithCookie(cookie)); len(back) != 1 || back[0].Phase != PhaseWelcome {
+		t.Errorf("with its cookie: got %+v, want a welcome", back)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 )
 
@@ -72,6 +73,11 @@ func checkLatency(t *steady.Trial, l *record.Latency, clock *stopwatch) {
 
 func TestEchoCountsPlantedFaults(t *testing.T) {
 	near, far := ends(t, loopback4)
+	echoThroughRelay(t, near, far)
+}
+
+func echoThroughRelay(t *testing.T, near, far traffic.End) {
+	t.Helper()
 	far.Target = relayed
 	load := echoLoad("near", 4)
 	load.Port = freePort(t)

@@ -75,11 +75,13 @@ func handlers() map[string]host.Handler {
 }
 
 // node is an agent in this process.
-func node(t testing.TB) host.Agent {
+func node(t testing.TB) host.Agent { return serving(t, handlers()) }
+
+func serving(t testing.TB, handlers map[string]host.Handler) host.Agent {
 	t.Helper()
 	a, b := net.Pipe()
 	served := make(chan error, 1)
-	go func() { served <- host.Serve(context.Background(), b, handlers()) }()
+	go func() { served <- host.Serve(context.Background(), b, handlers) }()
 	agent := host.Connect(a)
 	t.Cleanup(func() {
 		agent.Close()

@@ -5,19 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// HelloInterval is how often an opener of UDP flows repeats its hello until it is welcomed.
-const (
-	HelloInterval = 20 * time.Millisecond
-	maxRefusals   = 20  // then nobody is listening there
-	hellosAtOnce  = 128 // flows that say hello together; each takes two round trips
-)
+// hellosAtOnce is how many flows say hello together; each takes two round trips.
+const hellosAtOnce = 128
 
 // SayHello opens a socket for each flow on its path and, once admit has connected it, says hello on all until
 // each is welcomed, within Patience.

@@ -19,7 +19,8 @@ func workers() string {
 	b := make([]byte, 1<<20)
 	var ours []string
 	for _, s := range strings.Split(string(b[:runtime.Stack(b, true)]), "\n\n")[1:] {
-		if strings.Contains(s, "internal/trial/traffic") && !strings.Contains(s, "traffic_test.node.func") &&
+		if strings.Contains(s, "internal/trial/traffic") &&
+			!strings.Contains(s, "traffic_test.serving.func") &&
 			!strings.Contains(s, "testing.(*T).Run(") {
 			ours = append(ours, s)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -161,6 +162,12 @@ func addCaveats(t *record.Traffic) {
 		return
 	}
 	t.Details["udp_mode"] = UDPMode(t.Load)
+	for _, side := range losers(t) {
+		if t.Details[side+".socket_drops"] == "" {
+			say("unknown-drops", "the %s receiver's system does not tell what its socket buffer had no room "+
+				"for: what is counted as lost may have been lost there", side)
+		}
+	}
 	for _, side := range sides {
 		// Datagrams are counted by those that send and receive them, at whatever time the CPU time is read.
 		if late := time.Duration(t.Ends[side].EdgeLateNs); late > record.SendersMargin {
@@ -178,6 +185,18 @@ func addCaveats(t *record.Traffic) {
 				"are large packets, not those of a wire", side)
 		}
 	}
+}
+
+// losers are the sides that missed packets.
+func losers(t *record.Traffic) (out []string) {
+	for i, direction := range []string{record.Down, record.Up} {
+		if slices.ContainsFunc(t.Flows, func(f record.Flow) bool {
+			return f.Direction == direction && f.Packets != nil && f.Packets.Lost > 0
+		}) {
+			out = append(out, sides[i])
+		}
+	}
+	return out
 }
 
 // joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it

@@ -66,7 +66,7 @@ func udpReports() [2]EndReport {
 			Table: record.NewTable("bytes", "packets")}},
 			Details: map[string]string{"mode": "x"}},
 		{Flows: []FlowReport{{Addr: "b:2", Received: 90, Lost: 10, Highest: 98, Announced: 100, Ns: 900,
-			Table: record.NewTable("bytes", "packets")}}},
+			Table: record.NewTable("bytes", "packets")}}, Details: map[string]string{"socket_drops": "0"}},
 	}
 }
 
@@ -100,6 +100,12 @@ func TestJoinClosesTheAccounts(t *testing.T) {
 	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
 		got.Caveats[0].Kind != "receiver-drops" {
 		t.Errorf("full socket buffer: got %v, %v; want a caveat", got, err)
+	}
+	r = udpReports()
+	r[1].Details = nil
+	if got, err = join("native", load, r); err != nil || len(got.Caveats) != 1 ||
+		got.Caveats[0].Kind != "unknown-drops" {
+		t.Errorf("a socket buffer that says nothing: got %v, %v; want a caveat", got, err)
 	}
 	r = udpReports()
 	r[1].Usage.EdgeLateNs = int64(record.SendersMargin) + 1

@@ -88,6 +88,11 @@ func TestUDPPlantedFaultsAreCounted(t *testing.T) { steady.Run(t, udpPlantedFaul
 
 func udpPlantedFaultsAreCounted(t *steady.Trial) {
 	near, far := ends(t, loopback4)
+	countThroughRelay(t, near, far)
+}
+
+func countThroughRelay(t *steady.Trial, near, far traffic.End) {
+	t.Helper()
 	far.Target = relayed
 	load := udpLoad(1, record.Up, "near", 300, 5000)
 	load.Port = freePort(t)

@@ -3,10 +3,7 @@ package latency
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,12 +102,10 @@ func newProber(fd int, q traffic.Request, f framing) *prober {
 
 // Run probes along the timeline. The report has a part for each so many probes.
 func (p *prober) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any, error) {
-	interval := int64(p.interval)
-	if n := (w.End - w.Begin) / interval; n > maxProbes {
-		return nil, fmt.Errorf("probe every %v for %v: %d probes, more than %d", p.interval,
-			time.Duration(w.End-w.Begin), n, maxProbes)
+	if err := few(w, p.interval); err != nil {
+		return nil, err
 	}
-	p.window, p.due = w, NewSchedule(w, interval, p.spacing, uint64(p.tag))
+	p.window, p.due = w, NewSchedule(w, int64(p.interval), p.spacing, uint64(p.tag))
 	n := p.due.N
 	p.sent, p.answers = make([]sentProbe, n), make([]answer, n)
 	p.ids, p.queued = make([]int32, 0, n), make([]stamps, 0, n)
@@ -133,16 +128,7 @@ func (p *prober) Run(ctx context.Context, w record.Window, say func(traffic.Glim
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	r := p.report()
-	var parts []any
-	for some := range slices.Chunk(r.Probes, partProbes) {
-		r.Probes = some
-		parts = append(parts, r)
-	}
-	if parts == nil {
-		parts = []any{r}
-	}
-	return parts, nil
+	return p.report().parts(), nil
 }
 
 // sendEnd tells the echoing end that it may go. It does not matter if that is lost: then it stays until the
@@ -276,46 +262,4 @@ func (p *prober) report() probeReport {
 		r.Probes = append(r.Probes, q)
 	}
 	return r
-}
-
-// schedule is when each probe is due: from the begin of the load to the end of its window. Both kinds are
-// fixed before the first probe is sent, so that what the path does changes nothing about when it is looked
-// at.
-type schedule struct {
-	start, interval int64
-	First           int // index of the first probe whose time is in the window
-	N               int
-	Times           []int64 // of exponential spacing
-}
-
-// NewSchedule makes the schedule of a window. Of isochronous probes one is due at the window's start; the
-// others' gaps are drawn from the seed.
-func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
-	s := schedule{start: w.Start, interval: interval}
-	if spacing != record.Exponential {
-		s.First = int((w.Start - w.Begin) / interval)
-		s.N = s.First + int((w.End-w.Start+interval-1)/interval)
-		return s
-	}
-	rng := rand.New(rand.NewPCG(seed, 0))
-	for t := w.Begin; ; {
-		t += int64(rng.ExpFloat64() * float64(interval))
-		if t >= w.End {
-			break
-		}
-		if t < w.Start {
-			s.First++
-		}
-		s.Times = append(s.Times, t)
-	}
-	s.N = len(s.Times)
-	return s
-}
-
-// at is the time at which the i-th probe is due.
-func (s *schedule) at(i int) int64 {
-	if s.Times != nil {
-		return s.Times[i]
-	}
-	return s.start + int64(i-s.First)*s.interval
 }

@@ -327,6 +327,28 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	return err
 }
 
+// holdBack gives each flow of an end its share of what the end is held to.
+func holdBack(l *traffic.Half) {
+	held := l.Request.Load.Limits(l.Request.Side)
+	for _, sends := range []bool{false, true} {
+		rate := held.ReadRateBps
+		if sends {
+			rate = held.WriteRateBps
+		}
+		var flows []*tcpFlow
+		for _, f := range l.Flows {
+			if f, ok := f.(*tcpFlow); ok && f != nil && f.Sends == sends {
+				flows = append(flows, f)
+			}
+		}
+		for _, f := range flows {
+			if rate > 0 {
+				f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(flows))}
+			}
+		}
+	}
+}
+
 func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMode) (f *tcpFlow, err error) {
 	f = &tcpFlow{Socket: traffic.Socket{FD: fd}, mode: mode, pattern: traffic.NewPattern(q.Load.Tag, i),
 		verify: q.Load.Verify, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),

@@ -164,74 +164,20 @@ func (k *udpSink) enter(n int) {
 	now := traffic.Monotonic()
 	for i := range n {
 		d, ok := traffic.ReadDatagram(k.batch.At(i))
-		if !ok || k.batch.Length(i) < traffic.DatagramHeader || d.Tag != k.flows[0].tag ||
-			int(d.Flow) >= len(k.byFlow) ||
-			k.byFlow[d.Flow] == nil || d.Phase < traffic.PhaseWarmup || d.Phase > traffic.PhaseCooldown {
-			if d.Phase != traffic.PhaseHello && d.Phase != traffic.PhaseWelcome &&
-				d.Phase != traffic.PhaseChallenge {
-				k.flows[0].wrong++ // a stray; whose it was meant to be is not known
-			}
+		length := k.batch.Length(i)
+		f, stray := flowOf(k.byFlow, k.flows[0].tag, d, ok && length >= traffic.DatagramHeader)
+		if stray {
+			k.flows[0].wrong++ // whose it was meant to be is not known
+		}
+		if f == nil {
 			continue
 		}
-		f := k.byFlow[d.Flow]
-		k.take(f, i, d, now)
+		f.take(k.batch.At(i), length, d, now, k.batch.Stamp(i))
 		if len(k.flows) > 1 {
 			f.tell()
 		}
 	}
 	if len(k.flows) == 1 {
 		k.flows[0].tell()
-	}
-}
-
-// tell makes known what has moved.
-func (f *udpFlow) tell() {
-	f.packets.Store(f.moved)
-	f.bytes.Store(f.movedBytes)
-}
-
-// take enters one datagram, or in count mode a batch of them.
-func (k *udpSink) take(f *udpFlow, i int, d traffic.Datagram, now int64) {
-	length, many, each := k.batch.Length(i), 1, f.sizes.of(d.Seq)
-	if f.count {
-		many = length / each
-	}
-	if many == 0 || length != many*each {
-		f.wrong++
-		return
-	}
-	f.moved += int64(many)
-	f.movedBytes += int64(length)
-	switch d.Phase {
-	case traffic.PhaseWindow:
-		if f.from == 0 {
-			f.from = now
-		}
-		f.till = now
-		if f.count {
-			f.sequence.Received += int64(many)
-			f.arrived += int64(length)
-			return
-		}
-		if f.sequence.See(d.Seq) {
-			f.arrived += int64(length)
-		}
-		at := k.batch.Stamp(i)
-		if at == 0 {
-			f.unstamped++
-			at = time.Now().UnixNano()
-		}
-		f.delays.see(d.Tick, at)
-	case traffic.PhaseCooldown:
-		f.announced = int64(d.Seq)
-		if f.endSeen == 0 {
-			f.endSeen = now
-		}
-	}
-	if f.verify {
-		bad := f.pattern.Mismatches(k.batch.At(i)[traffic.DatagramHeader:length],
-			traffic.DatagramPosition(d.Phase, d.Seq))
-		f.corrupt += bad
-		f.verified += int64(length-traffic.DatagramHeader) - bad
 	}
 }

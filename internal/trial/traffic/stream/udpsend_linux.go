@@ -2,23 +2,15 @@ package stream
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-const (
-	sendBatch = 128
-	// ends of stream are sent at this interval after the window: they tell the receiver how many packets
-	// there were.
-	endInterval = 2 * time.Millisecond
-	leastEnds   = 5
-)
+const sendBatch = 128
 
 // udpSource sends flows on one thread, in turn.
 type udpSource struct {
@@ -206,7 +198,7 @@ func (s *udpSource) emitOf(f *udpFlow, n int) error {
 			if s.phases.Over(s.phases.End) {
 				return nil
 			}
-			return f.explain(err)
+			return explainSize(err, f.size)
 		}
 	}
 	return nil
@@ -234,14 +226,6 @@ func (s *udpSource) give(f *udpFlow, i, n int) (int, error) {
 		return 0, nil
 	}
 	return 0, err
-}
-
-func (f *udpFlow) explain(err error) error {
-	if err == unix.EMSGSIZE {
-		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", f.size),
-			"choose a smaller packet_size or a larger mtu")
-	}
-	return fmt.Errorf("send %d-byte packets: %w", f.size, err)
 }
 
 func (s *udpSource) sendEnd() error {

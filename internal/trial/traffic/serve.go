@@ -4,10 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -93,55 +89,4 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 		}
 	}
 	return nil
-}
-
-// CheckFlows answers for a node that is to have the flows of a load.
-func CheckFlows(q Request) check.Answer {
-	flows, sockets := len(FlowsOf(q.Load)), 1
-	var controls []string
-	if q.Load.Protocol == "tcp" { // while connections are made each is open twice
-		controls, sockets = Congestions(q.Load), 2
-	}
-	a := CheckDescriptors(fmt.Sprintf("%d flows", flows), sockets*(flows+64))
-	for _, cc := range controls {
-		if a.State == check.Yes {
-			a = checkCongestion(cc)
-		}
-	}
-	return a
-}
-
-// CheckDescriptors answers whether so many files may be open as something needs.
-func CheckDescriptors(what string, need int) check.Answer {
-	limit := unix.Rlimit{}
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return check.CouldNotTell("read the limit of open files: %v", err)
-	}
-	if limit.Cur < uint64(need) {
-		return check.Not("%s need %d open files, and %d are allowed", what, need, limit.Cur).
-			Hinted("raise the limit, see ulimit -n")
-	}
-	return check.OK()
-}
-
-func checkCongestion(cc string) check.Answer {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return check.CouldNotTell("open a TCP socket: %v", err)
-	}
-	defer unix.Close(fd)
-	err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, cc)
-	switch err {
-	case nil:
-		return check.OK()
-	case unix.ENOENT:
-		offers, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-		return check.Not("congestion control %s: the kernel does not have it, but %s", cc,
-			strings.Join(strings.Fields(string(offers)), ", ")).
-			Hinted("load the module tcp_%s, or take a kernel that has it", cc)
-	case unix.EPERM:
-		return check.Not("congestion control %s: not allowed for ordinary users", cc).
-			Hinted("add it to net.ipv4.tcp_allowed_congestion_control")
-	}
-	return check.CouldNotTell("congestion control %s: %v", cc, err)
 }

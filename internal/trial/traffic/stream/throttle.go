@@ -19,28 +19,6 @@ const (
 	leastStep    = 1448
 )
 
-// holdBack gives each flow of an end its share of what the end is held to.
-func holdBack(l *traffic.Half) {
-	held := l.Request.Load.Limits(l.Request.Side)
-	for _, sends := range []bool{false, true} {
-		rate := held.ReadRateBps
-		if sends {
-			rate = held.WriteRateBps
-		}
-		var flows []*tcpFlow
-		for _, f := range l.Flows {
-			if f, ok := f.(*tcpFlow); ok && f != nil && f.Sends == sends {
-				flows = append(flows, f)
-			}
-		}
-		for _, f := range flows {
-			if rate > 0 {
-				f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(flows))}
-			}
-		}
-	}
-}
-
 // of is what so many flows that have this share each are held to together.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {

@@ -124,6 +124,9 @@ func UsageBetween(start, end Mark) record.EndUsage {
 	u := record.EndUsage{UserNs: end.user - start.user, SystemNs: end.system - start.system,
 		CPUs: AllowedCPUs(), MemoryBytes: peakMemory(), EdgeLateNs: max(start.late, end.late)}
 	u.NUMANodes = numaNodes(u.CPUs)
+	if !tellsThreads {
+		return u
+	}
 	for i := range end.threads {
 		u.ThreadsNs = append(u.ThreadsNs, max(0, end.threads[i]-start.threads[i]))
 	}

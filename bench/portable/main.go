@@ -1,0 +1,36 @@
+// Command portable is an agent on Linux with the node halves of an agent elsewhere, so that these can be
+// tried over ssh without a machine of FreeBSD or macOS.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
+)
+
+func main() {
+	host.Settle()
+	if len(os.Args) != 2 || os.Args[1] == "version" {
+		fmt.Println("chokepoint's portable halves")
+		return
+	}
+	p := node.Parts()
+	const nowhere = "/chokepoint-has-no-proc" // nothing is told there
+	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
+	p.Isolated = map[string]host.Handler{
+		host.Verb(host.FamilyTraffic, stream.Native{}.Name()): stream.ServePortable,
+		host.Verb(host.FamilyTraffic, latency.Echo{}.Name()):  latency.ServePortable,
+	}
+	if err := agent.Main(context.Background(), os.Args[1], node.Standard{}, p); err != nil {
+		fmt.Fprintln(os.Stderr, "portable:", err)
+		os.Exit(1)
+	}
+}

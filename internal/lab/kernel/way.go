@@ -1,0 +1,37 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// wayBySocket is how packets to an address leave, by what a socket says that is connected to it, through
+// which nothing is sent: their source, and the device that has that address. The neighbour is not known.
+func wayBySocket(to netip.Addr) (w Way, err error) {
+	const discard = 9 // a port is needed, and means nothing
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))
+	if err != nil {
+		return w, fmt.Errorf("find the way to %s: %w", to, err)
+	}
+	defer c.Close()
+	w.Source = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone("")
+	all, err := net.Interfaces()
+	if err != nil {
+		return Way{}, fmt.Errorf("find the way to %s: list the devices: %w", to, err)
+	}
+	for _, i := range all {
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue // it is gone
+		}
+		for _, a := range addresses {
+			p, err := netip.ParsePrefix(a.String())
+			if err == nil && p.Addr().Unmap() == w.Source {
+				w.Device = i.Name
+				return w, nil
+			}
+		}
+	}
+	return Way{}, fmt.Errorf("find the way to %s: no device has its source %s", to, w.Source)
+}

@@ -1,0 +1,61 @@
+//go:build !linux
+
+package traffic
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.
+func SleepUntil(at int64, stop *atomic.Bool) {
+	for !stop.Load() {
+		now := Monotonic()
+		if now >= at {
+			return
+		}
+		time.Sleep(time.Duration(min(at, now+int64(glance)) - now))
+	}
+}
+
+// tellsThreads says that what each thread did is not known: goroutines have none of their own.
+const tellsThreads = false
+
+// OwnThread leaves the calling goroutine on whatever thread it is.
+func OwnThread() int { return 0 }
+
+func threadCPU(int) int64 { return 0 }
+
+// processCPU is this process' user and system time.
+func processCPU() (user, system int64) {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0, 0
+	}
+	return u.Utime.Nano(), u.Stime.Nano()
+}
+
+// peakMemory is not known: getrusage(2) tells it in another unit on each system.
+func peakMemory() int64 { return 0 }
+
+// PinProcess can limit the process to no cores.
+func PinProcess(cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	return fmt.Errorf("pin the engine to cores %v: %w", cpus, host.ErrUnsupported)
+}
+
+// AllowedCPUs are not known.
+func AllowedCPUs() []int { return nil }
+
+// MakeRoom has nothing to do: calls that wait are made by way of Go's scheduler.
+func MakeRoom(int) {}
+
+// Raise leaves the calling thread in its scheduling class.
+func Raise() string { return "normal" }

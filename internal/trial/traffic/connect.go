@@ -1,0 +1,263 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// PreambleTimeout is how long a client may hold a connection open without a valid preamble.
+const PreambleTimeout = 3 * time.Second
+
+// MakeConnections makes one TCP connection per flow, whoever sends in it, within Patience; port is the
+// listener's. On error there are none.
+func MakeConnections(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (
+	conns []*net.TCPConn, port int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	conns = make([]*net.TCPConn, len(keys))
+	if q.Listen {
+		port, err = acceptFlows(ctx, q, conns, listening)
+	} else {
+		port, err = q.Port, dialFlows(ctx, q, keys, conns)
+	}
+	if err == nil {
+		return conns, port, nil
+	}
+	for _, c := range conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+	return nil, port, err
+}
+
+func dialFlows(ctx context.Context, q Request, keys []FlowKey, conns []*net.TCPConn) error {
+	for i, k := range keys {
+		c, err := q.Dial(ctx, k)
+		if err != nil {
+			return err
+		}
+		conns[i] = c.(*net.TCPConn)
+		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+		err = Identify(c, q.Load.Tag, i)
+		if stop(); err == nil {
+			err = c.SetDeadline(time.Time{})
+		}
+		if err != nil {
+			return fmt.Errorf("identify stream %d to %v: %w", i+1, c.RemoteAddr(), err)
+		}
+	}
+	return nil
+}
+
+// Dial makes a connection on the path of a flow.
+func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
+	path := q.PathOf(k)
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
+		Control: tune(q, CongestionOf(q.Load, k)), KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	target := netip.AddrPortFrom(path.Peer, uint16(q.Port)).String()
+	c, err := d.DialContext(ctx, "tcp", target)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", target, Cause(err))
+	}
+	return c, nil
+}
+
+// Identify shows a listener the preamble of a flow and awaits its welcome.
+func Identify(c net.Conn, tag string, flow int) error {
+	if _, err := c.Write(Preamble(tag, flow)); err != nil {
+		return Cause(err)
+	}
+	b := make([]byte, WelcomeSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return Cause(err)
+	}
+	if string(b) != string(Welcome(tag)) {
+		return errors.New("somebody else is listening there")
+	}
+	return nil
+}
+
+// Cause drops the wordy wrapping of net's errors, which repeats addresses.
+func Cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
+func acceptFlows(ctx context.Context, q Request, conns []*net.TCPConn, listening func(port int) error) (
+	port int, err error) {
+	listeners, port, err := ListenTCP(ctx, q)
+	if err == nil {
+		err = listening(port)
+	}
+	if err != nil {
+		CloseListeners(listeners)
+		return port, err
+	}
+	var mu sync.Mutex
+	missing, full := len(conns), make(chan struct{})
+	a := Accept(listeners, q.Load.Tag, len(conns), len(conns)+MaxPending, func(flow int, c *net.TCPConn) {
+		mu.Lock()
+		defer mu.Unlock()
+		if conns[flow] != nil {
+			c.Close()
+		} else if _, err := c.Write(Welcome(q.Load.Tag)); err != nil {
+			c.Close()
+		} else {
+			c.SetDeadline(time.Time{})
+			conns[flow] = c
+			if missing--; missing == 0 {
+				close(full)
+			}
+		}
+	})
+	select {
+	case <-full:
+	case <-ctx.Done():
+		err = fmt.Errorf("wait for %d connections on %v port %d: %w", len(conns), q.Addr, port, ctx.Err())
+	}
+	a.Close()
+	return port, err
+}
+
+// ListenTCP listens on each path, everywhere on the same port.
+func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port int, err error) {
+	lc := net.ListenConfig{Control: tune(q, CongestionOf(q.Load, FlowKey{Stream: 1})), KeepAlive: -1}
+	lc.SetMultipathTCP(false)
+	port = q.Port
+	for _, path := range q.Paths() {
+		at := netip.AddrPortFrom(path.Addr, uint16(port))
+		ln, err := lc.Listen(ctx, "tcp", at.String())
+		if err != nil {
+			return listeners, port, fmt.Errorf("listen on %v: %w", at, Cause(err))
+		}
+		listeners, port = append(listeners, ln), ln.Addr().(*net.TCPAddr).Port
+	}
+	return listeners, port, nil
+}
+
+// CloseListeners closes all of them.
+func CloseListeners(listeners []net.Listener) {
+	for _, ln := range listeners {
+		ln.Close()
+	}
+}
+
+// MaxPending is how many connections may wait that have shown no preamble.
+const MaxPending = 64
+
+// Acceptor accepts connections and reads the preamble of each. One that shows none in time, or another
+// load's, is closed.
+type Acceptor struct {
+	Listeners []net.Listener
+	tag       string
+	flows     int
+	admit     func(flow int, c *net.TCPConn)
+	busy      sync.WaitGroup
+
+	mu      sync.Mutex
+	pending pendingConns
+	closed  bool
+}
+
+// Accept begins to accept. admit takes a connection over that has shown the preamble of a flow, on a
+// goroutine of its own. At most so many may be pending.
+func Accept(listeners []net.Listener, tag string, flows, pending int,
+	admit func(flow int, c *net.TCPConn)) *Acceptor {
+	a := &Acceptor{Listeners: listeners, tag: tag, flows: flows, admit: admit,
+		pending: pendingConns{most: pending}}
+	for _, ln := range listeners {
+		a.busy.Go(func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				a.mu.Lock()
+				if a.closed {
+					a.mu.Unlock()
+					c.Close()
+					return
+				}
+				a.pending.add(c)
+				a.mu.Unlock()
+				a.busy.Go(func() { a.identify(c.(*net.TCPConn)) })
+			}
+		})
+	}
+	return a
+}
+
+func (a *Acceptor) identify(c *net.TCPConn) {
+	c.SetDeadline(time.Now().Add(PreambleTimeout))
+	b := make([]byte, PreambleSize)
+	_, err := io.ReadFull(c, b)
+	flow, known := readPreamble(b, a.tag, a.flows)
+	a.mu.Lock()
+	a.pending.remove(c)
+	closed := a.closed
+	a.mu.Unlock()
+	if err != nil || !known || closed {
+		c.Close()
+		return
+	}
+	a.admit(flow, c)
+}
+
+// Close closes the listeners and what is pending, and waits for those that were admitted.
+func (a *Acceptor) Close() {
+	CloseListeners(a.Listeners)
+	a.mu.Lock()
+	a.closed = true
+	for _, c := range a.pending.conns {
+		c.Close()
+	}
+	a.mu.Unlock()
+	a.busy.Wait()
+}
+
+// pendingConns are the connections that have not shown the load's preamble, in the order in which they came.
+type pendingConns struct {
+	most  int
+	conns []net.Conn
+}
+
+// add takes one in. Where there is no room, one leaves for it: of those from the address that most come
+// from, the one that has waited longest. So nobody keeps others out by waiting.
+func (w *pendingConns) add(c net.Conn) {
+	w.conns = append(w.conns, c)
+	if len(w.conns) <= w.most {
+		return
+	}
+	host := func(c net.Conn) string {
+		a, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		return a
+	}
+	from, most := map[string]int{}, 0
+	for _, c := range w.conns {
+		from[host(c)]++
+		most = max(most, from[host(c)])
+	}
+	i := slices.IndexFunc(w.conns, func(c net.Conn) bool { return from[host(c)] == most })
+	w.conns[i].Close()
+	w.conns = slices.Delete(w.conns, i, i+1)
+}
+
+// remove is for one that has shown it, or is gone.
+func (w *pendingConns) remove(c net.Conn) {
+	if i := slices.Index(w.conns, c); i >= 0 {
+		w.conns = slices.Delete(w.conns, i, i+1)
+	}
+}

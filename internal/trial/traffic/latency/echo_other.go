@@ -1,0 +1,12 @@
+//go:build !linux
+
+package latency
+
+import (
+	"context"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// Serve is the node half of the latency probe.
+func (Echo) Serve(ctx context.Context, s host.Session) error { return ServePortable(ctx, s) }

@@ -1,0 +1,292 @@
+package latency
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// ServePortable is a node half of the latency probe that needs no more than package net. It has no stamps of
+// the kernel's, so that round trips have the wake-ups of both ends' processes in them, whatever the other end
+// is.
+func ServePortable(ctx context.Context, s host.Session) error {
+	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
+		listening func(port int) error) (traffic.Running, error) {
+		if err := complete(&q.Load); err != nil {
+			return nil, err
+		}
+		// On Linux, where tests have it, threads that only sleep must not keep goroutines from running.
+		traffic.MakeRoom(4)
+		if q.Listen {
+			return newPortableEchoer(ctx, q, listening)
+		}
+		return newPortableProber(ctx, q)
+	})
+}
+
+// portableWait is how long a receiver waits before it looks whether it is over.
+const portableWait = 20 * time.Millisecond
+
+// portableEchoer sends probes back, and says that the time they spent here is not known.
+type portableEchoer struct {
+	conn   *net.UDPConn
+	hellos *traffic.Hellos
+	tag    uint32         // of probes
+	prober netip.AddrPort // who has said hello; owned by serve
+	said   chan struct{}  // closed when somebody has
+	stop   atomic.Bool
+	done   chan struct{} // serve has ended
+	echoed int64         // owned by serve
+}
+
+// newPortableEchoer answers probes from the first hello on, for which it waits.
+func newPortableEchoer(ctx context.Context, q traffic.Request, listening func(port int) error) (
+	traffic.Running, error) {
+	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
+	defer cancel()
+	c, err := traffic.ListenUDP(ctx, netip.AddrPortFrom(q.Addr, uint16(q.Port)))
+	if err != nil {
+		return nil, err
+	}
+	e := &portableEchoer{conn: c, hellos: traffic.NewHellos(q, 1), said: make(chan struct{}),
+		tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag), done: make(chan struct{})}
+	go func() {
+		defer close(e.done)
+		e.serve()
+	}()
+	if err = listening(c.LocalAddr().(*net.UDPAddr).Port); err == nil {
+		select {
+		case <-e.said:
+			return e, nil
+		case <-ctx.Done():
+			err = fmt.Errorf("wait for a probe on udp %v: %w", c.LocalAddr(), ctx.Err())
+		}
+	}
+	e.Close()
+	return nil, err
+}
+
+func (e *portableEchoer) serve() {
+	for b := make([]byte, 1<<16); !e.stop.Load(); {
+		e.conn.SetReadDeadline(time.Now().Add(portableWait))
+		n, from, err := e.conn.ReadFromUDPAddrPort(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		d, ok := traffic.ReadDatagram(b[:max(n, 0)])
+		switch {
+		case err != nil || !ok:
+		case d.Phase == traffic.PhaseHello:
+			e.welcome(b[:n], from)
+		case d.Tag != e.tag || from != e.prober:
+		case d.Phase == traffic.PhaseCooldown:
+			return
+		case d.Phase == traffic.PhaseProbe && n >= echoHeader:
+			b[6] = byte(traffic.PhaseEcho)
+			binary.BigEndian.PutUint64(b[traffic.DatagramHeader:], ^uint64(0)) // -1: not known
+			if _, err := e.conn.WriteToUDPAddrPort(b[:n], from); err == nil {
+				e.echoed++
+			}
+		}
+	}
+}
+
+// welcome answers a hello. From the first one on that holds its cookie nobody else is heard.
+func (e *portableEchoer) welcome(b []byte, from netip.AddrPort) {
+	flow, answer := e.hellos.Judge(b, from)
+	first := flow >= 0 && !e.prober.IsValid()
+	if first {
+		e.prober = from
+	}
+	if answer == nil || flow >= 0 && from != e.prober {
+		return
+	}
+	e.conn.WriteToUDPAddrPort(answer, from)
+	if first {
+		close(e.said)
+	}
+}
+
+// Run lets probes be answered until the timeline ends.
+func (e *portableEchoer) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any,
+	error) {
+	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
+	traffic.SleepUntil(w.Start, &e.stop)
+	begin := traffic.TakeMark(traffic.Monotonic(), 0, nil)
+	traffic.SleepUntil(w.End, &e.stop)
+	end := traffic.TakeMark(traffic.Monotonic(), 0, nil)
+	select {
+	case <-e.done: // the prober has taken leave
+	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
+	case <-ctx.Done():
+	}
+	e.stop.Store(true)
+	<-e.done
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return []any{echoReport{Echoed: e.echoed, Scheduling: "normal",
+		Usage: traffic.UsageBetween(begin, end)}}, nil
+}
+
+// Close ends the echo.
+func (e *portableEchoer) Close() {
+	e.stop.Store(true)
+	e.conn.Close()
+	<-e.done
+}
+
+// portableProber sends on one goroutine and receives on another. A probe's sequence number is its index in
+// the schedule.
+type portableProber struct {
+	conn    *net.UDPConn
+	load    record.Load
+	tag     uint32
+	payload int
+	window  record.Window
+	due     schedule
+	stop    atomic.Bool
+	newest  atomic.Int64 // latest RTT, for the live view
+	sent    []atomic.Int64
+	emitted atomic.Int64
+	allSent atomic.Bool
+	answers []int64 // CLOCK_MONOTONIC; owned by receive
+	report  probeReport
+
+	begin, end traffic.Mark // owned by send
+}
+
+func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running, error) {
+	c, err := traffic.DialUDP(ctx, q.Paths()[0], q.Port)
+	if err != nil {
+		return nil, err
+	}
+	if err := traffic.SayHelloBy(ctx, c, q, 0); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &portableProber{conn: c, load: q.Load, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
+		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
+		report:  probeReport{Scheduling: "normal"}}, nil
+}
+
+// Close ends the probe.
+func (p *portableProber) Close() { p.conn.Close() }
+
+// Run probes along the timeline.
+func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any,
+	error) {
+	if err := few(w, p.load.Interval); err != nil {
+		return nil, err
+	}
+	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))
+	p.sent, p.answers = make([]atomic.Int64, p.due.N), make([]int64, p.due.N)
+	defer context.AfterFunc(ctx, func() { p.stop.Store(true) })()
+	var both, teller sync.WaitGroup
+	both.Go(p.send)
+	both.Go(p.receive)
+	done := make(chan struct{})
+	teller.Go(func() {
+		traffic.Tell(done, say, func() (traffic.Glimpse, bool) {
+			rtt := p.newest.Load()
+			return traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
+		})
+	})
+	both.Wait()
+	b := make([]byte, p.payload) // it does not matter if this is lost: the echo ends with the timeline
+	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
+	for range 3 {
+		p.conn.Write(b)
+	}
+	close(done)
+	teller.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for i := p.due.First; i < len(p.sent); i++ {
+		if at := p.sent[i].Load(); at != 0 {
+			q := probe{Sent: at, Late: at - p.due.at(i)}
+			if p.answers[i] != 0 {
+				q.User = max(p.answers[i]-at, 1)
+			}
+			p.report.Probes = append(p.report.Probes, q)
+		}
+	}
+	p.report.Usage = traffic.UsageBetween(p.begin, p.end)
+	return p.report.parts(), nil
+}
+
+func (p *portableProber) send() {
+	defer p.allSent.Store(true)
+	b := make([]byte, p.payload)
+	p.begin = traffic.TakeMark(traffic.Monotonic(), 0, nil)
+	for i := 0; i < len(p.sent); i++ {
+		if i == p.due.First {
+			p.begin = traffic.TakeMark(traffic.Monotonic(), 0, nil)
+		}
+		traffic.SleepUntil(p.due.at(i), &p.stop)
+		if p.stop.Load() {
+			break
+		}
+		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
+		// other.
+		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
+			if i >= p.due.First {
+				p.report.Skipped++
+			}
+			i++
+		}
+		traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseProbe, Seq: uint64(i)}.Put(b)
+		p.sent[i].Store(traffic.Monotonic())
+		if _, err := p.conn.Write(b); err != nil {
+			p.report.Failed++
+			continue
+		}
+		p.emitted.Add(1)
+	}
+	p.end = traffic.TakeMark(traffic.Monotonic(), 0, nil)
+}
+
+func (p *portableProber) receive() {
+	answered := int64(0)
+	for b := make([]byte, 1<<16); !p.stop.Load() && traffic.Monotonic() < p.window.Stop; {
+		if p.allSent.Load() && answered >= p.emitted.Load() { // nothing more is to come
+			return
+		}
+		p.conn.SetReadDeadline(time.Now().Add(portableWait))
+		n, err := p.conn.Read(b)
+		at := traffic.Monotonic()
+		if err != nil {
+			if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+				host.Pause(context.Background(), time.Millisecond) // the echo of an ICMP error
+			}
+			continue
+		}
+		d, ok := traffic.ReadDatagram(b[:n])
+		switch {
+		case ok && (d.Phase == traffic.PhaseWelcome || d.Phase == traffic.PhaseChallenge):
+			// left of the hello
+		case !ok || n < echoHeader || d.Tag != p.tag || d.Phase != traffic.PhaseEcho ||
+			d.Seq >= uint64(len(p.answers)):
+			p.report.Strays++
+		case p.answers[d.Seq] != 0:
+			if int(d.Seq) >= p.due.First {
+				p.report.Duplicates++
+			}
+		default:
+			answered++
+			p.answers[d.Seq] = at
+			p.newest.Store(at - p.sent[d.Seq].Load())
+		}
+	}
+}

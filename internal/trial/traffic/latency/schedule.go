@@ -1,0 +1,60 @@
+package latency
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// few refuses more probes than a trial may ask for.
+func few(w record.Window, interval time.Duration) error {
+	if n := (w.End - w.Begin) / int64(interval); n > maxProbes {
+		return fmt.Errorf("probe every %v for %v: %d probes, more than %d", interval,
+			time.Duration(w.End-w.Begin), n, maxProbes)
+	}
+	return nil
+}
+
+// schedule is when each probe is due: from the begin of the load to the end of its window. Both kinds are
+// fixed before the first probe is sent, so that what the path does changes nothing about when it is looked
+// at.
+type schedule struct {
+	start, interval int64
+	First           int // index of the first probe whose time is in the window
+	N               int
+	Times           []int64 // of exponential spacing
+}
+
+// NewSchedule makes the schedule of a window. Of isochronous probes one is due at the window's start; the
+// others' gaps are drawn from the seed.
+func NewSchedule(w record.Window, interval int64, spacing string, seed uint64) schedule {
+	s := schedule{start: w.Start, interval: interval}
+	if spacing != record.Exponential {
+		s.First = int((w.Start - w.Begin) / interval)
+		s.N = s.First + int((w.End-w.Start+interval-1)/interval)
+		return s
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for t := w.Begin; ; {
+		t += int64(rng.ExpFloat64() * float64(interval))
+		if t >= w.End {
+			break
+		}
+		if t < w.Start {
+			s.First++
+		}
+		s.Times = append(s.Times, t)
+	}
+	s.N = len(s.Times)
+	return s
+}
+
+// at is the time at which the i-th probe is due.
+func (s *schedule) at(i int) int64 {
+	if s.Times != nil {
+		return s.Times[i]
+	}
+	return s.start + int64(i-s.First)*s.interval
+}

@@ -1,0 +1,314 @@
+package traffic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
+)
+
+// portableHandlers are what an agent elsewhere than on Linux carries.
+func portableHandlers() map[string]host.Handler {
+	return map[string]host.Handler{"traffic/native": stream.ServePortable,
+		"traffic/echo": latency.ServePortable}
+}
+
+// mixedEnds are one of the portable engine, or both, and one of Linux'.
+func mixedEnds(t testing.TB, at netip.Addr, portable string) (near, far traffic.End) {
+	t.Helper()
+	near, far = ends(t, at)
+	if portable != "far" {
+		near.Agent = serving(t, portableHandlers())
+	}
+	if portable != "near" {
+		far.Agent = serving(t, portableHandlers())
+	}
+	return near, far
+}
+
+// mixes are all ways in which a portable end can have a part.
+func mixes(t *testing.T, run func(t *testing.T, portable, opener, direction string)) {
+	for _, portable := range []string{"near", "far", "both"} {
+		for _, opener := range []string{"near", "far"} {
+			for _, direction := range []string{record.Up, record.Down, record.Both} {
+				t.Run(fmt.Sprintf("portable %s, %s opens, data %s", portable, opener, direction),
+					func(t *testing.T) { run(t, portable, opener, direction) })
+			}
+		}
+	}
+}
+
+// TestPortableTCP: every byte arrives as it was sent, what both ends counted agrees, and what the portable
+// end cannot know is absent.
+func TestPortableTCP(t *testing.T) {
+	mixes(t, func(t *testing.T, portable, opener, direction string) {
+		for _, streams := range []int{1, 4} {
+			near, far := mixedEnds(t, loopback4, portable)
+			load := tcpLoad(streams, direction, opener)
+			load.Verify = true
+			got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
+			moved := int64(0)
+			for _, f := range got.Flows {
+				checkPortableFlow(t, f, portable)
+				moved += f.ReceivedBytes
+			}
+			if moved == 0 {
+				t.Errorf("%d streams: nothing arrived", streams)
+			}
+		}
+	})
+}
+
+func checkPortableFlow(t *testing.T, f record.Flow, portable string) {
+	t.Helper()
+	last := len(f.Received.T) - 1
+	total := f.Received.V[0][last]
+	if f.Corrupt != 0 || float64(f.Verified) < total || f.ReceivedBytes > f.Verified {
+		t.Errorf("stream %d %s: verified %d, corrupt %d of %v", f.Stream, f.Direction, f.Verified, f.Corrupt,
+			total)
+	}
+	// What was sent and has not been received is in the buffers of the sockets.
+	if sent := sentBy(f.Sent, f.Received.T[last]); sent > total+64<<20 {
+		t.Errorf("stream %d %s: sent %v, received %v: does not fit together", f.Stream, f.Direction, sent,
+			total)
+	}
+	sender := map[string]string{record.Up: "near", record.Down: "far"}[f.Direction]
+	if told := f.TCP != nil; told != (sender != portable && portable != "both") {
+		t.Errorf("stream %d %s: TCP of the sender: %v, portable end: %s", f.Stream, f.Direction, f.TCP,
+			portable)
+	}
+}
+
+func TestPortableTCPOverIPv6(t *testing.T) {
+	near, far := mixedEnds(t, loopback6, "both")
+	load := tcpLoad(1, record.Up, "near")
+	load.IP = 6
+	got := offered(t, near, far, load, newStopwatch(50*time.Millisecond))
+	if got.Flows[0].ReceivedBytes <= 0 {
+		t.Error("nothing arrived")
+	}
+}
+
+// TestPortableTCPIsPaced: the program holds each stream to its share, which a load flat out exceeds by far.
+func TestPortableTCPIsPaced(t *testing.T) {
+	near, far := mixedEnds(t, loopback4, "near")
+	load := tcpLoad(2, record.Up, "near")
+	load.RateBps = 80e6
+	clock := newStopwatch(500 * time.Millisecond)
+	got := offered(t, near, far, load, clock)
+	sum := 0.0
+	for _, f := range got.Flows {
+		sum += 8e9 * float64(f.ReceivedBytes) / float64(f.ReceiverNs)
+	}
+	if sum > 1.1*load.RateBps || sum < load.RateBps/2 {
+		t.Errorf("received %.1f Mbit/s, want 80 at most and not far less", sum/1e6)
+	}
+}
+
+// TestPortableRefusesWhatItHasNot: the answer names the system and what is missing.
+func TestPortableRefusesWhatItHasNot(t *testing.T) {
+	near, far := mixedEnds(t, loopback4, "far")
+	for _, tt := range []struct {
+		change func(*record.Load)
+		want   string
+	}{
+		{func(l *record.Load) { l.MSS = 1000 }, "segment size"},
+		{func(l *record.Load) { l.Buffer = 100_000 }, "socket buffers"},
+		{func(l *record.Load) { l.DSCP = 46 }, "DSCP"},
+		{func(l *record.Load) { l.Streams = 65 }, "at most 64 flows"},
+		{func(l *record.Load) { l.Congestion = "nobody" }, "nobody"},
+		{func(l *record.Load) { l.Far.ReadRateBps = 1e6 }, "limits of an application"},
+	} {
+		load := tcpLoad(1, record.Up, "near")
+		tt.change(&load)
+		a := stream.Native{}.Check(t.Context(), near, far, load)
+		if a.State == 0 {
+			t.Errorf("%s: got a yes, want a no", tt.want)
+		}
+		if wantError(t, errors.New(a.Reason), tt.want); tt.want != "nobody" { // which no end has
+			wantError(t, errors.New(a.Reason), "server: its system is Linux: the portable engine has")
+		}
+		_, err := stream.Native{}.Offer(t.Context(), near, far, load, newStopwatch(50*time.Millisecond))
+		wantError(t, err, tt.want)
+	}
+}
+
+// TestPortableHearsOnlyItsLoad: a connection that shows another load's preamble, or none, is dropped and does
+// not hold up the load; one that is cancelled ends at once.
+func TestPortableHearsOnlyItsLoad(t *testing.T) {
+	near, far := mixedEnds(t, loopback4, "both")
+	load := tcpLoad(1, record.Up, "near")
+	load.Port = freePort(t)
+	others := make(chan error, 2)
+	conduct := meddler{stopwatch: newStopwatch(100 * time.Millisecond)}
+	go func() {
+		for _, say := range [][]byte{traffic.Preamble("another load", 0),
+			[]byte("GET / HTTP/1.1\r\n\r\n    ")} {
+			others <- intrude(load.Port, say)
+		}
+	}()
+	got, err := stream.Native{}.Offer(t.Context(), near, far, load, conduct)
+	if err != nil || got.Flows[0].ReceivedBytes <= 0 {
+		t.Fatalf("got %v, want a load in spite of others", err)
+	}
+	for range 2 {
+		if err := <-others; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// meddler waits with the load until others had their time.
+type meddler struct{ *stopwatch }
+
+func (m meddler) Ready(ctx context.Context) (record.Window, error) {
+	host.Pause(ctx, 100*time.Millisecond)
+	return m.stopwatch.Ready(ctx)
+}
+
+// intrude shows something to a listener, once there is one, and wants to be hung up on without a word.
+func intrude(port int, say []byte) error {
+	at := netip.AddrPortFrom(loopback4, uint16(port)).String()
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			if time.Now().After(deadline) {
+				return nil // the load was quicker
+			}
+			continue
+		}
+		defer c.Close()
+		c.Write(say)
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		b, err := io.ReadAll(c)
+		var timeout net.Error
+		if len(b) > 0 || errors.As(err, &timeout) && timeout.Timeout() {
+			return fmt.Errorf("another heard %q, %v; want to be hung up on", b, err)
+		}
+		return nil
+	}
+}
+
+// TestPortableEndsWhenCancelled: TestMain sees to it that nothing stays.
+func TestPortableEndsWhenCancelled(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} {
+		near, far := mixedEnds(t, loopback4, "both")
+		load := tcpLoad(2, record.Both, "near")
+		load.Protocol = protocol
+		load.PacketSize = 1500
+		if protocol == "udp" {
+			load.Congestion = ""
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(300*time.Millisecond, cancel)
+		began := time.Now()
+		_, err := stream.Native{}.Offer(ctx, near, far, load, newStopwatch(time.Minute))
+		if !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
+			t.Errorf("%s: got %v after %v, want %v soon", protocol, err, time.Since(began), context.Canceled)
+		}
+	}
+}
+
+// TestPortableUDP: of every datagram it is known whether it arrived, whoever receives.
+func TestPortableUDP(t *testing.T) {
+	mixes(t, func(t *testing.T, portable, opener, direction string) {
+		near, far := mixedEnds(t, loopback4, portable)
+		load := udpLoad(2, direction, opener, 200, 4000)
+		load.Verify = true
+		got := offered(t, near, far, load, newStopwatch(100*time.Millisecond))
+		total, want := int64(0), 0.0
+		for _, f := range got.Flows {
+			checkAccounts(t, f)
+			if f.Corrupt != 0 || f.Verified == 0 {
+				t.Errorf("stream %d %s: verified %d, corrupt %d", f.Stream, f.Direction, f.Verified,
+					f.Corrupt)
+			}
+			total += f.Packets.Sent + f.Packets.Unsent
+			want += 4000 / float64(len(got.Flows)) * float64(f.SenderNs) / 1e9
+		}
+		// What a busy machine did not send is counted as unsent.
+		if float64(total) < want*0.95 || float64(total) > want*1.2 {
+			t.Errorf("sent and unsent packets: %d in all, want about %v", total, want)
+		}
+		// What a portable receiver's buffer had no room for it does not know, and so it says nothing.
+		receiver := map[string]string{record.Up: "far", record.Down: "near"}[direction]
+		_, told := got.Details[receiver+".socket_drops"]
+		if receiver != "" && told != (receiver != portable && portable != "both") {
+			t.Errorf("drops of the %s end's socket: told: %v, portable end: %s", receiver, told, portable)
+		}
+	})
+}
+
+// TestPortableUDPCountsWhatIsLost: a relay drops some datagrams and sends others twice or out of order, which
+// the portable receiver tells as Linux' does.
+func TestPortableUDPCountsWhatIsLost(t *testing.T) {
+	steady.Run(t, func(t *steady.Trial) {
+		near, far := mixedEnds(t, loopback4, "far")
+		countThroughRelay(t, near, far)
+	})
+}
+
+// TestPortableEcho: every probe is answered, and without stamps of both kernels a round trip is what the
+// prober's process saw.
+func TestPortableEcho(t *testing.T) {
+	for _, portable := range []string{"near", "far", "both"} {
+		for _, opener := range []string{"near", "far"} {
+			for _, at := range []netip.Addr{loopback4, loopback6} {
+				t.Run(fmt.Sprintf("portable %s, %s opens at %s", portable, opener, at), func(t *testing.T) {
+					load := echoLoad(opener, 4)
+					if at.Is6() {
+						load.IP = 6
+					}
+					steady.Run(t, func(t *steady.Trial) {
+						near, far := mixedEnds(t, at, portable)
+						got, err := latency.Echo{}.Probe(t.Context(), near, far, load,
+							newStopwatch(100*time.Millisecond))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if n := len(got.RTT) + int(got.SkippedSlots); n != 50 || got.Stamps != "user" ||
+							len(got.Caveats) == 0 {
+							t.Errorf("%d probes with %s stamps and %v, want 50, user's, and a caveat", n,
+								got.Stamps, got.Caveats)
+						}
+						for i, rtt := range got.RTT {
+							if rtt < 0 || rtt != got.UserRTT[i] {
+								t.Timedf("probe %d: %d, by the process %d; want an answer", i, rtt,
+									got.UserRTT[i])
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestPortableEchoCountsPlantedFaults(t *testing.T) {
+	for _, portable := range []string{"near", "far"} {
+		near, far := mixedEnds(t, loopback4, portable)
+		echoThroughRelay(t, near, far)
+	}
+}
+
+func TestPortableEchoEndsWhenCancelled(t *testing.T) {
+	near, far := mixedEnds(t, loopback4, "both")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	began := time.Now()
+	_, err := latency.Echo{}.Probe(ctx, near, far, echoLoad("near", 4), newStopwatch(time.Minute))
+	if !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
+		t.Errorf("got %v after %v, want %v soon", err, time.Since(began), context.Canceled)
+	}
+}

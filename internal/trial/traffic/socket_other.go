@@ -1,0 +1,14 @@
+//go:build !linux
+
+package traffic
+
+import "golang.org/x/sys/unix"
+
+// DontFragment makes a packet that does not fit an error instead of fragments (ip(4) and ip6(4) of FreeBSD;
+// macOS has it since version 11).
+func DontFragment(fd, ip int) error {
+	if ip == 6 {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_DONTFRAG, 1)
+}

@@ -1,0 +1,29 @@
+// Package stream is the built-in load generator: long TCP and UDP flows with exact accounts.
+package stream
+
+import (
+	"context"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Native is the built-in load generator: TCP and UDP with exact accounting. Its node half on Linux uses what
+// that kernel has for it, elsewhere it is ServePortable.
+type Native struct{ traffic.Pair }
+
+// Name is "native".
+func (Native) Name() string { return "native" }
+
+// Check asks both nodes; a load that is impossible anywhere is answered without them.
+func (n Native) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
+	return traffic.CheckEnds(ctx, n.Name(), load, traffic.CheckLoad(load), near, far)
+}
+
+// Offer runs the load and joins what both ends counted.
+func (n Native) Offer(ctx context.Context, near, far traffic.End, load record.Load,
+	c traffic.Conductor) (*record.Traffic, error) {
+	t, _, err := traffic.Offer(ctx, n.Name(), near, far, load, c, traffic.CheckLoad(load))
+	return t, err
+}

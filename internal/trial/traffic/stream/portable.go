@@ -1,0 +1,73 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// ServePortable is a node half of the native engine that needs no more than package net and the options that
+// sockets of the BSDs have. The other end cannot tell it from that of Linux, but for what it leaves out: what
+// the kernel knows of a stream, what a socket's buffer had no room for, and when datagrams arrived there.
+func ServePortable(ctx context.Context, s host.Session) error {
+	return traffic.Serve(ctx, s, checkPortable, traffic.Halves(connectPortable))
+}
+
+// mostPortable is how many flows have a goroutine each.
+const mostPortable = 64
+
+// checkPortable answers for a node that is to have the flows of a load.
+func checkPortable(q traffic.Request) check.Answer {
+	l, held := q.Load, q.Load.Limits(q.Side)
+	for _, lacking := range []struct {
+		asked bool
+		what  string
+	}{
+		{len(traffic.FlowsOf(l)) > mostPortable, fmt.Sprintf("at most %d flows", mostPortable)},
+		{len(q.CPUs) > 0, "no choice of cores"},
+		{l.MSS > 0, "no choice of segment sizes"},
+		{l.Buffer > 0, "no choice of socket buffers"},
+		{l.DSCP > 0, "no marks of DSCP"},
+		{l.Protocol == "udp" && traffic.Counts(l), "no count mode of UDP"},
+		{held != record.EndLimits{}, "no limits of an application"},
+	} {
+		if lacking.asked {
+			return check.Not("its system is %s: the portable engine has %s", host.System(), lacking.what)
+		}
+	}
+	for _, name := range traffic.Congestions(l) {
+		if err := hasCongestion(name); err != nil {
+			return check.Not("its system is %s: congestion control %s: %v", host.System(), name, err)
+		}
+	}
+	return check.OK()
+}
+
+func connectPortable(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+	if a := checkPortable(l.Request); a.State != check.Yes {
+		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
+	}
+	// On Linux, where tests have it, threads that only sleep must not keep goroutines from running.
+	traffic.MakeRoom(len(l.Keys) + 4)
+	l.Flows = make([]traffic.Flow, len(l.Keys))
+	if l.Request.Load.Protocol == "udp" {
+		return connectPortableUDP(ctx, l, listening)
+	}
+	return connectPortableTCP(ctx, l, listening)
+}
+
+// control calls something with a connection's descriptor.
+func control(c syscall.Conn, do func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	outer := raw.Control(func(fd uintptr) { err = do(int(fd)) })
+	return errors.Join(outer, err)
+}

@@ -1,0 +1,242 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Of a receiver, and of ends of stream, which tell it after the window how many packets there were.
+const (
+	afterlife   = 10 * time.Millisecond // for packets that the end of the stream has overtaken
+	endInterval = 2 * time.Millisecond
+	leastEnds   = 5
+)
+
+// udpCount is the account of one end of a stream of datagrams, however they are moved.
+type udpCount struct {
+	key     traffic.FlowKey
+	index   uint16
+	sends   bool
+	verify  bool
+	count   bool // by length: several datagrams may come as one
+	tag     uint32
+	pattern traffic.Pattern
+	addr    string
+	payload int // bytes of each datagram, or of the largest
+	size    int // its IP length
+	sizes   sizes
+
+	packets atomic.Int64 // moved in all phases
+	bytes   atomic.Int64
+
+	// Owned by the worker.
+	seq        uint64 // sender: of the next datagram in this phase
+	moved      int64  // receiver: packets before they are made known
+	movedBytes int64
+	arrived    int64 // bytes of the window's, without duplicates
+	sequence   traffic.Sequence
+	delays     delays
+	unstamped  int64
+	announced  int64
+	endSeen    int64 // when the first end of the stream arrived; 0 = not yet
+	sent       int64 // in the window
+	unsent     int64
+	burst      int64 // bytes that its thread sent back to back, at most
+	from, till int64 // of the window as this end saw it
+	wrong      int64 // datagrams of another size
+	corrupt    int64
+	verified   int64
+
+	table *record.Table // the meter's until run has ended
+}
+
+// open makes the account of a flow that has nothing to tell yet.
+func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) {
+	f.key, f.index, f.sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
+	f.count, f.tag = traffic.Counts(q.Load), traffic.TagHash(traffic.TagData, q.Load.Tag)
+	f.pattern, f.sizes = traffic.NewPattern(q.Load.Tag, i), sizesOf(q.Load, i)
+	f.size = slices.Max(q.Load.PacketSizes())
+	f.payload = f.size - traffic.PacketOverhead(q.Load.IP)
+	f.announced, f.table = -1, record.NewTable("bytes", "packets")
+	if !f.sends && !f.count {
+		f.sequence = traffic.NewSequence(traffic.MemoryOf(flows))
+	}
+}
+
+func (f *udpCount) Sample(at int64, _ traffic.Edge) {
+	f.table.Append(at, float64(f.bytes.Load()), float64(f.packets.Load()))
+}
+
+func (f *udpCount) Received() (bytes, packets int64) {
+	if f.sends {
+		return 0, 0
+	}
+	return f.bytes.Load(), f.packets.Load()
+}
+
+func (f *udpCount) Report() traffic.FlowReport {
+	r := traffic.FlowReport{Sends: f.sends, Addr: f.addr, Table: f.table, Ns: f.till - f.from}
+	if f.sends {
+		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.bytes(uint64(f.sent)), f.unsent
+		if f.burst > 0 {
+			r.Notes = map[string]int64{"burst_most_bytes": f.burst}
+		}
+		return r
+	}
+	r.Bytes, r.Verified, r.Corrupt = f.arrived, f.verified, f.corrupt
+	r.Notes = map[string]int64{"stray_packets": f.wrong + f.sequence.Strange,
+		"ancient_packets": f.sequence.Ancient}
+	if f.count {
+		// What is lost only the sender's count can tell.
+		r.Received, r.Highest, r.Announced = f.sequence.Received, f.sequence.Received, -1
+		return r
+	}
+	r.Announced = f.announced
+	if f.announced >= 0 && !f.sequence.Finish(uint64(f.announced)) {
+		r.Announced = -1 // contradicts what arrived; the sender's count will show it
+	}
+	if r.Announced < 0 {
+		f.sequence.Finish(f.sequence.Next)
+	}
+	r.Highest = int64(f.sequence.Next)
+	r.Received, r.Lost = f.sequence.Received, f.sequence.Lost
+	r.Duplicates, r.Reordered = f.sequence.Duplicates, f.sequence.Reordered
+	r.Gaps = f.sequence.Gaps.List()
+	stamps := "kernel"
+	if f.unstamped > 0 {
+		stamps = "user"
+	}
+	r.Delay = f.delays.variation(stamps)
+	return r
+}
+
+func (f *udpCount) name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
+
+// tell makes known what has moved.
+func (f *udpCount) tell() {
+	f.packets.Store(f.moved)
+	f.bytes.Store(f.movedBytes)
+}
+
+// take enters one datagram, or in count mode a batch of them, of so many bytes, the first of which are in b:
+// all where they are verified. It was seen at now, and arrived at stamp by the kernel's realtime clock; 0 if
+// that did not say.
+func (f *udpCount) take(b []byte, length int, d traffic.Datagram, now, stamp int64) {
+	many, each := 1, f.sizes.of(d.Seq)
+	if f.count {
+		many = length / each
+	}
+	if many == 0 || length != many*each {
+		f.wrong++
+		return
+	}
+	f.moved += int64(many)
+	f.movedBytes += int64(length)
+	switch d.Phase {
+	case traffic.PhaseWindow:
+		if f.from == 0 {
+			f.from = now
+		}
+		f.till = now
+		if f.count {
+			f.sequence.Received += int64(many)
+			f.arrived += int64(length)
+			return
+		}
+		if f.sequence.See(d.Seq) {
+			f.arrived += int64(length)
+		}
+		if stamp == 0 {
+			f.unstamped++
+			stamp = time.Now().UnixNano()
+		}
+		f.delays.see(d.Tick, stamp)
+	case traffic.PhaseCooldown:
+		f.announced = int64(d.Seq)
+		if f.endSeen == 0 {
+			f.endSeen = now
+		}
+	}
+	if f.verify {
+		bad := f.pattern.Mismatches(b[traffic.DatagramHeader:length],
+			traffic.DatagramPosition(d.Phase, d.Seq))
+		f.corrupt += bad
+		f.verified += int64(length-traffic.DatagramHeader) - bad
+	}
+}
+
+// put makes the datagram of a phase with a number, in room for the largest, and gives it back.
+func (f *udpCount) put(b []byte, phase traffic.Phase, seq uint64, tick uint32) []byte {
+	b = b[:f.sizes.of(seq)]
+	traffic.Datagram{Tag: f.tag, Flow: f.index, Phase: phase, Seq: seq, Tick: tick}.Put(b)
+	if f.verify {
+		f.pattern.Fill(b[traffic.DatagramHeader:], traffic.DatagramPosition(phase, seq))
+	}
+	return b
+}
+
+// explainSize says what an error of a send means for packets of a size.
+func explainSize(err error, size int) error {
+	if errors.Is(err, syscall.EMSGSIZE) {
+		return check.WithHint(fmt.Errorf("send %d-byte packets: larger than the path's MTU", size),
+			"choose a smaller packet_size or a larger mtu")
+	}
+	return fmt.Errorf("send %d-byte packets: %w", size, err)
+}
+
+// flowOf is the flow that a datagram of so many bytes belongs to, among those of one load by their index; nil
+// is a stray's, which counts as one unless it is left of the hello.
+func flowOf[F any](byFlow []*F, tag uint32, d traffic.Datagram, whole bool) (f *F, stray bool) {
+	if whole && d.Tag == tag && int(d.Flow) < len(byFlow) && byFlow[d.Flow] != nil &&
+		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
+		return byFlow[d.Flow], false
+	}
+	return nil, d.Phase != traffic.PhaseHello && d.Phase != traffic.PhaseWelcome &&
+		d.Phase != traffic.PhaseChallenge
+}
+
+// sizes are the payloads of a flow's datagrams: the n-th has that of its number, in all phases, so that
+// both ends know how long each is.
+type sizes struct {
+	cycle []int
+	ahead []int64 // bytes of all before it in the cycle; the last is of the whole
+}
+
+// sizesOf are those of one flow of a load. Flows begin at different places, so that those which send in
+// turn do not all send their large ones together.
+func sizesOf(load record.Load, flow int) sizes {
+	all := load.PacketSizes()
+	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
+	for i := range all {
+		s.cycle[i] = all[(flow+i)%len(all)] - traffic.PacketOverhead(load.IP)
+		s.ahead[i+1] = s.ahead[i] + int64(s.cycle[i])
+	}
+	return s
+}
+
+// of is the payload of the datagram with a number.
+func (s *sizes) of(seq uint64) int {
+	if len(s.cycle) == 1 {
+		return s.cycle[0]
+	}
+	return s.cycle[seq%uint64(len(s.cycle))]
+}
+
+// bytes are those of the first n datagrams.
+func (s *sizes) bytes(n uint64) int64 {
+	round := uint64(len(s.cycle))
+	return int64(n/round)*s.ahead[round] + s.ahead[n%round]
+}
+
+// MeanPayload is that of a load's datagrams.
+func MeanPayload(load record.Load) float64 {
+	return record.MeanSize(load.PacketSizes()) - float64(traffic.PacketOverhead(load.IP))
+}
