@@ -491,7 +491,7 @@ losses() {
 openwrt() {
 	local status=0 root="${OPENWRT:-$WORK/openwrt}"
 	install_packages sshd=openssh-server ssh=openssh-client busybox=busybox cpio=cpio patch=patch make=make gcc=gcc \
-		cargo=cargo nft=nftables qemu-system-x86_64=qemu-system-x86
+		bzip2=bzip2 xz=xz-utils cargo=cargo nft=nftables qemu-system-x86_64=qemu-system-x86
 	as_root bench/remote/openwrt/build "$root" || status=$?
 	if ((status == 75)); then
 		skip openwrt "what its root file system is made of cannot be reached"

@@ -34,8 +34,8 @@ func openWrtMachines(root, work string, guest bool) []*machine {
 
 // namespaceScript is such a machine in namespaces: its root is a copy in memory.
 const namespaceScript = `mount -t tmpfs -o size=128m,mode=755 tmpfs "$2"
-cp -a "$0/root/." "$2"
-cp "$1/id.pub" "$2/root/.ssh/authorized_keys"
+cp -aT "$0/root" "$2"
+(cd "$2/root" && cp "$1/id.pub" .ssh/authorized_keys)
 mount -t proc proc "$2/proc"
 mount -t sysfs sysfs "$2/sys"
 mount -t tmpfs -o size=16m,mode=1777 tmpfs "$2/tmp"
@@ -45,8 +45,9 @@ for d in null zero random urandom tty; do : >"$2/dev/$d"; mount --bind "/dev/$d"
 exec chroot "$2" /sbin/init`
 
 // keysScript adds the key that root may log in with to a guest's initrd.
-const keysScript = `rm -rf "$2/own" && mkdir -p -m 700 "$2/own/root/.ssh"
-cp "$1/id.pub" "$2/own/root/.ssh/authorized_keys"
+const keysScript = `rm -rf "$2/own"
+mkdir -p "$2/own/root"
+(cd "$2/own/root" && mkdir .ssh && chmod 700 . .ssh && cp "$1/id.pub" .ssh/authorized_keys)
 cp "$0/initrd" "$2/initrd"
 cd "$2/own" && find . | cpio -o -H newc -R 0:0 --quiet | gzip >>"$2/initrd"`
 
@@ -143,15 +144,10 @@ func (m *machine) monitor(command string) error {
 			if a.Error != nil {
 				return fmt.Errorf("%s: %s", each, a.Error.Desc)
 			}
-			answered = a.Return != nil // else a greeting, or an event
+			answered = a.Return != nil // else an event, or what it says first
 		}
 	}
 	return nil
-}
-
-// console is what the machine has said since it was made.
-func (m *machine) console() string {
-	return string(read(filepath.Join(m.work, "console"))) + string(read(filepath.Join(m.work, "log")))
 }
 
 // shell runs a script on the machine, by the network that the program does not use.

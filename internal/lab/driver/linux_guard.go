@@ -38,8 +38,8 @@ echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 // armScript puts the script of its input in place of the one before.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript fails where there is no guard any more. Where there is no room, the time is written over the one
-// before, which is no longer than it.
+// touchScript fails where there is no guard any more. Where there is no room, the time is written over the
+// one before, which is no longer than it.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
 { echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
