@@ -55,7 +55,8 @@ func TestPortableEndsOverSSH(t *testing.T) {
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
 	agent := program.Path + "-agent-freebsd-amd64"
 	keys, file := filepath.Join(work, "keys"), program.At("portable.yaml")
-	if err = errors.Join(err, makeKeys(keys), os.WriteFile(file, []byte(portablePlan), 0o600)); err == nil {
+	err = errors.Join(err, makeKeys(keys, machines()), os.WriteFile(file, []byte(portablePlan), 0o600))
+	if err == nil {
 		err = errors.Join(rig.Build(agent, "bench/portable"), markFreeBSD(agent))
 	}
 	if err != nil {
@@ -65,7 +66,7 @@ func TestPortableEndsOverSSH(t *testing.T) {
 	defer forget()
 	for i, ends := range [][]string{{"client"}, {"server"}, {"client", "server"}} {
 		t.Run(strings.Join(ends, "+"), func(t *testing.T) {
-			b, err := newBed(t, work, keys, i+1, program, ends...)
+			b, err := newBed(t, work, keys, i+1, program, machines(), ends...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -153,7 +154,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("run %s: %w", c.named(), context.Cause(ctx))
 		}
-		if text := check.Plain(string(said[max(0, len(said)-400):])); text != "" {
+		if text := check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):]))); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
 		return out, fmt.Errorf("run %s: %w", c.named(), err)
