@@ -29,7 +29,7 @@ type Machines struct {
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
 	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
 	Meter     *Meter  `json:"-"`                    // which a run has by itself
-	// Firmware is the command of the controller's machine that puts another system on the router: the level of
-	// the factor is its last argument; nil: it is done by hand.
+	// Firmware is the command of the controller's machine that puts another system on the router: the level
+	// of the factor is its last argument; nil: it is done by hand.
 	Firmware *[]string `json:"firmware,omitempty"`
 }

@@ -12,7 +12,8 @@ import (
 func sampling(t *testing.T, still string) *shellWatch {
 	t.Helper()
 	w := &shellWatch{host: host.Local()}
-	if err := w.begin(t.Context(), sampler+placeScript+namesScript+watchScript, "1", "300", still); err != nil {
+	if err := w.begin(t.Context(), sampler+placeScript+namesScript+watchScript, "1", "300",
+		still); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.end)
