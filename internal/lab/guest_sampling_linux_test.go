@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -124,15 +125,30 @@ func samplingTime() time.Duration {
 	return 2 * time.Minute
 }
 
-// TestGuestSamplingCost: of a guest's core of which the machine gives it a fifth.
+// TestGuestSamplingCost: of a guest's core of which the machine gives it a fifth; and of this machine's core,
+// as if a namespace had a fifth of it.
 func TestGuestSamplingCost(t *testing.T) {
 	guest := labtest.Guest(t)
 	guest.CPUs = 1
+	t.Run("guest", func(t *testing.T) { t.Parallel(); ofGuest(t, guest) })
+	t.Run("namespace", func(t *testing.T) {
+		t.Parallel()
+		l := labtest.Up(t, "forward", registry.LabParts())
+		byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration { return 0 })
+		t.Logf("note: in a namespace, of a fifth of a core: %.2f %% by the agent, %.2f %% by the shell",
+			100*byAgent/quota, 100*byShell/quota)
+		if byAgent > agentLimit*quota || byShell > agentlessLimit*quota {
+			t.Errorf("more than %.0f %% and %.0f %%", 100*agentLimit, 100*agentlessLimit)
+		}
+	})
+}
+
+func ofGuest(t *testing.T, guest *vm.Guest) {
 	dir := t.TempDir()
 	l, id := labtest.UpGuest(t, dir, "forward", guest, registry.LabParts())
 	fifth := record.Setting{Knob: "cpu_quota", Node: lab.HostNode, Value: "20%"}
 	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
-		t.Skip("skip: no quota here: " + a.Reason)
+		t.Fatal(a.Reason)
 	}
 	if err := l.Settle(t.Context(), []record.Setting{fifth}); err != nil {
 		t.Fatal(err)
@@ -152,16 +168,5 @@ func TestGuestSamplingCost(t *testing.T) {
 	if byAgent > agentLimit*limit || byShell > agentlessLimit*limit {
 		t.Errorf("%.4f by the agent and %.4f by the shell, %.4f and %.4f are allowed", byAgent, byShell,
 			agentLimit*limit, agentlessLimit*limit)
-	}
-}
-
-// TestSamplingCostAsInAGuest: of this machine's core, as if a namespace had a fifth of it.
-func TestSamplingCostAsInAGuest(t *testing.T) {
-	l := labtest.Up(t, "forward", registry.LabParts())
-	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration { return 0 })
-	t.Logf("note: in a namespace, of a fifth of a core: %.2f %% by the agent, %.2f %% by the shell",
-		100*byAgent/quota, 100*byShell/quota)
-	if byAgent > agentLimit*quota || byShell > agentlessLimit*quota {
-		t.Errorf("more than %.0f %% and %.0f %%", 100*agentLimit, 100*agentlessLimit)
 	}
 }

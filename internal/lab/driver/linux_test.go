@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // What tc of iproute2 6.1 prints, in the words of knob.Queue.
@@ -143,13 +144,17 @@ func TestParseSamples(t *testing.T) {
 	}
 }
 
-// Of a file that is not there the name alone is told; and who hands over the samples is not the process.
-func TestParseAbsentFiles(t *testing.T) {
-	got := parseSamples("@ 1.00 1\n! -\n==> /proc/stat <==\ncpu 1\n==> /proc/net/snmp6 <==\n" +
-		"==> /proc/net/dev <==\nx: 1\n==> /proc/net/stat/nf_conntrack <==\n@\n")
-	want := []snapshot{{1e9, -1, map[string][]byte{"stat": []byte("cpu 1\n"), "net/dev": []byte("x: 1\n")}}}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(snapshot{})); d != "" {
-		t.Errorf("samples (-want +got):\n%s", d)
+// What hands over the samples is not the process: it counts nothing of its CPU time.
+func TestCostOfSampling(t *testing.T) {
+	of := func(at, cpu int64) snapshot { return snapshot{at: at, cpu: cpu} }
+	got := costOf("x", []snapshot{of(1e9, -1), of(2e9, 3e7), of(3e9, 4e7), of(5e9, 8e7), of(6e9, -1)})
+	want := []record.Cost{{Probe: "x", Reads: 2, OverNs: 3e9, CPUNs: 5e7}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if all := parseSamples("@ 1.00 1\n! -\n==> /proc/stat <==\ncpu 1\n@\n"); len(all) != 1 ||
+		costOf("x", append(all, of(2e9, 1e7))) != nil {
+		t.Errorf("of one sample of its own: got %+v", all)
 	}
 }
 

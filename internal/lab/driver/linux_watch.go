@@ -32,25 +32,10 @@ var (
 )
 
 // sampler is the script of one sample: the time since boot, what the process has used of a CPU so far, and
-// the files, each behind its name. It starts one program: the names are files of the folder, too.
+// the files under their names, as head prints several. It starts one program.
 var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up
 ! ${once:-$st}"
-cat` + each(func(i int, name string) string { return fmt.Sprintf(` "$d/%d" /proc/%s`, i, name) }) +
-	" 2>/dev/null; }\n"
-
-// namesScript writes the names of the files, as head prints those of several.
-var namesScript = each(func(i int, name string) string {
-	return fmt.Sprintf("echo '==> /proc/%s <==' >\"$d/%d\"\n", name, i)
-})
-
-// each joins a text for each of the files.
-func each(text func(i int, name string) string) string {
-	var b strings.Builder
-	for i, name := range sampledFiles {
-		b.WriteString(text(i, name))
-	}
-	return b.String()
-}
+head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
 
 // placeScript makes a folder in memory.
 const placeScript = `leave() { rm -rf "$d"; }
@@ -88,8 +73,7 @@ const (
 
 // Watch implements Sampling.
 func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: sampler + placeScript + namesScript + watchScript,
-		fetch:  sampler + "d=$1\n" + fetchScript,
+	return sampled{start: sampler + placeScript + watchScript, fetch: sampler + fetchScript,
 		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
 		replay: replay}.watch(ctx, h, every)
 }

@@ -12,8 +12,7 @@ import (
 func sampling(t *testing.T, still string) *shellWatch {
 	t.Helper()
 	w := &shellWatch{host: host.Local()}
-	script := sampler + placeScript + namesScript + watchScript
-	if err := w.begin(t.Context(), script, "1", "300", still); err != nil {
+	if err := w.begin(t.Context(), sampler+placeScript+watchScript, "1", "300", still); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.end)
