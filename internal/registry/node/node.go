@@ -58,13 +58,13 @@ func Parts() agent.Parts {
 		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
 	}
 	for _, name := range needLinux() {
-		p.Handlers[host.Verb(host.FamilyTraffic, name)] = portableOnly
+		p.Handlers[host.Verb(host.FamilyTraffic, name)] = PortableOnly
 	}
 	return p
 }
 
-// portableOnly says why an end has not what is asked of it.
-func portableOnly(context.Context, host.Session) error {
+// PortableOnly says why an end that is not Linux has not what is asked of it.
+func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
 		"alone", host.ErrUnsupported, host.System())
 }
