@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -25,10 +26,14 @@ func main() {
 	p := node.Parts()
 	const nowhere = "/chokepoint-has-no-proc" // nothing is told there
 	p.Knobs, p.Handlers = nil, watch.Handlers(probe.Root{Proc: nowhere, Sys: nowhere, Dev: nowhere})
-	p.Isolated = map[string]host.Handler{
-		host.Verb(host.FamilyTraffic, stream.Native{}.Name()): stream.ServePortable,
-		host.Verb(host.FamilyTraffic, latency.Echo{}.Name()):  latency.ServePortable,
+	for verb := range p.Isolated {
+		if strings.HasPrefix(verb, host.FamilyTraffic) {
+			p.Handlers[verb] = node.PortableOnly
+		}
 	}
+	p.Isolated = nil // no verb has a process of its own there
+	p.Handlers[host.Verb(host.FamilyTraffic, stream.Native{}.Name())] = stream.ServePortable
+	p.Handlers[host.Verb(host.FamilyTraffic, latency.Echo{}.Name())] = latency.ServePortable
 	if err := agent.Main(context.Background(), os.Args[1], node.Standard{}, p); err != nil {
 		fmt.Fprintln(os.Stderr, "portable:", err)
 		os.Exit(1)

@@ -8,6 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // head is the top of a report: what was measured and what came out, in words.
@@ -77,8 +78,9 @@ func machine(all []record.Environment) string {
 			continue
 		}
 		var parts []string
+		system := unit.System(e.Facts["os"]) + " "
 		for _, p := range [][3]string{{"", e.Facts["cpu_model"], ""}, {"", e.Facts["cores"], " cores"},
-			{"Linux ", strings.TrimPrefix(e.Facts["kernel"], "Linux "), ""}} {
+			{system, strings.TrimPrefix(e.Facts["kernel"], system), ""}} {
 			if p[1] != "" {
 				parts = append(parts, strings.Join(p[:], ""))
 			}

@@ -84,7 +84,7 @@ func ofAgent(ctx context.Context, n *lab.Node) (check.Answer, error) {
 	if err != nil {
 		return check.Answer{}, err
 	}
-	a := check.OKBecause("Linux %s, clock known within %s", e.Facts["kernel"],
+	a := check.OKBecause("%s %s, clock known within %s", unit.System(e.Facts["os"]), e.Facts["kernel"],
 		unit.Nanoseconds(float64(bound)))
 	if id := e.Facts["uid"]; id != "" && id != "0" {
 		a.Reason += ", not as root: nothing is set there"

@@ -171,6 +171,19 @@ func (s Scale) Text(v float64) string {
 // Arch names an architecture, given as Go does; little-endian MIPS is mipsel, as everywhere else.
 func Arch(goarch string) string { return strings.Replace(goarch, "mipsle", "mipsel", 1) }
 
+// System names an operating system, given as Go does; "" is Linux, the one of records that tell none.
+func System(goos string) string {
+	switch goos {
+	case "darwin":
+		return "macOS"
+	case "freebsd":
+		return "FreeBSD"
+	case "linux", "":
+		return "Linux"
+	}
+	return goos
+}
+
 // Count prints a number of things: "1 trial", "3 trials".
 func Count(n int, noun string) string {
 	if n == 1 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -17,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Tunnels are the ways to carry traffic, in the order shown.
@@ -58,15 +60,15 @@ func Parts() agent.Parts {
 		p.Isolated[host.Verb(host.FamilyTraffic, l.Name())] = l.Serve
 	}
 	for _, name := range needLinux() {
-		p.Handlers[host.Verb(host.FamilyTraffic, name)] = portableOnly
+		p.Handlers[host.Verb(host.FamilyTraffic, name)] = PortableOnly
 	}
 	return p
 }
 
-// portableOnly says why an end has not what is asked of it.
-func portableOnly(context.Context, host.Session) error {
+// PortableOnly says why an end that is not Linux has not what is asked of it.
+func PortableOnly(context.Context, host.Session) error {
 	return fmt.Errorf("%w: its system is %s: the portable engine has loads of engine native and the echo "+
-		"alone", host.ErrUnsupported, host.System())
+		"alone", host.ErrUnsupported, unit.System(runtime.GOOS))
 }
 
 // Standard is the connection on standard input and output.

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -87,6 +89,15 @@ func (f *facts) optional(name, value string) {
 	}
 }
 
+// unameRelease is what uname -r says, "" if nothing.
+func unameRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
 // file takes the first line of a file as a fact, if there is one.
 func (f *facts) file(name, path string) { f.optional(name, readWord(path)) }
 
@@ -98,6 +109,9 @@ func (f *facts) kernel() {
 	more, _ := os.ReadFile("/etc/openwrt_release")
 	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // whose commands change its settings
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
+	if runtime.GOOS != "linux" {
+		release = unameRelease()
+	}
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)
 	f.word("machine", f.root.proc("sys/kernel/arch"), "the kernel is older than 6.1")

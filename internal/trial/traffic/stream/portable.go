@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // ServePortable is a node half of the native engine that needs no more than package net and the options that
@@ -24,7 +26,7 @@ const mostPortable = 64
 
 // checkPortable answers for a node that is to have the flows of a load.
 func checkPortable(q traffic.Request) check.Answer {
-	l, held := q.Load, q.Load.Limits(q.Side)
+	l, held, system := q.Load, q.Load.Limits(q.Side), unit.System(runtime.GOOS)
 	for _, lacking := range []struct {
 		asked bool
 		what  string
@@ -38,12 +40,12 @@ func checkPortable(q traffic.Request) check.Answer {
 		{held != record.EndLimits{}, "no limits of an application"},
 	} {
 		if lacking.asked {
-			return check.Not("its system is %s: the portable engine has %s", host.System(), lacking.what)
+			return check.Not("its system is %s: the portable engine has %s", system, lacking.what)
 		}
 	}
 	for _, name := range traffic.Congestions(l) {
 		if err := hasCongestion(name); err != nil {
-			return check.Not("its system is %s: congestion control %s: %v", host.System(), name, err)
+			return check.Not("its system is %s: congestion control %s: %v", system, name, err)
 		}
 	}
 	return check.OK()
