@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,6 +94,7 @@ func asBefore(t *testing.T, r *machine, before []string) {
 	t.Errorf("the router is not as before: %v, %s", err, strings.Join(changed(before, now), "; "))
 }
 
+// changed lists what came and what went, but for such a sampler.
 func changed(before, now []string) []string {
 	return slices.DeleteFunc(difference(before, now, ""), func(line string) bool {
 		return strings.HasPrefix(line, "+ trace: ") && strings.Contains(line, "watch") ||
@@ -253,7 +253,7 @@ func cutting(t *testing.T, b *bed, kind string, guest bool) {
 		t.Fatal(err)
 	}
 	limit := time.Now().Add(agent.Silence + 2*margin)
-	if kind == cutFull { // the contact may hold, and the run goes on to its end
+	if kind == cutFull || kind == cutSession { // the contact holds or comes back: the run goes on to its end
 		limit = time.Now().Add(3 * time.Minute)
 	}
 	but := "mgmt0" // whose carrier is down
@@ -279,23 +279,23 @@ func cutting(t *testing.T, b *bed, kind string, guest bool) {
 		t.Errorf("lab restore: %v: %s", restoreErr, said)
 	}
 	asBefore(t, r, before)
-	fmt.Fprintf(t.Output(), "note: %s: reverted after %.1f s; the run ended with %v; lab restore: %s\n", kind,
-		reverted, exitOf(err), strings.Join(strings.Fields(said), " "))
-	fmt.Fprintf(t.Output(), "note: the run's last words: %s\n", lastLine(string(read(talk.Name()))))
+	fmt.Fprintf(t.Output(), "note: %s: reverted after %.1f s; the run: %s; lab restore: %s\n", kind, reverted,
+		exitOf(err), strings.TrimSpace(said))
 	// Its sampler, which would go on, ends by this.
 	if _, err := r.shell("rm -rf /dev/shm/chokepoint-watch-*; sleep 3"); err != nil {
 		t.Error(err)
 	}
 }
 
+// exitOf tells how a run ended.
 func exitOf(err error) string {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ProcessState.String()
+	if err == nil {
+		return "success"
 	}
-	return fmt.Sprint("success ", err == nil)
+	return err.Error()
 }
 
+// lastLine is the last that the run said to its user, beside its events.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for _, l := range slices.Backward(lines) {
