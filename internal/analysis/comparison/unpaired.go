@@ -34,8 +34,6 @@ var JudgedMetrics = [...]struct {
 	{Name: "rtt_loaded_p50_ns", Vital: true},
 	{Name: "rtt_loaded_p99_ns"},
 	{Name: metrics.Responsiveness},
-	{Name: metrics.CipherRate, Vital: true},
-	{Name: metrics.CipherOps, Vital: true},
 	{Name: metrics.RequestIdle},
 	{Name: metrics.RequestLoaded},
 	{Name: metrics.Number},
