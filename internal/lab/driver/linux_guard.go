@@ -23,24 +23,27 @@ for g in /run/chokepoint-guard-* /tmp/chokepoint-guard-* /dev/shm/chokepoint-gua
 p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 [ -O "$g" ] && [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
 echo "another controller has set something here: its guard is $g" >&2; exit 1; done
+read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
-d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) && break; d=; done
+d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) || { d=; continue; }
+echo "${up%%.*}" >"$d/touched" && echo >"$d/pid" && break; rm -rf "$d"; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
-read up rest </proc/uptime; echo "${up%%.*}" >"$d/touched"
 ( trap '' HUP; while sleep 2 && [ -f "$d/touched" ]; do
 read up rest </proc/uptime; read at <"$d/touched"
 [ $((${up%%.*} - at)) -lt "$1" ] && continue
 [ ! -f "$d/undo" ] || sh "$d/undo"
 rm -rf "$d"; done ) </dev/null >/dev/null 2>&1 &
-echo $! >"$d/pid"; echo "chokepoint-guard $d"`
+echo $! 1<>"$d/pid"; echo "chokepoint-guard $d"`
 
 // armScript puts the script of its input in place of the one before.
 const armScript = `[ -d "$1" ] || exit 1; umask 077; cat >"$1/undo.new" && mv -f "$1/undo.new" "$1/undo"`
 
-// touchScript fails where there is no guard any more.
+// touchScript fails where there is no guard any more. Where there is no room, the time is written over the
+// one before, which is no longer than it.
 const touchScript = `[ -d "$1" ] && read p <"$1/pid" && grep -qs chokepoint-guard "/proc/$p/cmdline" || exit 1
 read up rest </proc/uptime
-echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"`
+{ echo "${up%%.*}" >"$1/touched.new" && mv -f "$1/touched.new" "$1/touched"; } 2>/dev/null ||
+echo "${up%%.*}" 1<>"$1/touched"`
 
 var errNoGuard = errors.New("its guard is gone")
 

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,15 @@ func TestGuard(t *testing.T) {
 	name = start(time.Hour)
 	if err := (Linux{}).Touch(ctx, h, name); err != nil {
 		t.Error(err)
+	}
+	// Where no file can be made any more, as on a full disk.
+	touched := filepath.Join(name, "touched")
+	if err := errors.Join(os.Mkdir(touched+".new", 0o700), os.WriteFile(touched, []byte("0\n"), 0o600),
+		Linux{}.Touch(ctx, h, name)); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(touched); err != nil || string(b) == "0\n" {
+		t.Errorf("touched without room: got %q, %v, want the time", b, err)
 	}
 	if err := (Linux{}).Dismiss(ctx, h, name); err != nil || !gone(name) {
 		t.Errorf("dismiss: %v", err)

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -52,6 +54,8 @@ func openWrtSetting(name string) (setting, error) {
 		return setting{false, readOffloading, applyOffloading}, nil
 	case "nat":
 		return setting{false, readMasquerading, applyMasquerading}, nil
+	case "napi_threaded":
+		return setting{true, readThreads, applyThreads}, nil
 	}
 	l, err := settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {
@@ -76,23 +80,29 @@ var openWrtByHand = map[string]string{
 	"flow_export":  "apk add softflowd (opkg install); /etc/init.d/softflowd start",
 }
 
-// adviseByHand tells with what the driver cannot how the owner can.
-func adviseByHand(knob string, err error) error {
-	if step := openWrtByHand[knob]; step != "" && errors.Is(err, host.ErrUnsupported) {
-		return fmt.Errorf("%w; by hand: %s", err, step)
+// adviseByHand tells with what the driver cannot how the owner can. No package helps where the driver itself
+// has no words for a queue, or forwards no ports.
+func adviseByHand(s record.Setting, err error) error {
+	step := openWrtByHand[s.Knob]
+	kind, _, _ := strings.Cut(s.Value, " ")
+	switch {
+	case step == "" || !errors.Is(err, host.ErrUnsupported),
+		s.Knob == "queue" && kind != "" && !slices.Contains(spokenQueues, kind),
+		s.Knob == "nat" && kind == string(kernel.NATForward):
+		return err
 	}
-	return err
+	return fmt.Errorf("%w; by hand: %s", err, step)
 }
 
 // Read implements Driver.
 func (OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := settings{openWrtSetting, devicesOf}.read(ctx, h, s)
-	return text, adviseByHand(s.Knob, err)
+	return text, adviseByHand(s, err)
 }
 
 // Apply implements Driver.
 func (OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return adviseByHand(s.Knob, settings{openWrtSetting, devicesOf}.apply(ctx, h, s))
+	return adviseByHand(s, settings{openWrtSetting, devicesOf}.apply(ctx, h, s))
 }
 
 // nothingStaged fails where somebody's changes wait for a commit: ours could not be told from them, and would

@@ -321,9 +321,9 @@ func TestOpenWrtSteering(t *testing.T) {
 	onRouter(t, func(root string) { // a switch behind eth0, with lan1 in a bridge, and eth1
 		sys := filepath.Join(root, "sys")
 		for path, text := range map[string]string{"eth0/device/x": "", "eth0/queues/rx-0/rps_cpus": "2\n",
-			"eth0/queues/rx-1/rps_cpus": "2\n", "eth1/device/x": "", "eth1/queues/rx-0/rps_cpus": "2\n",
-			"lan1/lower_eth0/x": "", "lan1/queues/rx-0/rps_cpus": "0\n", "br-lan/lower_lan1/x": "",
-			"br-lan/queues/rx-0/rps_cpus": "0\n", "ppp0/queues/rx-0/rps_cpus": "0\n"} {
+			"eth0/threaded": "0\n", "eth0/queues/rx-1/rps_cpus": "2\n", "eth1/device/x": "",
+			"eth1/queues/rx-0/rps_cpus": "2\n", "lan1/lower_eth0/x": "", "lan1/queues/rx-0/rps_cpus": "0\n",
+			"br-lan/lower_lan1/x": "", "br-lan/queues/rx-0/rps_cpus": "0\n", "ppp0/queues/rx-0/rps_cpus": "0\n"} {
 			put(t, filepath.Join(sys, "class/net", path), text)
 		}
 		for _, cpu := range []string{"cpu0", "cpu1", "cpu2", "cpu3"} {
@@ -345,6 +345,8 @@ func TestOpenWrtSteering(t *testing.T) {
 			{"", "cpus.lan1=off", "off", "0 0 0 5", "0"},
 			{"", "cpus.lan1=masks 1 4", "masks 1 4", "1 4 2 5", ""},
 			{"touch /etc/no-steering", "cpus.lan1=0,2", "0,2", "5 5 2 5", ""},
+			{"rm -r /etc/no-steering /sys/devices/system/cpu/cpu[123]", "cpus.eth1=0", "0", "5 5 1 5", ""},
+			{"", "napi_threaded.br-lan=on", "on", "5 5 1 5", ""},
 		} {
 			ctx := labtest.Context(t)
 			says(t, h, tt.first)

@@ -14,7 +14,8 @@ import (
 // stage makes options of uci hold without a commit (libuci's delta.c), if now does not print what is wanted
 // when what was staged of them before is reverted: so the state that was found is put back without a trace.
 // An option without a value cannot be staged: direct sets what is wanted otherwise. It is refused while
-// other changes than ours are staged, which would come to hold too.
+// other changes than ours are staged, which would come to hold too. Where /tmp is full, uci says nothing of
+// what it does not keep.
 const stage = `stage() { want=$1; shift; names=" "; staged=; IFS='
 '
 for o; do o=${o%%=*}; names="$names${o##*.} "; pkg=${o%%.*}; done
@@ -25,7 +26,10 @@ case $names in *" ${c##*.} "*) staged=y;; esac; done
 if [ -n "$staged" ]; then
 for o; do uci -q revert "${o%%=*}"; done; reload || exit 1; fi
 [ "$(now)" != "$want" ] || exit 0
-for o; do [ -n "${o#*=}" ] || { direct; exit; }; uci set "$o" || exit 1; done
+for o; do [ -n "${o#*=}" ] || { direct; exit; }
+uci set "$o" && [ "$(uci -q get "${o%%=*}")" = "${o#*=}" ] && continue
+echo "uci keeps no change of ${o%%=*}: is /tmp full?" >&2
+for o; do uci -q revert "${o%%=*}"; done; exit 1; done
 failed=69; check && { failed=1; reload && exit 0; }
 for o; do uci -q revert "${o%%=*}"; done; reload
 echo "OpenWrt does not take $want" >&2; exit $failed; }
@@ -108,13 +112,32 @@ until [ "$(uci -q get "firewall.@zone[$i].name")" = "$zone" ]; do i=$((i+1))
 stage "$2" "firewall.@zone[$i].masq=$3"`, zone, value, bit)
 }
 
-// steering finds the receive queues of the devices that lie below one and have none below them: there
-// OpenWrt steers packets, such as on the device behind the ports of a switch. now prints their masks, once
-// if they are the same, in digits alone.
-const steering = `dev=$1
+// lowest finds the devices that lie below one and have none below them, such as the one behind the ports of a
+// switch: a bridge and its ports have no packets of their own.
+const lowest = `dev=$1
 below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; return; }; below "${l##*/lower_}"; done; }
 devices() { below "$dev" | sort -u; }
-queues() { for d in $(devices); do for q in "/sys/class/net/$d/queues"/rx-[0-9] "/sys/class/net/$d/queues"/rx-[0-9][0-9]
+`
+
+// readThreads reads whether the kernel has threads of their own for the packets that come in by a port.
+func readThreads(ctx context.Context, h host.Host, dev string) (string, error) {
+	out, err := shell(ctx, h, "", lowest+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) ||
+exit 69; echo "$t" | sort -u`, dev)
+	state := map[string]string{"0": "off", "1": "on"}[strings.TrimSpace(out)]
+	if err == nil && state == "" {
+		err = fmt.Errorf("%w: the devices below %s say %q", host.ErrUnsupported, dev, out)
+	}
+	return state, err
+}
+
+func applyThreads(ctx context.Context, h host.Host, dev, value string) error {
+	return lacking(change(ctx, h, "", lowest+`for d in $(devices); do
+echo "$2" >"/sys/class/net/$d/threaded" || exit 1; done`, dev, map[string]string{"off": "0", "on": "1"}[value]))
+}
+
+// steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now prints their
+// masks, once if they are the same, in digits alone.
+const steering = lowest + `queues() { for d in $(devices); do for q in "/sys/class/net/$d/queues"/rx-[0-9] "/sys/class/net/$d/queues"/rx-[0-9][0-9]
 do [ ! -f "$q/rps_cpus" ] || echo "$q/rps_cpus"; done; done; }
 plain() { tr -d , | sed 's/^0*//;s/^$/0/'; }
 now() { m=$(cat $(queues) | plain); one=$(echo "$m" | sort -u); [ "$(echo "$one" | wc -l)" -gt 1 ] && echo "$m" || echo "$one"; }
@@ -132,8 +155,8 @@ func readSteering(ctx context.Context, h host.Host, dev string) (string, error) 
 
 // applySteering has OpenWrt's service steer packets on no CPU, or on all (packet-steering.uc with 0 and 2):
 // it does so again whenever an interface changes, and would overwrite anything else. Devices that it leaves
-// alone, or all where it is disabled, are steered directly; so is what was found that is none of the
-// service's states.
+// alone, or all where it is disabled or there is but one CPU, are steered directly; so is what was found that
+// is none of the service's states.
 func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	masks, err := knob.MasksOfCPUs(knob.State(value))
 	if err != nil {
@@ -141,14 +164,14 @@ func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	}
 	return change(ctx, h, "", steering+stage+`want=$2 served=
 write() { set -- $want; for q in $(queues); do echo "$1" >"$q" || exit 1; [ $# -lt 2 ] || shift; done; }
-/etc/init.d/packet_steering enabled 2>/dev/null && for d in $(devices); do
+n=0; for c in /sys/devices/system/cpu/cpu[0-9]*; do n=$((n+1)); done
+[ $n -gt 1 ] && /etc/init.d/packet_steering enabled 2>/dev/null && for d in $(devices); do
 [ ! -e "/sys/class/net/$d/device" ] || served=y; done
 [ -n "$served" ] || { write; exit; }
 direct() { [ -n "$staged" ] || { echo "packet steering of OpenWrt is off, or on all CPUs" >&2; exit 69; }
 want=$masks; write; }
 reload() { /etc/init.d/packet_steering reload >&2; }
 check() { :; }
-n=0; for c in /sys/devices/system/cpu/cpu[0-9]*; do n=$((n+1)); done
 all=$(printf %x $(( (1 << n) - 1 )))
 masks=$want; want=$(echo "$want" | plain)
 case $want in 0) v=0;; "$all") v=2;; *) v=;; esac
