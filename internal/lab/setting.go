@@ -123,7 +123,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	case err != nil:
 		return check.CouldNotTell("%v", err)
 	case n.given(s):
-		return check.OK()
+		return check.OKBecause("it holds as it is, and nothing is set")
 	case n.Facts.Fixed != "":
 		return check.Not("%s", n.Facts.Fixed)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -145,7 +146,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 			return out, fmt.Errorf("run %s: %w", c.Path, context.Cause(ctx))
 		}
 		return out, fmt.Errorf("run %s: %w: %s", c.Path, err,
-			check.Plain(string(said[max(0, len(said)-400):])))
+			check.Plain(strings.TrimSpace(string(said[max(0, len(said)-400):]))))
 	}
 	if readErr != nil {
 		return out, fmt.Errorf("run %s: %w", c.Path, readErr)
