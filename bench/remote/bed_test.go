@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,10 @@ type machine struct {
 	gateway                       string
 	forwards                      bool
 	outer                         *exec.Cmd // with which sshd ends
-	pid                           int       // sshd's
+	pid                           int       // sshd's, or the first's of a root of its own
+
+	root, work string // see openWrtMachines
+	guest      bool
 }
 
 // port is a device, on a switch.
@@ -73,8 +77,9 @@ func say(input string, words ...string) (string, error) {
 	return string(out), err
 }
 
-// makeKeys makes what every bed shares: all machines have one key, and the same addresses.
-func makeKeys(dir string) error {
+// makeKeys makes what every bed of such machines shares: all have one key, but for a root of its own, and the
+// same addresses.
+func makeKeys(dir string, of []*machine) error {
 	err := os.MkdirAll(dir, 0o700)
 	for _, name := range []string{"id", "host"} {
 		if err == nil {
@@ -84,16 +89,19 @@ func makeKeys(dir string) error {
 	if err != nil {
 		return err
 	}
-	public, err := os.ReadFile(filepath.Join(dir, "host.pub"))
-	if err != nil {
-		return err
-	}
-	key := strings.Join(strings.Fields(string(public))[:2], " ")
 	var known, config strings.Builder
-	for _, m := range machines() {
-		address, _, _ := strings.Cut(m.ports[0].address, "/")
-		fmt.Fprintf(&known, "%s %s\n", address, key)
-		fmt.Fprintf(&config, "Host %s\n HostName %s\n", m.name, address)
+	for _, m := range of {
+		public, err := os.ReadFile(filepath.Join(cmp.Or(m.root, dir), "host.pub"))
+		if err != nil {
+			return err
+		}
+		for _, p := range m.ports {
+			address, _, _ := strings.Cut(p.address, "/")
+			if name, ok := map[string]string{"mgmt": m.name, "oob": m.name + outOfBand}[p.on]; ok {
+				fmt.Fprintf(&known, "%s %s\n", address, strings.Join(strings.Fields(string(public))[:2], " "))
+				fmt.Fprintf(&config, "Host %s\n HostName %s\n", name, address)
+			}
+		}
 	}
 	fmt.Fprintf(&config, "Host *\n User root\n IdentityFile %[1]s/id\n IdentitiesOnly yes\n"+
 		" IdentityAgent none\n UserKnownHostsFile %[1]s/known\n GlobalKnownHostsFile /dev/null\n", dir)
@@ -102,7 +110,7 @@ func makeKeys(dir string) error {
 }
 
 // newBed makes a bed, which goes with the test.
-func newBed(t *testing.T, dir, keys string, number int, program rig.Program) (*bed, error) {
+func newBed(t *testing.T, dir, keys string, number int, program rig.Program, of []*machine) (*bed, error) {
 	own, err := rig.Folders(filepath.Join(dir, fmt.Sprintf("bed%d", number)), os.Geteuid())
 	own.Path = program.Path
 	b := &bed{Program: own, prefix: fmt.Sprintf("cpbed%d-%d-", os.Getpid(), number), keys: keys,
@@ -125,14 +133,14 @@ func newBed(t *testing.T, dir, keys string, number int, program rig.Program) (*b
 		return nil, err
 	}
 	script = "link set lo up\n"
-	for _, name := range []string{"mgmt", "lan", "wan"} {
+	for _, name := range []string{"mgmt", "oob", "lan", "wan"} {
 		script += "link add " + name + " type bridge\nlink set " + name + " up\n"
 	}
-	script += "addr add 10.99.0.1/24 dev mgmt\n"
+	script += "addr add 10.99.0.1/24 dev mgmt\naddr add 10.98.0.1/24 dev oob\n"
 	if _, err := say(script, "ip", "-n", b.controller(), "-batch", "-"); err != nil {
 		return nil, err
 	}
-	for _, m := range machines() {
+	for _, m := range of {
 		m.controller, m.space, m.keys = b.controller(), b.prefix+m.name, keys
 		b.machines[m.name] = m
 		if err := m.boot(); err != nil {
@@ -194,6 +202,9 @@ exec /usr/sbin/sshd -D -f /dev/null -o HostKey=/run/sshd/host -o AuthorizedKeysF
 
 // boot makes the machine as it comes up: its devices, what is configured on them, and sshd.
 func (m *machine) boot() error {
+	if m.root != "" {
+		return m.bootOpenWrt()
+	}
 	inside := "link set lo up\n"
 	outside := ""
 	for _, p := range m.ports {
@@ -241,6 +252,10 @@ func (m *machine) await() error {
 	if err != nil {
 		return fmt.Errorf("%s at %s never answered: %w", m.name, address, err)
 	}
+	if m.guest {
+		m.pid = m.outer.Process.Pid
+		return nil
+	}
 	outer := strconv.Itoa(m.outer.Process.Pid)
 	children, err := os.ReadFile("/proc/" + outer + "/task/" + outer + "/children")
 	if err == nil {
@@ -272,6 +287,9 @@ func (m *machine) halt() error {
 		return err != nil || len(line) == 0
 	}
 	for range 200 {
+		if gone() && m.guest {
+			return nil
+		}
 		if gone() {
 			_, err := say("", "ip", "netns", "del", m.space)
 			return err

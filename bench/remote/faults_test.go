@@ -79,11 +79,11 @@ func TestFaultsOverSSH(t *testing.T) {
 	work := t.TempDir()
 	program, err := rig.NewProgram(work, *binary, os.Geteuid())
 	keys, file := filepath.Join(work, "keys"), program.At("faults.yaml")
-	if err := errors.Join(err, makeKeys(keys),
+	if err := errors.Join(err, makeKeys(keys, machines()),
 		os.WriteFile(file, []byte(faultPlan(tenFaults())), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBed(t, work, keys, 1, program)
+	b, err := newBed(t, work, keys, 1, program, machines())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,12 +203,12 @@ func newSuite(t *testing.T) *suite {
 	s := &suite{program: program, file: filepath.Join(dir, "losses.jsonl"),
 		whole: map[string][2]time.Duration{}}
 	keys := filepath.Join(work, "keys")
-	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys),
+	if err := errors.Join(err, os.MkdirAll(dir, 0o755), makeKeys(keys, machines()),
 		os.WriteFile(program.At("losses.yaml"), []byte(lossPlan), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range *beds {
-		b, err := newBed(t, work, keys, i+1, program)
+		b, err := newBed(t, work, keys, i+1, program, machines())
 		if err != nil {
 			t.Fatal(err)
 		}
