@@ -252,7 +252,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 		section.add(Figure{ID: "rates-" + tunnel, Title: title, Caption: caption, Draw: b, Legend: legend})
 	}
 	t := s.resultTable("results", rows, false)
-	t.Sorted, t.Caption = len(t.Notes) == 0, "Every result with what its source states."
+	t.Sorted, t.Caption = true, "Every result with what its source states."
 	section.add(t)
 	p.Sections = append(p.Sections, section)
 }
