@@ -87,6 +87,9 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	if run.Status == record.RunRunning {
 		return refuse(run, "wait for it, or stop it with Ctrl-C", "it is still running")
 	}
+	if len(run.ImportedFrom) > 0 {
+		return refuse(run, "chokepoint run measures here", "it was imported: other programs measured it")
+	}
 	x := &execution{p: p, plan: plan.New(run.Design), before: &run, run: run, force: o.force,
 		attach: o.attach, reportPath: o.report}
 	if x.attach == "" {

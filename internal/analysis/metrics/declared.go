@@ -222,8 +222,7 @@ func importedMetrics() []record.Metric {
 			"tool of the responsiveness draft summed it up"),
 		ofPath(RequestLoaded, "request under load", "ns", lower,
 			"time of a request under load, as such a tool summed it up"),
-		ofPath(Number, "number", "count", "",
-			"a number of an imported column; of what, its file does not say"),
+		ofPath(Number, "number", "count", "", "a number of a column; its file does not say of what"),
 	}
 }
 
