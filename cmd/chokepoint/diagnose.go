@@ -39,8 +39,8 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 				return err
 			}
 			if (prove || dry) && len(doc.Run.ImportedFrom) > 0 {
-				return &usageError{fmt.Sprintf("prove findings of run %s: it was imported, and no lab made it",
-					doc.Run.ID), "chokepoint run measures here"}
+				return &usageError{fmt.Sprintf("prove findings of run %s: it was imported, and no lab "+
+					"made it", doc.Run.ID), "chokepoint run measures here"}
 			}
 			if cell != "" {
 				if err := only(doc, cell); err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -98,24 +99,25 @@ measure: {latency_idle: block, verify: true}
 
 // TestCipherWithoutItsLibrary: cells of a library that the node lacks are skipped, with what to do about it.
 func TestCipherWithoutItsLibrary(t *testing.T) {
-	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1, duration: 2m}\nmatrix: {engine: cipher}\n",
+	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {engine: cipher}\n",
 		registry.Vocabulary())
 	l := oneLab{oneNode(t, t.TempDir())}
-	for _, tt := range []struct{ set, reason, hint string }{
-		{"method.duration=2m", "for 1m0s at most", "set method.duration"},
-		{"method.duration=1s", "measure with openssl on router", "library go"},
+	for _, tt := range []struct {
+		long         time.Duration
+		reason, hint string
+	}{
+		{2 * time.Minute, "for 1m0s at most", "set method.duration"},
+		{time.Second, "measure with openssl on router", "library go"},
 	} {
 		p := *p
-		if tt.set == "method.duration=1s" {
-			p.Design.Method.Duration = 1e9
-		}
+		p.Design.Method.Duration = tt.long
 		c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: &p, Labs: l}
 		if err := c.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if s := c.Run.Skipped; len(s) != 1 || !strings.Contains(s[0].Reason, tt.reason) ||
 			!strings.Contains(s[0].Hint, tt.hint) {
-			t.Errorf("%s: skipped %+v, want one for %q with hint %q", tt.set, s, tt.reason, tt.hint)
+			t.Errorf("%s: skipped %+v, want one for %q with hint %q", tt.long, s, tt.reason, tt.hint)
 		}
 	}
 }
