@@ -339,7 +339,7 @@ benchmarks() { as_root go test -run '^$' -bench . -benchtime 1x ./...; }
 # Every command line of the documents: the blocks marked "sh", as they stand. Two documents run at a time, the
 # longest first; one alone whose windows are shorter than a second, which a busy machine spoils.
 # What .ci/run leaves to .ci/nightly: pages whose commands take half a minute or more, of things that scripts try.
-DOCUMENTS_LATER='^docs/howto/(compare|published-tables|tunnels|virtual-router|write-a-plan)\.md$'
+DOCUMENTS_LATER='^docs/howto/(compare|prove|published-tables|tunnels|two-pcs|virtual-router|write-a-plan)\.md$'
 
 documents() {
 	export PATH="$WORK/bin:$PATH"
