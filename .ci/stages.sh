@@ -560,7 +560,7 @@ openwrt() {
 
 screenshots() {
 	mkdir -p "$WORK/shots"
-	as_root env TALLEST=13000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
+	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
 		"$WORK/shots" "$WORK/as_root.json"
 	as_root "$PROGRAM" catalog build "$WORK/site"
 	local page

@@ -46,7 +46,10 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		} else {
 			pooled = true
 		}
-		f.Rows = append(f.Rows, row)
+		// Of the many pairs of factors, those whose interaction was found are worth a place in the chart.
+		if class == "c1" || x.Found() {
+			f.Rows = append(f.Rows, row)
+		}
 		verdict := TableCell{Text: x.Verdict}
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
@@ -69,7 +72,8 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		words = append(words, upperFirst(x.Text())+".")
 	}
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
-		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
+		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told; " +
+		"such interactions stand in the table alone."
 	if intervals {
 		caption += " Whisker: interval of the median over blocks."
 	}
