@@ -19,6 +19,8 @@ func effectSection(v *view, s *Section) {
 			}
 			return v.Catalogue.Of(name).Words(level)
 		})
+		// A plan of many factors has a long chart, which is not what the run was made for.
+		s.Blocks = []Block{Fold{Title: "The chart of the effects, and their numbers", Blocks: s.Blocks}}
 	}
 }
 
@@ -46,10 +48,7 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		} else {
 			pooled = true
 		}
-		// Of the many pairs of factors, those whose interaction was found are worth a place in the chart.
-		if class == "c1" || x.Found() {
-			f.Rows = append(f.Rows, row)
-		}
+		f.Rows = append(f.Rows, row)
 		verdict := TableCell{Text: x.Verdict}
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
@@ -72,8 +71,7 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		words = append(words, upperFirst(x.Text())+".")
 	}
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
-		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told; " +
-		"such interactions stand in the table alone."
+		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
 	if intervals {
 		caption += " Whisker: interval of the median over blocks."
 	}
