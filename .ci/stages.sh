@@ -543,21 +543,6 @@ openwrt() {
 	suite remote -binary "$PROGRAM" -openwrt "$root" -run 'TestOpenWrt$'
 }
 
-# Nightly only: routers with a root file system like OpenWrt's, over dropbear: everything is tried on them, and
-# their contact is lost in the middle. What is built for that is not shipped.
-openwrt() {
-	local status=0 root="${OPENWRT:-$WORK/openwrt}"
-	install_packages sshd=openssh-server ssh=openssh-client busybox=busybox cpio=cpio patch=patch make=make gcc=gcc \
-		bzip2=bzip2 xz=xz-utils cargo=cargo nft=nftables qemu-system-x86_64=qemu-system-x86
-	as_root bench/remote/openwrt/build "$root" || status=$?
-	if ((status == 75)); then
-		skip openwrt "what its root file system is made of cannot be reached"
-		return
-	fi
-	((status == 0)) || fail "a root file system like OpenWrt's: exit status $status"
-	suite remote -binary "$PROGRAM" -openwrt "$root" -run 'TestOpenWrt$'
-}
-
 screenshots() {
 	mkdir -p "$WORK/shots"
 	as_root env TALLEST=12000 .ci/screenshots.sh "$(find "$WORK/root-home/data" -name report.html | head -n 1)" \
