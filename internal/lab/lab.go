@@ -43,6 +43,7 @@ type Lab struct {
 	wanted   []string // keys of the tunnels that were wanted last; none for the plain path
 	left     error    // what tunnels given up on have left
 	clock    int      // ages the tunnels
+	dead     bool     // see PathDead
 
 	supply
 }

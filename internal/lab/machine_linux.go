@@ -98,7 +98,10 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 		host.Refuse(ctx, c, fmt.Errorf("%w: %w", host.ErrUnreachable, err))
 		return
 	}
-	ends := map[string]host.Handler{verbEnds: func(ctx context.Context, _ host.Session) error {
+	own := map[string]host.Handler{verbKill: func(context.Context, host.Session) error {
+		g.words()
+		return g.child.Kill()
+	}, verbEnds: func(ctx context.Context, _ host.Session) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -106,7 +109,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 			return m.epitaph(g)
 		}
 	}}
-	host.Gateway(ctx, c, g.far, ends, func(err error) error {
+	host.Gateway(ctx, c, g.far, own, func(err error) error {
 		if !errors.Is(err, host.ErrUnreachable) || look(ctx, g.far) == nil {
 			return err
 		}

@@ -35,6 +35,7 @@ const renewTime = 20 * time.Second
 // has a new agent, and in which state it has found those that did not answer.
 func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 	renewed, found := l.renew(ctx)
+	l.dead = false
 	for _, t := range l.settings {
 		if slices.Contains(renewed, t.setting.Node) {
 			t.stuck, t.undo = true, t.again
@@ -56,6 +57,10 @@ func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 	}
 	return len(renewed) > 0, found
 }
+
+// PathDead says that no packet came through the path. The next Renew boots routers that are guests anew: an
+// emulated network device may have stopped while the agent, whose line is another device, still answers.
+func (l *Lab) PathDead() { l.dead = true }
 
 // Clear takes down what was laid and set, as Close does, and keeps the lab: nothing of it is on the routers
 // any more but their agents.
@@ -177,6 +182,10 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	}
 	_, _, err := n.connection().Clock(ctx)
 	switch {
+	case err == nil && l.dead && n.Facts.Guest():
+		said := l.words(n.Name)
+		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // what it is worth shows in the next trial
+		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)
 	case err == nil || errors.Is(err, host.ErrUnreachable):
 		return err
 	case n.Facts.Guest():
@@ -212,6 +221,9 @@ func (l *Lab) forget() error {
 // verbEnds is answered by the process that runs a guest, not by the guest: once that has ended, with the
 // error that says how.
 var verbEnds = host.Verb("guest", "ends")
+
+// verbKill is answered by that process, too: it ends the guest, and whoever connects next finds a fresh one.
+var verbKill = host.Verb("guest", "kill")
 
 // Guard returns when a router that is a guest has ended, or was ended because it hung, and says so with the
 // last words of its console. It returns nil when ctx ends first, or when there is nothing to guard.

@@ -64,6 +64,9 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 		t.Failure = &record.Failure{Phase: t.Phases[len(t.Phases)-1].Name, Error: err.Error(),
 			Hint: check.HintOf(err)}
 		a.evidence(ctx)
+		if b := c.benches[placeOf(row.Factors)]; b != nil && errors.Is(err, errDead) {
+			b.lab.PathDead()
+		}
 	}
 	return t, nil
 }

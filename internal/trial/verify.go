@@ -3,6 +3,7 @@ package trial
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -284,10 +285,12 @@ func foundMTU(got agent.Reached, want int) (int, error) {
 	case slices.Contains(got.Back, want):
 		return want, nil
 	case len(got.Back) == 0:
-		return 0, fmt.Errorf("no packet came back on the path: %s", got.Note)
+		return 0, fmt.Errorf("%w: %s", errDead, got.Note)
 	}
 	return 0, fmt.Errorf("packets of %d bytes, the path's MTU, do not come back: %s", want, got.Note)
 }
+
+var errDead = errors.New("no packet came back on the path")
 
 // countTime is how long the counters of a path may lag behind its packets.
 const countTime = 500 * time.Millisecond
