@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -285,6 +286,20 @@ func resultsOf(d *analysis.Document) (out []catalogue.Result) {
 	return out
 }
 
+// suspectText says how many rates of a run are in doubt, and so is what they are asked for.
+func suspectText(results []catalogue.Result) string {
+	n := 0
+	for _, r := range results {
+		if r.Grade == evidence.GradeSuspect {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n%d of the run's %d rates are suspect: chokepoint show says why.\n", n, len(results))
+}
+
 // beside is a published result with a cell of one's own.
 type beside struct {
 	Published catalogue.Result `json:"published"`
@@ -349,7 +364,8 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 				results, of = resultsOf(d), model.OfOwn
 			}
 			scores := model.LeaveOneOut(c, results, of)
-			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results))
+			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+
+				suspectText(results))
 		}}
 	cmd.Flags().BoolVar(&rows, "rows", false, "with every estimate")
 	cmd.Flags().StringVar(&run, "run", "", "of the cells of the stored `RUN`")

@@ -61,7 +61,7 @@ func newPredictCommand(p *program) *cobra.Command {
 				return err
 			}
 			prediction := model.Predict(c, rows, q, scores)
-			if err := p.document(prediction, predictionText(prediction)); err != nil {
+			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
 				return err
 			}
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
