@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human, and openvpn, pppd and softflowd, which chokepoint itself starts.
+// program is what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint itself
+// starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
@@ -26,7 +27,7 @@ var programs = []program{
 	{[]string{"nftables"}, []string{"nft"}}, {[]string{"ethtool"}, []string{"ethtool"}},
 	{[]string{"conntrack"}, []string{"conntrack"}}, {[]string{"tcpdump"}, []string{"tcpdump"}},
 	{[]string{"wireguard-tools"}, []string{"wg"}}, {[]string{"iperf3"}, []string{"iperf3"}},
-	{[]string{"openvpn"}, []string{"openvpn"}},
+	{[]string{"openssl"}, []string{"openssl"}}, {[]string{"openvpn"}, []string{"openvpn"}},
 	{[]string{"ppp"}, []string{"pppd", "usr/lib/pppd/*/pppoe.so"}},
 	{[]string{"softflowd"}, []string{"softflowd", "softflowctl"}},
 	{[]string{"netbase"}, []string{"etc/protocols", "etc/services", "etc/ethertypes"}},
