@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -256,7 +257,7 @@ func (f *portableUDP) give(b []byte) (took bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, traffic.Cause(err)
+		return false, host.Cause(err)
 	}
 	f.packets.Add(1)
 	f.bytes.Add(int64(len(b)))
@@ -292,7 +293,7 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 		case ok && timeout.Timeout():
 			look = 0
 		case !errors.Is(err, syscall.ECONNREFUSED):
-			return fmt.Errorf("receive: %w", traffic.Cause(err))
+			return fmt.Errorf("receive: %w", host.Cause(err))
 		}
 	}
 	return nil
