@@ -28,7 +28,7 @@ import (
 // Bounds of a file: of its text, decompressed, and of what stands in a text of JSON, each object of which
 // may take a hundred bytes of memory, and each value eight.
 const (
-	MostBytes   = 64 << 20
+	mostText    = 64 << 20
 	mostObjects = 1 << 20
 	mostValues  = 8 << 20
 	mostTrials  = 10_000
@@ -144,8 +144,8 @@ var ours = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node"
 // readText is the decompressed text.
 func readText(from io.Reader) ([]byte, error) {
 	text, err := inflate(bufio.NewReader(from))
-	if err == nil && len(text) > MostBytes {
-		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostBytes>>20)}
+	if err == nil && len(text) > mostText {
+		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", mostText>>20)}
 	}
 	return text, err
 }
@@ -164,7 +164,7 @@ func inflate(buffered *bufio.Reader) ([]byte, error) {
 	case string(head) == "BZh":
 		r = bzip2.NewReader(buffered)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, MostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(r, mostText+1))
 	if err != nil && r != buffered {
 		err = &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
 	}

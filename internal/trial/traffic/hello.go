@@ -23,7 +23,7 @@ const (
 func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	tag, cookie, refusals := HelloHash(q.Load), uint64(0), 0
+	tag, cookie, refusals := helloHash(q.Load), uint64(0), 0
 	for b := make([]byte, 64); ctx.Err() == nil && refusals < maxRefusals; {
 		Datagram{Tag: tag, Flow: uint16(flow), Phase: PhaseHello}.WithCookie(cookie).Put(b)
 		_, err := c.Write(b[:DatagramHeader])
@@ -70,7 +70,7 @@ type Hellos struct {
 
 // NewHellos are those of a load with so many flows.
 func NewHellos(q Request, flows int) *Hellos {
-	return &Hellos{request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load), flows: flows}
+	return &Hellos{request: q, cookies: host.NewCookies(), tag: helloHash(q.Load), flows: flows}
 }
 
 // Judge says which flow a datagram says hello for, -1 if that is not known, and writes into b what is to be

@@ -31,7 +31,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	}
 	for first := 0; first < len(fds); first += hellosAtOnce {
 		some := fds[first:min(first+hellosAtOnce, len(fds))]
-		if err := sayHello(ctx, some, HelloHash(q.Load), first); err != nil {
+		if err := sayHello(ctx, some, helloHash(q.Load), first); err != nil {
 			return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
 		}
 	}
@@ -245,7 +245,7 @@ func (h *HelloServer) answer(fd int, at *UDPListener, b []byte) (more bool, err 
 	if err != nil {
 		return false, nil // spurious wake-up, or the echo of an ICMP error
 	}
-	from := AddrPort(sa)
+	from := addrPort(sa)
 	flow, answer := h.hellos.Judge(b[:n], from)
 	if flow < 0 {
 		if answer != nil {

@@ -97,8 +97,8 @@ type echoer struct {
 	stop      atomic.Bool
 	helloSeen atomic.Bool
 	tids      []atomic.Int64 // of the one thread
-	// measured is closed when nobody asks for the thread's time any more: the prober may take leave before
-	// the window ends.
+	// measured is closed when nobody asks for the thread's time any more: the prober may end before the
+	// window does.
 	measured chan struct{}
 	letGo    func()        // closes it
 	done     chan struct{} // the thread has ended

@@ -125,7 +125,7 @@ func (e *portableEchoer) Run(ctx context.Context, w record.Window, _ func(traffi
 	traffic.SleepUntil(w.End, &e.stop)
 	end := traffic.TakeMark(traffic.Monotonic(), 0, nil)
 	select {
-	case <-e.done: // the prober has taken leave
+	case <-e.done: // the prober has ended
 	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
 	case <-ctx.Done():
 	}

@@ -88,15 +88,15 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Glim
 		})
 	})
 	both.Wait()
-	p.leave()
+	p.sendEnd()
 	close(done)
 	teller.Wait()
 	return ctx.Err()
 }
 
-// leave tells the echo that it may go. It does not matter if that is lost: then it stays until the end of the
-// timeline.
-func (p *prober) leave() {
+// sendEnd tells the echo that it may go. It does not matter if that is lost: then it stays until the end of
+// the timeline.
+func (p *prober) sendEnd() {
 	if p.kernel {
 		return
 	}

@@ -273,7 +273,7 @@ type portableSink struct {
 
 func (k *portableSink) Name() string { return fmt.Sprintf("datagrams at %v", k.conn.LocalAddr()) }
 
-// Run reads until the senders have taken leave, or until the planned stop.
+// Run reads until the senders have ended their streams, or until the planned stop.
 func (k *portableSink) Run(p *traffic.Phases) error {
 	b, look := make([]byte, 1<<16), int64(0)
 	for !p.Abandoned.Load() {
@@ -299,7 +299,7 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// complete says that the senders have taken leave.
+// complete says that the senders have ended their streams.
 func (k *portableSink) complete(now int64) bool {
 	for _, f := range k.flows {
 		if f.endSeen == 0 || now < f.endSeen+int64(afterlife) {

@@ -141,7 +141,7 @@ func (k *udpSink) drain(fd int) (more bool, err error) {
 	return false, err
 }
 
-// complete says that nothing more is to come: the senders have taken leave, or it is too late.
+// complete says that nothing more is to come: the senders have ended their streams, or it is too late.
 func (k *udpSink) complete(p *traffic.Phases) bool {
 	now := traffic.Monotonic()
 	if now >= p.Stop {
