@@ -285,9 +285,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 			b.Groups = append(b.Groups, g)
 		}
 	}
-	slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
-		return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
-	})
+	b.sort()
 	legend := []LegendItem{{"bar c1", "TCP, the best"}, {"bar c2", "UDP, the best"}}
 	if doubt {
 		legend = append(legend, LegendItem{"doubt c1", doubtWords})

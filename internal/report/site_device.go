@@ -275,9 +275,7 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 			s.sourceCell(x.Source))
 	}
 	if len(b.Groups) > 0 {
-		slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
-			return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
-		})
+		b.sort()
 		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
 	}
 	t.dropEmpty()
