@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -301,12 +302,7 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 
 // complete says that the senders have ended their streams.
 func (k *portableSink) complete(now int64) bool {
-	for _, f := range k.flows {
-		if f.endSeen == 0 || now < f.endSeen+int64(afterlife) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(k.flows, func(f *portableUDP) bool { return !f.over(now) })
 }
 
 func (k *portableSink) enter(b []byte) {
