@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// layers is the law: a package imports only packages of lower layers, never of its own, never above. A
+// layers is the rule: a package imports only packages of lower layers, never of its own, never above. A
 // package that is missing here fails, so a new one is a decision, written down. docs/architecture.md shows
 // the same table.
 var layers = [][]string{

@@ -169,6 +169,31 @@ func (b *bed) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// shown runs a plan by the agent and returns what show says of it, which -keep keeps as a file. codes are
+// exit codes that are no failure of the run.
+func (b *bed) shown(ctx context.Context, t *testing.T, within time.Duration, plan, name string,
+	codes ...int) string {
+	t.Helper()
+	locked(t, func() {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		cmd := b.command(ctx, slices.Concat([]string{"run", plan, "--quiet"}, b.aboard("agent"))...)
+		said, err := cmd.CombinedOutput()
+		if err != nil && !slices.Contains(codes, cmd.ProcessState.ExitCode()) {
+			t.Fatalf("run: %v: %s", err, said)
+		}
+	})
+	said, err := b.say("show", "--json", "latest")
+	if err == nil && *keep != "" {
+		err = errors.Join(os.MkdirAll(*keep, 0o755),
+			os.WriteFile(filepath.Join(*keep, name), []byte(said), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
 // saysWithin is how long a command of the program may take that is no run.
 const saysWithin = 2 * time.Minute
 

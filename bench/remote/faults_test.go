@@ -2,7 +2,6 @@ package remote_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,25 +91,8 @@ func TestFaultsOverSSH(t *testing.T) {
 	}
 	asked, forget := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
-	locked(t, func() {
-		ctx, cancel := context.WithTimeout(asked, 9*time.Minute)
-		defer cancel()
-		cmd := b.command(ctx, slices.Concat([]string{"run", file, "--quiet"}, b.aboard("agent"))...)
-		// A hole of the path lets its trials fail, which is exit code 3.
-		if said, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != 3 {
-			t.Fatalf("run: %v: %s", err, said)
-		}
-	})
-	said, err := b.say("show", "--json", "latest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *keep != "" {
-		if err := errors.Join(os.MkdirAll(*keep, 0o755),
-			os.WriteFile(filepath.Join(*keep, "faults.json"), []byte(said), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	// A hole of the path lets its trials fail, which is exit code 3.
+	said := b.shown(asked, t, 9*time.Minute, file, "faults.json", 3)
 	var d struct {
 		Cells []struct {
 			Factors   map[string]any

@@ -19,7 +19,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 var openWrt = flag.String("openwrt", "", "a folder that openwrt/build has made")
@@ -151,6 +150,25 @@ func conforms(t *testing.T, b *bed, works []string) {
 	asBefore(t, r, before)
 }
 
+// ownSettings are what the driver makes on every such router.
+const ownSettings = `link_mtu.br-lan=1400
+link_mtu.eth0=1300
+txqueuelen.eth0=77
+ip_forward=ipv4
+sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33
+queue.eth0=pfifo limit 50
+queue.br-lan=tbf rate 300M burst 128k limit 256k
+queue.eth0=sqm
+firewall=10
+firewall=20 in a set stateful
+firewall=off
+mss_clamp=pmtu
+mss_clamp=1360
+mss_clamp=off
+nat.eth0=off
+nat.eth0=masquerade
+`
+
 // driverSettings is the conformance of the driver itself over the connection, with settings of its own.
 func driverSettings(t *testing.T, b *bed, more []string) {
 	r := b.machines["router"]
@@ -174,19 +192,7 @@ func driverSettings(t *testing.T, b *bed, more []string) {
 	if _, err := r.shell("/usr/lib/sqm/run.sh start eth0"); err != nil {
 		t.Fatal(err)
 	}
-	var settings []record.Setting
-	for _, text := range append([]string{"link_mtu.br-lan=1400", "link_mtu.eth0=1300", "txqueuelen.eth0=77",
-		"ip_forward=ipv4", "sysctl:net.ipv4.ip_default_ttl=net.ipv4.ip_default_ttl=33",
-		"queue.eth0=pfifo limit 50", "queue.br-lan=tbf rate 300M burst 128k limit 256k", "queue.eth0=sqm",
-		"firewall=10", "firewall=20 in a set stateful", "firewall=off", "mss_clamp=pmtu", "mss_clamp=1360",
-		"mss_clamp=off", "nat.eth0=off", "nat.eth0=masquerade"}, more...) {
-		name, value, _ := strings.Cut(text, "=")
-		s := record.Setting{Knob: name, Node: "router", Value: value}
-		if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
-			s.Knob, s.Port = knob, port
-		}
-		settings = append(settings, s)
-	}
+	settings := labtest.SettingsOf(ownSettings + strings.Join(more, "\n"))
 	labtest.DriverSuite(t, driver.OpenWrt{}, c.Shell(), settings, "br-lan", "eth0")
 	if _, err := r.shell("/usr/lib/sqm/run.sh stop eth0"); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package remote_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,19 +68,8 @@ func TestPortableEndsOverSSH(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			locked(t, func() {
-				ctx, cancel := context.WithTimeout(asked, 4*time.Minute)
-				defer cancel()
-				cmd := b.command(ctx, slices.Concat([]string{"run", file, "--quiet"}, b.aboard("agent"))...)
-				if said, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("run: %v: %s", err, said)
-				}
-			})
-			said, err := b.say("show", "--json", "latest")
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkPortable(t, said, ends)
+			checkPortable(t, b.shown(asked, t, 4*time.Minute, file,
+				"portable-"+strings.Join(ends, "-")+".json"))
 			for _, name := range ends {
 				if left := b.machines[name].traces(); len(left) > 0 {
 					t.Errorf("left on the %s: %s", name, strings.Join(left, "; "))
@@ -92,7 +79,7 @@ func TestPortableEndsOverSSH(t *testing.T) {
 	}
 }
 
-func checkPortable(t *testing.T, said string, ends []string) {
+func checkPortable(t *testing.T, said string) {
 	t.Helper()
 	var d struct {
 		Cells []struct {
@@ -104,13 +91,6 @@ func checkPortable(t *testing.T, said string, ends []string) {
 	}
 	if err := json.Unmarshal([]byte(said), &d); err != nil {
 		t.Fatal(err)
-	}
-	if *keep != "" {
-		name := "portable-" + strings.Join(ends, "-") + ".json"
-		if err := errors.Join(os.MkdirAll(*keep, 0o755),
-			os.WriteFile(filepath.Join(*keep, name), []byte(said), 0o644)); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if len(d.Cells) != 5 || len(d.Skipped) != 2 {
 		t.Errorf("%d cells and %d left out, want 5 and 2", len(d.Cells), len(d.Skipped))

@@ -83,11 +83,7 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 	if info, err := os.Stat(place); err == nil && info.IsDir() {
 		place = filepath.Join(place, b.ID()+".json")
 	}
-	o, err := createOutFile(place)
-	if err == nil {
-		err = o.commit(text)
-	}
-	if err != nil {
+	if err := putFile(createOutFile, place, text); err != nil {
 		return err
 	}
 	return write(p.Out, place+"\n")
@@ -153,30 +149,31 @@ func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
 	return bundle.Read(file, content, c)
 }
 
+// collected are the studies, and the bundles of a folder.
+func (p *program) collected(dir string) (studies *catalogue.Catalogue, own []*bundle.Bundle, err error) {
+	if studies, err = catalogue.Published(); err == nil {
+		own, err = p.bundles(dir)
+	}
+	return studies, own, err
+}
+
 // joined is the catalogue with the bundles of a folder.
 func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
-	c, err := catalogue.Published()
+	studies, own, err := p.collected(dir)
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.bundles(dir)
-	if err != nil {
-		return nil, err
-	}
-	return bundle.Join(c, all), nil
+	return bundle.Join(studies, own), nil
 }
 
 // soundCatalogue is joined for conclusions: without results that are in doubt, and with how far off the
 // models are on what is published.
 func (p *program) soundCatalogue(dir string) (*catalogue.Catalogue, []model.Errors, error) {
-	studies, err := catalogue.Published()
+	studies, own, err := p.collected(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := p.joined(dir)
-	if err != nil {
-		return nil, nil, err
-	}
+	c := bundle.Join(studies, own)
 	c.Results = slices.DeleteFunc(c.Results, unsound)
 	return c, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }

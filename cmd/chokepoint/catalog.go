@@ -77,17 +77,8 @@ func cipherAdvice(c *catalogue.Catalogue) string {
 }
 
 func speedRow(s catalogue.Speed) []string {
-	value, block := "not known", "-"
-	if s.Value != nil {
-		value = unit.Significant(*s.Value, 4) + " op/s"
-		if s.Unit == "B/s" {
-			value = unit.Bitrate(*s.Value * 8).String()
-		}
-	}
-	if s.Block > 0 {
-		block = fmt.Sprint(s.Block, " B")
-	}
-	return []string{s.Device, s.Algorithm, s.Operation, value, block, s.Source, cmp.Or(s.Mode, "-")}
+	return []string{s.Device, s.Algorithm, s.Operation, s.Text(), orUnsaid(s.Block, " B"), s.Source,
+		cmp.Or(s.Mode, "-")}
 }
 
 func newCatalogDevicesCommand(p *program) *cobra.Command {
@@ -248,14 +239,6 @@ func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	return b.String()
 }
 
-// rate of a result for people; one that the study leaves open has none.
-func rateText(r catalogue.Result) string {
-	if r.GoodputBps == nil {
-		return "not given"
-	}
-	return unit.Bitrate(*r.GoodputBps).String()
-}
-
 func resultRow(r catalogue.Result) []string {
 	retransmits, cpu := "-", "-"
 	if r.Retransmits != nil {
@@ -276,7 +259,7 @@ func resultRow(r catalogue.Result) []string {
 		how += ", " + r.Grade
 	}
 	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
-		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), rateText(r), retransmits, cpu, how, r.Source}
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, how, r.Source}
 }
 
 func resultsOf(d *analysis.Document) (out []catalogue.Result) {
@@ -335,8 +318,8 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	}
 	return printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
 		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
-		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, rateText(x.Published),
-			x.Published.How(), x.Own.Label, rateText(x.Own.Result), x.Own.How(), ratioText(x.Ratio),
+		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
+			x.Published.How(), x.Own.Label, x.Own.Rate(), x.Own.How(), ratioText(x.Ratio),
 			x.Own.Grade, strings.Join(x.Unstated, ", ")}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -48,7 +49,7 @@ type findings struct {
 
 func runDoctor(ctx context.Context, p *program) error {
 	id := "doctor-" + store.NewID(time.Now(), uint16(rand.Uint32()))
-	f := findings{Version: readVersion().String(), Kernel: kernelRelease()}
+	f := findings{Version: readVersion().String(), Kernel: probe.KernelRelease()}
 	err := p.withJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), dirty(err))

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
@@ -46,7 +47,7 @@ func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, erro
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
 		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
 	o := labOptionsOf(a.on)
 	o.describe(&run)
 	x := &execution{p: a.p, plan: pl, run: run, attach: a.on.Attached, kept: true,

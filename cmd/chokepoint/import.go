@@ -96,15 +96,11 @@ func importFile(ctx context.Context, file, into string, clockWrong bool, p *prog
 	if err != nil {
 		return err
 	}
-	from, name := p.In, "standard input"
-	if file != standard {
-		f, err := os.Open(file)
-		if err != nil {
-			return &usageError{fmt.Sprintf("import: %v", err), ""}
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		from, name = f, filepath.Base(file)
+	from, name, end, err := openImport(file, p.In)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	text, err := twice(from)
 	size := int64(0)
 	if err == nil {
@@ -122,6 +118,18 @@ func importFile(ctx context.Context, file, into string, clockWrong bool, p *prog
 		return err
 	}
 	return addNote(ctx, to.run.ID, note, said, p)
+}
+
+// openImport opens a file, or takes standard input, and says what to call it.
+func openImport(file string, stdin io.Reader) (from io.Reader, name string, end func() error, err error) {
+	if file == standard {
+		return stdin, "standard input", func() error { return nil }, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, "", nil, &usageError{fmt.Sprintf("import: %v", err), ""}
+	}
+	return f, filepath.Base(file), f.Close, nil
 }
 
 // undoImport takes back what was imported into a run.

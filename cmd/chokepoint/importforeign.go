@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -117,19 +116,12 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 }
 
 func readForeign(file string, stdin io.Reader, format string) (s foreign.Source, err error) {
-	s.File = filepath.Base(file)
-	from := stdin
-	if file == standard {
-		s.File = "standard input"
-	} else {
-		f, err := os.Open(file)
-		if err != nil {
-			return s, &usageError{fmt.Sprintf("import: %v", err), ""}
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		from = f
+	from, name, end, err := openImport(file, stdin)
+	if err != nil {
+		return s, err
 	}
-	s.File = check.Plain(s.File)
+	defer func() { err = errors.Join(err, end()) }()
+	s.File = check.Plain(name)
 	s.Results, err = foreign.Read(from, format)
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
 		return s, &usageError{fmt.Sprintf("import %s: %s", s.File, check.Plain(wrong.Error())),

@@ -95,10 +95,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	}
 	return p.withMachines(ctx, m, func(l *lab.Lab) error {
 		surveyErr := p.survey(ctx, l)
-		out, err := createReport(file) // whole or not at all, as a report
-		if err == nil {
-			err = errors.Join(out.commit([]byte(plan.MachinesText(found(l, m)))), out.abort())
-		}
+		err := putFile(createReport, file, []byte(plan.MachinesText(found(l, m))))
 		if err == nil {
 			p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,17 +25,15 @@ func newManCommand(p *program) *cobra.Command {
 }
 
 // manPages writes the page of a command and those of all below it, and prints their paths.
-func manPages(p *program, cmd *cobra.Command, dir string) (err error) {
+func manPages(p *program, cmd *cobra.Command, dir string) error {
 	if cmd.Hidden {
 		return nil
 	}
 	file := filepath.Join(dir, manName(cmd)+".1")
-	out, err := createOutFile(file)
-	if err != nil {
+	if err := putFile(createOutFile, file, []byte(manPage(cmd))); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, out.abort()) }()
-	if err := errors.Join(out.commit([]byte(manPage(cmd))), write(p.Out, file+"\n")); err != nil {
+	if err := write(p.Out, file+"\n"); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {

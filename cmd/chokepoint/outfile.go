@@ -37,6 +37,15 @@ func createReport(path string) (*outFile, error) {
 // createOutFile opens path for a result that, if the umask has it so, everybody may read.
 func createOutFile(path string) (*outFile, error) { return createFile(path, 0o666) }
 
+// putFile writes a whole file, which create opens, or nothing.
+func putFile(create func(path string) (*outFile, error), path string, content []byte) error {
+	o, err := create(path)
+	if err != nil {
+		return err
+	}
+	return o.commit(content)
+}
+
 // createFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
 // to directly. No link of another user's is followed: it would have root write where that user says. So the
 // path is resolved and judged at once, and what it came to is opened without following any link.

@@ -94,7 +94,7 @@ func predictionText(p model.Prediction) string {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "measured: %s, %s, %s", rateText(r.Result), r.How(), r.Source)
+		fmt.Fprintf(&b, "measured: %s, %s, %s", r.Rate(), r.How(), r.Source)
 		if words := r.Conditions(); words != "" {
 			fmt.Fprintf(&b, " (%s)", words)
 		}

@@ -273,12 +273,8 @@ func (x *execution) proved(ctx context.Context, codeFile string) error {
 	}
 	doc, err := x.p.proveRun(ctx, x.doc, "", codeFile)
 	html, reportErr := report.HTML(doc)
-	var file *outFile
 	if reportErr == nil {
-		file, reportErr = createReport(x.reportPath)
-	}
-	if reportErr == nil {
-		reportErr = errors.Join(file.commit(html), file.abort())
+		reportErr = putFile(createReport, x.reportPath, html)
 	}
 	return errors.Join(err, reportErr, x.p.coloured(doc, x.p.laidOut(doc, report.Diagnosis)))
 }

@@ -87,11 +87,7 @@ func (p *program) writeTrial(file, trial string, several bool, content []byte) e
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
 	}
-	out, err := createReport(file)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(out.commit(content), out.abort()); err != nil {
+	if err := putFile(createReport, file, content); err != nil {
 		return err
 	}
 	return write(p.Out, file+"\n")

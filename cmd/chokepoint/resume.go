@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 type resumeOptions struct {
@@ -217,7 +218,7 @@ func changed(run record.Run) []string {
 		out = append(out, fmt.Sprintf("another build of the program (was %s, is %s)", short(run.BinaryHash),
 			short(h)))
 	}
-	if k := kernelRelease(); run.Kernel != k {
+	if k := probe.KernelRelease(); run.Kernel != k {
 		out = append(out, fmt.Sprintf("another kernel (was %s, is %s)", run.Kernel, k))
 	}
 	return out

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -31,6 +30,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -114,7 +114,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
 		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: kernelRelease(), Design: pl.Design}
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
 	o.lab.describe(&run)
 	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
 	if err := x.with(ctx, o.other); err != nil {
@@ -550,12 +550,4 @@ func binaryHash() string {
 		return ""
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

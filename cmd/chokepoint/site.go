@@ -29,11 +29,7 @@ func newCatalogBuildCommand(p *program) *cobra.Command {
 			"empty, or such a site, of which only the pages are replaced.",
 		Args: exactArgs("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			studies, err := catalogue.Published()
-			if err != nil {
-				return err
-			}
-			own, err := p.bundles(bundles)
+			studies, own, err := p.collected(bundles)
 			if err != nil {
 				return err
 			}
@@ -96,21 +92,17 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 		return "", check.WithHint(fmt.Errorf("make directory %s: %w", dir, underlying(err)),
 			"name a folder in one that exists")
 	}
-	put := func(name, content string) error {
-		o, err := createOutFile(filepath.Join(real, name))
-		if err != nil {
-			return err
-		}
-		return o.commit([]byte(content))
+	put := func(name string, content []byte) error {
+		return putFile(createOutFile, filepath.Join(real, name), content)
 	}
 	mark := func(names []string) error {
-		return put(siteMark, siteFormat+"\n"+strings.Join(names, "\n")+"\n")
+		return put(siteMark, []byte(siteFormat+"\n"+strings.Join(names, "\n")+"\n"))
 	}
 	gone := slices.DeleteFunc(old, func(name string) bool { return slices.Contains(names, name) })
 	err = mark(slices.Concat(names, gone)) // what is written now is known, if it ends here
 	for _, page := range pages {
 		if err == nil {
-			err = put(page.Name, string(page.Content))
+			err = put(page.Name, page.Content)
 		}
 	}
 	for _, name := range gone {

@@ -449,11 +449,7 @@ func (t *tuner) store() error {
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	out, err := createReport(filepath.Join(t.dir(), t.result.ID+".json"))
-	if err != nil {
-		return err
-	}
-	return out.commit(append(data, '\n'))
+	return putFile(createReport, filepath.Join(t.dir(), t.result.ID+".json"), append(data, '\n'))
 }
 
 // earlier is what the latest result for the same plan and lab keeps, if it still holds; else what has changed

@@ -61,7 +61,7 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		if i < 0 {
 			i = len(nodes)
 			nodes = append(nodes, &measuredNode{watched: c.Watched, CipherNode: CipherNode{Node: c.Node,
-				Versions: map[string]string{}, CPU: ciphers.CPUOf(factsOf(run, c.Node))}})
+				Versions: map[string]string{}, CPU: ciphers.CPUOf(run.Facts(c.Node))}})
 			nodes[i].CPU.Threads = c.CPUs
 		}
 		n := nodes[i]
@@ -88,16 +88,6 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		out = append(out, n.CipherNode)
 	}
 	return out
-}
-
-// factsOf are those of a node's environment.
-func factsOf(run *record.Run, node string) map[string]string {
-	for _, e := range run.Environments {
-		if e.Node == node {
-			return e.Facts
-		}
-	}
-	return nil
 }
 
 // shareOf is the share of a cell's tunnel, if it ends on the node's CPUs.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 //go:embed data/*.csv
@@ -98,6 +100,14 @@ type Result struct {
 	Lab         string   `json:"lab,omitempty"`   // of a run whose lab was measured in place of the device
 }
 
+// Rate is the goodput in words.
+func (r Result) Rate() string {
+	if r.GoodputBps == nil {
+		return "not given"
+	}
+	return unit.Bitrate(*r.GoodputBps).String()
+}
+
 // How is the statistic behind a figure in words: "median of 5 × 60 s".
 func (r Result) How() string {
 	words := r.Statistic
@@ -135,6 +145,17 @@ type Speed struct {
 	Value     *float64 `json:"value,omitempty"` // nil: the source says that it is unknown
 	Unit      string   `json:"unit"`            // "B/s" or "op/s"
 	Mode      string   `json:"mode,omitempty"`
+}
+
+// Text is the speed in words.
+func (s Speed) Text() string {
+	switch {
+	case s.Value == nil:
+		return "not known"
+	case s.Unit == "B/s":
+		return unit.Bitrate(*s.Value * 8).String()
+	}
+	return unit.Significant(*s.Value, 4) + " op/s"
 }
 
 // Power is what a device draws, in watts.

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -40,6 +42,17 @@ func PlainJSON(b []byte) []byte {
 		return b
 	}
 	return append(out, b[from:]...)
+}
+
+// JSONOffset is the byte at which an error of reading JSON says that it is wrong, -1 if it does not.
+func JSONOffset(err error) int64 {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return e.Offset
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return e.Offset
+	}
+	return -1
 }
 
 // runeOfJSON is the first character of a part of a JSON text, and its length. White space between values

@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // wgRate is a rate as iperf3 prints it for people, within the third column of a row.
@@ -20,11 +18,7 @@ var wgRate = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?) ?([KMGT]?)bits/sec`)
 // readWGBench reads rows of the tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note.
 func readWGBench(text []byte) ([]Result, error) {
 	var out []Result
-	offset := 0
-	for raw := range bytes.Lines(text) {
-		at := offset
-		offset += len(raw)
-		l := strings.TrimSpace(string(raw[:min(len(raw), 4096)]))
+	for at, l := range linesOf(text, 4096) {
 		cells := strings.Split(strings.Trim(l, "|"), "|")
 		if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
 			continue // prose, and the line below a table's head
@@ -44,10 +38,9 @@ func readWGBench(text []byte) ([]Result, error) {
 		if err != nil || !finite(rate, mostRate) {
 			return nil, place(text, at, fmt.Errorf("%.40q cannot be", m[0]))
 		}
-		r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Tool: "wg-bench",
-			Values: map[string]float64{metrics.Goodput: rate}, Facts: map[string]string{},
-			Lacks: append([]string{oneRun, "how long and how often it was measured",
-				"the implementation of WireGuard", "series", "latency"}, unwatched...)}}
+		r := newResult("", oneRun, "how long and how often it was measured",
+			"the implementation of WireGuard", "series", "latency")
+		r.Foreign.Values[metrics.Goodput] = rate
 		set(r.Factors, factor.Tunnel, "wireguard")
 		set(r.Factors, factor.Protocol, "tcp")
 		set(r.Factors, "device", plainCell(cells[0]))
@@ -72,11 +65,8 @@ func plainCell(s string) string {
 func readMinistat(text []byte) ([]Result, error) {
 	var out []Result
 	labels := map[int]string{}
-	metric, offset := metrics.Number, 0
-	for raw := range bytes.Lines(text) {
-		at := offset
-		offset += len(raw)
-		l := strings.TrimSpace(string(raw[:min(len(raw), 64<<10)]))
+	metric := metrics.Number
+	for at, l := range linesOf(text, 64<<10) {
 		if comment, ok := strings.CutPrefix(l, "#"); ok {
 			number, label, _ := strings.Cut(comment, ":")
 			if n, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && len(labels) < mostTrials {
@@ -92,9 +82,8 @@ func readMinistat(text []byte) ([]Result, error) {
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return nil, place(text, at, fmt.Errorf("%.40q is no number", f))
 			}
-			r := Result{Factors: record.Factors{}, Foreign: record.Foreign{
-				Values: map[string]float64{metric: v},
-				Lacks:  append([]string{"what was measured, and how"}, unwatched...)}}
+			r := newResult("", "what was measured, and how")
+			r.Foreign.Values[metric] = v
 			set(r.Factors, "column", strconv.Itoa(i+1))
 			if label := labels[i+1]; label != "" {
 				set(r.Factors, "column", label)

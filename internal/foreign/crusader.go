@@ -101,16 +101,15 @@ func readCrusader(text []byte) ([]Result, error) {
 }
 
 func (f *crusaderFile) result(direction string) *Result {
-	r := &Result{Factors: record.Factors{}, Foreign: record.Foreign{
-		Version: strings.TrimPrefix(string(f.Program), "Crusader "),
-		Lacks:   append([]string{oneRun, "the time of day", "kernel time stamps"}, unwatched...)}}
+	r := newResult(strings.TrimPrefix(string(f.Program), "Crusader "), oneRun, "the time of day",
+		"kernel time stamps")
 	set(r.Factors, factor.Engine, "crusader")
 	set(r.Factors, factor.Direction, direction)
 	set(r.Factors, factor.IP, map[bool]string{true: "6", false: "4"}[f.IPv6])
 	if f.Overload {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "a server that keeps up: crusader told of its overload")
 	}
-	return r
+	return &r
 }
 
 // trial is the test of a direction, without traffic if there was none.
@@ -194,17 +193,8 @@ func (f *crusaderFile) addPings(r *Result, all *record.Latency) {
 			}
 		}
 	}
-	idle := *all
-	idle.RTT, idle.SentAt = nil, nil
-	for i, at := range all.SentAt {
-		if at < load {
-			idle.RTT, idle.SentAt = append(idle.RTT, all.RTT[i]), append(idle.SentAt, at)
-		}
-	}
 	split(r, all)
-	if r.Idle = nil; len(idle.RTT) > 0 {
-		r.Idle = &idle
-	}
+	r.Idle = sentBefore(all, load)
 }
 
 // between is what a cumulative column grew by between two times, each between two points in proportion.

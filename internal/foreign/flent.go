@@ -82,10 +82,9 @@ func readFlent(text []byte) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := Result{Factors: record.Factors{}, Began: zero, Foreign: record.Foreign{Version: string(m.Flent),
-		Lacks: append([]string{oneRun, "cut-off of start and end: a window is what all flows were seen in"},
-			unwatched...),
-		Facts: map[string]string{}}}
+	r := newResult(string(m.Flent), oneRun,
+		"cut-off of start and end: a window is what all flows were seen in")
+	r.Began = zero
 	if err := f.series(&r.Foreign); err != nil {
 		return nil, err
 	}
@@ -327,20 +326,24 @@ func split(r *Result, all *record.Latency) {
 		}
 		return
 	}
-	idle, loaded := *all, *all
-	idle.RTT, idle.SentAt, loaded.RTT, loaded.SentAt = nil, nil, nil, nil
+	r.Idle, r.Loaded = sentBefore(all, r.Window.Start), sentWhen(all, r.Window.Holds)
+}
+
+// sentWhen are the probes that were sent at certain times, nil if there is none.
+func sentWhen(all *record.Latency, of func(at int64) bool) *record.Latency {
+	l := *all
+	l.RTT, l.SentAt = nil, nil
 	for i, at := range all.SentAt {
-		switch {
-		case r.Window.Holds(at):
-			loaded.RTT, loaded.SentAt = append(loaded.RTT, all.RTT[i]), append(loaded.SentAt, at)
-		case at < r.Window.Start:
-			idle.RTT, idle.SentAt = append(idle.RTT, all.RTT[i]), append(idle.SentAt, at)
+		if of(at) {
+			l.RTT, l.SentAt = append(l.RTT, all.RTT[i]), append(l.SentAt, at)
 		}
 	}
-	if len(idle.RTT) > 0 {
-		r.Idle = &idle
+	if len(l.RTT) == 0 {
+		return nil
 	}
-	if len(loaded.RTT) > 0 {
-		r.Loaded = &loaded
-	}
+	return &l
+}
+
+func sentBefore(all *record.Latency, load int64) *record.Latency {
+	return sentWhen(all, func(at int64) bool { return at < load })
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"regexp"
 	"strconv"
@@ -27,7 +28,7 @@ import (
 // Bounds of a file: of its text, decompressed, and of what stands in a text of JSON, each object of which
 // may take a hundred bytes of memory, and each value eight.
 const (
-	MostBytes   = 64 << 20
+	mostText    = 64 << 20
 	mostObjects = 1 << 20
 	mostValues  = 8 << 20
 	mostTrials  = 10_000
@@ -42,6 +43,12 @@ type Result struct {
 	Idle, Loaded *record.Latency
 	Window       record.Window
 	Foreign      record.Foreign
+}
+
+// newResult has no number yet. It lacks what is named and what no other program has.
+func newResult(version string, lacks ...string) Result {
+	return Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
+		Values: map[string]float64{}, Facts: map[string]string{}, Lacks: append(lacks, unwatched...)}}
 }
 
 // format is a form that a program writes.
@@ -137,8 +144,8 @@ var ours = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node"
 // readText is the decompressed text.
 func readText(from io.Reader) ([]byte, error) {
 	text, err := inflate(bufio.NewReader(from))
-	if err == nil && len(text) > MostBytes {
-		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostBytes>>20)}
+	if err == nil && len(text) > mostText {
+		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", mostText>>20)}
 	}
 	return text, err
 }
@@ -157,7 +164,7 @@ func inflate(buffered *bufio.Reader) ([]byte, error) {
 	case string(head) == "BZh":
 		r = bzip2.NewReader(buffered)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, MostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(r, mostText+1))
 	if err != nil && r != buffered {
 		err = &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
 	}
@@ -208,8 +215,7 @@ func detect(text []byte) string {
 		}
 		return ""
 	}
-	for line := range bytes.Lines(text[:min(len(text), 64<<10)]) {
-		l := strings.TrimSpace(string(line))
+	for _, l := range linesOf(text[:min(len(text), 64<<10)], 64<<10) {
 		switch {
 		case strings.HasPrefix(l, "+H:"), strings.HasPrefix(l, "+F"), strings.HasPrefix(l, "Got: +"),
 			strings.HasPrefix(l, "The 'numbers' are in"), strings.HasSuffix(l, "op/s"),
@@ -253,16 +259,24 @@ func at(text []byte, err error) error {
 	if err == nil {
 		return nil
 	}
-	offset := int64(-1)
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = e.Offset
-	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		offset = e.Offset
+	if offset := check.JSONOffset(err); offset >= 0 {
+		return place(text, int(offset), err)
 	}
-	if offset < 0 {
-		return &Error{Err: err}
+	return &Error{Err: err}
+}
+
+// linesOf are the lines of a text without white space around them, by the byte at which each begins; at most
+// so many bytes of each.
+func linesOf(text []byte, most int) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		at := 0
+		for line := range bytes.Lines(text) {
+			if !yield(at, strings.TrimSpace(string(line[:min(len(line), most)]))) {
+				return
+			}
+			at += len(line)
+		}
 	}
-	return place(text, int(offset), err)
 }
 
 // place is an error at a byte of the text.

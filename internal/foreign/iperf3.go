@@ -32,8 +32,8 @@ func readIperf3(text []byte) ([]Result, error) {
 		return nil, err
 	}
 	t, load := file.Traffic, &file.Traffic.Load
-	r := Result{Factors: record.Factors{}, Began: file.Began, Traffic: t, Foreign: record.Foreign{
-		Version: name(t.Version), Lacks: append([]string{oneRun}, unwatched...)}}
+	r := newResult(name(t.Version), oneRun)
+	r.Began, r.Traffic = file.Began, t
 	if load.Warmup == 0 {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, noWarmup)
 	}
@@ -103,8 +103,7 @@ func unstreamed(text []byte) (whole []byte, asIs bool, err error) {
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return nil, false, place(text, len(text), errors.New("it ends in the middle"))
 		case err != nil:
-			e, ok := errors.AsType[*json.SyntaxError](err)
-			if ok { // of the stream
+			if e, ok := errors.AsType[*json.SyntaxError](err); ok { // of the stream
 				from = int(e.Offset)
 			}
 			return nil, false, place(text, from, err)

@@ -80,9 +80,8 @@ func readIRTT(text []byte) ([]Result, error) {
 		}
 		l.RTT, l.SentAt = append(l.RTT, rtt), append(l.SentAt, at)
 	}
-	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: string(f.Version.IRTT),
-		Lacks: append([]string{oneRun, "whether a load was on the path: it is taken for idle",
-			"kernel time stamps"}, unwatched...)}}
+	r := newResult(string(f.Version.IRTT), oneRun, "whether a load was on the path: it is taken for idle",
+		"kernel time stamps")
 	if first.Wall > 0 {
 		r.Began = time.Unix(0, first.Wall).UTC()
 	}

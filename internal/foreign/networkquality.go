@@ -107,9 +107,9 @@ func (m measured) result() (*Result, error) {
 	if m.engine != "" {
 		tool = m.engine
 	}
-	r := &Result{Factors: record.Factors{}, Foreign: record.Foreign{Tool: tool, Values: map[string]float64{},
-		Facts: map[string]string{}, Lacks: append([]string{oneRun, "series", "single round trips",
-			"a responsiveness like ours: its own is over TLS"}, unwatched...)}}
+	r := newResult("", oneRun, "series", "single round trips",
+		"a responsiveness like ours: its own is over TLS")
+	r.Foreign.Tool = tool
 	if m.failed > 0 {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, fmt.Sprintf("a full load: %g connections failed", m.failed))
 	}
@@ -132,5 +132,5 @@ func (m measured) result() (*Result, error) {
 	set(r.Factors, factor.Engine, strings.ToLower(tool))
 	set(r.Factors, factor.Protocol, "tcp")
 	set(r.Factors, factor.Direction, m.direction)
-	return r, nil
+	return &r, nil
 }

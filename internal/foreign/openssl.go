@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -31,12 +30,8 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var sizes []int
 	var columns []string // of operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	offset := 0
 	machine := false
-	for raw := range bytes.Lines(text) {
-		at := offset
-		offset += len(raw)
-		l := strings.TrimSpace(string(raw[:min(len(raw), 4096)]))
+	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
 		fail := func(what string) error { return place(text, at, fmt.Errorf("%s: %.60q", what, l)) }
 		var found []speedLine

@@ -19,6 +19,19 @@ import (
 // driverTime bounds the suite: each reading is a command, and an emulated router starts a few a second.
 const driverTime = 4 * time.Minute
 
+// SettingsOf are settings of the router, each on a line: "KNOB=VALUE" or "KNOB.PORT=VALUE".
+func SettingsOf(text string) (out []record.Setting) {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		name, value, _ := strings.Cut(line, "=")
+		s := record.Setting{Knob: name, Node: "router", Value: value}
+		if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
+			s.Knob, s.Port = knob, port
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
 // DriverSuite is what every driver must do with a router's operating system: say what it is, take settings,
 // read them back in canonical form, and be restored to canonical forms that equal those before, each
 // difference named. settings are tried one after the other, each on top of the one before. A driver that

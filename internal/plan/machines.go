@@ -13,7 +13,7 @@ import (
 	yaml "go.yaml.in/yaml/v4"
 )
 
-// mostMachinesBytes and the like bound what a lab file may hold.
+// Bounds of what a lab file may hold.
 const (
 	mostMachineText = 1000
 	mostPort        = 1<<16 - 3 // the first of three

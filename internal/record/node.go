@@ -106,6 +106,16 @@ func (r *Run) Node(name string) NodeFacts {
 	return n
 }
 
+// Facts are those of the environment of a node, nil where it told none.
+func (r *Run) Facts(node string) map[string]string {
+	for _, e := range r.Environments {
+		if e.Node == node {
+			return e.Facts
+		}
+	}
+	return nil
+}
+
 // Tested returns the facts of the device under test: the first router, or the near end where the run's
 // topologies have none.
 func (r *Run) Tested() NodeFacts {

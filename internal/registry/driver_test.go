@@ -45,18 +45,6 @@ queue.wan=fq_codel limit 2000 flows 1024 quantum 1514 target 4ms interval 80ms m
 queue=noqueue`
 )
 
-func settingsOf(text string) (out []record.Setting) {
-	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
-		name, value, _ := strings.Cut(line, "=")
-		s := record.Setting{Knob: name, Node: "router", Value: value}
-		if knob, port, ok := strings.Cut(name, "."); ok && !strings.Contains(name, ":") {
-			s.Knob, s.Port = knob, port
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
 // driven brings up a lab whose router is driven.
 func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
 	t.Helper()
@@ -84,8 +72,8 @@ func TestDriversInNamespaces(t *testing.T) {
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := driven(t, d, nil)
-			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings), "lan", "wan")
-			settleDriven(t, l, settingsOf(drivenSettings)[:1])
+			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(drivenSettings), "lan", "wan")
+			settleDriven(t, l, labtest.SettingsOf(drivenSettings)[:1])
 			if got := labtest.Reach(t, l, 0, 4, 1401, 1400); len(got.Back) != 2 {
 				t.Errorf("after the MTU is put back: %v of 1400 and 1401 bytes come back, want both",
 					got.Back)
@@ -100,8 +88,8 @@ func TestDriversInGuests(t *testing.T) {
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := driven(t, d, guest)
-			labtest.DriverSuite(t, d, n.Host, settingsOf(drivenSettings+guestSettings), "lan", "wan")
-			settleDriven(t, l, settingsOf(drivenSettings+guestSettings))
+			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(drivenSettings+guestSettings), "lan", "wan")
+			settleDriven(t, l, labtest.SettingsOf(drivenSettings+guestSettings))
 			if got := labtest.Reach(t, l, 0, 4, 1501, 100, 1500); len(got.Back) != 2 {
 				t.Errorf("packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two",
 					got.Back,

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -18,6 +19,13 @@ type bars struct {
 type barGroup struct {
 	Name string
 	Bars []bar
+}
+
+// sort puts the group whose first bar is the longest first.
+func (b *bars) sort() {
+	slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
+		return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
+	})
 }
 
 type bar struct {

@@ -49,42 +49,57 @@ func CSV(d *analysis.Document) ([]byte, error) {
 }
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
-	var reasons []string
-	for _, r := range t.Reasons {
-		reasons = once(reasons, r.Kind)
-	}
 	stem := []string{v.Run.ID, t.ID, strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind, t.Grade,
-		strings.Join(reasons, " "), strings.Join(v.caveatKinds(t), " ")}
+		reasonKinds(t), v.caveatKinds(t)}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}
 	var lines [][]string
-	add := func(metric, unit, value, missing string) {
+	eachNumber(t, func(metric string, value *float64, missing string) {
+		unit, number := "", ""
+		if metric != "" {
+			unit = v.unitOf(metric)
+		}
+		if value != nil {
+			number = strconv.FormatFloat(*value, 'f', -1, 64)
+		}
 		line := append(slices.Clone(stem), metric, unit, "", missing)
 		for i, text := range line {
 			if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 				line[i] = "'" + text // which spreadsheets take for text
 			}
 		}
-		line[len(line)-2] = value
+		line[len(line)-2] = number
 		lines = append(lines, line)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
-		add(name, v.unitOf(name), strconv.FormatFloat(t.Metrics[name], 'f', -1, 64), "")
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
-		add(name, v.unitOf(name), "", t.Missing[name])
-	}
-	if f := t.Failure; f != nil {
-		add("", "", "", "failed in "+f.Phase+": "+f.Error)
-	}
-	if len(lines) == 0 {
-		add("", "", "", "")
-	}
+	})
 	return lines
 }
 
-func (v *view) caveatKinds(t *analysis.TrialView) []string {
+// eachNumber gives each metric of a trial with its value, or why there is none. A trial without any number
+// is given once, so that it is not lost.
+func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, missing string)) {
+	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+		add(name, new(t.Metrics[name]), "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
+		add(name, nil, t.Missing[name])
+	}
+	if f := t.Failure; f != nil {
+		add("", nil, "failed in "+f.Phase+": "+f.Error)
+	} else if len(t.Metrics)+len(t.Missing) == 0 {
+		add("", nil, "")
+	}
+}
+
+func reasonKinds(t *analysis.TrialView) string {
+	var kinds []string
+	for _, r := range t.Reasons {
+		kinds = once(kinds, r.Kind)
+	}
+	return strings.Join(kinds, " ")
+}
+
+func (v *view) caveatKinds(t *analysis.TrialView) string {
 	all := t.Caveats
 	if c := v.cell[t.Factors.Key()]; c != nil {
 		all = slices.Concat(all, c.Caveats)
@@ -93,5 +108,5 @@ func (v *view) caveatKinds(t *analysis.TrialView) []string {
 	for _, c := range slices.Concat(all, v.Caveats) {
 		kinds = once(kinds, c.Kind)
 	}
-	return kinds
+	return strings.Join(kinds, " ")
 }

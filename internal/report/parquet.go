@@ -3,8 +3,6 @@ package report
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,25 +59,16 @@ func Parquet(d *analysis.Document) ([]byte, error) {
 func (v *view) parquetRows(t *analysis.TrialView) []parquetRow {
 	stem := parquetRow{Run: v.Run.ID, From: strings.Join(v.Run.ImportedFrom, ", "), Trial: t.ID,
 		Block: int32(t.Block), Index: int32(t.Index), Kind: t.Kind, Started: t.Started.UTC(),
-		Factors: t.Factors, Grade: t.Grade, Caveats: strings.Join(v.caveatKinds(t), " ")}
-	var kinds []string
-	for _, r := range t.Reasons {
-		kinds = once(kinds, r.Kind)
-	}
-	stem.Reasons = strings.Join(kinds, " ")
+		Factors: t.Factors, Grade: t.Grade, Reasons: reasonKinds(t), Caveats: v.caveatKinds(t)}
 	cell := v.cell[t.Factors.Key()]
 	if cell != nil {
 		stem.Cell = cell.Label
 	}
 	var rows []parquetRow
-	add := func(metric string, value *float64, missing string) {
+	eachNumber(t, func(metric string, value *float64, missing string) {
 		r := stem
 		r.Metric, r.Value, r.Missing = metric, value, missing
-		for _, m := range v.Metrics {
-			if m.Name == metric {
-				r.Unit, r.Better = m.Unit, m.Better
-			}
-		}
+		r.Unit, r.Better = v.metric[metric].Unit, v.metric[metric].Better
 		if cell != nil {
 			if x, ok := cell.Metrics[metric]; ok {
 				r.CellN, r.Interval = int32(x.N), x.Interval
@@ -87,18 +76,6 @@ func (v *view) parquetRows(t *analysis.TrialView) []parquetRow {
 			}
 		}
 		rows = append(rows, r)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
-		add(name, new(t.Metrics[name]), "")
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Missing)) {
-		add(name, nil, t.Missing[name])
-	}
-	if f := t.Failure; f != nil {
-		add("", nil, "failed in "+f.Phase+": "+f.Error)
-	}
-	if len(rows) == 0 {
-		add("", nil, "")
-	}
+	})
 	return rows
 }

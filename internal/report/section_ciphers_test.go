@@ -52,17 +52,7 @@ func cipherDocument() *analysis.Document {
 // TestCiphersAreShown: rates, cycles, features, advice and share, in every form; nothing of a path.
 func TestCiphersAreShown(t *testing.T) {
 	d := cipherDocument()
-	markdown, err := Markdown(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := HTML(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for form, text := range map[string]string{"text": Text(d, 200, false), "markdown": string(markdown),
-		"page": string(page)} {
-		text = strings.ReplaceAll(text, "\u00a0", " ")
+	for form, text := range shown(t, d) {
 		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85300 cycles",
 			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
 			"the kernel tells of none"} {

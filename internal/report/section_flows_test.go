@@ -4,9 +4,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// shown is a document in each form for people, with plain spaces.
+func shown(t *testing.T, d *analysis.Document) map[string]string {
+	t.Helper()
+	markdown, err := Markdown(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := strings.NewReplacer("\u00a0", " ").Replace
+	return map[string]string{"text": plain(Text(d, 200, false)), "markdown": plain(string(markdown)),
+		"page": plain(string(page))}
+}
 
 func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 	d := sampleDocument()
@@ -28,19 +45,10 @@ func TestShortFlowsAndRequestsHaveTables(t *testing.T) {
 		"request_p99_ns": 95e3, "request_p999_ns": 322e3} {
 		two.Metrics[name] = value(x)
 	}
-	markdown, err := Markdown(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := HTML(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for form, text := range map[string]string{"text": Text(d, 200, false), "markdown": string(markdown),
-		"page": string(page)} {
+	for form, text := range shown(t, d) {
 		for _, want := range []string{"4321 flows/s", "61.0 µs", "123 µs", "4.50 ms", "7.75 ms", "1.50 %",
 			"23456 requests/s", "322 µs", "to 10 MB"} {
-			if !strings.Contains(strings.ReplaceAll(text, "\u00a0", " "), want) {
+			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
 			}
 		}

@@ -46,6 +46,12 @@ type sitePage struct {
 	view *view // of the run that it shows; nil: none
 }
 
+// add adds a section, with further blocks.
+func (p *sitePage) add(s Section, blocks ...Block) {
+	s.add(blocks...)
+	p.Sections = append(p.Sections, s)
+}
+
 type pageLink struct{ Name, Text string }
 
 // site knows the names of its pages.
@@ -165,9 +171,7 @@ func (s *site) index() *sitePage {
 		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows)),
 			Sub: strings.Join(sources, ", ")})...)
 	}
-	section := Section{ID: "all", Title: "Devices"}
-	section.add(t)
-	p.Sections = []Section{section}
+	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
 }
 
@@ -269,8 +273,8 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 				one.Runs = append(one.Runs, *r.GoodputBps)
 				sound := bundle.Sound(r)
 				if sound && one.Doubt || sound == !one.Doubt && *r.GoodputBps > one.Median {
-					one.Median, one.Doubt, one.Text = *r.GoodputBps, !sound, resultRate(r)
-					one.Title = device + ", " + settingOf(r) + ": " + resultRate(r) + ", " + r.Source
+					one.Median, one.Doubt, one.Text = *r.GoodputBps, !sound, r.Rate()
+					one.Title = device + ", " + settingOf(r) + ": " + r.Rate() + ", " + r.Source
 				}
 			}
 			if len(one.Runs) > 0 {
@@ -281,9 +285,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 			b.Groups = append(b.Groups, g)
 		}
 	}
-	slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
-		return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
-	})
+	b.sort()
 	legend := []LegendItem{{"bar c1", "TCP, the best"}, {"bar c2", "UDP, the best"}}
 	if doubt {
 		legend = append(legend, LegendItem{"doubt c1", doubtWords})
@@ -291,13 +293,13 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
 	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
-	section := Section{ID: "compare", Title: "All devices"}
-	section.add(Figure{ID: "best-rates", Title: "The best rate of each device", Draw: b, Legend: legend,
-		Caption: "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
-			"and method, which the table states.", Table: &all})
-	return &sitePage{Name: name, Kind: "Compare", Title: title, Sections: []Section{section},
+	p := &sitePage{Name: name, Kind: "Compare", Title: title,
 		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
 			plural(len(b.Groups), "device", "devices"))}
+	p.add(Section{ID: "compare", Title: "All devices"}, Figure{ID: "best-rates", Draw: b, Legend: legend,
+		Title: "The best rate of each device", Caption: "Bar: the best result. Dots: every result. They " +
+			"differ in streams, packet size, direction and method, which the table states.", Table: &all})
+	return p
 }
 
 // effects are what the factors of each study do.
@@ -315,7 +317,7 @@ func (s *site) effects() *sitePage {
 					section.Blocks[i] = f
 				}
 			}
-			p.Sections = append(p.Sections, section)
+			p.add(section)
 		}
 	}
 	return p
@@ -346,9 +348,7 @@ func (s *site) sources() *sitePage {
 		table Table
 	}{{"Published studies", studies}, {"Own runs", own}} {
 		if len(part.table.Rows) > 0 {
-			section := Section{ID: slug(part.title), Title: part.title}
-			section.add(part.table)
-			p.Sections = append(p.Sections, section)
+			p.add(Section{ID: slug(part.title), Title: part.title}, part.table)
 		}
 	}
 	return p

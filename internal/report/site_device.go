@@ -11,13 +11,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-func resultRate(r catalogue.Result) string {
-	if r.GoodputBps == nil {
-		return "not given"
-	}
-	return unit.Bitrate(*r.GoodputBps).String()
-}
-
 // published ties a shown number to a row of the catalogue.
 func published(r catalogue.Result, metric string, v *float64) *Number {
 	if v == nil {
@@ -27,7 +20,7 @@ func published(r catalogue.Result, metric string, v *float64) *Number {
 }
 
 func rateOfResult(r catalogue.Result) TableCell {
-	cell := TableCell{Text: resultRate(r), Num: published(r, goodput, r.GoodputBps),
+	cell := TableCell{Text: r.Rate(), Num: published(r, goodput, r.GoodputBps),
 		Long: strings.TrimPrefix(settingOf(r)+"; "+r.How(), "; ")}
 	if r.GoodputBps == nil {
 		cell.Tone = Quiet
@@ -156,7 +149,7 @@ func (s *site) device(name string) *sitePage {
 	}
 	p.Lead = plural(len(rows), "rate", "rates")
 	if best := s.bestOfAll(rows); best != nil {
-		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", resultRate(*best), settingOf(*best))
+		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
 	p.Lead += "."
 	for _, text := range s.Doubts[name] {
@@ -207,8 +200,8 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
 				continue
 			}
-			one := bar{Class: "c1", Text: resultRate(r), Median: *r.GoodputBps, Doubt: !bundle.Sound(r),
-				Title: settingOf(r) + ": " + resultRate(r) + ", " + r.How() + ", " + r.Source}
+			one := bar{Class: "c1", Text: r.Rate(), Median: *r.GoodputBps, Doubt: !bundle.Sound(r),
+				Title: settingOf(r) + ": " + r.Rate() + ", " + r.How() + ", " + r.Source}
 			if run, ok := s.own[r.Source]; ok {
 				v := run.results[r.Row-1].Cell.Metrics[goodput]
 				one.Class, one.Runs, one.Low, one.High = "c2", v.Values, v.Low, v.High
@@ -253,8 +246,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	}
 	t := s.resultTable("results", rows, false)
 	t.Sorted, t.Caption = true, "Every result with what its source states."
-	section.add(t)
-	p.Sections = append(p.Sections, section)
+	p.add(section, t)
 }
 
 // addSpeeds are those of ciphers, hashes and keys on one core.
@@ -266,13 +258,12 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	b := bars{Label: "Throughput of ciphers and hashes on one core", Axis: "one core", Unit: "bit/s"}
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
-		speed, block := TableCell{Text: "not known", Tone: Quiet}, none
+		speed, block := TableCell{Text: x.Text(), Tone: Quiet}, none
 		if x.Value != nil {
 			number := Number{x.Source + " " + x.Algorithm, x.Operation, "speed", *x.Value}
-			speed = TableCell{Text: unit.Significant(*x.Value, 4) + " op/s", Num: &number}
+			speed = TableCell{Text: x.Text(), Num: &number}
 			if x.Unit == "B/s" {
 				number.Value *= 8
-				speed.Text = unit.Bitrate(number.Value).String()
 				b.Groups = append(b.Groups, barGroup{x.Algorithm, []bar{{Class: "c1", Text: speed.Text,
 					Median: number.Value, Title: x.Algorithm + ": " + speed.Text}}})
 			}
@@ -284,21 +275,17 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 			s.sourceCell(x.Source))
 	}
 	if len(b.Groups) > 0 {
-		slices.SortStableFunc(b.Groups, func(x, y barGroup) int {
-			return -cmp.Compare(x.Bars[0].Median, y.Bars[0].Median)
-		})
+		b.sort()
 		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
 	}
 	t.dropEmpty()
-	section.add(t)
-	p.Sections = append(p.Sections, section)
+	p.add(section, t)
 }
 
 func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 	if len(powers) == 0 {
 		return
 	}
-	section := Section{ID: "power", Title: "Power"}
 	t := Table{ID: "powers", Columns: columns("Load", "#Power", "Source")}
 	for _, w := range powers {
 		cell := TableCell{Text: "not given", Tone: Quiet}
@@ -316,8 +303,7 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 		}
 		t.row(TableCell{Text: load}, cell, s.sourceCell(w.Source))
 	}
-	section.add(t)
-	p.Sections = append(p.Sections, section)
+	p.add(Section{ID: "power", Title: "Power"}, t)
 }
 
 // run is the page of an own run: its sections are those of the report.

@@ -23,14 +23,7 @@ func (o *Observation) ownSystem() (system, string) {
 }
 
 // environment is a fact of what the node is; "" = not known.
-func (o *Observation) environment(node, name string) string {
-	for _, e := range o.Run.Environments {
-		if e.Node == node {
-			return e.Facts[name]
-		}
-	}
-	return ""
-}
+func (o *Observation) environment(node, name string) string { return o.Run.Facts(node)[name] }
 
 // ports are a node's devices that are links of the topology and that probe netdev counts.
 func (o *Observation) ports(node string) []string {

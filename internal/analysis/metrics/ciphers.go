@@ -31,8 +31,8 @@ func cipherMetrics() []record.Metric {
 	}
 }
 
-// CipherRateOf is the metric that says how fast a cell of a cipher is: by its block, 0 without one.
-func CipherRateOf(block int) string {
+// cipherRateOf is the metric that says how fast a cell of a cipher is: by its block, 0 without one.
+func cipherRateOf(block int) string {
 	if block > 0 {
 		return CipherRate
 	}

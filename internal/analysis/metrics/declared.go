@@ -230,7 +230,7 @@ func importedMetrics() []record.Metric {
 // cipher how fast that was.
 func RateOf(f record.Factors) string {
 	if !factor.Sends(f) {
-		return CipherRateOf(ciphers.BlockFactor.Number(f))
+		return cipherRateOf(ciphers.BlockFactor.Number(f))
 	}
 	if factor.Protocol.Is(f, factor.UDP) {
 		return PacketRate

@@ -162,12 +162,8 @@ var unknownField = regexp.MustCompile(`unknown field ("[^"]*")`)
 
 // placed says the line at which JSON is wrong.
 func placed(content []byte, err error) error {
-	offset := int64(-1)
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = e.Offset
-	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		offset = e.Offset
-	} else if m := unknownField.FindStringSubmatch(err.Error()); m != nil { // which has no place
+	offset := check.JSONOffset(err)
+	if m := unknownField.FindStringSubmatch(err.Error()); offset < 0 && m != nil { // which has no place
 		offset = int64(bytes.Index(content, []byte(m[1])))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")

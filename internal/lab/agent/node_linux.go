@@ -1,13 +1,8 @@
 package agent
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -32,21 +27,11 @@ func guestInit() (tell func() error, err error) {
 // separate says that isolated verbs are served in processes of their own.
 const separate = true
 
-// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the way
-// (ip(7), IP_PMTUDISC_PROBE: DF is set and the cached path MTU ignored, so that each size is really tried).
-func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
-	network, level, name, probe := "udp4", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
-	if at.Addr().Is6() {
-		network, level, name, probe = "udp6", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER,
-			unix.IPV6_PMTUDISC_PROBE
+// unfragmented is the option of a socket whose packets are not to be fragmented, here or on the way (ip(7),
+// IP_PMTUDISC_PROBE: DF is set and the cached path MTU ignored, so that each size is really tried).
+func unfragmented(ip6 bool) (level, name, value int) {
+	if ip6 {
+		return unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
-	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) (err error) {
-		ctl := rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, probe) })
-		return cmp.Or(ctl, err)
-	}}
-	c, err := lc.ListenPacket(ctx, network, at.String())
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UDPConn), nil
+	return unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 }

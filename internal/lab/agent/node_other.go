@@ -3,13 +3,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -28,22 +24,13 @@ func guestInit() (tell func() error, err error) {
 // name for the program that runs.
 const separate = false
 
-// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the way
-// (ip(4) and ip6(4) of FreeBSD; macOS has it since version 11).
-func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
-	network, level, name := "udp4", unix.IPPROTO_IP, unix.IP_DONTFRAG
-	if at.Addr().Is6() {
-		network, level, name = "udp6", unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG
+// unfragmented is the option of a socket whose packets are not to be fragmented, here or on the way (ip(4)
+// and ip6(4) of FreeBSD; macOS has it since version 11).
+func unfragmented(ip6 bool) (level, name, value int) {
+	if ip6 {
+		return unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1
 	}
-	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) (err error) {
-		ctl := rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, 1) })
-		return cmp.Or(ctl, err)
-	}}
-	c, err := lc.ListenPacket(ctx, network, at.String())
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UDPConn), nil
+	return unix.IPPROTO_IP, unix.IP_DONTFRAG, 1
 }
 
 func findRoute(context.Context, FindRoute) (FoundRoute, error) {

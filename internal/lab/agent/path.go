@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -77,6 +79,24 @@ func cookieOf(b []byte) uint64 { return binary.BigEndian.Uint64(b[cookieAt:]) }
 // tagged is the head of a datagram.
 func tagged(try int, tag string, cookie uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte{byte(try)}, markOf(tag)...), cookie)
+}
+
+// listenExact opens a UDP socket whose packets are never fragmented by the sender and may not be on the way.
+func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
+	network := "udp4"
+	if at.Addr().Is6() {
+		network = "udp6"
+	}
+	level, name, value := unfragmented(at.Addr().Is6())
+	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) (err error) {
+		ctl := rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, value) })
+		return cmp.Or(ctl, err)
+	}}
+	c, err := lc.ListenPacket(ctx, network, at.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
 }
 
 func echo(ctx context.Context, s host.Session) error {

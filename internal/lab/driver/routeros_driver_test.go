@@ -67,15 +67,21 @@ func overREST(t *testing.T, d *routeros.Device) host.Host {
 	return c.Commands()
 }
 
+// unchanged wants a device to have the configuration that it had before.
+func unchanged(t *testing.T, before map[string][]map[string]string, d *routeros.Device) {
+	t.Helper()
+	if diff := cmp.Diff(before, d.Config()); diff != "" {
+		t.Errorf("configuration (-before +after):\n%s", diff)
+	}
+}
+
 // TestRouterOS: the driver does what every driver must with a device that speaks the console, and leaves its
 // configuration as it was.
 func TestRouterOS(t *testing.T) {
 	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 		before := d.Config()
 		labtest.DriverSuite(t, driver.RouterOS{}, h, rosSettings(), "lan", "wan")
-		if diff := cmp.Diff(before, d.Config()); diff != "" {
-			t.Errorf("configuration (-before +after):\n%s", diff)
-		}
+		unchanged(t, before, d)
 	})
 }
 
@@ -302,9 +308,7 @@ func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
 		t.Errorf("queues cannot be set: got %v, log %q", left, d.Logged)
 	}
 	d.Pass(2 * time.Minute)
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
+	unchanged(t, before, d)
 }
 
 // TestRouterOSGuardThatCannotBe: without a scheduler nothing is guarded, and nothing of it stays.
@@ -317,9 +321,7 @@ func rosNoGuard(t *testing.T, d *routeros.Device, h host.Host) {
 	if err == nil {
 		t.Fatal("got no error")
 	}
-	if diff := cmp.Diff(before, d.Config()); diff != "" {
-		t.Errorf("configuration (-before +after):\n%s", diff)
-	}
+	unchanged(t, before, d)
 }
 
 // TestRouterOSHostile: whatever a router prints harms nothing and reaches nobody as it is.

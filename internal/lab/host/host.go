@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"time"
 )
@@ -103,6 +104,14 @@ var ErrAbandoned = errors.New("session abandoned by the controller")
 func Quiet(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, ErrAbandoned) {
 		return nil
+	}
+	return err
+}
+
+// Cause drops the wrapping of net's errors, which repeats addresses.
+func Cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
 	}
 	return err
 }

@@ -71,7 +71,8 @@ const ClampToPMTU = 1
 // touched.
 const TablePrefix = "chokepoint_"
 
-// ForwardedPorts are the first and last port that a NATForward sends inside, TCP and UDP alike.
+// ForwardedFirst and ForwardedLast are the first and last port that a NATForward sends inside, TCP and UDP
+// alike.
 const ForwardedFirst, ForwardedLast = 20000, 20999
 
 // NATMode is a kind of address translation.

@@ -32,7 +32,7 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, check.WithHint(fmt.Errorf("reach the peer at %s: %w", address, cause(err)),
+		return nil, check.WithHint(fmt.Errorf("reach the peer at %s: %w", address, host.Cause(err)),
 			"start chokepoint peer on the other machine; a firewall there must let its ports in")
 	}
 	v, err := meet(ctx, raw, address, code)
@@ -41,15 +41,6 @@ func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error)
 		return nil, err
 	}
 	return v, nil
-}
-
-// cause drops the wrapping of net's errors, which repeats the address.
-func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // ErrBusy is why a peer refuses who knows the code: it serves somebody else, or has not found out yet that a
@@ -88,7 +79,7 @@ func meet(ctx context.Context, raw net.Conn, address string, code host.Secret) (
 		InsecureSkipVerify: true,
 	})
 	unanswered := func(err error) error {
-		return check.WithHint(fmt.Errorf("no chokepoint peer answers at %s: %w", address, cause(err)),
+		return check.WithHint(fmt.Errorf("no chokepoint peer answers at %s: %w", address, host.Cause(err)),
 			"is it the port that chokepoint peer shows?")
 	}
 	if err := c.HandshakeContext(ctx); err != nil {

@@ -292,5 +292,5 @@ func impatient(err error, limit time.Duration) error {
 	case errors.As(err, &alert):
 		return errProtocol
 	}
-	return cause(err)
+	return host.Cause(err)
 }

@@ -119,13 +119,18 @@ func lengthSizes(mtu int) (sizes []int) {
 	return append(sizes, 100, 111, 112, 113, mtu/2)
 }
 
+// The addresses of both ends outside, and the MTUs inside, at which lengths are measured.
+var (
+	outerAddresses = map[overhead.IP][2]string{overhead.V4: {"198.18.0.1", "198.18.0.2"},
+		overhead.V6: {"2001:2::1", "2001:2::2"}}
+	innerMTUs = [...]int{576, 1280, 1420, 1500, 9000}
+)
+
 // TestLengths: what leaves the device outside is byte for byte as long as the formulas say, of every tunnel
 // that this kernel has, at MTUs from 576 to 9000.
 func TestLengths(t *testing.T) {
-	outers := map[overhead.IP][2]string{overhead.V4: {"198.18.0.1", "198.18.0.2"}, overhead.V6: {"2001:2::1",
-		"2001:2::2"}}
 	for _, tun := range append(All(), cbcKinds()...) {
-		for v, outer := range outers {
+		for v, outer := range outerAddresses {
 			t.Run(fmt.Sprint(tun.Name(), "/", v), func(t *testing.T) {
 				t.Parallel()
 				near, far := newPair(t)
@@ -139,13 +144,10 @@ func TestLengths(t *testing.T) {
 					t.Fatal("no formula is known")
 				}
 				formula.OuterIP = v
-				for _, mtu := range []int{576, 1280, 1420, 1500, 9000} {
-					inner := a
+				for _, mtu := range innerMTUs {
+					inner, other := a, b
 					if mtu < 1280 { // which IPv6 does not take
 						inner.Inner, inner.Routes = a.Inner[:1], a.Routes[:1]
-					}
-					other := b
-					if mtu < 1280 {
 						other.Inner, other.Routes = b.Inner[:1], b.Routes[:1]
 					}
 					p, err := tun.Up(t.Context(), inner, other, Spec{Device: "wg7", MTU: mtu})
@@ -161,8 +163,6 @@ func TestLengths(t *testing.T) {
 
 // TestLengthsOfPlainTunnels is TestLengths of encapsulations that no plan has.
 func TestLengthsOfPlainTunnels(t *testing.T) {
-	outers := map[overhead.IP][2]string{overhead.V4: {"198.18.0.1", "198.18.0.2"}, overhead.V6: {"2001:2::1",
-		"2001:2::2"}}
 	for _, tt := range []struct {
 		name string
 		v    overhead.IP
@@ -178,10 +178,10 @@ func TestLengthsOfPlainTunnels(t *testing.T) {
 		t.Run(fmt.Sprint(tt.name, "/", tt.v), func(t *testing.T) {
 			t.Parallel()
 			near, far := newPair(t)
-			a, b := ends(near, far, outers[tt.v])
+			a, b := ends(near, far, outerAddresses[tt.v])
 			inIP(t, near, far, "link", "set", "wan", "mtu", "9200")
 			for i, n := range []*testNode{near, far} {
-				local, remote := outers[tt.v][i], outers[tt.v][1-i]
+				local, remote := outerAddresses[tt.v][i], outerAddresses[tt.v][1-i]
 				words := strings.Fields(fmt.Sprintf(tt.link, local, remote))
 				out, err := ipIn(n, append([]string{"link", "add", "wg7", "type"}, words...)...)
 				if err != nil {
@@ -192,7 +192,7 @@ func TestLengthsOfPlainTunnels(t *testing.T) {
 			}
 			formula, _ := overhead.Named(tt.name)
 			formula.OuterIP = tt.v
-			for _, mtu := range []int{576, 1280, 1420, 1500, 9000} {
+			for _, mtu := range innerMTUs {
 				inIP(t, near, far, "link", "set", "wg7", "mtu", fmt.Sprint(mtu))
 				a.Inner, b.Inner = a.Inner[:1], b.Inner[:1]
 				lengthsAgree(t, near, a, b, formula, mtu)
@@ -261,7 +261,7 @@ func TestLengthsOfESP(t *testing.T) {
 					}
 				}
 				formula, _ := overhead.Named(name)
-				for _, mtu := range []int{576, 1280, 1420, 1500, 9000} {
+				for _, mtu := range innerMTUs {
 					lengthsAgree(t, near, a, b, formula, mtu)
 				}
 			})

@@ -89,8 +89,8 @@ func (f *facts) optional(name, value string) {
 	}
 }
 
-// unameRelease is what uname -r says, "" if nothing.
-func unameRelease() string {
+// KernelRelease is what uname -r says, "" if nothing.
+func KernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""
@@ -110,7 +110,7 @@ func (f *facts) kernel() {
 	maps.Copy(f.known, SystemFacts(string(text)+"\n"+string(more))) // whose commands change its settings
 	release := readWord(f.root.proc("sys/kernel/osrelease"))
 	if runtime.GOOS != "linux" {
-		release = unameRelease()
+		release = KernelRelease()
 	}
 	f.set("kernel", release, notLinux)
 	f.word("kernel_version", f.root.proc("sys/kernel/version"), notLinux)

@@ -1,7 +1,10 @@
 package traffic
 
 import (
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
@@ -11,3 +14,26 @@ func Monotonic() int64 { return host.Monotonic() }
 
 // glance is how long a sleeping thread may overlook that it should stop.
 const glance = 20 * time.Millisecond
+
+// SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.
+func SleepUntil(at int64, stop *atomic.Bool) {
+	for !stop.Load() {
+		now := Monotonic()
+		if now >= at {
+			return
+		}
+		sleepUntil(min(at, now+int64(glance)))
+	}
+}
+
+// processCPU is this process' user and system time.
+func processCPU() (user, system int64) {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0, 0
+	}
+	return u.Utime.Nano(), u.Stime.Nano()
+}
+
+// Again says that a call ended because of its bounds: the next one goes on.
+func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }

@@ -7,26 +7,18 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// SleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at, or stop is set. Go's own timers
-// are too coarse (a millisecond), and a signal of the runtime must not end the sleep early. The call is
-// raw: see write.
-func SleepUntil(at int64, stop *atomic.Bool) {
-	for !stop.Load() {
-		now := Monotonic()
-		if now >= at {
-			return
-		}
-		ts := unix.NsecToTimespec(min(at, now+int64(glance)))
-		unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
-			uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
-	}
+// sleepUntil sleeps on the calling thread until CLOCK_MONOTONIC reaches at or a signal comes. Go's own timers
+// are too coarse (a millisecond). The call is raw: see Write.
+func sleepUntil(at int64) {
+	ts := unix.NsecToTimespec(at)
+	unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+		uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
 // Nap sleeps for d or until a signal comes.
@@ -58,9 +50,6 @@ func Bound(fd int) error {
 	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 }
-
-// Again says that a call ended because of its bounds: the next one goes on.
-func Again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
 // Watch opens an epoll that tells of sockets, each by its place in the list.
 func Watch(fds []int, events uint32) (poll int, err error) {
@@ -106,15 +95,6 @@ func threadCPU(tid int) int64 {
 		return 0
 	}
 	return ts.Nano()
-}
-
-// processCPU is this process' user and system time.
-func processCPU() (user, system int64) {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0, 0
-	}
-	return u.Utime.Nano(), u.Stime.Nano()
 }
 
 // peakMemory is the most that was resident of this process, or 0 where the kernel does not say.

@@ -4,24 +4,13 @@ package traffic
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.
-func SleepUntil(at int64, stop *atomic.Bool) {
-	for !stop.Load() {
-		now := Monotonic()
-		if now >= at {
-			return
-		}
-		time.Sleep(time.Duration(min(at, now+int64(glance)) - now))
-	}
-}
+// sleepUntil sleeps until CLOCK_MONOTONIC reaches at.
+func sleepUntil(at int64) { time.Sleep(time.Duration(at - Monotonic())) }
 
 // tellsThreads says that what each thread did is not known: goroutines have none of their own.
 const tellsThreads = false
@@ -30,15 +19,6 @@ const tellsThreads = false
 func OwnThread() int { return 0 }
 
 func threadCPU(int) int64 { return 0 }
-
-// processCPU is this process' user and system time.
-func processCPU() (user, system int64) {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0, 0
-	}
-	return u.Utime.Nano(), u.Stime.Nano()
-}
 
 // peakMemory is not known: getrusage(2) tells it in another unit on each system.
 func peakMemory() int64 { return 0 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // PreambleTimeout is how long a client may hold a connection open without a valid preamble.
@@ -66,7 +68,7 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 	target := netip.AddrPortFrom(path.Peer, uint16(q.Port)).String()
 	c, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", target, Cause(err))
+		return nil, fmt.Errorf("connect to %s: %w", target, host.Cause(err))
 	}
 	return c, nil
 }
@@ -74,25 +76,16 @@ func (q Request) Dial(ctx context.Context, k FlowKey) (net.Conn, error) {
 // Identify shows a listener the preamble of a flow and awaits its welcome.
 func Identify(c net.Conn, tag string, flow int) error {
 	if _, err := c.Write(Preamble(tag, flow)); err != nil {
-		return Cause(err)
+		return host.Cause(err)
 	}
 	b := make([]byte, WelcomeSize)
 	if _, err := io.ReadFull(c, b); err != nil {
-		return Cause(err)
+		return host.Cause(err)
 	}
 	if string(b) != string(Welcome(tag)) {
 		return errors.New("somebody else is listening there")
 	}
 	return nil
-}
-
-// Cause drops the wordy wrapping of net's errors, which repeats addresses.
-func Cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
@@ -141,7 +134,7 @@ func ListenTCP(ctx context.Context, q Request) (listeners []net.Listener, port i
 		at := netip.AddrPortFrom(path.Addr, uint16(port))
 		ln, err := lc.Listen(ctx, "tcp", at.String())
 		if err != nil {
-			return listeners, port, fmt.Errorf("listen on %v: %w", at, Cause(err))
+			return listeners, port, fmt.Errorf("listen on %v: %w", at, host.Cause(err))
 		}
 		listeners, port = append(listeners, ln), ln.Addr().(*net.TCPAddr).Port
 	}

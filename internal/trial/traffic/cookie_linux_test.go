@@ -104,7 +104,7 @@ func TestHelloNeedsTheCookie(t *testing.T) {
 
 func tryHellos(t *testing.T, q Request, port int, admitted *atomic.Int32) {
 	t.Helper()
-	hello := Datagram{Tag: HelloHash(q.Load), Phase: PhaseHello}
+	hello := Datagram{Tag: helloHash(q.Load), Phase: PhaseHello}
 	one, other := dial(t, "127.0.0.1", port), dial(t, "127.0.0.1", port)
 	back := say(t, one, hello)
 	if len(back) != 1 || back[0].Phase != PhaseChallenge || back[0].Cookie() == 0 {

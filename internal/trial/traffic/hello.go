@@ -23,7 +23,7 @@ const (
 func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	tag, cookie, refusals := HelloHash(q.Load), uint64(0), 0
+	tag, cookie, refusals := helloHash(q.Load), uint64(0), 0
 	for b := make([]byte, 64); ctx.Err() == nil && refusals < maxRefusals; {
 		Datagram{Tag: tag, Flow: uint16(flow), Phase: PhaseHello}.WithCookie(cookie).Put(b)
 		_, err := c.Write(b[:DatagramHeader])
@@ -49,7 +49,7 @@ func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error 
 		case errors.Is(err, syscall.ECONNREFUSED):
 			refusals++
 		case !errors.Is(err, syscall.ENOBUFS):
-			return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), Cause(err))
+			return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), host.Cause(err))
 		}
 		host.Pause(ctx, HelloInterval)
 	}
@@ -70,7 +70,7 @@ type Hellos struct {
 
 // NewHellos are those of a load with so many flows.
 func NewHellos(q Request, flows int) *Hellos {
-	return &Hellos{request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load), flows: flows}
+	return &Hellos{request: q, cookies: host.NewCookies(), tag: helloHash(q.Load), flows: flows}
 }
 
 // Judge says which flow a datagram says hello for, -1 if that is not known, and writes into b what is to be
@@ -94,7 +94,7 @@ func ListenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: unfragmented}
 	c, err := lc.ListenPacket(ctx, udpNetwork(at.Addr()), at.String())
 	if err != nil {
-		return nil, fmt.Errorf("bind udp %v: %w", at, Cause(err))
+		return nil, fmt.Errorf("bind udp %v: %w", at, host.Cause(err))
 	}
 	return c.(*net.UDPConn), nil
 }
@@ -106,7 +106,7 @@ func DialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 		Control: unfragmented}
 	c, err := d.DialContext(ctx, udpNetwork(path.Addr), to)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", to, Cause(err))
+		return nil, fmt.Errorf("connect to %s: %w", to, host.Cause(err))
 	}
 	return c.(*net.UDPConn), nil
 }

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // hellosAtOnce is how many flows say hello together; each takes two round trips.
@@ -33,7 +31,7 @@ func SayHello(ctx context.Context, q Request, keys []FlowKey,
 	}
 	for first := 0; first < len(fds); first += hellosAtOnce {
 		some := fds[first:min(first+hellosAtOnce, len(fds))]
-		if err := sayHello(ctx, some, HelloHash(q.Load), first); err != nil {
+		if err := sayHello(ctx, some, helloHash(q.Load), first); err != nil {
 			return fmt.Errorf("say hello to %v: %w", netip.AddrPortFrom(q.Peer, uint16(q.Port)), err)
 		}
 	}
@@ -114,9 +112,7 @@ type HelloServer struct {
 	Listeners []*UDPListener // one on each path, everywhere on the same port
 
 	admit   func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)
-	request Request
-	cookies *host.Cookies
-	tag     uint32
+	hellos  *Hellos
 	flows   []admitted
 	missing int
 	full    chan error // nil once no flow is missing
@@ -138,9 +134,8 @@ func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port
 	admit func(flow int, from netip.AddrPort, at *UDPListener) (fd int, err error)) (*HelloServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	h := &HelloServer{admit: admit, request: q, cookies: host.NewCookies(), tag: HelloHash(q.Load),
-		flows: make([]admitted, flows), missing: flows, full: make(chan error, 1), end: -1,
-		done: make(chan struct{})}
+	h := &HelloServer{admit: admit, hellos: NewHellos(q, flows), flows: make([]admitted, flows),
+		missing: flows, full: make(chan error, 1), end: -1, done: make(chan struct{})}
 	err := h.listen(q)
 	if err == nil {
 		err = listening(int(h.Listeners[0].At.Port()))
@@ -245,29 +240,25 @@ func (h *HelloServer) serve() {
 }
 
 // answer welcomes what one socket has: a new flow at a listener, or a flow that did not hear its welcome.
-// Nobody is sent anything but a cookie, which is as long as what asked for it, who has not returned that.
 func (h *HelloServer) answer(fd int, at *UDPListener, b []byte) (more bool, err error) {
 	n, sa, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
 	if err != nil {
 		return false, nil // spurious wake-up, or the echo of an ICMP error
 	}
-	d, ok := ReadDatagram(b[:n])
-	from := AddrPort(sa)
-	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.flows) ||
-		!h.request.Hears(from.Addr()) {
-		return true, nil // a stray
-	}
-	if cookie := h.cookies.Of(from); d.Cookie() != cookie {
-		Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseChallenge}.WithCookie(cookie).Put(b)
-		unix.Sendto(fd, b[:DatagramHeader], unix.MSG_DONTWAIT, sa)
+	from := addrPort(sa)
+	flow, answer := h.hellos.Judge(b[:n], from)
+	if flow < 0 {
+		if answer != nil {
+			unix.Sendto(fd, answer, unix.MSG_DONTWAIT, sa)
+		}
 		return true, nil
 	}
-	f := &h.flows[d.Flow]
+	f := &h.flows[flow]
 	if !f.known {
 		if at == nil {
 			return true, nil
 		}
-		if f.fd, err = h.admit(int(d.Flow), from, at); err != nil {
+		if f.fd, err = h.admit(flow, from, at); err != nil {
 			return false, err
 		}
 		f.known, f.from = true, from
@@ -275,12 +266,11 @@ func (h *HelloServer) answer(fd int, at *UDPListener, b []byte) (more bool, err 
 			defer func() { h.full <- nil }()
 		}
 	}
-	Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseWelcome}.Put(b)
 	switch {
 	case f.fd >= 0:
-		unix.Write(f.fd, b[:DatagramHeader])
+		unix.Write(f.fd, answer)
 	case at != nil && f.from == from:
-		unix.Sendto(fd, b[:DatagramHeader], unix.MSG_DONTWAIT, sa)
+		unix.Sendto(fd, answer, unix.MSG_DONTWAIT, sa)
 	}
 	return true, nil
 }

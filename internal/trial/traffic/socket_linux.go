@@ -56,7 +56,7 @@ func (s *Socket) Local() string {
 	if err != nil {
 		return ""
 	}
-	return AddrPort(sa).String()
+	return addrPort(sa).String()
 }
 
 func Sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
@@ -80,7 +80,7 @@ func NewRawAddr(a netip.AddrPort) *RawAddr {
 	return p
 }
 
-func AddrPort(sa unix.Sockaddr) netip.AddrPort {
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
@@ -110,7 +110,7 @@ func BindUDP(at netip.AddrPort) (fd int, bound netip.AddrPort, err error) {
 		return -1, at, fmt.Errorf("bind udp %v: %w", at, err)
 	}
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	return fd, AddrPort(sa), nil
+	return fd, addrPort(sa), nil
 }
 
 // Connect connects a socket of datagrams, whose packets are not fragmented.

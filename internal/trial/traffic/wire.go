@@ -126,8 +126,8 @@ func TagHash(purpose, tag string) uint32 {
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// HelloHash is of the hellos of a load.
-func HelloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
+// helloHash is of the hellos of a load.
+func helloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
 // A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the
 // listener answers with another hash.

@@ -136,8 +136,8 @@ type probeReport struct {
 	Usage record.EndUsage `json:"usage"`
 }
 
-// probe is one packet's story. Sent, Late and User are of CLOCK_MONOTONIC; TX and RX are the kernel's
-// stamps of CLOCK_REALTIME.
+// probe is what is known of one packet. Sent, Late and User are of CLOCK_MONOTONIC; TX and RX are the
+// kernel's stamps of CLOCK_REALTIME.
 type probe struct {
 	Sent      int64 `json:"s"`
 	Late      int64 `json:"l"`

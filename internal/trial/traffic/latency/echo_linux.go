@@ -38,8 +38,7 @@ func newEchoer(ctx context.Context, q traffic.Request, listening func(port int) 
 	if err != nil {
 		return nil, err
 	}
-	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), request: q,
-		cookies: host.NewCookies(), hello: traffic.HelloHash(q.Load),
+	e := &echoer{stampedSocket: newStampedSocket(fd, q.Load.PacketSize), hellos: traffic.NewHellos(q, 1),
 		tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag), tids: make([]atomic.Int64, 1),
 		measured: make(chan struct{}), done: make(chan struct{})}
 	e.letGo = sync.OnceFunc(func() { close(e.measured) })
@@ -92,16 +91,14 @@ func (e *echoer) Close() {
 // echoer sends probes back with the time they spent here.
 type echoer struct {
 	*stampedSocket
-	request   traffic.Request
-	cookies   *host.Cookies
-	hello     uint32         // tag of hellos
+	hellos    *traffic.Hellos
 	tag       uint32         // of probes
 	prober    netip.AddrPort // who has said hello; owned by run
 	stop      atomic.Bool
 	helloSeen atomic.Bool
 	tids      []atomic.Int64 // of the one thread
-	// measured is closed when nobody asks for the thread's time any more: the prober may take leave before
-	// the window ends.
+	// measured is closed when nobody asks for the thread's time any more: the prober may end before the
+	// window does.
 	measured chan struct{}
 	letGo    func()        // closes it
 	done     chan struct{} // the thread has ended
@@ -120,9 +117,9 @@ func (e *echoer) run() {
 		d, ok := traffic.ReadDatagram(e.buffer[:n])
 		from := e.source()
 		switch {
-		case !ok || !e.request.Hears(from.Addr()):
-		case d.Tag == e.hello && d.Phase == traffic.PhaseHello:
-			e.answerHello(d, from)
+		case !ok:
+		case d.Phase == traffic.PhaseHello:
+			e.welcome(e.buffer[:n], from)
 		case d.Tag != e.tag || from != e.prober:
 		case d.Phase == traffic.PhaseCooldown:
 			e.stop.Store(true)
@@ -133,24 +130,18 @@ func (e *echoer) run() {
 	<-e.measured
 }
 
-// answerHello answers one: with a cookie where it does not hold that, else with a welcome. From the first one
-// on nobody else is heard.
-func (e *echoer) answerHello(d traffic.Datagram, from netip.AddrPort) {
-	answer, cookie := d, e.cookies.Of(from)
-	answer.Phase = traffic.PhaseWelcome
-	switch {
-	case d.Cookie() != cookie:
-		answer.Phase = traffic.PhaseChallenge
-		answer = answer.WithCookie(cookie)
-	case !e.prober.IsValid(): // before, unauthenticated clients could have a realtime thread at work
+// welcome answers a hello. From the first one on that holds its cookie nobody else is heard.
+func (e *echoer) welcome(b []byte, from netip.AddrPort) {
+	flow, answer := e.hellos.Judge(b, from)
+	if flow >= 0 && !e.prober.IsValid() { // before, anybody could have a realtime thread at work
 		e.prober = from
 		e.settleOn()
 		e.scheduling = traffic.Raise()
-	case from != e.prober:
+	}
+	if answer == nil || flow >= 0 && from != e.prober {
 		return
 	}
-	answer.Put(e.buffer)
-	if e.reply(e.buffer[:traffic.DatagramHeader]) == nil && answer.Phase == traffic.PhaseWelcome {
+	if e.reply(answer) == nil && flow >= 0 {
 		e.helloSeen.Store(true)
 	}
 }

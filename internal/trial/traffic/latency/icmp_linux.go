@@ -104,8 +104,9 @@ func connectICMP(ctx context.Context, q traffic.Request, listening func(port int
 	if err != nil {
 		return nil, err
 	}
-	p := newProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
-	p.kernel, p.reply = true, traffic.PhaseProbe // a kernel returns what it got
+	p := newStampedProber(fd, q,
+		icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
+	p.kernel, p.back = true, traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)
 	}
@@ -166,7 +167,7 @@ func icmpFraming(ip int, raw bool, tag uint32) framing {
 }
 
 // awaitKernel pings until there is an answer.
-func (p *prober) awaitKernel(ctx context.Context) error {
+func (p *stampedProber) awaitKernel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, traffic.Patience)
 	defer cancel()
 	b := make([]byte, p.head+p.payload)

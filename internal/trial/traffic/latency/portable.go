@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -126,7 +125,7 @@ func (e *portableEchoer) Run(ctx context.Context, w record.Window, _ func(traffi
 	traffic.SleepUntil(w.End, &e.stop)
 	end := traffic.TakeMark(traffic.Monotonic(), 0, nil)
 	select {
-	case <-e.done: // the prober has taken leave
+	case <-e.done: // the prober has ended
 	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
 	case <-ctx.Done():
 	}
@@ -146,24 +145,10 @@ func (e *portableEchoer) Close() {
 	<-e.done
 }
 
-// portableProber sends on one goroutine and receives on another. A probe's sequence number is its index in
-// the schedule.
+// portableProber probes by a socket of package net.
 type portableProber struct {
-	conn    *net.UDPConn
-	load    record.Load
-	tag     uint32
-	payload int
-	window  record.Window
-	due     schedule
-	stop    atomic.Bool
-	newest  atomic.Int64 // latest RTT, for the live view
-	sent    []atomic.Int64
-	emitted atomic.Int64
-	allSent atomic.Bool
-	answers []int64 // CLOCK_MONOTONIC; owned by receive
-	report  probeReport
-
-	begin, end traffic.Mark // owned by send
+	*prober
+	conn *net.UDPConn
 }
 
 func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running, error) {
@@ -175,9 +160,7 @@ func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running,
 		c.Close()
 		return nil, err
 	}
-	return &portableProber{conn: c, load: q.Load, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
-		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP),
-		report:  probeReport{Scheduling: "normal"}}, nil
+	return &portableProber{newProber(q, c.Write), c}, nil
 }
 
 // Close ends the probe.
@@ -186,107 +169,21 @@ func (p *portableProber) Close() { p.conn.Close() }
 // Run probes along the timeline.
 func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any,
 	error) {
-	if err := few(w, p.load.Interval); err != nil {
+	if err := p.run(ctx, w, say, func() { p.sendAll(nil) }, p.receive); err != nil {
 		return nil, err
 	}
-	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))
-	p.sent, p.answers = make([]atomic.Int64, p.due.N), make([]int64, p.due.N)
-	defer context.AfterFunc(ctx, func() { p.stop.Store(true) })()
-	var both, teller sync.WaitGroup
-	both.Go(p.send)
-	both.Go(p.receive)
-	done := make(chan struct{})
-	teller.Go(func() {
-		traffic.Tell(done, say, func() (traffic.Glimpse, bool) {
-			rtt := p.newest.Load()
-			return traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
-		})
-	})
-	both.Wait()
-	b := make([]byte, p.payload) // it does not matter if this is lost: the echo ends with the timeline
-	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
-	for range 3 {
-		p.conn.Write(b)
-	}
-	close(done)
-	teller.Wait()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	for i := p.due.First; i < len(p.sent); i++ {
-		if at := p.sent[i].Load(); at != 0 {
-			q := probe{Sent: at, Late: at - p.due.at(i)}
-			if p.answers[i] != 0 {
-				q.User = max(p.answers[i]-at, 1)
-			}
-			p.report.Probes = append(p.report.Probes, q)
-		}
-	}
-	p.report.Usage = traffic.UsageBetween(p.begin, p.end)
-	return p.report.parts(), nil
-}
-
-func (p *portableProber) send() {
-	defer p.allSent.Store(true)
-	b := make([]byte, p.payload)
-	p.begin = traffic.TakeMark(traffic.Monotonic(), 0, nil)
-	for i := 0; i < len(p.sent); i++ {
-		if i == p.due.First {
-			p.begin = traffic.TakeMark(traffic.Monotonic(), 0, nil)
-		}
-		traffic.SleepUntil(p.due.at(i), &p.stop)
-		if p.stop.Load() {
-			break
-		}
-		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
-		// other.
-		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
-			if i >= p.due.First {
-				p.report.Skipped++
-			}
-			i++
-		}
-		traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseProbe, Seq: uint64(i)}.Put(b)
-		p.sent[i].Store(traffic.Monotonic())
-		if _, err := p.conn.Write(b); err != nil {
-			p.report.Failed++
-			continue
-		}
-		p.emitted.Add(1)
-	}
-	p.end = traffic.TakeMark(traffic.Monotonic(), 0, nil)
+	return p.report().parts(), nil
 }
 
 func (p *portableProber) receive() {
-	answered := int64(0)
-	for b := make([]byte, 1<<16); !p.stop.Load() && traffic.Monotonic() < p.window.Stop; {
-		if p.allSent.Load() && answered >= p.emitted.Load() { // nothing more is to come
-			return
-		}
+	for b := make([]byte, 1<<16); p.listening(); {
 		p.conn.SetReadDeadline(time.Now().Add(portableWait))
 		n, err := p.conn.Read(b)
 		at := traffic.Monotonic()
-		if err != nil {
-			if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
-				host.Pause(context.Background(), time.Millisecond) // the echo of an ICMP error
-			}
-			continue
-		}
-		d, ok := traffic.ReadDatagram(b[:n])
-		switch {
-		case ok && (d.Phase == traffic.PhaseWelcome || d.Phase == traffic.PhaseChallenge):
-			// left of the hello
-		case !ok || n < echoHeader || d.Tag != p.tag || d.Phase != traffic.PhaseEcho ||
-			d.Seq >= uint64(len(p.answers)):
-			p.report.Strays++
-		case p.answers[d.Seq] != 0:
-			if int(d.Seq) >= p.due.First {
-				p.report.Duplicates++
-			}
-		default:
-			answered++
-			p.answers[d.Seq] = at
-			p.newest.Store(at - p.sent[d.Seq].Load())
+		if err == nil {
+			p.enter(b[:n], at)
+		} else if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+			host.Pause(context.Background(), time.Millisecond) // the echo of an ICMP error
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// The calls of the threads that carry flows are raw ones, see write; none of them waits.
+// The calls of the threads that carry flows are raw ones, see traffic.Write; none of them waits.
 
 // dialer begins connections from an address, on any port.
 type dialer struct {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -21,13 +21,8 @@ const portableChunk = 64 << 10
 // portableTCP is one end of a TCP connection that carries data one way, moved by package net. What it has
 // sent is what the kernel has taken.
 type portableTCP struct {
-	traffic.ByteFlow
-	conn    *net.TCPConn
-	verify  bool
-	pattern traffic.Pattern
-	buffer  []byte
-	corrupt int64 // owned by Run
-	paced   *throttle
+	byteStream
+	conn *net.TCPConn
 }
 
 // connectPortableTCP makes one connection per flow, whoever sends in it.
@@ -39,15 +34,14 @@ func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(por
 	}
 	var controls []string
 	for i, c := range conns {
-		f := &portableTCP{conn: c, verify: q.Load.Verify, pattern: traffic.NewPattern(q.Load.Tag, i),
-			buffer: make([]byte, portableChunk), ByteFlow: traffic.ByteFlow{Key: l.Keys[i],
-				Sends: l.Keys[i].Sends(q.Side), Addr: c.LocalAddr().String(),
-				Table: record.NewTable("bytes")}}
+		f := &portableTCP{newByteStream(q, i, l.Keys[i]), c}
+		f.Addr = c.LocalAddr().String()
 		l.Flows[i] = f
 		l.Workers = append(l.Workers, f)
+		f.buffer = make([]byte, portableChunk)
 		f.pattern.Fill(f.buffer, 0)
 		if rate := q.Load.RateBps; rate > 0 && f.Sends { // each stream has an equal share
-			f.paced = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
+			f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
 		}
 		name, failed := setCongestion(c, traffic.CongestionOf(q.Load, l.Keys[i]))
 		if failed != nil {
@@ -70,38 +64,13 @@ func (f *portableTCP) Run(p *traffic.Phases) error {
 		return f.receive(p)
 	}
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
-	return f.send(p)
-}
-
-func (f *portableTCP) send(p *traffic.Phases) error {
-	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
-		b := f.buffer
-		if f.verify {
-			f.pattern.Fill(b, uint64(f.Count.Load()))
-		}
-		for len(b) > 0 {
-			n, err := f.conn.Write(f.paced.share(b))
-			f.Count.Add(int64(n))
-			f.paced.wait(p, n)
-			switch {
-			case err != nil && p.Over(p.End): // the other end is done, by its own clock
-				return nil
-			case err != nil:
-				return fmt.Errorf("send: %w", traffic.Cause(err))
-			}
-			b = b[n:]
-		}
-	}
-	return nil
+	return f.send(p, f.conn.Write)
 }
 
 func (f *portableTCP) receive(p *traffic.Phases) error {
 	for !p.Abandoned.Load() {
 		n, err := f.conn.Read(f.buffer)
-		if f.verify {
-			f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.Count.Load()))
-		}
-		f.Count.Add(int64(n))
+		f.received(f.buffer[:n])
 		switch {
 		case err == nil:
 		case p.Over(p.End): // the sender stops a little after the window, by its own clock
@@ -109,7 +78,7 @@ func (f *portableTCP) receive(p *traffic.Phases) error {
 		case errors.Is(err, io.EOF):
 			return errors.New("receive: the sender closed the connection before the end of the window")
 		default:
-			return fmt.Errorf("receive: %w", traffic.Cause(err))
+			return fmt.Errorf("receive: %w", host.Cause(err))
 		}
 	}
 	return nil
@@ -129,9 +98,7 @@ func (f *portableTCP) Unblock(how traffic.Urgency) {
 // Report is of the window.
 func (f *portableTCP) Report() traffic.FlowReport {
 	r := f.ByteFlow.Report()
-	if f.verify && !f.Sends {
-		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
-	}
+	f.addVerified(&r)
 	return r
 }
 

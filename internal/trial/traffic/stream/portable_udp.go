@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
@@ -256,7 +258,7 @@ func (f *portableUDP) give(b []byte) (took bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, traffic.Cause(err)
+		return false, host.Cause(err)
 	}
 	f.packets.Add(1)
 	f.bytes.Add(int64(len(b)))
@@ -272,7 +274,7 @@ type portableSink struct {
 
 func (k *portableSink) Name() string { return fmt.Sprintf("datagrams at %v", k.conn.LocalAddr()) }
 
-// Run reads until the senders have taken leave, or until the planned stop.
+// Run reads until the senders have ended their streams, or until the planned stop.
 func (k *portableSink) Run(p *traffic.Phases) error {
 	b, look := make([]byte, 1<<16), int64(0)
 	for !p.Abandoned.Load() {
@@ -292,20 +294,15 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 		case ok && timeout.Timeout():
 			look = 0
 		case !errors.Is(err, syscall.ECONNREFUSED):
-			return fmt.Errorf("receive: %w", traffic.Cause(err))
+			return fmt.Errorf("receive: %w", host.Cause(err))
 		}
 	}
 	return nil
 }
 
-// complete says that the senders have taken leave.
+// complete says that the senders have ended their streams.
 func (k *portableSink) complete(now int64) bool {
-	for _, f := range k.flows {
-		if f.endSeen == 0 || now < f.endSeen+int64(afterlife) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(k.flows, func(f *portableUDP) bool { return !f.over(now) })
 }
 
 func (k *portableSink) enter(b []byte) {

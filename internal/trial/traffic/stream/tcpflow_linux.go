@@ -27,14 +27,9 @@ const (
 // tcpFlow is one end of a TCP connection that carries data one way.
 type tcpFlow struct {
 	traffic.Socket
-	traffic.ByteFlow // Count is of payload bytes moved by system calls
-	verify           bool
-	mode             tcpMode
-	pattern          traffic.Pattern
-	congestion       string
-	buffer           []byte
-	corrupt          int64 // owned by Run
-	held             *throttle
+	byteStream
+	mode       tcpMode
+	congestion string
 
 	// Owned by the meter until Run has ended.
 	series *record.Table
@@ -101,30 +96,6 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 	return f.send(p, give)
 }
 
-func (f *tcpFlow) send(p *traffic.Phases, give func([]byte) (int, error)) error {
-	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
-		b := f.buffer
-		if f.verify {
-			f.pattern.Fill(b, uint64(f.Count.Load()))
-		}
-		for len(b) > 0 {
-			n, err := give(f.held.share(b))
-			f.Count.Add(int64(max(n, 0)))
-			f.held.wait(p, n)
-			switch {
-			case traffic.Again(err) && !p.Over(p.Senders):
-				continue
-			case err != nil && p.Over(p.End): // the other end is done, by its own clock
-				return nil
-			case err != nil:
-				return fmt.Errorf("send: %w", err)
-			}
-			b = b[n:]
-		}
-	}
-	return nil
-}
-
 // receive polls by a timer where that pays, and sleeps until something comes once there was nothing for a
 // while.
 func (f *tcpFlow) receive(p *traffic.Phases) error {
@@ -179,10 +150,7 @@ func (f *tcpFlow) take(p *traffic.Phases, flags int) (over bool, err error) {
 		}
 		return false, fmt.Errorf("receive: the sender closed the connection before the end of the window")
 	}
-	if f.verify {
-		f.corrupt += f.pattern.Mismatches(f.buffer[:n], uint64(f.Count.Load()))
-	}
-	f.Count.Add(int64(n))
+	f.received(f.buffer[:n])
 	f.held.wait(p, int(n))
 	return false, nil
 }
@@ -258,9 +226,7 @@ func minRTT(i *unix.TCPInfo) int64 {
 func (f *tcpFlow) Report() traffic.FlowReport {
 	r := traffic.FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.end.bytes - f.start.bytes,
 		Ns: f.end.at - f.start.at}
-	if f.verify && !f.Sends {
-		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
-	}
+	f.addVerified(&r)
 	if !f.Sends {
 		r.Notes = map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
 		return r
@@ -350,9 +316,7 @@ func holdBack(l *traffic.Half) {
 }
 
 func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMode) (f *tcpFlow, err error) {
-	f = &tcpFlow{Socket: traffic.Socket{FD: fd}, mode: mode, pattern: traffic.NewPattern(q.Load.Tag, i),
-		verify: q.Load.Verify, ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side),
-			Table: record.NewTable("bytes")}}
+	f = &tcpFlow{Socket: traffic.Socket{FD: fd}, mode: mode, byteStream: newByteStream(q, i, k)}
 	f.Addr = f.Local()
 	f.congestion, err = traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, k))
 	if err == nil && q.Load.RateBps > 0 && f.Sends {

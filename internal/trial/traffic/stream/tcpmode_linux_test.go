@@ -60,10 +60,11 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 				// Content tells whether pages were given away that changed.
 				q := traffic.Request{Load: record.Load{Tag: "modes"}}
 				buffers := newTCPBuffers(q)
-				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: mode,
-					ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}}
+				sender := &tcpFlow{Socket: traffic.Socket{FD: fds[0]}, mode: mode, byteStream: byteStream{
+					ByteFlow: traffic.ByteFlow{Sends: true, Table: record.NewTable("bytes")}}}
 				sender.prepare(buffers)
-				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, verify: true, mode: mode}
+				receiver := &tcpFlow{Socket: traffic.Socket{FD: fds[1]}, mode: mode,
+					byteStream: byteStream{verify: true}}
 				receiver.prepare(buffers)
 				receiver.pattern = traffic.NewPattern("modes", 0)
 				now := traffic.Monotonic()

@@ -71,6 +71,9 @@ func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) 
 	}
 }
 
+// over says that nothing more of the stream is to come: its sender has ended it.
+func (f *udpCount) over(now int64) bool { return f.endSeen != 0 && now >= f.endSeen+int64(afterlife) }
+
 func (f *udpCount) Sample(at int64, _ traffic.Edge) {
 	f.table.Append(at, float64(f.bytes.Load()), float64(f.packets.Load()))
 }

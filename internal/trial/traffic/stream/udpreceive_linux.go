@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -141,18 +142,10 @@ func (k *udpSink) drain(fd int) (more bool, err error) {
 	return false, err
 }
 
-// complete says that nothing more is to come: the senders have taken leave, or it is too late.
+// complete says that nothing more is to come: the senders have ended their streams, or it is too late.
 func (k *udpSink) complete(p *traffic.Phases) bool {
 	now := traffic.Monotonic()
-	if now >= p.Stop {
-		return true
-	}
-	for _, f := range k.flows {
-		if f.endSeen == 0 || now < f.endSeen+int64(afterlife) {
-			return false
-		}
-	}
-	return true
+	return now >= p.Stop || !slices.ContainsFunc(k.flows, func(f *udpFlow) bool { return !f.over(now) })
 }
 
 // enter counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's own

@@ -1,0 +1,199 @@
+package latency
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// framing is what stands around a probe's payload in what the socket sends and receives; the zero value is
+// nothing.
+type framing struct {
+	head int                                      // bytes before the payload
+	room int                                      // further bytes that an answer may have
+	seal func(b []byte, seq uint64)               // completes what is to be sent
+	open func(b []byte) (payload []byte, ok bool) // of an answer
+}
+
+// prober is what the probers of all systems have in common: one goroutine sends, another receives. A probe's
+// sequence number is its index in the schedule.
+type prober struct {
+	framing
+	load    record.Load
+	tag     uint32
+	payload int
+	back    traffic.Phase // of an answer
+	kernel  bool          // the far kernel answers, not an echo
+	write   func(b []byte) (int, error)
+
+	window record.Window
+	due    schedule
+	stop   atomic.Bool
+	newest atomic.Int64 // latest RTT, for the live view
+
+	sent    []atomic.Int64 // CLOCK_MONOTONIC; 0 = not sent
+	emitted atomic.Int64   // probes that the kernel took
+	allSent atomic.Bool
+
+	// Owned by the sending goroutine.
+	taken      []int32 // indices of those that the kernel took, in order
+	skipped    int64
+	failed     int64
+	scheduling string
+	begin, end traffic.Mark // of the window
+
+	// Owned by the receiving goroutine.
+	answers    []answer
+	answered   int64
+	duplicates int64
+	strays     int64
+}
+
+type answer struct {
+	at        int64 // CLOCK_MONOTONIC; 0 = none
+	tx, rx    int64 // the kernel's stamps of CLOCK_REALTIME; 0 = none
+	residence int64
+}
+
+func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
+	return &prober{load: q.Load, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
+		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), back: traffic.PhaseEcho,
+		scheduling: "normal", write: write}
+}
+
+// run probes along the timeline by two goroutines of the system's.
+func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error,
+	send, receive func()) error {
+	if err := few(w, p.load.Interval); err != nil {
+		return err
+	}
+	p.window, p.due = w, NewSchedule(w, int64(p.load.Interval), p.load.Spacing, uint64(p.tag))
+	p.sent, p.answers = make([]atomic.Int64, p.due.N), make([]answer, p.due.N)
+	p.taken = make([]int32, 0, p.due.N)
+	defer context.AfterFunc(ctx, func() { p.stop.Store(true) })()
+	var both, teller sync.WaitGroup
+	both.Go(func() {
+		defer p.allSent.Store(true)
+		send()
+	})
+	both.Go(receive)
+	done := make(chan struct{})
+	teller.Go(func() {
+		traffic.Tell(done, say, func() (traffic.Glimpse, bool) {
+			rtt := p.newest.Load()
+			return traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
+		})
+	})
+	both.Wait()
+	p.sendEnd()
+	close(done)
+	teller.Wait()
+	return ctx.Err()
+}
+
+// sendEnd tells the echo that it may go. It does not matter if that is lost: then it stays until the end of
+// the timeline.
+func (p *prober) sendEnd() {
+	if p.kernel {
+		return
+	}
+	b := make([]byte, p.payload)
+	traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseCooldown}.Put(b)
+	for range 3 {
+		p.write(b)
+	}
+}
+
+// sendAll sends each probe when it is due. tids are the threads whose time that takes.
+func (p *prober) sendAll(tids []atomic.Int64) {
+	b := make([]byte, p.head+p.payload)
+	p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	for i := 0; i < len(p.sent); i++ {
+		if i == p.due.First {
+			p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+		}
+		traffic.SleepUntil(p.due.at(i), &p.stop)
+		if p.stop.Load() {
+			break
+		}
+		// A probe that is late by a whole interval is left out: sent in a burst they would measure each
+		// other.
+		for i+1 < len(p.sent) && traffic.Monotonic()-p.due.at(i) >= p.due.interval {
+			if i >= p.due.First {
+				p.skipped++
+			}
+			i++
+		}
+		traffic.Datagram{Tag: p.tag, Phase: traffic.PhaseProbe, Seq: uint64(i)}.Put(b[p.head:])
+		if p.seal != nil {
+			p.seal(b, uint64(i))
+		}
+		p.sent[i].Store(traffic.Monotonic())
+		if _, err := p.write(b); err != nil {
+			p.failed++
+			continue
+		}
+		p.emitted.Add(1)
+		p.taken = append(p.taken, int32(i))
+	}
+	p.end = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	p.end.Place(tids)
+}
+
+// listening says whether answers may still come.
+func (p *prober) listening() bool {
+	return !p.stop.Load() && traffic.Monotonic() < p.window.Stop &&
+		!(p.allSent.Load() && p.answered >= p.emitted.Load())
+}
+
+// enter takes in what was received at a time. It returns the payload with the first answer to a probe, and
+// nil for everything else.
+func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
+	if p.open != nil {
+		var ok bool
+		if b, ok = p.open(b); !ok {
+			return nil, nil // a raw socket hears what others get
+		}
+	}
+	d, ok := traffic.ReadDatagram(b)
+	if !ok || len(b) < echoHeader || d.Tag != p.tag || d.Phase != p.back || d.Seq >= uint64(len(p.answers)) {
+		// what is left of the hello has another tag
+		if d.Phase != traffic.PhaseWelcome && d.Phase != traffic.PhaseChallenge &&
+			d.Phase != traffic.PhaseHello {
+			p.strays++
+		}
+		return nil, nil
+	}
+	a := &p.answers[d.Seq]
+	if a.at != 0 {
+		if int(d.Seq) >= p.due.First {
+			p.duplicates++
+		}
+		return nil, nil
+	}
+	p.answered++
+	a.at = at
+	p.newest.Store(at - p.sent[d.Seq].Load())
+	return b, a
+}
+
+// report is of the probes of the window, with their answers.
+func (p *prober) report() probeReport {
+	r := probeReport{Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
+		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: traffic.UsageBetween(p.begin, p.end)}
+	for i := p.due.First; i < len(p.sent); i++ {
+		at := p.sent[i].Load()
+		if at == 0 {
+			continue
+		}
+		q := probe{Sent: at, Late: at - p.due.at(i)}
+		if a := p.answers[i]; a.at != 0 {
+			q.User, q.TX, q.RX, q.Residence = max(a.at-at, 1), a.tx, a.rx, a.residence
+		}
+		r.Probes = append(r.Probes, q)
+	}
+	return r
+}

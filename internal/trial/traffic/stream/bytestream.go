@@ -1,0 +1,64 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// byteStream is what the ends of a TCP flow have in common on all systems.
+type byteStream struct {
+	traffic.ByteFlow // Count is of payload bytes moved by system calls
+	verify           bool
+	pattern          traffic.Pattern
+	buffer           []byte
+	corrupt          int64 // owned by Run
+	held             *throttle
+}
+
+func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
+	return byteStream{pattern: traffic.NewPattern(q.Load.Tag, i), verify: q.Load.Verify,
+		ByteFlow: traffic.ByteFlow{Key: k, Sends: k.Sends(q.Side), Table: record.NewTable("bytes")}}
+}
+
+// send gives the kernel bytes until the senders' stop.
+func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
+	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
+		b := f.buffer
+		if f.verify {
+			f.pattern.Fill(b, uint64(f.Count.Load()))
+		}
+		for len(b) > 0 {
+			n, err := give(f.held.share(b))
+			f.Count.Add(int64(max(n, 0)))
+			f.held.wait(p, n)
+			switch {
+			case traffic.Again(err) && !p.Over(p.Senders):
+				continue
+			case err != nil && p.Over(p.End): // the other end is done, by its own clock
+				return nil
+			case err != nil:
+				return fmt.Errorf("send: %w", host.Cause(err))
+			}
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// received takes in the next bytes of the stream.
+func (f *byteStream) received(b []byte) {
+	if f.verify {
+		f.corrupt += f.pattern.Mismatches(b, uint64(f.Count.Load()))
+	}
+	f.Count.Add(int64(len(b)))
+}
+
+// addVerified adds to a report what a receiver compared.
+func (f *byteStream) addVerified(r *traffic.FlowReport) {
+	if f.verify && !f.Sends {
+		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
+	}
+}
