@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// program is what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint itself
-// starts.
+// program is what the image has for a human, and openssl, openvpn, pppd and softflowd, which chokepoint
+// itself starts.
 type program struct {
 	Packages []string // the first that the distribution has
 	Files    []string // programs, by name; a pattern with a slash: other files
