@@ -29,7 +29,7 @@ type curvePoint struct {
 // Draw puts the levels of X at even distances: they are settings that were chosen, and what lies between
 // them was not measured.
 func (k curves) Draw(width float64) string {
-	const top, height = 14, 240
+	const top, height = 28, 240 // what the axis counts stands above all points
 	left, right := 56.0, 12.0
 	c := &canvas{w: width, h: top + height + 42}
 	x := func(v float64) float64 {
@@ -57,9 +57,10 @@ func (k curves) Draw(width float64) string {
 		c.tick("middle", x(level), top+height+17, tickText(unit.Scale{Div: 1}, level))
 	}
 	c.text("ax", "start", left, top+height+36, k.XName)
-	c.text("ax unit", "start", left+4, top+10, k.YName+", "+s.Unit)
-	for _, l := range k.Lines {
-		l.draw(c, x, y)
+	c.text("ax", "start", left-8, 12, k.YName+", "+s.Unit)
+	for i, l := range k.Lines { // side by side, so that intervals do not lie upon each other
+		aside := 6 * (float64(i) - float64(len(k.Lines)-1)/2)
+		l.draw(c, func(v float64) float64 { return x(v) + aside }, y)
 	}
 	return c.svg(k.Label)
 }

@@ -55,11 +55,9 @@ func (f forest) Draw(width float64) string {
 		return cmp.Compare(math.Abs(math.Log(a)), math.Abs(math.Log(b)))
 	})
 	for _, m := range marks {
-		class := "grid"
-		if m == 1 {
-			class = "one"
+		if !narrow {
+			c.line(ratioLine(m), x.at(m), 0, x.at(m), base)
 		}
-		c.line(class, x.at(m), 0, x.at(m), base)
 		c.tick("middle", x.at(m), base+15, ratioTick(m))
 	}
 	c.text("ax", "start", left, base+31, f.Axis)
@@ -69,6 +67,11 @@ func (f forest) Draw(width float64) string {
 			c.text("v", "start", 7, y+20, shorten(r.Group, 12.5, width-14))
 			y += groupHead
 		}
+		if narrow { // the lines leave out the names, which have the whole width
+			for _, m := range marks {
+				c.line(ratioLine(m), x.at(m), y+31, x.at(m), y+53)
+			}
+		}
 		r.draw(c, x, y, left, narrow)
 		y += step
 	}
@@ -76,6 +79,14 @@ func (f forest) Draw(width float64) string {
 }
 
 const groupHead = 30
+
+// ratioLine is the class of a line of the grid.
+func ratioLine(m float64) string {
+	if m == 1 {
+		return "one"
+	}
+	return "grid"
+}
 
 // heads says whether a group begins with a row.
 func (f forest) heads(i int) bool {
@@ -102,6 +113,12 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		c.whisker(x.at(r.Low), x.at(r.High), middle)
 	}
 	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Ratio), middle, 4.5)
+	// An interval that has no room beside its ratio stands below it.
+	if ratio, interval, ok := strings.Cut(r.Text, " ("); ok && textWidth(r.Text, 12.5) > c.w-x.to-12 {
+		c.text("v", "start", x.to+10, middle-2, ratio)
+		c.text("ax", "start", x.to+10, middle+12, "("+interval)
+		return
+	}
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
 }
 
