@@ -54,7 +54,7 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 		Effects: map[string]model.Effects{}, Doubts: map[string][]string{}}
 	for _, source := range studies.Sources {
 		e := model.FindEffects(model.Observe(studies.Filtered(catalogue.Filter{Source: source.ID})))
-		if slices.ContainsFunc(e.Main, func(x model.Effect) bool { return x.Factor != e.Main[0].Factor }) {
+		if e.Several() {
 			c.Effects[source.ID] = e
 		}
 	}

@@ -51,11 +51,8 @@ func EffectsOf(d *Document) *model.Effects {
 	if contrasts*len(d.Cells) > mostContrasts {
 		return nil
 	}
-	e := model.FindEffects(observations, names)
-	for _, x := range e.Main {
-		if x.Factor != e.Main[0].Factor {
-			return &e
-		}
+	if e := model.FindEffects(observations, names); e.Several() {
+		return &e
 	}
 	return nil
 }

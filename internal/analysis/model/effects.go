@@ -135,6 +135,11 @@ func FindEffects(observations []Observation, names []string) Effects {
 
 const maxCharts = 3
 
+// Several says whether the effects of more than one factor can be told.
+func (e *Effects) Several() bool {
+	return slices.ContainsFunc(e.Main, func(x Effect) bool { return x.Factor != e.Main[0].Factor })
+}
+
 // Found is whether there is an effect.
 func (e *Effect) Found() bool { return e.Verdict == VerdictDifferent || e.Verdict == VerdictBySize }
 
