@@ -79,8 +79,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.isp.kind == "" && o.isp.device != "" {
-		return &usageError{"--isp-port without --isp", ""}
+	if err := o.isp.alone(); err != nil {
+		return err
 	}
 	asked := ctx
 	ctx, fail := context.WithCancelCause(ctx)

@@ -37,6 +37,23 @@ func (o *ispOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.force, "isp-force", false, "also on the port of this machine's default route")
 }
 
+// alone refuses what is said of a provider that is not asked for.
+func (o *ispOptions) alone() error {
+	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
+		return nil
+	}
+	return &usageError{"--isp-port, --isp-address, --isp-user, --isp-password-file and --isp-force without --isp",
+		"add --isp with one of " + strings.Join(knob.Accesses(), ", ")}
+}
+
+// ofHost reports whether an address can be a host's: neither its network's, nor for all in it, nor for groups,
+// nor this machine's own.
+func ofHost(p netip.Prefix) bool {
+	a := p.Addr()
+	return !a.IsMulticast() && !a.IsLoopback() && !netip.MustParsePrefix("0.0.0.0/8").Contains(a) &&
+		a.AsSlice()[0] < 224 && a != p.Masked().Addr() && p.Contains(a.Next())
+}
+
 // access is what the options ask for.
 func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
@@ -49,9 +66,9 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	case o.device == "":
 		return wrong("name the port that the router's WAN port is plugged into: --isp-port DEVICE",
 			"--isp without --isp-port")
-	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Addr() == p.Masked().Addr():
+	case parseErr != nil || !p.Addr().Is4() || p.Bits() > 30 || !ofHost(p):
 		return wrong("such as "+knob.ProviderAddress,
-			"--isp-address %q is no IPv4 address with the length of a network", o.address)
+			"--isp-address %q is no IPv4 address of a host with the length of its network", o.address)
 	case (o.user != "") != (o.passwordFile != "") || o.user != "" && o.kind != knob.PPPoE:
 		return wrong("", "--isp-user and --isp-password-file go together, with --isp pppoe")
 	case strings.ContainsFunc(o.user, func(r rune) bool { return r < ' ' || r > '~' }):
@@ -60,9 +77,10 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	if o.user != "" {
 		text, err := os.ReadFile(o.passwordFile)
 		if err != nil {
-			return a, password, fmt.Errorf("read the provider's password: %w", err)
+			return wrong("", "--isp-password-file: %v", err)
 		}
 		first, _, _ := bytes.Cut(text, []byte("\n"))
+		first = bytes.TrimSuffix(first, []byte("\r"))
 		if len(first) == 0 {
 			return wrong("", "--isp-password-file %s: its first line is empty", o.passwordFile)
 		}

@@ -17,8 +17,8 @@ type Glance struct {
 	Seconds float64        `json:"seconds"` // that it is about
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // through which packets went
-	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of all that
-	// measure power.
+	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of the sensor
+	// of power that shows most, or else of all packages by RAPL's counters.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
@@ -35,7 +35,8 @@ type CoreGlance struct {
 	Softirq float64 `json:"softirq_ratio"`
 }
 
-// DeviceGlance is one network device. Drops are those of the device and of its queues.
+// DeviceGlance is one network device. Drops are those of the device and of its queues; QueueBytes waited in
+// its longest queue, on average.
 type DeviceGlance struct {
 	Name   string  `json:"name"`
 	RxBps  float64 `json:"rx_bps"`
@@ -43,6 +44,8 @@ type DeviceGlance struct {
 	RxPps  float64 `json:"rx_pps"`
 	TxPps  float64 `json:"tx_pps"`
 	DropPs float64 `json:"drops_per_s"`
+
+	QueueBytes float64 `json:"queue_bytes"`
 }
 
 // GlanceCause is a candidate for what holds traffic back.
@@ -74,7 +77,9 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 		return most
 	}
 	g.ClockHz, g.TemperatureC = most("cpufreq", "frequency_hz"), most("thermal", "temperature_c")
-	g.PowerW = most("power", "power_w")
+	if g.PowerW = most("power", "power_w"); g.PowerW == nil {
+		g.PowerW = packagePower(data, from, to)
+	}
 	for _, c := range data.Cost {
 		if c.OverNs > 0 {
 			g.ObservingRatio += float64(c.CPUNs) / float64(c.OverNs)
@@ -82,6 +87,21 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	g.candidate(node, data, from, to)
 	return g
+}
+
+// packagePower is what all of a CPU's packages draw by RAPL's counters of energy, in W; nil without.
+func packagePower(data record.NodeData, from, to int64) (watts *float64) {
+	table, _ := metrics.SamplesOf(data, "power")
+	for _, c := range metrics.ColumnsOf(table, "energy_j") {
+		if j, ok := c.Curve.Moved(from, to); ok && strings.Contains(c.Label, ".package-") {
+			sum := j / (float64(to-from) / 1e9)
+			if watts != nil {
+				sum += *watts
+			}
+			watts = &sum
+		}
+	}
+	return watts
 }
 
 // devices are those through which packets went, the busiest first.
@@ -109,6 +129,13 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 		add("netdev", stem, 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
 	}
 	add("qdisc", "drops", 1, func(d *DeviceGlance) *float64 { return &d.DropPs })
+	table, _ := metrics.SamplesOf(data, "qdisc")
+	for _, c := range metrics.ColumnsOf(table, "backlog_bytes") {
+		name, _, _ := strings.Cut(c.Label, "@")
+		if v, ok := c.Curve.Mean(from, to); ok && of[name] != nil {
+			of[name].QueueBytes = max(of[name].QueueBytes, v)
+		}
+	}
 	for _, d := range of {
 		g.Devices = append(g.Devices, *d)
 	}

@@ -22,11 +22,11 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	if len(g.Cores) == 0 {
 		t.line("  no core was sampled")
 	}
-	rows := [][]string{{"", "in", "out", "packets in", "packets out", "drops"}}
+	rows := [][]string{{"", "in", "out", "pps in", "pps out", "drops", "queue"}}
 	for _, d := range g.Devices {
 		rows = append(rows, []string{printable(d.Name), rateText("bit/s", d.RxBps),
 			rateText("bit/s", d.TxBps), rateText("packet/s", d.RxPps), rateText("packet/s", d.TxPps),
-			rateText("packet/s", d.DropPs)})
+			rateText("packet/s", d.DropPs), rateText("bytes", d.QueueBytes)})
 	}
 	if len(g.Devices) == 0 {
 		t.line("  no packet passes")
@@ -97,6 +97,9 @@ func (t *terminal) aligned(rows [][]string) {
 			} else {
 				line += "  " + gap + text
 			}
+		}
+		if r := []rune(line); len(r) > t.width { // a line that the terminal wraps is one more than is counted
+			line = string(r[:t.width])
 		}
 		if n == 0 {
 			line = t.paint(dim, line)

@@ -5,6 +5,7 @@ package ssh
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -259,8 +261,12 @@ func explain(err error, said string, d Destination) error {
 func (c *Connection) said() string {
 	const most = 600
 	b, _ := os.ReadFile(c.log) // then nothing is known
-	text := strings.Join(strings.Fields(check.Plain(string(b[max(0, len(b)-most):]))), " ")
-	return strings.ReplaceAll(text, "@", "")
+	if len(b) > most {         // from a whole line on
+		_, b, _ = bytes.Cut(b[len(b)-most:], []byte("\n"))
+	}
+	words := slices.DeleteFunc(strings.Fields(check.Plain(string(b))),
+		func(w string) bool { return strings.Trim(w, "@") == "" }) // the frame of ssh's gravest warning
+	return strings.Join(words, " ")
 }
 
 // The connection ends when the machine has not answered for aliveEvery × aliveTries.
