@@ -146,6 +146,12 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
+// drivenNote says what a router without an agent lacks.
+func drivenNote(who, by string) string {
+	return who + " driven by driver " + by + ": settings and counters are those that it knows, sampled once a " +
+		"second"
+}
+
 // lab is the lab that stands.
 func (o Local) lab() *Lab {
 	l := newLab(o.ID, KindOf(o.Guest), o.Topology, o.Parts, o.Journal)
@@ -163,8 +169,7 @@ func (o Local) lab() *Lab {
 		notes = append(notes, o.guestNote())
 	}
 	if o.Driver != "" {
-		notes = append(notes, "routers are driven by driver "+o.Driver+
-			": settings and counters are those that it knows, sampled once a second")
+		notes = append(notes, drivenNote("routers are", o.Driver))
 	}
 	l.Note = strings.Join(notes, "; ")
 	return l

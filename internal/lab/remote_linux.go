@@ -118,6 +118,12 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err := l.again(ctx); err != nil {
 		return nil, err
 	}
+	if n := l.nodes[l.Topology.Routers[0]]; n.Driver != nil {
+		l.Note += "; " + drivenNote("the router is", n.Driver.Name())
+		if n.Unagented != "" {
+			l.Note += " (no agent runs there: " + n.Unagented + ")"
+		}
+	}
 	return l, nil
 }
 
