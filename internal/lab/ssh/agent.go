@@ -89,7 +89,7 @@ func (c *Connection) StartAgent(ctx context.Context, program, role string) (host
 type place struct {
 	dir    string
 	number int // among places
-	shell  *host.Child
+	shell  *session
 }
 
 func (p place) file() string { return p.dir + "/agent" }

@@ -47,11 +47,11 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 // session runs a command line of the machine's.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: stdin,
-		Args: m.c.args("-oControlMaster=no", line)})
+		Args: m.c.args("-oControlMaster=no", m.c.marked(line))})
 	if err != nil {
 		return nil, err
 	}
-	return process{p}, nil
+	return process{p, m.c.own(p.Stdout())}, nil
 }
 
 // commandLine joins words as every login shell reads them, also csh, which OPNsense hands root's commands to:
@@ -68,7 +68,12 @@ func commandLine(words []string) string {
 
 // process is a command of the machine. Killed here, it gets no signal there, but the end of its input and
 // output.
-type process struct{ host.Process }
+type process struct {
+	host.Process
+	out io.Reader
+}
+
+func (p process) Stdout() io.Reader { return p.out }
 
 // sshFailed is the exit code of ssh where not the command has failed but the connection.
 const sshFailed = 255

@@ -126,6 +126,7 @@ type Connection struct {
 	master  *host.Child
 	held    chan struct{} // closed when a master without a session has ended; nil of one with a session
 	log     string        // file with what ssh and the machine said on standard error
+	talks   bool          // the login shell prints something before each command, see begins
 }
 
 // hello prints what the machine is and then waits: the connection stays for as long as its input does. A
@@ -198,6 +199,7 @@ const mostHello = 256 << 10
 // listen reads the answers to hello.
 func (c *Connection) listen(r *bufio.Reader) error {
 	var lines []string
+	talks := false
 	for begun := false; ; {
 		text, err := r.ReadString('\n')
 		if err != nil {
@@ -212,10 +214,12 @@ func (c *Connection) listen(r *bufio.Reader) error {
 			lines = append(lines, check.Plain(text))
 		}
 		begun = begun || text == "chokepoint-hello"
+		talks = talks || !begun && text != ""
 	}
 	if len(lines) != 5 {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
+	c.talks = talks
 	c.System, c.Arch, c.Root, c.Sudo = lines[0], lines[1], lines[2] == "0", lines[3] == "sudo"
 	if f := strings.Fields(lines[4]); len(f) == 5 { // the word, remote address and port, local ones
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
@@ -323,8 +327,12 @@ func (c *Connection) args(how, command string) []string {
 
 // Open starts a command there in a session of the connection. The command is one that every login shell, csh
 // too, reads alike: words, and text in single quotes.
-func (c *Connection) Open(command string) (*host.Child, error) {
-	return c.start("-oControlMaster=no", command)
+func (c *Connection) Open(command string) (*session, error) {
+	child, err := c.start("-oControlMaster=no", c.marked(command))
+	if err != nil {
+		return nil, err
+	}
+	return &session{child, c.own(child)}, nil
 }
 
 // do runs a command there with an input, and returns the first part of what it prints.

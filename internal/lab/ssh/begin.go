@@ -1,0 +1,59 @@
+package ssh
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// begins is the line before what a command prints where the login shell prints something of its own, from a
+// .bashrc that does not ask whether anybody is there.
+const begins = "chokepoint-begins"
+
+// marked is a command line that prints that line first, where it must.
+func (c *Connection) marked(line string) string {
+	if !c.talks {
+		return line
+	}
+	return "echo; echo " + begins + "; " + line
+}
+
+// own is what a command printed, without what the login shell did.
+func (c *Connection) own(r io.Reader) io.Reader {
+	if !c.talks {
+		return r
+	}
+	return &afterBegin{from: bufio.NewReader(r)}
+}
+
+// afterBegin reads what comes after the line. It skips at most mostHello before that.
+type afterBegin struct {
+	from    *bufio.Reader
+	begun   bool
+	skipped int
+}
+
+func (a *afterBegin) Read(p []byte) (int, error) {
+	for !a.begun {
+		line, err := a.from.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return 0, err
+		}
+		a.begun = strings.TrimSpace(string(line)) == begins
+		if a.skipped += len(line); a.skipped > mostHello {
+			return 0, errors.New("its login shell says more than any does")
+		}
+	}
+	return a.from.Read(p)
+}
+
+// session is a command of Open's.
+type session struct {
+	*host.Child
+	out io.Reader
+}
+
+func (s session) Read(p []byte) (int, error) { return s.out.Read(p) }
