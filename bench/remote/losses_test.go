@@ -452,8 +452,8 @@ func (c *scene) whole() {
 
 const samplerFolder = "chokepoint-watch-"
 
-// sampling tells the shell of a driver's sampler, or of the session that keeps that: where nobody has told
-// sshd that its other end is gone, the latter waits.
+// sampling tells the shell and the awk of a driver's sampler, or the session that keeps them: where nobody
+// has told sshd that its other end is gone, the latter waits.
 func sampling(trace string) bool { return strings.Contains(trace, "sample()") }
 
 // changed lists what is other on the router than before the run.

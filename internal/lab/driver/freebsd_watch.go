@@ -43,9 +43,14 @@ d=$(mktemp -d "$t/chokepoint-watch-XXXXXXXXXX" 2>/dev/null) && break; d=; done
 mount -t tmpfs -o size=64m,mode=700 tmpfs "$d" 2>/dev/null
 `
 
+const bsdLoop = `take() { sample >>"$d/samples"; true; }; nap="sleep $1"
+loop "$@" </dev/null >/dev/null 2>&1 &
+`
+
 // Watch implements Sampling.
 func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: bsdSampler + bsdPlace + watchScript, fetch: bsdSampler + "d=$1\n" + fetchScript,
+	return sampled{start: bsdSampler + bsdPlace + loopScript + bsdLoop + sessionScript,
+		fetch:  bsdSampler + "d=$1; once=-; take() { sample; }\n" + fetchScript,
 		finish: inBase + `kill "$2" 2>/dev/null; umount -f "$1" 2>/dev/null; rm -rf "$1"`,
 		clock:  readBSDClock, parse: parseBSDSamples, replay: bsdSeries}.watch(ctx, h, every)
 }

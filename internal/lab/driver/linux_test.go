@@ -121,13 +121,16 @@ func TestParseDevices(t *testing.T) {
 	}
 }
 
-const twoSamples = "@ 1.00 2.00\n! 7 (sh) S 1 1 1 0 -1 0 0 0 0 0 1 2 3 4 20 0\n" +
-	"==> /proc/stat <==\ncpu 1\n\n==> /proc/net/dev <==\nx: 1\n@ 2.05 2.00\n! 7 (sh) S 1 1 1 0 -1 0 " +
-	"0 0 0 0 " +
-	"2 2 3 4 20 0\n" +
-	"==> /proc/stat <==\ncpu 2\n@ 3.0"
+const twoSamples = "\n@\n==> uptime <==\n1.00 2.00\n\n" +
+	"==> self/stat <==\n7 (awk) S 1 1 1 0 -1 0 0 0 0 0 1 1 3 2 20 0\n\n" +
+	"==> 8/stat <==\n8 (sh) S 1 1 1 0 -1 0 0 0 0 0 0 1 0 2 20 0\n\n==> stat <==\ncpu 1\n\n" +
+	"==> net/dev <==\nx: 1\n\n==> ../passwd <==\nroot\n\n.\n" +
+	"\n@\n==> uptime <==\n1.50 2.00\n\n==> net/dev <==\nx: 1" +
+	"\n@\n==> uptime <==\n2.05 2.00\n==> self/stat <==\n7 (awk) S 1 1 1 0 -1 0 0 0 0 0 2 2 3 4 20 0\n" +
+	"==> stat <==\ncpu 2\n.\n@\n==> uptime <==\n3.0"
 
-// A sample that was cut off is left out; of the process' CPU time all four kinds count.
+// A sample that was cut off is left out, as is a file that nobody asked for; of the processes' CPU time all
+// four kinds count.
 func TestParseSamples(t *testing.T) {
 	got := parseSamples(twoSamples)
 	want := []snapshot{{1e9, 1e8, map[string][]byte{"stat": []byte("cpu 1\n"),
@@ -152,7 +155,7 @@ func TestCostOfSampling(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if all := parseSamples("@ 1.00 1\n! -\n==> /proc/stat <==\ncpu 1\n@\n"); len(all) != 1 ||
+	if all := parseSamples("@\n==> uptime <==\n1.00 1\n==> stat <==\ncpu 1\n.\n@\n"); len(all) != 1 ||
 		costOf("x", append(all, of(2e9, 1e7))) != nil {
 		t.Errorf("of one sample of its own: got %+v", all)
 	}

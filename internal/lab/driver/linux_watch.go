@@ -31,40 +31,65 @@ var (
 	sampledProbes = []string{"cpu", "softirq", "softnet", "netdev", "snmp", "memory", "conntrack"}
 )
 
-// sampler is the script of one sample: the time since boot, what the process has used of a CPU so far, and
-// the files under their names, as head prints several. It starts one program.
-var sampler = `sample() { read up rest </proc/uptime; read st </proc/self/stat; echo "@ $up
-! ${once:-$st}"
-head -n 100000 ` + "/proc/" + strings.Join(sampledFiles, " /proc/") + " 2>/dev/null; }\n"
+// sampler is one program that stays, since to start programs is what costs a small router most. For each line
+// of its input, which names files below /proc, it appends a sample to the file to: "@", each file that is
+// there below its name, and ".", which tells that nothing is missing. Files are read whole by the separator
+// RS; mawk alone reads lines, since it is made interactive: it would wait for 4 KiB of input.
+var sampler = `program='function sample() { print "\n@" >>to; RS = "\001"
+for (i = 1; i <= NF; i++) { f = "/proc/" $i; head = "==> " $i " <==\n"
+while ((getline s <f) > 0) { print head s >>to; head = "" }
+close(f) }
+print "." >>to; close(to); RS = "\n" }
+{ sample() }'
+files="` + strings.Join(sampledFiles, " ") + `"
+`
+
+// ownShell goes on as the first shell that can wait by itself, as BusyBox' and bash can and dash cannot: by
+// reading from a pipe of which it holds both ends. Where there is none, each sample starts sleep.
+const ownShell = `nap="read -t $1 x"
+for s in sh "busybox sh" bash ""; do echo | $s -c "exec <>/proc/self/fd/0; $nap" 2>/dev/null && break; done
+[ -n "$s" ] || { s=sh; nap="sleep $1"; }
+export nap; exec $s -c `
 
 // placeScript makes a folder in memory.
-const placeScript = `leave() { rm -rf "$d"; }
+const placeScript = `command -v awk >/dev/null || { echo "there is no awk" >&2; exit 69; }
+leave() { rm -rf "$d"; }
 for t in /dev/shm /run /tmp /var/tmp; do
 d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 `
 
-// watchScript starts the process, which keeps its samples in the folder and ends when that vanishes. It holds
-// two files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines
-// of its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
-// the contact is lost and the session does not see it, the process ends when the count is the same for $3
-// samples. Neither starts a program.
-const watchScript = `trap '' HUP; echo 0 >"$d/kept"
-( n=0; still=0; was=
+// loopScript is what samples. It keeps the samples in the folder and ends when that vanishes. It holds two
+// files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines of
+// its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
+// the contact is lost and the session does not see it, the loop ends when the count is the same for $3
+// samples.
+const loopScript = `trap '' HUP PIPE; echo 0 >"$d/kept"
+loop() { n=0; still=0; was=
 while [ -d "$d" ] && [ $still -lt "$3" ]; do
 [ -f "$d/samples" ] || n=0
-sample 2>/dev/null >>"$d/samples"; n=$((n+1))
-[ $n -lt "$2" ] || mv -f "$d/samples" "$d/older"
+take || break; n=$((n+1))
+[ $n -lt "$2" ] || { mv -f "$d/samples" "$d/older"; n=0; }
 is=; read is <"$d/kept"
 if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
-sleep "$1"; done; leave ) </dev/null >/dev/null 2>&1 &
-echo "$d $!"; n=0
+$nap; done; leave; }
+`
+
+// sessionScript is what stays for as long as its input.
+const sessionScript = `echo "$d $!"; n=0
 while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
+// watchScript starts the loop, and the sampler that it tells when. Neither outlives the other.
+const watchScript = `lines="-W interactive"; echo | awk $lines 1 >/dev/null 2>&1 || lines=
+take() { echo "uptime self/stat $me/stat $files"; }
+: | { exec <>/proc/self/fd/0; read me rest </proc/self/stat; loop "$@"; } 2>/dev/null |
+awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
+`
+
 // fetchScript hands over what there is, with a sample of now at its end, which says nothing of the process.
-const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }; once=-
+const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
 cat "$1/older" 2>/dev/null; rm -f "$1/older"; mv -f "$1/samples" "$1/taken" 2>/dev/null && cat "$1/taken"
-rm -f "$1/taken"; sample; echo @`
+rm -f "$1/taken"; take; echo @`
 
 const (
 	keptSamples  = 300
@@ -73,9 +98,15 @@ const (
 
 // Watch implements Sampling.
 func (Linux) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	return sampled{start: sampler + placeScript + watchScript, fetch: sampler + fetchScript,
+	return linuxSampling().watch(ctx, h, every)
+}
+
+func linuxSampling() sampled {
+	session := sampler + placeScript + loopScript + watchScript + sessionScript
+	const now = `take() { echo "uptime $files" | awk "$program" to=/dev/stdout; }` + "\n"
+	return sampled{start: ownShell + host.Quote(session) + ` sh "$@"`, fetch: sampler + now + fetchScript,
 		finish: `rm -rf "$1"; kill "$2" 2>/dev/null; true`, clock: readUptime, parse: parseSamples,
-		replay: replay}.watch(ctx, h, every)
+		replay: replay}
 }
 
 // sampled is how the shell of a system samples it: the scripts that start and keep, fetch from (of the folder
@@ -280,40 +311,34 @@ func (w *shellWatch) Close(ctx context.Context) error {
 	return nil
 }
 
-// parseSamples reads what sample wrote, again and again. One without an end, whose writer was interrupted,
-// is left out; the last ends with a lone "@".
+// parseSamples reads what sampler wrote. A sample without an end, whose writer was interrupted, is left out.
 func parseSamples(text string) []snapshot {
 	var out []snapshot
-	for part := range strings.SplitSeq("\n"+text, "\n@") {
-		first, rest, whole := strings.Cut(part, "\n")
-		at, err := parseUptime(strings.TrimSpace(first))
-		stat, rest, _ := strings.Cut(rest, "\n")
-		if !whole || err != nil || !strings.HasPrefix(stat, "! ") {
-			continue
-		}
-		s := snapshot{at: at, cpu: parseCPUTime(stat), files: map[string][]byte{}}
-		for file := range strings.SplitSeq("\n"+rest, "\n==> /proc/") {
-			name, content, ok := strings.Cut(file, " <==\n")
-			if !ok {
-				continue
+	for part := range strings.SplitSeq("\n"+text, "\n@\n") {
+		body, whole := strings.CutSuffix(strings.TrimRight(part, "\n"), "\n.")
+		s, up := snapshot{cpu: -1, files: map[string][]byte{}}, ""
+		for file := range strings.SplitSeq("\n"+body, "\n==> ") {
+			name, content, _ := strings.Cut(file, " <==\n")
+			switch {
+			case name == "uptime":
+				up = content
+			case slices.Contains(sampledFiles, name): // the names become paths here
+				s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
+			case strings.HasSuffix(name, "/stat"):
+				s.cpu = max(0, s.cpu) + parseCPUTime(content)
 			}
-			s.files[name] = append(bytes.TrimRight([]byte(content), "\n"), '\n')
 		}
-		if len(out) > 0 && s.at <= out[len(out)-1].at {
-			continue
+		var err error
+		if s.at, err = parseUptime(up); whole && err == nil && (len(out) == 0 || s.at > out[len(out)-1].at) {
+			out = append(out, s)
 		}
-		out = append(out, s)
 	}
 	return out
 }
 
-// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)); -1
-// where they are not told.
+// parseCPUTime adds up utime, stime, cutime and cstime of /proc/PID/stat, in ticks of 10 ms (proc(5)).
 func parseCPUTime(stat string) int64 {
-	_, rest, told := strings.Cut(stat, ") ")
-	if !told {
-		return -1
-	}
+	_, rest, _ := strings.Cut(stat, ") ")
 	words := strings.Fields(rest)
 	sum := int64(0)
 	for i := 11; i < 15 && i < len(words); i++ {

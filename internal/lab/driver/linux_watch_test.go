@@ -1,35 +1,59 @@
 package driver
 
 import (
+	"bytes"
+	"context"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// sampling starts the shell's loop on this machine, which takes so many samples in silence.
+// sampling starts the shell's loop on this machine, which keeps 2 to 4 samples and takes so many in silence.
 func sampling(t *testing.T, still string) *shellWatch {
 	t.Helper()
-	w := &shellWatch{host: host.Local()}
-	if err := w.begin(t.Context(), sampler+placeScript+watchScript, "1", "300", still); err != nil {
+	w := &shellWatch{sampled: linuxSampling(), host: host.Local()}
+	if err := w.begin(t.Context(), w.start, "1", "2", still, t.Name()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.end)
 	return w
 }
 
-// goes waits until the loop and its folder are gone.
-func (w *shellWatch) goes(t *testing.T, within time.Duration) {
+// running are the processes whose command lines have the folder of the samples, as awk's, or the test's name,
+// as those of the session and the loop. One that its parent has not awaited has none.
+func (w *shellWatch) running(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		line, _ := os.ReadFile(filepath.Join(p, "cmdline")) // it may have ended
+		if words := string(line); strings.Contains(words, w.dir+"/") ||
+			strings.Contains(words, "\x00"+t.Name()+"\x00") {
+			found[filepath.Base(p)] = words
+		}
+	}
+	return found
+}
+
+// goes waits until the loop, its awk and its folder are gone, and all but so many of the processes.
+func (w *shellWatch) goes(t *testing.T, within time.Duration, but int) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		_, noFolder := os.Stat(w.dir)
-		line, _ := os.ReadFile("/proc/" + w.pid + "/cmdline") // one that its session has not awaited has none
-		if noFolder != nil && len(line) == 0 {
+		left := w.running(t)
+		if noFolder != nil && len(left) <= but {
 			return
 		}
 		if time.Since(begun) > within {
-			t.Fatalf("after %v: folder %v, process %q; want neither", within, noFolder, line)
+			t.Fatalf("after %v: folder %v, processes %q; want neither", within, noFolder, left)
 		}
 	}
 }
@@ -37,8 +61,116 @@ func (w *shellWatch) goes(t *testing.T, within time.Duration) {
 // TestSamplingEndsWithItsController, of which only its end of the session's input tells.
 func TestSamplingEndsWithItsController(t *testing.T) {
 	w := sampling(t, "100")
+	if n := len(w.running(t)); n < 3 {
+		t.Errorf("got %d processes, want a session, a loop and awk", n)
+	}
 	w.input[1].Close()
-	w.goes(t, 5*time.Second)
+	w.goes(t, 5*time.Second, 0)
+}
+
+// TestSamplingEndsWithAwk: who loses the other half does not go on, nor does it leave anything.
+func TestSamplingEndsWithAwk(t *testing.T) {
+	w := sampling(t, "100")
+	pid, err := strconv.Atoi(w.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
+		t.Fatalf("awk, process %d, cannot be killed: %v", pid, err)
+	}
+	w.goes(t, 5*time.Second, 1)
+}
+
+// programs makes a folder with nothing but links to these programs, each "name" or "name=program", and false
+// where one is not here.
+func programs(t *testing.T, links ...string) (dir string, all bool) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, link := range links {
+		name, program, other := strings.Cut(link, "=")
+		if !other {
+			program = name
+		}
+		for _, place := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin"} {
+			path := filepath.Join(place, program)
+			if _, err := os.Stat(path); err != nil {
+				continue
+			}
+			if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return dir, false
+		}
+	}
+	return dir, true
+}
+
+// TestSamplingByEveryShell that is here, and every awk: a shell that cannot wait by itself hands over to one
+// that can, and only where there is none a program is started for each sample.
+func TestSamplingByEveryShell(t *testing.T) {
+	ctx, lines := context.WithoutCancel(t.Context()), []byte("\n")
+	cores, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type started struct {
+		*shellWatch
+		links []string
+		path  string
+		from  int64
+	}
+	var all []started
+	for _, links := range [][]string{{"sh=dash", "awk=mawk", "sleep"}, {"sh=dash", "awk=busybox", "busybox"},
+		{"sh=dash", "awk=gawk", "bash"}, {"sh=bash", "awk=mawk"}, {"sh=busybox", "awk=busybox"},
+		{"sh=busybox", "awk=gawk"}} {
+		path, here := programs(t, append(links, "mkdir", "rm", "mv", "cat")...)
+		if !here {
+			t.Logf("note: not all of %v are here", links)
+			continue
+		}
+		t.Setenv("PATH", path)
+		from := host.Monotonic()
+		w, err := Linux{}.Watch(ctx, host.Local(), time.Second)
+		if err != nil {
+			t.Fatalf("%v: %v", links, err)
+		}
+		all = append(all, started{w.(*shellWatch), links, path, from})
+	}
+	if len(all) == 0 {
+		t.Fatal("there is no shell and awk here")
+	}
+	time.Sleep(2500 * time.Millisecond)
+	for _, w := range all {
+		t.Setenv("PATH", w.path)
+		data, err := w.Collect(ctx, w.from, host.Monotonic())
+		if err != nil {
+			t.Fatalf("%v: %v", w.links, err)
+		}
+		// The first, those after one second and two, and that of now; a slow machine has one more or less.
+		if n := len(w.samples); n < 3 || n > 6 {
+			t.Errorf("%v: %d samples, want one a second", w.links, n)
+		}
+		for _, s := range data.Samples {
+			if s.Table == nil && s.Probe != "conntrack" {
+				t.Errorf("%v: %s: %s", w.links, s.Probe, s.Unavailable)
+			}
+		}
+		if len(data.Cost) != 1 || data.Cost[0].Reads < 1 {
+			t.Errorf("%v: cost %+v, want one", w.links, data.Cost)
+		}
+		for _, s := range w.samples {
+			if got := s.files["net/softnet_stat"]; bytes.Count(got, lines) != bytes.Count(cores, lines) {
+				t.Errorf("%v: %q, want as many lines as %q", w.links, got, cores)
+			}
+		}
+		if err := w.Close(ctx); err != nil {
+			t.Errorf("%v: %v", w.links, err)
+		}
+		w.goes(t, 5*time.Second, 0)
+	}
 }
 
 // TestSamplingEndsInSilence: it goes on while somebody keeps in touch, and not for much longer; nor does its
@@ -53,7 +185,12 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	if _, err := os.Stat(w.dir); err != nil {
 		t.Fatalf("it has ended although somebody kept in touch: %v", err)
 	}
-	w.goes(t, 15*time.Second)
+	out, err := shell(t.Context(), w.host, "", w.fetch, w.dir)
+	// With that of now; awk may be one behind.
+	if n := len(w.parse(out)); err != nil || n < 2 || n > 6 {
+		t.Errorf("%d samples, %v, want the last 2 to 4, and one", n, err)
+	}
+	w.goes(t, 15*time.Second, 1)
 	if err := w.Keep(t.Context()); err != nil {
 		t.Errorf("the session's input: %v", err)
 	}
@@ -63,12 +200,24 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	}
 }
 
-// TestSamplingWithoutAFolder says why there is none.
-func TestSamplingWithoutAFolder(t *testing.T) {
-	w := &shellWatch{host: host.Local()}
-	err := w.begin(t.Context(), `echo "no folder can be written" >&2; exit 69`)
-	if want := "unsupported\nit says \"no folder can be written\", want a folder and a process"; err == nil ||
-		err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+// TestNoSampling says why there is none, and leaves no process.
+func TestNoSampling(t *testing.T) {
+	noAwk, here := programs(t, "sh", "mkdir", "rm", "sleep")
+	if !here {
+		t.Fatal("there is no shell here")
+	}
+	for _, tt := range []struct{ path, script, want string }{
+		{os.Getenv("PATH"), `echo "no folder can be written" >&2; exit 69`, "no folder can be written"},
+		{noAwk, linuxSampling().start, "there is no awk"},
+	} {
+		t.Setenv("PATH", tt.path)
+		w := &shellWatch{host: host.Local()}
+		err := w.begin(t.Context(), tt.script, "1", "300", "3", t.Name())
+		if want := "unsupported\nit says \"" + tt.want + "\", want a folder and a process"; err == nil ||
+			err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		w.dir = filepath.Join(t.TempDir(), "none")
+		w.goes(t, time.Second, 0)
 	}
 }
