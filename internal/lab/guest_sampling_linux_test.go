@@ -84,6 +84,8 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	share(nothing, func() time.Duration { return 0 }, func() { time.Sleep(length / 4) })
 
 	pid := strings.TrimSpace(labtest.Exec(t, l, "router", "sh", "-c", "echo $PPID"))
+	ofAgent := func() time.Duration { return number(threadTime, pid) }
+	share("the agent without sampling", ofAgent, func() { time.Sleep(length / 2) })
 	w, err := watch.Start(ctx, n.Agent, "router", probe.Names(node.Probes()), watch.Options{Fast: time.Second,
 		Options: probe.Options{Own: []int{os.Getpid()}}})
 	if err != nil {
@@ -91,8 +93,7 @@ func samplingCost(t *testing.T, l *lab.Lab, length time.Duration,
 	}
 	time.Sleep(time.Second)
 	from := host.Monotonic()
-	byAgent = share("the agent, all sources", func() time.Duration { return number(threadTime, pid) },
-		func() { time.Sleep(length) })
+	byAgent = share("the agent, all sources", ofAgent, func() { time.Sleep(length) })
 	data, err := w.Collect(ctx, from, host.Monotonic())
 	if err != nil {
 		t.Fatal(err)
