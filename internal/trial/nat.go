@@ -22,7 +22,9 @@ import (
 // what is there.
 func (c *Campaign) unsayNAT(ctx context.Context) error {
 	said := slices.ContainsFunc(c.Run.Design.Factors, func(f record.FactorLevels) bool {
-		return factor.Name(f.Name) == factor.NAT && slices.Contains(f.Levels, factor.Off)
+		return slices.ContainsFunc(f.Levels, func(level string) bool {
+			return factor.NAT.Is(record.Factors{f.Name: level}, factor.Off)
+		})
 	})
 	if said || len(c.Done) > 0 { // trials that were made have the cells of the stored design
 		return nil

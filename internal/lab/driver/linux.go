@@ -173,8 +173,8 @@ func settingOf(name string) (setting, error) {
 
 // WithoutNAT implements Advising.
 func (Linux) WithoutNAT() string {
-	return "nft -a list ruleset, and nft delete rule for what says masquerade or snat; or iptables -t nat -S, " +
-		"and iptables -t nat -D"
+	return "nft -a list ruleset, and nft delete rule for what says masquerade or snat; or iptables -t nat " +
+		"-S, and iptables -t nat -D"
 }
 
 // Read implements Driver.
