@@ -492,26 +492,45 @@ pppoe() {
 	CHOKEPOINT_PPP_KERNEL=$kernel/boot/vmlinuz-$release CHOKEPOINT_PPP_MODULES=$kernel/lib/modules/$release \
 		as_root go test -vet=off -v -count=1 -run '^TestGuestPPPoE$' ./internal/lab | tee "$WORK/pppoe"
 	grep -q '^--- PASS: TestGuestPPPoE ' "$WORK/pppoe" || fail "no session by PPPoE"
+	# As a lab file says, over ssh: machines in namespaces of a guest with that kernel.
+	local disk="$WORK/pppoe-disk" pack="$WORK/pppoe-pack" status=0 script=testdata/script/ssh_pppoe.txt
+	install -D "cmd/chokepoint/$script" "$pack/$script"
+	go test -c -ldflags='-s -w' -o "$pack/t" ./cmd/chokepoint
+	boot_disk "$disk" linux-image-amd64 ppp nftables openssh-client
+	tar -C "$pack" -czf - . | in_disk "$disk" 'busybox tar xzf - && modprobe pppoe &&
+		./t -test.v -test.run TestScripts/ssh_pppoe' >"$WORK/pppoe-ssh" || status=1
+	end_disk
+	((status == 0)) && grep -q '^ *--- PASS: TestScripts/ssh_pppoe ' "$WORK/pppoe-ssh" ||
+		fail "no session by PPPoE as the lab file says: $WORK/pppoe-ssh"
 }
 
 # Nightly only: how long packets are outside of tunnels that Debian's kernel has,
 # in a virtual machine; those of this machine are tried by the tests.
 lengths() {
-	install_packages qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 ssh=openssh-client
-	local disk="$WORK/foreign/disk" pid status=0
-	bench/guestdisk/build "$disk"
+	local disk="$WORK/foreign/disk" status=0
 	go test -c -o "$WORK/lengths.test" ./internal/lab/tunnel
-	qemu-system-x86_64 -m 1024 -smp 2 -display none -drive "file=$disk/disk.qcow2,snapshot=on,if=virtio" \
-		-nic user,model=virtio,hostfwd=tcp:127.0.0.1:22022-:22 >"$WORK/lengths.qemu" 2>&1 &
-	pid=$!
-	for _ in $(seq 60); do in_disk "$disk" true 2>/dev/null && break || sleep 5; done
+	boot_disk "$disk"
 	gzip -c "$WORK/lengths.test" | in_disk "$disk" 'gzip -d >t && chmod +x t &&
 		modprobe -a tun wireguard ip_gre ip6_gre ipip ip6_tunnel vxlan xfrm_interface esp4 esp6 &&
 		./t -test.v -test.parallel 2 -test.run Lengths' | tee "$WORK/lengths" || status=1
-	kill "$pid"
-	wait "$pid" || true
+	end_disk
 	((status == 0)) && ! grep -q '^ *--- SKIP: .*/\(wireguard\|esp\|gre\|ipip\|vxlan\)' "$WORK/lengths" ||
 		fail "lengths in a virtual machine"
+}
+
+# boot_disk boots a disk with Debian, made with further packages, until end_disk.
+boot_disk() {
+	install_packages qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 ssh=openssh-client
+	bench/guestdisk/build "$@"
+	qemu-system-x86_64 -m 1024 -smp 2 -display none -drive "file=$1/disk.qcow2,snapshot=on,if=virtio" \
+		-nic user,model=virtio,hostfwd=tcp:127.0.0.1:22022-:22 >"$1/qemu" 2>&1 &
+	DISK_PID=$!
+	for _ in $(seq 60); do in_disk "$1" true 2>/dev/null && break || sleep 5; done
+}
+
+end_disk() {
+	kill "$DISK_PID"
+	wait "$DISK_PID" || true
 }
 
 in_disk() {

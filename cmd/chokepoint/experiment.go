@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -37,6 +39,20 @@ func (a again) read(name, text string) (*plan.Plan, error) {
 	pl, err := plan.Read(name, []byte(text), a.other.vocabulary(), nil)
 	if err == nil && !pl.SeedGiven {
 		pl = pl.WithSeed(uint64(rand.Uint32()))
+	}
+	return pl, err
+}
+
+// readPatched expands the plan of cells and their patches. What the cells do not say of address translation,
+// since it is not set there, the plan does not say either.
+func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
+	pl, err := a.read(x.Name, x.Text(a.other.vocabulary()))
+	if err == nil {
+		pl.Design.UnsayNAT(func(cell record.Factors) bool {
+			return !slices.ContainsFunc(x.Cells, func(of factor.Cell) bool {
+				return factor.NAT.In(of) && factor.IP.Is(of, factor.IP.Of(cell))
+			})
+		})
 	}
 	return pl, err
 }

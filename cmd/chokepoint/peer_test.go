@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 )
 
@@ -113,6 +114,32 @@ func TestWithAPeerNoLevelOfNATIsClaimed(t *testing.T) {
 					t.Errorf("%s, %s: got a cell over IPv%s, want IPv%s", peer, name, cell["ip"], ip)
 				}
 			}
+		}
+	}
+}
+
+// TestPatchedPlansSayOfNATWhatTheirCellsSay: a level that the cells of a run do not have, since it was not
+// set there, would make others of them.
+func TestPatchedPlansSayOfNATWhatTheirCellsSay(t *testing.T) {
+	p, err := plan.ReadBuiltIn("quick", otherEnd{}.vocabulary(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, nat := range []string{"", "off", "masquerade"} {
+		cell := factor.NAT.With(p.Cells()[0], nat)
+		pl, err := again{}.readPatched(plan.Patched{Name: "patched", Description: "x", Design: p.Design,
+			Cells: []factor.Cell{cell}, Patches: []factor.Cell{{"streams": "4"}}, Copies: 1, Blocks: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := pl.Cells()[0].Key(), factor.Copy.With(cell, "a").Key(); got != want {
+			t.Errorf("nat %q: untouched: got %s, want %s", nat, got, want)
+		}
+		if got, want := pl.Cells()[1].Key(), factor.Streams.With(cell, "4").Key(); got != want {
+			t.Errorf("nat %q: patched: got %s, want %s", nat, got, want)
+		}
+		if pl.Design.Baseline["nat"] != nat {
+			t.Errorf("nat %q: the baseline has %q", nat, pl.Design.Baseline["nat"])
 		}
 	}
 }

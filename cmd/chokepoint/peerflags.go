@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
@@ -80,22 +79,7 @@ func (o otherEnd) vocabulary() plan.Vocabulary {
 // addresses are translated there is found out and not set, and a third-party server, as note says, serves
 // less.
 func (o otherEnd) limits(d *record.Design) (note string) {
-	unsaid := func(cell record.Factors) record.Factors {
-		if factor.NAT.Is(cell, factor.Off) {
-			return factor.NAT.With(cell, "")
-		}
-		return cell
-	}
-	d.Baseline = unsaid(d.Baseline)
-	for i := range d.Cells {
-		d.Cells[i] = unsaid(d.Cells[i])
-	}
-	for i := range d.Requirements {
-		d.Requirements[i].Where = unsaid(d.Requirements[i].Where)
-	}
-	for i := range d.Skipped {
-		d.Skipped[i].Factors = unsaid(d.Skipped[i].Factors)
-	}
+	d.UnsayNAT(func(record.Factors) bool { return true })
 	if !o.thirdParty() {
 		return ""
 	}

@@ -139,7 +139,7 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 			continue
 		}
 		made := a.patched(cell, cause, e)
-		pl, err := a.read(made.Name, made.Text(a.other.vocabulary()))
+		pl, err := a.readPatched(made)
 		if err == nil && len(pl.Skipped()) > 0 {
 			err = errors.New(pl.Skipped()[0].Reason)
 		}
@@ -194,7 +194,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
 			a.p.note("once more, with twice as many blocks")
 			t.made.Blocks *= 2
-			if t.plan, err = a.read(t.made.Name, t.made.Text(a.other.vocabulary())); err == nil {
+			if t.plan, err = a.readPatched(t.made); err == nil {
 				proof, err = a.put(ctx, t.plan)
 			}
 		}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -89,13 +91,16 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns], [iperf3], [nft], [sshd], [openssl] and [busybox].
+// scriptCondition answers [root], [userns], [pppoe], [iperf3], [nft], [sshd], [openssl] and [busybox].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
+	case "pppoe":
+		a := knob.WAN().Check(context.Background(), knob.Place{Port: "wan"}, knob.PPPoE)
+		return a.State == check.Yes, nil
 	case "iperf3", "nft", "sshd", "openssl", "busybox":
 		_, err := exec.LookPath(name)
 		return err == nil, nil

@@ -217,10 +217,9 @@ func parseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 
 // patched is the plan of some cells, each with each of the patches.
 func (t *tuner) patched(cells, patches []factor.Cell) (*plan.Plan, error) {
-	x := plan.Patched{Name: "tune-" + t.base.Design.Name, Description: "Changes of settings, in turn with " +
-		"the router as found.", Design: t.base.Design, Cells: cells, Patches: patches, Copies: 1,
-		Blocks: t.base.Design.Method.Runs}
-	return t.read(x.Name, x.Text(t.other.vocabulary()))
+	return t.readPatched(plan.Patched{Name: "tune-" + t.base.Design.Name,
+		Description: "Changes of settings, in turn with the router as found.", Design: t.base.Design,
+		Cells: cells, Patches: patches, Copies: 1, Blocks: t.base.Design.Method.Runs})
 }
 
 // arms are sets of changes with what each makes of the plan's cells.

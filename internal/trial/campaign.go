@@ -73,6 +73,7 @@ type Campaign struct {
 	benches map[labPlace]*bench
 	// discovered are the paths between two machines, by version of IP.
 	discovered map[int]*discoveredPath
+	nat        map[natPlace]bool   // whether the network of a lab of our own translates addresses
 	mute       map[netip.Addr]bool // hops that did not answer in time
 	// Of the router: the level that was seen to last, what it tells of its system, "" if that is not known,
 	// and whether a step has installed something.

@@ -35,6 +35,9 @@ type discoveredPath struct {
 	unasked bool
 }
 
+// translates reports whether an end's addresses are known to be translated on the way.
+func (x *discoveredPath) translates() bool { return x.nat != "" && x.nat != "none" }
+
 // portsOf are the ports of a lab's listening ends.
 func portsOf(l *lab.Lab) lab.DataPorts {
 	if p, ok := l.DataPorts(); ok {

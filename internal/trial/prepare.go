@@ -25,6 +25,9 @@ import (
 // conclusive; a check that could not tell lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
+	if err := c.unsayNAT(ctx); err != nil {
+		return err
+	}
 	known := map[string]bool{}
 	for _, s := range c.Run.Skipped {
 		known[s.Factors.Key()] = true
@@ -106,10 +109,10 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		}
 		return answers[key]
 	}
+	there := true
 	if level := factor.Firmware.Of(cell); level != "" {
-		no, there, err := c.canHave(ctx, l, level)
-		if no.Reason != "" || err != nil {
-			return no, err
+		if can, there, err = c.canHave(ctx, l, level); can.Reason != "" || err != nil {
+			return can, err
 		}
 		if !there { // what it can is asked once it is there
 			d.tunnel, d.settings = lab.TunnelSpec{Kind: factor.NoTunnel}, nil
@@ -150,7 +153,10 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 		return check.Not("latency probe icmp: the far end has to open what is sent, and no ping of it is " +
 			"led past the router, which would answer itself").Hinted("set measure.probe: echo"), nil
 	}
-	return can, nil
+	if !there {
+		return can, nil
+	}
+	return c.untrueNAT(ctx, cell)
 }
 
 // tunnelHint is what would make a tunnel possible. Where routers have kernels of their own, which may have

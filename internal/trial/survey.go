@@ -60,8 +60,12 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 			add("path", name, check.Not("%s", why))
 			continue
 		}
-		add("path", name, check.OKBecause("%s → %s, MTU %d, %s, opened from the %s end", x.ends[0].Addr,
-			x.ends[1].Target, x.mtu, routersOf(x), x.opener["udp"]))
+		nat := ""
+		if x.translates() {
+			nat = "NAT, "
+		}
+		add("path", name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
+			x.ends[1].Target, x.mtu, routersOf(x), nat, x.opener["udp"]))
 		add("path", "through the router over "+name, c.crosses(ctx, l, ip, x))
 	}
 	return out, nil

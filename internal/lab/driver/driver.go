@@ -40,6 +40,23 @@ type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
 }
 
+// Advising drivers say what an owner does so that a router translates no addresses, which no driver does for
+// him: what sends the answers back to the client could be gone by it.
+type Advising interface {
+	WithoutNAT() string
+}
+
+// WithoutNAT is the advice of a node's driver; a node without one has an agent, and Linux.
+func WithoutNAT(by Driver) string {
+	if by == nil {
+		by = Linux{}
+	}
+	if a, ok := by.(Advising); ok {
+		return a.WithoutNAT()
+	}
+	return "switch its address translation off"
+}
+
 // Guarded drivers can leave a guard on a router: a process that undoes settings there when nobody has kept
 // in touch with it for a time.
 type Guarded interface {

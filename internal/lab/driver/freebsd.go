@@ -143,6 +143,12 @@ func bsdSettingOf(name string) (setting, error) {
 	return setting{}, fmt.Errorf("%w: driver freebsd leaves it alone; by hand: %s", host.ErrUnsupported, step)
 }
 
+// WithoutNAT implements Advising.
+func (FreeBSD) WithoutNAT() string {
+	return "take the nat rule out of /etc/pf.conf, and pfctl -f /etc/pf.conf; on OPNsense Firewall, NAT, " +
+		"Outbound, disable its rules"
+}
+
 // Read implements Driver.
 func (FreeBSD) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	return settings{bsdSettingOf, bsdDevices}.read(ctx, h, s)

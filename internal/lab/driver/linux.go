@@ -171,6 +171,12 @@ func settingOf(name string) (setting, error) {
 	}}, err
 }
 
+// WithoutNAT implements Advising.
+func (Linux) WithoutNAT() string {
+	return "nft -a list ruleset, and nft delete rule for what says masquerade or snat; or iptables -t nat " +
+		"-S, and iptables -t nat -D"
+}
+
 // Read implements Driver.
 func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	return settings{settingOf, devicesOf}.read(ctx, h, s)

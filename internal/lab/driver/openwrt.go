@@ -94,6 +94,11 @@ func adviseByHand(s record.Setting, err error) error {
 	return fmt.Errorf("%w; by hand: %s", err, step)
 }
 
+// WithoutNAT implements Advising.
+func (OpenWrt) WithoutNAT() string {
+	return "uci set firewall.@zone[NUMBER].masq=0; uci commit firewall; /etc/init.d/firewall reload"
+}
+
 // Read implements Driver.
 func (OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := settings{openWrtSetting, devicesOf}.read(ctx, h, s)

@@ -322,6 +322,11 @@ func rosSettingOf(name string) (rosSetting, error) {
 	return s, nil
 }
 
+// WithoutNAT implements Advising.
+func (RouterOS) WithoutNAT() string {
+	return "/ip/firewall/nat/print, and /ip/firewall/nat/disable for each rule of the path"
+}
+
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	text, err := readROS(ctx, h, s)
