@@ -29,12 +29,14 @@ type Parts struct {
 }
 
 // Roles are the arguments with which the program is started as an agent, as an agent's child, as a guest's
-// agent on a line, see host.ConnectLine, and as the agent of a machine of its own that was put there.
+// agent on a line, see host.ConnectLine, as the agent of a machine of its own that was put there, and as that
+// one's keeper.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
 	LineRole    = "agent-line"
 	MachineRole = "agent-machine"
+	KeeperRole  = "agent-keeper"
 )
 
 // Silence is how long the agent of a machine of its own may hear nothing before it undoes what it did and
@@ -52,6 +54,7 @@ const unread = 30 * time.Second
 // the programs that we start, an ignored one is not.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	var keep *keeper
 	switch role {
 	case LineRole:
 		return host.ServeLine(ctx, conn, Handlers(role, p))
@@ -64,8 +67,12 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 			return err
 		}
 		conn = host.Steady{Deadlined: standard, Silence: Silence, Unread: unread}
+		if separate {
+			keep = new(keeper)
+			defer keep.close()
+		}
 	}
-	return host.Serve(ctx, conn, Handlers(role, p))
+	return host.Serve(ctx, conn, handlers(role, p, keep))
 }
 
 // ownFolder begins the name of the folder that an agent was put into.
@@ -82,7 +89,9 @@ func removeOwnFile() error {
 }
 
 // Handlers are all verbs of an agent in a role.
-func Handlers(role string, p Parts) map[string]host.Handler {
+func Handlers(role string, p Parts) map[string]host.Handler { return handlers(role, p, nil) }
+
+func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
 	may := func() error { return nil }
 	if role == MachineRole { // which others may reach, too
@@ -106,9 +115,9 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	if role == ChildRole {
 		maps.Copy(handlers, knob.Companions())
 	}
+	own := role == LineRole || role == MachineRole || role == KeeperRole
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, role == LineRole || role == MachineRole,
-			may)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, may, keep)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),

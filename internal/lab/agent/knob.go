@@ -28,8 +28,8 @@ type Held struct {
 }
 
 // holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
-// whatever a journal says. Before anything is set, may is asked.
-func holdKnob(k knob.Knob, machine bool, may func() error) host.Handler {
+// whatever a journal says. Before anything is set, may is asked. Where there is a keeper, it holds the setting.
+func holdKnob(k knob.Knob, machine bool, may func() error, keep *keeper) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
 		if err := s.Recv(&t); err != nil {
@@ -49,6 +49,9 @@ func holdKnob(k knob.Knob, machine bool, may func() error) host.Handler {
 				return err
 			}
 			return s.Send(Held{State: got})
+		}
+		if keep != nil {
+			return keep.hold(ctx, s, k.Name(), t)
 		}
 		return turn(ctx, s, k, t)
 	}

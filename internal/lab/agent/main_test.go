@@ -8,18 +8,21 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
 // TestMain lets the test program be an agent's child.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == agent.ChildRole {
-		if err := agent.Main(context.Background(), agent.ChildRole, stdio{os.Stdin, os.Stdout},
-			parts(nil)); err != nil {
+	if roles := []string{agent.ChildRole, agent.KeeperRole, agent.MachineRole}; len(os.Args) == 2 &&
+		slices.Contains(roles, os.Args[1]) {
+		if err := agent.Main(context.Background(), os.Args[1], stdio{os.Stdin, os.Stdout},
+			parts(&agent.Parts{Knobs: []knob.Knob{inFile{}}})); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
