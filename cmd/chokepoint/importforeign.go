@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -103,9 +102,11 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 
 // results reads what another program measured, and tells its content.
 func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte, err error) {
-	h := sha256.New()
 	s.File = in.name
-	s.Results, err = foreign.Read(io.TeeReader(in, h), format)
+	text, err := foreign.Text(in)
+	if err == nil {
+		s.Results, err = foreign.Read(text, format)
+	}
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
 		return s, sum, &usageError{fmt.Sprintf("import %s: %s", s.File, check.Plain(wrong.Error())),
 			check.HintOf(wrong)}
@@ -113,7 +114,7 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 	if err != nil {
 		return s, sum, fmt.Errorf("import %s: %w", s.File, err)
 	}
-	return s, [sha256.Size]byte(h.Sum(nil)), nil
+	return s, sha256.Sum256(text), nil
 }
 
 // factorName is what a factor of an imported run may be called.

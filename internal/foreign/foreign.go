@@ -104,13 +104,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Read reads a file, which may be compressed by gzip or bzip2, in a format of Formats, "" for what it looks
-// like. An error is an *Error, or the reader's.
-func Read(from io.Reader, name string) ([]Result, error) {
-	text, err := readText(from)
-	if err != nil {
-		return nil, err
-	}
+// Read reads the text of a file in a format of Formats, "" for what it looks like. An error is an *Error.
+func Read(text []byte, name string) ([]Result, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, &Error{Err: check.WithHint(errors.New("there is nothing in it"), "known are: "+known())}
 	}
@@ -140,8 +135,8 @@ func Read(from io.Reader, name string) ([]Result, error) {
 		"formats: "+strings.Join(Formats(), ", "))}
 }
 
-// readText is the decompressed text.
-func readText(from io.Reader) ([]byte, error) {
+// Text is that of a file, which may be compressed by gzip or bzip2. An error is an *Error, or the reader's.
+func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
 	head, _ := buffered.Peek(3)
 	var r io.Reader = buffered

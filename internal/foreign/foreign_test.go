@@ -36,7 +36,7 @@ func file(t testing.TB, name string) []byte {
 
 func read(t testing.TB, text []byte, format string) []foreign.Result {
 	t.Helper()
-	results, err := foreign.Read(bytes.NewReader(text), format)
+	results, err := foreign.ReadFile(bytes.NewReader(text), format)
 	if err != nil {
 		t.Fatalf("read %s: %v", format, err)
 	}
@@ -242,7 +242,7 @@ func TestRefused(t *testing.T) {
 		{"many objects", "irtt", `{"round_trips":[` + strings.Repeat("{},", 1<<20) + "{}]}", "objects"},
 		{"a rate beyond belief", "networkquality", `{"dl_throughput":1e300,"ul_throughput":1}`, "cannot be"},
 	} {
-		results, err := foreign.Read(strings.NewReader(tt.text), tt.format)
+		results, err := foreign.ReadFile(strings.NewReader(tt.text), tt.format)
 		e, ok := errors.AsType[*foreign.Error](err)
 		if !ok || !strings.Contains(e.Error(), tt.want) || results != nil {
 			t.Errorf("%s: got %v, want an *Error with %q", tt.name, err, tt.want)
@@ -256,7 +256,7 @@ func TestCutOff(t *testing.T) {
 		"testdata/mach.json", "testdata/crusader.json"} {
 		text := bytes.TrimSpace(file(t, name))
 		for n := 1; n < len(text); n += 1 + len(text)/200 {
-			_, err := foreign.Read(bytes.NewReader(text[:n]), "")
+			_, err := foreign.ReadFile(bytes.NewReader(text[:n]), "")
 			if _, ok := errors.AsType[*foreign.Error](err); !ok {
 				t.Errorf("%s, %d bytes of %d: got %v, want an *Error", name, n, len(text), err)
 			}
@@ -289,7 +289,7 @@ func TestBounded(t *testing.T) {
 			io.LimitReader(&repeat{"1,", 0}, 60<<20))} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := foreign.Read(r, "")
+		_, err := foreign.ReadFile(r, "")
 		runtime.ReadMemStats(&after)
 		if _, ok := errors.AsType[*foreign.Error](err); !ok {
 			t.Errorf("%s: got %v, want an *Error", name, err)
@@ -498,7 +498,7 @@ func TestFlentNeedsASeries(t *testing.T) {
 // TestFormatsAreListed: each name is one that the reader takes.
 func TestFormatsAreListed(t *testing.T) {
 	for _, name := range foreign.Formats() {
-		if _, err := foreign.Read(strings.NewReader("~"), name); err == nil ||
+		if _, err := foreign.ReadFile(strings.NewReader("~"), name); err == nil ||
 			strings.Contains(err.Error(), "is not known") {
 			t.Errorf("%s: got %v", name, err)
 		}
