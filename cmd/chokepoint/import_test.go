@@ -170,6 +170,7 @@ func TestImportStandardInput(t *testing.T) {
 	_, err := openImport(t.Context(), standard, endless)
 	var usage *usageError
 	if !errors.As(err, &usage) || endless.n > foreign.MostText+1 {
-		t.Errorf("without end: got %v after %d bytes, want a refusal after %d", err, endless.n, foreign.MostText)
+		t.Errorf("without end: got %v after %d bytes, want a refusal after %d", err, endless.n,
+			foreign.MostText)
 	}
 }

@@ -126,8 +126,9 @@ func (x speedLine) result(version string) Result {
 // algorithmOf is ciphers' name of an algorithm, openssl's own of one that no VPN has.
 func algorithmOf(text string) string {
 	text = strings.ToLower(text)
-	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(")                   // "253 bits ecdh (x25519)"
-	for _, name := range []string{text, curve, strings.ReplaceAll(text, " ", "-")} { // "aes-128 cbc" of 1.1.1
+	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
+	joined := strings.ReplaceAll(text, " ", "-")                   // "aes-128 cbc" of 1.1.1
+	for _, name := range []string{text, curve, joined} {
 		if _, known := ciphers.Named(name); known {
 			return name
 		}
@@ -177,8 +178,8 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		algorithm = "ecdh-" + fields[2] + "-bits"
 	}
 	for i, v := range speed.Ops {
-		found = append(found, speedLine{algorithm: algorithm, operation: operations[min(i, len(operations)-1)],
-			rate: v})
+		operation := operations[min(i, len(operations)-1)]
+		found = append(found, speedLine{algorithm: algorithm, operation: operation, rate: v})
 	}
 	return found, sizes, nil
 }

@@ -46,9 +46,9 @@ type Bundle struct {
 
 // New makes a bundle of a run. The words for it are judged: none may tell of their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
-	if d.Run.Lab == record.LabImported {
+	if from := d.Run.ImportedFrom; len(from) > 0 {
 		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
-			"measured itself", d.Run.ID, strings.Join(d.Run.ImportedFrom, ", ")),
+			"measured itself", d.Run.ID, strings.Join(from, ", ")),
 			"chokepoint list shows the runs; an imported one is given away as the file that it came from")
 	}
 	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,

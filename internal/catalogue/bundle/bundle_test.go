@@ -112,7 +112,8 @@ func plant(v reflect.Value, secret string, depth int) (planted int) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
-			refused := f.Name == "Lab" || f.Name == "Format" || f.Name == "ID" && v.Type().Name() == "RunHead"
+			refused := f.Name == "Lab" || f.Name == "Format" || f.Name == "ImportedFrom" ||
+				f.Name == "ID" && v.Type().Name() == "RunHead"
 			if f.IsExported() && f.Name != "Catalogue" && !refused {
 				planted += plant(v.Field(i), secret, depth+1)
 			}
