@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -130,19 +129,12 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 
 // readBundle reads a regular file of at most a bundle's size.
 func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openRegular(file)
 	if err != nil {
-		return nil, fmt.Errorf("read bundle %s: %w", file, underlying(err))
+		return nil, fmt.Errorf("read bundle %s: %w", file, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
-	}
-	var content []byte
-	if err == nil {
-		content, err = io.ReadAll(io.LimitReader(f, bundle.MaxSize+1))
-	}
+	content, err := io.ReadAll(io.LimitReader(f, bundle.MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %s: %w", file, underlying(err))
 	}

@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -57,13 +59,19 @@ func newImportCommand(p *program) *cobra.Command {
 			if undo {
 				return undoImport(cmd.Context(), into, p)
 			}
-			recording := cmd.Flags().Changed("into") || clockWrong
-			yes, stdin := o.foreign(args, p.In, recording)
-			if yes {
-				return p.importForeign(cmd.Context(), args, stdin, o)
+			debug.SetMemoryLimit(documentMemory)
+			if o.from != "" || len(o.sets) > 0 || len(args) > 1 {
+				return p.importForeign(cmd.Context(), args, nil, o)
 			}
-			p.In = stdin
-			return importFile(cmd.Context(), args[0], into, clockWrong, p)
+			in, err := openImport(cmd.Context(), args[0], p.In)
+			if err != nil {
+				return err
+			}
+			defer in.close()
+			if !cmd.Flags().Changed("into") && !clockWrong && !in.recorded() {
+				return p.importForeign(cmd.Context(), args, in, o)
+			}
+			return in.add(cmd.Context(), into, clockWrong, p)
 		},
 	}
 	cmd.Flags().StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
@@ -91,45 +99,90 @@ func formatWords() string {
 // maxImportBytes bounds a file to import: a day of samples of a second.
 const maxImportBytes = 1 << 30
 
-func importFile(ctx context.Context, file, into string, clockWrong bool, p *program) (err error) {
+// input is a file to import, or what standard input held, which can be read from its beginning again.
+type input struct {
+	io.ReadSeeker
+	name  string
+	close func() error
+}
+
+// openImport opens a regular file, or reads standard input, which an interrupt ends.
+func openImport(ctx context.Context, file string, stdin io.Reader) (*input, error) {
+	if file != standard {
+		f, err := openRegular(file)
+		if err != nil {
+			return nil, &usageError{fmt.Sprintf("import %s: %v", file, err),
+				"name a file, or - for standard input"}
+		}
+		return &input{f, check.Plain(filepath.Base(file)), f.Close}, nil
+	}
+	in := &input{name: "standard input", close: func() error { return nil }}
+	if f, ok := stdin.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			in.ReadSeeker = f
+			return in, nil
+		}
+	}
+	text, err := within(ctx, func() ([]byte, error) {
+		return io.ReadAll(io.LimitReader(stdin, foreign.MostText+1))
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("import %s: %w", in.name, err)
+	case len(text) > foreign.MostText:
+		return nil, &usageError{fmt.Sprintf("import %s: it is larger than %d MiB", in.name,
+			foreign.MostText>>20), "a recording of chokepoint-agent may be larger as a file"}
+	}
+	in.ReadSeeker = bytes.NewReader(text)
+	return in, nil
+}
+
+// openRegular opens a file to read it. A pipe, which might be waited for without end, a folder and a device
+// are refused.
+func openRegular(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, underlying(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return nil, errors.Join(underlying(err), f.Close())
+	}
+	return f, nil
+}
+
+// ofAgent is how what chokepoint-agent prints begins.
+var ofAgent = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
+
+// recorded says whether chokepoint-agent printed it, not another program.
+func (in *input) recorded() bool {
+	head := make([]byte, 512)
+	n, _ := io.ReadFull(in, head)
+	_, err := in.Seek(0, io.SeekStart)
+	return err == nil && ofAgent.Match(head[:n])
+}
+
+// add adds a recording of chokepoint-agent to a run.
+func (in *input) add(ctx context.Context, into string, clockWrong bool, p *program) error {
+	switch size, err := in.Seek(0, io.SeekEnd); {
+	case err != nil:
+		return fmt.Errorf("import %s: %w", in.name, err)
+	case size > maxImportBytes:
+		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", in.name),
+			"cut it to the time of the run"}
+	}
 	to, err := importedTo(ctx, p.dirs, into)
 	if err != nil {
 		return err
 	}
-	from, name, end, err := openImport(file, p.In)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	text, err := twice(from)
-	size := int64(0)
-	if err == nil {
-		size, err = text.Seek(0, io.SeekEnd)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("import %s: %w", name, err)
-	case size > maxImportBytes:
-		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", name),
-			"cut it to the time of the run"}
-	}
-	note, said, err := to.noteOf(text, name, clockWrong)
+	note, said, err := to.noteOf(in, in.name, clockWrong)
 	if err != nil {
 		return err
 	}
 	return addNote(ctx, to.run.ID, note, said, p)
-}
-
-// openImport opens a file, or takes standard input, and says what to call it.
-func openImport(file string, stdin io.Reader) (from io.Reader, name string, end func() error, err error) {
-	if file == standard {
-		return stdin, "standard input", func() error { return nil }, nil
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, "", nil, &usageError{fmt.Sprintf("import: %v", err), ""}
-	}
-	return f, filepath.Base(file), f.Close, nil
 }
 
 // undoImport takes back what was imported into a run.
@@ -173,7 +226,6 @@ type imported struct {
 
 // importedTo reads the run that is called into, one trial after the other.
 func importedTo(ctx context.Context, d dirs, into string) (*imported, error) {
-	debug.SetMemoryLimit(documentMemory)
 	to := &imported{}
 	watched := map[string]bool{}
 	err := withRun(ctx, d, into, func(st *store.Store, run record.Run) error {
@@ -212,17 +264,6 @@ func importedTo(ctx context.Context, d dirs, into string) (*imported, error) {
 	}
 	to.router = found[0]
 	return to, nil
-}
-
-// twice is a text that can be read from its beginning again: a file, or else a copy.
-func twice(from io.Reader) (io.ReadSeeker, error) {
-	if f, ok := from.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			return f, nil
-		}
-	}
-	text, err := io.ReadAll(io.LimitReader(from, maxImportBytes+1))
-	return bytes.NewReader(text), err
 }
 
 // noteOf reads a text of the agent's, and says what it adds to a run.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -140,5 +143,34 @@ func TestImport(t *testing.T) {
 		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeUsage {
 			t.Errorf("undo of nothing: got code %d, want %d", code, codeUsage)
 		}
+	}
+}
+
+// counted is a text without end that tells how much of it was read.
+type counted struct{ n int64 }
+
+func (c *counted) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '1'
+	}
+	c.n += int64(len(b))
+	return len(b), nil
+}
+
+// TestImportStandardInput: an interrupt ends the waiting for it, and one without end is not read to it.
+func TestImportStandardInput(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrInterrupted)
+	silent, end := io.Pipe()
+	defer end.Close()
+	if _, err := openImport(ctx, standard, silent); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("interrupted: got %v, want %v", err, ErrInterrupted)
+	}
+	endless := &counted{}
+	_, err := openImport(t.Context(), standard, endless)
+	var usage *usageError
+	if !errors.As(err, &usage) || endless.n > foreign.MostText+1 {
+		t.Errorf("without end: got %v after %d bytes, want a refusal after %d", err, endless.n,
+			foreign.MostText)
 	}
 }

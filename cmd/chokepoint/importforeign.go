@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -25,46 +25,31 @@ type foreignOptions struct {
 	sets []string // NAME=LEVEL
 }
 
-// foreign says whether files hold results of other programs: it is asked for, or the only one looks so. What
-// cannot be read is left to who reads it.
-func (o *foreignOptions) foreign(files []string, stdin io.Reader, recording bool) (yes bool,
-	again io.Reader) {
-	if recording {
-		return false, stdin
-	}
-	if o.from != "" || len(o.sets) > 0 || len(files) > 1 {
-		return true, stdin
-	}
-	if files[0] == standard {
-		text, err := twice(stdin)
-		if err != nil {
-			return false, stdin
-		}
-		yes = foreign.Detect(text) != ""
-		_, err = text.Seek(0, io.SeekStart)
-		return yes && err == nil, text
-	}
-	f, err := os.Open(files[0])
-	if err != nil {
-		return false, stdin
-	}
-	defer f.Close()
-	return foreign.Detect(f) != "", stdin
-}
-
-// importForeign makes a run of what files hold. All are read before anything is stored.
-func (p *program) importForeign(ctx context.Context, files []string, stdin io.Reader,
-	o foreignOptions) error {
+// importForeign makes a run of what files hold, of which a single one may be open. All are read before
+// anything is stored. The same content again is no repetition.
+func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {
 	conditions, err := o.conditions()
 	if err != nil {
 		return err
 	}
 	var sources []foreign.Source
+	first := map[[sha256.Size]byte]string{} // content → file
 	for _, file := range files {
-		s, err := readForeign(file, stdin, o.from)
-		if err != nil {
+		in := opened
+		if in == nil {
+			if in, err = openImport(ctx, file, p.In); err != nil {
+				return err
+			}
+		}
+		s, sum, err := in.results(o.from)
+		if err = errors.Join(err, in.close()); err != nil {
 			return err
 		}
+		if before, twice := first[sum]; twice {
+			return &usageError{fmt.Sprintf("import %s: it has the content of %s, so that it is no other "+
+				"measurement", check.Plain(file), check.Plain(before)), "name each file once"}
+		}
+		first[sum] = file
 		sources = append(sources, s)
 	}
 	now := time.Now().UTC()
@@ -115,22 +100,21 @@ func keepRun(ctx context.Context, st *store.Store, run record.Run, trials []reco
 	return err
 }
 
-func readForeign(file string, stdin io.Reader, format string) (s foreign.Source, err error) {
-	from, name, end, err := openImport(file, stdin)
-	if err != nil {
-		return s, err
+// results reads what another program measured, and tells its content.
+func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte, err error) {
+	s.File = in.name
+	text, err := foreign.Text(in)
+	if err == nil {
+		s.Results, err = foreign.Read(text, format)
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	s.File = check.Plain(name)
-	s.Results, err = foreign.Read(from, format)
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
-		return s, &usageError{fmt.Sprintf("import %s: %s", s.File, check.Plain(wrong.Error())),
+		return s, sum, &usageError{fmt.Sprintf("import %s: %s", s.File, check.Plain(wrong.Error())),
 			check.HintOf(wrong)}
 	}
 	if err != nil {
-		return s, fmt.Errorf("import %s: %w", s.File, err)
+		return s, sum, fmt.Errorf("import %s: %w", s.File, err)
 	}
-	return s, nil
+	return s, sha256.Sum256(text), nil
 }
 
 // factorName is what a factor of an imported run may be called.

@@ -3,6 +3,8 @@ package check
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -49,10 +51,48 @@ func JSONOffset(err error) int64 {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return e.Offset
 	}
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Offset > 0 {
 		return e.Offset
 	}
 	return -1
+}
+
+// JSONWords is an error of reading JSON without Go's types: it names the field, what is wanted there, and
+// what stands there. Another error is returned as it is.
+func JSONWords(err error) error {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	field := e.Field
+	if field != "" {
+		field += ": "
+	}
+	got, known := map[string]string{"object": "an object", "array": "a list", "string": "a text",
+		"bool": "true or false", "number": "a number"}[e.Value]
+	if !known {
+		got = strings.TrimPrefix(e.Value, "number ") // which is out of range
+	}
+	return fmt.Errorf("%swant %s, got %.40s", field, wantedWords(e.Type), got)
+}
+
+// wantedWords names what of JSON a type of Go takes.
+func wantedWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number in its range"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Pointer:
+		return wantedWords(t.Elem())
+	}
+	return "a whole number in its range"
 }
 
 // runeOfJSON is the first character of a part of a JSON text, and its length. White space between values

@@ -20,6 +20,38 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+// TestJSONWords: an error names the field and what JSON holds there, and no type of Go.
+func TestJSONWords(t *testing.T) {
+	var into struct {
+		Name  string    `json:"name"`
+		Rate  float64   `json:"rate"`
+		Count int32     `json:"count"`
+		On    *bool     `json:"on"`
+		All   []float64 `json:"all"`
+		In    struct {
+			Deep map[string]int `json:"deep"`
+		} `json:"in"`
+	}
+	for text, want := range map[string]string{
+		`[]`:                 "want an object, got a list",
+		`{"name": {}}`:       "name: want a text, got an object",
+		`{"rate": "fast"}`:   "rate: want a number in its range, got a text",
+		`{"rate": 1e400}`:    "rate: want a number in its range, got 1e400",
+		`{"count": 1.5}`:     "count: want a whole number in its range, got 1.5",
+		`{"on": []}`:         "on: want true or false, got a list",
+		`{"all": true}`:      "all: want a list, got true or false",
+		`{"in":{"deep": 1}}`: "in.deep: want an object, got a number",
+		`{"rate": oops}`:     "invalid character 'o' looking for beginning of value",
+		`{"rate": 1` + strings.Repeat("0", 400) + `}`: "rate: want a number in its range, got 1" +
+			strings.Repeat("0", 39),
+	} {
+		err := json.Unmarshal([]byte(text), &into)
+		if got := JSONWords(err); got == nil || got.Error() != want {
+			t.Errorf("JSONWords of %.40s: got %v, want %s", text, got, want)
+		}
+	}
+}
+
 // FuzzPlainJSON: what is valid stays so, no string in it steers, and what had none is as it was.
 func FuzzPlainJSON(f *testing.F) {
 	f.Add([]byte(`{"a": "\u001b[0m", "b": ["\\u001b", "\r\b"]}`))

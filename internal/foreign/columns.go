@@ -55,6 +55,24 @@ func readWGBench(text []byte) ([]Result, error) {
 	return out, nil
 }
 
+// mostlyNumbers says whether a text looks like columns of numbers, of which some may be damaged.
+func mostlyNumbers(text []byte) bool {
+	numbers, others := 0, 0
+	for _, l := range linesOf(text, 4096) {
+		if strings.HasPrefix(l, "#") {
+			continue
+		}
+		for _, f := range strings.Fields(l) {
+			if _, err := strconv.ParseFloat(f, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+				numbers++
+			} else {
+				others++
+			}
+		}
+	}
+	return numbers > others
+}
+
 func plainCell(s string) string {
 	return strings.TrimSpace(strings.NewReplacer("`", "", "*", "", "\\", "").Replace(s))
 }
@@ -80,7 +98,7 @@ func readMinistat(text []byte) ([]Result, error) {
 		for i, f := range strings.Fields(l) {
 			v, err := strconv.ParseFloat(f, 64)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, place(text, at, fmt.Errorf("%.40q is no number", f))
+				return nil, place(text, at, fmt.Errorf("%.40q is no number, in columns of numbers", f))
 			}
 			r := newResult("", "what was measured, and how")
 			r.Foreign.Values[metric] = v

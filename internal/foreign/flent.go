@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -101,6 +102,11 @@ func readFlent(text []byte) ([]Result, error) {
 	}
 	f.addFlows(&r)
 	f.addPings(&r)
+	if r.Traffic == nil && r.Idle == nil {
+		return nil, check.WithHint(fmt.Errorf("none of its series is one that is read: %s",
+			name(strings.Join(r.Foreign.Series.Names, ", "))), "those are TCP or UDP upload and download in "+
+			"Mbits/s, such as of tcp_upload or rrul, and \""+flentPing+"\"")
+	}
 	set(r.Factors, factor.Engine, "flent")
 	set(r.Factors, "test", string(m.Name))
 	set(r.Factors, title, string(m.Title))

@@ -15,7 +15,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,10 +24,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Bounds of a file: of its text, decompressed, and of what stands in a text of JSON, each object of which
-// may take a hundred bytes of memory, and each value eight.
+// MostText bounds a file's text, decompressed, in bytes.
+const MostText = 64 << 20
+
+// Bounds of what stands in a text of JSON, each object of which may take a hundred bytes of memory, and each
+// value eight.
 const (
-	mostText    = 64 << 20
 	mostObjects = 1 << 20
 	mostValues  = 8 << 20
 	mostTrials  = 10_000
@@ -53,21 +54,30 @@ func newResult(version string, lacks ...string) Result {
 
 // format is a form that a program writes.
 type format struct {
-	name string
-	read func(text []byte) ([]Result, error)
+	name, file string // what it is called, and what writes such a file
+	read       func(text []byte) ([]Result, error)
 }
 
 func formats() []format {
 	return []format{
-		{"iperf3", readIperf3},
-		{"flent", readFlent},
-		{"irtt", readIRTT},
-		{"crusader", readCrusader},
-		{"networkquality", readNetworkQuality},
-		{"openssl", readOpenSSL},
-		{"wg-bench", readWGBench},
-		{"ministat", readMinistat},
+		{"iperf3", "iperf3 --json", readIperf3},
+		{"flent", ".flent.gz of flent", readFlent},
+		{"irtt", "irtt client -o", readIRTT},
+		{"crusader", "crusader export", readCrusader},
+		{"networkquality", "networkQuality -c", readNetworkQuality},
+		{"openssl", "openssl speed", readOpenSSL},
+		{"wg-bench", "rows of wg-bench's table", readWGBench},
+		{"ministat", "columns of numbers", readMinistat},
 	}
+}
+
+// known lists what is read, and what is added to a run.
+func known() string {
+	var files []string
+	for _, f := range formats() {
+		files = append(files, f.file)
+	}
+	return strings.Join(files, ", ") + ", and what chokepoint-agent prints"
 }
 
 // Formats lists the names of the formats that are read.
@@ -94,17 +104,15 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Read reads a file, which may be compressed by gzip or bzip2, in a format of Formats, "" for what it looks
-// like. An error is an *Error, or the reader's.
-func Read(from io.Reader, name string) ([]Result, error) {
-	text, err := readText(from)
-	if err != nil {
-		return nil, err
+// Read reads the text of a file in a format of Formats, "" for what it looks like. An error is an *Error.
+func Read(text []byte, name string) ([]Result, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, &Error{Err: check.WithHint(errors.New("there is nothing in it"), "known are: "+known())}
 	}
 	if name == "" {
 		if name = detect(text); name == "" {
 			return nil, &Error{Err: check.WithHint(errors.New("it is in no form that is known"),
-				"known are: "+strings.Join(Formats(), ", ")+"; --from says which it is")}
+				"known are: "+known()+"; --from says which it is")}
 		}
 	}
 	for _, f := range formats() {
@@ -127,31 +135,9 @@ func Read(from io.Reader, name string) ([]Result, error) {
 		"formats: "+strings.Join(Formats(), ", "))}
 }
 
-// Detect tells the format of a file by its content, "" if it is none of Formats.
-func Detect(from io.Reader) string {
+// Text is that of a file, which may be compressed by gzip or bzip2. An error is an *Error, or the reader's.
+func Text(from io.Reader) ([]byte, error) {
 	buffered := bufio.NewReader(from)
-	head, _ := buffered.Peek(512)
-	if ours.Match(head) { // of a day, it may be
-		return ""
-	}
-	text, _ := inflate(buffered)
-	return detect(text)
-}
-
-// ours is how what chokepoint-agent prints begins.
-var ours = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
-
-// readText is the decompressed text.
-func readText(from io.Reader) ([]byte, error) {
-	text, err := inflate(bufio.NewReader(from))
-	if err == nil && len(text) > mostText {
-		err = &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", mostText>>20)}
-	}
-	return text, err
-}
-
-// inflate is the decompressed text, and a byte more than may be read where there is more.
-func inflate(buffered *bufio.Reader) ([]byte, error) {
 	head, _ := buffered.Peek(3)
 	var r io.Reader = buffered
 	switch {
@@ -164,9 +150,12 @@ func inflate(buffered *bufio.Reader) ([]byte, error) {
 	case string(head) == "BZh":
 		r = bzip2.NewReader(buffered)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, mostText+1))
-	if err != nil && r != buffered {
-		err = &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
+	text, err := io.ReadAll(io.LimitReader(r, MostText+1))
+	switch {
+	case err != nil && r != buffered:
+		return nil, &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
+	case err == nil && len(text) > MostText:
+		return nil, &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostText>>20)}
 	}
 	return text, err
 }
@@ -225,11 +214,7 @@ func detect(text []byte) string {
 			return "wg-bench"
 		}
 	}
-	head := text
-	if len(text) > 64<<10 {
-		head = text[:bytes.LastIndexByte(text[:64<<10], '\n')+1]
-	}
-	if _, err := readMinistat(head); err == nil {
+	if mostlyNumbers(text[:min(len(text), 64<<10)]) {
 		return "ministat"
 	}
 	return ""
@@ -259,10 +244,11 @@ func at(text []byte, err error) error {
 	if err == nil {
 		return nil
 	}
+	words := check.JSONWords(err)
 	if offset := check.JSONOffset(err); offset >= 0 {
-		return place(text, int(offset), err)
+		return place(text, int(offset), words)
 	}
-	return &Error{Err: err}
+	return &Error{Err: words}
 }
 
 // linesOf are the lines of a text without white space around them, by the byte at which each begins; at most
@@ -294,6 +280,13 @@ func (n *number) UnmarshalJSON(b []byte) error {
 		v, err = strconv.ParseFloat(string(b), 64)
 	}
 	*n = number(v)
+	if err == nil {
+		return nil
+	}
+	err = json.Unmarshal(b, &v) // which says what it is
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		e.Offset = 0 // it is within b
+	}
 	return err
 }
 

@@ -36,7 +36,7 @@ func file(t testing.TB, name string) []byte {
 
 func read(t testing.TB, text []byte, format string) []foreign.Result {
 	t.Helper()
-	results, err := foreign.Read(bytes.NewReader(text), format)
+	results, err := foreign.ReadFile(bytes.NewReader(text), format)
 	if err != nil {
 		t.Fatalf("read %s: %v", format, err)
 	}
@@ -80,7 +80,8 @@ func TestSamples(t *testing.T) {
 			{metrics.Goodput: 21e6, metrics.Responsiveness: 99}}, "direction=down engine=mach protocol=tcp"},
 		{"openssl -mr", "testdata/openssl-mr.txt", "openssl", []map[string]float64{
 			{metrics.CipherRate: 8 * 466978360}, {metrics.CipherOps: 15235.79}, {metrics.CipherOps: 4271}},
-			"algorithm=aes-128-gcm block_size=1420 engine=cipher library=openssl"},
+			"algorithm=aes-128-gcm block_size=1420 cipher_mode=evp engine=cipher library=openssl " +
+				"node=router operation=encrypt threads=1 topology=forward"},
 		{"openssl", "testdata/openssl.txt", "openssl", []map[string]float64{
 			{metrics.CipherRate: 8 * 452117.76e3}, {metrics.CipherRate: 8 * 3108.86e6}, {metrics.CipherOps: 24691.4},
 			{metrics.CipherOps: 8822.4}, {metrics.CipherOps: 29000}}, "algorithm=aes-128-gcm block_size=16 engine=cipher library=openssl"},
@@ -125,6 +126,51 @@ func TestSamples(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOpenSSLCells: what openssl prints of the algorithms that a plan's cells measure has those cells'
+// factors, in either form; with -multi the number of processes is theirs.
+func TestOpenSSLCells(t *testing.T) {
+	const usual = "engine=cipher library=openssl node=router "
+	for _, tt := range []struct {
+		file, text string
+		want       []string
+	}{
+		{"speed-packet.txt", "", []string{"algorithm=aes-128-gcm block_size=1420 cipher_mode=evp " + usual +
+			"operation=encrypt threads=1 topology=forward"}},
+		{"speed-multi.txt", "", []string{"algorithm=sha1 block_size=1420 " + usual +
+			"operation=hash threads=2 topology=forward"}},
+		{"speed-derive.txt", "", []string{"algorithm=x25519 " + usual + "operation=derive threads=1 topology=forward"}},
+		{"speed-multi-derive.txt", "", []string{"algorithm=x448 " + usual +
+			"operation=derive threads=2 topology=forward"}},
+		{"speed-signature.txt", "", []string{"algorithm=ed448 " + usual + "operation=sign threads=1 topology=forward",
+			"algorithm=ed448 " + usual + "operation=verify threads=1 topology=forward"}},
+		{"", "                              op      op/s\n 253 bits ecdh (X25519)   0.0001s  13305.9\n" +
+			" 448 bits ecdh (X448)   0.0005s   2168.0\n 256 bits ecdh (nistp256)   0.0001s  11853.0\n" +
+			"                              sign    verify    sign/s verify/s\n" +
+			" 456 bits EdDSA (Ed448)   0.0005s   0.0005s   1997.1   1823.7\n", []string{
+			"algorithm=x25519 " + usual + "operation=derive threads=1 topology=forward",
+			"algorithm=x448 " + usual + "operation=derive threads=1 topology=forward",
+			"algorithm=256 bits ecdh (nistp256) " + usual + "operation=derive threads=1 topology=forward",
+			"algorithm=ed448 " + usual + "operation=sign threads=1 topology=forward",
+			"algorithm=ed448 " + usual + "operation=verify threads=1 topology=forward"}},
+		{"", "type             1420 bytes\naes-128 cbc     1701575.08k\nChaCha20-Poly1305   364011.43k\n", []string{
+			"algorithm=aes-128-cbc block_size=1420 " + usual + "operation=encrypt threads=1 topology=forward",
+			"algorithm=chacha20-poly1305 block_size=1420 cipher_mode=evp " + usual +
+				"operation=encrypt threads=1 topology=forward"}},
+	} {
+		text := []byte(tt.text)
+		if tt.file != "" {
+			text = file(t, "../analysis/ciphers/testdata/"+tt.file)
+		}
+		var got []string
+		for _, r := range read(t, text, "openssl") {
+			got = append(got, r.Factors.Key())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("cells of %s%.20q (-want +got):\n%s", tt.file, tt.text, diff)
+		}
 	}
 }
 
@@ -175,14 +221,28 @@ func TestRefused(t *testing.T) {
 		{"a row of other units", "wg-bench", "| a | b | 5 bits/sec | |\n| a | b | fast 7 |\n", "line 2"},
 		{"a word among numbers", "ministat", "1\n2\nthree\n", `line 3, byte 4: "three" is no number`},
 		{"infinity", "ministat", "1\n+Inf\n", "is no number"},
-		{"nothing", "", "", "in no form that is known"},
+		{"nothing", "", "", "there is nothing in it"},
 		{"prose", "", "hello\n", "in no form that is known"},
+		{"brackets", "", strings.Repeat("[", 1000), "in no form that is known"},
+		{"what iperf3 prints for people", "", "Connecting to host 127.0.0.1, port 5201\n[ ID] Interval  Transfer\n" +
+			"[  5]   0.00-1.00   sec   112 MBytes   941 Mbits/sec    0   1.2 MBytes\n", "in no form that is known"},
+		{"a broken bzip2", "", "BZh91AY&SYgarbage", "decompressed"},
+		{"a letter among numbers", "", "1\n2\nx\n", `line 3, byte 4: "x" is no number`},
+		{"no number first", "", "NaN\n1\n2\n", `line 1, byte 0: "NaN" is no number`},
+		{"a list of iperf3's", "iperf3", `{"start":{},"intervals":[{"streams":[{"bytes":1e400}]}]}`,
+			"line 1, byte 51: intervals.streams.bytes: want a number in its range, got 1e400"},
+		{"no object", "iperf3", `[]`, "want an object, got a list"},
+		{"flent's numbers", "flent", `{"version":4,"x_values":["soon"]}`,
+			"x_values: want a number in its range, got a text"},
+		{"flent's tests of the web", "", `{"version":4,"x_values":[0,1],"results":{"HTTP latency":[1,2]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			"none of its series is one that is read: HTTP latency"},
 		{"a format of nobody", "speedtest", "{}", "is not known"},
 		{"a broken gzip", "", "\x1f\x8b\x08\x00garbage", "decompressed"},
 		{"many objects", "irtt", `{"round_trips":[` + strings.Repeat("{},", 1<<20) + "{}]}", "objects"},
 		{"a rate beyond belief", "networkquality", `{"dl_throughput":1e300,"ul_throughput":1}`, "cannot be"},
 	} {
-		results, err := foreign.Read(strings.NewReader(tt.text), tt.format)
+		results, err := foreign.ReadFile(strings.NewReader(tt.text), tt.format)
 		e, ok := errors.AsType[*foreign.Error](err)
 		if !ok || !strings.Contains(e.Error(), tt.want) || results != nil {
 			t.Errorf("%s: got %v, want an *Error with %q", tt.name, err, tt.want)
@@ -196,7 +256,7 @@ func TestCutOff(t *testing.T) {
 		"testdata/mach.json", "testdata/crusader.json"} {
 		text := bytes.TrimSpace(file(t, name))
 		for n := 1; n < len(text); n += 1 + len(text)/200 {
-			_, err := foreign.Read(bytes.NewReader(text[:n]), "")
+			_, err := foreign.ReadFile(bytes.NewReader(text[:n]), "")
 			if _, ok := errors.AsType[*foreign.Error](err); !ok {
 				t.Errorf("%s, %d bytes of %d: got %v, want an *Error", name, n, len(text), err)
 			}
@@ -229,7 +289,7 @@ func TestBounded(t *testing.T) {
 			io.LimitReader(&repeat{"1,", 0}, 60<<20))} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := foreign.Read(r, "")
+		_, err := foreign.ReadFile(r, "")
 		runtime.ReadMemStats(&after)
 		if _, ok := errors.AsType[*foreign.Error](err); !ok {
 			t.Errorf("%s: got %v, want an *Error", name, err)
@@ -438,7 +498,7 @@ func TestFlentNeedsASeries(t *testing.T) {
 // TestFormatsAreListed: each name is one that the reader takes.
 func TestFormatsAreListed(t *testing.T) {
 	for _, name := range foreign.Formats() {
-		if _, err := foreign.Read(strings.NewReader("~"), name); err == nil ||
+		if _, err := foreign.ReadFile(strings.NewReader("~"), name); err == nil ||
 			strings.Contains(err.Error(), "is not known") {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -18,7 +18,7 @@ func fuzz(f *testing.F, format string, seeds ...string) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		results, err := foreign.Read(bytes.NewReader(text), format)
+		results, err := foreign.ReadFile(bytes.NewReader(text), format)
 		if err != nil {
 			e, ok := errors.AsType[*foreign.Error](err)
 			if !ok || e.Line < 0 || e.Offset < 0 || results != nil {

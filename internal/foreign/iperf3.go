@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
@@ -26,7 +27,7 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 	file, err := iperf3.ReadFile(whole)
 	if err != nil && !asIs { // it names no place in the text
-		return nil, &Error{Err: err}
+		return nil, &Error{Err: check.JSONWords(err)}
 	}
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func unstreamed(text []byte) (whole []byte, asIs bool, err error) {
 			if e, ok := errors.AsType[*json.SyntaxError](err); ok { // of the stream
 				from = int(e.Offset)
 			}
-			return nil, false, place(text, from, err)
+			return nil, false, place(text, from, check.JSONWords(err))
 		case line.Event == nil && bool(line.Start): // of --json, or of --json-stream-full-output at its end
 			return text[from:d.InputOffset()], from == 0, nil
 		case line.Event == nil || line.Data == nil:

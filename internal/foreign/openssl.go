@@ -3,6 +3,7 @@ package foreign
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,13 +15,14 @@ import (
 
 // opensslLacks: a rate of openssl speed is divided by CPU time, unless -elapsed was given, which is not told.
 var opensslLacks = []string{oneRun, "whether time or CPU time divides (-elapsed)",
-	"the number of processes (-multi)", "clock and temperature of the CPU"}
+	"the node that it was", "clock and temperature of the CPU"}
 
 // speedLine is one figure of openssl speed.
 type speedLine struct {
-	algorithm, operation string
-	block                int // 0 = does not matter
+	algorithm, operation string // as ciphers has them, of what it knows
+	block                int    // 0 = does not matter
 	rate                 float64
+	threads              int
 }
 
 // readOpenSSL reads what openssl speed prints, for people or, with -mr, for machines (apps/speed.c, 1.1.1 to
@@ -30,7 +32,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var sizes []int
 	var columns []string // of operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	machine := false
+	machine, threads := false, 1
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
 		fail := func(what string) error { return place(text, at, fmt.Errorf("%s: %.60q", what, l)) }
@@ -38,8 +40,12 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		var err error
 		switch {
 		case strings.HasPrefix(l, "Got: "): // of one process of -multi; the sum follows, without a head
-			if l, _, _ = strings.Cut(l, " from "); strings.HasPrefix(l, "Got: +H") {
-				_, sizes, err = machineSpeed(strings.TrimPrefix(l, "Got: "), nil)
+			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
+			if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < ciphers.MaxThreads {
+				threads = max(threads, n+1)
+			}
+			if strings.HasPrefix(l, "+H") {
+				_, sizes, err = machineSpeed(l, nil)
 			}
 		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, "Forked "):
 		case strings.HasPrefix(l, "+"):
@@ -70,7 +76,11 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		if err != nil {
 			return nil, fail(err.Error())
 		}
-		if lines = append(lines, found...); len(lines) > mostTrials {
+		for _, x := range found {
+			x.threads = threads
+			lines = append(lines, x)
+		}
+		if len(lines) > mostTrials {
 			return nil, fail("too many figures")
 		}
 	}
@@ -79,19 +89,51 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	}
 	var out []Result
 	for _, x := range lines {
-		r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: name(version),
-			Lacks: opensslLacks, Values: map[string]float64{metrics.CipherOps: x.rate}}}
-		set(r.Factors, factor.Engine, factor.CipherEngine)
-		set(r.Factors, ciphers.LibraryFactor, ciphers.OpenSSL)
-		set(r.Factors, ciphers.AlgorithmFactor, strings.ToLower(x.algorithm))
-		set(r.Factors, ciphers.OperationFactor, x.operation)
-		if x.block > 0 {
-			set(r.Factors, ciphers.BlockFactor, strconv.Itoa(x.block))
-			r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
-		}
-		out = append(out, r)
+		out = append(out, x.result(name(version)))
 	}
 	return out, nil
+}
+
+// result has the factors that a cell of engine cipher has, on the usual node, so that both are compared.
+func (x speedLine) result(version string) Result {
+	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
+		Lacks: slices.Clone(opensslLacks), Values: map[string]float64{metrics.CipherOps: x.rate}}}
+	set(r.Factors, factor.Engine, factor.CipherEngine)
+	set(r.Factors, factor.Topology, "forward")
+	set(r.Factors, ciphers.NodeFactor, "router")
+	set(r.Factors, ciphers.LibraryFactor, ciphers.OpenSSL)
+	set(r.Factors, ciphers.AlgorithmFactor, x.algorithm)
+	set(r.Factors, ciphers.ThreadsFactor, strconv.Itoa(x.threads))
+	if x.block > 0 {
+		set(r.Factors, ciphers.BlockFactor, strconv.Itoa(x.block))
+		r.Foreign.Values = map[string]float64{metrics.CipherRate: 8 * x.rate}
+	}
+	a, known := ciphers.Named(x.algorithm)
+	if known && x.operation == "" {
+		x.operation = a.Operations[0]
+	}
+	set(r.Factors, ciphers.OperationFactor, x.operation)
+	if x.operation == ciphers.Encrypt {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it decrypts (-decrypt)")
+	}
+	if a.AEAD {
+		set(r.Factors, ciphers.ModeFactor, ciphers.ModeEVP)
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is packets (-aead)")
+	}
+	return r
+}
+
+// algorithmOf is ciphers' name of an algorithm, openssl's own of one that no VPN has.
+func algorithmOf(text string) string {
+	text = strings.ToLower(text)
+	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
+	joined := strings.ReplaceAll(text, " ", "-")                   // "aes-128 cbc" of 1.1.1
+	for _, name := range []string{text, curve, joined} {
+		if _, known := ciphers.Named(name); known {
+			return name
+		}
+	}
+	return text
 }
 
 // machineSpeed reads a line of -mr. One alone goes through the parser that the bench of ciphers has.
@@ -124,16 +166,20 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 	}
 	for _, n := range sizes {
 		if v, ok := speed.Bytes[n]; ok {
-			found = append(found, speedLine{fields[2], "", n, v})
+			found = append(found, speedLine{algorithm: algorithmOf(fields[2]), block: n, rate: v})
 		}
 	}
-	operations := []string{"derive"}
-	algorithm := "ecdh-" + fields[2] + "-bits"
-	if fields[0] == "+F6" {
-		operations, algorithm = []string{"sign", "verify"}, fields[3]
+	operations := []string{ciphers.Derive}
+	algorithm := map[string]string{"253": "x25519", "448": "x448"}[fields[2]]
+	switch {
+	case fields[0] == "+F6":
+		operations, algorithm = []string{ciphers.Sign, ciphers.Verify}, algorithmOf(fields[3])
+	case algorithm == "":
+		algorithm = "ecdh-" + fields[2] + "-bits"
 	}
 	for i, v := range speed.Ops {
-		found = append(found, speedLine{algorithm, operations[min(i, len(operations)-1)], 0, v})
+		operation := operations[min(i, len(operations)-1)]
+		found = append(found, speedLine{algorithm: algorithm, operation: operation, rate: v})
 	}
 	return found, sizes, nil
 }
@@ -150,7 +196,8 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 		if err != nil || !thousands || !(v > 0) || !finite(v*1e3, mostRate) {
 			return nil, errors.New("no rate in thousands of bytes per second")
 		}
-		found = append(found, speedLine{strings.Join(fields[:first], " "), "", sizes[i], v * 1e3})
+		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:first], " ")),
+			block: sizes[i], rate: v * 1e3})
 	}
 	return found, nil
 }
@@ -170,11 +217,11 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 		if err != nil || !(v > 0) || !finite(v, mostRate) {
 			return nil, errors.New("no rate per second")
 		}
-		operation := map[string]string{"op": "derive"}[operations[k]]
-		if operation == "" {
-			operation = operations[k]
+		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:i], " ")),
+			operation: map[string]string{"op": ciphers.Derive}[operations[k]], rate: v})
+		if last := &found[k]; last.operation == "" {
+			last.operation = operations[k]
 		}
-		found = append(found, speedLine{strings.Join(fields[:i], " "), operation, 0, v})
 	}
 	return found, nil
 }

@@ -143,10 +143,17 @@ func TestRealOpenSSL(t *testing.T) {
 		args   []string
 		metric string
 		n      int
+		cell   string // of the first
 	}{
-		{[]string{"-bytes", "1420", "-evp", "aes-128-gcm"}, metrics.CipherRate, 1},
-		{[]string{"ed25519"}, metrics.CipherOps, 2}, {[]string{"ecdhx25519"}, metrics.CipherOps, 1},
-		{[]string{"-multi", "2", "-bytes", "1420", "-evp", "chacha20-poly1305"}, metrics.CipherRate, 1},
+		{[]string{"-bytes", "1420", "-evp", "aes-128-gcm"}, metrics.CipherRate, 1,
+			"algorithm=aes-128-gcm block_size=1420 cipher_mode=evp operation=encrypt threads=1"},
+		{[]string{"ed25519"}, metrics.CipherOps, 2, "algorithm=ed25519 operation=sign threads=1"},
+		{[]string{"ecdhx25519"}, metrics.CipherOps, 1, "algorithm=x25519 operation=derive threads=1"},
+		{[]string{"ecdhx448"}, metrics.CipherOps, 1, "algorithm=x448 operation=derive threads=1"},
+		{[]string{"-bytes", "1420", "-evp", "blake2b512"}, metrics.CipherRate, 1,
+			"algorithm=blake2b512 block_size=1420 operation=hash threads=1"},
+		{[]string{"-multi", "2", "-bytes", "1420", "-evp", "chacha20-poly1305"}, metrics.CipherRate, 1,
+			"algorithm=chacha20-poly1305 block_size=1420 cipher_mode=evp operation=encrypt threads=2"},
 	} {
 		var rates [2]float64
 		for i, form := range []string{"-elapsed", "-mr"} {
@@ -158,6 +165,9 @@ func TestRealOpenSSL(t *testing.T) {
 			results := read(t, text, "")
 			if len(results) != tt.n {
 				t.Fatalf("%v: got %d results, want %d:\n%s", args, len(results), tt.n, text)
+			}
+			if key := results[0].Factors.Key(); !contains(key, tt.cell) {
+				t.Errorf("%v: got the cell %q, want it to have %q", args, key, tt.cell)
 			}
 			rates[i] = results[0].Foreign.Values[tt.metric]
 		}

@@ -54,7 +54,7 @@ func TestCiphersAreShown(t *testing.T) {
 	d := cipherDocument()
 	for form, text := range shown(t, d) {
 		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85300 cycles",
-			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
+			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads", "All are of openssl",
 			"the kernel tells of none"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)

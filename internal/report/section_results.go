@@ -308,11 +308,36 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		text += "; with each rate its interval: " + words
 	}
 	if rateHead(all) == "of the cipher" {
+		if words := v.sharedWords(all); len(all) > 1 && words != "" {
+			text += ". All are of " + words
+		}
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
 	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
 		"up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
+}
+
+// sharedWords says what no two of the cells have differently, which their labels leave out.
+func (v *view) sharedWords(all []*analysis.Cell) string {
+	shared := record.Factors{}
+	for _, c := range all {
+		maps.Copy(shared, c.Factors)
+	}
+	for _, c := range all {
+		for name, level := range c.Factors {
+			if shared[name] != level {
+				delete(shared, name)
+			}
+		}
+	}
+	var words []string
+	for _, name := range v.sorted(shared) {
+		if d := v.Catalogue.Of(name); d.Leading && !d.Quiet {
+			words = append(words, d.Label(shared[name]))
+		}
+	}
+	return strings.Join(words, " · ")
 }
 
 func windowWords(v *view) string {

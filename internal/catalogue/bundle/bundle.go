@@ -46,6 +46,11 @@ type Bundle struct {
 
 // New makes a bundle of a run. The words for it are judged: none may tell of their author.
 func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
+	if from := d.Run.ImportedFrom; len(from) > 0 {
+		return nil, check.WithHint(fmt.Errorf("run %s was imported from %s: a bundle holds what chokepoint "+
+			"measured itself", d.Run.ID, strings.Join(from, ", ")),
+			"chokepoint list shows the runs; an imported one is given away as the file that it came from")
+	}
 	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,
 		Conditions: map[string]string{}}
 	for name, text := range d.Conditions {
@@ -166,7 +171,7 @@ func placed(content []byte, err error) error {
 	if m := unknownField.FindStringSubmatch(err.Error()); offset < 0 && m != nil { // which has no place
 		offset = int64(bytes.Index(content, []byte(m[1])))
 	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
+	text := strings.TrimPrefix(check.JSONWords(err).Error(), "json: ")
 	if offset < 0 {
 		return errors.New(text)
 	}

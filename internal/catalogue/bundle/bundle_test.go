@@ -112,7 +112,8 @@ func plant(v reflect.Value, secret string, depth int) (planted int) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
-			refused := f.Name == "Lab" || f.Name == "Format" || f.Name == "ID" && v.Type().Name() == "RunHead"
+			refused := f.Name == "Lab" || f.Name == "Format" || f.Name == "ImportedFrom" ||
+				f.Name == "ID" && v.Type().Name() == "RunHead"
 			if f.IsExported() && f.Name != "Catalogue" && !refused {
 				planted += plant(v.Field(i), secret, depth+1)
 			}
@@ -185,6 +186,11 @@ func TestRefused(t *testing.T) {
 	}
 	empty := document()
 	empty.Cells = empty.Cells[:0]
+	foreign := document()
+	foreign.Run.Lab, foreign.Run.ImportedFrom = record.LabImported, []string{"iperf3 3.18"}
+	if _, err := New("Box", "", "", foreign); !says(err, "was imported from iperf3 3.18") {
+		t.Errorf("an imported run: got %v, want it refused", err)
+	}
 	if _, err := New("Box", "", "", empty); !says(err, "no rate of a router") {
 		t.Errorf("empty run: got %v", err)
 	}
@@ -196,7 +202,7 @@ func TestRefused(t *testing.T) {
 	_, good := made(t)
 	for _, tt := range []struct{ old, new, want string }{
 		{`"device": "Box"`, `"owner": "anna"`, `b.json: line 3: unknown field "owner"`},
-		{`"device": "Box"`, `"device": 7`, "b.json: line 3: "},
+		{`"device": "Box"`, `"device": 7`, "b.json: line 3: device: want a text, got a number"},
 		{`bundle/1"`, `bundle/2"`, `its format is "chokepoint-bundle/2"`},
 		{`"device": "Box",`, `"device": "Box"`, "b.json: line 4: invalid character"},
 		{`"median": 450000000`, `"median": 1`, "cells[1]: goodput_bps: median 1 of 2 is not within"},

@@ -193,7 +193,7 @@ type printedLine struct {
 func (p *printing) line(first bool, text []byte) error {
 	var l printedLine
 	if err := json.Unmarshal(text, &l); err != nil {
-		return fmt.Errorf("not what chokepoint-agent probe --json prints: %w", err)
+		return fmt.Errorf("not what chokepoint-agent probe --json prints: %w", check.JSONWords(err))
 	}
 	p.lines++
 	if first {

@@ -1,0 +1,18 @@
+package foreign
+
+import "io"
+
+// Detect tells what a file looks like.
+func Detect(from io.Reader) string {
+	text, _ := Text(from)
+	return detect(text)
+}
+
+// ReadFile reads a file that may be compressed.
+func ReadFile(from io.Reader, format string) ([]Result, error) {
+	text, err := Text(from)
+	if err != nil {
+		return nil, err
+	}
+	return Read(text, format)
+}
