@@ -101,10 +101,16 @@ func predictionText(p model.Prediction) string {
 		if len(r.Unstated) > 0 {
 			fmt.Fprintf(&b, "; not stated: %s", strings.Join(r.Unstated, ", "))
 		}
+		if r.Impossible {
+			b.WriteString("; impossible: more than its link carries")
+		}
 		b.WriteString("\n")
 	}
 	for _, e := range p.Estimates {
 		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
+		if e.High > 0 {
+			fmt.Fprintf(&b, ", from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+		}
 		for _, s := range p.Errors {
 			if s.Model != e.Model {
 				continue
@@ -113,9 +119,8 @@ func predictionText(p model.Prediction) string {
 			if s.N < 10 {
 				share = "all"
 			}
-			fmt.Fprintf(&b, ", from %s to %s\n  errors: on %s %s are from %s to %s, the median is %s",
-				unit.Bitrate(e.Low), unit.Bitrate(e.High), unit.Count(s.N, s.Of), share, signed(s.Low),
-				signed(s.High), unit.Percent(s.Typical))
+			fmt.Fprintf(&b, "\n  errors: on %s %s are from %s to %s, the median is %s",
+				unit.Count(s.N, s.Of), share, signed(s.Low), signed(s.High), unit.Percent(s.Typical))
 		}
 		b.WriteString("\n")
 		for _, line := range e.Basis {

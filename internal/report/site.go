@@ -186,6 +186,11 @@ func coresCell(d catalogue.Device) TableCell {
 	return TableCell{Text: text, Sub: d.Arch}
 }
 
+// sound says that a result can stand for its device, and that the link of it can carry so much.
+func (s *site) sound(r catalogue.Result) bool {
+	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
+}
+
 // best is the greatest rate of some results; one that is in doubt only where there is no other.
 func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell {
 	var best *catalogue.Result
@@ -194,8 +199,8 @@ func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell 
 		if r.Tunnel != tunnel || r.Protocol != protocol || r.GoodputBps == nil {
 			continue
 		}
-		if sound := bundle.Sound(*r); best == nil || sound && !bundle.Sound(*best) ||
-			sound == bundle.Sound(*best) && *r.GoodputBps > *best.GoodputBps {
+		if sound := s.sound(*r); best == nil || sound && !s.sound(*best) ||
+			sound == s.sound(*best) && *r.GoodputBps > *best.GoodputBps {
 			best = r
 		}
 	}
@@ -261,19 +266,24 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 		return nil
 	}
 	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
-	doubt := false
+	doubt, left := false, 0 // left out, because there are sound results
 	for _, device := range s.devices {
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {
 			one := bar{Class: fmt.Sprint("c", i+1), Doubt: true}
-			for _, r := range rows {
-				if r.Device != device || r.Protocol != protocol || r.GoodputBps == nil {
-					continue
-				}
+			theirs := slices.DeleteFunc(slices.Clone(rows), func(r catalogue.Result) bool {
+				return r.Device != device || r.Protocol != protocol || r.GoodputBps == nil
+			})
+			if slices.ContainsFunc(theirs, s.sound) {
+				all := len(theirs)
+				theirs = slices.DeleteFunc(theirs, func(r catalogue.Result) bool { return !s.sound(r) })
+				left += all - len(theirs)
+				one.Doubt = false
+			}
+			for _, r := range theirs {
 				one.Runs = append(one.Runs, *r.GoodputBps)
-				sound := bundle.Sound(r)
-				if sound && one.Doubt || sound == !one.Doubt && *r.GoodputBps > one.Median {
-					one.Median, one.Doubt, one.Text = *r.GoodputBps, !sound, r.Rate()
+				if *r.GoodputBps > one.Median {
+					one.Median, one.Text = *r.GoodputBps, r.Rate()
 					one.Title = device + ", " + settingOf(r) + ": " + r.Rate() + ", " + r.Source
 				}
 			}
@@ -290,6 +300,11 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	if doubt {
 		legend = append(legend, LegendItem{"doubt c1", doubtWords})
 	}
+	caption := "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
+		"and method, which the table states."
+	if left > 0 {
+		caption += fmt.Sprintf(" Only in the table: %s, %s.", plural(left, "result", "results"), doubtWords)
+	}
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
 	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
@@ -297,8 +312,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
 			plural(len(b.Groups), "device", "devices"))}
 	p.add(Section{ID: "compare", Title: "All devices"}, Figure{ID: "best-rates", Draw: b, Legend: legend,
-		Title: "The best rate of each device", Caption: "Bar: the best result. Dots: every result. They " +
-			"differ in streams, packet size, direction and method, which the table states.", Table: &all})
+		Title: "The best rate of each device", Caption: caption, Table: &all})
 	return p
 }
 

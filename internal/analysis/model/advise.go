@@ -78,7 +78,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	a := Advice{Device: d.Name, Verdict: CannotTell, Watts: watts(c, d.Name)}
 	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
-		return r.GoodputBps == nil || world{Catalogue: c}.beyondPort(r)
+		return r.GoodputBps == nil || BeyondLink(c, r)
 	})
 	streams := suited(rows, n.Users)
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
