@@ -366,7 +366,7 @@ func errorsText(scores []model.Errors, rows bool) string {
 			line = append(line[:3], unit.Percent(e.Typical), signed(e.Low)+" to "+signed(e.High),
 				signed(e.Least)+" to "+signed(e.Most))
 		}
-		for _, n := range e.Bins() {
+		for _, n := range e.Within() {
 			line = append(line, strconv.Itoa(n))
 		}
 		lines = append(lines, line)

@@ -442,7 +442,7 @@ func refusalOf(p Prediction, model string) string {
 	return ""
 }
 
-// TestLeaveOneOut: every published rate is asked of every model, the bins hold every estimate, and what a
+// TestLeaveOneOut: every published rate is asked of every model, every estimate is counted, and what a
 // model is asked for it is not shown.
 func TestLeaveOneOut(t *testing.T) {
 	c := published(t)
@@ -451,12 +451,10 @@ func TestLeaveOneOut(t *testing.T) {
 		if e.N+e.Refused != 108 || len(e.Scores) != 108 { // one of 109 rows has no rate
 			t.Errorf("%s: %d estimates and %d refusals, want 108 in all", e.Model, e.N, e.Refused)
 		}
-		sum := 0
-		for _, n := range e.Bins() {
-			sum += n
-		}
-		if sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
-			t.Errorf("%s: %d in bins of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low, e.High, e.Least,
+		within := e.Within()
+		sum := within[4] + within[5]
+		if !slices.IsSorted(within[:5]) || sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
+			t.Errorf("%s: %d within 100 %% or beyond of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low, e.High, e.Least,
 				e.Most)
 		}
 		// a model that was shown the answer would follow it
@@ -475,6 +473,14 @@ func TestLeaveOneOut(t *testing.T) {
 		if s.Row == 9 && (s.Refused != "" || math.Abs(s.Error) > .15) { // BPI-R4, four streams
 			t.Errorf("row 9: %+v", s)
 		}
+	}
+}
+
+// TestErrorsAreCumulated: what is within 5 % is within 10 % too.
+func TestErrorsAreCumulated(t *testing.T) {
+	e := Errors{Scores: []Score{{Error: .05}, {Error: -.07}, {Error: .3}, {Error: 1.2}, {Refused: "no"}}}
+	if got, want := e.Within(), [...]int{1, 2, 2, 3, 3, 1}; got != want {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
