@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,16 +18,20 @@ import (
 
 func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
-	var run, bundles string
+	var run, bundles, cipher string
 	var clock int
 	cmd := &cobra.Command{
 		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--bundles DIR] [--json]",
+			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--cipher NAME] " +
+			"[--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
 		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
 			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
 			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
-			"that of its errors on published results that it was not shown (catalog errors).",
+			"that of its errors on published results that it was not shown (catalog errors), or\n" +
+			"wider, where its own interval or those of the cells are.\n\n" +
+			"With --cipher, the speed of a cipher, hash or key on one core of a device: as published,\n" +
+			"and with --clock at another clock.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, scores, err := p.soundCatalogue(bundles)
@@ -46,6 +51,8 @@ func newPredictCommand(p *program) *cobra.Command {
 				return &usageError{fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), ""}
 			case clock < 0 || clock > 100000:
 				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
+			case cipher != "":
+				return p.predictSpeed(c, q.Device, cipher, clock)
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
@@ -81,10 +88,62 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
+	f.StringVar(&cipher, "cipher", "", "the speed of the algorithm `NAME`, such as aes-128-gcm, and no rate")
+	for _, name := range []string{"run", "tunnel", "protocol", "ip", "streams", "mtu", "packet-size"} {
+		cmd.MarkFlagsMutuallyExclusive("cipher", name)
+	}
 	addBundles(cmd, &bundles)
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
 	return addJSON(cmd, "print one JSON document")
+}
+
+func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string, clock int) error {
+	var names []string
+	for _, s := range c.Speeds {
+		if !slices.Contains(names, s.Algorithm) {
+			names = append(names, s.Algorithm)
+		}
+	}
+	if !slices.Contains(names, algorithm) {
+		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
+			"one of: " + strings.Join(names, ", ")}
+	}
+	if err := knownDevice(c, device); err != nil {
+		return err
+	}
+	s := model.PredictSpeed(c, device, algorithm, float64(clock))
+	var b strings.Builder
+	fmt.Fprintf(&b, "device %s, %s on one core\n", s.Device, s.Algorithm)
+	for _, x := range s.Measured {
+		fmt.Fprintf(&b, "\nmeasured: %s, %s\n", speedWords(x), x.Source)
+	}
+	for _, x := range s.Scaled {
+		fmt.Fprintf(&b, "\nat %g MHz: %s\n  assumes: a byte or an operation takes as many cycles; no error "+
+			"of that is known\n", s.ClockMHz, speedWords(x))
+	}
+	if s.Refused != "" {
+		fmt.Fprintf(&b, "\nrefused: %s\n", s.Refused)
+	}
+	if err := p.document(s, b.String()); err != nil {
+		return err
+	}
+	if len(s.Measured) == 0 {
+		return errors.New("nothing is known of this speed")
+	}
+	return nil
+}
+
+// speedWords are a speed with what it is of: "throughput 1.81 Gbit/s, blocks of 16384 B".
+func speedWords(s catalogue.Speed) string {
+	words := s.Operation + " " + s.Text()
+	if s.Block > 0 {
+		words += fmt.Sprintf(", blocks of %d B", s.Block)
+	}
+	if s.Mode != "" {
+		words += ", " + s.Mode
+	}
+	return words
 }
 
 func predictionText(p model.Prediction) string {

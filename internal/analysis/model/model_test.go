@@ -367,6 +367,35 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// TestPredictSpeed: every published figure of a cipher is an answer, moves with the clock within a factor of
+// two, and tells nothing of another device.
+func TestPredictSpeed(t *testing.T) {
+	c := published(t)
+	for _, s := range c.Speeds {
+		p := PredictSpeed(c, s.Device, s.Algorithm, 0)
+		if (s.Value == nil) != (len(p.Measured) == 0) || (p.Refused == "") != (s.Value != nil) {
+			t.Errorf("%s, %s: %+v", s.Device, s.Algorithm, p)
+		}
+	}
+	p := PredictSpeed(c, "MT7622", "sha1", 675)
+	if len(p.Scaled) != 1 {
+		t.Fatalf("sha1 at half the clock: %+v", p)
+	}
+	near(t, "sha1 at half the clock", *p.Scaled[0].Value, 596765350./2, 1e-9)
+	near(t, "sha1 as published", *p.Measured[0].Value, 596765350, 1e-9)
+	for clock, want := range map[float64]string{100: "more than a factor of 2", 1350: ""} {
+		if got := PredictSpeed(c, "mt7622", "sha1", clock).Refused; !strings.Contains(got, want) ||
+			want == "" && got != "" {
+			t.Errorf("%g MHz: refused %q, want %q", clock, got, want)
+		}
+	}
+	// 1350 MHz ÷ 225.9 MB/s and 880 MHz ÷ 20.7 MB/s
+	if got := PredictSpeed(c, "BPI-R4", "chacha20-poly1305", 0).Refused; !strings.Contains(got,
+		"5.98 to 42.5 cycles for each byte") {
+		t.Errorf("another device: refused %q", got)
+	}
+}
+
 func rated(r catalogue.Result, bps float64) *catalogue.Result {
 	r.GoodputBps = &bps
 	return &r

@@ -56,13 +56,25 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 		return nil, err
 	}
 	if len(Results(b.Document)) == 0 {
-		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
-			"chokepoint show "+d.Run.ID+" says what was measured")
+		err, hint := fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
+			"chokepoint show "+d.Run.ID+" says what was measured"
+		if ciphersAlone(d) {
+			err = fmt.Errorf("%w: a bundle holds the goodput of paths and what was measured beside it, and "+
+				"no speeds of ciphers", err)
+			hint = "chokepoint catalog crypto --beside " + d.Run.ID + " compares them with published ones"
+		}
+		return nil, check.WithHint(err, hint)
 	}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+func ciphersAlone(d *analysis.Document) bool {
+	return !slices.ContainsFunc(d.Cells, func(c analysis.Cell) bool {
+		return !factor.Engine.Is(c.Factors, factor.CipherEngine)
+	})
 }
 
 // settle leaves in a bundle what the format lists, and judges it.
@@ -80,8 +92,11 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)
 		}
 	}
-	if b.Device == "" {
+	switch {
+	case b.Device == "":
 		return errors.New("device is missing")
+	case strings.HasPrefix(b.Device, "("):
+		return fmt.Errorf("device %q is in brackets, which name what is no device", b.Device)
 	}
 	for name, text := range b.Conditions {
 		if !slices.Contains(conditions[:], name) || fact(text) == "" {
