@@ -211,6 +211,10 @@ func (b *Bundle) check() error {
 			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
 		}
 	}
+	var reasons []evidence.Reason
+	for _, t := range d.Trials {
+		reasons = append(reasons, t.Reasons...)
+	}
 	seen := map[string]bool{}
 	for i, cell := range d.Cells {
 		if c := cell.Ceiling; !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
@@ -221,6 +225,12 @@ func (b *Bundle) check() error {
 			return fmt.Errorf("document: cells[%d]: a cell of %s is there twice", i, key)
 		}
 		seen[key] = true
+		reasons = append(reasons, cell.Reasons...)
+		if x := cell.Diagnosis; x != nil {
+			for _, cause := range x.Causes {
+				reasons = append(reasons, evidence.Reason{Facts: cause.Facts})
+			}
+		}
 		for name, v := range cell.Metrics {
 			outside := hasInterval(v.Low, v.High) && (v.Median < v.Low || v.Median > v.High)
 			if v.N < 1 || outside || !sane(slices.Concat(v.Values, []float64{v.Low, v.Median, v.High})...) {
@@ -231,6 +241,15 @@ func (b *Bundle) check() error {
 		if v, ok := cell.Metrics[metrics.Goodput]; ok && (v.Low < 0 || v.Median < 0) {
 			return fmt.Errorf("document: cells[%d]: %s: %v to %v is no rate", i, metrics.Goodput, v.Low,
 				v.High)
+		}
+	}
+	for _, r := range reasons {
+		for _, e := range r.Facts {
+			for _, v := range []*float64{e.Value, e.Low, e.High, e.Baseline} {
+				if v != nil && !sane(*v) {
+					return fmt.Errorf("document: a fact of %s is beyond all measures", e.Metric)
+				}
+			}
 		}
 	}
 	if len(Results(d)) == 0 {
