@@ -196,11 +196,12 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 				return p.besides(rows, d)
 			}
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
-				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "HOW", "SOURCE"}, resultRow)
+				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
 			if err != nil || p.json {
 				return err
 			}
-			return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Clone(rows), unsound)))
+			return write(p.Out, notesText(rows)+impossibleText(c, slices.DeleteFunc(slices.Clone(rows),
+				unsound)))
 		},
 	}
 	fl := cmd.Flags()
@@ -216,6 +217,36 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	return addJSON(cmd, "print one JSON object per result")
 }
 
+// notesText are the notes of published rows, and what of them is inferred, each with its rows.
+func notesText(rows []catalogue.Result) string {
+	var texts []string
+	of := map[string][]string{}
+	for _, r := range rows {
+		for _, n := range [...]struct{ kind, text string }{{"note", r.Note}, {"inferred", r.Inferred}} {
+			if n.text == "" {
+				continue
+			}
+			text := n.kind + ": " + n.text
+			if of[text] == nil {
+				texts = append(texts, text)
+			}
+			of[text] = append(of[text], strconv.Itoa(r.Row))
+		}
+	}
+	var b strings.Builder
+	for i, text := range texts {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		word := "row"
+		if len(of[text]) > 1 {
+			word = "rows"
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n", word, strings.Join(of[text], ", "), text)
+	}
+	return b.String()
+}
+
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 	var b strings.Builder
 	for _, text := range model.Impossible(c, rows) {
@@ -225,7 +256,10 @@ func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 }
 
 func resultRow(r catalogue.Result) []string {
-	retransmits, cpu := "-", "-"
+	retransmits, cpu, packets := "-", "-", "-"
+	if r.PacketRate != nil {
+		packets = unit.PacketRate(*r.PacketRate).String()
+	}
 	if r.Retransmits != nil {
 		retransmits = strconv.FormatFloat(*r.Retransmits, 'f', -1, 64)
 	}
@@ -244,7 +278,8 @@ func resultRow(r catalogue.Result) []string {
 		how += ", " + r.Grade
 	}
 	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
-		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, how, r.Source}
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, how,
+		r.Source}
 }
 
 func resultsOf(d *analysis.Document) (out []catalogue.Result) {

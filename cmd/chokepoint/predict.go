@@ -34,7 +34,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			"and with --clock at another clock.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, scores, err := p.soundCatalogue(bundles)
+			c, doubtful, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
 					q.Protocol, q.IP, q.Streams, q.MTU))
@@ -68,7 +68,11 @@ func newPredictCommand(p *program) *cobra.Command {
 				return err
 			}
 			prediction := model.Predict(c, rows, q, scores)
-			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
+			text := predictionText(prediction)
+			if aside := uncounted(doubtful, q.Device); aside != "" {
+				text += "\n" + aside + "\n"
+			}
+			if err := p.document(prediction, text+suspectText(rows)); err != nil {
 				return err
 			}
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {

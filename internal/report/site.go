@@ -158,8 +158,10 @@ func (s *site) index() *sitePage {
 			cells = append(cells, s.best(rows, tunnel, "tcp"))
 		}
 		power := none
-		if w := s.powers(name); len(w) > 0 {
-			power = TableCell{Text: cmp.Or(w[len(w)-1].Watts(), none.Text), Sub: w[len(w)-1].Load}
+		for _, w := range s.powers(name) { // the last that is given
+			if watts := w.Watts(); watts != "" {
+				power = TableCell{Text: watts, Sub: w.Load}
+			}
 		}
 		var sources []string
 		for _, r := range rows {
@@ -250,14 +252,19 @@ func (s *site) comparisons() (pages []*sitePage) {
 	}
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
-		title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
-		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", cmp.Or(title[tunnel], tunnel),
+		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", tunnelName(tunnel),
 			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	}
 	pages = append(pages, s.comparison("compare-nat.html", "NAT", func(r catalogue.Result) bool {
 		return r.Firewall == "NAT"
 	}))
 	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
+}
+
+// tunnelName is that of a tunnel as people write it.
+func tunnelName(tunnel string) string {
+	title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
+	return cmp.Or(title[tunnel], tunnel)
 }
 
 func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *sitePage {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -152,6 +153,9 @@ func (s *site) device(name string) *sitePage {
 		}
 	}
 	p.Lead = plural(len(rows), "rate", "rates")
+	if speeds := s.SpeedsOf(name); len(rows) == 0 && len(speeds) > 0 {
+		p.Lead = plural(len(speeds), "speed of a cipher, hash or key", "speeds of ciphers, hashes and keys")
+	}
 	if best := s.bestOfAll(rows); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
@@ -228,7 +232,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 		}
 		title := "Without a tunnel"
 		if tunnel != "none" {
-			title = "Through " + tunnel
+			title = "Through " + tunnelName(tunnel)
 		}
 		b.Label = title + ", one bar per result"
 		var legend []LegendItem
@@ -281,6 +285,13 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(b.Groups) > 0 {
 		b.sort()
 		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
+	}
+	var advice []string
+	for _, a := range ciphers.Advise(ciphers.OfPublished(speeds)) {
+		advice = append(advice, upperFirst(a.Kind)+": "+a.Text)
+	}
+	if len(advice) > 0 {
+		section.add(Points{advice})
 	}
 	t.dropEmpty()
 	p.add(section, t)

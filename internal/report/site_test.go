@@ -214,6 +214,33 @@ func TestBestIsNoDoubtfulRate(t *testing.T) {
 	}
 }
 
+// TestDevicePages: a device of which only speeds of ciphers are known says so and what suits it, tunnels have
+// their proper names, and a power that no study gives is none.
+func TestDevicePages(t *testing.T) {
+	pages := built(t, collection(t))
+	for _, want := range []struct{ page, text string }{
+		{"device-mt7622.html", "16 speeds of ciphers, hashes and keys."},
+		{"device-mt7622.html", "AES-128-GCM: 2.9 times as fast as ChaCha20-Poly1305"},
+		{"device-openwrt-one.html", "Through WireGuard"},
+	} {
+		if !strings.Contains(pages[want.page], want.text) {
+			t.Errorf("%s does not say %q", want.page, want.text)
+		}
+	}
+	for name, page := range pages {
+		for _, text := range []string{">0 rates.", "Through wireguard"} {
+			if strings.Contains(page, text) {
+				t.Errorf("%s says %q", name, text)
+			}
+		}
+	}
+	table := (&site{Collection: collection(t), devices: []string{"OPNsense VM"},
+		page: map[string]string{}}).index().Sections[0].Blocks[0].(Table)
+	if cell := table.Rows[0].Cells[5]; cell.Text != none.Text || cell.Sub != "" {
+		t.Errorf("power that no study gives: %q, %q", cell.Text, cell.Sub)
+	}
+}
+
 // TestSiteIsTheData: every number of the catalogue and of own runs stands on the page of its device, every
 // number shown equals the data, and no page needs anything but the others.
 func TestSiteIsTheData(t *testing.T) {

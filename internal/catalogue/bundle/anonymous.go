@@ -205,8 +205,8 @@ func reasons(all []evidence.Reason) []evidence.Reason {
 	return out
 }
 
-// counted are the observations of a diagnosis, besides declared metrics, whose name and number tell nothing of
-// anybody: counts, and shares that end in _ratio.
+// counted are the observations of a diagnosis, besides declared metrics, whose name and number tell nothing
+// of anybody: counts, and shares that end in _ratio.
 var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", "cpu_cores", "drops",
 	"dropped", "tx_dropped", "rx_missed", "rx_errors", "overlimits", "time_squeeze", "outages", "reord_seen",
 	"tunnels", "tunnel_process_cores", "tcp_busy_ratio", "tcp_sndbuf_limited_ratio", "filter_cpu_ratio",
