@@ -356,6 +356,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"json.md", "document", "analysis.Document"},
 		{"bundle.md", "bundle", "bundle.Bundle"},
 		{"json-models.md", "prediction", "model.Prediction"},
+		{"json-models.md", "speed", "model.SpeedPrediction"},
 		{"json-models.md", "advice", "model.Advice"},
 	}
 	s.assign("json.md", "record.Meter") // there is room

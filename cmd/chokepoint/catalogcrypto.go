@@ -122,17 +122,19 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 		for i := range d.Cells {
 			c := &d.Cells[i]
 			own, ok := figureOf(c, metric, scale)
-			if ok && factor.Engine.Is(c.Factors, factor.CipherEngine) && ciphers.CellOf(c.Factors, 0) == want {
+			cipher := factor.Engine.Is(c.Factors, factor.CipherEngine)
+			if ok && cipher && ciphers.CellOf(c.Factors, 0) == want {
 				by := *s.Value
-				pairs = append(pairs, besideSpeed{s, own, own.Median / by, own.Low / by, own.High / by, s.Mode})
+				pairs = append(pairs, besideSpeed{s, own, own.Median / by, own.Low / by, own.High / by,
+					s.Mode})
 			}
 		}
 	}
 	if len(pairs) == 0 {
 		return check.WithHint(fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
 			unit.Count(len(speeds), "published speed")),
-			"a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 is; the plan crypto "+
-				"has such cells")
+			"a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 is; the plan "+
+				"crypto has such cells")
 	}
 	return printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
 		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {

@@ -483,8 +483,8 @@ func TestLeaveOneOut(t *testing.T) {
 		within := e.Within()
 		sum := within[4] + within[5]
 		if !slices.IsSorted(within[:5]) || sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
-			t.Errorf("%s: %d within 100 %% or beyond of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low, e.High, e.Least,
-				e.Most)
+			t.Errorf("%s: %d within 100 %% or beyond of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low,
+				e.High, e.Least, e.Most)
 		}
 		// a model that was shown the answer would follow it
 		changed := *c

@@ -14,8 +14,8 @@ type SpeedPrediction struct {
 	Algorithm string            `json:"algorithm"`
 	ClockMHz  float64           `json:"clock_mhz,omitempty"` // that is asked for
 	Measured  []catalogue.Speed `json:"measured"`
-	// Scaled are those measured at the clock that is asked for, if a byte or an operation takes as many cycles
-	// there. No error is known of it: no study measured one device at two clocks.
+	// Scaled are those measured at the clock that is asked for, if a byte or an operation takes as many
+	// cycles there. No error is known of it: no study measured one device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
 }
@@ -39,8 +39,8 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 	case d.ClockMHz == 0:
 		p.Refused = "the clock at which it was measured is not known"
 	case by > reach || by*reach < 1:
-		p.Refused = fmt.Sprintf("%g MHz is more than a factor of %d from the %d MHz of the device", mhz, reach,
-			d.ClockMHz)
+		p.Refused = fmt.Sprintf("%g MHz is more than a factor of %d from the %d MHz of the device", mhz,
+			reach, d.ClockMHz)
 	default:
 		for _, s := range p.Measured {
 			v := *s.Value * by
@@ -68,7 +68,7 @@ func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
 	if most == 0 {
 		return "no study gives a speed of " + algorithm
 	}
-	return fmt.Sprintf("no study has the speed of %s on this device, and on others it takes %s to %s cycles "+
-		"for each %s: what a core of another design takes tells nothing", algorithm, unit.Significant(least, 3),
-		unit.Significant(most, 3), what)
+	return fmt.Sprintf("no study has the speed of %s on this device, and on others it takes %s to %s "+
+		"cycles for each %s: what a core of another design takes tells nothing", algorithm,
+		unit.Significant(least, 3), unit.Significant(most, 3), what)
 }
