@@ -424,6 +424,9 @@ func TestRange(t *testing.T) {
 		e = bestOf(t, Predict(c, rows, q, scores), ByPackets)
 		near(t, "low of wide cells", e.Low, e.GoodputBps*.47, 1e-9) // their median is 53 %
 		near(t, "high of wide cells", e.High, e.GoodputBps*1.53, 1e-9)
+		if got := e.Basis[len(e.Basis)-1]; !strings.Contains(got, "±53.0 %") {
+			t.Errorf("basis of wide cells: %q", got)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // The models, best first: those that know the device itself come before those that know others.
@@ -37,6 +39,10 @@ type Estimate struct {
 func (e *Estimate) widen() {
 	if e.spread == 0 && e.low == 0 {
 		return
+	}
+	if e.spread > 0 {
+		e.Basis = append(e.Basis, fmt.Sprintf("intervals of ±%s around these: the range is no narrower",
+			unit.Percent(e.spread)))
 	}
 	if e.High == 0 {
 		e.Low, e.High = e.GoodputBps, e.GoodputBps
