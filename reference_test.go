@@ -356,6 +356,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 		{"json.md", "document", "analysis.Document"},
 		{"bundle.md", "bundle", "bundle.Bundle"},
 		{"json-models.md", "prediction", "model.Prediction"},
+		{"json-models.md", "speed", "model.SpeedPrediction"},
 		{"json-models.md", "advice", "model.Advice"},
 	}
 	s.assign("json.md", "record.Meter") // there is room
@@ -386,7 +387,7 @@ func TestReferenceShowsTheErrors(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s to %s | %s to %s |", e.Model, e.N, e.Refused,
 			unit.Percent(e.Typical), unit.Percent(e.Low), unit.Percent(e.High), unit.Percent(e.Least),
 			unit.Percent(e.Most))
-		for _, n := range e.Bins() {
+		for _, n := range e.Within() {
 			fmt.Fprintf(&b, " %d |", n)
 		}
 		b.WriteString("\n")

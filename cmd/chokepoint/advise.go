@@ -46,13 +46,16 @@ func newAdviseCommand(p *program) *cobra.Command {
 			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
 				return err
 			}
-			c, scores, err := p.soundCatalogue(bundles)
+			c, doubtful, scores, err := p.soundCatalogue(bundles)
 			if err != nil {
 				return err
 			}
 			n.WANBps = float64(rate)
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
 			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
+			for i := range d.Devices {
+				d.Devices[i].Uncounted = uncounted(doubtful, d.Devices[i].Device)
+			}
 			return p.document(d, adviceText(d))
 		}}
 	f := cmd.Flags()
@@ -85,6 +88,9 @@ func adviceText(d adviceDocument) string {
 			power = "; draws " + a.Watts
 		}
 		rows = append(rows, []string{"  " + a.Device, a.Why + power})
+		if a.Uncounted != "" {
+			rows = append(rows, []string{"", "  " + a.Uncounted})
+		}
 		missing := slices.DeleteFunc(slices.Clone(a.Missing), func(m string) bool {
 			return slices.Contains(common, m)
 		})

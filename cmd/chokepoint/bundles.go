@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // bundleDir is where bundles are kept unless told otherwise.
@@ -158,16 +159,32 @@ func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
 	return bundle.Join(studies, own), nil
 }
 
-// soundCatalogue is joined for conclusions: without results that are in doubt, and with how far off the
-// models are on what is published.
-func (p *program) soundCatalogue(dir string) (*catalogue.Catalogue, []model.Errors, error) {
+// soundCatalogue is joined for conclusions: without results that are in doubt, which are returned apart, and
+// with how far off the models are on what is published.
+func (p *program) soundCatalogue(dir string) (c *catalogue.Catalogue, doubtful []catalogue.Result,
+	scores []model.Errors, err error) {
 	studies, own, err := p.collected(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	c := bundle.Join(studies, own)
+	c = bundle.Join(studies, own)
+	doubtful = slices.DeleteFunc(slices.Clone(c.Results), bundle.Sound)
 	c.Results = slices.DeleteFunc(c.Results, unsound)
-	return c, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
+	return c, doubtful, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
+}
+
+// uncounted says how many of some results of a device are in doubt and do not count; "" for none.
+func uncounted(doubtful []catalogue.Result, device string) string {
+	n := 0
+	for _, r := range doubtful {
+		if strings.EqualFold(r.Device, device) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return unit.Count(n, "own result") + " not counted: suspect, or of a lab in place of the device"
 }
 
 func unsound(r catalogue.Result) bool { return !bundle.Sound(r) }

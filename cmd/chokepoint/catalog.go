@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -27,37 +28,22 @@ func newCatalogCommand(p *program) *cobra.Command {
 			"away, and those that others gave you, in one folder."}
 	cmd.AddCommand(newCatalogAddCommand(p), newCatalogBuildCommand(p), newCatalogDevicesCommand(p),
 		newCatalogResultsCommand(p), newCatalogErrorsCommand(p),
-		catalogList(p, "crypto", "List the published speed of ciphers, hashes and keys, and what suits a CPU",
-			[]string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK", "SOURCE", "MODE"},
-			func(c *catalogue.Catalogue) []catalogue.Speed { return c.Speeds }, speedRow, cipherAdvice),
-		catalogList(p, "power", "List what devices were published to draw",
-			[]string{"DEVICE", "LOAD", "POWER", "SOURCE"},
-			func(c *catalogue.Catalogue) []catalogue.Power { return c.Powers },
-			func(w catalogue.Power) []string {
-				return []string{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
-			}, nil),
-		catalogList(p, "sources", "List the studies, where they are, and the licence of their data",
-			[]string{"SOURCE", "ABOUT", "PUBLISHED", "LICENCE", "ADDRESS"},
-			func(c *catalogue.Catalogue) []catalogue.Source { return c.Sources },
-			func(s catalogue.Source) []string {
-				return []string{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
-			}, nil))
+		newCatalogCryptoCommand(p), newCatalogPowerCommand(p), newCatalogSourcesCommand(p))
 	return cmd
 }
 
-// catalogList is a command that lists one part of the catalogue whole, and for people what follows from it.
-func catalogList[T any](p *program, name, short string, head []string, items func(*catalogue.Catalogue) []T,
-	row func(T) []string, follows func(*catalogue.Catalogue) string) *cobra.Command {
-	return addJSON(&cobra.Command{Use: name + " [--json]", Short: short, Args: noArgs,
+func newCatalogSourcesCommand(p *program) *cobra.Command {
+	return addJSON(&cobra.Command{Use: "sources [--json]",
+		Short: "List the studies, where they are, and the licence of their data", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := catalogue.Published()
 			if err != nil {
 				return err
 			}
-			if err := printList(p, items(c), head, row); err != nil || p.json || follows == nil {
-				return err
-			}
-			return write(p.Out, follows(c))
+			return printList(p, c.Sources, []string{"SOURCE", "ABOUT", "PUBLISHED", "LICENCE", "ADDRESS"},
+				func(s catalogue.Source) []string {
+					return []string{s.ID, s.About, cmp.Or(s.Published, "-"), s.Licence, cmp.Or(s.URL, "-")}
+				})
 		}}, "print one JSON object per row")
 }
 
@@ -210,25 +196,55 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 				return p.besides(rows, d)
 			}
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
-				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "HOW", "SOURCE"}, resultRow)
+				"CONDITIONS", "RATE", "RETRANSMITS", "CPU", "PACKETS", "HOW", "SOURCE"}, resultRow)
 			if err != nil || p.json {
 				return err
 			}
-			return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Clone(rows), unsound)))
+			return write(p.Out, notesText(rows)+impossibleText(c, slices.DeleteFunc(slices.Clone(rows),
+				unsound)))
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.Device, "device", "", "only those of the device `NAME`")
+	addDevice(cmd, &f.Device)
 	fl.StringVar(&f.Source, "source", "", "only those of the study `ID`")
 	fl.StringVar(&f.Tunnel, "tunnel", "", "only those through the tunnel `NAME`: none, wireguard, openvpn")
 	fl.StringVar(&f.Protocol, "protocol", "", "only those of the protocol `NAME`: tcp or udp")
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
 	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")
 	fl.IntVar(&f.MTU, "mtu", 0, "only those with an inner MTU of `BYTES`")
-	fl.StringVar(&beside, "beside", "", "compare the stored `RUN` with them")
-	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
+	addBeside(cmd, p, &beside)
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per result")
+}
+
+// notesText are the notes of published rows, and what of them is inferred, each with its rows.
+func notesText(rows []catalogue.Result) string {
+	var texts []string
+	of := map[string][]string{}
+	for _, r := range rows {
+		for _, n := range [...]struct{ kind, text string }{{"note", r.Note}, {"inferred", r.Inferred}} {
+			if n.text == "" {
+				continue
+			}
+			text := n.kind + ": " + n.text
+			if of[text] == nil {
+				texts = append(texts, text)
+			}
+			of[text] = append(of[text], strconv.Itoa(r.Row))
+		}
+	}
+	var b strings.Builder
+	for i, text := range texts {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		word := "row"
+		if len(of[text]) > 1 {
+			word = "rows"
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n", word, strings.Join(of[text], ", "), text)
+	}
+	return b.String()
 }
 
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
@@ -240,7 +256,10 @@ func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
 }
 
 func resultRow(r catalogue.Result) []string {
-	retransmits, cpu := "-", "-"
+	retransmits, cpu, packets := "-", "-", "-"
+	if r.PacketRate != nil {
+		packets = unit.PacketRate(*r.PacketRate).String()
+	}
 	if r.Retransmits != nil {
 		retransmits = strconv.FormatFloat(*r.Retransmits, 'f', -1, 64)
 	}
@@ -259,7 +278,8 @@ func resultRow(r catalogue.Result) []string {
 		how += ", " + r.Grade
 	}
 	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
-		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, how, r.Source}
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, how,
+		r.Source}
 }
 
 func resultsOf(d *analysis.Document) (out []catalogue.Result) {
@@ -296,6 +316,10 @@ var circumstances = []string{"device", "source", "measured", "condition", "queue
 
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	own := bundle.Results(d)
+	if len(own) == 0 {
+		return check.WithHint(fmt.Errorf("run %s has no rate of a path", d.Run.ID),
+			"chokepoint catalog crypto --beside "+d.Run.ID+" compares the speed of ciphers")
+	}
 	var pairs []beside
 	for _, r := range rows {
 		for _, o := range own {
@@ -344,7 +368,9 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				results, of = resultsOf(d), model.OfOwn
+				if results, of = resultsOf(d), model.OfOwn; len(results) == 0 {
+					return fmt.Errorf("run %s has no rate of a path: there is nothing to predict", d.Run.ID)
+				}
 			}
 			scores := model.LeaveOneOut(c, results, of)
 			return p.document(scores, errorsText(scores, rows)+impossibleText(c, results)+
@@ -366,7 +392,7 @@ func errorsText(scores []model.Errors, rows bool) string {
 			line = append(line[:3], unit.Percent(e.Typical), signed(e.Low)+" to "+signed(e.High),
 				signed(e.Least)+" to "+signed(e.Most))
 		}
-		for _, n := range e.Bins() {
+		for _, n := range e.Within() {
 			line = append(line, strconv.Itoa(n))
 		}
 		lines = append(lines, line)

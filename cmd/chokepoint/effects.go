@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -18,10 +20,11 @@ func newEffectsCommand(p *program) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{Use: "effects (RUN | --source ID) [--json]",
 		Short: "Show what each factor does to the rate, and which interact",
-		Long: "Show by how many times each level of a factor changes the goodput, in the geometric mean\n" +
-			"over all settings of the other factors, and which two factors interact: the one does\n" +
-			"something else at another level of the other. Of a stored run, with intervals from six\n" +
-			"blocks on, or of a published study, whose single figures have none.",
+		Long: "Show by how many times each level of a factor changes the rate, in the geometric mean\n" +
+			"over the settings of the other factors that have all its levels, and which two factors\n" +
+			"interact: the one does something else at another level of the other. Of a stored run,\n" +
+			"with intervals from six blocks on, or of a published study, whose single figures have\n" +
+			"none. Of a run that measured ciphers alone, the rate is that of the cipher.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
@@ -35,15 +38,22 @@ func newEffectsCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			metric := metrics.Goodput
 			observations, names := model.Observe(c.Filtered(catalogue.Filter{Source: source}))
 			if source == "" {
 				d, err := loadDocument(cmd.Context(), p.dirs, args[0])
 				if err != nil {
 					return err
 				}
-				observations, names = analysis.Observations(d)
+				if metric = rateOf(d); metric == "" {
+					return fmt.Errorf("no cell of run %s has a rate", d.Run.ID)
+				}
+				observations, names = analysis.Observations(d, metric)
 			}
 			e := model.FindEffects(observations, names)
+			if metric != metrics.Goodput {
+				e.Metric = metric
+			}
 			if err := p.document(e, effectsText(e)); err != nil {
 				return err
 			}
@@ -56,9 +66,20 @@ func newEffectsCommand(p *program) *cobra.Command {
 	return addJSON(cmd, "print one JSON document")
 }
 
+// rateOf is the metric of a run's rates: goodput, or of ciphers alone that of these; "" where it has neither.
+func rateOf(d *analysis.Document) string {
+	for _, name := range []string{metrics.Goodput, metrics.CipherRate} {
+		if slices.ContainsFunc(d.Cells, func(c analysis.Cell) bool { return c.Metrics[name].N > 0 }) {
+			return name
+		}
+	}
+	return ""
+}
+
 func effectsText(e model.Effects) string {
 	var b strings.Builder
 	rows := [][]string{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
+	var apart []string
 	for _, x := range e.Main {
 		interval := "-"
 		if x.Ratio.Level > 0 {
@@ -66,9 +87,16 @@ func effectsText(e model.Effects) string {
 		}
 		rows = append(rows, []string{x.Factor, x.Level, x.Against, unit.Times(x.Ratio.Value), interval,
 			strconv.Itoa(x.Settings), strconv.Itoa(x.Blocks), x.Verdict})
+		if x.Apart && !slices.Contains(apart, x.Factor) {
+			apart = append(apart, x.Factor)
+		}
 	}
 	if len(rows) > 1 {
 		b.WriteString(table(rows, 0))
+	}
+	for _, name := range apart {
+		fmt.Fprintf(&b, "\n%s: no setting has all levels: each ratio is of other settings, and does not "+
+			"compare with the next\n", name)
 	}
 	for i, x := range e.Interactions {
 		if i == 0 {
@@ -86,7 +114,18 @@ func effectsText(e model.Effects) string {
 			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.GoodputBps/most),
 				unit.Bitrate(x.GoodputBps).String()))
 		}
-		fmt.Fprintf(&b, "\nrate by %s\n%s", strings.Join(c.Factors, " and "), table(rows, 0))
+		fmt.Fprintf(&b, "\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
 	}
 	return b.String()
+}
+
+// settingsOf says at which levels of the other factors the bars of a chart are.
+func settingsOf(c model.Chart) string {
+	switch {
+	case c.At == "":
+		return ""
+	case c.Settings == 1:
+		return ", at " + c.At
+	}
+	return fmt.Sprintf(", in the mean of %d settings: %s", c.Settings, c.At)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,19 +18,23 @@ import (
 
 func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
-	var run, bundles string
+	var run, bundles, cipher string
 	var clock int
 	cmd := &cobra.Command{
 		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--bundles DIR] [--json]",
+			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--cipher NAME] " +
+			"[--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
 		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
 			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
 			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
-			"that of its errors on published results that it was not shown (catalog errors).",
+			"that of its errors on published results that it was not shown (catalog errors), or\n" +
+			"wider, where its own interval or those of the cells are.\n\n" +
+			"With --cipher, the speed of a cipher, hash or key on one core of a device: as published,\n" +
+			"and with --clock at another clock.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, scores, err := p.soundCatalogue(bundles)
+			c, doubtful, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
 					q.Protocol, q.IP, q.Streams, q.MTU))
@@ -46,6 +51,8 @@ func newPredictCommand(p *program) *cobra.Command {
 				return &usageError{fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), ""}
 			case clock < 0 || clock > 100000:
 				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
+			case cipher != "":
+				return p.predictSpeed(c, q.Device, cipher, clock)
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
@@ -61,7 +68,11 @@ func newPredictCommand(p *program) *cobra.Command {
 				return err
 			}
 			prediction := model.Predict(c, rows, q, scores)
-			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
+			text := predictionText(prediction)
+			if aside := uncounted(doubtful, q.Device); aside != "" {
+				text += "\n" + aside + "\n"
+			}
+			if err := p.document(prediction, text+suspectText(rows)); err != nil {
 				return err
 			}
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
@@ -81,10 +92,62 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
+	f.StringVar(&cipher, "cipher", "", "the speed of the algorithm `NAME`, such as aes-128-gcm, and no rate")
+	for _, name := range []string{"run", "tunnel", "protocol", "ip", "streams", "mtu", "packet-size"} {
+		cmd.MarkFlagsMutuallyExclusive("cipher", name)
+	}
 	addBundles(cmd, &bundles)
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
 	return addJSON(cmd, "print one JSON document")
+}
+
+func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string, clock int) error {
+	var names []string
+	for _, s := range c.Speeds {
+		if !slices.Contains(names, s.Algorithm) {
+			names = append(names, s.Algorithm)
+		}
+	}
+	if !slices.Contains(names, algorithm) {
+		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
+			"one of: " + strings.Join(names, ", ")}
+	}
+	if err := knownDevice(c, device); err != nil {
+		return err
+	}
+	s := model.PredictSpeed(c, device, algorithm, float64(clock))
+	var b strings.Builder
+	fmt.Fprintf(&b, "device %s, %s on one core\n", s.Device, s.Algorithm)
+	for _, x := range s.Measured {
+		fmt.Fprintf(&b, "\nmeasured: %s, %s\n", speedWords(x), x.Source)
+	}
+	for _, x := range s.Scaled {
+		fmt.Fprintf(&b, "\nat %g MHz: %s\n  assumes: a byte or an operation takes as many cycles; no error "+
+			"of that is known\n", s.ClockMHz, speedWords(x))
+	}
+	if s.Refused != "" {
+		fmt.Fprintf(&b, "\nrefused: %s\n", s.Refused)
+	}
+	if err := p.document(s, b.String()); err != nil {
+		return err
+	}
+	if len(s.Measured) == 0 {
+		return errors.New("nothing is known of this speed")
+	}
+	return nil
+}
+
+// speedWords are a speed with what it is of: "throughput 1.81 Gbit/s, blocks of 16384 B".
+func speedWords(s catalogue.Speed) string {
+	words := s.Operation + " " + s.Text()
+	if s.Block > 0 {
+		words += fmt.Sprintf(", blocks of %d B", s.Block)
+	}
+	if s.Mode != "" {
+		words += ", " + s.Mode
+	}
+	return words
 }
 
 func predictionText(p model.Prediction) string {
@@ -101,10 +164,16 @@ func predictionText(p model.Prediction) string {
 		if len(r.Unstated) > 0 {
 			fmt.Fprintf(&b, "; not stated: %s", strings.Join(r.Unstated, ", "))
 		}
+		if r.Impossible {
+			b.WriteString("; impossible: more than its link carries")
+		}
 		b.WriteString("\n")
 	}
 	for _, e := range p.Estimates {
 		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
+		if e.High > 0 {
+			fmt.Fprintf(&b, ", from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+		}
 		for _, s := range p.Errors {
 			if s.Model != e.Model {
 				continue
@@ -113,9 +182,8 @@ func predictionText(p model.Prediction) string {
 			if s.N < 10 {
 				share = "all"
 			}
-			fmt.Fprintf(&b, ", from %s to %s\n  errors: on %s %s are from %s to %s, the median is %s",
-				unit.Bitrate(e.Low), unit.Bitrate(e.High), unit.Count(s.N, s.Of), share, signed(s.Low),
-				signed(s.High), unit.Percent(s.Typical))
+			fmt.Fprintf(&b, "\n  errors: on %s %s are from %s to %s, the median is %s",
+				unit.Count(s.N, s.Of), share, signed(s.Low), signed(s.High), unit.Percent(s.Typical))
 		}
 		b.WriteString("\n")
 		for _, line := range e.Basis {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,15 +29,17 @@ func effectSection(v *view, s *Section) {
 // effect of one factor differs between levels of another.
 func (s *Section) addEffects(e model.Effects, say func(name, level string) string) {
 	s.Lead = "By how many times a level of a factor changes the goodput, in the geometric mean over all " +
-		"settings of the other factors at which both levels were measured."
+		"settings of the other factors at which every level of it was measured, or where there is none, both."
 	f := forest{Label: "Ratios of goodput by factor, and their interactions, with their intervals",
 		Axis: "ratio, logarithmic; 100 % = the same"}
+	words := effectWords(e)
 	t := &Table{ID: "effect-table", Folded: true, Caption: "The numbers of this chart",
 		Columns: columns("Factor", "Level", "Against", "#Ratio", "#Interval", "#Settings", "#Blocks",
 			"Verdict")}
 	intervals, pooled := false, false
 	add := func(x model.Effect, group, class, name, sub, level, against string) {
-		ratio, interval := effectText(x.Ratio)
+		ratio := words(x.Ratio.Value)
+		interval := strings.TrimSuffix(words(x.Ratio.Low), " %") + "–" + words(x.Ratio.High)
 		row := forestRow{Group: group, Class: class, Name: name, Sub: sub, Text: ratio, Ratio: x.Ratio.Value,
 			Low: x.Ratio.Low, High: x.Ratio.High, Whisker: x.Ratio.Level > 0, Doubt: !x.Found(),
 			Title: name + ", " + sub + ": " + ratio + " — " + x.Verdict}
@@ -62,13 +65,13 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 			x.Level, x.Against)
 		t.Rows[len(t.Rows)-1].Cells[0].Text = x.Factor
 	}
-	var words []string
+	var said []string
 	for _, x := range e.Interactions {
 		name := x.Factor + " × " + x.With
 		add(x.Effect, "Interactions of two factors", "c2", name,
 			fmt.Sprintf("%s : %s, at %s : %s", x.Level, x.Against, x.At, x.Beside),
 			x.Level+" at "+x.At, x.Against+" at "+x.Beside)
-		words = append(words, upperFirst(x.Text())+".")
+		said = append(said, upperFirst(x.Text())+".")
 	}
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
 		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
@@ -81,16 +84,19 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 	}
 	s.add(Figure{ID: "effect-ratios", Title: "Goodput at a level ÷ at another", Caption: caption, Draw: f,
 		Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
-	if len(words) > 0 {
-		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{words}}})
+	if len(said) > 0 {
+		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{said}}})
 	}
 }
 
-// effectText is a ratio and its interval in one form.
-func effectText(x model.Interval) (ratio, interval string) {
-	say := unit.Percent
-	if max(x.Value, x.High) >= 2 {
-		say = unit.Times
+// effectWords say all ratios of some effects in one form: as per cent, or as times if one is twice or more.
+func effectWords(e model.Effects) func(ratio float64) string {
+	all := slices.Clone(e.Main)
+	for _, x := range e.Interactions {
+		all = append(all, x.Effect)
 	}
-	return say(x.Value), strings.TrimSuffix(say(x.Low), " %") + "–" + say(x.High)
+	if slices.ContainsFunc(all, func(x model.Effect) bool { return max(x.Ratio.Value, x.Ratio.High) >= 2 }) {
+		return unit.Times
+	}
+	return unit.Percent
 }

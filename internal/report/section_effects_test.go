@@ -45,8 +45,13 @@ func TestEffectChart(t *testing.T) {
 	if len(groups) != 2 || groups[rows[0].Group] != len(e.Main) {
 		t.Errorf("groups: %v", groups)
 	}
-	if want := "110 % (105–120 %)"; rows[0].Text != want {
+	if want := "×1.10 (×1.05–×1.20)"; rows[0].Text != want { // others are twice and more: one form for all
 		t.Errorf("text: got %q, want %q", rows[0].Text, want)
+	}
+	for _, r := range f.Table.Rows {
+		if !strings.HasPrefix(r.Cells[3].Text, "×") {
+			t.Errorf("ratio %q beside ones that begin with ×", r.Cells[3].Text)
+		}
 	}
 	for _, width := range []float64{narrowWidth, wideWidth} {
 		svg := f.Draw.Draw(width)

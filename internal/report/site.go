@@ -158,8 +158,10 @@ func (s *site) index() *sitePage {
 			cells = append(cells, s.best(rows, tunnel, "tcp"))
 		}
 		power := none
-		if w := s.powers(name); len(w) > 0 {
-			power = TableCell{Text: cmp.Or(w[len(w)-1].Watts(), none.Text), Sub: w[len(w)-1].Load}
+		for _, w := range s.powers(name) { // the last that is given
+			if watts := w.Watts(); watts != "" {
+				power = TableCell{Text: watts, Sub: w.Load}
+			}
 		}
 		var sources []string
 		for _, r := range rows {
@@ -186,6 +188,11 @@ func coresCell(d catalogue.Device) TableCell {
 	return TableCell{Text: text, Sub: d.Arch}
 }
 
+// sound says that a result can stand for its device, and that the link of it can carry so much.
+func (s *site) sound(r catalogue.Result) bool {
+	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
+}
+
 // best is the greatest rate of some results; one that is in doubt only where there is no other.
 func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell {
 	var best *catalogue.Result
@@ -194,8 +201,8 @@ func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell 
 		if r.Tunnel != tunnel || r.Protocol != protocol || r.GoodputBps == nil {
 			continue
 		}
-		if sound := bundle.Sound(*r); best == nil || sound && !bundle.Sound(*best) ||
-			sound == bundle.Sound(*best) && *r.GoodputBps > *best.GoodputBps {
+		if sound := s.sound(*r); best == nil || sound && !s.sound(*best) ||
+			sound == s.sound(*best) && *r.GoodputBps > *best.GoodputBps {
 			best = r
 		}
 	}
@@ -245,8 +252,7 @@ func (s *site) comparisons() (pages []*sitePage) {
 	}
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
-		title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
-		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", cmp.Or(title[tunnel], tunnel),
+		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", tunnelName(tunnel),
 			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	}
 	pages = append(pages, s.comparison("compare-nat.html", "NAT", func(r catalogue.Result) bool {
@@ -255,25 +261,36 @@ func (s *site) comparisons() (pages []*sitePage) {
 	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
 }
 
+// tunnelName is that of a tunnel as people write it.
+func tunnelName(tunnel string) string {
+	title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
+	return cmp.Or(title[tunnel], tunnel)
+}
+
 func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *sitePage {
 	rows := slices.DeleteFunc(slices.Clone(s.Results), func(r catalogue.Result) bool { return !of(r) })
 	if len(rows) == 0 {
 		return nil
 	}
 	b := bars{Label: "Best rate of each device, " + title, Axis: "goodput", Unit: "bit/s"}
-	doubt := false
+	doubt, left := false, 0 // left out, because there are sound results
 	for _, device := range s.devices {
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {
 			one := bar{Class: fmt.Sprint("c", i+1), Doubt: true}
-			for _, r := range rows {
-				if r.Device != device || r.Protocol != protocol || r.GoodputBps == nil {
-					continue
-				}
+			theirs := slices.DeleteFunc(slices.Clone(rows), func(r catalogue.Result) bool {
+				return r.Device != device || r.Protocol != protocol || r.GoodputBps == nil
+			})
+			if slices.ContainsFunc(theirs, s.sound) {
+				all := len(theirs)
+				theirs = slices.DeleteFunc(theirs, func(r catalogue.Result) bool { return !s.sound(r) })
+				left += all - len(theirs)
+				one.Doubt = false
+			}
+			for _, r := range theirs {
 				one.Runs = append(one.Runs, *r.GoodputBps)
-				sound := bundle.Sound(r)
-				if sound && one.Doubt || sound == !one.Doubt && *r.GoodputBps > one.Median {
-					one.Median, one.Doubt, one.Text = *r.GoodputBps, !sound, r.Rate()
+				if *r.GoodputBps > one.Median {
+					one.Median, one.Text = *r.GoodputBps, r.Rate()
 					one.Title = device + ", " + settingOf(r) + ": " + r.Rate() + ", " + r.Source
 				}
 			}
@@ -290,6 +307,11 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	if doubt {
 		legend = append(legend, LegendItem{"doubt c1", doubtWords})
 	}
+	caption := "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
+		"and method, which the table states."
+	if left > 0 {
+		caption += fmt.Sprintf(" Only in the table: %s, %s.", plural(left, "result", "results"), doubtWords)
+	}
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
 	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
@@ -297,8 +319,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
 			plural(len(b.Groups), "device", "devices"))}
 	p.add(Section{ID: "compare", Title: "All devices"}, Figure{ID: "best-rates", Draw: b, Legend: legend,
-		Title: "The best rate of each device", Caption: "Bar: the best result. Dots: every result. They " +
-			"differ in streams, packet size, direction and method, which the table states.", Table: &all})
+		Title: "The best rate of each device", Caption: caption, Table: &all})
 	return p
 }
 

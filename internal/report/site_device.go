@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -98,8 +100,11 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 			rate.Mark = append(rate.Mark, at)
 		}
 		grade := none
-		if r.Grade != "" {
+		switch {
+		case r.Grade != "":
 			grade = TableCell{Text: r.Grade, Tone: gradeTone(r.Grade), Sub: s.fromLab(r)}
+		case model.BeyondLink(s.Catalogue, r):
+			grade = TableCell{Text: "impossible", Tone: Doubt, Long: "more than the link carries"}
 		}
 		retransmits, cpu, packets := none, none, none
 		if r.Retransmits != nil {
@@ -130,7 +135,7 @@ func (s *site) sourceCell(id string) TableCell {
 	return TableCell{Text: id, Href: cmp.Or(s.page[id], source.URL, "sources.html"), Long: source.About}
 }
 
-const doubtWords = suspectWord + ", or of a lab in place of the device"
+const doubtWords = suspectWord + ", of a lab in place of the device, or more than the link carries"
 
 // device is the page of one: what is published of it and what own runs measured.
 func (s *site) device(name string) *sitePage {
@@ -148,6 +153,9 @@ func (s *site) device(name string) *sitePage {
 		}
 	}
 	p.Lead = plural(len(rows), "rate", "rates")
+	if speeds := s.SpeedsOf(name); len(rows) == 0 && len(speeds) > 0 {
+		p.Lead = plural(len(speeds), "speed of a cipher, hash or key", "speeds of ciphers, hashes and keys")
+	}
 	if best := s.bestOfAll(rows); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
@@ -174,7 +182,7 @@ func orNothing(n int, unit string) string {
 
 func (s *site) bestOfAll(rows []catalogue.Result) (best *catalogue.Result) {
 	for i, r := range rows {
-		if r.Protocol == "tcp" && r.GoodputBps != nil && bundle.Sound(r) &&
+		if r.Protocol == "tcp" && r.GoodputBps != nil && s.sound(r) &&
 			(best == nil || *r.GoodputBps > *best.GoodputBps) {
 			best = &rows[i]
 		}
@@ -200,7 +208,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			if r.Tunnel != tunnel || r.GoodputBps == nil {
 				continue
 			}
-			one := bar{Class: "c1", Text: r.Rate(), Median: *r.GoodputBps, Doubt: !bundle.Sound(r),
+			one := bar{Class: "c1", Text: r.Rate(), Median: *r.GoodputBps, Doubt: !s.sound(r),
 				Title: settingOf(r) + ": " + r.Rate() + ", " + r.How() + ", " + r.Source}
 			if run, ok := s.own[r.Source]; ok {
 				v := run.results[r.Row-1].Cell.Metrics[goodput]
@@ -224,7 +232,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 		}
 		title := "Without a tunnel"
 		if tunnel != "none" {
-			title = "Through " + tunnel
+			title = "Through " + tunnelName(tunnel)
 		}
 		b.Label = title + ", one bar per result"
 		var legend []LegendItem
@@ -240,7 +248,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 			caption += "Of an own run: the median, every run as a dot, and the interval."
 		}
 		if doubt {
-			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the run's page says why"})
+			legend = append(legend, LegendItem{"doubt c2", doubtWords + ": the table says which"})
 		}
 		section.add(Figure{ID: "rates-" + tunnel, Title: title, Caption: caption, Draw: b, Legend: legend})
 	}
@@ -277,6 +285,13 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(b.Groups) > 0 {
 		b.sort()
 		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
+	}
+	var advice []string
+	for _, a := range ciphers.Advise(ciphers.OfPublished(speeds)) {
+		advice = append(advice, upperFirst(a.Kind)+": "+a.Text)
+	}
+	if len(advice) > 0 {
+		section.add(Points{advice})
 	}
 	t.dropEmpty()
 	p.add(section, t)

@@ -122,20 +122,25 @@ func (a Algorithm) Cells(library string, blocks, threads []int) (cells []Cell) {
 // those that no figure is given for, of algorithms that are not known, and of other modes.
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
-		a, known := Named(s.Algorithm)
-		if !known || s.Value == nil || s.Mode != "" {
-			continue
+		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
+			out = append(out, Judge(c, []Sample{{Rate: *s.Value}}))
 		}
-		c := Cell{OpenSSL, s.Algorithm, s.Operation, "", s.Block, 1}
-		if s.Operation == "throughput" {
-			c.Operation = a.Operations[0]
-		}
-		if a.AEAD {
-			c.Mode = ModeEVP
-		}
-		out = append(out, Judge(c, []Sample{{Rate: *s.Value}}))
 	}
 	return out
+}
+
+// CellOfPublished is the cell that measures what a published speed is of: openssl -evp on one core. ok is
+// false of an algorithm that is not known.
+func CellOfPublished(s catalogue.Speed) (c Cell, ok bool) {
+	a, ok := Named(s.Algorithm)
+	c = Cell{OpenSSL, s.Algorithm, s.Operation, "", s.Block, 1}
+	if ok && s.Operation == "throughput" {
+		c.Operation = a.Operations[0]
+	}
+	if a.AEAD {
+		c.Mode = ModeEVP
+	}
+	return c, ok
 }
 
 // Unit is that of a cell's rate.

@@ -35,14 +35,16 @@ const (
 
 // Advice is what is known of one device for a need.
 type Advice struct {
-	Device  string   `json:"device"`
-	Verdict string   `json:"verdict"`
-	ByModel string   `json:"by_model,omitempty"` // the model, where nothing was measured
-	LowBps  float64  `json:"low_bps,omitempty"`
-	HighBps float64  `json:"high_bps,omitempty"`
-	Watts   string   `json:"watts,omitempty"`
-	Why     string   `json:"why"`
-	Missing []string `json:"not_measured"`
+	Device  string  `json:"device"`
+	Verdict string  `json:"verdict"`
+	ByModel string  `json:"by_model,omitempty"` // the model, where nothing was measured
+	LowBps  float64 `json:"low_bps,omitempty"`
+	HighBps float64 `json:"high_bps,omitempty"`
+	Watts   string  `json:"watts,omitempty"`
+	Why     string  `json:"why"`
+	// Uncounted says of how many results of the device nothing is concluded, and why.
+	Uncounted string   `json:"not_counted,omitempty"`
+	Missing   []string `json:"not_measured"`
 }
 
 // GoodputBps is what the line carries of full TCP packets through the tunnel: what is needed.
@@ -78,7 +80,7 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	a := Advice{Device: d.Name, Verdict: CannotTell, Watts: watts(c, d.Name)}
 	rows := c.Filtered(catalogue.Filter{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp"})
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {
-		return r.GoodputBps == nil || world{Catalogue: c}.beyondPort(r)
+		return r.GoodputBps == nil || BeyondLink(c, r)
 	})
 	streams := suited(rows, n.Users)
 	rows = slices.DeleteFunc(rows, func(r catalogue.Result) bool {

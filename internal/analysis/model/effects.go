@@ -41,16 +41,19 @@ func Observe(results []catalogue.Result) (out []Observation, names []string) {
 }
 
 // Effect is how many times the rate at one level of a factor is that at another one: the geometric mean over
-// all settings of the other factors at which both were measured.
+// all settings of the other factors at which every level of the factor was measured.
 type Effect struct {
 	Factor   string   `json:"factor"`
 	Level    string   `json:"level"`
 	Against  string   `json:"against"`
 	Ratio    Interval `json:"ratio"`    // the median over the blocks, with its interval from six of them on
 	Settings int      `json:"settings"` // of the other factors
-	Blocks   int      `json:"blocks"`
-	PValue   float64  `json:"p_value,omitempty"` // adjusted for all effects and interactions
-	Verdict  string   `json:"verdict"`
+	// Apart: no setting has all levels, this one is over those that have both. Another level of the factor
+	// may be over other settings.
+	Apart   bool    `json:"settings_apart,omitempty"`
+	Blocks  int     `json:"blocks"`
+	PValue  float64 `json:"p_value,omitempty"` // adjusted for all effects and interactions
+	Verdict string  `json:"verdict"`
 
 	logs    map[int]float64 // by block
 	figures int             // that a ratio is made of
@@ -69,8 +72,10 @@ type Interaction struct {
 
 // Chart is the rate by the levels of one factor or two.
 type Chart struct {
-	Factors []string `json:"factors"`
-	Bars    []Bar    `json:"bars"`
+	Factors  []string `json:"factors"`
+	Settings int      `json:"settings"`     // of the other factors
+	At       string   `json:"at,omitempty"` // the levels that these have there, in words
+	Bars     []Bar    `json:"bars"`
 }
 
 // Bar is a rate: the geometric mean over the settings of the other factors that all bars share.
@@ -81,6 +86,7 @@ type Bar struct {
 
 // Effects are those of all factors, and for each two factors the strongest of their interactions.
 type Effects struct {
+	Metric       string        `json:"metric,omitempty"` // whose effects they are, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // the strongest first
 	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
@@ -309,14 +315,18 @@ func (m matrix) settings(names ...string) (out []map[string]Observation) {
 	return out
 }
 
+// having are the settings that have a rate in each of the cells.
+func having(settings []map[string]Observation, cells []string) []map[string]Observation {
+	return slices.DeleteFunc(slices.Clone(settings), func(there map[string]Observation) bool {
+		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
+	})
+}
+
 // contrast is Σ sign × ln rate of cells by block, in the mean over the settings that have all of the cells.
 func contrast(settings []map[string]Observation, cells []string, signs ...float64) (logs map[int]float64,
 	n int) {
 	sum, settled := map[int]float64{}, map[int]int{}
-	for _, there := range settings {
-		if slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 }) {
-			continue
-		}
+	for _, there := range having(settings, cells) {
 		n++
 		for block := range there[cells[0]].ByBlock {
 			v := 0.0
@@ -347,13 +357,20 @@ func ratioOf(logs map[int]float64) Interval {
 	return Interval{math.Exp(v.Median), math.Exp(v.Low), math.Exp(v.High), v.Level}
 }
 
+// mainEffects are over the settings that have all levels of the factor, so that its levels can be compared
+// with each other; where there is no such setting, each level is over those that have it and another one.
 func (m matrix) mainEffects(name string) (out []Effect) {
 	levels, settings := m.levels(name), m.settings(name)
+	shared := having(settings, levels)
+	if len(shared) > 0 {
+		settings = shared
+	}
 	for i, level := range levels {
 		for _, against := range levels[:i] {
 			if logs, n := contrast(settings, []string{level, against}, 1, -1); len(logs) > 0 {
 				out = append(out, Effect{Factor: name, Level: level, Against: against, Ratio: ratioOf(logs),
-					Settings: n, Blocks: len(logs), logs: logs, figures: 2})
+					Settings: n, Apart: len(shared) == 0 && len(levels) > 2, Blocks: len(logs), logs: logs,
+					figures: 2})
 				break
 			}
 		}
@@ -387,12 +404,27 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 	return out
 }
 
+// at says in words what levels the other factors have in some settings: "streams 1, 4; ip 4".
+func (m matrix) at(settings []map[string]Observation, in string, names []string) string {
+	levels := map[string][]string{}
+	for _, there := range settings {
+		for name, level := range there[in].Levels {
+			if !slices.Contains(names, name) && !slices.Contains(levels[name], level) {
+				levels[name] = append(levels[name], level)
+			}
+		}
+	}
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(levels)) {
+		words = append(words, name+" "+strings.Join(levels[name], ", "))
+	}
+	return strings.Join(words, "; ")
+}
+
 // chart has a bar for each combination of levels of the factors, of the settings that have all cells.
 func (m matrix) chart(cells []string, names ...string) Chart {
-	out := Chart{Factors: names}
-	settings := slices.DeleteFunc(m.settings(names...), func(there map[string]Observation) bool {
-		return slices.ContainsFunc(cells, func(c string) bool { return len(there[c].ByBlock) == 0 })
-	})
+	settings := having(m.settings(names...), cells)
+	out := Chart{Factors: names, Settings: len(settings), At: m.at(settings, cells[0], names)}
 	combinations := [][]string{nil}
 	for _, name := range names {
 		var longer [][]string

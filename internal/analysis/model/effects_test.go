@@ -43,6 +43,42 @@ func TestQueueAndClock(t *testing.T) {
 	}
 }
 
+// TestLevelsOverTheSameSettings: on each device of the study eight streams are quicker than four and these
+// than two; so they are in the mean, over the settings that have all of them. A chart says which it is of.
+func TestLevelsOverTheSameSettings(t *testing.T) {
+	e := FindEffects(Observe(published(t).Filtered(catalogue.Filter{Source: "filogic"})))
+	last := 1.0
+	for _, x := range e.Main {
+		if x.Factor == "streams" {
+			if x.Ratio.Value <= last || x.Settings != 2 || x.Apart {
+				t.Errorf("%s streams: %g over %d settings after %g", x.Level, x.Ratio.Value, x.Settings,
+					last)
+			}
+			last = x.Ratio.Value
+		}
+	}
+	near(t, "eight streams", last, math.Sqrt(2480./1580*615/490), 1e-9)
+	var got []string
+	for _, c := range e.Charts {
+		got = append(got, strings.Join(c.Factors, " and ")+" at "+c.At)
+	}
+	if want := []string{"device and streams at tunnel+mtu wireguard+1420",
+		"tunnel+mtu and streams at device OpenWrt One"}; !slices.Equal(got, want) {
+		t.Errorf("charts: got %q, want %q", got, want)
+	}
+	// no setting has all three levels: each ratio is of its own, and says so
+	var apart []Observation
+	for i, at := range []string{"a1", "b1", "b2", "c2"} {
+		apart = append(apart, Observation{map[string]string{"x": at[:1], "y": at[1:]},
+			map[int]float64{0: float64(i+1) * 100}})
+	}
+	for _, x := range FindEffects(apart, []string{"x", "y"}).Main {
+		if x.Apart != (x.Factor == "x") {
+			t.Errorf("%s %s: apart is %v", x.Factor, x.Level, x.Apart)
+		}
+	}
+}
+
 // made is a matrix of blocks in which b doubles the rate, d does nothing, and f doubles it only without b.
 func made(blocks int, noise float64) (out []Observation) {
 	random := rand.New(rand.NewPCG(7, 7))

@@ -16,9 +16,11 @@ import (
 
 // gathered are the estimates of several sweeps, with what they say; the first reason where none has one.
 type gathered struct {
-	rates  []float64
-	basis  []string
-	reason error
+	rates     []float64
+	basis     []string
+	spreads   []float64 // of the results behind them
+	low, high float64   // of the models' own intervals, the widest; 0: there is none
+	reason    error
 }
 
 func (g *gathered) add(bps float64, text string, err error) {
@@ -37,8 +39,25 @@ func (g *gathered) estimate(model string, assumes ...string) (Estimate, error) {
 	if len(g.rates) == 0 {
 		return Estimate{}, cmp.Or(g.reason, errors.New("nothing comparable of this device was measured"))
 	}
-	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis,
-		Assumes: assumes}, nil
+	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis, Assumes: assumes,
+		spread: statistics.Median(g.spreads), low: g.low, high: g.high}, nil
+}
+
+// spans notes a model's own interval; one that ends nowhere has no high end.
+func (g *gathered) spans(low, high float64) {
+	if g.low == 0 || low < g.low {
+		g.low = low
+	}
+	if !math.IsInf(high, 1) {
+		g.high = max(g.high, high)
+	}
+}
+
+// rests notes the results that an estimate rests on.
+func (g *gathered) rests(sweep []catalogue.Result) {
+	for _, r := range sweep {
+		g.spreads = append(g.spreads, r.Spread)
+	}
 }
 
 // from names the results of a sweep.
@@ -105,10 +124,16 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 		text := ""
 		if err == nil {
+			g.rests(sweep)
 			text = from(sweep, level, "bytes") + cost.Text()
-			if low < high && !math.IsInf(high, 1) {
+			switch {
+			case low == high: // of two sizes there is no interval
+			case math.IsInf(high, 1):
+				text += fmt.Sprintf("; 95 %% of one more: %s or more", unit.Bitrate(low))
+			default:
 				text += fmt.Sprintf("; 95 %% of one more: %s to %s", unit.Bitrate(low), unit.Bitrate(high))
 			}
+			g.spans(low, high)
 		}
 		g.add(bps, text, err)
 	}
@@ -141,6 +166,7 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		bps, text := 0.0, ""
 		if err == nil {
 			bps, err = s.At(float64(q.Streams))
+			g.rests(sweep)
 			text = from(sweep, func(r catalogue.Result) int { return r.Streams }, "streams") + s.Text()
 		}
 		g.add(bps, text, err)
@@ -186,6 +212,9 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 			}
 		}
 		e, err := Elasticity(points)
+		if len(points) == 0 {
+			err = errors.New("no rate at a clock in MHz that the link did not bound")
+		}
 		if err != nil {
 			g.add(0, "", err)
 			continue
@@ -194,24 +223,54 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		for _, p := range points {
 			logs += math.Log(p.GoodputBps) + e*math.Log(mhz/p.MHz)
 		}
+		g.rests(sweep)
 		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
 			unit.Significant(e, 3)), nil)
 	}
 	return g.estimate(ByClock, "the rate goes on to move with the clock as between those measured")
 }
 
+// askedClock is the clock of a question in MHz; 0 where it names none.
+func askedClock(q catalogue.Result) float64 {
+	mhz, err := strconv.ParseFloat(q.Clock, 64)
+	if err != nil || !(mhz > 0) {
+		return 0
+	}
+	return mhz
+}
+
+// overclock is by how many times the clock that is asked for differs from the published one of the device;
+// 1 where the question names none, or none is published.
+func (w world) overclock(q catalogue.Result) float64 {
+	d, _ := w.Device(q.Device)
+	if mhz := askedClock(q); mhz > 0 && d.ClockMHz > 0 {
+		return mhz / float64(d.ClockMHz)
+	}
+	return 1
+}
+
 func (w world) byClock(q catalogue.Result) (Estimate, error) {
-	if mhz, err := strconv.ParseFloat(q.Clock, 64); err == nil && mhz > 0 {
-		if e, err := w.byOwnClock(q, mhz); err == nil {
+	asked := askedClock(q)
+	var own error
+	if asked > 0 {
+		var e Estimate
+		if e, own = w.byOwnClock(q, asked); own == nil {
 			return e, nil
 		}
 	}
 	d, known := w.Device(q.Device)
+	mhz := cmp.Or(asked, float64(d.ClockMHz))
+	by := w.overclock(q)
 	switch {
+	case !known && own != nil:
+		return Estimate{}, fmt.Errorf("from its own rates: %w; and the device is not in the catalogue", own)
 	case !known:
 		return Estimate{}, errors.New("the device is not in the catalogue")
-	case d.Cores == 0 || d.ClockMHz == 0:
+	case d.Cores == 0 || mhz == 0:
 		return Estimate{}, errors.New("the device's cores or clock are not known")
+	case by > reach || by*reach < 1:
+		return Estimate{}, fmt.Errorf("%g MHz is more than a factor of %d from the %d MHz of the device", mhz,
+			reach, d.ClockMHz)
 	}
 	var per []float64
 	var basis []string
@@ -229,9 +288,12 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 		return Estimate{}, fmt.Errorf("no other %s device has a comparable result that its link did not "+
 			"bound", d.Family())
 	}
-	return calibrated(ByClock, float64(d.Cores*d.ClockMHz), per, basis, []string{
+	if asked > 0 {
+		basis = append(basis, fmt.Sprintf("%d × %g MHz of the device", d.Cores, mhz))
+	}
+	return calibrated(ByClock, float64(d.Cores)*mhz, per, basis, []string{
 		"all cores of all " + d.Family() + " devices are alike, all of them work, and the processor " +
-			"limits"}), nil
+			"limits, in proportion to its clock"}), nil
 }
 
 // ciphers are what a tunnel may use, the usual one first.
@@ -265,6 +327,10 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 	if r, measured := w.capacity(d.Name, plain); measured {
 		packet, payload, _ := packetOf(r)
 		s.Forward = Size{packet, payload, *r.GoodputBps}.time()
+	}
+	if strings.EqualFold(d.Name, q.Device) { // as many cycles at the clock that is asked for
+		by := w.overclock(q)
+		s.Cipher, s.Forward = s.Cipher*by, s.Forward/by
 	}
 	return s, ok
 }
@@ -313,9 +379,13 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 			return Estimate{}, fmt.Errorf("its %s is more than a factor of %d quicker or slower than of "+
 				"those that tell what else a packet costs", cipher, reach)
 		default:
-			return calibrated(ByCipher, most, per, basis, []string{"forwarding and cipher work one after " +
-				"the other", "the tunnel uses " + cipher + ", as fast as it was measured in large blocks",
-				"what else a packet costs takes the same share as on the others"}), nil
+			assumes := []string{"forwarding and cipher work one after the other",
+				"the tunnel uses " + cipher + ", as fast as it was measured in large blocks",
+				"what else a packet costs takes the same share as on the others"}
+			if w.overclock(q) != 1 {
+				assumes = append(assumes, "both take as many cycles at "+q.Clock+" MHz")
+			}
+			return calibrated(ByCipher, most, per, basis, assumes), nil
 		}
 	}
 	return Estimate{}, reason

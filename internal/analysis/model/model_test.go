@@ -332,6 +332,122 @@ func bestOf(t *testing.T, p Prediction, model string) Estimate {
 	return p.Estimates[0]
 }
 
+// TestClock: a clock that is asked for scales what processor and cipher allow, or is refused; rates at one
+// do not answer another.
+func TestClock(t *testing.T) {
+	c := published(t)
+	ask := func(device, tunnel, clock string) Prediction {
+		return Predict(c, c.Results, catalogue.Result{Device: device, Tunnel: tunnel, Protocol: "tcp",
+			Clock: clock}, nil)
+	}
+	usual, half := ask("mt7622", "wireguard", ""), ask("mt7622", "wireguard", "675")
+	near(t, "mt7622 at half its clock", bestOf(t, half, ByClock).GoodputBps,
+		bestOf(t, usual, ByClock).GoodputBps/2, 1e-9)
+	near(t, "the bound of its cipher", half.AtMostBps, usual.AtMostBps/2, 1e-9)
+	// 4 × 700 MHz × √(344 × 237) kbit/s, by the BPI-R4 and the OpenWrt One: below the link's 899 Mbit/s
+	near(t, "RB5009 at 700 MHz", bestOf(t, ask("RB5009UPr+S+IN", "wireguard", "700"), ByClock).GoodputBps,
+		799e6, .001)
+	if got := bestOf(t, ask("RB5009UPr+S+IN", "wireguard", "1400"), ByClock); !strings.Contains(
+		strings.Join(got.Basis, "\n"), "no more than its link of 1.00 Gbit/s allows") {
+		t.Errorf("RB5009 at 1400 MHz: %q, want its link named", got.Basis)
+	}
+	if got, want := refusalOf(ask("mt7622", "wireguard", "100"), ByClock),
+		"100 MHz is more than a factor of 2 from the 1350 MHz of the device"; got != want {
+		t.Errorf("mt7622 at 100 MHz: got %q, want %q", got, want)
+	}
+	q := catalogue.Result{Device: "BPI-R4", Tunnel: "wireguard", Protocol: "tcp", Streams: 3, Clock: "1000"}
+	if p := Predict(c, c.Results, q, nil); refusalOf(p, ByStreams) == "" {
+		t.Errorf("rates at the usual clock told of 1000 MHz: %+v", p.Estimates)
+	}
+	own := []catalogue.Result{*rated(q, 1e9), *rated(q, 1.1e9)}
+	own[0].Device, own[1].Device, own[1].MTU, q.Device = "run", "run", 1400, "run"
+	got := refusalOf(Predict(c, own, q, nil), ByClock)
+	if !strings.Contains(got, "the clock was never changed") {
+		t.Errorf("a run at one clock: refused for %q", got)
+	}
+}
+
+// TestPredictSpeed: every published figure of a cipher is an answer, moves with the clock within a factor of
+// two, and tells nothing of another device.
+func TestPredictSpeed(t *testing.T) {
+	c := published(t)
+	for _, s := range c.Speeds {
+		p := PredictSpeed(c, s.Device, s.Algorithm, 0)
+		if (s.Value == nil) != (len(p.Measured) == 0) || (p.Refused == "") != (s.Value != nil) {
+			t.Errorf("%s, %s: %+v", s.Device, s.Algorithm, p)
+		}
+	}
+	p := PredictSpeed(c, "MT7622", "sha1", 675)
+	if len(p.Scaled) != 1 {
+		t.Fatalf("sha1 at half the clock: %+v", p)
+	}
+	near(t, "sha1 at half the clock", *p.Scaled[0].Value, 596765350./2, 1e-9)
+	near(t, "sha1 as published", *p.Measured[0].Value, 596765350, 1e-9)
+	for clock, want := range map[float64]string{100: "more than a factor of 2", 1350: ""} {
+		if got := PredictSpeed(c, "mt7622", "sha1", clock).Refused; !strings.Contains(got, want) ||
+			want == "" && got != "" {
+			t.Errorf("%g MHz: refused %q, want %q", clock, got, want)
+		}
+	}
+	// 1350 MHz ÷ 225.9 MB/s and 880 MHz ÷ 20.7 MB/s
+	if got := PredictSpeed(c, "BPI-R4", "chacha20-poly1305", 0).Refused; !strings.Contains(got,
+		"5.98 to 42.5 cycles for each byte") {
+		t.Errorf("another device: refused %q", got)
+	}
+}
+
+func rated(r catalogue.Result, bps float64) *catalogue.Result {
+	r.GoodputBps = &bps
+	return &r
+}
+
+// TestRange: the range of an estimate is no narrower than the model's own interval, nor than the intervals
+// of what it rests on.
+func TestRange(t *testing.T) {
+	c := published(t)
+	scores := LeaveOneOut(c, c.Results, OfPublished)
+	e := bestOf(t, Predict(c, c.Results, catalogue.Result{Device: "Utilite Standard", Tunnel: "none",
+		Protocol: "udp", Packet: 300}, scores), ByPackets)
+	// one of its sweeps has 33.1 to 44.0 Mbit/s for one more measurement
+	near(t, "low", e.Low, 33.1e6, .002)
+	near(t, "high", e.High, 44.0e6, .002)
+
+	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp"}
+	var rows []catalogue.Result
+	for i, bps := range []float64{273e6, 240e6} {
+		r := rated(q, bps)
+		r.MTU, r.Spread = 1500-100*i, []float64{.67, .39}[i]
+		rows = append(rows, *r)
+	}
+	q.MTU = 1450
+	for _, scores := range [][]Errors{scores, nil} {
+		e = bestOf(t, Predict(c, rows, q, scores), ByPackets)
+		near(t, "low of wide cells", e.Low, e.GoodputBps*.47, 1e-9) // their median is 53 %
+		near(t, "high of wide cells", e.High, e.GoodputBps*1.53, 1e-9)
+		if got := e.Basis[len(e.Basis)-1]; !strings.Contains(got, "±53.0 %") {
+			t.Errorf("basis of wide cells: %q", got)
+		}
+	}
+}
+
+// TestAnswersBeyondTheLink: a published rate that the link cannot carry is named so where it answers.
+func TestAnswersBeyondTheLink(t *testing.T) {
+	c := published(t)
+	n := 0
+	for _, a := range Predict(c, c.Results, catalogue.Result{Device: "RB5009UPr+S+IN", Tunnel: "wireguard",
+		Protocol: "tcp"}, nil).Measured {
+		if a.Impossible != (*a.GoodputBps > 950e6) {
+			t.Errorf("%s, %s: impossible is %v", a.Rate(), a.Conditions(), a.Impossible)
+		}
+		if a.Impossible {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d rates are impossible, want the soak's alone", n)
+	}
+}
+
 // TestSpreadOfOwnRates: what the intervals of a run allow is not called impossible.
 func TestSpreadOfOwnRates(t *testing.T) {
 	var rows []catalogue.Result
@@ -358,7 +474,7 @@ func refusalOf(p Prediction, model string) string {
 	return ""
 }
 
-// TestLeaveOneOut: every published rate is asked of every model, the bins hold every estimate, and what a
+// TestLeaveOneOut: every published rate is asked of every model, every estimate is counted, and what a
 // model is asked for it is not shown.
 func TestLeaveOneOut(t *testing.T) {
 	c := published(t)
@@ -367,13 +483,11 @@ func TestLeaveOneOut(t *testing.T) {
 		if e.N+e.Refused != 108 || len(e.Scores) != 108 { // one of 109 rows has no rate
 			t.Errorf("%s: %d estimates and %d refusals, want 108 in all", e.Model, e.N, e.Refused)
 		}
-		sum := 0
-		for _, n := range e.Bins() {
-			sum += n
-		}
-		if sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
-			t.Errorf("%s: %d in bins of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low, e.High, e.Least,
-				e.Most)
+		within := e.Within()
+		sum := within[4] + within[5]
+		if !slices.IsSorted(within[:5]) || sum != e.N || e.N == 0 || e.Low < e.Least || e.High > e.Most {
+			t.Errorf("%s: %d within 100 %% or beyond of %d; %g to %g in %g to %g", e.Model, sum, e.N, e.Low,
+				e.High, e.Least, e.Most)
 		}
 		// a model that was shown the answer would follow it
 		changed := *c
@@ -391,6 +505,14 @@ func TestLeaveOneOut(t *testing.T) {
 		if s.Row == 9 && (s.Refused != "" || math.Abs(s.Error) > .15) { // BPI-R4, four streams
 			t.Errorf("row 9: %+v", s)
 		}
+	}
+}
+
+// TestErrorsAreCumulated: what is within 5 % is within 10 % too.
+func TestErrorsAreCumulated(t *testing.T) {
+	e := Errors{Scores: []Score{{Error: .05}, {Error: -.07}, {Error: .3}, {Error: 1.2}, {Refused: "no"}}}
+	if got, want := e.Within(), [...]int{1, 2, 2, 3, 3, 1}; got != want {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

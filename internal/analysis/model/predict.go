@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // The models, best first: those that know the device itself come before those that know others.
@@ -20,12 +22,36 @@ const (
 
 // Estimate is the answer of one model.
 type Estimate struct {
-	Model      string   `json:"model"`
-	GoodputBps float64  `json:"goodput_bps"`
-	Low        float64  `json:"low_bps"` // by the model's measured errors; both are 0 if it has none
-	High       float64  `json:"high_bps"`
-	Basis      []string `json:"basis"`       // what it was fitted to, and the result of the fit
-	Assumes    []string `json:"assumptions"` // what must hold
+	Model      string  `json:"model"`
+	GoodputBps float64 `json:"goodput_bps"`
+	// Low and High are by the model's measured errors, or wider where its own interval is or those of the
+	// results that it rests on; both are 0 if there is none of these.
+	Low     float64  `json:"low_bps"`
+	High    float64  `json:"high_bps"`
+	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
+	Assumes []string `json:"assumptions"` // what must hold
+
+	spread    float64 // half the interval of what it rests on ÷ its rate, the median; 0: there is none
+	low, high float64 // of the model's own interval, bit/s; 0: it has no such end
+}
+
+// widen makes the range hold what the model and the results that it rests on say of themselves.
+func (e *Estimate) widen() {
+	if e.spread == 0 && e.low == 0 {
+		return
+	}
+	if e.spread > 0 {
+		e.Basis = append(e.Basis, fmt.Sprintf("intervals of ±%s around these: the range is no narrower",
+			unit.Percent(e.spread)))
+	}
+	if e.High == 0 {
+		e.Low, e.High = e.GoodputBps, e.GoodputBps
+	}
+	e.Low = min(e.Low, e.GoodputBps*max(0, 1-e.spread))
+	e.High = max(e.High, e.GoodputBps*(1+e.spread), e.high)
+	if e.low > 0 {
+		e.Low = min(e.Low, e.low)
+	}
 }
 
 // Refusal is why a model has no answer.
@@ -51,7 +77,8 @@ var models = []struct {
 // Answer is a result that differs from a question in nothing that both state.
 type Answer struct {
 	catalogue.Result
-	Unstated []string `json:"not_stated,omitempty"` // of what was asked
+	Unstated   []string `json:"not_stated,omitempty"` // of what was asked
+	Impossible bool     `json:"impossible,omitempty"` // the link cannot carry it
 }
 
 // Prediction is what is known of a question.
@@ -86,12 +113,12 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		if i := slices.IndexFunc(scores, func(s Errors) bool { return s.Model == m.name }); i >= 0 {
 			if s := scores[i]; s.N > 0 {
 				e.Low, e.High = e.GoodputBps/(1+s.High), e.GoodputBps/(1+s.Low)
-				if p.AtMostBps > 0 {
-					e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
-				}
 				s.Scores = nil
 				p.Errors = append(p.Errors, s)
 			}
+		}
+		if e.widen(); p.AtMostBps > 0 {
+			e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
 		}
 		p.Estimates = append(p.Estimates, e)
 	}
@@ -163,7 +190,7 @@ func (w world) answers(q catalogue.Result) []Answer {
 	out := []Answer{}
 	for _, r := range w.rows {
 		if differ, unstated, _ := Differs(q, r); len(differ) == 0 && r.GoodputBps != nil {
-			out = append(out, Answer{r, unstated})
+			out = append(out, Answer{r, unstated, w.beyondPort(r)})
 		}
 	}
 	return out
@@ -177,7 +204,8 @@ func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(q, r)
 		others := slices.DeleteFunc(differ, func(name string) bool { return name == swept })
-		if len(others) > 0 || r.GoodputBps == nil {
+		otherClock := swept != "clock" && r.Clock == "" && w.overclock(q) != 1
+		if len(others) > 0 || otherClock || r.GoodputBps == nil {
 			continue
 		}
 		key, level := "", ""
@@ -261,6 +289,11 @@ func (w world) portCeiling(r catalogue.Result) float64 {
 func (w world) linkBound(r catalogue.Result) bool {
 	ceiling := w.portCeiling(r)
 	return ceiling > 0 && *r.GoodputBps >= linkShare*ceiling
+}
+
+// BeyondLink is whether a rate is one that the link of its device cannot carry.
+func BeyondLink(c *catalogue.Catalogue, r catalogue.Result) bool {
+	return r.GoodputBps != nil && world{Catalogue: c}.beyondPort(r)
 }
 
 // beyondPort is a rate that the link cannot carry.

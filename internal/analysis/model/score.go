@@ -94,19 +94,27 @@ func Scored(own, published []Errors) []Errors {
 	return out
 }
 
-// errorBins are the upper ends of the classes of a distribution of absolute errors; the last has none.
-var errorBins = [...]float64{.05, .1, .25, .5, 1}
+// errorBounds are those up to which absolute errors are counted.
+var errorBounds = [...]float64{.05, .1, .25, .5, 1}
 
-// Bins count the absolute errors up to 5, 10, 25, 50 and 100 %, and above.
-func (e Errors) Bins() [len(errorBins) + 1]int {
-	var bins [len(errorBins) + 1]int
+// Within counts the estimates that are off by no more than 5, 10, 25, 50 and 100 %, and last those that are
+// off by more than that.
+func (e Errors) Within() (counts [len(errorBounds) + 1]int) {
 	for _, s := range e.Scores {
-		if s.Refused == "" {
-			i, _ := slices.BinarySearchFunc(errorBins[:], math.Abs(s.Error), cmp.Compare[float64])
-			bins[i]++
+		if s.Refused != "" {
+			continue
+		}
+		off := math.Abs(s.Error)
+		for i, bound := range errorBounds {
+			if off <= bound {
+				counts[i]++
+			}
+		}
+		if off > errorBounds[len(errorBounds)-1] {
+			counts[len(errorBounds)]++
 		}
 	}
-	return bins
+	return counts
 }
 
 // Reasons are why results were refused, the most frequent first, with their number.

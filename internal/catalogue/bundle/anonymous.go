@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -16,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // conditions are those that a bundle may state.
@@ -197,7 +199,46 @@ func reasons(all []evidence.Reason) []evidence.Reason {
 	out := []evidence.Reason{}
 	for _, r := range all {
 		if means := evidence.KindOf(r.Kind).Means; means != "" {
-			out = append(out, evidence.Reason{Kind: r.Kind, Text: means})
+			out = append(out, evidence.Reason{Kind: r.Kind, Text: means, Facts: figures(r.Facts)})
+		}
+	}
+	return out
+}
+
+// counted are the observations of a diagnosis, besides declared metrics, whose name and number tell nothing
+// of anybody: counts, and shares that end in _ratio.
+var counted = [...]string{"other_cores", "cpu_busy_ratio", "cpu_softirq_ratio", "cpu_cores", "drops",
+	"dropped", "tx_dropped", "rx_missed", "rx_errors", "overlimits", "time_squeeze", "outages", "reord_seen",
+	"tunnels", "tunnel_process_cores", "tcp_busy_ratio", "tcp_sndbuf_limited_ratio", "filter_cpu_ratio",
+	"filter_rules", "flows_per_s", "flows_offloaded", "core_throttles", "UdpRcvbufErrors", "IpFragFails",
+	"IpFragCreates"}
+
+// mostFigures is how many numbers of one cause or reason are given away.
+const mostFigures = 8
+
+// figures are the numbers of facts, without the part of the node and the words of the run: those of declared
+// metrics, and of what is counted, which is worded anew.
+func figures(all []evidence.Evidence) []evidence.Evidence {
+	out := []evidence.Evidence{}
+	for _, e := range all {
+		text := ""
+		known := slices.ContainsFunc(metrics.Metrics(), func(m record.Metric) bool {
+			return m.Name == e.Metric
+		})
+		if e.Value != nil && slices.Contains(counted[:], e.Metric) && !known {
+			name, share := strings.CutSuffix(e.Metric, "_ratio")
+			say := func(v float64) string { return unit.Significant(v, 3) }
+			if share {
+				say = unit.Percent
+			}
+			text, known = strings.ReplaceAll(name, "_", " ")+" "+say(*e.Value), true
+			if e.Baseline != nil {
+				text += " against " + say(*e.Baseline)
+			}
+		}
+		if known && e.Value != nil && len(out) < mostFigures {
+			out = append(out, evidence.Evidence{Metric: e.Metric, Node: nodeForm.FindString(e.Node),
+				Text: text, Value: e.Value, Low: e.Low, High: e.High, Baseline: e.Baseline})
 		}
 	}
 	return out
@@ -260,7 +301,7 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 		if _, ok := diagnosis.RuleOf(cause.Class); ok {
 			out.Causes = append(out.Causes, diagnosis.Cause{Class: cause.Class,
 				Node: nodeForm.FindString(cause.Node), Text: diagnosis.LabelOf(cause.Class),
-				Confidence: cause.Confidence, Facts: []evidence.Evidence{}})
+				Confidence: cause.Confidence, Facts: figures(cause.Facts)})
 		}
 	}
 	return out

@@ -61,13 +61,25 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 		return nil, err
 	}
 	if len(Results(b.Document)) == 0 {
-		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
-			"chokepoint show "+d.Run.ID+" says what was measured")
+		err, hint := fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
+			"chokepoint show "+d.Run.ID+" says what was measured"
+		if ciphersAlone(d) {
+			err = fmt.Errorf("%w: a bundle holds the goodput of paths and what was measured beside it, and "+
+				"no speeds of ciphers", err)
+			hint = "chokepoint catalog crypto --beside " + d.Run.ID + " compares them with published ones"
+		}
+		return nil, check.WithHint(err, hint)
 	}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+func ciphersAlone(d *analysis.Document) bool {
+	return !slices.ContainsFunc(d.Cells, func(c analysis.Cell) bool {
+		return !factor.Engine.Is(c.Factors, factor.CipherEngine)
+	})
 }
 
 // settle leaves in a bundle what the format lists, and judges it.
@@ -85,8 +97,11 @@ func (b *Bundle) settle(c *factor.Catalogue) error {
 			return fmt.Errorf("%s is not a line of at most %d bytes", text.what, text.most)
 		}
 	}
-	if b.Device == "" {
+	switch {
+	case b.Device == "":
 		return errors.New("device is missing")
+	case strings.HasPrefix(b.Device, "("):
+		return fmt.Errorf("device %q is in brackets, which name what is no device", b.Device)
 	}
 	for name, text := range b.Conditions {
 		if !slices.Contains(conditions[:], name) || fact(text) == "" {
@@ -201,6 +216,10 @@ func (b *Bundle) check() error {
 			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
 		}
 	}
+	var reasons []evidence.Reason
+	for _, t := range d.Trials {
+		reasons = append(reasons, t.Reasons...)
+	}
 	seen := map[string]bool{}
 	for i, cell := range d.Cells {
 		if c := cell.Ceiling; !sane(c.Bps, c.Ratio, c.HeaderEfficiency, c.TesterRatio) {
@@ -211,6 +230,12 @@ func (b *Bundle) check() error {
 			return fmt.Errorf("document: cells[%d]: a cell of %s is there twice", i, key)
 		}
 		seen[key] = true
+		reasons = append(reasons, cell.Reasons...)
+		if x := cell.Diagnosis; x != nil {
+			for _, cause := range x.Causes {
+				reasons = append(reasons, evidence.Reason{Facts: cause.Facts})
+			}
+		}
 		for name, v := range cell.Metrics {
 			outside := hasInterval(v.Low, v.High) && (v.Median < v.Low || v.Median > v.High)
 			if v.N < 1 || outside || !sane(slices.Concat(v.Values, []float64{v.Low, v.Median, v.High})...) {
@@ -221,6 +246,15 @@ func (b *Bundle) check() error {
 		if v, ok := cell.Metrics[metrics.Goodput]; ok && (v.Low < 0 || v.Median < 0) {
 			return fmt.Errorf("document: cells[%d]: %s: %v to %v is no rate", i, metrics.Goodput, v.Low,
 				v.High)
+		}
+	}
+	for _, r := range reasons {
+		for _, e := range r.Facts {
+			for _, v := range []*float64{e.Value, e.Low, e.High, e.Baseline} {
+				if v != nil && !sane(*v) {
+					return fmt.Errorf("document: a fact of %s is beyond all measures", e.Metric)
+				}
+			}
 		}
 	}
 	if len(Results(d)) == 0 {

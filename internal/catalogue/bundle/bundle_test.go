@@ -90,6 +90,35 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
+// TestFiguresStay: the numbers that a cause rests on are given away, without the words of the run, the parts
+// of its nodes and what is not known to tell of nobody.
+func TestFiguresStay(t *testing.T) {
+	d := document()
+	d.Cells[0].Diagnosis.Causes[0].Facts = []evidence.Evidence{
+		{Metric: "other_cores", Node: "host", Element: "annas-player", Value: new(1.25),
+			Text: "1.25 cores' worth of annas-player"},
+		{Metric: "cpu_busy_ratio", Node: "annasbox", Value: new(.98), Baseline: new(.1)},
+		{Metric: "goodput_bps", Value: new(9e8), Text: "of annas line"},
+		{Metric: "annas_counter", Value: new(1.)}, {Metric: "drops", Text: "no number"},
+	}
+	b, err := New("Box", "", "", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []evidence.Evidence{
+		{Metric: "other_cores", Node: "host", Value: new(1.25), Text: "other cores 1.25"},
+		{Metric: "cpu_busy_ratio", Value: new(.98), Baseline: new(.1),
+			Text: "cpu busy 98.0 % against 10.0 %"},
+		{Metric: "goodput_bps", Value: new(9e8)}}
+	if diff := cmp.Diff(want, b.Document.Cells[0].Diagnosis.Causes[0].Facts); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+	d.Cells[0].Diagnosis.Causes[0].Facts[0].Value = new(1e300)
+	if _, err := New("Box", "", "", d); err == nil || !strings.Contains(err.Error(), "beyond all measures") {
+		t.Errorf("a number of 10^300: got %v", err)
+	}
+}
+
 // plant sets every text below a value, but for factors and for what New refuses otherwise, gives each list
 // an element and each map of texts a name of its own.
 func plant(v reflect.Value, secret string, depth int) (planted int) {

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+func newCatalogCryptoCommand(p *program) *cobra.Command {
+	var device, run string
+	cmd := &cobra.Command{Use: "crypto [--device NAME] [--beside RUN] [--json]",
+		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
+		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU.\n" +
+			"With --beside, those are listed that a cell of your run measures too: the same algorithm,\n" +
+			"operation and block, in openssl, with one thread, an AEAD as a stream of data (evp).",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := ofDevice(device)
+			if err != nil {
+				return err
+			}
+			if run != "" {
+				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				if err != nil {
+					return err
+				}
+				return p.besideSpeeds(c.Speeds, d)
+			}
+			err = printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
+				"SOURCE", "MODE"}, speedRow)
+			if err != nil || p.json {
+				return err
+			}
+			return write(p.Out, cipherAdvice(c))
+		}}
+	addDevice(cmd, &device)
+	addBeside(cmd, p, &run)
+	return addJSON(cmd, "print one JSON object per row")
+}
+
+func addDevice(cmd *cobra.Command, device *string) {
+	cmd.Flags().StringVar(device, "device", "", "only those of the device `NAME`")
+}
+
+func addBeside(cmd *cobra.Command, p *program, run *string) {
+	cmd.Flags().StringVar(run, "beside", "", "compare the stored `RUN` with them")
+	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
+}
+
+// ofDevice are the published speeds and powers, of one device if it is named.
+func ofDevice(name string) (*catalogue.Catalogue, error) {
+	c, err := catalogue.Published()
+	if err != nil || name == "" {
+		return c, err
+	}
+	if err := knownDevice(c, name); err != nil {
+		return nil, err
+	}
+	other := func(device string) bool { // "Turris Omnia (2021)" is the Turris Omnia
+		device, _, _ = strings.Cut(device, " (")
+		return !strings.EqualFold(device, name)
+	}
+	c.Speeds = slices.DeleteFunc(c.Speeds, func(s catalogue.Speed) bool { return other(s.Device) })
+	c.Powers = slices.DeleteFunc(c.Powers, func(w catalogue.Power) bool { return other(w.Device) })
+	return c, nil
+}
+
+// ownFigure is a figure of a cell of one's own, beside a published one.
+type ownFigure struct {
+	Label  string  `json:"label"`
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"` // of the interval; both are the median where there is none
+	High   float64 `json:"high"`
+	N      int     `json:"n"`
+	Grade  string  `json:"grade"`
+}
+
+// figureOf is a cell's figure of a metric, in units of which scale make one of its own; ok is false where the
+// cell has none.
+func figureOf(c *analysis.Cell, metric string, scale float64) (f ownFigure, ok bool) {
+	v, ok := c.Metrics[metric]
+	f = ownFigure{c.Label, v.Median / scale, v.Low / scale, v.High / scale, v.N, c.Grade}
+	if v.Low == 0 && v.High == 0 {
+		f.Low, f.High = f.Median, f.Median
+	}
+	return f, ok && v.Median > 0
+}
+
+// besideSpeed is a published speed with that of a cell of one's own, in the unit of the published one.
+type besideSpeed struct {
+	Published catalogue.Speed `json:"published"`
+	Own       ownFigure       `json:"own"`
+	Ratio     float64         `json:"ratio"` // own ÷ published
+	Low       float64         `json:"ratio_low"`
+	High      float64         `json:"ratio_high"`
+	Differs   string          `json:"differs,omitempty"` // how the published one was made otherwise
+}
+
+func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) error {
+	var pairs []besideSpeed
+	for _, s := range speeds {
+		want, known := ciphers.CellOfPublished(s)
+		if !known || s.Value == nil || *s.Value == 0 {
+			continue
+		}
+		metric, scale := metrics.CipherOps, 1.0
+		if s.Unit == "B/s" {
+			metric, scale = metrics.CipherRate, 8
+		}
+		for i := range d.Cells {
+			c := &d.Cells[i]
+			own, ok := figureOf(c, metric, scale)
+			cipher := factor.Engine.Is(c.Factors, factor.CipherEngine)
+			if ok && cipher && ciphers.CellOf(c.Factors, 0) == want {
+				by := *s.Value
+				pairs = append(pairs, besideSpeed{s, own, own.Median / by, own.Low / by, own.High / by,
+					s.Mode})
+			}
+		}
+	}
+	if len(pairs) == 0 {
+		return check.WithHint(fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
+			unit.Count(len(speeds), "published speed")),
+			"a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 is; the plan "+
+				"crypto has such cells")
+	}
+	return printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
+		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {
+		s := x.Published
+		own := s
+		own.Value = &x.Own.Median
+		return []string{s.Device, s.Algorithm, s.Operation, orUnsaid(s.Block, " B"), s.Text(), x.Own.Label,
+			own.Text(), ratioText(x.Ratio), spanText(x.Low, x.High, x.Own.N), x.Own.Grade,
+			cmp.Or(x.Differs, "openssl -evp")}
+	})
+}
+
+// spanText is an interval; "-" of a single figure.
+func spanText(low, high float64, n int) string {
+	if n < 2 {
+		return "-"
+	}
+	return ratioText(low) + " to " + ratioText(high)
+}
+
+func newCatalogPowerCommand(p *program) *cobra.Command {
+	var device, run string
+	cmd := &cobra.Command{Use: "power [--device NAME] [--beside RUN] [--json]",
+		Short: "List what devices were published to draw",
+		Long: "List what devices were published to draw. With --beside, what your run drew under load, by\n" +
+			"its meter or the condition watts, stands beside what was published under load, and what\n" +
+			"it drew idle beside what is called normal.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := ofDevice(device)
+			if err != nil {
+				return err
+			}
+			if run != "" {
+				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				if err != nil {
+					return err
+				}
+				return p.besidePowers(c.Powers, d)
+			}
+			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},
+				func(w catalogue.Power) []string {
+					return []string{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
+				})
+		}}
+	addDevice(cmd, &device)
+	addBeside(cmd, p, &run)
+	return addJSON(cmd, "print one JSON object per row")
+}
+
+// besidePower is a published power with that of a cell of one's own, in watts.
+type besidePower struct {
+	Published catalogue.Power `json:"published"`
+	Own       ownFigure       `json:"own"`
+	Low       float64         `json:"ratio_low"` // own ÷ the most that is published
+	High      float64         `json:"ratio_high"`
+}
+
+func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) error {
+	var pairs []besidePower
+	for _, w := range powers {
+		metric := metrics.PowerLoaded
+		if w.Load == "normal" {
+			metric = metrics.PowerIdle
+		}
+		for i := range d.Cells {
+			if own, ok := figureOf(&d.Cells[i], metric, 1); ok && w.Low != nil && *w.Low > 0 {
+				pairs = append(pairs, besidePower{w, own, own.Median / *w.High, own.Median / *w.Low})
+			}
+		}
+	}
+	if len(pairs) == 0 {
+		return check.WithHint(fmt.Errorf("run %s has no power that is comparable with any of %s", d.Run.ID,
+			unit.Count(len(powers), "published one")),
+			"a plan with a meter measures it, and the condition watts states it")
+	}
+	return printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
+		"VALIDITY", "SOURCE"}, func(x besidePower) []string {
+		ratio := ratioText(x.Low)
+		if x.Low != x.High {
+			ratio += " to " + ratioText(x.High)
+		}
+		return []string{x.Published.Device, x.Published.Load, x.Published.Watts(), x.Own.Label,
+			strconv.FormatFloat(x.Own.Median, 'g', 3, 64) + " W", ratio, x.Own.Grade, x.Published.Source}
+	})
+}

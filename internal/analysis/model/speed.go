@@ -1,0 +1,74 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// SpeedPrediction is what is known of how fast one core of a device does an algorithm.
+type SpeedPrediction struct {
+	Device    string            `json:"device"`
+	Algorithm string            `json:"algorithm"`
+	ClockMHz  float64           `json:"clock_mhz,omitempty"` // that is asked for
+	Measured  []catalogue.Speed `json:"measured"`
+	// Scaled are those measured at the clock that is asked for, if a byte or an operation takes as many
+	// cycles there. No error is known of it: no study measured one device at two clocks.
+	Scaled  []catalogue.Speed `json:"scaled"`
+	Refused string            `json:"refused,omitempty"`
+}
+
+// PredictSpeed answers from the published speeds of the device itself. Those of other devices tell nothing: a
+// core that has instructions for a cipher takes a small part of the cycles of one that has not.
+func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64) SpeedPrediction {
+	d, _ := c.Device(device)
+	p := SpeedPrediction{Device: device, Algorithm: algorithm, ClockMHz: mhz, Measured: []catalogue.Speed{},
+		Scaled: []catalogue.Speed{}}
+	for _, s := range c.SpeedsOf(d.Name) {
+		if s.Algorithm == algorithm && s.Value != nil {
+			p.Measured = append(p.Measured, s)
+		}
+	}
+	by := mhz / float64(d.ClockMHz) // +Inf where the clock is not known
+	switch {
+	case len(p.Measured) == 0:
+		p.Refused = refusedSpeed(c, algorithm)
+	case mhz == 0:
+	case d.ClockMHz == 0:
+		p.Refused = "the clock at which it was measured is not known"
+	case by > reach || by*reach < 1:
+		p.Refused = fmt.Sprintf("%g MHz is more than a factor of %d from the %d MHz of the device", mhz,
+			reach, d.ClockMHz)
+	default:
+		for _, s := range p.Measured {
+			v := *s.Value * by
+			s.Value = &v
+			p.Scaled = append(p.Scaled, s)
+		}
+	}
+	return p
+}
+
+// refusedSpeed says why the speeds of other devices do not stand in.
+func refusedSpeed(c *catalogue.Catalogue, algorithm string) string {
+	least, most, what := math.Inf(1), 0.0, "operation"
+	for _, s := range c.Speeds {
+		d, _ := c.Device(s.Device)
+		if s.Algorithm != algorithm || s.Value == nil || d.ClockMHz == 0 {
+			continue
+		}
+		if s.Unit == "B/s" {
+			what = "byte"
+		}
+		cycles := float64(d.ClockMHz) * 1e6 / *s.Value
+		least, most = min(least, cycles), max(most, cycles)
+	}
+	if most == 0 {
+		return "no study gives a speed of " + algorithm
+	}
+	return fmt.Sprintf("no study has the speed of %s on this device, and on others it takes %s to %s "+
+		"cycles for each %s: what a core of another design takes tells nothing", algorithm,
+		unit.Significant(least, 3), unit.Significant(most, 3), what)
+}
