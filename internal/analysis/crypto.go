@@ -69,7 +69,8 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		var rates []float64
 		for _, j := range good {
 			rates = append(rates, j.Trial.Cipher.Rate)
-			if _, known := j.Metrics.Values[metrics.CipherClock]; known {
+			if _, known := j.Metrics.Values[metrics.CipherClock]; known ||
+				n.CPU.ClockFrom == ciphers.ClockUnwatched {
 				n.CPU.ClockFrom = j.Metrics.ClockFrom
 			}
 		}

@@ -209,12 +209,14 @@ const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
 	ClockUnknown   = "not known: the kernel tells none, and it is estimated on x86 alone, not emulated"
+	ClockUntimed   = "not known: the kernel tells none, and no loop was timed meanwhile (probe clock)"
+	ClockUnwatched = "not known: no cipher was measured while the CPU was watched"
 )
 
 // CPUOf is what the facts of a node's environment say of its CPU, but for its clock.
 func CPUOf(facts map[string]string) CPU {
 	threads, _ := strconv.Atoi(facts["cpu_threads"])
-	return CPU{Model: facts["cpu_model"], Threads: max(1, threads), ClockFrom: ClockUnknown,
+	return CPU{Model: facts["cpu_model"], Threads: max(1, threads), ClockFrom: ClockUnwatched,
 		Features: Features(strings.Fields(facts["cpu_flags"]))}
 }
 
