@@ -75,8 +75,14 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 			}
 		}
 		of := ciphers.CellOf(g.factors, c.CPUs)
-		n.results = append(n.results, ciphers.Result{Cell: of, Unit: of.Unit(),
-			Rate: statistics.Summarise(rates)})
+		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
+		for _, k := range g.cell.Reasons { // to suspect it
+			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
+		}
+		if run.Node(c.Node).CPUs == record.CPUsEmulated {
+			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: ciphers.DoubtEmulated})
+		}
+		n.results = append(n.results, r)
 	}
 	for _, n := range nodes {
 		n.Advice = append(ciphers.AdviseHardware(n.CPU), ciphers.Advise(n.results)...)
@@ -204,8 +210,9 @@ func cipherWords(d *Document) (out []string) {
 		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {
 			i := slices.IndexFunc(n.Advice, func(a ciphers.Advice) bool { return a.Kind == kind })
 			if i >= 0 {
-				out = append(out, fmt.Sprintf("For the CPU of %s (%s): %s", n.Node, n.Advice[i].Library,
-					n.Advice[i].Text))
+				a := n.Advice[i]
+				by := strings.TrimSuffix(" ("+a.Library+")", " ()")
+				out = append(out, fmt.Sprintf("For the CPU of %s%s: %s", n.Node, by, a.Text))
 			}
 		}
 	}

@@ -133,7 +133,8 @@ func OfPublished(speeds []catalogue.Speed) (out []Result) {
 		if a.AEAD {
 			c.Mode = ModeEVP
 		}
-		out = append(out, Judge(c, []Sample{{Rate: *s.Value}}))
+		out = append(out, Result{Cell: c, Unit: c.Unit(), Rate: statistics.Summarise([]float64{*s.Value}),
+			Published: true, Doubts: []Doubt{}})
 	}
 	return out
 }
@@ -167,6 +168,7 @@ type Result struct {
 	CyclesPerOp   float64 `json:"cycles_per_operation,omitempty"`
 	TemperatureC  float64 `json:"temperature_c,omitempty"` // the highest
 	Doubts        []Doubt `json:"doubts"`
+	Published     bool    `json:"-"` // a figure without an interval, of many repetitions or of one
 }
 
 // Doubt is why a figure may not be that of the CPU.
