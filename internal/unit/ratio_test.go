@@ -12,7 +12,8 @@ func TestRatio(t *testing.T) {
 }
 
 func TestGrouped(t *testing.T) {
-	for v, want := range map[float64]string{0.813: "0.813", 3.25: "3.25", 85300: "85,300", 899313: "899,000"} {
+	for v, want := range map[float64]string{.813: "0.813", 3.25: "3.25", 85300: "85,300",
+		899313: "899,000"} {
 		if got := Grouped(v); got != want {
 			t.Errorf("%v: got %q, want %q", v, got, want)
 		}

@@ -249,8 +249,8 @@ func advise(library string, results []Result) (out []Advice) {
 			say(AdviceCipher, "aes-128-gcm", "AES-128-GCM: %s as fast as ChaCha20-Poly1305 (%s).%s",
 				times(gcm.median/c.median), speeds, doubt)
 			say(AdviceVPN, "aes-128-gcm", "IPsec with aes128gcm16, or OpenVPN with data-ciphers "+
-				"AES-128-GCM, in the kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: by "+
-				"this figure at most %s per core.%s", goodput(c.median), doubt)
+				"AES-128-GCM, in the kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: "+
+				"by this figure at most %s per core.%s", goodput(c.median), doubt)
 		default:
 			why := fmt.Sprintf("their intervals are %s and %s %s", c.interval(), gcm.interval(), in)
 			if n < statistics.MinInterval {
@@ -258,7 +258,7 @@ func advise(library string, results []Result) (out []Advice) {
 					statistics.MinInterval)
 			}
 			say(AdviceCipher, "", "cannot tell whether ChaCha20-Poly1305 or AES-128-GCM is faster by %s or "+
-				"more: %s.%s", unit.Percent(alike-1), why, doubt)
+				"more: %s.%s", unit.Significant((alike-1)*100, 2)+" %", why, doubt)
 		}
 	}
 	if cbc, ok := find("aes-128-cbc", Encrypt); ok && okG {
