@@ -101,7 +101,8 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 
 // headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
 var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
-	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR}
+	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
+	metrics.CipherRate, metrics.CipherOps}
 
 func comparisonText(c *analysis.RunComparison, labels map[string]string) string {
 	var b strings.Builder

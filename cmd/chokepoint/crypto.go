@@ -103,26 +103,32 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 			}
 		}
 	}
-	outside := func(v []int, least, most int) bool {
-		return len(v) == 0 || slices.Min(v) < least || slices.Max(v) > most
-	}
 	switch {
 	case cmd.Flags().Changed("node") && o.attach == "":
 		return &usageError{"--node without --attach", "a machine is named by --on"}
 	case len(s.Algorithms) == 0:
 		return &usageError{"--algorithm names none", "one of: " + strings.Join(ciphers.Names(), ", ")}
-	case outside(s.Blocks, 1, ciphers.MaxBlock):
-		return &usageError{fmt.Sprintf("--block %v", s.Blocks), fmt.Sprintf("bytes, from 1 to %d",
-			ciphers.MaxBlock)}
-	case outside(s.Threads, 0, ciphers.MaxThreads):
-		return &usageError{fmt.Sprintf("--threads %v", s.Threads), fmt.Sprintf("from 1 to %d, or 0",
-			ciphers.MaxThreads)}
-	case outside([]int{s.Seconds}, 1, maxCryptoSeconds):
-		return &usageError{fmt.Sprintf("--seconds %d", s.Seconds), fmt.Sprintf("from 1 to %d",
-			maxCryptoSeconds)}
-	case outside([]int{s.Repetitions}, 1, maxRepetitions):
-		return &usageError{fmt.Sprintf("--repeat %d", s.Repetitions), fmt.Sprintf("from 1 to %d",
-			maxRepetitions)}
+	}
+	for _, b := range []struct {
+		flag        string
+		given       []int
+		least, most int
+		what        string
+	}{
+		{"block", s.Blocks, 1, ciphers.MaxBlock, "bytes of a block"},
+		{"threads", s.Threads, 0, ciphers.MaxThreads, "threads at once; 0 is one for each CPU"},
+		{"seconds", []int{s.Seconds}, 1, maxCryptoSeconds, "length of a repetition in seconds"},
+		{"repeat", []int{s.Repetitions}, 1, maxRepetitions, "repetitions; an interval needs 6"},
+	} {
+		if len(b.given) == 0 {
+			return &usageError{fmt.Sprintf("--%s is empty", b.flag), b.what}
+		}
+		for _, n := range b.given {
+			if n < b.least || n > b.most {
+				return &usageError{fmt.Sprintf("--%s %d is not from %d to %d", b.flag, n, b.least, b.most),
+					b.what}
+			}
+		}
 	}
 	if name := o.machines.Router.Driver; name != "" {
 		if _, known := driver.Named(name); !known {
@@ -177,7 +183,10 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) (err error) {
 	if o.attach == "" {
 		d.Node = o.machines.Router.At
 	}
-	return p.document(d, cryptoText(d))
+	if err := p.document(d, cryptoText(d)); err != nil || len(d.Results) > 0 {
+		return err
+	}
+	return &exitError{codeFailed, errors.New("nothing was measured")}
 }
 
 // cryptoText is the document for people: a table of each library, which are never beside each other, a chart
@@ -222,16 +231,18 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		if r.Library != library {
 			continue
 		}
-		scale, cycles, block, clock, heat := unit.ScaleOf(r.Unit, r.Rate.Median), "–", "–", "–", "–"
+		cycles, block, clock, heat := "–", "–", "–", "–"
 		switch {
 		case r.CyclesPerByte > 0:
-			cycles = unit.Significant(r.CyclesPerByte, 3) + "/B"
+			cycles = unit.Grouped(r.CyclesPerByte) + "/B"
 		case r.CyclesPerOp > 0:
-			cycles = unit.Significant(r.CyclesPerOp, 3) + "/op"
+			cycles = unit.Grouped(r.CyclesPerOp) + "/op"
 		}
+		base, each := r.Unit, 1.0
 		if r.Block > 0 {
-			block = fmt.Sprint(r.Block)
+			block, base, each = fmt.Sprint(r.Block), "bit/s", 8
 		}
+		scale := unit.ScaleOf(base, each*r.Rate.Median)
 		if r.ClockHz > 0 {
 			clock = unit.ScaleOf("Hz", r.ClockHz).Text(r.ClockHz)
 		}
@@ -245,8 +256,8 @@ func cryptoTable(d *ciphers.Document, library string) string {
 			}
 		}
 		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
-			block, fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
-				scale.Number(r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
+			block, fmt.Sprint(r.Threads), scale.Text(each * r.Rate.Median), scale.Number(each*r.Rate.Low) +
+				" – " + scale.Number(each*r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
 	}
 	if len(rows) == 1 {
 		return ""

@@ -13,6 +13,7 @@ var furtherCodes = map[string][]int{
 	"chokepoint run":         {codeFailed, codeThreshold, codeDirty},
 	"chokepoint resume":      {codeFailed, codeThreshold, codeDirty},
 	"chokepoint compare":     {codeThreshold},
+	"chokepoint crypto":      {codeFailed},
 	"chokepoint doctor":      {codeDirty},
 	"chokepoint plan check":  {codeDirty},
 	"chokepoint lab check":   {codeDirty},

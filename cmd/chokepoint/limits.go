@@ -35,6 +35,16 @@ var usualMTUs = []int{1420, 1400, 1392, 1280}
 // packetSizes are those of the table of small packets, where they fit.
 var packetSizes = []int{64, 200, 500, 1000}
 
+// pppoeMTU is what PPPoE leaves of Ethernet's 1500 bytes (RFC 2516 §7), unless both ends agreed on more
+// (RFC 4638).
+const pppoeMTU = 1500 - overhead.PPPoE
+
+// mostLink is 62 times the fastest Ethernet that there is, 1.6 Tbit/s (IEEE P802.3dj).
+const mostLink = 100e12
+
+// mostPacket is the longest IP packet (RFC 791 §3.1).
+const mostPacket = 65535
+
 type limitsOptions struct {
 	tunnel  string
 	mtu     int // inner; 0 = the largest that fits
@@ -67,7 +77,10 @@ func newLimitsCommand(p *program) *cobra.Command {
 			"measures.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(cmd.Flags().Changed("mtu")); err != nil {
+			if o.pppoe && !cmd.Flags().Changed("link-mtu") {
+				o.linkMTU = pppoeMTU
+			}
+			if err := o.validate(cmd.Flags().Changed); err != nil {
 				return err
 			}
 			l, err := computeLimits(o)
@@ -86,17 +99,19 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
 		"without fragments")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
-	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`")
+	f.IntVar(&o.linkMTU, "link-mtu", 1500, "largest IP packet of the link in `BYTES`; left out with\n"+
+		"--pppoe: 1492")
 	f.IntVar(&o.vlans, "vlans", 0, "`NUMBER` of VLAN tags on the link")
-	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session; its usual MTU is 1492")
+	f.BoolVar(&o.pppoe, "pppoe", false, "the link is a PPPoE session, of 1492 bytes, or with\n"+
+		"--link-mtu 1500 as RFC 4638 has it")
 	f.IntVar(&o.ip, "ip", 4, "`VERSION` of the packets that carry the payload: 4 or 6")
 	f.IntVar(&o.outerIP, "outer-ip", 4, "`VERSION` of the tunnel's own packets: 4 or 6")
 	f.BoolVar(&o.stamps, "timestamps", true, "TCP has timestamps, 12 bytes in each segment")
 	return addJSON(cmd, "print one JSON document")
 }
 
-// validate judges the flags; mtuGiven says that --mtu is one of them.
-func (o *limitsOptions) validate(mtuGiven bool) error {
+// validate judges the flags, of which some were given.
+func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
 	switch {
 	case o.unknownTunnel() != "":
@@ -108,15 +123,21 @@ func (o *limitsOptions) validate(mtuGiven bool) error {
 	case err != nil || rate <= 0:
 		return &usageError{fmt.Sprintf("--link %q is not a rate", o.link),
 			"give bits per second with k, M or G, such as 300M"}
+	case rate > mostLink:
+		return &usageError{fmt.Sprintf("--link %s is more than %s", o.link, unit.Bitrate(mostLink)),
+			"no line is as fast"}
 	case o.ip != 4 && o.ip != 6 || o.outerIP != 4 && o.outerIP != 6:
 		return &usageError{"--ip and --outer-ip are 4 or 6", ""}
-	case o.linkMTU < 576 || o.linkMTU > 65535:
-		return &usageError{fmt.Sprintf("--link-mtu %d is not from 576 to 65535", o.linkMTU), ""}
-	case mtuGiven && o.tunnel == factor.NoTunnel:
+	case o.linkMTU < 576 || o.linkMTU > mostPacket:
+		return &usageError{fmt.Sprintf("--link-mtu %d is not from 576 to %d", o.linkMTU, mostPacket), ""}
+	case given("mtu") && o.tunnel == factor.NoTunnel:
 		return &usageError{"--mtu is the tunnel's, and there is no tunnel",
 			"name one with --tunnel, or use --link-mtu"}
-	case mtuGiven && (o.mtu < 576 || o.mtu > 65535):
-		return &usageError{fmt.Sprintf("--mtu %d is not from 576 to 65535", o.mtu), ""}
+	case given("outer-ip") && o.tunnel == factor.NoTunnel:
+		return &usageError{"--outer-ip is the tunnel's, and there is no tunnel",
+			"name one with --tunnel, or use --ip"}
+	case given("mtu") && (o.mtu < 576 || o.mtu > mostPacket):
+		return &usageError{fmt.Sprintf("--mtu %d is not from 576 to %d", o.mtu, mostPacket), ""}
 	case o.vlans < 0 || o.vlans > 2:
 		return &usageError{fmt.Sprintf("--vlans %d is not from 0 to 2", o.vlans), ""}
 	}
@@ -149,6 +170,7 @@ type limits struct {
 	FittingMTU int           `json:"fitting_mtu"` // largest one that is not fragmented
 	BestMTU    int           `json:"best_mtu"`    // of those, the one with the highest goodput of TCP
 	Fragments  int           `json:"fragments"`   // of a packet of MTU bytes
+	pieces     []int         // their lengths as IP packets
 	LinkRate   float64       `json:"link_bps"`
 	LinkMTU    int           `json:"link_mtu"`
 	Timestamps bool          `json:"tcp_timestamps"`
@@ -197,9 +219,18 @@ func computeLimits(o limitsOptions) (limits, error) {
 		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
 			"RFC 8200, section 5"}
 	}
+	outer, most := path.Tunnel.Outer(mtu), mostPacket
+	if o.outerIP == 6 {
+		most += overhead.IPv6Header // which its length does not count (RFC 8200 §3)
+	}
+	if o.tunnel != factor.NoTunnel && outer > most {
+		return limits{}, &usageError{fmt.Sprintf("--mtu %d: the tunnel's packets would be of %d bytes, IP "+
+			"has %d at most", mtu, outer, most), ""}
+	}
 	l := limits{Format: record.Format, Tunnel: o.tunnel, MTU: mtu, FittingMTU: fitting, LinkRate: rate,
-		LinkMTU: o.linkMTU, Fragments: max(1, len(path.Tunnel.Fragments(mtu, o.linkMTU))),
+		LinkMTU: o.linkMTU, pieces: path.Tunnel.Fragments(mtu, o.linkMTU),
 		Timestamps: o.stamps, TCP: limitOf(path, rate, o.headers(), mtu), BestMTU: fitting}
+	l.Fragments = max(1, len(l.pieces))
 	transport := overhead.Part{Name: "TCP", Bytes: o.headers()}
 	if o.stamps {
 		transport.Name = "TCP with timestamps"
@@ -297,7 +328,16 @@ func (l limits) text() string {
 		}
 		b.WriteString("\n" + trimmed(table(rows, tabwriter.AlignRight)))
 	}
-	fmt.Fprintf(&b, "\na full segment on the wire\n%s", picture(l.Packet))
+	whole := "a full segment on the wire"
+	if l.Fragments > 1 {
+		var sizes []string
+		for _, n := range l.pieces {
+			sizes = append(sizes, strconv.Itoa(n))
+		}
+		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
+			"bytes", l.Fragments, strings.Join(sizes, ", "))
+	}
+	fmt.Fprintf(&b, "\n%s\n%s", whole, picture(l.Packet))
 	switch {
 	case l.Fragments > 1:
 		fmt.Fprintf(&b, "\nFull packets are sent as %d fragments; the largest that fits whole has %d "+

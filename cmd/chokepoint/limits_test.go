@@ -13,7 +13,7 @@ func TestLimitsKnowsEveryTunnel(t *testing.T) {
 	for _, name := range registry.Catalogue().Of(string(factor.Tunnel)).Levels {
 		o := limitsOptions{tunnel: name, link: "1G", linkMTU: 1500, ip: 4, outerIP: 4,
 			stamps: true}
-		if err := o.validate(false); err != nil {
+		if err := o.validate(func(string) bool { return false }); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		l, err := computeLimits(o)

@@ -69,13 +69,20 @@ func cipherNodes(run *record.Run, cells []*group) (out []CipherNode) {
 		var rates []float64
 		for _, j := range good {
 			rates = append(rates, j.Trial.Cipher.Rate)
-			if _, known := j.Metrics.Values[metrics.CipherClock]; known {
+			if _, known := j.Metrics.Values[metrics.CipherClock]; known ||
+				n.CPU.ClockFrom == ciphers.ClockUnwatched {
 				n.CPU.ClockFrom = j.Metrics.ClockFrom
 			}
 		}
 		of := ciphers.CellOf(g.factors, c.CPUs)
-		n.results = append(n.results, ciphers.Result{Cell: of, Unit: of.Unit(),
-			Rate: statistics.Summarise(rates)})
+		r := ciphers.Result{Cell: of, Unit: of.Unit(), Rate: statistics.Summarise(rates)}
+		for _, k := range g.cell.Reasons { // to suspect it
+			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: k.Kind, Text: k.Text})
+		}
+		if run.Node(c.Node).CPUs == record.CPUsEmulated {
+			r.Doubts = append(r.Doubts, ciphers.Doubt{Kind: ciphers.DoubtEmulated})
+		}
+		n.results = append(n.results, r)
 	}
 	for _, n := range nodes {
 		n.Advice = append(ciphers.AdviseHardware(n.CPU), ciphers.Advise(n.results)...)
@@ -203,8 +210,9 @@ func cipherWords(d *Document) (out []string) {
 		for _, kind := range []string{ciphers.AdviceCipher, ciphers.AdviceVPN} {
 			i := slices.IndexFunc(n.Advice, func(a ciphers.Advice) bool { return a.Kind == kind })
 			if i >= 0 {
-				out = append(out, fmt.Sprintf("For the CPU of %s (%s): %s", n.Node, n.Advice[i].Library,
-					n.Advice[i].Text))
+				a := n.Advice[i]
+				by := strings.TrimSuffix(" ("+a.Library+")", " ()")
+				out = append(out, fmt.Sprintf("For the CPU of %s%s: %s", n.Node, by, a.Text))
 			}
 		}
 	}

@@ -77,6 +77,44 @@ func TestCiphersOfTheDocument(t *testing.T) {
 	}
 }
 
+// TestAdviceOfDoubtfulCells: rates that are all over the place decide nothing; reasons to suspect the cells
+// stand beside the advice.
+func TestAdviceOfDoubtfulCells(t *testing.T) {
+	run, trials := cipherRun(6)
+	for i := range trials {
+		if c := trials[i].Cipher; c != nil && c.Algorithm == "aes-128-gcm" {
+			c.Rate = 1.1e9 + 1e8*float64(trials[i].Row.Block-4)
+		}
+	}
+	d := Derive(run, trials)
+	names := func(a ciphers.Advice) bool { return a.Cipher != "" }
+	if n := d.Ciphers[0]; slices.ContainsFunc(n.Advice, names) ||
+		!slices.ContainsFunc(d.Summary, func(s string) bool {
+			return strings.HasPrefix(s, "For the CPU of router (openssl): cannot tell whether ")
+		}) {
+		t.Errorf("got %+v and %q, want that it cannot be told", n.Advice, d.Summary)
+	}
+	run, trials = cipherRun(6)
+	hot := record.NewTable("cpu0/core_throttles")
+	w := trials[0].Window
+	hot.Append(w.Start-second, 1)
+	hot.Append(w.End+second, 5)
+	host := trials[0].Nodes[record.HostNode]
+	host.Samples = append(slices.DeleteFunc(slices.Clone(host.Samples), func(s record.Samples) bool {
+		return s.Probe == "thermal"
+	}), record.Samples{Probe: "thermal", Table: hot})
+	trials[0].Nodes[record.HostNode] = host
+	told, want := 0, " In doubt: "+evidence.ReasonThrottled+"."
+	for _, a := range Derive(run, trials).Ciphers[0].Advice {
+		if a.Library == ciphers.OpenSSL && strings.HasSuffix(a.Text, want) {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("%d words of advice are in doubt, want both", told)
+	}
+}
+
 // TestShareOfTheCipher: a tunnel of 1 Gbit/s, both ends on this machine's cores, of which 1.68 are busy, at
 // 4 Gbit/s for each.
 func TestShareOfTheCipher(t *testing.T) {

@@ -28,9 +28,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	}
 	m.items(h.Alerts)
 	m.items(pathLines(v))
-	table := resultTable(v)
-	if len(table.Rows) > 0 {
-		m.table(table)
+	tables := resultTables(v)
+	for _, t := range tables {
+		m.table(t)
 	}
 	for _, t := range v.searchTables() {
 		if !t.Folded {
@@ -55,7 +55,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m.gap()
 	m.items(findingItems(v))
 	m.items(h.Caveats)
-	m.items(trialNotes(v, table))
+	m.items(trialNotes(v, tables...))
 	for i, s := range skippedLines(v) {
 		if i < len(v.Skipped) {
 			s = "not measured: " + s
@@ -85,7 +85,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief is the result for a post: one table and at most five lines.
+// Brief is the result for a post: one table, or one for each library of ciphers, and at most five lines.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)
@@ -97,7 +97,9 @@ func Brief(d *analysis.Document) ([]byte, error) {
 		t.Caption = ""
 		m.table(t)
 	} else {
-		m.table(briefTable(v))
+		for _, full := range resultTables(v) {
+			m.table(briefTable(full))
+		}
 	}
 	var lines []string
 	for _, a := range h.Alerts {
@@ -114,9 +116,9 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// briefTable is the table of results without what a post has no room for.
-func briefTable(v *view) (t Table) {
-	full := resultTable(v)
+// briefTable is a table of results without what a post has no room for.
+func briefTable(full Table) (t Table) {
+	t.Of = full.Of
 	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
 	for i, c := range full.Columns {
 		if slices.Contains(shown, c.Head) {
@@ -152,6 +154,10 @@ func (m *markdown) fence(lines []string) {
 
 // table prints medians with what belongs to them in one field each.
 func (m *markdown) table(t Table) {
+	if t.Of != "" {
+		m.line("**" + escape(t.Of) + "**")
+		m.gap()
+	}
 	var head, rule []string
 	for _, c := range t.Columns {
 		head = append(head, escape(c.Head+bracket(c.Sub)))

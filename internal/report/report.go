@@ -66,6 +66,7 @@ const (
 // Table is rows under columns. Notes are the caveats of its numbers: cells refer to them by their index.
 type Table struct {
 	ID, Caption string
+	Of          string // what all rows are of, where another table has rows of something else
 	Columns     []Column
 	Rows        []TableRow
 	Notes       []Item

@@ -24,20 +24,39 @@ func cipherSection(v *view, s *Section) {
 			s.add(List{Title: "What of the CPU's time in a tunnel is its cipher", Items: shares})
 		}
 	}
-	for _, block := range blocksOf(v.cells(enciphered)) {
-		cells := v.cells(func(c *analysis.Cell) bool {
-			return enciphered(c) && ciphers.BlockFactor.Of(c.Factors) == block
-		})
-		metric, what, id := metrics.CipherRate, "Blocks of "+block+" bytes", "ciphers-"+block
-		if block == "" {
-			metric, what, id = metrics.CipherOps, "Keys", "ciphers-keys"
-		}
-		if with(cells, metric) {
-			chart := Section{ID: id}
-			chart.addBars(v, cells, metric, what)
-			s.add(chart.Blocks...)
+	for _, library := range ciphers.Libraries() {
+		of := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
+		for _, block := range blocksOf(of) {
+			cells := slices.DeleteFunc(slices.Clone(of), func(c *analysis.Cell) bool {
+				return ciphers.BlockFactor.Of(c.Factors) != block
+			})
+			metric, what, id := metrics.CipherRate, "blocks of "+block+" bytes", block
+			if block == "" {
+				metric, what, id = metrics.CipherOps, "keys", "keys"
+			}
+			if with(cells, metric) {
+				chart := Section{ID: "ciphers-" + library + "-" + id}
+				chart.addBars(v, cells, metric, libraryWords(library)+", "+what)
+				s.add(chart.Blocks...)
+			}
 		}
 	}
+}
+
+// libraryOf is the library that did a cell's work, "" where it is of no cipher.
+func libraryOf(c *analysis.Cell) string {
+	if !enciphered(c) {
+		return ""
+	}
+	return ciphers.LibraryFactor.Of(c.Factors)
+}
+
+// libraryWords name a library where something is its own alone.
+func libraryWords(library string) string {
+	if library == "" {
+		return ""
+	}
+	return "Library " + library
 }
 
 // blocksOf are the sizes of the cells' blocks, the largest first, "" for those without last.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +54,9 @@ func cipherDocument() *analysis.Document {
 func TestCiphersAreShown(t *testing.T) {
 	d := cipherDocument()
 	for form, text := range shown(t, d) {
-		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85300 cycles",
-			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads", "All are of openssl",
+		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85,300 cycles",
+			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
+			"All are of openssl",
 			"the kernel tells of none"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
@@ -74,9 +76,54 @@ func TestCiphersAreShown(t *testing.T) {
 			charts = append(charts, f.ID+" "+f.Title)
 		}
 	}
-	if want := []string{"ciphers-16384-bars Blocks of 16384 bytes", "ciphers-1420-bars Blocks of 1420 bytes",
-		"ciphers-keys-bars Keys"}; !slices.Equal(charts, want) {
+	if want := []string{"ciphers-openssl-16384-bars Library openssl, blocks of 16384 bytes",
+		"ciphers-openssl-1420-bars Library openssl, blocks of 1420 bytes",
+		"ciphers-openssl-keys-bars Library openssl, keys"}; !slices.Equal(charts, want) {
 		t.Errorf("charts: got %q, want %q", charts, want)
+	}
+}
+
+// TestLibrariesAreApart: each has a table and charts of its own, in every form, and traffic has another.
+func TestLibrariesAreApart(t *testing.T) {
+	d := cipherDocument()
+	for i := range d.Cells {
+		if c := &d.Cells[i]; factor.Cell(c.Factors)["algorithm"] == "chacha20-poly1305" {
+			c.Factors["library"], c.Label = "go", "by Go"
+		}
+	}
+	d.Cells = append(d.Cells, sampleDocument().Cells[0])
+	v := newView(d)
+	rows := map[string]int{}
+	for _, table := range resultTables(v) {
+		rows[table.ID+" "+table.Of] = len(table.Rows)
+	}
+	if want := map[string]int{"result-table Traffic": 1, "result-table-openssl Library openssl": 3,
+		"result-table-go Library go": 2}; !maps.Equal(rows, want) {
+		t.Errorf("rows of tables: got %v, want %v", rows, want)
+	}
+	var s Section
+	cipherSection(v, &s)
+	for _, b := range s.Blocks {
+		f, ok := b.(Figure)
+		if !ok {
+			continue
+		}
+		for _, c := range f.Cells {
+			if want := ciphers.LibraryFactor.Of(c.Factors); !strings.HasPrefix(f.ID, "ciphers-"+want+"-") {
+				t.Errorf("chart %s has a bar of library %s", f.ID, want)
+			}
+		}
+	}
+	for form, text := range shown(t, d) {
+		for _, want := range []string{"Library openssl", "Library go", "Traffic"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", form, want)
+			}
+		}
+	}
+	out, err := Brief(d)
+	if n := strings.Count(string(out), "| What was measured |"); err != nil || n != 3 {
+		t.Errorf("a post has %d tables (%v), want 3:\n%s", n, err, out)
 	}
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -21,24 +23,41 @@ func resultSection(v *view, s *Section) {
 	if points := headOf(v).Points; len(points) > 0 {
 		s.add(Points{points})
 	}
-	for _, t := range append(filled(resultTable(v)), flowTables(v)...) {
+	for _, t := range append(resultTables(v), flowTables(v)...) {
 		s.add(t)
 	}
 }
 
+// resultTables are one, or one for each library that did the work of ciphers and one for all that is not of
+// ciphers: their figures say nothing about each other.
+func resultTables(v *view) (out []Table) {
+	for _, library := range append([]string{""}, ciphers.Libraries()...) {
+		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
+		t := resultTable(v, cells)
+		if len(cells) < len(v.all) {
+			t.Of = cmp.Or(libraryWords(library), "Traffic")
+			if len(out) > 0 {
+				t.ID += "-" + library
+			}
+		}
+		out = append(out, filled(t)...)
+	}
+	return out
+}
+
 // resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
 // stands once below, with a mark at each, and what all share without.
-func resultTable(v *view) Table {
-	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, v.all), Columns: columns(
-		"What was measured", "#Rate|"+rateHead(v.all), lostHead(v.all), "#RTT idle|p50 · p99",
-		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(v.all), "#Of the tester|its own ceiling",
+func resultTable(v *view, cells []*analysis.Cell) Table {
+	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, cells), Columns: columns(
+		"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
+		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
 		"#Power|loaded · idle", "#Goodput per W", "#Cycles|per byte, operation", "#Clock", "Validity")}
 	same := sameRuns(v.all)
-	powered := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+	powered := slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[powerLoaded]
 		return ok
 	})
-	for _, c := range v.all {
+	for _, c := range cells {
 		busiest, _ := core(c)
 		lost := v.cellOf(c, lossRatio)
 		if lost.Head = "Loss"; !packets(c) {
@@ -57,7 +76,7 @@ func resultTable(v *view) Table {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	t.addNotes(v.all)
+	t.addNotes(cells)
 	t.dropEmpty()
 	return t
 }

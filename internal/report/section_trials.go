@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -98,7 +99,7 @@ func pathWords(p *record.PathEvidence) string {
 
 // trialNotes sums up what single trials have to say where not every trial is shown: failures, and caveats
 // that the cells do not repeat.
-func trialNotes(v *view, known Table) []Item {
+func trialNotes(v *view, known ...Table) []Item {
 	var out []Item
 	add := func(item Item, trial string) {
 		i := indexOf(out, item)
@@ -118,7 +119,8 @@ func trialNotes(v *view, known Table) []Item {
 			add(item, t.ID)
 		}
 		for _, c := range t.Caveats {
-			if item := (Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}); !known.says(item) {
+			item := Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}
+			if !slices.ContainsFunc(known, func(t Table) bool { return t.says(item) }) {
 				add(item, t.ID)
 			}
 		}

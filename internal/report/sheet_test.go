@@ -109,7 +109,7 @@ func TestIdentitiesAreNoQuantities(t *testing.T) {
 		d.Cells[i].Grade = evidence.GradeSuspect
 		d.Cells[i].Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited, Text: text}}
 	}
-	table := resultTable(newView(d))
+	table := resultTables(newView(d))[0]
 	if got := table.Rows[1].Notes; len(got) != 1 || got[0].Text != "cpu3 of the router was 96 % busy" {
 		t.Errorf("the reason of the second row is %v", got)
 	}

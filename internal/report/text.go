@@ -44,8 +44,8 @@ func Text(d *analysis.Document, width int, colour bool) string {
 		}
 	}
 	t.list("What both ends tell", pathLines(v))
-	table := resultTable(v)
-	if len(table.Rows) > 0 {
+	tables := resultTables(v)
+	for _, table := range tables {
 		t.table(terminalTable(v, table))
 		t.gap()
 	}
@@ -69,7 +69,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("Requirements", thresholdItems(v, plain, plain))
 	t.list("Comparisons", lineItems("", Plain, comparisonLines(v)))
 	t.list("Findings", findingItems(v))
-	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
+	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, tables...)...))
 	t.list("Not measured", lineItems("", Quiet, skippedLines(v)))
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
 		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
@@ -208,9 +208,10 @@ const minLabel = 14
 
 // terminalTable is the result table with its columns joined until they fit into 80 characters.
 func terminalTable(v *view, full Table) Table {
-	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
+	t := Table{Of: full.Of, Caption: full.Caption, Notes: full.Notes, Common: full.Common}
+	t.Columns = columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"#Per watt|load, idle", "#Cycles|per byte", "#Clock", "Validity|evenness")}
+		"#Per watt|load, idle", "#Cycles|per byte", "#Clock", "Validity|evenness")
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {
@@ -246,6 +247,7 @@ func terminalTable(v *view, full Table) Table {
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
 // enough; else a paragraph per row.
 func (t *terminal) table(tab Table) {
+	t.wrap("", "", tab.Of, bold)
 	widths := columnWidths(tab)
 	rest := 0
 	for _, w := range widths[1:] {

@@ -76,7 +76,7 @@ func TestNotesOfAllCellsStandOnce(t *testing.T) {
 		d.Cells[i].Reasons = []evidence.Reason{{Kind: evidence.ReasonBackgroundLoad,
 			Text: fmt.Sprintf("other processes used %d %% of a core", 20+3*i), Trial: "b1-r01.1"}}
 	}
-	table := resultTable(newView(d))
+	table := resultTables(newView(d))[0]
 	want := "other processes used 20–47 % of a core"
 	if i := slices.IndexFunc(table.Common, func(n Item) bool { return n.Text == want }); i < 0 {
 		t.Errorf("what all cells share is %v, want among it %q", table.Common, want)
@@ -161,7 +161,7 @@ func TestEmptyColumnsGo(t *testing.T) {
 	for i := range d.Cells {
 		d.Cells[i].Ceiling.TesterRatio = 0
 	}
-	for _, c := range resultTable(newView(d)).Columns {
+	for _, c := range resultTables(newView(d))[0].Columns {
 		if c.Head == "Of the tester" {
 			t.Error("a column without anything in it is shown")
 		}

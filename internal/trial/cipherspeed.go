@@ -192,7 +192,7 @@ func (r *cipherRig) seen(ctx context.Context, from, to int64) (s suited.Sample, 
 	}
 	most := func(probe, stem string) float64 { return metrics.MostOf(data, probe, stem, from, to) }
 	hz, source := metrics.ClockOf(data, from, to, r.rounds)
-	if s.ClockHz = hz; hz > 0 {
+	if s.ClockHz = hz; hz > 0 || r.cpu.ClockFrom == suited.ClockUnwatched {
 		r.cpu.ClockFrom = source
 	}
 	s.TemperatureC = most("thermal", "temperature_c")

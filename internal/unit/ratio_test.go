@@ -11,6 +11,18 @@ func TestRatio(t *testing.T) {
 	}
 }
 
+func TestGrouped(t *testing.T) {
+	for v, want := range map[float64]string{.813: "0.813", 3.25: "3.25", 85300: "85,300",
+		899313: "899,000"} {
+		if got := Grouped(v); got != want {
+			t.Errorf("%v: got %q, want %q", v, got, want)
+		}
+	}
+	if got, want := ScaleOf("cycles", 85340).Text(85340), "85,300 cycles"; got != want {
+		t.Errorf("cycles: got %q, want %q", got, want)
+	}
+}
+
 func TestArch(t *testing.T) {
 	for goarch, want := range map[string]string{"mipsle": "mipsel", "mips": "mips", "amd64": "amd64"} {
 		if got := Arch(goarch); got != want {

@@ -100,16 +100,19 @@ func Ratio(ratio float64) string {
 }
 
 // Times prints a ratio as a factor: "×0.813", "×2,330".
-func Times(ratio float64) string {
-	digits, fraction, _ := strings.Cut(Significant(ratio, 3), ".")
+func Times(ratio float64) string { return "×" + Grouped(ratio) }
+
+// Grouped prints three significant digits, and thousands apart: "0.813", "2,330", "899,000".
+func Grouped(v float64) string {
+	digits, fraction, _ := strings.Cut(Significant(v, 3), ".")
 	if len(digits) > 3 { // three digits are told of so large a ratio
-		digits = strconv.FormatFloat(math.Round(ratio/math.Pow10(len(digits)-3))*math.Pow10(len(digits)-3),
+		digits = strconv.FormatFloat(math.Round(v/math.Pow10(len(digits)-3))*math.Pow10(len(digits)-3),
 			'f', 0, 64)
 	}
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return strings.TrimSuffix("×"+digits+"."+fraction, ".")
+	return strings.TrimSuffix(digits+"."+fraction, ".")
 }
 
 // Seconds prints a duration for people: "1m10s", "2.5s".
@@ -154,6 +157,9 @@ func ScaleOf(base string, largest float64) Scale {
 // without prefix stay whole.
 func (s Scale) Number(v float64) string {
 	x := v / s.Div
+	if s.Unit == "cycles" { // which have no prefixes
+		return Grouped(x)
+	}
 	if s.Div == 1 && x == math.Trunc(x) && math.Abs(x) < 1e15 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}

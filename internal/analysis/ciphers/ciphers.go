@@ -123,7 +123,8 @@ func (a Algorithm) Cells(library string, blocks, threads []int) (cells []Cell) {
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
 	for _, s := range speeds {
 		if c, ok := CellOfPublished(s); ok && s.Value != nil && s.Mode == "" {
-			out = append(out, Judge(c, []Sample{{Rate: *s.Value}}))
+			out = append(out, Result{Cell: c, Unit: c.Unit(), Rate: statistics.Summarise([]float64{*s.Value}),
+				Published: true, Doubts: []Doubt{}})
 		}
 	}
 	return out
@@ -172,6 +173,7 @@ type Result struct {
 	CyclesPerOp   float64 `json:"cycles_per_operation,omitempty"`
 	TemperatureC  float64 `json:"temperature_c,omitempty"` // the highest
 	Doubts        []Doubt `json:"doubts"`
+	Published     bool    `json:"-"` // a figure without an interval, of many repetitions or of one
 }
 
 // Doubt is why a figure may not be that of the CPU.
@@ -214,12 +216,14 @@ const (
 	ClockTold      = "cpufreq"
 	ClockEstimated = "estimated: six cycles for each round of a loop that is timed (probe clock)"
 	ClockUnknown   = "not known: the kernel tells none, and it is estimated on x86 alone, not emulated"
+	ClockUntimed   = "not known: the kernel tells none, and no loop was timed meanwhile (probe clock)"
+	ClockUnwatched = "not known: no cipher was measured while the CPU was watched"
 )
 
 // CPUOf is what the facts of a node's environment say of its CPU, but for its clock.
 func CPUOf(facts map[string]string) CPU {
 	threads, _ := strconv.Atoi(facts["cpu_threads"])
-	return CPU{Model: facts["cpu_model"], Threads: max(1, threads), ClockFrom: ClockUnknown,
+	return CPU{Model: facts["cpu_model"], Threads: max(1, threads), ClockFrom: ClockUnwatched,
 		Features: Features(strings.Fields(facts["cpu_flags"]))}
 }
 

@@ -147,11 +147,85 @@ func TestPublishedConclusions(t *testing.T) {
 	}
 }
 
+// measured is a cell with its repetitions.
+func measured(c ciphers.Cell, rates ...float64) ciphers.Result {
+	var samples []ciphers.Sample
+	for _, r := range rates {
+		samples = append(samples, ciphers.Sample{Rate: r})
+	}
+	return ciphers.Judge(c, samples)
+}
+
+// spread are six rates around a middle one, from so much of it below to so much above.
+func spread(rate, share float64) (out []float64) {
+	for i := range 6 {
+		out = append(out, rate*(1+share*(float64(i)/2.5-1)))
+	}
+	return out
+}
+
+// TestAdviceNeedsIntervals: speeds whose intervals overlap, or that have none, decide nothing; what makes
+// figures doubtful stands beside what rests on them; libraries that differ are told together.
+func TestAdviceNeedsIntervals(t *testing.T) {
+	at := func(library, algorithm string, rates ...float64) ciphers.Result {
+		return measured(ciphers.Cell{Library: library, Algorithm: algorithm, Operation: ciphers.Encrypt,
+			Mode: ciphers.ModeAEAD, Block: 1420, Threads: 1}, rates...)
+	}
+	key := func(algorithm string, rates ...float64) ciphers.Result {
+		return measured(ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: algorithm,
+			Operation: ciphers.Derive, Threads: 1}, rates...)
+	}
+	const aes, chacha = "aes-128-gcm", "chacha20-poly1305"
+	busy := at(ciphers.OpenSSL, aes, spread(3e9, .01)...)
+	busy.Doubts = append(busy.Doubts, ciphers.Doubt{Kind: ciphers.DoubtForeign})
+	for _, tt := range []struct {
+		name    string
+		results []ciphers.Result
+		want    []string // beginnings and parts of the advice, in order
+	}{
+		{"overlap", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(6e9/8, .4)...),
+			at(ciphers.OpenSSL, aes, spread(5e9/8, .4)...)},
+			[]string{"cipher openssl cannot tell * " +
+				"3.60 Gbit/s to 8.40 Gbit/s and 3.00 Gbit/s to 7.00 Gbit/s"}},
+		{"few", []ciphers.Result{at(ciphers.OpenSSL, chacha, 1e9), at(ciphers.OpenSSL, aes, 9e9),
+			key("x25519", 1e4), key("x448", 1e3)},
+			[]string{"cipher openssl cannot tell * faster by 10 % or more: 1 repetition, an interval needs 6."}},
+		{"decided", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .01)...),
+			at(ciphers.OpenSSL, aes, spread(3e9, .01)...), key("x25519", spread(1e4, .01)...),
+			key("x448", spread(1e3, .01)...)},
+			[]string{"cipher openssl AES-128-GCM: 3.0 times", "vpn openssl IPsec",
+				"keys openssl X25519: 10 "}},
+		{"in doubt", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .1)...), busy},
+			[]string{"cipher openssl AES-128-GCM: 3.0 times * In doubt: other-load, spread.",
+				"vpn openssl IPsec * In doubt: other-load, spread."}},
+		{"a little", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .03)...),
+			at(ciphers.OpenSSL, aes, spread(1.08e9, .03)...)}, []string{"cipher openssl cannot tell "}},
+		{"libraries that differ", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(3e9, .01)...),
+			at(ciphers.OpenSSL, aes, spread(1e9, .01)...), at(ciphers.Go, chacha, spread(1e9, .01)...),
+			at(ciphers.Go, aes, spread(3e9, .01)...)},
+			[]string{"cipher openssl ChaCha20", "vpn  The libraries differ, faster is ChaCha20-Poly1305 " +
+				"with openssl, AES-128-GCM with go. ", "cipher go AES-128-GCM"}},
+	} {
+		got := ciphers.Advise(tt.results)
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: got %+v, want %q", tt.name, got, tt.want)
+			continue
+		}
+		for i, a := range got {
+			begin, part, _ := strings.Cut(tt.want[i], " * ")
+			if text := a.Kind + " " + a.Library + " " + a.Text; !strings.HasPrefix(text, begin) ||
+				!strings.Contains(text, part) {
+				t.Errorf("%s: got %q, want %q", tt.name, text, tt.want[i])
+			}
+		}
+	}
+}
+
 // TestAdviceComparesLikeWithLike: the figures of two libraries, modes or sizes decide nothing together.
 func TestAdviceComparesLikeWithLike(t *testing.T) {
 	at := func(library, algorithm, mode string, block int, rate float64) ciphers.Result {
-		return ciphers.Judge(ciphers.Cell{Library: library, Algorithm: algorithm, Operation: ciphers.Encrypt,
-			Mode: mode, Block: block, Threads: 1}, []ciphers.Sample{{Rate: rate}})
+		return measured(ciphers.Cell{Library: library, Algorithm: algorithm, Operation: ciphers.Encrypt,
+			Mode: mode, Block: block, Threads: 1}, spread(rate, .002)...)
 	}
 	for name, results := range map[string][]ciphers.Result{
 		"libraries": {at(ciphers.OpenSSL, "aes-128-gcm", ciphers.ModeAEAD, 1420, 9e9),

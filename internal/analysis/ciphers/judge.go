@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -95,7 +96,7 @@ const (
 	AdviceKeys     = "keys"
 )
 
-// alike is the ratio below which two speeds decide nothing.
+// alike is the ratio from which on one speed is more than another for somebody who chooses a cipher.
 const alike = 1.1
 
 const chacha = "chacha20-poly1305"
@@ -105,12 +106,104 @@ var cipherWords = map[string]string{chacha: "ChaCha20-Poly1305", "aes-128-gcm": 
 	"aes-256-gcm": "AES-256-GCM", "aes-128-cbc": "AES-128-CBC", "aes-256-cbc": "AES-256-CBC",
 	"x25519": "X25519", "x448": "X448", "ed25519": "Ed25519", "ed448": "Ed448"}
 
+// speed is a rate with its interval.
+type speed struct {
+	median, low, high float64
+	n                 int // repetitions that the interval rests on; published: as many as it takes
+	doubts            []string
+}
+
+func speedOf(r Result) speed {
+	s := speed{median: r.Rate.Median, low: r.Rate.Low, high: r.Rate.High, n: r.Rate.N}
+	if r.Published {
+		s.low, s.high, s.n = s.median, s.median, statistics.MinInterval
+	}
+	for _, d := range r.Doubts {
+		if d.Kind != DoubtFew { // without an interval there is no advice
+			s.doubts = append(s.doubts, d.Kind)
+		}
+	}
+	return s
+}
+
+// after is the speed of doing two things to each byte, one after the other.
+func (s speed) after(t speed) speed {
+	both := func(a, b float64) float64 { return 1 / (1/a + 1/b) }
+	return speed{both(s.median, t.median), both(s.low, t.low), both(s.high, t.high), min(s.n, t.n),
+		slices.Concat(s.doubts, t.doubts)}
+}
+
+func (s speed) interval() string { return goodput(s.low) + " to " + goodput(s.high) }
+
+// Outcomes of comparing two speeds.
+const (
+	cannotTell = iota
+	bothAlike
+	firstFaster
+	secondFaster
+)
+
+// compare says which of two speeds is higher. One is where the intervals of both are disjoint and their ratio
+// is alike or more; they are alike where every ratio within the intervals is less than that.
+func compare(a, b speed) int {
+	switch least, most := a.low/b.high, a.high/b.low; {
+	case min(a.n, b.n) < statistics.MinInterval:
+		return cannotTell
+	case least > 1/alike && most < alike:
+		return bothAlike
+	case least > 1 && a.median/b.median >= alike:
+		return firstFaster
+	case most < 1 && b.median/a.median >= alike:
+		return secondFaster
+	}
+	return cannotTell
+}
+
+// doubted are the words for what makes figures doubtful, to be put behind what rests on them.
+func doubted(speeds ...speed) string {
+	var kinds []string
+	for _, s := range speeds {
+		kinds = append(kinds, s.doubts...)
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	slices.Sort(kinds)
+	return " In doubt: " + strings.Join(slices.Compact(kinds), ", ") + "."
+}
+
 // Advise says which cipher and which VPN suit a CPU: by the speed of one thread at encrypting the block
 // nearest to a packet that was measured, of one library, in one mode.
 func Advise(results []Result) []Advice {
 	out := []Advice{}
-	for _, library := range []string{OpenSSL, Go, Kernel} {
+	for _, library := range Libraries() {
 		out = append(out, advise(library, results)...)
+	}
+	return reconciled(out)
+}
+
+// reconciled has one word on the VPN where the libraries find different ciphers faster.
+func reconciled(all []Advice) (out []Advice) {
+	var names, found []string
+	for _, a := range all {
+		if a.Kind == AdviceVPN && a.Cipher != "" {
+			names = append(names, cipherWords[a.Cipher]+" with "+a.Library)
+			found = append(found, a.Cipher)
+		}
+	}
+	if len(slices.Compact(found)) < 2 {
+		return all
+	}
+	for _, a := range all {
+		switch {
+		case a.Kind != AdviceVPN:
+			out = append(out, a)
+		case len(names) > 0:
+			out = append(out, Advice{AdviceVPN, "", "The libraries differ, faster is " +
+				strings.Join(names, ", ") + ". OpenVPN goes by openssl, WireGuard in userspace by Go's " +
+				"library, IPsec by the kernel's.", ""})
+			names = nil
+		}
 	}
 	return out
 }
@@ -120,7 +213,7 @@ func advise(library string, results []Result) (out []Advice) {
 		out = append(out, Advice{kind, library, fmt.Sprintf(format, args...), cipher})
 	}
 	block, mode := comparable(library, results)
-	find := func(algorithm, operation string) (float64, bool) {
+	find := func(algorithm, operation string) (speed, bool) {
 		a, _ := Named(algorithm)
 		want := Cell{Library: library, Algorithm: algorithm, Operation: operation, Threads: 1}
 		if a.Blocks() {
@@ -131,69 +224,79 @@ func advise(library string, results []Result) (out []Advice) {
 		}
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Cell == want })
 		if i < 0 {
-			return 0, false
+			return speed{}, false
 		}
-		return results[i].Rate.Median, true
+		return speedOf(results[i]), true
 	}
 	c, okC := find(chacha, Encrypt)
 	gcm, okG := find("aes-128-gcm", Encrypt)
 	if okC && okG {
-		fast, slow, ratio := chacha, "aes-128-gcm", c/gcm
-		if ratio < 1 {
-			fast, slow, ratio = slow, fast, 1/ratio
-		}
-		speeds := fmt.Sprintf("%s and %s per core in blocks of %d bytes", goodput(max(c, gcm)),
-			goodput(min(c, gcm)), block)
-		switch {
-		case ratio < alike:
+		in, doubt := fmt.Sprintf("per core in blocks of %d bytes", block), doubted(c, gcm)
+		speeds := fmt.Sprintf("%s and %s %s", goodput(max(c.median, gcm.median)),
+			goodput(min(c.median, gcm.median)), in)
+		switch n := min(c.n, gcm.n); compare(c, gcm) {
+		case bothAlike:
 			say(AdviceCipher, "", "ChaCha20-Poly1305 and AES-128-GCM are alike (%s): the cipher does not "+
-				"decide.", speeds)
-			say(AdviceVPN, "", "Any VPN will do as far as the cipher goes; WireGuard is the simplest.")
-		case fast == chacha:
-			say(AdviceCipher, fast, "ChaCha20-Poly1305: %s as fast as %s (%s).", times(ratio),
-				cipherWords[slow], speeds)
-			say(AdviceVPN, fast, "WireGuard, which always uses it; OpenVPN with data-ciphers "+
-				"CHACHA20-POLY1305, IPsec with chacha20poly1305.")
+				"decide.%s", speeds, doubt)
+			say(AdviceVPN, "", "Any VPN will do as far as the cipher goes; WireGuard is the simplest.%s",
+				doubt)
+		case firstFaster:
+			say(AdviceCipher, chacha, "ChaCha20-Poly1305: %s as fast as AES-128-GCM (%s).%s",
+				times(c.median/gcm.median), speeds, doubt)
+			say(AdviceVPN, chacha, "WireGuard, which always uses it; OpenVPN with data-ciphers "+
+				"CHACHA20-POLY1305, IPsec with chacha20poly1305.%s", doubt)
+		case secondFaster:
+			say(AdviceCipher, "aes-128-gcm", "AES-128-GCM: %s as fast as ChaCha20-Poly1305 (%s).%s",
+				times(gcm.median/c.median), speeds, doubt)
+			say(AdviceVPN, "aes-128-gcm", "IPsec with aes128gcm16, or OpenVPN with data-ciphers "+
+				"AES-128-GCM, in the kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: "+
+				"by this figure at most %s per core.%s", goodput(c.median), doubt)
 		default:
-			say(AdviceCipher, fast, "AES-128-GCM: %s as fast as %s (%s).", times(ratio),
-				cipherWords[slow], speeds)
-			say(AdviceVPN, fast, "IPsec with aes128gcm16, or OpenVPN with data-ciphers AES-128-GCM, in the "+
-				"kernel (DCO) where it can be. WireGuard has ChaCha20-Poly1305 alone: by this figure at "+
-				"most %s per core.", goodput(c))
+			why := fmt.Sprintf("their intervals are %s and %s %s", c.interval(), gcm.interval(), in)
+			if n < statistics.MinInterval {
+				why = fmt.Sprintf("%s, an interval needs %d", unit.Count(n, "repetition"),
+					statistics.MinInterval)
+			}
+			say(AdviceCipher, "", "cannot tell whether ChaCha20-Poly1305 or AES-128-GCM is faster by %s or "+
+				"more: %s.%s", unit.Significant((alike-1)*100, 2)+" %", why, doubt)
 		}
 	}
 	if cbc, ok := find("aes-128-cbc", Encrypt); ok && okG {
 		if sha, ok := find("sha256", Hash); ok {
 			// CBC authenticates nothing: each byte is encrypted, and hashed again.
-			together := 1 / (1/cbc + 1/sha)
-			word := "slower"
-			if together > gcm {
-				word = "faster"
+			together := cbc.after(sha)
+			word := map[int]string{bothAlike: "about as fast as", firstFaster: "faster than",
+				secondFaster: "slower than"}[compare(together, gcm)]
+			if word != "" {
+				say(AdviceCipher, "", "AES-128-CBC with HMAC-SHA-256, of older IPsec and OpenVPN: %s of "+
+					"both together, %s AES-128-GCM.%s", goodput(together.median), word,
+					doubted(together, gcm))
 			}
-			say(AdviceCipher, "", "AES-128-CBC with HMAC-SHA-256, of older IPsec and OpenVPN: %s of both "+
-				"together, %s than AES-128-GCM.", goodput(together), word)
 		}
 	}
-	out = append(out, adviseKeys(library, find)...)
-	return out
+	return append(out, adviseKeys(library, find)...)
 }
 
 // adviseKeys compares what a handshake takes.
-func adviseKeys(library string, find func(string, string) (float64, bool)) (out []Advice) {
+func adviseKeys(library string, find func(string, string) (speed, bool)) (out []Advice) {
 	for _, p := range []struct{ short, long, operation, word string }{
 		{"x25519", "x448", Derive, "shared keys"}, {"ed25519", "ed448", Sign, "signatures"},
 	} {
 		a, okA := find(p.short, p.operation)
 		b, okB := find(p.long, p.operation)
-		if okA && okB {
-			fast, slow, ratio := p.short, p.long, a/b
-			if ratio < 1 {
-				fast, slow, ratio = slow, fast, 1/ratio
-			}
-			out = append(out, Advice{AdviceKeys, library, fmt.Sprintf("%s: %s the %s per second of %s; one "+
-				"takes %s.", cipherWords[fast], times(ratio), p.word, cipherWords[slow],
-				unit.Nanoseconds(1e9/max(a, b))), fast})
+		if !okA || !okB {
+			continue
 		}
+		fast, slow, ratio := p.short, p.long, a.median/b.median
+		switch compare(a, b) {
+		case cannotTell, bothAlike:
+			continue
+		case secondFaster:
+			fast, slow, ratio = slow, fast, 1/ratio
+		}
+		out = append(out, Advice{AdviceKeys, library, fmt.Sprintf("%s: %s the %s per second of %s; one "+
+			"takes %s.%s", cipherWords[fast], times(ratio), p.word, cipherWords[slow],
+			unit.Nanoseconds(1e9/max(a.median, b.median)), doubted(a, b)), fast})
 	}
 	return out
 }

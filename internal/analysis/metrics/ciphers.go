@@ -48,6 +48,9 @@ func ClockOf(n record.NodeData, from, to int64, loopCycles float64) (hz float64,
 	if hz = loopCycles * MostOf(n, "clock", "loop_rate_best_hz", from, to); hz > 0 {
 		return hz, ciphers.ClockEstimated
 	}
+	if loopCycles > 0 {
+		return 0, ciphers.ClockUntimed
+	}
 	return 0, ciphers.ClockUnknown
 }
 
