@@ -189,7 +189,8 @@ func TestAdviceNeedsIntervals(t *testing.T) {
 				"3.60 Gbit/s to 8.40 Gbit/s and 3.00 Gbit/s to 7.00 Gbit/s"}},
 		{"few", []ciphers.Result{at(ciphers.OpenSSL, chacha, 1e9), at(ciphers.OpenSSL, aes, 9e9),
 			key("x25519", 1e4), key("x448", 1e3)},
-			[]string{"cipher openssl cannot tell * faster by 10 % or more: 1 repetition, an interval needs 6."}},
+			[]string{"cipher openssl cannot tell * " +
+				"faster by 10 % or more: 1 repetition, an interval needs 6."}},
 		{"decided", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .01)...),
 			at(ciphers.OpenSSL, aes, spread(3e9, .01)...), key("x25519", spread(1e4, .01)...),
 			key("x448", spread(1e3, .01)...)},
