@@ -27,7 +27,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	var ids []string
 	title := map[string]string{}
 	for _, t := range doc.Trials {
-		if t.Failure == nil && t.Series != nil {
+		if t.Failure == nil && (t.Series != nil || len(doc.Run.ImportedFrom) > 0) {
 			ids = append(ids, t.ID)
 		}
 		for _, c := range doc.Cells {
