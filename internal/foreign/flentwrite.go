@@ -227,6 +227,10 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	for i, v := range s.x {
 		x[i] = number(v)
 	}
+	by := "chokepoint"
+	if t.Foreign != nil {
+		by = t.Foreign.Tool
+	}
 	for _, n := range s.names {
 		values := make([]number, len(s.values[n]))
 		sum, count := 0.0, 0
@@ -236,7 +240,7 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 			}
 		}
 		results[n] = values
-		meta := map[string]any{"UNITS": s.units[n], "RUNNER": "chokepoint"}
+		meta := map[string]any{"UNITS": s.units[n], "RUNNER": by}
 		if count > 0 {
 			meta["MEAN_VALUE"] = sum / float64(count)
 		}
