@@ -286,8 +286,8 @@ func (f *flentFile) addPings(r *Result) {
 		return
 	}
 	zero := float64(r.Began.UnixNano()) / 1e9
-	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: series + ", as flent's " +
-		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told"}
+	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: "as flent's " +
+		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told the series " + series}
 	if series == flentICMP {
 		all.Probe = "icmp"
 	}

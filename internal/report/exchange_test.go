@@ -82,6 +82,21 @@ func TestForeignIsSaid(t *testing.T) {
 	}
 }
 
+// TestForeignIsNotOurs: what is said of our own method is not said of another program's.
+func TestForeignIsNotOurs(t *testing.T) {
+	for form, text := range shown(t, importedDocument()) {
+		for _, wrong := range []string{"at the receiver", "counted by the receiver", "come from a UDP echo",
+			"warm-up is excluded"} {
+			if strings.Contains(text, wrong) {
+				t.Errorf("%s says %q of what iperf3 measured", form, wrong)
+			}
+		}
+		if !strings.Contains(text, "as iperf3 3.12 counted it") {
+			t.Errorf("%s does not say who counted", form)
+		}
+	}
+}
+
 // TestNothingToWrite: a run without what a form is for is refused with what else there is.
 func TestNothingToWrite(t *testing.T) {
 	d := samples()["empty"]

@@ -310,16 +310,24 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	if rateHead(all) == "of the cipher" {
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
-	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
-		"up is from client to server, and the direction is that of the data. " +
+	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver", "packets are those that "+
+		"arrived") + "; up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
 }
 
 func windowWords(v *view) string {
 	if len(v.Run.ImportedFrom) > 0 {
-		return "what is counted is as " + strings.Join(v.Run.ImportedFrom, ", ") + " counted."
+		return "each file's window is that of its program."
 	}
 	return "warm-up is excluded everywhere."
+}
+
+// countedBy says where rates were counted: as words say of a run of ours, of an imported one as its program did.
+func (v *view) countedBy(where string, more ...string) string {
+	if len(v.Run.ImportedFrom) > 0 {
+		return ", as " + v.measuredBy() + " counted it"
+	}
+	return " " + strings.Join(append([]string{where}, more...), ", ")
 }
 
 // testerWords say what the tester can do alone.

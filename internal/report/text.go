@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -210,7 +211,7 @@ const minLabel = 14
 func terminalTable(v *view, full Table) Table {
 	t := Table{Caption: full.Caption, Notes: full.Notes, Common: full.Common, Columns: columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"#Per watt|load, idle", "#Cycles|per byte", "#Clock", "Validity|evenness")}
+		"#Per watt|load, idle", "#Cycles|"+cycleHead(v.all), "#Clock", "Validity|evenness")}
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {
@@ -239,8 +240,23 @@ func terminalTable(v *view, full Table) Table {
 		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
 			at(r, "Rate"), idle, load, lost, busy, efficiency, at(r, "Cycles"), at(r, "Clock"), grade}})
 	}
+	if sent := slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }); !sent {
+		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // nothing was held against a tester
+	}
 	t.dropEmpty()
 	return t
+}
+
+// cycleHead says what the cycles of ciphers and keys are per.
+func cycleHead(all []*analysis.Cell) string {
+	var per []string
+	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
+		{metrics.CyclesPerOp, "operation"}} {
+		if with(all, of.metric) {
+			per = append(per, of.per)
+		}
+	}
+	return "per " + strings.Join(per, ", ")
 }
 
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
