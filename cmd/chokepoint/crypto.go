@@ -227,7 +227,8 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		case r.CyclesPerByte > 0:
 			cycles = unit.Significant(r.CyclesPerByte, 3) + "/B"
 		case r.CyclesPerOp > 0:
-			cycles = unit.Significant(r.CyclesPerOp, 3) + "/op"
+			each := unit.ScaleOf("cycles", r.CyclesPerOp).Text(r.CyclesPerOp)
+			cycles = strings.TrimSpace(strings.TrimSuffix(each, "cycles")) + "/op"
 		}
 		if r.Block > 0 {
 			block = fmt.Sprint(r.Block)
@@ -290,7 +291,7 @@ func cryptoChart(d *ciphers.Document, library string) string {
 	var rows [][]string
 	for _, r := range shown {
 		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar(r.Rate.Median / most),
-			unit.Bitrate(8 * r.Rate.Median).String()})
+			unit.ScaleOf(r.Unit, most).Text(r.Rate.Median)})
 	}
 	return fmt.Sprintf("\n%s, encrypting blocks of %d bytes with one thread\n%s", library, ciphers.Packet,
 		table(rows, 0))

@@ -127,13 +127,13 @@ type Scale struct {
 	Unit string  // then this is the unit: "Gbit/s", "µs", "%", ""
 }
 
-// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, ns, s, ratio, count, W, °C) by
+// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, cycles, ns, s, ratio, count, W, °C) by
 // the largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it is.
 func ScaleOf(base string, largest float64) Scale {
 	var scales []Scale
 	least := 1.0 // of what is shown in a scale
 	switch base {
-	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz":
+	case "bit/s", "pps", "bytes", "B/s", "op/s", "Hz", "cycles":
 		scales, least = []Scale{{1e9, "G" + base}, {1e6, "M" + base}, {1e3, "k" + base}}, 0.9995
 	case "ns":
 		scales = []Scale{{1e9, "s"}, {1e6, "ms"}, {1e3, "µs"}}
