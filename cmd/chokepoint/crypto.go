@@ -222,7 +222,7 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		if r.Library != library {
 			continue
 		}
-		scale, cycles, block, clock, heat := unit.ScaleOf(r.Unit, r.Rate.Median), "–", "–", "–", "–"
+		cycles, block, clock, heat := "–", "–", "–", "–"
 		switch {
 		case r.CyclesPerByte > 0:
 			cycles = unit.Significant(r.CyclesPerByte, 3) + "/B"
@@ -239,6 +239,9 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		if r.TemperatureC > 0 {
 			heat = unit.Significant(r.TemperatureC, 3) + " °C"
 		}
+		base, times := shownIn(r)
+		scale := unit.ScaleOf(base, times*r.Rate.Median)
+		median := scale.Text(times * r.Rate.Median)
 		var doubts []string
 		for _, doubt := range r.Doubts {
 			if doubt.Kind != ciphers.DoubtFew { // which the head says of all
@@ -246,8 +249,8 @@ func cryptoTable(d *ciphers.Document, library string) string {
 			}
 		}
 		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
-			block, fmt.Sprint(r.Threads), scale.Text(r.Rate.Median), scale.Number(r.Rate.Low) + " – " +
-				scale.Number(r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
+			block, fmt.Sprint(r.Threads), median, scale.Number(times*r.Rate.Low) + " – " +
+				scale.Number(times*r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
 	}
 	if len(rows) == 1 {
 		return ""
@@ -258,6 +261,15 @@ func cryptoTable(d *ciphers.Document, library string) string {
 	}
 	return fmt.Sprintf("\n%s: %s; %s of %d s%s\n%s", library, d.Versions[library],
 		unit.Count(d.Repetitions, "repetition"), d.Seconds, few, trimmed(table(rows, 0)))
+}
+
+// shownIn is the unit that rates are shown in, as reports and the advice have them, and how many of it make
+// one of the result's own.
+func shownIn(r ciphers.Result) (base string, times float64) {
+	if r.Block > 0 {
+		return "bit/s", 8
+	}
+	return r.Unit, 1
 }
 
 // trimmed is a text without blanks at the ends of its lines.
@@ -291,7 +303,7 @@ func cryptoChart(d *ciphers.Document, library string) string {
 	var rows [][]string
 	for _, r := range shown {
 		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar(r.Rate.Median / most),
-			unit.ScaleOf(r.Unit, most).Text(r.Rate.Median)})
+			unit.Bitrate(8 * r.Rate.Median).String()})
 	}
 	return fmt.Sprintf("\n%s, encrypting blocks of %d bytes with one thread\n%s", library, ciphers.Packet,
 		table(rows, 0))
