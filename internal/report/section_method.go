@@ -98,7 +98,9 @@ func methodSection(v *view, s *Section) {
 	if len(v.Tester) > 0 {
 		s.add(testerFacts(v))
 	}
-	s.add(observingFacts(v))
+	if len(v.Run.ImportedFrom) == 0 { // else nothing of ours observed
+		s.add(observingFacts(v))
+	}
 	if probes := probeFacts(v); len(probes.Items) > 0 {
 		s.add(Fold{Title: "Each probe by itself", Blocks: []Block{probes}})
 	}

@@ -72,6 +72,9 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("Findings", findingItems(v))
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, table)...))
 	t.list("Not measured", lineItems("", Quiet, skippedLines(v)))
+	if len(v.Run.ImportedFrom) > 0 { // which nothing of ours observed
+		return t.b.String()
+	}
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
 		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
 		"five fast sources "+v.text("_ratio", d.Observing.FastRatio)+".", dim)
