@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// flentText is composed in flent's format: durations as they were measured, a probe lost, some after the load,
-// numbers from 3 on, values of other names, and metadata that names machines.
+// flentText is composed in flent's format: durations as they were measured, a probe lost, some after the
+// load, numbers from 3 on, values of other names, and metadata that names machines.
 const flentText = `{"version": 3, "x_values": [0.0, 0.2, 0.4, 0.6],
 "results": {"TCP download": [null, 91.5, 93.25, null], "Ping (ms) ICMP": [1.5, null, 30.25, 2]},
 "raw_values": {

@@ -25,8 +25,9 @@ func JSON(d *analysis.Document) ([]byte, error) {
 
 // CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
 // base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included, and the programs that measured an imported run. A trial without any number has one line, so that it is not lost. Spreadsheets open it as it
-// is: it begins with the mark of UTF-8, numbers have no exponent, and no text is taken for a formula.
+// run included, and the programs that measured an imported run. A trial without any number has one line, so
+// that it is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no
+// exponent, and no text is taken for a formula.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}

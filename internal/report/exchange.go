@@ -375,8 +375,8 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 			wgRate(x.Median), escape(note))
 	}
 	if b.Len() == 0 {
-		return nil, check.WithHint(fmt.Errorf("write run %s for wg-bench: no cell has goodput through WireGuard",
-			d.Run.ID), "other formats hold what there is; chokepoint report --help lists them")
+		return nil, check.WithHint(fmt.Errorf("write run %s for wg-bench: no cell has goodput through "+
+			"WireGuard", d.Run.ID), "other formats hold what there is; chokepoint report --help lists them")
 	}
 	return b.Bytes(), nil
 }

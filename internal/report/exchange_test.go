@@ -57,7 +57,8 @@ func TestForeignIsSaid(t *testing.T) {
 		"text":             {[]byte(strings.Join(strings.Fields(Text(d, 100, false)), " ")), true},
 	} {
 		text := string(tt.text)
-		if !strings.Contains(text, "iperf3 3.12") || tt.lacks && !strings.Contains(text, "telemetry of the nodes") {
+		if !strings.Contains(text, "iperf3 3.12") ||
+			tt.lacks && !strings.Contains(text, "telemetry of the nodes") {
 			t.Errorf("%s does not tell what measured the run, or what it lacks:\n%.600s", name, text)
 		}
 		if strings.Contains(text, "measured by chokepoint") {
@@ -103,15 +104,17 @@ func TestNothingToWrite(t *testing.T) {
 	for name, write := range map[string]func(*analysis.Document) ([]byte, error){"ministat": Ministat,
 		"wg-bench": WGBench} {
 		text, err := write(d)
-		if err == nil || len(text) > 0 || check.HintOf(err) == "" || !strings.Contains(err.Error(), d.Run.ID) {
+		if err == nil || len(text) > 0 || check.HintOf(err) == "" ||
+			!strings.Contains(err.Error(), d.Run.ID) {
 			t.Errorf("%s: got %q and %v (hint %q), want an error that names the run", name, text, err,
 				check.HintOf(err))
 		}
 	}
 	d = cipherDocument()
 	for i, c := range d.Cells {
+		rate := c.Metrics[metrics.CipherRate].Median
 		d.Trials = append(d.Trials, analysis.TrialView{Row: strconv.Itoa(i), Kind: record.RowLoad,
-			Factors: c.Factors, Metrics: map[string]float64{metrics.CipherRate: c.Metrics[metrics.CipherRate].Median}})
+			Factors: c.Factors, Metrics: map[string]float64{metrics.CipherRate: rate}})
 	}
 	ciphers := string(must(Ministat(d)))
 	if !strings.Contains(ciphers, "bit/s; ministat") || len(strings.Split(ciphers, "\n")) < 4 {

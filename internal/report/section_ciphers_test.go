@@ -60,8 +60,8 @@ func TestCiphersAreShown(t *testing.T) {
 				t.Errorf("%s lacks %q", form, want)
 			}
 		}
-		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload", "Goodput is application payload",
-			"UDP echo", "of tester"} {
+		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload",
+			"Goodput is application payload", "UDP echo", "of tester"} {
 			if strings.Contains(text, not) {
 				t.Errorf("%s has %q", form, not)
 			}

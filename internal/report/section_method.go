@@ -111,21 +111,22 @@ func methodSection(v *view, s *Section) {
 
 // countWords say what the rates and round trips of a run are.
 func (v *view) countWords() string {
-	var words []string
 	if len(v.Run.ImportedFrom) > 0 {
-		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their files " +
-			"tell is shown; where they tell of bytes over time, rates were computed from these."
+		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
+			"files tell is shown; where they tell of bytes over time, rates were computed from these."
 	}
-	if len(v.cells(enciphered)) > 0 {
-		words = append(words, "The speed of a cipher or key is what a library's own benchmark counted on the "+
-			"node in the measured window, of all its threads together, divided by the time that passed. "+
-			"Nothing was sent for it.")
+	var words []string
+	own := len(v.cells(enciphered))
+	if own > 0 {
+		words = append(words, "The speed of a cipher or key is what a library's own benchmark counted on "+
+			"the node in the measured window, of all its threads together, divided by the time that "+
+			"passed. Nothing was sent for it.")
 	}
-	if len(v.cells(enciphered)) < len(v.all) || len(v.all) == 0 {
-		words = append(words, "Goodput is application payload counted by the receiver inside the measured window, "+
-			"divided by the receiver's own length of it. Packet rates count the datagrams of the window that "+
-			"arrived, told apart by sequence numbers, so that sent = received + lost. Round-trip times "+
-			"come from a UDP echo at a fixed rate beside the load, and on the idle path.")
+	if own == 0 || own < len(v.all) {
+		words = append(words, "Goodput is application payload counted by the receiver inside the measured "+
+			"window, divided by the receiver's own length of it. Packet rates count the datagrams of the "+
+			"window that arrived, told apart by sequence numbers, so that sent = received + lost. "+
+			"Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.")
 	}
 	return strings.Join(words, " ")
 }

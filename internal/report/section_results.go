@@ -310,8 +310,8 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 	if rateHead(all) == "of the cipher" {
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
-	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver", "packets are those that "+
-		"arrived") + "; up is from client to server, and the direction is that of the data. " +
+	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
+		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
 }
 
@@ -322,12 +322,12 @@ func windowWords(v *view) string {
 	return "warm-up is excluded everywhere."
 }
 
-// countedBy says where rates were counted: as words say of a run of ours, of an imported one as its program did.
-func (v *view) countedBy(where string, more ...string) string {
+// countedBy says where rates were counted: of an imported run as its program did.
+func (v *view) countedBy(where string) string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return ", as " + v.measuredBy() + " counted it"
 	}
-	return " " + strings.Join(append([]string{where}, more...), ", ")
+	return " " + where
 }
 
 // testerWords say what the tester can do alone.

@@ -127,8 +127,9 @@ type Scale struct {
 	Unit string  // then this is the unit: "Gbit/s", "µs", "%", ""
 }
 
-// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, cycles, ns, s, ratio, count, W, °C) by
-// the largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it is.
+// ScaleOf picks the scale for a base unit (bit/s, pps, bytes, B/s, op/s, Hz, cycles, ns, s, ratio, count, W,
+// °C) by the largest magnitude to be shown. Ratios become per cent; a unit it does not know is shown as it
+// is.
 func ScaleOf(base string, largest float64) Scale {
 	var scales []Scale
 	least := 1.0 // of what is shown in a scale

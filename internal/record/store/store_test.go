@@ -70,8 +70,8 @@ func TestRoundTrip(t *testing.T) {
 func TestForeignIsKept(t *testing.T) {
 	ctx, s := t.Context(), newStore(t)
 	run, trial := sampleRun("20261121-153012-0001"), sampleTrial("20261121-153012-0001", 1)
-	trial.Foreign = &record.Foreign{Tool: "flent", Series: &record.Table{Names: []string{"a"}, T: []int64{0, 1},
-		V: [][]float64{{.1, .2}}}, Raw: []byte(`{"raw_values": {"a": [{"t": 0.30000000000000004}]}}`)}
+	trial.Foreign = &record.Foreign{Tool: "flent", Series: &record.Table{Names: []string{"a"},
+		T: []int64{0, 1}, V: [][]float64{{.1, .2}}}, Raw: []byte(`{"raw_values": {"a": [{"t": 0.30000000000000004}]}}`)}
 	must(t, s.CreateRun(ctx, run))
 	must(t, s.AppendTrial(ctx, trial))
 	got, err := s.Trial(ctx, run.ID, trial.ID)
