@@ -342,8 +342,12 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	}
 	return printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
 		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
+		how := x.Own.How()
+		if len(d.Run.ImportedFrom) > 0 {
+			how += ", measured by " + x.Own.Tool
+		}
 		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
-			x.Published.How(), x.Own.Label, x.Own.Rate(), x.Own.How(), ratioText(x.Ratio),
+			x.Published.How(), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
 			x.Own.Grade, strings.Join(x.Unstated, ", ")}
 	})
 }

@@ -52,7 +52,7 @@ func newCompareCommand(p *program) *cobra.Command {
 					return err
 				}
 			}
-			if err := p.document(c, comparisonText(c, labels)); err != nil || !failOnRegression {
+			if err := p.document(c, comparisonText(c, labels, a, b)); err != nil || !failOnRegression {
 				return err
 			}
 			var errs []error
@@ -104,7 +104,8 @@ var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.Throughp
 	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
 	metrics.CipherRate, metrics.CipherOps}
 
-func comparisonText(c *analysis.RunComparison, labels map[string]string) string {
+// comparisonText lays a comparison out, with what is lacking of those of its runs that were imported.
+func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ...*analysis.Document) string {
 	var b strings.Builder
 	for _, r := range []struct {
 		name string
@@ -116,6 +117,11 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string) string 
 		}
 		fmt.Fprintf(&b, "%s  %s  %s, %s\n", r.name, r.run.ID, by,
 			r.run.Started.Local().Format("2006-01-02 15:04"))
+	}
+	for i, d := range docs {
+		for _, words := range report.ForeignWords(d) {
+			fmt.Fprintf(&b, "%c  %s\n", 'A'+i, words)
+		}
 	}
 	b.WriteString("\n" + strings.Join(c.Summary, "\n") + "\n")
 	if rows := comparisonRows(c, labels); len(rows) > 1 {

@@ -238,17 +238,17 @@ func cryptoTable(d *ciphers.Document, library string) string {
 		case r.CyclesPerOp > 0:
 			cycles = unit.Grouped(r.CyclesPerOp) + "/op"
 		}
-		base, each := r.Unit, 1.0
 		if r.Block > 0 {
-			block, base, each = fmt.Sprint(r.Block), "bit/s", 8
+			block = fmt.Sprint(r.Block)
 		}
-		scale := unit.ScaleOf(base, each*r.Rate.Median)
 		if r.ClockHz > 0 {
 			clock = unit.ScaleOf("Hz", r.ClockHz).Text(r.ClockHz)
 		}
 		if r.TemperatureC > 0 {
 			heat = unit.Significant(r.TemperatureC, 3) + " °C"
 		}
+		base, times := shownIn(r)
+		scale := unit.ScaleOf(base, times*r.Rate.Median)
 		var doubts []string
 		for _, doubt := range r.Doubts {
 			if doubt.Kind != ciphers.DoubtFew { // which the head says of all
@@ -256,8 +256,8 @@ func cryptoTable(d *ciphers.Document, library string) string {
 			}
 		}
 		rows = append(rows, []string{r.Algorithm, strings.TrimSpace(r.Operation + " " + bracketed(r.Mode)),
-			block, fmt.Sprint(r.Threads), scale.Text(each * r.Rate.Median), scale.Number(each*r.Rate.Low) +
-				" – " + scale.Number(each*r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
+			block, fmt.Sprint(r.Threads), scale.Text(times * r.Rate.Median), scale.Number(times*r.Rate.Low) +
+				" – " + scale.Number(times*r.Rate.High), cycles, clock, heat, strings.Join(doubts, ", ")})
 	}
 	if len(rows) == 1 {
 		return ""
@@ -268,6 +268,15 @@ func cryptoTable(d *ciphers.Document, library string) string {
 	}
 	return fmt.Sprintf("\n%s: %s; %s of %d s%s\n%s", library, d.Versions[library],
 		unit.Count(d.Repetitions, "repetition"), d.Seconds, few, trimmed(table(rows, 0)))
+}
+
+// shownIn is the unit that rates are shown in, as reports and the advice have them, and how many of it make
+// one of the result's own.
+func shownIn(r ciphers.Result) (base string, times float64) {
+	if r.Block > 0 {
+		return "bit/s", 8
+	}
+	return r.Unit, 1
 }
 
 // trimmed is a text without blanks at the ends of its lines.

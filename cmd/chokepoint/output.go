@@ -137,7 +137,7 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 	case "benchstat":
 		return report.Benchstat(d), nil
 	case "ministat":
-		return report.Ministat(d), nil
+		return report.Ministat(d)
 	case "parquet":
 		return report.Parquet(d)
 	case "openmetrics":
@@ -145,7 +145,7 @@ func render(d *analysis.Document, format string) ([]byte, error) {
 	case "junit":
 		return report.JUnit(d)
 	case "wg-bench":
-		return report.WGBench(d), nil
+		return report.WGBench(d)
 	}
 	return []byte(report.Text(d, fileWidth, false)), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
 
 // flentFormat is a data file of flent for each trial, and flentSuffix how flent has such files called.
@@ -27,7 +28,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	var ids []string
 	title := map[string]string{}
 	for _, t := range doc.Trials {
-		if t.Failure == nil && t.Series != nil {
+		if t.Failure == nil && (t.Series != nil || len(doc.Run.ImportedFrom) > 0) {
 			ids = append(ids, t.ID)
 		}
 		for _, c := range doc.Cells {
@@ -58,6 +59,9 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 			var b bytes.Buffer
 			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run.ID, id,
 				probeWords(&t))
+			if words := report.ForeignWords(doc); len(words) > 0 {
+				note += "; " + strings.Join(words, "; ")
+			}
 			err = foreign.WriteFlent(&b, &t, title[id], note)
 			if errors.Is(err, foreign.ErrNoSeries) {
 				continue

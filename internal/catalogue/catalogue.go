@@ -115,7 +115,7 @@ func (r Result) How() string {
 		words += fmt.Sprintf(" of %d", r.Runs)
 	}
 	if r.Seconds > 0 {
-		words += fmt.Sprintf(" × %g s", r.Seconds)
+		words += fmt.Sprintf(" × %g s", math.Round(100*r.Seconds)/100)
 	}
 	if words == "" {
 		return "not stated"

@@ -17,7 +17,7 @@ import (
 )
 
 // flentFile is flent's data file, version 4 (its doc/data-format.rst); 2 and 3 differ in raw values that are
-// not read here.
+// kept as they are, but not read.
 type flentFile struct {
 	Version number               `json:"version"`
 	X       []number             `json:"x_values"`
@@ -86,13 +86,16 @@ func readFlent(text []byte) ([]Result, error) {
 	r := newResult(string(m.Flent), oneRun,
 		"cut-off of start and end: a window is what all flows were seen in")
 	r.Began = zero
+	if r.Foreign.Raw, err = flentRaw(text); err != nil {
+		return nil, err
+	}
 	if err := f.series(&r.Foreign); err != nil {
 		return nil, err
 	}
 	for key, v := range map[string]words{"NAME": m.Name, "TITLE": m.Title, "NOTE": m.Note, "HOST": m.Host,
 		"LOCAL_HOST": m.Local, "IP_VERSION": m.IP, "KERNEL_RELEASE": m.Release} {
 		if v != "" {
-			r.Foreign.Facts[key] = string(v)
+			r.Foreign.Facts[key] = publicText(string(v))
 		}
 	}
 	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {
@@ -256,10 +259,15 @@ func (f *flentFile) resultBytes(series string) *record.Table {
 	t := record.NewTable("bytes")
 	sum := 0.0
 	for i, v := range f.Results[series] {
-		if i == 0 || !finite(float64(v)*1e6, mostRate) {
+		before := max(i-1, 0)
+		from, to := float64(f.X[before]), float64(f.X[i])
+		if i == 0 && len(f.X) > 1 { // the first value's step is as long as the second's
+			from -= float64(f.X[1]) - to
+		}
+		from, to = math.Round(from*1e9), math.Round(to*1e9)
+		if from < 0 || !finite(float64(v)*1e6, mostRate) {
 			continue
 		}
-		from, to := math.Round(float64(f.X[i-1])*1e9), math.Round(float64(f.X[i])*1e9)
 		if len(t.T) == 0 {
 			t.Append(int64(from), 0)
 		}
@@ -284,8 +292,8 @@ func (f *flentFile) addPings(r *Result) {
 		return
 	}
 	zero := float64(r.Began.UnixNano()) / 1e9
-	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: series + ", as flent's " +
-		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told"}
+	all := &record.Latency{Probe: "echo", Stamps: "user", Includes: "as flent's " +
+		cmp.Or(string(f.Meta.Series[series].Runner), "runner") + " told the series " + series}
 	if series == flentICMP {
 		all.Probe = "icmp"
 	}

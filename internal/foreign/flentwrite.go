@@ -35,19 +35,20 @@ type sheet struct {
 	names  []string // of series, in order
 	values map[string][]float64
 	units  map[string]string
-	raw    map[string][]rawPoint
+	raw    map[string][]rawPoint // single probes, alone
 }
 
+// rawPoint is a probe.
 type rawPoint struct {
 	T   number `json:"t"`
 	Val number `json:"val"`
-	Dur number `json:"dur,omitempty"`
-	Seq *int   `json:"seq,omitempty"`
+	Seq int    `json:"seq"`
 }
 
-// WriteFlent writes a trial as a data file of flent, version 4, gzip'ed: its series as flent named them if
-// they come from there, else goodput by direction and the round trips on a common axis. The same trial
-// gives the same bytes. ErrNoSeries is for a trial without any.
+// WriteFlent writes a trial as a data file of flent, gzip'ed. One that came from there has the series, raw
+// values and metadata that it came with; else it has version 4, with goodput by direction and the round trips
+// on a common axis, and has raw values of probes alone. The same trial gives the same bytes. ErrNoSeries is
+// for a trial without any series.
 func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	s := ofFlent(t)
 	if s == nil {
@@ -56,7 +57,20 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 	if s == nil || len(s.names) == 0 || len(s.x) == 0 {
 		return ErrNoSeries
 	}
-	text, err := json.MarshalIndent(s.document(t, title, note), "", "  ")
+	doc := s.document(t, title, note)
+	var err error
+	if f := t.Foreign; f != nil && f.Tool == "flent" && f.Raw != nil {
+		var rest flentRest
+		err = json.Unmarshal(f.Raw, &rest)
+		doc["version"], doc["x_values"], doc["raw_values"] = rest.Version, rest.X, rest.Raw
+		if rest.Meta != nil {
+			doc["metadata"] = rest.Meta
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("raw values of trial %s: %v", t.ID, err)
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode trial %s for flent: %v", t.ID, err)
 	}
@@ -81,11 +95,6 @@ func ofFlent(t *record.Trial) *sheet {
 	}
 	for i, n := range f.Series.Names {
 		s.add(n, f.Facts[unitOf+n], f.Series.V[i])
-	}
-	for _, l := range []*record.Latency{t.Idle, t.Loaded} {
-		if l != nil {
-			s.probes(strings.TrimSuffix(strings.SplitN(l.Includes, ", as", 2)[0], " "), l)
-		}
 	}
 	return s
 }
@@ -175,7 +184,6 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 			values[i] = math.NaN()
 		}
 		s.add(flentICMP, "ms", values)
-		s.raw[flentICMP] = nil
 	}
 	sums, n := make([]float64, len(values)), make([]int, len(values))
 	for i, rtt := range l.RTT {
@@ -190,55 +198,38 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 			values[i] = sums[i] / float64(n[i])
 		}
 	}
-	shifted := *l
-	shifted.SentAt = make([]int64, len(l.SentAt))
-	for i, at := range l.SentAt {
-		shifted.SentAt[i] = at - from
-	}
-	s.probes(flentICMP, &shifted)
-}
-
-// add adds a series on the axis, which also stands for its raw values.
-func (s *sheet) add(name, units string, values []float64) {
-	s.names = append(s.names, name)
-	s.values[name], s.units[name] = values, units
-	for i, v := range values {
-		if !math.IsNaN(v) {
-			s.raw[name] = append(s.raw[name], rawPoint{T: s.at(s.x[i]), Val: number(v), Dur: number(s.step)})
-		}
-	}
-}
-
-// probes replaces the raw values of a series by single probes, whose times count from zero.
-func (s *sheet) probes(name string, l *record.Latency) {
-	if s.values[name] == nil || len(l.SentAt) != len(l.RTT) {
-		return
-	}
-	points := s.raw[name]
-	if len(points) > 0 && points[0].Seq == nil {
-		points = nil
-	}
+	points := s.raw[flentICMP]
 	seq := 0
 	if n := len(points); n > 0 {
-		seq = *points[n-1].Seq + 1
+		seq = points[n-1].Seq + 1
 	}
 	for i, rtt := range l.RTT {
 		if rtt >= 0 {
-			points = append(points, rawPoint{T: s.at(float64(l.SentAt[i]+rtt) / 1e9),
-				Val: number(float64(rtt) / 1e6), Seq: new(seq + i)})
+			points = append(points, rawPoint{T: s.at(float64(l.SentAt[i]-from+rtt) / 1e9),
+				Val: number(float64(rtt) / 1e6), Seq: seq + i})
 		}
 	}
-	s.raw[name] = points
+	s.raw[flentICMP] = points
+}
+
+// add adds a series on the axis.
+func (s *sheet) add(name, units string, values []float64) {
+	s.names = append(s.names, name)
+	s.values[name], s.units[name] = values, units
 }
 
 // at is a time of the axis in seconds since 1970.
 func (s *sheet) at(x float64) number { return number(float64(s.zero.UnixNano())/1e9 + x) }
 
 // document is the JSON of the file.
-func (s *sheet) document(t *record.Trial, title, note string) any {
+func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	results, series, x := map[string][]number{}, map[string]any{}, make([]number, len(s.x))
 	for i, v := range s.x {
 		x[i] = number(v)
+	}
+	by := "chokepoint"
+	if t.Foreign != nil {
+		by = t.Foreign.Tool
 	}
 	for _, n := range s.names {
 		values := make([]number, len(s.values[n]))
@@ -249,7 +240,7 @@ func (s *sheet) document(t *record.Trial, title, note string) any {
 			}
 		}
 		results[n] = values
-		meta := map[string]any{"UNITS": s.units[n], "RUNNER": "chokepoint"}
+		meta := map[string]any{"UNITS": s.units[n], "RUNNER": by}
 		if count > 0 {
 			meta["MEAN_VALUE"] = sum / float64(count)
 		}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -297,6 +299,15 @@ func TestRealFlentWrites(t *testing.T) {
 	back := filepath.Join(dir, "back.flent.gz")
 	if err := os.WriteFile(back, exported(t, &trials[0]), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	was, is := unzipped(t, file(t, files[0])), unzipped(t, file(t, back))
+	if diff := cmp.Diff(was["raw_values"], is["raw_values"]); diff != "" {
+		t.Errorf("raw values (-as they came +as they went):\n%s", diff)
+	}
+	for key := range was["metadata"].(map[string]any) {
+		if _, has := is["metadata"].(map[string]any)[key]; !has {
+			t.Errorf("metadata lacks %s", key)
+		}
 	}
 	first := output(t, "flent", "-i", files[0], "-f", "csv")
 	second := output(t, "flent", "-i", back, "-f", "csv")

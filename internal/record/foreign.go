@@ -14,4 +14,5 @@ type Foreign struct {
 	Values map[string]float64 `json:"values,omitempty"` // metrics that the program computed itself
 	Facts  map[string]string  `json:"facts,omitempty"`  // what it told of the test, by its own names
 	Series *Table             `json:"series,omitempty"` // its series, by its own names and in its units
+	Raw    []byte             `json:"raw,omitempty"`    // of flent what its file holds besides, without addresses
 }

@@ -13,7 +13,7 @@ func (t Trial) Light() Trial {
 	}
 	if t.Foreign != nil {
 		f := *t.Foreign
-		f.Series = nil
+		f.Series, f.Raw = nil, nil
 		t.Foreign = &f
 	}
 	if t.Traffic != nil {

@@ -25,8 +25,9 @@ func JSON(d *analysis.Document) ([]byte, error) {
 
 // CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
 // base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included. A trial without any number has one line, so that it is not lost. Spreadsheets open it as it
-// is: it begins with the mark of UTF-8, numbers have no exponent, and no text is taken for a formula.
+// run included, and the programs that measured an imported run. A trial without any number has one line, so
+// that it is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no
+// exponent, and no text is taken for a formula.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -37,7 +38,8 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	out := bytes.NewBufferString("\uFEFF")
 	w := csv.NewWriter(out)
 	w.UseCRLF = true // RFC 4180
-	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats"}
+	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats",
+		"imported_from"}
 	lines := [][]string{append(append(head, factors...), "metric", "unit", "value", "missing")}
 	for i := range d.Trials {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
@@ -50,7 +52,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 
 func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	stem := []string{v.Run.ID, t.ID, strconv.Itoa(t.Block), strconv.Itoa(t.Index), t.Kind, t.Grade,
-		reasonKinds(t), v.caveatKinds(t)}
+		reasonKinds(t), v.caveatKinds(t), strings.Join(v.Run.ImportedFrom, ", ")}
 	for _, name := range factors {
 		stem = append(stem, t.Factors[name])
 	}

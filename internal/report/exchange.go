@@ -11,9 +11,27 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// ForeignWords say of a run that was imported what measured it and what its results lack, a sentence for each
+// program; of a run of our own there are none.
+func ForeignWords(d *analysis.Document) (all []string) {
+	for _, c := range d.Caveats {
+		if c.Kind == "foreign" {
+			all = append(all, printable(c.Text))
+		}
+	}
+	return all
+}
+
+// measuredBy names the programs that measured a run.
+func (v *view) measuredBy() string {
+	return printable(cmp.Or(strings.Join(v.Run.ImportedFrom, ", "), "chokepoint"))
+}
 
 // counted are the trials of a cell that have numbers, the last one of each row of the plan.
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
@@ -39,6 +57,9 @@ func Benchstat(d *analysis.Document) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "run: %s\nplan: %s\nlab: %s\nmachine: %s\n", d.Run.ID, printable(d.Run.Plan),
 		printable(d.Run.Lab), printable(machine(d.Environment)))
+	if words := ForeignWords(d); len(words) > 0 {
+		fmt.Fprintf(&b, "measured-by: %s\nforeign: %s\n", v.measuredBy(), strings.Join(words, ". "))
+	}
 	declared := map[string]bool{}
 	for _, m := range d.Metrics {
 		if m.Better != "" {
@@ -70,34 +91,56 @@ func Benchstat(d *analysis.Document) []byte {
 	return b.Bytes()
 }
 
-// Ministat has one column of goodput, in bit/s, for each cell, and a line for each of its trials, as
-// ministat(1) reads them by -C. It passes over lines that have no such column, so that cells with fewer
-// trials than others come last.
-func Ministat(d *analysis.Document) []byte {
+// ministatMetrics are those that ministat gets, the first one that a run has.
+var ministatMetrics = [...]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number}
+
+// Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
+// ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
+// passes over lines that have no such column, so that cells with fewer trials than others come last. A run
+// that has none of these is refused.
+func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	type column struct {
 		label  string
 		values []string
 	}
 	var columns []column
-	for _, c := range v.all {
-		var values []string
-		for _, t := range v.counted(c) {
-			if x, ok := t.Metrics[goodput]; ok {
-				values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
+	metric := ""
+	for _, m := range ministatMetrics {
+		if len(columns) > 0 {
+			break
+		}
+		metric = m
+		for _, c := range v.all {
+			var values []string
+			for _, t := range v.counted(c) {
+				if x, ok := t.Metrics[metric]; ok {
+					values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
+				}
+			}
+			if len(values) > 0 {
+				columns = append(columns, column{c.Label, values})
 			}
 		}
-		if len(values) > 0 {
-			columns = append(columns, column{c.Label, values})
-		}
+	}
+	if len(columns) == 0 {
+		return nil, check.WithHint(fmt.Errorf("write run %s for ministat: it has no goodput, packet rate or "+
+			"speed of a cipher", d.Run.ID), "csv and parquet hold what there is")
 	}
 	slices.SortStableFunc(columns, func(a, b column) int { return len(b.values) - len(a.values) })
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# run %s, goodput in bit/s; ministat -C N FILE reads column N\n", d.Run.ID)
+	name := metrics.Label(metric)
+	if unit := v.unitOf(metric); unit != "" {
+		name += " in " + unit
+	}
+	fmt.Fprintf(&b, "# run %s, %s; ministat -C N FILE reads column N\n", d.Run.ID, name)
+	for _, w := range ForeignWords(d) {
+		fmt.Fprintf(&b, "# %s\n", w)
+	}
 	for i, c := range columns {
 		fmt.Fprintf(&b, "# %d: %s\n", i+1, printable(c.label))
 	}
-	for i := 0; len(columns) > 0 && i < len(columns[0].values); i++ {
+	for i := range columns[0].values {
 		var line []string
 		for _, c := range columns {
 			if i < len(c.values) {
@@ -106,15 +149,19 @@ func Ministat(d *analysis.Document) []byte {
 		}
 		b.WriteString(strings.Join(line, " ") + "\n")
 	}
-	return b.Bytes()
+	return b.Bytes(), nil
 }
 
 // OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of
 // each cell with the bounds of its interval, by the label "stat", and the number of trials. Values are in
-// base units.
+// base units. What measured an imported run is the label "measured_by", what it lacks stands in the help.
 func OpenMetrics(d *analysis.Document) []byte {
 	v := newView(d)
 	quote := strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
+	by, help := "", strings.Join(append([]string{""}, ForeignWords(d)...), "; ")
+	if len(d.Run.ImportedFrom) > 0 {
+		by = `,measured_by="` + quote.Replace(v.measuredBy()) + `"`
+	}
 	var b bytes.Buffer
 	for _, m := range d.Metrics {
 		var lines []string
@@ -123,7 +170,7 @@ func OpenMetrics(d *analysis.Document) []byte {
 			if !ok {
 				continue
 			}
-			labels := fmt.Sprintf("run=%q,cell=\"%s\"", d.Run.ID, quote.Replace(printable(c.Label)))
+			labels := fmt.Sprintf("run=%q,cell=\"%s\"", d.Run.ID, quote.Replace(printable(c.Label))) + by
 			for _, name := range v.sorted(c.Factors) {
 				labels += "," + labelName(name) + `="` + quote.Replace(printable(c.Factors[name])) + `"`
 			}
@@ -142,7 +189,7 @@ func OpenMetrics(d *analysis.Document) []byte {
 		if len(lines) > 0 {
 			name := "chokepoint_" + labelName(m.Name)
 			fmt.Fprintf(&b, "# TYPE %s gauge\n# HELP %s %s\n%s", name, name,
-				quote.Replace(printable(cmp.Or(m.Label, m.Name)+" in "+m.Unit)), strings.Join(lines, ""))
+				quote.Replace(printable(cmp.Or(m.Label, m.Name)+" in "+m.Unit)+help), strings.Join(lines, ""))
 		}
 	}
 	b.WriteString("# EOF\n")
@@ -157,7 +204,7 @@ func labelName(name string) string {
 		}
 		return '_'
 	}, name)
-	if slices.Contains([]string{"run", "cell", "stat"}, name) {
+	if slices.Contains([]string{"run", "cell", "stat", "measured_by"}, name) {
 		return "f_" + name
 	}
 	return name
@@ -166,14 +213,22 @@ func labelName(name string) string {
 // The elements of a JUnit report, as CI systems read them.
 type (
 	junitSuite struct {
-		XMLName  xml.Name    `xml:"testsuite"`
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Errors   int         `xml:"errors,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Time     string      `xml:"time,attr,omitempty"`
-		Cases    []junitCase `xml:"testcase"`
+		XMLName    xml.Name         `xml:"testsuite"`
+		Name       string           `xml:"name,attr"`
+		Tests      int              `xml:"tests,attr"`
+		Failures   int              `xml:"failures,attr"`
+		Errors     int              `xml:"errors,attr"`
+		Skipped    int              `xml:"skipped,attr"`
+		Time       string           `xml:"time,attr,omitempty"`
+		Properties *junitProperties `xml:"properties"`
+		Cases      []junitCase      `xml:"testcase"`
+	}
+	junitProperties struct {
+		All []junitProperty `xml:"property"`
+	}
+	junitProperty struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
 	}
 	junitCase struct {
 		Class   string       `xml:"classname,attr"`
@@ -186,6 +241,13 @@ type (
 		Message string `xml:"message,attr"`
 	}
 )
+
+func (s *junitSuite) tell(name, value string) {
+	if s.Properties == nil {
+		s.Properties = &junitProperties{}
+	}
+	s.Properties.All = append(s.Properties.All, junitProperty{name, printable(value)})
+}
 
 func (s *junitSuite) add(c junitCase) {
 	s.Tests++
@@ -216,6 +278,12 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
 	if !d.Run.Ended.IsZero() {
 		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
+	}
+	if len(d.Run.ImportedFrom) > 0 {
+		s.tell("measured_by", v.measuredBy())
+	}
+	for _, w := range ForeignWords(d) {
+		s.tell("foreign", w)
 	}
 	for _, c := range v.all {
 		t := junitCase{Class: "cell", Name: printable(c.Label)}
@@ -252,6 +320,11 @@ func thresholdCell(v *view, f record.Factors) string {
 // which fails where the second run is worse, or has lost it. labels are the cells', by key.
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
+	for i, run := range []analysis.RunHead{c.A, c.B} {
+		if from := strings.Join(run.ImportedFrom, ", "); from != "" {
+			s.tell("measured_by of "+string(rune('A'+i)), from)
+		}
+	}
 	worse := map[string][]string{}
 	var keys []string
 	for _, r := range c.Regressions {
@@ -276,8 +349,9 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byt
 }
 
 // WGBench has a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
-// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note.
-func WGBench(d *analysis.Document) []byte {
+// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note. A run without such a cell is
+// refused.
+func WGBench(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	var device, system []string
 	for _, e := range d.Environment {
@@ -296,11 +370,15 @@ func WGBench(d *analysis.Document) []byte {
 		if !ok || !strings.HasPrefix(factor.Tunnel.Of(c.Factors), "wireguard") || packets(c) {
 			continue
 		}
-		note := fmt.Sprintf("%s; median of %d, chokepoint", c.Label, x.N)
+		note := fmt.Sprintf("%s; median of %d, measured by %s", c.Label, x.N, v.measuredBy())
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(slices.Clone(device)), column(slices.Clone(system)),
 			wgRate(x.Median), escape(note))
 	}
-	return b.Bytes()
+	if b.Len() == 0 {
+		return nil, check.WithHint(fmt.Errorf("write run %s for wg-bench: no cell has goodput through "+
+			"WireGuard", d.Run.ID), "other formats hold what there is; chokepoint report --help lists them")
+	}
+	return b.Bytes(), nil
 }
 
 // wgRate is a rate as iperf3 writes it.

@@ -13,8 +13,114 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// must is a text that can be written.
+func must(text []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// importedDocument is a run that iperf3 measured.
+func importedDocument() *analysis.Document {
+	d := sweepDocument()
+	d.Run.Plan, d.Run.Lab, d.Run.ImportedFrom = "imported", record.LabImported, []string{"iperf3 3.12"}
+	d.Caveats = []record.Caveat{{Kind: "foreign", Text: "iperf3 3.12 measured this, not chokepoint; its " +
+		"results lack: telemetry of the nodes"}}
+	return d
+}
+
+// TestForeignIsSaid: every form says what measured an imported run, and but for a row of wg-bench and a line
+// of CSV what it lacks. None claims it.
+func TestForeignIsSaid(t *testing.T) {
+	d := importedDocument()
+	comparison := &analysis.RunComparison{A: d.Run, B: d.Run}
+	for name, tt := range map[string]struct {
+		text  []byte
+		lacks bool
+	}{
+		"benchstat":        {Benchstat(d), true},
+		"ministat":         {must(Ministat(d)), true},
+		"openmetrics":      {OpenMetrics(d), true},
+		"junit":            {must(JUnit(d)), true},
+		"junit of compare": {must(ComparisonJUnit(comparison, nil)), false},
+		"wg-bench":         {must(WGBench(d)), false},
+		"csv":              {must(CSV(d)), false},
+		"md":               {must(Markdown(d)), true},
+		"html":             {must(HTML(d)), true},
+		"json":             {must(JSON(d)), true},
+		"text":             {[]byte(strings.Join(strings.Fields(Text(d, 100, false)), " ")), true},
+	} {
+		text := string(tt.text)
+		if !strings.Contains(text, "iperf3 3.12") ||
+			tt.lacks && !strings.Contains(text, "telemetry of the nodes") {
+			t.Errorf("%s does not tell what measured the run, or what it lacks:\n%.600s", name, text)
+		}
+		if strings.Contains(text, "measured by chokepoint") {
+			t.Errorf("%s says that chokepoint measured it", name)
+		}
+	}
+	r := benchfmt.NewReader(bytes.NewReader(Benchstat(d)), "imported")
+	for r.Scan() {
+		if x, ok := r.Result().(*benchfmt.Result); ok && x.GetConfig("measured-by") != "iperf3 3.12" {
+			t.Fatalf("benchstat's reader finds measured-by %q", x.GetConfig("measured-by"))
+		}
+	}
+	for line := range strings.Lines(string(OpenMetrics(d))) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") &&
+			(!sampleLine.MatchString(line) || !strings.Contains(line, `,measured_by="iperf3 3.12"`)) {
+			t.Fatalf("no sample of what iperf3 measured: %s", line)
+		}
+	}
+	text, err := JUnit(d)
+	if s := readJUnit(t, text, err); s.Properties == nil || len(s.Properties.All) != 2 {
+		t.Errorf("junit: got the properties %+v", s.Properties)
+	}
+}
+
+// TestForeignIsNotOurs: what is said of our own method is not said of another program's.
+func TestForeignIsNotOurs(t *testing.T) {
+	for form, text := range shown(t, importedDocument()) {
+		for _, wrong := range []string{"at the receiver", "counted by the receiver", "come from a UDP echo",
+			"warm-up is excluded", "Payload that arrived in the window", "Observing cost"} {
+			if strings.Contains(text, wrong) {
+				t.Errorf("%s says %q of what iperf3 measured", form, wrong)
+			}
+		}
+		if !strings.Contains(text, "as iperf3 3.12 counted it") {
+			t.Errorf("%s does not say who counted", form)
+		}
+	}
+}
+
+// TestNothingToWrite: a run without what a form is for is refused with what else there is.
+func TestNothingToWrite(t *testing.T) {
+	d := samples()["empty"]
+	for name, write := range map[string]func(*analysis.Document) ([]byte, error){"ministat": Ministat,
+		"wg-bench": WGBench} {
+		text, err := write(d)
+		if err == nil || len(text) > 0 || check.HintOf(err) == "" ||
+			!strings.Contains(err.Error(), d.Run.ID) {
+			t.Errorf("%s: got %q and %v (hint %q), want an error that names the run", name, text, err,
+				check.HintOf(err))
+		}
+	}
+	d = cipherDocument()
+	for i, c := range d.Cells {
+		rate := c.Metrics[metrics.CipherRate].Median
+		d.Trials = append(d.Trials, analysis.TrialView{Row: strconv.Itoa(i), Kind: record.RowLoad,
+			Factors: c.Factors, Metrics: map[string]float64{metrics.CipherRate: rate}})
+	}
+	ciphers := string(must(Ministat(d)))
+	if !strings.Contains(ciphers, "bit/s; ministat") || len(strings.Split(ciphers, "\n")) < 4 {
+		t.Errorf("of a crypto run: %q, want the speed of each cipher", ciphers)
+	}
+}
 
 // TestBenchstat: benchstat's own reader finds every trial with the values that it has.
 func TestBenchstat(t *testing.T) {
@@ -64,7 +170,7 @@ func TestMinistat(t *testing.T) {
 	})
 	v := newView(d)
 	labels, columns := map[string]int{}, map[int][]string{}
-	for line := range strings.Lines(string(Ministat(d))) {
+	for line := range strings.Lines(string(must(Ministat(d)))) {
 		if number, label, ok := strings.Cut(strings.TrimPrefix(line, "# "), ": "); ok {
 			n, err := strconv.Atoi(number)
 			if err != nil {
@@ -185,13 +291,17 @@ func TestJUnit(t *testing.T) {
 func TestWGBench(t *testing.T) {
 	form := regexp.MustCompile(`^\| [^|\n]+ \| [^|\n]+ \| [0-9.]+ [KMG]?bits/sec \| (?:[^|\n]|\\\|)+ \|$`)
 	for name, d := range samples() {
-		for line := range strings.Lines(string(WGBench(d))) {
+		rows, err := WGBench(d)
+		if hint := check.HintOf(err); len(rows) == 0 && (err == nil || hint == "") {
+			t.Errorf("%s: no row, and the error is %v with the hint %q", name, err, hint)
+		}
+		for line := range strings.Lines(string(rows)) {
 			if !form.MatchString(strings.TrimSuffix(line, "\n")) {
 				t.Errorf("%s: %q is no row", name, line)
 			}
 		}
 	}
-	if rows := string(WGBench(sweepDocument())); strings.Count(rows, "\n") != 4 {
+	if rows := string(must(WGBench(sweepDocument()))); strings.Count(rows, "\n") != 4 {
 		t.Errorf("got %q, want a row for each of four cells with WireGuard", rows)
 	}
 	for bps, want := range map[float64]string{943e6: "943 Mbits/sec", 1.5e9: "1.5 Gbits/sec",

@@ -7,9 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestParquet: the rows hold every number of every trial, and what each cell says.
@@ -45,6 +51,62 @@ func TestParquet(t *testing.T) {
 		if len(trials) != len(d.Trials) || math.Abs(got-want) > 1e-9*math.Abs(want) {
 			t.Errorf("%s: %d trials with a sum of %g, want %d with %g", name, len(trials), got, len(d.Trials),
 				want)
+		}
+	}
+}
+
+// condition is one of a query.
+var condition = regexp.MustCompile(`(metric|kind) = '([^']*)'`)
+
+// TestDocumentedQuery: the rows that the documented query chooses have the median that a report shows, also
+// where trials that verify content are slower.
+func TestDocumentedQuery(t *testing.T) {
+	page, err := os.ReadFile("../../docs/howto/import-and-export.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, query, _ := strings.Cut(string(page), "FROM 'run.parquet'")
+	query, _, ok := strings.Cut(query, ";")
+	if !ok {
+		t.Fatal("there is no query of run.parquet")
+	}
+	want := map[string]string{}
+	for _, c := range condition.FindAllStringSubmatch(query, -1) {
+		want[c[1]] = c[2]
+	}
+	d := sampleDocument()
+	for _, x := range slices.Clone(d.Trials) {
+		if _, has := x.Metrics[goodput]; has && x.Kind == record.RowLoad {
+			x.Kind, x.Metrics = record.RowVerify, map[string]float64{goodput: 1}
+			d.Trials = append(d.Trials, x)
+		}
+	}
+	b, err := Parquet(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parquet.Read[parquetRow](bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, medians := map[string][]float64{}, map[string]float64{}
+	for _, r := range rows {
+		match := map[string]string{"metric": r.Metric, "kind": r.Kind}
+		for name, level := range want {
+			if match[name] != level {
+				r.Value = nil
+			}
+		}
+		if r.Value != nil && r.Median != nil {
+			values[r.Cell], medians[r.Cell] = append(values[r.Cell], *r.Value), *r.Median
+		}
+	}
+	if len(values) < 2 {
+		t.Fatalf("the query chooses rows of %d cells", len(values))
+	}
+	for cell, v := range values {
+		if got := statistics.Summarise(v).Median; math.Abs(got-medians[cell]) > 1e-9*medians[cell] {
+			t.Errorf("%s: the query's rows have the median %g, the report %g", cell, got, medians[cell])
 		}
 	}
 }

@@ -56,13 +56,13 @@ func TestCiphersAreShown(t *testing.T) {
 	for form, text := range shown(t, d) {
 		for _, want := range []string{"5.00 Gbit/s", "10.0 Gbit/s", "23.5 kop/s", "3.25", "85,300 cycles",
 			"2.00 GHz", "WireGuard does.", "takes 62 %", "of the cipher", "OpenSSL 3.0", "4 threads",
-			"All are of openssl",
-			"the kernel tells of none"} {
+			"All are of openssl", "the kernel tells of none", "per byte, operation"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", form, want)
 			}
 		}
-		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload"} {
+		for _, not := range []string{"Traffic runs between", "Goodput is TCP payload",
+			"Goodput is application payload", "UDP echo", "of tester"} {
 			if strings.Contains(text, not) {
 				t.Errorf("%s has %q", form, not)
 			}

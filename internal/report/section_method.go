@@ -80,11 +80,7 @@ func methodSection(v *view, s *Section) {
 	for _, set := range v.Run.Set {
 		facts.Items = append(facts.Items, Fact{Name: "Changed with --set", Value: set})
 	}
-	words := Prose{[]string{
-		"Goodput is application payload counted by the receiver inside the measured window, divided by " +
-			"the receiver's own length of it. Packet rates count the datagrams of the window that " +
-			"arrived, told apart by sequence numbers, so that sent = received + lost. Round-trip times " +
-			"come from a UDP echo at a fixed rate beside the load, and on the idle path.",
+	words := Prose{[]string{v.countWords(),
 		"Medians carry a distribution-free interval from order statistics where there are six runs or " +
 			"more; below that the range from the smallest to the largest run is shown, which is not a " +
 			"confidence interval. A trial that failed has no number and enters none.",
@@ -102,13 +98,37 @@ func methodSection(v *view, s *Section) {
 	if len(v.Tester) > 0 {
 		s.add(testerFacts(v))
 	}
-	s.add(observingFacts(v))
+	if len(v.Run.ImportedFrom) == 0 { // else nothing of ours observed
+		s.add(observingFacts(v))
+	}
 	if probes := probeFacts(v); len(probes.Items) > 0 {
 		s.add(Fold{Title: "Each probe by itself", Blocks: []Block{probes}})
 	}
 	if len(v.Conditions) > 0 {
 		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
 	}
+}
+
+// countWords say what the rates and round trips of a run are.
+func (v *view) countWords() string {
+	if len(v.Run.ImportedFrom) > 0 {
+		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
+			"files tell is shown; where they tell of bytes over time, rates were computed from these."
+	}
+	var words []string
+	own := len(v.cells(enciphered))
+	if own > 0 {
+		words = append(words, "The speed of a cipher or key is what a library's own benchmark counted on "+
+			"the node in the measured window, of all its threads together, divided by the time that "+
+			"passed. Nothing was sent for it.")
+	}
+	if own == 0 || own < len(v.all) {
+		words = append(words, "Goodput is application payload counted by the receiver inside the measured "+
+			"window, divided by the receiver's own length of it. Packet rates count the datagrams of the "+
+			"window that arrived, told apart by sequence numbers, so that sent = received + lost. "+
+			"Round-trip times come from a UDP echo at a fixed rate beside the load, and on the idle path.")
+	}
+	return strings.Join(words, " ")
 }
 
 // descriptionRest is what the plan's author says beyond the first sentence, which leads the page.

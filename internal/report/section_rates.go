@@ -21,7 +21,7 @@ func goodputSection(v *view, s *Section) {
 	if !with(cells, goodput) {
 		return
 	}
-	s.addBars(v, cells, goodput, "TCP goodput at the receiver")
+	s.addBars(v, cells, goodput, "TCP goodput"+v.countedBy("at the receiver"))
 }
 
 // packetSection: how many packets per second, and how many are lost?

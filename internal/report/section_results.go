@@ -332,8 +332,8 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		}
 		return text + ". Rates are those of the cipher alone, of all threads together."
 	}
-	return text + ". Goodput is TCP payload counted at the receiver, packets are those that arrived; " +
-		"up is from client to server, and the direction is that of the data. " +
+	return text + ". Goodput is TCP payload" + v.countedBy("counted at the receiver, packets are "+
+		"those that arrived") + "; up is from client to server, and the direction is that of the data. " +
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
 }
 
@@ -361,9 +361,17 @@ func (v *view) sharedWords(all []*analysis.Cell) string {
 
 func windowWords(v *view) string {
 	if len(v.Run.ImportedFrom) > 0 {
-		return "what is counted is as " + strings.Join(v.Run.ImportedFrom, ", ") + " counted."
+		return "each file's window is that of its program."
 	}
 	return "warm-up is excluded everywhere."
+}
+
+// countedBy says where rates were counted: of an imported run as its program did.
+func (v *view) countedBy(where string) string {
+	if len(v.Run.ImportedFrom) > 0 {
+		return ", as " + v.measuredBy() + " counted it"
+	}
+	return " " + where
 }
 
 // testerWords say what the tester can do alone.

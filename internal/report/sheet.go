@@ -226,14 +226,18 @@ func (v *view) footWords(cells []*analysis.Cell) []string {
 	if cells != nil {
 		out = append(out, validityWords(cells)+reasonNames(cells)+caveatNames(v, cells))
 	}
-	h := headOf(v)
+	h, by := headOf(v), "chokepoint plan "+v.Run.Plan
+	wanted := []string{"Run", "Started", "Lab", "Machine"}
+	if len(v.Run.ImportedFrom) > 0 {
+		by, wanted = "measured by "+v.measuredBy()+", imported by chokepoint", wanted[:2]
+	}
 	var facts []string
 	for _, f := range h.Meta {
-		if slices.Contains([]string{"Run", "Started", "Lab", "Machine"}, f.Name) {
+		if slices.Contains(wanted, f.Name) {
 			facts = append(facts, strings.ToLower(f.Name)+" "+f.Value)
 		}
 	}
-	return append(out, "chokepoint plan "+v.Run.Plan+" · "+strings.Join(facts, " · "))
+	return append(out, by+" · "+strings.Join(facts, " · "))
 }
 
 func validityWords(cells []*analysis.Cell) string {

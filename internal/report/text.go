@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -71,6 +72,9 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("Findings", findingItems(v))
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, tables...)...))
 	t.list("Not measured", lineItems("", Quiet, skippedLines(v)))
+	if len(v.Run.ImportedFrom) > 0 { // which nothing of ours observed
+		return t.b.String()
+	}
 	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
 		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
 		"five fast sources "+v.text("_ratio", d.Observing.FastRatio)+".", dim)
@@ -211,7 +215,7 @@ func terminalTable(v *view, full Table) Table {
 	t := Table{Of: full.Of, Caption: full.Caption, Notes: full.Notes, Common: full.Common}
 	t.Columns = columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"#Per watt|load, idle", "#Cycles|per byte", "#Clock", "Validity|evenness")
+		"#Per watt|load, idle", "#Cycles|"+cycleHead(v.all), "#Clock", "Validity|evenness")
 	at := func(r TableRow, heads ...string) TableCell {
 		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
 		if i < 0 {
@@ -240,8 +244,23 @@ func terminalTable(v *view, full Table) Table {
 		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
 			at(r, "Rate"), idle, load, lost, busy, efficiency, at(r, "Cycles"), at(r, "Clock"), grade}})
 	}
+	if sent := slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }); !sent {
+		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // nothing was held against a tester
+	}
 	t.dropEmpty()
 	return t
+}
+
+// cycleHead says what the cycles of ciphers and keys are per.
+func cycleHead(all []*analysis.Cell) string {
+	var per []string
+	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
+		{metrics.CyclesPerOp, "operation"}} {
+		if with(all, of.metric) {
+			per = append(per, of.per)
+		}
+	}
+	return "per " + strings.Join(per, ", ")
 }
 
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide

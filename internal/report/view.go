@@ -85,7 +85,7 @@ func (v *view) sentence(metric string, x statistics.Value) string {
 		text += ", " + intervalName(x) + " " + s.Number(x.Low) + "–" + s.Text(x.High)
 	}
 	text += ", n = " + fmt.Sprint(x.N)
-	if doc := v.metric[metric].Doc; doc != "" {
+	if doc := v.metric[metric].Doc; doc != "" && len(v.Run.ImportedFrom) == 0 { // which says how we count
 		text += ". " + upperFirst(doc)
 	}
 	return text

@@ -21,6 +21,8 @@ func TestScale(t *testing.T) {
 		{"W", 31, 30.97, "31.0 W"},
 		{"°C", 61, 61, "61 °C"},
 		{"s", 1, 0.5, "0.500 s"},
+		{"cycles", 3.25, 3.25, "3.25 cycles"},
+		{"cycles", 3051990, 3051990, "3,050,000 cycles"},
 		{"furlong", 2, 2, "2 furlong"},
 	} {
 		if got := ScaleOf(c.base, c.largest).Text(c.value); got != c.want {

@@ -219,7 +219,8 @@ func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Facto
 		}
 	}
 	tested := run.Tested()
-	if tested.CPUs == record.CPUsShared {
+	sends := len(cells) == 0 || slices.ContainsFunc(cells, factor.Sends)
+	if sends && tested.CPUs == record.CPUsShared {
 		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
 			"machine doing all three, not a router alone")
 	}
@@ -227,7 +228,7 @@ func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Facto
 		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
 			"reactions do")
 	}
-	if tested.Guest() {
+	if sends && tested.Guest() {
 		add("shared-cores", "the router's vCPUs are this machine's, which client, server and load "+
 			"generators use as well")
 	}

@@ -310,7 +310,8 @@ func Results(d *analysis.Document) []Own {
 		}
 		rate := v.Median
 		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
-			Tool: "chokepoint", Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
+			Tool:      cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
+			Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
 			Packet: count(factor.PacketSize), GoodputBps: &rate, Spread: (v.High - v.Low) / 2 / v.Median,

@@ -66,6 +66,24 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestForeignIsKept: what another program's file held comes back byte by byte.
+func TestForeignIsKept(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	run, trial := sampleRun("20261121-153012-0001"), sampleTrial("20261121-153012-0001", 1)
+	trial.Foreign = &record.Foreign{Tool: "flent", Series: &record.Table{Names: []string{"a"},
+		T: []int64{0, 1}, V: [][]float64{{.1, .2}}}, Raw: []byte(`{"raw_values": {"a": [{"t": 0.30000000000000004}]}}`)}
+	must(t, s.CreateRun(ctx, run))
+	must(t, s.AppendTrial(ctx, trial))
+	got, err := s.Trial(ctx, run.ID, trial.ID)
+	must(t, err)
+	if d := cmp.Diff(got, trial, same); d != "" {
+		t.Errorf("trial differs (-got +want):\n%s", d)
+	}
+	if light := got.Light(); light.Foreign.Raw != nil || light.Foreign.Series != nil {
+		t.Error("a light trial has what grows with its length")
+	}
+}
+
 func TestDirectoryAndFileArePrivate(t *testing.T) {
 	s := newStore(t)
 	for path, want := range map[string]os.FileMode{s.Path(): 0o600, filepath.Dir(s.Path()): 0o700,

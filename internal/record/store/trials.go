@@ -339,6 +339,7 @@ const (
 	kindLatency = "latency"
 	kindRaw     = "raw"
 	rawPath     = "traffic/raw"
+	foreignPath = "foreign/raw"
 )
 
 // split takes the tables, the single probes and the raw output out of a trial. The trial handed in keeps
@@ -377,6 +378,10 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 	}
 	if t.Foreign != nil {
 		f := *t.Foreign
+		if f.Raw != nil {
+			parts = append(parts, part{path: foreignPath, kind: kindRaw, body: f.Raw})
+			f.Raw = nil
+		}
 		t.Foreign = &f
 	}
 	t.Nodes = maps.Clone(t.Nodes)
@@ -403,6 +408,8 @@ func join(t *record.Trial, parts []part) error {
 		switch {
 		case p.kind == kindRaw && p.path == rawPath && t.Traffic != nil:
 			t.Traffic.Raw = p.body
+		case p.kind == kindRaw && p.path == foreignPath && t.Foreign != nil:
+			t.Foreign.Raw = p.body
 		case p.kind == kindTable && ok:
 			*slot = p.table
 		case p.kind == kindLatency && latency != nil && *latency != nil:

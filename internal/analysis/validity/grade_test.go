@@ -1,0 +1,24 @@
+package validity
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// TestSharedCoresNeedTraffic: client, router and server do not share cores where nothing is sent.
+func TestSharedCoresNeedTraffic(t *testing.T) {
+	cipher, tcp := record.Factors{"engine": "cipher"}, record.Factors{"protocol": "tcp"}
+	for _, tt := range []struct {
+		cells []record.Factors
+		want  bool
+	}{{nil, true}, {[]record.Factors{tcp}, true}, {[]record.Factors{cipher, tcp}, true},
+		{[]record.Factors{cipher}, false}} {
+		all := Caveats(&record.Run{Lab: record.LabLocal}, nil, nil, tt.cells)
+		has := slices.ContainsFunc(all, func(c record.Caveat) bool { return c.Kind == "shared-cores" })
+		if has != tt.want {
+			t.Errorf("cells %v: the caveat is there: %v, want %v", tt.cells, has, tt.want)
+		}
+	}
+}
