@@ -148,8 +148,8 @@ func holdDir(dir string, how int) (*os.File, error) {
 
 // drivenNote says what a router without an agent lacks.
 func drivenNote(who, by string) string {
-	return who + " driven by driver " + by + ": settings and counters are those that it knows, sampled once a " +
-		"second"
+	return who + " driven by driver " + by +
+		": settings and counters are those that it knows, sampled once a second"
 }
 
 // lab is the lab that stands.

@@ -129,8 +129,8 @@ func (c *canvas) svg(label string) string {
 		html.EscapeString(printable(label)) + `">` + c.b.String() + "</svg>"
 }
 
-// textWidth is the most that text takes at a size, for leaving room: as wide as in DejaVu Sans, which is wider
-// than other systems' fonts.
+// textWidth is the most that text takes at a size, for leaving room: as wide as in DejaVu Sans, which is
+// wider than other systems' fonts.
 func textWidth(s string, size float64) float64 {
 	w := 0.0
 	for _, r := range s {

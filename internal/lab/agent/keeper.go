@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// keeper is a process in which the agent of a machine of its own has its settings held, from the first one on:
-// when the agent is gone, however it ended, the keeper puts everything back and leaves.
+// keeper is a process in which the agent of a machine of its own has its settings held, from the first one
+// on: when the agent is gone, however it ended, the keeper puts everything back and leaves.
 type keeper struct {
 	mu      sync.Mutex
 	child   host.Agent // nil: nothing was set yet

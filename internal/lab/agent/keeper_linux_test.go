@@ -41,7 +41,8 @@ func TestAKilledAgentLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := host.Connect(process)
-			s, err := a.Open(labtest.Context(t), "knob/dial", agent.Turn{Place: knob.Place{Port: file}, Want: "ten"})
+			s, err := a.Open(labtest.Context(t), "knob/dial", agent.Turn{Place: knob.Place{Port: file},
+				Want: "ten"})
 			if err != nil {
 				t.Fatal(err)
 			}

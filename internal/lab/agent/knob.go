@@ -28,7 +28,8 @@ type Held struct {
 }
 
 // holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
-// whatever a journal says. Before anything is set, may is asked. Where there is a keeper, it holds the setting.
+// whatever a journal says. Before anything is set, may is asked. A keeper, where there is one, holds the
+// setting.
 func holdKnob(k knob.Knob, machine bool, may func() error, keep *keeper) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
