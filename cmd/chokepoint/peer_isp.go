@@ -42,7 +42,8 @@ func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
 	}
-	return &usageError{"--isp-port, --isp-address, --isp-user, --isp-password-file and --isp-force without --isp",
+	return &usageError{
+		"--isp-port, --isp-address, --isp-user, --isp-password-file and --isp-force without --isp",
 		"add --isp with one of " + strings.Join(knob.Accesses(), ", ")}
 }
 

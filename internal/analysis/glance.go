@@ -17,8 +17,8 @@ type Glance struct {
 	Seconds float64        `json:"seconds"` // that it is about
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // through which packets went
-	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of the sensor
-	// of power that shows most, or else of all packages by RAPL's counters.
+	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of the
+	// sensor of power that shows most, or else of all packages by RAPL's counters.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
