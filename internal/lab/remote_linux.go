@@ -519,24 +519,51 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("put back %s: its place is not in lab %s", what, e.Lab)
 	}
-	l, err := o.lab(e.Lab, e.Driver)
-	if err != nil {
-		return "", err
-	}
-	n, err := l.Node(ctx, e.Node)
-	switch {
-	case err != nil:
-	case n.HasDriver():
-		err = l.putBackByDriver(ctx, n, e, t.Place)
-	case n.HasAgent():
+	n, err := o.node(ctx, e)
+	if err == nil && n.HasDriver() {
+		err = o.labs[e.Lab].putBackByDriver(ctx, n, e, t.Place)
+	} else if err == nil {
 		err = n.turn(ctx, e.Knob, t, nil)
-	default:
-		err = errors.New(n.Facts.Unreachable)
 	}
 	if err != nil {
 		return "", fmt.Errorf("put back %s: %w", what, err)
 	}
 	return "put back " + what, nil
+}
+
+// dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
+// back: it would undo what others set from now on.
+func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
+	n, err := o.node(ctx, e)
+	if err == nil {
+		n.guard = guard{name: e.Guard}
+		err = n.dismiss(ctx, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("dismiss the guard of %s: %w", e.Node, err)
+	}
+	return nil
+}
+
+// node reaches the machine of an entry again, by what has set it.
+func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
+	if !o.have(e.Lab) {
+		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
+	}
+	l, err := o.lab(e.Lab, e.Driver)
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.Node(ctx, e.Node)
+	switch {
+	case err != nil:
+		return nil, err
+	case !n.HasAgent() && !n.HasDriver():
+		return nil, errors.New(n.Facts.Unreachable)
+	case driverOf(n) != e.Driver:
+		return nil, fmt.Errorf("it was set through driver %q, the node has %q", e.Driver, driverOf(n))
+	}
+	return n, nil
 }
 
 func (o *remotes) machine(e journal.Entry) record.Machine {
