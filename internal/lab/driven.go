@@ -140,15 +140,6 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	return d.l.failed(ctx, t, err)
 }
 
-// putBackByDriver applies what a setting was before, of somebody who is gone.
-func (l *Lab) putBackByDriver(ctx context.Context, n *Node, e journal.Entry, p knob.Place) error {
-	k, _ := knobNamed(knob.All(), e.Knob)
-	if k == nil {
-		return fmt.Errorf("no knob %s", e.Knob)
-	}
-	return driven{l, n, record.Setting{Knob: e.Knob, Node: e.Node}, k, p}.put(ctx, knob.State(e.Before))
-}
-
 // guarded is the driver that leaves a guard on a machine of its own, should the contact be lost.
 func (d driven) guarded() (driver.Guarded, bool) {
 	by, ok := d.n.Driver.(driver.Guarded)

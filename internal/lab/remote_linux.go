@@ -508,27 +508,35 @@ func (o *remotes) machines(id string) *record.Machines {
 
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
-// putBack has a machine hold again what it held before. Its own agent has done so when it lost the contact,
-// unless it was killed.
+// putBack has a machine hold again what it held before. Its own agent or guard has done so when it lost the
+// contact, unless it was killed.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
-	what := fmt.Sprintf("%s=%s on %s (%s)", e.Knob, e.Before, e.Node, o.machine(e).At)
+	what := fmt.Sprintf("put back %s=%s on %s (%s)", e.Knob, e.Before, e.Node, o.machine(e).At)
 	t, err := turnBack(e)
 	if err != nil {
 		return "", err
 	}
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
-		return "", fmt.Errorf("put back %s: its place is not in lab %s", what, e.Lab)
+		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
-	n, err := o.node(ctx, e)
-	if err == nil && n.HasDriver() {
-		err = o.labs[e.Lab].putBackByDriver(ctx, n, e, t.Place)
-	} else if err == nil {
-		err = n.turn(ctx, e.Knob, t, nil)
+	b := behind{e: e, p: t.Place}
+	if b.k, _ = knobNamed(knob.All(), e.Knob); b.k == nil {
+		return "", fmt.Errorf("%s: no such knob", what)
+	}
+	for _, x := range o.of.Entries {
+		if x.Kind == e.Kind && x.Lab == e.Lab && x.Node == e.Node && x.Knob == e.Knob && x.Seq < e.Seq {
+			b.earlier = append(b.earlier, x)
+		}
+	}
+	text := ""
+	if b.n, err = o.node(ctx, e); err == nil {
+		b.l = o.labs[e.Lab]
+		text, err = b.putBack(ctx)
 	}
 	if err != nil {
-		return "", fmt.Errorf("put back %s: %w", what, err)
+		return "", fmt.Errorf("%s: %w", what, err)
 	}
-	return "put back " + what, nil
+	return fmt.Sprintf("%s on %s (%s)", text, e.Node, o.machine(e).At), nil
 }
 
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
