@@ -115,6 +115,9 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 		}
 		return r.survey(ctx, l)
 	}
+	if err := l.free(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.again(ctx); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type Held struct {
 
 // holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
 // whatever a journal says. Before anything is set, may is asked.
-func holdKnob(k knob.Knob, machine bool, may func() error) host.Handler {
+func holdKnob(k knob.Knob, machine bool, may func(context.Context) error) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
 		if err := s.Recv(&t); err != nil {
@@ -40,7 +40,7 @@ func holdKnob(k knob.Knob, machine bool, may func() error) host.Handler {
 			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(Held{Answer: &a})
 		}
-		if err := may(); err != nil {
+		if err := may(ctx); err != nil {
 			return err
 		}
 		if t.Restore {
