@@ -47,10 +47,12 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		refused("run by agent beside a guard", begun(n), name)
 		driven := &Node{Name: "router", Host: h, Driver: by}
 		refused("run by a driver beside a guard", begun(driven), name)
-		if q, err := by.Read(ctx, h, record.Setting{Knob: "queue", Port: "lo"}); err != nil || q != "noqueue" {
+		q, err := by.Read(ctx, h, record.Setting{Knob: "queue", Port: "lo"})
+		if err != nil || q != "noqueue" {
 			t.Errorf("beside a guard the agent has set: got %q, %v, want noqueue", q, err)
 		}
-		if err := errors.Join(by.Dismiss(ctx, h, name), begun(n), begun(driven), n.turn(ctx, "queue", turn, nil)); err != nil {
+		if err := errors.Join(by.Dismiss(ctx, h, name), begun(n), begun(driven),
+			n.turn(ctx, "queue", turn, nil)); err != nil {
 			return fmt.Errorf("after the guard was dismissed: %w", err)
 		}
 		_, err = by.Guard(ctx, h, "", nil, time.Hour)
@@ -66,7 +68,8 @@ func TestAgentAndGuardExclude(t *testing.T) {
 // TestOthersKeepNoDriverOff: what another user of the machine makes is not taken for a controller.
 func TestOthersKeepNoDriverOff(t *testing.T) {
 	inNamespace(t, func(ctx context.Context) error {
-		l, err := net.Listen("unix", "@chokepoint-agent-machine-1-x") // in the name of a process that has it not
+		// In the name of a process that has it not.
+		l, err := net.Listen("unix", "@chokepoint-agent-machine-1-x")
 		if err != nil {
 			return err
 		}
@@ -76,7 +79,8 @@ func TestOthersKeepNoDriverOff(t *testing.T) {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		if err := errors.Join(os.WriteFile(dir+"/touched", []byte("1\n"), 0o644), os.Chown(dir, 65534, 65534)); err != nil {
+		if err := errors.Join(os.WriteFile(dir+"/touched", []byte("1\n"), 0o644),
+			os.Chown(dir, 65534, 65534)); err != nil {
 			return err
 		}
 		name, err := driver.Linux{}.Guard(ctx, host.Local(), "", nil, time.Hour)

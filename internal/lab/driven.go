@@ -140,31 +140,6 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	return d.l.failed(ctx, t, err)
 }
 
-// free fails where another controller has set something on one of the lab's machines.
-func (l *Lab) free(ctx context.Context) error {
-	for _, name := range l.Nodes() {
-		n, err := l.Node(ctx, name)
-		if err == nil {
-			err = n.free(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("node %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-func (n *Node) free(ctx context.Context) error {
-	by, ok := n.Driver.(driver.Guarded)
-	switch {
-	case n.HasAgent():
-		return n.Agent.Invoke(ctx, agent.VerbFree, struct{}{}, nil)
-	case n.HasDriver() && ok:
-		return by.Free(ctx, n.Host)
-	}
-	return nil
-}
-
 // guarded is the driver that leaves a guard on a machine of its own, should the contact be lost.
 func (d driven) guarded() (driver.Guarded, bool) {
 	by, ok := d.n.Driver.(driver.Guarded)
@@ -183,8 +158,8 @@ func (d driven) post(ctx context.Context) error {
 	}
 	d.n.guard.name = name
 	if err == nil {
-		d.n.guard.seq, err = d.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: d.l.ID, Node: d.n.Name,
-			Driver: d.n.Driver.Name(), Guard: name})
+		d.n.guard.seq, err = d.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: d.l.ID,
+			Node: d.n.Name, Driver: d.n.Driver.Name(), Guard: name})
 		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
 	}
 	return err

@@ -52,7 +52,8 @@ func TestAGuardIsInherited(t *testing.T) {
 		l.dial = func(context.Context, string) (*Node, error) {
 			return &Node{Name: "router", Host: host.Local(), Driver: by}, nil
 		}
-		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by, guard: guard{name: "ours"}}
+		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by,
+			guard: guard{name: "ours"}}
 		if fresh, found := l.Renew(t.Context()); !fresh || found == nil {
 			t.Fatalf("renew: got %v, %v, want a new connection and why", fresh, found)
 		}

@@ -19,9 +19,11 @@ func TestPutBackCompares(t *testing.T) {
 		{ours, ours, "", "", "put back queue=noqueue on router (local)", ""},
 		{"", "", "", "", "already as before: queue=noqueue on router (local)", ""},
 		{ours, "", "", "", "put back queue=noqueue of lo on router (local)", ""},
-		{ours, others, "", others, "", "queue of d0 is pfifo limit 77, was noqueue before the run, which made it " +
-			"pfifo limit 50: somebody has changed it since, and it was left as it is; by hand: tc qdisc del dev 'd0' root"},
-		{"pfifo limit 60", "", "pfifo limit 60", "", "", ""}, // of a change before it, which is looked at next
+		{ours, others, "", others, "", "queue of d0 is pfifo limit 77, was noqueue before the run, which made " +
+			"it pfifo limit 50: somebody has changed it since, and it was left as it is; by hand: " +
+			"tc qdisc replace dev d0 root noqueue"},
+		// Of a change before it, which is looked at next.
+		{"pfifo limit 60", "", "pfifo limit 60", "", "", ""},
 	}
 	for _, by := range []string{"", "linux"} {
 		inNamespace(t, func(ctx context.Context) error {
@@ -53,15 +55,17 @@ func TestPutBackCompares(t *testing.T) {
 					Place: []byte(`{"node":"router","ports":["lo","d0"],"wan":"lo"}`)})
 				if tt.text != "" && text != tt.text || tt.err == "" && err != nil || tt.err != "" &&
 					(!errors.Is(err, errOthers) || !strings.HasSuffix(err.Error(), tt.err)) {
-					t.Errorf("by %q, %q and %q: got %q, %v, want %q, %q", by, tt.wan, tt.lan, text, err, tt.text,
-						tt.err)
+					t.Errorf("by %q, %q, %q: got %q, %v, want %q, %q", by, tt.wan, tt.lan, text, err,
+						tt.text, tt.err)
 				}
 				for dev, want := range map[string]string{"lo": tt.wantWAN, "d0": tt.wantLAN} {
-					out, err := host.Run(ctx, h, host.Command{Path: "tc", Args: []string{"qdisc", "show", "dev", dev}})
-					got := strings.Contains(string(out), "limit "+strings.TrimPrefix(want, "pfifo limit "))
-					if err != nil || want == "" && strings.Contains(string(out), "limit") || want != "" && !got {
-						t.Errorf("by %q, %q and %q: afterwards %s has %s, %v, want %q", by, tt.wan, tt.lan, dev, out,
-							err, want)
+					out, err := host.Run(ctx, h, host.Command{Path: "tc",
+						Args: []string{"qdisc", "show", "dev", dev}})
+					_, limit, limited := strings.Cut(string(out), "limit ")
+					if err != nil || limited != (want != "") ||
+						!strings.HasPrefix(limit, strings.TrimPrefix(want, "pfifo limit ")) {
+						t.Errorf("by %q, %q, %q: afterwards %s has %s, %v, want %q", by, tt.wan, tt.lan, dev,
+							out, err, want)
 					}
 				}
 			}
@@ -72,8 +76,8 @@ func TestPutBackCompares(t *testing.T) {
 
 // setQueue sets the queue of a device by tc, "" the one that it has by itself.
 func setQueue(ctx context.Context, h host.Host, dev, queue string) error {
-	_, err := host.Run(ctx, h, host.Command{Path: "sh", Args: append([]string{"-c", `tc qdisc del dev "$0" root 2>/dev/null
-[ $# = 0 ] || exec tc qdisc replace dev "$0" root "$@"`, dev},
+	_, err := host.Run(ctx, h, host.Command{Path: "sh", Args: append([]string{"-c",
+		`tc qdisc del dev "$0" root 2>/dev/null; [ $# = 0 ] || tc qdisc replace dev "$0" root "$@"`, dev},
 		strings.Fields(queue)...)})
 	return err
 }

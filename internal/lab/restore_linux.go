@@ -127,8 +127,8 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		}
 		failed = true
 		if errors.Is(undoErr, errOthers) {
-			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it is, and "+
-				"once nothing else is left to undo, remove "+s.Path())
+			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
+				"is, and once nothing else is left to undo, remove "+s.Path())
 		}
 		if !errors.Is(undoErr, errHeld) {
 			err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))

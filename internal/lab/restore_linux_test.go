@@ -238,7 +238,8 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 func TestRestoreForgetsNoMachine(t *testing.T) {
 	entries := []string{
 		`{"entry":{"seq":1,"kind":"machines","lab":"a","machines":{"router":{"at":"ssh://-none"}}}}`,
-		`{"entry":{"seq":2,"kind":"guard","lab":"a","node":"router","driver":"linux","guard":"/run/chokepoint-guard-x"}}`,
+		`{"entry":{"seq":2,"kind":"guard","lab":"a","node":"router","driver":"linux",` +
+			`"guard":"/run/chokepoint-guard-x"}}`,
 		`{"entry":{"seq":3,"kind":"setting","lab":"a","node":"router","driver":"linux","knob":"link_mtu",` +
 			`"place":{"node":"router","port":"lo"},"before":"1500","after":"1400"}}`,
 	}
@@ -248,7 +249,8 @@ func TestRestoreForgetsNoMachine(t *testing.T) {
 		path := plant(t, dir, "", "", append(slices.Clone(entries), more...)...)
 		for range 3 {
 			r, err := Restore(t.Context(), filepath.Dir(path), none, dir+"/labs")
-			if !errors.Is(err, ErrDirty) || len(r.Undone) != 0 || strings.Count(err.Error(), "ssh://-none") < 2 {
+			if !errors.Is(err, ErrDirty) || len(r.Undone) != 0 ||
+				strings.Count(err.Error(), "ssh://-none") < 2 {
 				t.Errorf("%d lines more: got %+v, %v, want that both failed", len(more), r, err)
 			}
 			if _, gone := os.Stat(path); gone != nil {
@@ -276,14 +278,15 @@ func TestPutBackByADriver(t *testing.T) {
 		o := reached(t, &Node{Name: "router", Host: h, Driver: driver.Linux{}})
 		if text, err := o.putBack(ctx, journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router",
 			Driver: "linux", Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64",
-			After: setting.Value}); err != nil || !strings.HasPrefix(text, "put back "+setting.Knob) {
+			After: setting.Value}); err != nil ||
+			!strings.HasPrefix(text, "put back "+setting.Knob+"=64 on ") {
 			t.Errorf("put back: got %q, %v", text, err)
 		}
 		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != name+"=64" {
 			t.Errorf("afterwards: got %q, %v, want what was before", now, err)
 		}
-		e := journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "router", Driver: "linux", Guard: guard}
-		if err := o.dismiss(ctx, e); err != nil {
+		if err := o.dismiss(ctx, journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "router",
+			Driver: "linux", Guard: guard}); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(guard); !os.IsNotExist(err) {
@@ -302,8 +305,9 @@ func reached(t *testing.T, router *Node) *remotes {
 	}
 	l := newLab("a", record.LabSSH, top, Parts{}, nil)
 	l.nodes["router"] = router
-	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{{Seq: 1,
-		Kind: journal.KindMachines, Lab: "a", Machines: &record.Machines{Router: record.Machine{At: "local"}}}}}}
+	machines := &record.Machines{Router: record.Machine{At: "local"}}
+	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{
+		{Seq: 1, Kind: journal.KindMachines, Lab: "a", Machines: machines}}}}
 }
 
 // inNamespace runs a function in a network namespace of its own, and what it starts.

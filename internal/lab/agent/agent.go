@@ -115,8 +115,10 @@ func Handlers(role string, p Parts) map[string]host.Handler {
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
 		VerbFacing: answering(facing),
-		VerbFree:   answering(func(ctx context.Context, _ struct{}) (struct{}, error) { return struct{}{}, free(ctx) }),
-		VerbExec:   execute, VerbArrange: answering(arrange)})
+		VerbFree: answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
+			return none, free(ctx)
+		}),
+		VerbExec: execute, VerbArrange: answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}

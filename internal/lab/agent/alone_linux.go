@@ -20,11 +20,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Whoever sets something on a machine says so first and then looks whether somebody else does, so that of two
-// at most one goes on. An agent says so by an abstract socket of its network namespace, whose name is this, its
-// process and something random: it is gone with the process (unix(7)). A driver, which can only leave
-// programs of the machine behind, has a guard with a folder, see package driver, whose script looks for these
-// sockets. What is not root's or this user's says nothing: else any user of the machine could keep others off.
+// Whoever sets something on a machine says so first and then looks whether somebody else does, so that of
+// two at most one goes on. An agent says so by an abstract socket of its network namespace, whose name is
+// this, its process and something random: it is gone with the process (unix(7)). A driver, which can only
+// leave programs of the machine behind, has a guard with a folder, see package driver, whose script looks for
+// these sockets. What is not root's or this user's says nothing: else any user of the machine could keep
+// others off.
 const aloneName = "@chokepoint-agent-machine-"
 
 // guardFolders are where a driver's guard may have its folder.
@@ -125,8 +126,8 @@ func others(own string) error {
 }
 
 func taken(by string) error {
-	return check.WithHint(fmt.Errorf("%w: %s", errTaken, check.Plain(by)), "wait until its run has ended; if "+
-		"that was killed, run chokepoint lab restore where it was started")
+	return check.WithHint(fmt.Errorf("%w: %s", errTaken, check.Plain(by)), "wait until its run has ended; "+
+		"if that was killed, run chokepoint lab restore where it was started")
 }
 
 // trusted reports whether a file is root's or this user's.

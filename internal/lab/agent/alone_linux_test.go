@@ -50,9 +50,9 @@ func TestAlone(t *testing.T) {
 				return err
 			}
 		}
-		for name, try := range map[string]func(context.Context) error{"take": second.take, "free": second.free} {
+		for i, try := range []func(context.Context) error{second.take, second.free} {
 			if err := try(ctx); !errors.Is(err, errTaken) || check.HintOf(err) == "" {
-				t.Errorf("%s by a second controller: got %v, want an error with a hint", name, err)
+				t.Errorf("question %d of a second controller: got %v, want an error with a hint", i, err)
 			}
 		}
 		ended := time.AfterFunc(500*time.Millisecond, func() { first.lock.Close() })
@@ -90,7 +90,8 @@ func TestOthersKeepNobodyOff(t *testing.T) {
 		defer os.RemoveAll(dir)
 		var a alone
 		err = errors.Join(os.WriteFile(dir+"/touched", []byte("1\n"), 0o644),
-			os.WriteFile(dir+"/pid", fmt.Appendln(nil, hers.Process.Pid), 0o644), os.Chown(dir, nobody, nobody))
+			os.WriteFile(dir+"/pid", fmt.Appendln(nil, hers.Process.Pid), 0o644),
+			os.Chown(dir, nobody, nobody))
 		if err == nil {
 			err = a.take(ctx)
 		}

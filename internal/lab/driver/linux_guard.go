@@ -14,20 +14,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// lookForOthers refuses a router on which another controller has set something, or is about to: a folder of a
-// guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace, where
-// the router is one. $d is our own folder, which is made first: of two who do so at once at most one goes on.
-// What is not this user's says nothing, as anybody can make it. A folder whose process was killed, or did not
-// outlive a reboot as the folder did, is removed: nobody else would.
+// lookForOthers refuses a router on which another controller has set something, or is about to: a folder of
+// a guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace,
+// where the router is one. $d is our own folder, which is made first: of two who do so at once at most one
+// goes on. What is not this user's says nothing, as anybody can make it. A folder whose process was killed,
+// or did not outlive a reboot as the folder did, is removed: nobody else would.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
-for g in /run/chokepoint-guard-* /tmp/chokepoint-guard-* /dev/shm/chokepoint-guard-* /var/tmp/chokepoint-guard-*; do
+for t in /run /tmp /dev/shm /var/tmp; do for g in $t/chokepoint-guard-*; do
 [ "$g" != "$d" ] && [ -O "$g" ] && [ ! -h "$g" ] && [ -f "$g/touched" ] || continue
 p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
 [ -z "$p" ] || [ "$(readlink "/proc/$p/ns/net")" = "$n" ] || continue
-refuse "guard is $g"; done
+refuse "guard is $g"; done; done
 for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' /proc/net/unix 2>/dev/null); do
 p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socket:\[${s%%:*}\]" || continue
 refuse "agent is process $p"; done
@@ -83,8 +83,8 @@ func hinted(err error) error {
 	return check.WithHint(err, othersHint)
 }
 
-const othersHint = "wait until its run has ended; if that was killed, run chokepoint lab restore where it was " +
-	"started"
+const othersHint = "wait until its run has ended; if that was killed, run chokepoint lab restore where it " +
+	"was started"
 
 // Guard implements Guarded.
 func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,

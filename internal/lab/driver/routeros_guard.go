@@ -139,8 +139,8 @@ func otherGuards(ctx context.Context, h host.Host) error {
 	}
 	for _, i := range armed {
 		if strings.HasPrefix(i["name"], guardPrefix) {
-			return check.WithHint(fmt.Errorf("another controller has set something here: its guard is %s in %s",
-				check.Plain(i["name"]), scheduler), othersHint)
+			return check.WithHint(fmt.Errorf("another controller has set something here: its guard is %s "+
+				"in %s", check.Plain(i["name"]), scheduler), othersHint)
 		}
 	}
 	return nil
