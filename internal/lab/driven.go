@@ -106,7 +106,7 @@ func (d driven) back(ctx context.Context, before knob.State) error {
 	return d.put(ctx, before)
 }
 
-// apply applies a setting: read, journal, guard, apply, read back. What a failed attempt may have changed is
+// apply applies a setting: read, guard, journal, apply, read back. What a failed attempt may have changed is
 // undone.
 func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	before, err := d.read(ctx)
@@ -118,10 +118,13 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	if t.guarded, err = d.on(string(before)); err != nil {
 		return nil, err
 	}
+	if err = d.post(ctx); err != nil {
+		return nil, err
+	}
 	if t.seq, err = d.l.remember(d.s, d.n, d.s.Knob, d.p, string(before), string(want)); err != nil {
 		return nil, err
 	}
-	if err = d.guard(ctx, t); err == nil {
+	if err = d.arm(ctx, t); err == nil {
 		err = d.put(ctx, want)
 	}
 	if err == nil {
@@ -137,20 +140,35 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	return d.l.failed(ctx, t, err)
 }
 
-// putBackByDriver applies what a setting was before, of somebody who is gone.
-func (l *Lab) putBackByDriver(ctx context.Context, n *Node, e journal.Entry, p knob.Place) error {
-	i := slices.IndexFunc(knob.All(), func(k knob.Knob) bool { return k.Name() == e.Knob })
-	if i < 0 {
-		return fmt.Errorf("no knob %s", e.Knob)
-	}
-	return driven{l, n, record.Setting{Knob: e.Knob, Node: e.Node}, knob.All()[i], p}.put(ctx,
-		knob.State(e.Before))
+// guarded is the driver that leaves a guard on a machine of its own, should the contact be lost.
+func (d driven) guarded() (driver.Guarded, bool) {
+	by, ok := d.n.Driver.(driver.Guarded)
+	return by, ok && d.n.Facts.OwnMachine()
 }
 
-// guard has a machine of its own undo what is set there, and what is to be set, should the contact be lost.
-func (d driven) guard(ctx context.Context, next *applied) error {
-	by, ok := d.n.Driver.(driver.Guarded)
-	if !ok || !d.n.Facts.OwnMachine() {
+// post leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
+func (d driven) post(ctx context.Context) error {
+	by, ok := d.guarded()
+	if !ok || d.n.guard.name != "" {
+		return nil
+	}
+	name, err := by.Guard(ctx, d.n.Host, "", nil, agent.Silence)
+	if name == "" {
+		return err
+	}
+	d.n.guard.name = name
+	if err == nil {
+		d.n.guard.seq, err = d.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: d.l.ID,
+			Node: d.n.Name, Driver: d.n.Driver.Name(), Guard: name})
+		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
+	}
+	return err
+}
+
+// arm has the node's guard undo what is set there, and what is to be set.
+func (d driven) arm(ctx context.Context, next *applied) error {
+	by, ok := d.guarded()
+	if !ok {
 		return nil
 	}
 	var undo []record.Setting
@@ -159,35 +177,35 @@ func (d driven) guard(ctx context.Context, next *applied) error {
 			undo = append(undo, t.guarded...)
 		}
 	}
-	first := d.n.guard == ""
-	name, err := by.Guard(ctx, d.n.Host, d.n.guard, undo, agent.Silence)
-	if d.n.guard = name; err == nil && first {
-		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
-	}
+	_, err := by.Guard(ctx, d.n.Host, d.n.guard.name, undo, agent.Silence)
 	return err
 }
 
 // dismiss ends the node's guard, if it has one, and removes what those before it have left.
-func (n *Node) dismiss(ctx context.Context) (err error) {
+func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok {
 		return nil
 	}
-	if n.guard != "" {
+	if n.guard.name != "" {
 		n.past = append(n.past, n.guard)
 	}
-	for _, name := range n.past {
-		err = errors.Join(err, by.Dismiss(ctx, n.Host, name))
+	for _, g := range n.past {
+		gone := by.Dismiss(ctx, n.Host, g.name)
+		if gone == nil {
+			gone = j.Done(g.seq)
+		}
+		err = errors.Join(err, gone)
 	}
-	n.guard, n.past = "", nil
+	n.guard, n.past = guard{}, nil
 	return err
 }
 
 // guardGone says why the node's guard is not there any more.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
-	if !ok || n.guard == "" {
+	if !ok || n.guard.name == "" {
 		return nil
 	}
-	return by.Touch(ctx, n.Host, n.guard)
+	return by.Touch(ctx, n.Host, n.guard.name)
 }

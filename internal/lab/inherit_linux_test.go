@@ -52,16 +52,17 @@ func TestAGuardIsInherited(t *testing.T) {
 		l.dial = func(context.Context, string) (*Node, error) {
 			return &Node{Name: "router", Host: host.Local(), Driver: by}, nil
 		}
-		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by, guard: "ours"}
+		l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: by,
+			guard: guard{name: "ours"}}
 		if fresh, found := l.Renew(t.Context()); !fresh || found == nil {
 			t.Fatalf("renew: got %v, %v, want a new connection and why", fresh, found)
 		}
 		want, often := map[bool]string{true: "ours"}[there], map[bool]int{true: 1}[there]
-		if got := l.nodes["router"].guard; got != want || touched != often {
+		if got := l.nodes["router"].guard.name; got != want || touched != often {
 			t.Errorf("guard there %v: got %q, touched %d times, want %q, %d", there, got, touched, want,
 				often)
 		}
-		if err := l.nodes["router"].dismiss(t.Context()); err != nil || !slices.Equal(*by.dismissed,
+		if err := l.nodes["router"].dismiss(t.Context(), nil); err != nil || !slices.Equal(*by.dismissed,
 			[]string{"ours"}) {
 			t.Errorf("guard there %v: %v, dismissed %q, want it alone", there, err, *by.dismissed)
 		}
@@ -87,7 +88,8 @@ func TestADriverIsNoAgent(t *testing.T) {
 	}
 	l, other := newLab("mine", record.LabSSH, top, Parts{}, nil), &hangsUp{}
 	l.dial = func(context.Context, string) (*Node, error) { return &Node{Name: "router", Agent: other}, nil }
-	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{}, guard: "ours"}
+	l.nodes["router"] = &Node{Name: "router", Host: cut{host.Local()}, Driver: guarding{},
+		guard: guard{name: "ours"}}
 	if fresh, found := l.Renew(t.Context()); fresh || found == nil || !other.closed ||
 		l.nodes["router"].HasAgent() {
 		t.Errorf("renew: got %v, %v, agent closed %v, want the node as it was", fresh, found, other.closed)

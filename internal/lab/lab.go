@@ -151,7 +151,7 @@ func (l *Lab) Close(ctx context.Context) error {
 	l.mu.Lock()
 	for name, n := range l.nodes {
 		if len(l.settings) == 0 { // else it has something to undo
-			err = errors.Join(err, n.dismiss(ctx))
+			err = errors.Join(err, n.dismiss(ctx, l.journal))
 		}
 		n.close()
 		delete(l.nodes, name)

@@ -30,13 +30,19 @@ type Node struct {
 	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
 	// Unagented is why a driver drives it, where an agent was tried first.
 	Unagented string
-	guard     string   // the name of the one that its driver has left there, "" if there is none
-	past      []string // of those that were found gone
+	guard     guard   // the one that its driver has left there
+	past      []guard // those that were found gone
 
 	Version string           // of the chokepoint whose agent it is, where that is not ours
 	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does
 	Trace   bool             // tracepoints of its kernel may be switched: it is the lab's alone, and bears it
 	Given   []record.Setting // settings that hold as it is, without node and port
+}
+
+// guard is one that a driver has left on a node; without a name there is none.
+type guard struct {
+	name string
+	seq  int // in the journal
 }
 
 // HasAgent reports whether the node is set and watched by an agent.

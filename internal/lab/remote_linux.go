@@ -115,6 +115,9 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 		}
 		return r.survey(ctx, l)
 	}
+	if err := l.free(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.again(ctx); err != nil {
 		return nil, err
 	}
@@ -125,6 +128,31 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 		}
 	}
 	return l, nil
+}
+
+// free fails where another controller has set something on one of the lab's machines.
+func (l *Lab) free(ctx context.Context) error {
+	for _, name := range l.Nodes() {
+		n, err := l.Node(ctx, name)
+		if err == nil {
+			err = n.free(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (n *Node) free(ctx context.Context) error {
+	by, ok := n.Driver.(driver.Guarded)
+	switch {
+	case n.HasAgent():
+		return n.Agent.Invoke(ctx, agent.VerbFree, struct{}{}, nil)
+	case n.HasDriver() && ok:
+		return by.Free(ctx, n.Host)
+	}
+	return nil
 }
 
 // Reach reaches the router alone, to look into it. On error nothing is left.
@@ -492,90 +520,4 @@ func listed(all []netip.Addr) string {
 		out = append(out, a.String())
 	}
 	return strings.Join(out, ", ")
-}
-
-// remotes are the labs of real machines of an owner who is gone.
-type remotes struct {
-	dir    string
-	agents Program
-	of     *journal.Stale
-	labs   map[string]*Lab // reached again
-}
-
-// machines are those of a lab, nil if it had none.
-func (o *remotes) machines(id string) *record.Machines {
-	for _, e := range o.of.Entries {
-		if e.Kind == journal.KindMachines && e.Lab == id {
-			return e.Machines
-		}
-	}
-	return nil
-}
-
-func (o *remotes) have(id string) bool { return o.machines(id) != nil }
-
-// putBack has a machine hold again what it held before. Its own agent has done so when it lost the contact,
-// unless it was killed.
-func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
-	what := fmt.Sprintf("%s=%s on %s (%s)", e.Knob, e.Before, e.Node, o.machine(e).At)
-	t, err := turnBack(e)
-	if err != nil {
-		return "", err
-	}
-	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
-		return "", fmt.Errorf("put back %s: its place is not in lab %s", what, e.Lab)
-	}
-	l, err := o.lab(e.Lab, e.Driver)
-	if err != nil {
-		return "", err
-	}
-	n, err := l.Node(ctx, e.Node)
-	switch {
-	case err != nil:
-	case n.HasDriver():
-		err = l.putBackByDriver(ctx, n, e, t.Place)
-	case n.HasAgent():
-		err = n.turn(ctx, e.Knob, t, nil)
-	default:
-		err = errors.New(n.Facts.Unreachable)
-	}
-	if err != nil {
-		return "", fmt.Errorf("put back %s: %w", what, err)
-	}
-	return "put back " + what, nil
-}
-
-func (o *remotes) machine(e journal.Entry) record.Machine {
-	r := Remote{Machines: *o.machines(e.Lab)}
-	return r.machine(e.Node)
-}
-
-// lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
-// here puts back what is.
-func (o *remotes) lab(id, by string) (*Lab, error) {
-	if l := o.labs[id]; l != nil {
-		return l, nil
-	}
-	if o.agents == nil {
-		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
-	}
-	machines := *o.machines(id)
-	machines.Router.Driver = by                           // others have none
-	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
-	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
-	if err != nil {
-		return nil, err
-	}
-	if o.labs == nil {
-		o.labs = map[string]*Lab{}
-	}
-	o.labs[id] = l
-	return l, nil
-}
-
-func (o *remotes) close(ctx context.Context) (err error) {
-	for _, l := range o.labs {
-		err = errors.Join(err, l.Close(ctx))
-	}
-	return err
 }

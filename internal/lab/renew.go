@@ -76,7 +76,7 @@ func (l *Lab) Clear(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.nodes {
-		err = errors.Join(err, n.dismiss(ctx))
+		err = errors.Join(err, n.dismiss(ctx, l.journal))
 	}
 	return err
 }
@@ -155,15 +155,15 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 		return
 	}
 	fresh.past = old.past
-	if old.guard == "" {
+	if old.guard.name == "" {
 		return
 	}
-	if by.Touch(ctx, fresh.Host, old.guard) != nil {
+	if by.Touch(ctx, fresh.Host, old.guard.name) != nil {
 		fresh.past = append(fresh.past, old.guard)
 		return
 	}
 	fresh.guard = old.guard
-	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard) })
+	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
 
 // gone says why a node's agent is of no use any more. A process that is only slow still holds what was set

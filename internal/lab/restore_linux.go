@@ -101,13 +101,18 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 	failed := false
 	var noteErr error
 	for _, e := range s.Entries {
-		if e.Kind == journal.KindSetting && owns(s, e.Lab) && e.Node != HostNode {
+		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
 			continue // goes with its lab, which is taken down next
+		}
+		if e.Kind == journal.KindMachines && failed {
+			continue // another attempt must know where they are
 		}
 		text, undoErr := "", error(nil)
 		switch {
 		case e.Kind == journal.KindMachines: // what was set there is undone, or the lab's entries stay
 			undoErr = os.RemoveAll(filepath.Join(labDir, e.Lab))
+		case e.Kind == journal.KindGuard:
+			undoErr = machines.dismiss(ctx, e)
 		case machines.have(e.Lab):
 			text, undoErr = machines.putBack(ctx, e)
 		default:
@@ -121,6 +126,10 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 			continue
 		}
 		failed = true
+		if errors.Is(undoErr, errOthers) {
+			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
+				"is, and once nothing else is left to undo, remove "+s.Path())
+		}
 		if !errors.Is(undoErr, errHeld) {
 			err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))
 		} else if !slices.Contains(r.Held, e.Lab) {

@@ -1,18 +1,26 @@
 package lab
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // plant writes the journal of an owner that is gone, with right checksums.
@@ -222,5 +230,102 @@ func TestRestoresAndStartsAtOnce(t *testing.T) {
 	close(stop)
 	if err := <-ended; err != nil {
 		t.Errorf("restore: %v", err)
+	}
+}
+
+// TestRestoreForgetsNoMachine: what could not be put back on a real machine is tried again and again, also
+// after where it is was noted as done with.
+func TestRestoreForgetsNoMachine(t *testing.T) {
+	entries := []string{
+		`{"entry":{"seq":1,"kind":"machines","lab":"a","machines":{"router":{"at":"ssh://-none"}}}}`,
+		`{"entry":{"seq":2,"kind":"guard","lab":"a","node":"router","driver":"linux",` +
+			`"guard":"/run/chokepoint-guard-x"}}`,
+		`{"entry":{"seq":3,"kind":"setting","lab":"a","node":"router","driver":"linux","knob":"link_mtu",` +
+			`"place":{"node":"router","port":"lo"},"before":"1500","after":"1400"}}`,
+	}
+	none := func(context.Context, string) (string, error) { return "", errors.New("none") }
+	for _, more := range [][]string{nil, {`{"undone":1}`}} {
+		dir := t.TempDir()
+		path := plant(t, dir, "", "", append(slices.Clone(entries), more...)...)
+		for range 3 {
+			r, err := Restore(t.Context(), filepath.Dir(path), none, dir+"/labs")
+			if !errors.Is(err, ErrDirty) || len(r.Undone) != 0 ||
+				strings.Count(err.Error(), "ssh://-none") < 2 {
+				t.Errorf("%d lines more: got %+v, %v, want that both failed", len(more), r, err)
+			}
+			if _, gone := os.Stat(path); gone != nil {
+				t.Fatalf("%d lines more: %v, want the journal kept", len(more), gone)
+			}
+		}
+	}
+}
+
+// TestPutBackByADriver: settings that a driver has made are put back by it, those of families, too, and then
+// its guard is dismissed.
+func TestPutBackByADriver(t *testing.T) {
+	inNamespace(t, func(ctx context.Context) error {
+		const name = "net.ipv4.ip_default_ttl"
+		h := host.Local()
+		guard, err := driver.Linux{}.Guard(ctx, h, "", nil, time.Minute)
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(guard)
+		setting := record.Setting{Knob: "sysctl:" + name, Node: "router", Value: name + "=33"}
+		if err := (driver.Linux{}).Apply(ctx, h, setting); err != nil {
+			return err
+		}
+		o := reached(t, &Node{Name: "router", Host: h, Driver: driver.Linux{}})
+		if text, err := o.putBack(ctx, journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router",
+			Driver: "linux", Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64",
+			After: setting.Value}); err != nil ||
+			!strings.HasPrefix(text, "put back "+setting.Knob+"=64 on ") {
+			t.Errorf("put back: got %q, %v", text, err)
+		}
+		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != name+"=64" {
+			t.Errorf("afterwards: got %q, %v, want what was before", now, err)
+		}
+		if err := o.dismiss(ctx, journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "router",
+			Driver: "linux", Guard: guard}); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(guard); !os.IsNotExist(err) {
+			t.Errorf("the guard: %v, want it gone", err)
+		}
+		return nil
+	})
+}
+
+// reached is a lab of real machines of an owner who is gone, whose router is reached already.
+func reached(t *testing.T, router *Node) *remotes {
+	t.Helper()
+	top, err := TopologyNamed("forward")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab("a", record.LabSSH, top, Parts{}, nil)
+	l.nodes["router"] = router
+	machines := &record.Machines{Router: record.Machine{At: "local"}}
+	return &remotes{labs: map[string]*Lab{"a": l}, of: &journal.Stale{Entries: []journal.Entry{
+		{Seq: 1, Kind: journal.KindMachines, Lab: "a", Machines: machines}}}}
+}
+
+// inNamespace runs a function in a network namespace of its own, and what it starts.
+func inNamespace(t *testing.T, f func(ctx context.Context) error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("skip: needs root to make a network namespace")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is thrown away
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = f(t.Context())
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

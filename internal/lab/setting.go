@@ -147,29 +147,37 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 // resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
 // carries the rest of the name in its state.
 func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Place, error) {
-	for _, k := range l.parts.Knobs {
-		text := s.Value
-		if prefix, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
-			rest, ok := strings.CutPrefix(s.Knob, prefix+":")
-			if !ok {
-				continue
-			}
-			text = rest + "=" + s.Value
-		} else if k.Name() != s.Knob {
-			continue
-		}
-		state, err := k.Parse(text)
-		p := l.placeOf(s)
-		p.OwnKernel = n.Facts.OwnKernel
-		if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
-			err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
-		}
-		if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
-			err = limited.Allowed(p, state)
-		}
-		return k, state, p, err
+	k, member := knobNamed(l.parts.Knobs, s.Knob)
+	if k == nil {
+		return nil, "", knob.Place{}, fmt.Errorf("no such knob")
 	}
-	return nil, "", knob.Place{}, fmt.Errorf("no such knob")
+	text := s.Value
+	if strings.HasSuffix(k.Name(), ":") {
+		text = member + "=" + text
+	}
+	state, err := k.Parse(text)
+	p := l.placeOf(s)
+	p.OwnKernel = n.Facts.OwnKernel
+	if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
+		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
+	}
+	if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
+		err = limited.Allowed(p, state)
+	}
+	return k, state, p, err
+}
+
+// knobNamed finds the knob of a name, nil if there is none; of a family also which member it is.
+func knobNamed(all []knob.Knob, name string) (k knob.Knob, member string) {
+	for _, k := range all {
+		if k.Name() == name {
+			return k, ""
+		}
+		if rest, ok := strings.CutPrefix(name, k.Name()); ok && strings.HasSuffix(k.Name(), ":") {
+			return k, rest
+		}
+	}
+	return nil, ""
 }
 
 // placeOf adds what a knob may need to know of its node's surroundings.

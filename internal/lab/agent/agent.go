@@ -93,9 +93,11 @@ func Handlers(role string, p Parts) map[string]host.Handler { return handlers(ro
 
 func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
-	may := func() error { return nil }
+	may := func(context.Context) error { return nil }
+	free := may
 	if role == MachineRole { // which others may reach, too
-		may = new(alone).take
+		machine := new(alone)
+		may, free = machine.take, machine.free
 	}
 	isolate := func(verb string, h host.Handler) {
 		if role != ChildRole && separate {
@@ -122,7 +124,10 @@ func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
 		VerbFacing: answering(facing),
-		VerbExec:   execute, VerbArrange: answering(arrange)})
+		VerbFree: answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
+			return none, free(ctx)
+		}),
+		VerbExec: execute, VerbArrange: answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
@@ -130,9 +135,9 @@ func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
 }
 
 // after is a handler that serves only where it may.
-func after(may func() error, h host.Handler) host.Handler {
+func after(may func(context.Context) error, h host.Handler) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
-		if err := may(); err != nil {
+		if err := may(ctx); err != nil {
 			return err
 		}
 		return h(ctx, s)
@@ -153,6 +158,9 @@ func answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) host.
 		return s.Send(a)
 	}
 }
+
+// VerbFree fails where another controller has set something on the machine, or is about to.
+const VerbFree = "node/free"
 
 // VerbPowerOff ends a guest. Only a guest's agent has it.
 const VerbPowerOff = "vm/poweroff"

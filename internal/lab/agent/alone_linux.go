@@ -1,18 +1,39 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math/big"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// aloneName is that of an abstract socket, which nobody else of the network namespace can have until the
-// process that has it ends (unix(7)).
-const aloneName = "@chokepoint-agent-machine"
+// Whoever sets something on a machine says so first and then looks whether somebody else does, so that of
+// two at most one goes on. An agent says so by an abstract socket of its network namespace, whose name is
+// this, its process and something random: it is gone with the process (unix(7)). A driver, which can only
+// leave programs of the machine behind, has a guard with a folder, see package driver, whose script looks for
+// these sockets. What is not root's or this user's says nothing: else any user of the machine could keep
+// others off.
+const aloneName = "@chokepoint-agent-machine-"
+
+// guardFolders are where a driver's guard may have its folder.
+const guardFolders = "/run /tmp /dev/shm /var/tmp"
+
+// aloneWait is how long another one is waited for: the agent of a controller that was killed undoes what it
+// did, and leaves.
+const aloneWait = 3 * time.Second
 
 // alone takes a machine for one controller that sets something there, until the agent ends.
 type alone struct {
@@ -20,20 +41,143 @@ type alone struct {
 	lock net.Listener
 }
 
-func (a *alone) take() error {
+// take takes the machine, unless another controller has.
+func (a *alone) take(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lock != nil {
 		return nil
 	}
-	l, err := net.Listen("unix", aloneName)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return check.WithHint(errors.New("another controller has set something on this machine"),
-			"wait until its run has ended")
+	return waitAlone(ctx, func() error {
+		name := fmt.Sprintf("%s%d-%s", aloneName, os.Getpid(), rand.Text())
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			return fmt.Errorf("take the machine for one controller: %w", err)
+		}
+		if err := others(name); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		a.lock = l
+		return nil
+	})
+}
+
+// free says whether another controller has the machine, and takes nothing.
+func (a *alone) free(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lock != nil {
+		return nil
 	}
+	return waitAlone(ctx, func() error { return others("") })
+}
+
+var errTaken = errors.New("another controller has set something on this machine")
+
+// waitAlone tries until the machine is nobody else's, or for aloneWait. Two who try at once pause for
+// different times.
+func waitAlone(ctx context.Context, try func() error) error {
+	for end := time.Now().Add(aloneWait); ; {
+		err := try()
+		if !errors.Is(err, errTaken) || time.Now().After(end) {
+			return err
+		}
+		more, randErr := rand.Int(rand.Reader, big.NewInt(200))
+		if randErr != nil {
+			return randErr
+		}
+		if err := host.Pause(ctx, time.Duration(100+more.Int64())*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// others finds another controller's agent or guard.
+func others(own string) error {
+	const sockets = "/proc/thread-self/net/unix"
+	b, err := os.ReadFile(sockets)
 	if err != nil {
-		return fmt.Errorf("take the machine for one controller: %w", err)
+		return fmt.Errorf("look for other controllers: %w", err)
 	}
-	a.lock = l
+	for line := range strings.Lines(string(b)) {
+		// Num RefCount Protocol Flags Type St Inode Path
+		f := strings.Fields(line)
+		if len(f) != 8 || f[7] == own || !strings.HasPrefix(f[7], aloneName) {
+			continue
+		}
+		pid, _, _ := strings.Cut(strings.TrimPrefix(f[7], aloneName), "-")
+		if holds(pid, f[6]) {
+			return taken("its agent is process " + pid)
+		}
+	}
+	net, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("look for other controllers: %w", err)
+	}
+	for _, top := range strings.Fields(guardFolders) {
+		found, _ := filepath.Glob(top + "/chokepoint-guard-*") // the pattern is well-formed
+		for _, dir := range found {
+			if guards(dir, net) {
+				return taken("its guard is " + dir)
+			}
+		}
+	}
 	return nil
+}
+
+func taken(by string) error {
+	return check.WithHint(fmt.Errorf("%w: %s", errTaken, check.Plain(by)), "wait until its run has ended; "+
+		"if that was killed, run chokepoint lab restore where it was started")
+}
+
+// trusted reports whether a file is root's or this user's.
+func trusted(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	is, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (is.Uid == 0 || int(is.Uid) == os.Geteuid())
+}
+
+// holds reports whether a process that is trusted has the socket of that inode. Of root's another user sees
+// no more than what it is.
+func holds(pid, inode string) bool {
+	dir := "/proc/" + pid
+	if strings.Trim(pid, "0123456789") != "" || pid == "" || !trusted(dir) {
+		return false
+	}
+	files, err := os.ReadDir(dir + "/fd")
+	if errors.Is(err, fs.ErrPermission) {
+		b, err := os.ReadFile(dir + "/cmdline")
+		return err == nil && bytes.HasSuffix(b, []byte("\x00"+MachineRole+"\x00"))
+	}
+	for _, f := range files {
+		if to, err := os.Readlink(dir + "/fd/" + f.Name()); err == nil && to == "socket:["+inode+"]" {
+			return true
+		}
+	}
+	return false
+}
+
+// guards reports whether a folder is that of a guard that is at work in a network namespace.
+func guards(dir, net string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || !trusted(dir) {
+		return false
+	}
+	if _, err := os.Lstat(dir + "/touched"); err != nil {
+		return false
+	}
+	b, err := os.ReadFile(dir + "/pid")
+	pid, _, _ := strings.Cut(string(b), "\n")
+	if err != nil || strings.Trim(pid, "0123456789") != "" || pid == "" {
+		return false
+	}
+	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+	if err != nil || !bytes.Contains(line, []byte("chokepoint-guard")) {
+		return false
+	}
+	at, err := os.Readlink("/proc/" + pid + "/ns/net")
+	return err != nil || at == net
 }

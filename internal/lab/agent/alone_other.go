@@ -2,7 +2,10 @@
 
 package agent
 
+import "context"
+
 // alone takes a machine for one controller that sets something there. Elsewhere than on Linux nothing is set.
 type alone struct{}
 
-func (*alone) take() error { return nil }
+func (*alone) take(context.Context) error { return nil }
+func (*alone) free(context.Context) error { return nil }

@@ -30,7 +30,7 @@ type Held struct {
 // holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
 // whatever a journal says. Before anything is set, may is asked. A keeper, where there is one, holds the
 // setting.
-func holdKnob(k knob.Knob, machine bool, may func() error, keep *keeper) host.Handler {
+func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, keep *keeper) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
 		if err := s.Recv(&t); err != nil {
@@ -41,7 +41,7 @@ func holdKnob(k knob.Knob, machine bool, may func() error, keep *keeper) host.Ha
 			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(Held{Answer: &a})
 		}
-		if err := may(); err != nil {
+		if err := may(ctx); err != nil {
 			return err
 		}
 		if t.Restore {

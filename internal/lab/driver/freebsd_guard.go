@@ -8,19 +8,22 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// bsdLookForOthers refuses a router on which another guard of this user is at work.
+const bsdLookForOthers = `for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
+[ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
+p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
+case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
+*"$g"*) echo "another controller has set something here: its guard is $g" >&2; exit 75;; esac
+rm -rf "$g"; done
+`
+
 // bsdGuardScript starts a guard and prints its folder. The guard counts its own sleeps of two seconds, which
 // no change of the clock shortens (sleep(1) waits on the system's uptime): kern.boottime moves with the clock
 // (time(9)), and there is no /proc. Where the router starves it, it fires later. The folder may outlive a
 // reboot, which has undone everything: it counts as long as its process lives. What the guard runs is the
 // script undo beside it, which is whole or not there at all.
 const bsdGuardScript = `umask 077
-for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
-[ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
-p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
-case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
-*"$g"*) echo "another controller has set something here: its guard is $g" >&2; exit 1;; esac
-rm -rf "$g"; done
-for t in /var/run /tmp /var/tmp; do
+` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 cat >"$d/guard" <<'end'
@@ -38,6 +41,11 @@ echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 
 // bsdTouchScript fails where there is no guard any more.
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
+
+// Free implements Guarded.
+func (FreeBSD) Free(ctx context.Context, h host.Host) error {
+	return free(ctx, h, inBase+bsdLookForOthers)
+}
 
 // Guard implements Guarded.
 func (FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,

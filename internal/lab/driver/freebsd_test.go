@@ -354,6 +354,9 @@ func TestBSDGuard(t *testing.T) {
 	if _, err := d.Guard(ctx, h, "", undo, time.Second); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a second controller: got %v, want the name of the first one's guard", err)
 	}
+	if err := d.Free(ctx, h); err == nil || !strings.Contains(err.Error(), name) || check.HintOf(err) == "" {
+		t.Errorf("a second controller asks: got %v, want the name of the first one's guard, and a hint", err)
+	}
 	for end := time.Now().Add(30 * time.Second); !gone(name) && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -386,6 +389,9 @@ func TestBSDGuard(t *testing.T) {
 	}
 	if err := d.Dismiss(ctx, h, name); err != nil || !gone(name) {
 		t.Errorf("dismiss: %v", err)
+	}
+	if err := d.Free(ctx, h); err != nil {
+		t.Errorf("after that: got %v, want the router free", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "if/igc0.mtu")); err != nil || string(b) != "1500\n" {
 		t.Errorf("a guard that was dismissed has undone something: %q, %v", b, err)

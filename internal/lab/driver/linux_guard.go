@@ -9,25 +9,39 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// lookForOthers refuses a router on which another controller has set something, or is about to: a folder of
+// a guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace,
+// where the router is one. $d is our own folder, which is made first: of two who do so at once at most one
+// goes on. What is not this user's says nothing, as anybody can make it. A folder whose process was killed,
+// or did not outlive a reboot as the folder did, is removed: nobody else would.
+const lookForOthers = `
+refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
+n=$(readlink /proc/self/ns/net)
+for t in /run /tmp /dev/shm /var/tmp; do for g in $t/chokepoint-guard-*; do
+[ "$g" != "$d" ] && [ -O "$g" ] && [ ! -h "$g" ] && [ -f "$g/touched" ] || continue
+p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
+[ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
+[ -z "$p" ] || [ "$(readlink "/proc/$p/ns/net")" = "$n" ] || continue
+refuse "guard is $g"; done; done
+for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' /proc/net/unix 2>/dev/null); do
+p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socket:\[${s%%:*}\]" || continue
+refuse "agent is process $p"; done
+`
+
 // guardScript starts a guard and prints its folder. It counts the seconds since boot, which no change of the
 // clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
-// the script beside it, which is whole or not there at all. A folder whose process was killed, or did not
-// outlive a reboot as the folder did, is removed: nobody else would.
+// the script beside it, which is whole or not there at all.
 const guardScript = `umask 077
-for g in /run/chokepoint-guard-* /tmp/chokepoint-guard-* /dev/shm/chokepoint-guard-* /var/tmp/chokepoint-guard-*; do
-[ -f "$g/touched" ] || continue
-p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
-[ -O "$g" ] && [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
-echo "another controller has set something here: its guard is $g" >&2; exit 1; done
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) || { d=; continue; }
-echo "${up%%.*}" >"$d/touched" && echo >"$d/pid" && break; rm -rf "$d"; d=; done
-[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
+echo $$ >"$d/pid" && echo "${up%%.*}" >"$d/touched" && break; rm -rf "$d"; d=; done
+[ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }` + lookForOthers + `
 ( trap '' HUP; while sleep 2 && [ -f "$d/touched" ]; do
 read up rest </proc/uptime; read at <"$d/touched"
 [ $((${up%%.*} - at)) -lt "$1" ] && continue
@@ -46,6 +60,31 @@ read up rest </proc/uptime
 echo "${up%%.*}" 1<>"$1/touched"`
 
 var errNoGuard = errors.New("its guard is gone")
+
+// Free implements Guarded.
+func (Linux) Free(ctx context.Context, h host.Host) error { return free(ctx, h, "d="+lookForOthers) }
+
+// free runs the part of a guard's script that looks for others.
+func free(ctx context.Context, h host.Host, script string) error {
+	if _, err := shell(ctx, h, "", script); err != nil {
+		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
+	}
+	return nil
+}
+
+// inUse is a script's exit code for a router that another controller has (EX_TEMPFAIL).
+const inUse = 75
+
+// hinted says what to do where another controller has the router.
+func hinted(err error) error {
+	if code, _ := host.ExitCode(err); code != inUse {
+		return err
+	}
+	return check.WithHint(err, othersHint)
+}
+
+const othersHint = "wait until its run has ended; if that was killed, run chokepoint lab restore where it " +
+	"was started"
 
 // Guard implements Guarded.
 func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
@@ -72,7 +111,7 @@ func guard(ctx context.Context, h host.Host, d interface {
 		_, err = shell(ctx, h, script, armScript, name)
 	}
 	if err != nil {
-		return name, fmt.Errorf("guard %s: %w", h.Name(), err)
+		return name, hinted(fmt.Errorf("guard %s: %w", h.Name(), err))
 	}
 	return name, d.Touch(ctx, h, name)
 }

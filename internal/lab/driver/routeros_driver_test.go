@@ -268,6 +268,9 @@ func rosGuard(t *testing.T, d *routeros.Device, h host.Host, end func(*routeros.
 	if _, err := (driver.RouterOS{}).Guard(t.Context(), h, "", nil, time.Minute); err == nil {
 		t.Error("a second controller was let in")
 	}
+	if err := (driver.RouterOS{}).Free(t.Context(), h); err == nil || check.HintOf(err) == "" {
+		t.Errorf("a second controller asks: got %v, want an error with a hint", err)
+	}
 	end(d)
 	if diff := cmp.Diff(before, d.Config()); diff != "" || len(d.Logged) > 0 {
 		t.Errorf("log %q, configuration (-before +after):\n%s", d.Logged, diff)

@@ -92,7 +92,9 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	err := error(nil)
 	if isNew {
 		name = newGuard(silence)
-		err = otherGuards(ctx, h)
+		if err = otherGuards(ctx, h); err == nil {
+			err = removeUnarmed(ctx, h)
+		}
 	} else {
 		err = RouterOS{}.Touch(ctx, h, name)
 	}
@@ -121,8 +123,15 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	return name, err
 }
 
-// otherGuards refuses a router on which another guard is armed, and removes what is left of one that never
-// was.
+// Free implements Guarded.
+func (RouterOS) Free(ctx context.Context, h host.Host) error {
+	if err := otherGuards(ctx, h); err != nil {
+		return fmt.Errorf("look for other controllers on %s: %w", h.Name(), err)
+	}
+	return nil
+}
+
+// otherGuards refuses a router on which another guard is armed.
 func otherGuards(ctx context.Context, h host.Host) error {
 	armed, err := items(ctx, h, scheduler+"/print as-value")
 	if err != nil {
@@ -130,10 +139,15 @@ func otherGuards(ctx context.Context, h host.Host) error {
 	}
 	for _, i := range armed {
 		if strings.HasPrefix(i["name"], guardPrefix) {
-			return fmt.Errorf("another controller has set something here: its guard is %s in %s",
-				check.Plain(i["name"]), scheduler)
+			return check.WithHint(fmt.Errorf("another controller has set something here: its guard is %s "+
+				"in %s", check.Plain(i["name"]), scheduler), othersHint)
 		}
 	}
+	return nil
+}
+
+// removeUnarmed removes what is left of a guard that never was armed.
+func removeUnarmed(ctx context.Context, h host.Host) error {
 	left, err := items(ctx, h, scripts+"/print as-value")
 	var remove []string
 	for _, i := range left {

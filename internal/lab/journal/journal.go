@@ -42,6 +42,8 @@ const (
 	KindSetting = "setting" // a knob was turned: the state before
 	// KindMachines: a lab of real machines was begun: where they are. It holds nothing to undo.
 	KindMachines = "machines"
+	// KindGuard: a driver has left a guard on a machine, which undoes settings there until it is dismissed.
+	KindGuard = "guard"
 )
 
 // Entry is one change. It is written before the change is made.
@@ -51,12 +53,13 @@ type Entry struct {
 	Lab    string          `json:"lab"`
 	Pid    int             `json:"pid,omitempty"`    // of a lab: its holder
 	Born   uint64          `json:"born,omitempty"`   // start time of that process, in clock ticks since boot
-	Node   string          `json:"node,omitempty"`   // of a setting
+	Node   string          `json:"node,omitempty"`   // of a setting, or of a guard
 	Driver string          `json:"driver,omitempty"` // that set it, "" = an agent
 	Knob   string          `json:"knob,omitempty"`
 	Place  json.RawMessage `json:"place,omitempty"`
 	Before string          `json:"before,omitempty"` // canonical state to apply again
 	After  string          `json:"after,omitempty"`
+	Guard  string          `json:"guard,omitempty"` // its name there
 	// Machines are those of a lab of real ones.
 	Machines *record.Machines `json:"machines,omitempty"`
 }
@@ -434,11 +437,12 @@ func read(owner, path string) (s *Stale, lives bool, err error) {
 // maxLine bounds what is read of one line.
 const maxLine = 1 << 20
 
-// parse reads a journal: its head, what is not undone, last first, and how long its whole lines are. It
-// refuses everything that Create, Add and Done do not write.
+// parse reads a journal: its head, what is not undone, last first, and how long its whole lines are. Where
+// machines are stays as long as something there is not undone. It refuses everything that Create, Add and
+// Done do not write.
 func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
-	open := map[int]Entry{}
+	open, ended := map[int]Entry{}, map[int]Entry{}
 	for n, last := 1, 0; ; n++ {
 		b, err := in.ReadSlice('\n')
 		if n == 1 && bytes.HasPrefix(b, []byte("{")) {
@@ -451,6 +455,14 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 				err = errors.New("it has no head")
 			} else {
 				err = nil
+			}
+			for seq, e := range ended {
+				for _, o := range open {
+					if e.Kind == KindMachines && o.Lab == e.Lab {
+						open[seq] = e
+						break
+					}
+				}
 			}
 			for _, seq := range slices.Backward(slices.Sorted(maps.Keys(open))) {
 				pending = append(pending, open[seq])
@@ -480,6 +492,7 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			if _, is := open[l.Undone]; !is {
 				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
 			}
+			ended[l.Undone] = open[l.Undone]
 			delete(open, l.Undone)
 		}
 		if err != nil {
@@ -531,16 +544,19 @@ func parseLine(b []byte) (line, error) {
 
 // check refuses an entry that would lead out of the labs' own directories, or says nothing to undo.
 func (e Entry) check() error {
-	machines := e.Machines != nil && e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 &&
-		e.Pid == 0 && e.Born == 0
-	setting := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
-		e.Knob != "" && len(e.Place) > 0 && e.Pid == 0 && e.Born == 0 && e.Machines == nil
-	lab := e.Node+e.Driver+e.Knob+e.Before+e.After == "" && len(e.Place) == 0 && e.Pid >= 0 &&
-		e.Machines == nil
+	nothing := e.Node+e.Driver+e.Knob+e.Before+e.After+e.Guard == "" && len(e.Place) == 0
+	process := e.Pid != 0 || e.Born != 0
+	there := e.Node != "" && !strings.ContainsAny(e.Node, "/\x00") && e.Node != "." && e.Node != ".." &&
+		!process && e.Machines == nil
+	machines := e.Machines != nil && nothing && !process
+	setting := there && e.Knob != "" && len(e.Place) > 0 && e.Guard == ""
+	guard := there && e.Guard != "" && e.Driver != "" && e.Knob+e.Before+e.After == "" && len(e.Place) == 0
+	lab := nothing && e.Pid >= 0 && e.Machines == nil
 	switch {
 	case !ValidID(e.Lab):
 		return fmt.Errorf("change %d is of lab %q, which is no lab's name", e.Seq, e.Lab)
-	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting, e.Kind == KindMachines && machines:
+	case e.Kind == KindLab && lab, e.Kind == KindSetting && setting, e.Kind == KindMachines && machines,
+		e.Kind == KindGuard && guard:
 		return nil
 	}
 	return fmt.Errorf("change %d is no %s that could be undone", e.Seq, cmp.Or(e.Kind, "change"))
@@ -548,6 +564,9 @@ func (e Entry) check() error {
 
 // Done says that a change was undone, so that another attempt leaves it alone.
 func (s *Stale) Done(seq int) error { return s.file.write(line{Undone: seq}) }
+
+// Path is the journal's file.
+func (s *Stale) Path() string { return s.file.path }
 
 // Remove deletes the journal after everything in it was undone.
 func (s *Stale) Remove() error { return errors.Join(os.Remove(s.file.path), s.file.f.Close()) }

@@ -1,0 +1,313 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// remotes are the labs of real machines of an owner who is gone.
+type remotes struct {
+	dir    string
+	agents Program
+	of     *journal.Stale
+	labs   map[string]*Lab // reached again
+}
+
+// machines are those of a lab, nil if it had none.
+func (o *remotes) machines(id string) *record.Machines {
+	for _, e := range o.of.Entries {
+		if e.Kind == journal.KindMachines && e.Lab == id {
+			return e.Machines
+		}
+	}
+	return nil
+}
+
+func (o *remotes) have(id string) bool { return o.machines(id) != nil }
+
+// putBack has a machine hold again what it held before. Its own agent or guard has done so when it lost the
+// contact, unless it was killed.
+func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
+	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
+	what := "put back " + e.Knob + at
+	t, err := turnBack(e)
+	if err != nil {
+		return "", err
+	}
+	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
+		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
+	}
+	b := behind{e: e, p: t.Place}
+	if b.k, _ = knobNamed(knob.All(), e.Knob); b.k == nil {
+		return "", fmt.Errorf("%s: no such knob", what)
+	}
+	for _, x := range o.of.Entries {
+		if x.Kind == e.Kind && x.Lab == e.Lab && x.Node == e.Node && x.Knob == e.Knob && x.Seq < e.Seq {
+			b.earlier = append(b.earlier, x)
+		}
+	}
+	text := ""
+	if b.n, err = o.node(ctx, e); err == nil {
+		b.l = o.labs[e.Lab]
+		text, err = b.putBack(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	return text + at, nil
+}
+
+// dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
+// back: it would undo what others set from now on.
+func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
+	n, err := o.node(ctx, e)
+	if err == nil {
+		n.guard = guard{name: e.Guard}
+		err = n.dismiss(ctx, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("dismiss the guard of %s: %w", e.Node, err)
+	}
+	return nil
+}
+
+// node reaches the machine of an entry again, by what has set it.
+func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
+	if !o.have(e.Lab) {
+		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
+	}
+	l, err := o.lab(e.Lab, e.Driver)
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.Node(ctx, e.Node)
+	switch {
+	case err != nil:
+		return nil, err
+	case !n.HasAgent() && !n.HasDriver():
+		return nil, errors.New(n.Facts.Unreachable)
+	case driverOf(n) != e.Driver:
+		return nil, fmt.Errorf("it was set through driver %q, the node has %q", e.Driver, driverOf(n))
+	}
+	return n, nil
+}
+
+func (o *remotes) machine(e journal.Entry) record.Machine {
+	r := Remote{Machines: *o.machines(e.Lab)}
+	return r.machine(e.Node)
+}
+
+// lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
+// here puts back what is.
+func (o *remotes) lab(id, by string) (*Lab, error) {
+	if l := o.labs[id]; l != nil {
+		return l, nil
+	}
+	if o.agents == nil {
+		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
+	}
+	machines := *o.machines(id)
+	machines.Router.Driver = by                           // others have none
+	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
+	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
+	if err != nil {
+		return nil, err
+	}
+	if o.labs == nil {
+		o.labs = map[string]*Lab{}
+	}
+	o.labs[id] = l
+	return l, nil
+}
+
+func (o *remotes) close(ctx context.Context) (err error) {
+	for _, l := range o.labs {
+		err = errors.Join(err, l.Close(ctx))
+	}
+	return err
+}
+
+// errOthers means that a setting is neither as an owner who is gone made it nor as it was before: somebody
+// has changed it since, and it was left alone.
+var errOthers = errors.New("somebody has changed it since, and it was left as it is")
+
+// behind is a setting that an owner who is gone has left on a real machine, which is reached again.
+type behind struct {
+	l *Lab
+	n *Node
+	e journal.Entry
+	k knob.Knob
+	p knob.Place
+	// earlier are the owner's changes before this one, of the same knob there.
+	earlier []journal.Entry
+}
+
+// Of a device, what it holds when it is looked at again.
+const (
+	asBefore  = iota // this change was undone, or those before it
+	asOurs           // the change
+	asOthers         // neither
+	anyOfThem        // how many there are
+)
+
+// putBack compares what a machine holds with what it was before and with what the owner had made of it, by
+// device. It touches nothing but what is still as the owner made it.
+func (b behind) putBack(ctx context.Context) (text string, err error) {
+	now, err := b.read(ctx)
+	if err != nil {
+		return "", err
+	}
+	held, err := b.each(string(now))
+	if err != nil {
+		return "", err
+	}
+	before, err := b.each(b.e.Before)
+	if err != nil {
+		return "", err
+	}
+	var sorted [anyOfThem][]string
+	for _, dev := range b.devices() {
+		is, err := b.compare(dev, held[dev], before[dev])
+		if err != nil {
+			return "", err
+		}
+		sorted[is] = append(sorted[is], dev)
+	}
+	mine := sorted[asOurs]
+	switch {
+	case len(mine) == 0 && len(sorted[asOthers]) == 0:
+		return "already as before: " + b.says(string(now)), nil
+	case len(mine) == len(b.devices()):
+		return "put back " + b.says(b.e.Before), b.put(ctx, b.p, b.e.Before)
+	}
+	for _, dev := range mine {
+		p := b.p
+		p.Port = dev
+		err = errors.Join(err, b.put(ctx, p, string(before[dev])))
+	}
+	for _, dev := range sorted[asOthers] {
+		err = errors.Join(err, b.differs(dev, held[dev], before[dev]))
+	}
+	return "put back " + b.says(b.e.Before) + " of " + strings.Join(mine, " and "), err
+}
+
+// says is a state with the name of its knob, which that of a family bears itself.
+func (b behind) says(state string) string {
+	if strings.HasSuffix(b.k.Name(), ":") {
+		return b.k.Name() + check.Plain(state)
+	}
+	return b.k.Name() + "=" + check.Plain(state)
+}
+
+// compare says which of those a device's state is.
+func (b behind) compare(dev string, held, before knob.State) (int, error) {
+	ours, err := b.each(b.e.After)
+	switch {
+	case err != nil:
+		return 0, err
+	case held == before:
+		return asBefore, nil
+	case held == ours[dev]:
+		return asOurs, nil
+	case b.k.Same(before, held):
+		return asBefore, nil
+	case b.k.Same(ours[dev], held):
+		return asOurs, nil
+	}
+	for _, e := range b.earlier { // it is undone, and they are: each says whether it is
+		for _, state := range []string{e.Before, e.After} {
+			each, err := b.each(state)
+			if err != nil {
+				return 0, err
+			}
+			if held == each[dev] || each[dev] != "" && b.k.Same(each[dev], held) {
+				return asBefore, nil
+			}
+		}
+	}
+	return asOthers, nil
+}
+
+// devices are those that the setting is of, one without a name where it is the node's.
+func (b behind) devices() []string {
+	switch {
+	case !knob.OfPorts(b.k):
+		return []string{""}
+	case b.p.Port != "":
+		return []string{b.p.Port}
+	case len(b.p.Ports) > 0:
+		return b.p.Ports
+	}
+	return []string{b.p.WAN}
+}
+
+func (b behind) each(s string) (map[string]knob.State, error) {
+	if !knob.OfPorts(b.k) {
+		return map[string]knob.State{"": knob.State(s)}, nil
+	}
+	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
+}
+
+func (b behind) driven(p knob.Place) driven {
+	return driven{b.l, b.n, record.Setting{Knob: b.e.Knob, Node: b.e.Node}, b.k, p}
+}
+
+// read reads the setting. An agent's session that ends before the word to go on changes nothing.
+func (b behind) read(ctx context.Context) (knob.State, error) {
+	if b.n.HasDriver() {
+		return b.driven(b.p).read(ctx)
+	}
+	s, err := b.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, b.e.Knob),
+		agent.Turn{Place: b.p, Want: knob.State(b.e.After)})
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	var held agent.Held
+	err = s.Recv(&held)
+	return held.State, err
+}
+
+func (b behind) put(ctx context.Context, p knob.Place, value string) error {
+	if b.n.HasDriver() {
+		return b.driven(p).put(ctx, knob.State(value))
+	}
+	return b.n.turn(ctx, b.e.Knob, agent.Turn{Place: p, Want: knob.State(value), Restore: true}, nil)
+}
+
+// differs names a difference, and how it is put back by hand.
+func (b behind) differs(dev string, held, before knob.State) error {
+	ours, err := b.each(b.e.After)
+	if err != nil {
+		return err
+	}
+	of := ""
+	if dev != "" {
+		of = " of " + dev
+	}
+	return fmt.Errorf("%s%s is %s, was %s before the run, which made it %s: %w; by hand: %s",
+		strings.TrimSuffix(b.k.Name(), ":"), of, check.Plain(string(held)), before, ours[dev], errOthers,
+		b.byHand(dev, string(before)))
+}
+
+// byHand is what puts a state back on the machine: a command where Linux has one for it, else words.
+func (b behind) byHand(dev, value string) string {
+	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
+		"txqueuelen": "ip link set dev %s txqueuelen %s",
+		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
+	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") { // with our units
+		return "set it to " + value
+	}
+	return fmt.Sprintf(command, dev, value)
+}
