@@ -68,6 +68,9 @@ type supply struct {
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
+	// management are the devices by which the nodes themselves are reached, where these are known.
+	management map[string]string
+
 	// Of nodes that are guests: how much longer than another one may take to be there again, facts about
 	// what they run on, what is said of one that hangs, and a way to keep what their consoles said.
 	patience time.Duration

@@ -309,17 +309,29 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := r.firstPort()
 	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{},
 		crossings: map[int]crossing{}}
+	management := map[string]string{}
 	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
 		n, err := l.Node(ctx, node)
 		if err != nil {
 			return err
 		}
-		if n.HasAgent() || n.HasDriver() {
-			if x.own[node], err = x.ask(ctx, node); err != nil {
-				return err
-			}
+		if !n.HasAgent() && !n.HasDriver() {
+			continue
+		}
+		var to []netip.Addr
+		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() {
+			to = append(to, c.Remote)
+		}
+		own, err := x.ask(ctx, node, to...)
+		if err != nil {
+			return err
+		}
+		x.own[node], management[node] = own, r.machine(node).Management
+		if len(to) > 0 {
+			management[node] = cmp.Or(management[node], own.Ways[0].Device)
 		}
 	}
+	l.management = management
 	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true

@@ -31,6 +31,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
 	const whole = "the lab file"
 	machine := func(name string, into *record.Machine, more ...field) field {
+		more = append(more, field{"management", r.text("management", mostMachineText, &into.Management)})
 		return field{name, func(n *yaml.Node) error {
 			at := r.scalarOf(name, func(n *yaml.Node, text string) error {
 				if err := judge(text); err != nil {
@@ -152,7 +153,7 @@ func MachinesText(m record.Machines) string {
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
 		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver},
 			{"certificate", of.Certificate}, {"password_file", of.PasswordFile}, {"lan", of.LAN},
-			{"wan", of.WAN}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
+			{"wan", of.WAN}, {"management", of.Management}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
 			if f[1] != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])
 			}

@@ -26,7 +26,7 @@ func parseMeter(at string) (record.Meter, error) {
 
 func TestReadMachines(t *testing.T) {
 	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
-		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Driver: "linux",
+		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Management: "eth2", Driver: "linux",
 			Certificate: "SHA256:00", PasswordFile: "/etc/my password"},
 		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500,
 		SSHConfig: "my config",

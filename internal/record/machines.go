@@ -20,6 +20,8 @@ type Machine struct {
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
+	// Management is the device by which it is reached; "" = found.
+	Management string `json:"management,omitempty"`
 	// ISP of a server is the kind of access that it gives the router as its provider, on its device ISPPort;
 	// "" = none.
 	ISP     string `json:"isp,omitempty"`

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -45,6 +48,9 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		for _, port := range l.Ports(name) {
 			ports = append(ports, port+" is "+l.Device(name, port))
 		}
+		if by := l.Management(name); by != "" {
+			ports = append(ports, "reached by "+by)
+		}
 		if n.HasAgent() || n.HasDriver() {
 			add("ports", name, check.OKBecause("%s", strings.Join(ports, ", ")))
 		}
@@ -57,15 +63,37 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 		name := fmt.Sprintf("IPv%d", ip)
 		if why := x.why["udp"]; why != "" {
-			add("path", name, check.Not("%s", why))
+			add(areaPath, name, check.Not("%s", why))
 			continue
 		}
-		add("path", name, check.OKBecause("%s → %s, MTU %d, %s, opened from the %s end", x.ends[0].Addr,
+		add(areaPath, name, check.OKBecause("%s → %s, MTU %d, %s, opened from the %s end", x.ends[0].Addr,
 			x.ends[1].Target, x.mtu, routersOf(x), x.opener["udp"]))
-		add("path", "through the router over "+name, c.crosses(ctx, l, ip, x))
+		add(areaPath, overRouter+name, c.crosses(ctx, l, ip, x))
 	}
 	return out, nil
 }
+
+// Measurable says of what Survey tells whether the lab can be measured: each machine is as it must be, and
+// over one version of IP at least data crosses the path, and not past the router.
+func Measurable(all []Capability) bool {
+	no, open := map[string]bool{}, false
+	for _, c := range all {
+		no[c.Area+" "+c.Name] = c.Answer.State == check.No
+		if c.Area != areaPath && c.Answer.State == check.No {
+			return false
+		}
+	}
+	for _, name := range []string{"IPv4", "IPv6"} {
+		blocked, told := no[areaPath+" "+name]
+		open = open || told && !blocked && !no[areaPath+" "+overRouter+name]
+	}
+	return open
+}
+
+const (
+	areaPath   = "path"
+	overRouter = "through the router over "
+)
 
 func because(why string) string {
 	if why == "" {
@@ -99,7 +127,11 @@ func routersOf(x *discoveredPath) string {
 	return unit.Count(len(x.route.Routers), "router")
 }
 
-// crosses sends a few packets, and looks whether the router's counters of both sides move.
+// surveyPackets are sent each way to see whether they cross the router: many more than a session of ours has
+// meanwhile.
+const surveyPackets = 64
+
+// crosses sends packets, and looks whether the router's counters of both sides grow by as many.
 func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) check.Answer {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
@@ -110,9 +142,57 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
 		return check.CouldNotTell("nobody reads the router's counters")
 	}
-	if _, err := w.prove(ctx, x.mtu); err != nil {
-		return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name " +
-			"the addresses beyond the router")
+	before, err := w.counters(ctx, false)
+	var got agent.Reached
+	if err == nil {
+		got, err = w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
 	}
-	return check.OKBecause("the counters of both of its ports moved")
+	if err == nil && len(got.Back) == 0 {
+		err = fmt.Errorf("%w: %s", errDead, got.Note)
+	}
+	for deadline := time.Now().Add(countTime); err == nil; {
+		var moved []record.CounterMove
+		if moved, err = w.moved(ctx, before, "check"); err != nil {
+			break
+		}
+		missing := uncounted(moved, got)
+		if missing == nil {
+			return check.OKBecause("the counters of both of its ports moved by what was sent")
+		}
+		if time.Now().After(deadline) || host.Pause(ctx, countTime/50) != nil {
+			err = missing
+		}
+	}
+	return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name the " +
+		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
+}
+
+// uncounted says which counter of a router's ports did not grow by what went each way.
+func uncounted(moved []record.CounterMove, got agent.Reached) error {
+	for _, m := range moved {
+		sent := got.Bytes
+		if strings.HasSuffix(m.Counter, "_packets") {
+			sent = int64(len(got.Back))
+		}
+		if grown := int64(m.After - m.Before); grown < sent {
+			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d for %d sent each way",
+				m.Counter, m.Device, m.Node, grown, sent)
+		}
+	}
+	return nil
+}
+
+// mindManagement says, of each device once, that a setting changes what its node is reached by.
+func (c *Campaign) mindManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
+	dev := l.OnManagement(ctx, s)
+	if dev == "" {
+		return
+	}
+	caveat := record.Caveat{Kind: "management-interface", Text: fmt.Sprintf("settings change %s of the %s, by "+
+		"which it is reached itself: what they slow down or cut off are our commands too; it undoes them by "+
+		"itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence))}
+	if !slices.Contains(c.Run.Caveats, caveat) {
+		c.Run.Caveats = append(c.Run.Caveats, caveat)
+		c.tell(record.Event{Event: "warning", Text: caveat.Text})
+	}
 }
