@@ -324,7 +324,7 @@ func newLabCheckCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH, or a lab file")
-	addMachineFlags(cmd.Flags(), &o.machines)
+	addMachines(cmd, &o.machines)
 	return addJSON(cmd, "print one JSON object per topology, or per thing that was checked")
 }
 

@@ -62,21 +62,23 @@ func readLabFile(name string) (record.Machines, error) {
 		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
 			"chokepoint lab init writes one"}
 	}
-	m, err := plan.ReadMachines(name, data, judgeMachine, meter.Parse)
+	var beside record.Machines
+	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
+		func(m record.Machines) (key string, err error) {
+			for _, path := range pathsOf(&m) {
+				if !filepath.IsAbs(*path) { // beside it
+					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
+						return "", err
+					}
+				}
+			}
+			beside = m
+			return wrongMachines(m, nameOfKey)
+		})
 	if err != nil {
-		return m, usageErrors(err)
+		return record.Machines{}, usageErrors(err)
 	}
-	for _, path := range []*string{&m.SSHConfig, &m.Router.PasswordFile} {
-		if *path != "" && !filepath.IsAbs(*path) { // beside it
-			*path = filepath.Join(filepath.Dir(name), *path)
-		}
-	}
-	if m.Firmware != nil {
-		if at := (*m.Firmware)[0]; strings.ContainsRune(at, '/') && !filepath.IsAbs(at) {
-			(*m.Firmware)[0] = filepath.Join(filepath.Dir(name), at)
-		}
-	}
-	return m, checkMachines(m)
+	return beside, nil
 }
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {

@@ -83,8 +83,16 @@ func asUsage(cmd *cobra.Command, err error) error {
 		return err
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
+	if m := exclusive.FindStringSubmatch(text); m != nil {
+		flags := strings.Fields(m[1])
+		return &usageError{text: "--" + strings.Join(flags, " with --"), hint: "leave out " +
+			map[bool]string{true: "one of them", false: "all but one of them"}[len(flags) == 2]}
+	}
 	return &usageError{text: text, hint: helpHint(cmd)}
 }
+
+// exclusive is how cobra words flags that exclude each other (flag_groups.go, validateExclusiveFlagGroups).
+var exclusive = regexp.MustCompile(`none of the others can be; \[(.*)\] were all set$`)
 
 func helpHint(cmd *cobra.Command) string {
 	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())

@@ -197,7 +197,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		return nil, err
 	}
 	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
-		AcceptNew: r.Machines.AcceptNew})
+		Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
 	if err != nil {
 		return nil, err
 	}
