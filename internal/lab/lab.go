@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -68,6 +69,9 @@ type supply struct {
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
+	// contact is where the data goes if that is only where the far end is reached itself, and it has other
+	// addresses.
+	contact netip.Addr
 	// management are the devices by which the nodes themselves are reached, where these are known.
 	management map[string]string
 

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,6 +16,10 @@ import (
 
 // Management is the device by which a node is reached, "" where that is not known, or none is.
 func (l *Lab) Management(node string) string { return l.management[node] }
+
+// Contact is the far end's address that the data goes to only because it is reached there itself; not valid
+// where that was named, or found otherwise, or is the only one.
+func (l *Lab) Contact() netip.Addr { return l.contact }
 
 // OnManagement is the device by which a node is reached, if a setting of devices changes it; else "".
 func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {

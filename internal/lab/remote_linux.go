@@ -178,7 +178,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		n.Facts.Clock = ""
 		return n, nil
 	case record.LocalMachine:
-		n.Facts.Clock = record.ClockSame
+		n.Facts.Clock, n.Rights = record.ClockSame, rightsOf(os.Geteuid() == 0, false)
 		n.Agent, err = ownAgent()
 		return n, err
 	}
@@ -200,6 +200,9 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
 	if err != nil {
 		return nil, err
+	}
+	if c.System != ssh.RouterOS {
+		n.Rights = rightsOf(c.Root, c.Sudo)
 	}
 	by, driven := driver.Named(m.Driver)
 	if !driven {
@@ -224,6 +227,16 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		r.regularly(func(ctx context.Context) error { _, _, err := n.Agent.Clock(ctx); return err })
 	}
 	return n, nil
+}
+
+func rightsOf(root, sudo bool) string {
+	switch {
+	case root:
+		return RightsOfRoot
+	case sudo:
+		return RightsBySudo
+	}
+	return NoRights
 }
 
 // askByREST has a driver command the router through its REST API.
@@ -319,7 +332,8 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 			continue
 		}
 		var to []netip.Addr
-		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() {
+		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() &&
+			!c.Remote.IsLoopback() {
 			to = append(to, c.Remote)
 		}
 		own, err := x.ask(ctx, node, to...)
@@ -332,11 +346,17 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		}
 	}
 	l.management = management
+	if err := x.distinct(); err != nil {
+		return err
+	}
 	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
 	x.faces(l.Topology.Far, "wan", r.Machines.Server.ISPPort)
-	l.devices = x.devices
+	l.devices, l.Note = x.devices, r.note()
+	if l.contact = x.contact; l.contact.IsValid() {
+		l.Note += fmt.Sprintf("; the data goes to %s, where ssh reaches the server", l.contact)
+	}
 	for ip, c := range x.crossings {
 		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
 	}
@@ -357,6 +377,21 @@ type surveyed struct {
 	devices map[string]map[string]string
 	// crossings are the ways by which data crosses the router, by version of IP.
 	crossings map[int]crossing
+	contact   netip.Addr // see supply
+}
+
+// distinct refuses one machine under two names.
+func (x *surveyed) distinct() error {
+	is := map[string]string{}
+	for _, n := range x.l.Topology.Nodes {
+		id := x.own[n.Name].Machine
+		if other := is[id]; id != "" && other != "" {
+			return check.WithHint(fmt.Errorf("%s (%s) and %s (%s) are the same machine", other,
+				x.r.machine(other).At, n.Name, x.r.machine(n.Name).At), "name a machine of its own for each")
+		}
+		is[id] = n.Name
+	}
+	return nil
 }
 
 // ask has a node say how packets to some addresses leave it.
@@ -404,6 +439,10 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 		return ends, fmt.Errorf("the client has no route to %s", listed(candidates))
 	}
 	target, way := candidates[chosen], ways.Ways[chosen]
+	if c, _ := x.r.conns[far].(*ssh.Connection); c != nil && c.Local == target && len(candidates) > 1 &&
+		x.r.Machines.Router.At == "" {
+		x.contact = target
+	}
 	source := way.Source
 	if named := x.r.Machines.Client.Address; named != "" {
 		if source, err = netip.ParseAddr(named); err != nil || versionOf(source) != ip {
