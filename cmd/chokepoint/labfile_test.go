@@ -39,7 +39,8 @@ link_speed: 1G
 	}
 	// The rate of the link is a condition, unless the plan has that.
 	o := labOptions{machines: want}
-	told, untold := record.Design{Conditions: map[string]string{record.LinkCondition: "100M"}}, record.Design{}
+	var told, untold record.Design
+	told.Conditions = map[string]string{record.LinkCondition: "100M"}
 	o.condition(&told)
 	o.condition(&untold)
 	if told.Conditions[record.LinkCondition] != "100M" || untold.Conditions[record.LinkCondition] != "1G" {

@@ -166,12 +166,14 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 			return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
 		}
 		if x.key != "router" && rest.Addressed(x.of.At) {
-			return wrong(x.key, "write local or ssh://[USER@]HOST[:PORT]", "only a router is reached by https")
+			return wrong(x.key, "write local or ssh://[USER@]HOST[:PORT]",
+				"only a router is reached by https")
 		}
 	}
 	for i, x := range all {
 		for _, other := range all[:i] {
-			if x.of.At != "" && x.of.At == other.of.At || x.key == "router" && x.of.At == record.LocalMachine {
+			if x.of.At != "" && x.of.At == other.of.At ||
+				x.key == "router" && x.of.At == record.LocalMachine {
 				return wrong(x.key, "name each once; at most one end is local",
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}

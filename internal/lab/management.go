@@ -48,8 +48,8 @@ func (l *Lab) reachedBy(k knob.Knob, p knob.Place) string {
 	return ""
 }
 
-// firewall is the name of the knob that is of the whole node, and so of what it is reached by.
-var firewall = knob.Firewall().Name()
+// firewall is the knob that is of the whole node, and so of what it is reached by.
+const firewall = "firewall"
 
 // keepReach refuses a setting of the device by which a node is reached, unless it is undone there by itself
 // when the contact is lost.
@@ -58,7 +58,7 @@ func (l *Lab) keepReach(n *Node, k knob.Knob, p knob.Place) error {
 	if _, guarded := n.Driver.(driver.Guarded); by == "" || n.HasAgent() || guarded {
 		return nil
 	}
-	return check.WithHint(fmt.Errorf("%w: %s is reached by %s, and nothing there undoes a setting of it when "+
-		"the contact is lost", host.ErrUnsupported, n.Name, by), "reach it by a port that is not measured, or "+
-		"name the one that it is reached by as management: in the lab file")
+	return check.WithHint(fmt.Errorf("%w: %s is reached by %s, and nothing there undoes a setting of it "+
+		"when the contact is lost", host.ErrUnsupported, n.Name, by), "reach it by a port that is not "+
+		"measured, or name the one that it is reached by as management: in the lab file")
 }

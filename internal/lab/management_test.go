@@ -40,7 +40,8 @@ func TestManagement(t *testing.T) {
 		x.setting.Node = "router"
 		l := newLab("x", record.LabSSH, topology, Parts{Knobs: knob.All()}, nil)
 		l.management = map[string]string{"router": x.reached}
-		l.network = newNetwork(DataPorts{}, nil, func(int) ([2]Meeting, error) { return [2]Meeting{}, errors.New("none") })
+		l.network = newNetwork(DataPorts{}, nil,
+			func(int) ([2]Meeting, error) { return [2]Meeting{}, errors.New("none") })
 		l.devices = map[string]map[string]string{"router": {"lan": "eth1", "wan": "eth0"}}
 		for name, by := range map[string]driver.Driver{"guarded": driver.Linux{}, "unguarded": unguarded{}} {
 			n := &Node{Name: "router", Driver: by, Host: host.Local()}

@@ -22,9 +22,9 @@ const (
 )
 
 // ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
-// judge says what is wrong with a machine's place, meter reads how a power meter is named, and whole says what
-// is wrong with machines that can be read, and at which key, such as router.lan. An error is an *Error, or
-// several, joined: all that is wrong.
+// judge says what is wrong with a machine's place, meter reads how a power meter is named, and whole says
+// what is wrong with machines that can be read, and at which key, such as router.lan. An error is an
+// *Error, or several, joined: all that is wrong.
 func ReadMachines(file string, data []byte, judge func(at string) error,
 	meter func(at string) (record.Meter, error),
 	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
@@ -98,7 +98,8 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		{"link_speed", r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
 			rate, err := unit.ParseBitrate(text)
 			if err != nil || rate <= 0 {
-				return r.fail(n, "such as 1G or 100M", "link_speed %q: want the rate of the slowest link", text)
+				return r.fail(n, "such as 1G or 100M",
+					"link_speed %q: want the rate of the slowest link", text)
 			}
 			m.LinkSpeed = text
 			return nil

@@ -42,7 +42,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
-				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights), because(n.Unagented))
+				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights),
+					because(n.Unagented))
 			}
 			add("machine", name, a)
 		default:
@@ -79,8 +80,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		add(areaPath, overRouter+name, c.crosses(ctx, l, ip, x))
 	}
 	if a := l.Contact(); a.IsValid() {
-		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, which "+
-			"has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
+		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, "+
+			"which has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
 	}
 	if Measurable(out) {
 		add("tester", "headroom", headroom(ctx, l))
@@ -88,8 +89,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 	return out, nil
 }
 
-// card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets that
-// are no frames of a wire.
+// card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets
+// that are no frames of a wire.
 func card(facts map[string]string, dev string) string {
 	mtu := facts["device:"+dev+":mtu"]
 	if mtu == "" {
@@ -277,8 +278,8 @@ func uncounted(moved []record.CounterMove, got agent.Reached) error {
 			sent = int64(len(got.Back))
 		}
 		if grown := int64(m.After - m.Before); grown < sent {
-			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d for %d sent each way",
-				m.Counter, m.Device, m.Node, grown, sent)
+			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d for %d sent each "+
+				"way", m.Counter, m.Device, m.Node, grown, sent)
 		}
 	}
 	return nil
@@ -290,9 +291,9 @@ func (c *Campaign) mindManagement(ctx context.Context, l *lab.Lab, s record.Sett
 	if dev == "" {
 		return
 	}
-	caveat := record.Caveat{Kind: "management-interface", Text: fmt.Sprintf("settings change %s of the %s, by "+
-		"which it is reached itself: what they slow down or cut off are our commands too; it undoes them by "+
-		"itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence))}
+	caveat := record.Caveat{Kind: "management-interface", Text: fmt.Sprintf("settings change %s of the %s, "+
+		"by which it is reached itself: what they slow down or cut off are our commands too; it undoes them "+
+		"by itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence))}
 	if !slices.Contains(c.Run.Caveats, caveat) {
 		c.Run.Caveats = append(c.Run.Caveats, caveat)
 		c.tell(record.Event{Event: "warning", Text: caveat.Text})

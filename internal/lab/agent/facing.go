@@ -22,8 +22,8 @@ type Facing struct {
 type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
-	// Machine tells the node's network stack from any other: by the kernel's boot_id and the namespace; "" where
-	// the system has neither.
+	// Machine tells the node's network stack from any other: by the kernel's boot_id and the namespace; ""
+	// where the system has neither.
 	Machine string `json:"machine,omitempty"`
 }
 
