@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
@@ -71,7 +72,8 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 		holdBlock(t, page, block, "\n```yaml\n"+strings.TrimSpace(text)+"\n```\n\n")
 	}
 	labFile := readText(t, "internal/plan/testdata/lab.yaml")
-	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil }, meter.Parse)
+	_, err := plan.ReadMachines("lab.yaml", []byte(labFile), func(string) error { return nil }, meter.Parse,
+		func(record.Machines) (string, error) { return "", nil })
 	if err != nil {
 		t.Error(err)
 	}

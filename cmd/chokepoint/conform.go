@@ -37,7 +37,7 @@ func newLabConformCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.conform(cmd.Context(), o, bundle) },
 	}
 	o.addFlags(cmd.Flags())
-	addMachineFlags(cmd.Flags(), &o.machines)
+	addMachines(cmd, &o.machines)
 	cmd.Flags().StringVar(&bundle, "bundle", "", "write what was found to this `FILE`")
 	return addJSON(cmd, "print one JSON object per thing that was tried")
 }

@@ -304,8 +304,9 @@ func newLabCheckCommand(p *program) *cobra.Command {
 		Short: "Bring every topology up and down, and say whether it works here",
 		Long: "Bring every topology up and down, and say whether it works here. Of a lab of real\n" +
 			"machines, which --lab FILE or the flags name: whether each is reached, with which\n" +
-			"rights, how well its clock is known, which devices face the others, whether data\n" +
-			"crosses the path and the router's ports, and with which MTU.",
+			"rights, how well its clock is known, which devices face the others, which programs\n" +
+			"it lacks, whether data crosses the path and the router's ports, with which MTU,\n" +
+			"and what the ends can do alone. Where nothing can be measured it fails.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.readFile(); err != nil {
@@ -324,7 +325,7 @@ func newLabCheckCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH, or a lab file")
-	addMachineFlags(cmd.Flags(), &o.machines)
+	addMachines(cmd, &o.machines)
 	return addJSON(cmd, "print one JSON object per topology, or per thing that was checked")
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,12 +77,23 @@ func addKernelFlags(f *pflag.FlagSet, k *record.OwnKernel) {
 
 // readFile takes the machines from a lab file, if one is named.
 func (o *labOptions) readFile() (err error) {
-	if isLabFile(o.kind) {
-		o.machines, err = readLabFile(o.kind)
+	accept := o.machines.AcceptNew
+	o.machines.AcceptNew = false
+	named := o.machines != record.Machines{}
+	switch {
+	case isLabFile(o.kind) && named:
+		return &usageError{"a lab file and flags of machines", "leave out one of them"}
+	case isLabFile(o.kind):
+		if o.machines, err = readLabFile(o.kind); err != nil {
+			return err
+		}
 		o.kind = record.LabSSH
 		o.meter, o.machines.Meter = cmp.Or(o.meter, o.machines.Meter), nil
+	case accept && !named:
+		return &usageError{"--accept-new without machines", "name them, or a lab file: --lab FILE"}
 	}
-	return err
+	o.machines.AcceptNew = accept
+	return nil
 }
 
 // readMeter takes the power meter that is named by a flag, if one is, instead of the lab file's, and makes
@@ -101,6 +113,17 @@ func (o *labOptions) readMeter(at string) error {
 		return &usageError{err.Error(), "set the variable, or name a file that you can read"}
 	}
 	return nil
+}
+
+// condition notes the rate of the slowest link in a design that does not name it.
+func (o *labOptions) condition(d *record.Design) {
+	if o.machines.LinkSpeed != "" && d.Conditions[record.LinkCondition] == "" {
+		d.Conditions = maps.Clone(d.Conditions)
+		if d.Conditions == nil {
+			d.Conditions = map[string]string{}
+		}
+		d.Conditions[record.LinkCondition] = o.machines.LinkSpeed
+	}
 }
 
 // arch is the architecture of the lab's guests, "" if it has none.

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -63,21 +62,23 @@ func readLabFile(name string) (record.Machines, error) {
 		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
 			"chokepoint lab init writes one"}
 	}
-	m, err := plan.ReadMachines(name, data, judgeMachine, meter.Parse)
+	var beside record.Machines
+	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
+		func(m record.Machines) (key string, err error) {
+			for _, path := range pathsOf(&m) {
+				if !filepath.IsAbs(*path) { // beside it
+					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
+						return "", err
+					}
+				}
+			}
+			beside = m
+			return wrongMachines(m, nameOfKey)
+		})
 	if err != nil {
-		return m, usageErrors(err)
+		return record.Machines{}, usageErrors(err)
 	}
-	for _, path := range []*string{&m.SSHConfig, &m.Router.PasswordFile} {
-		if *path != "" && !filepath.IsAbs(*path) { // beside it
-			*path = filepath.Join(filepath.Dir(name), *path)
-		}
-	}
-	if m.Firmware != nil {
-		if at := (*m.Firmware)[0]; strings.ContainsRune(at, '/') && !filepath.IsAbs(at) {
-			(*m.Firmware)[0] = filepath.Join(filepath.Dir(name), at)
-		}
-	}
-	return m, checkMachines(m)
+	return beside, nil
 }
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
@@ -94,12 +95,15 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 		return err
 	}
 	return p.withMachines(ctx, m, func(l *lab.Lab) error {
-		surveyErr := p.survey(ctx, l)
+		if err := p.survey(ctx, l); err != nil {
+			p.note("%s is not written", file)
+			return err
+		}
 		err := putFile(createReport, file, []byte(plan.MachinesText(found(l, m))))
 		if err == nil {
 			p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
 		}
-		return errors.Join(err, surveyErr)
+		return err
 	})
 }
 
@@ -167,10 +171,10 @@ func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*l
 	})
 }
 
-// survey says what must hold before real machines are measured.
+// survey says what must hold before real machines are measured. What does not is an error.
 func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 	all, err := trial.Survey(ctx, l, node.Engines())
-	wide, failed := 0, 0
+	wide := 0
 	for _, c := range all {
 		wide = max(wide, len(c.Area+" "+c.Name))
 	}
@@ -179,15 +183,11 @@ func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 		if c.Answer.Hint != "" {
 			text += fmt.Sprintf("%-*s  hint: %s\n", wide+16, "", c.Answer.Hint)
 		}
-		// One version of IP is enough.
-		if c.Answer.State == check.No && c.Area != "path" {
-			failed++
-		}
 		if lineErr := p.line(c, text); lineErr != nil {
 			return errors.Join(err, lineErr)
 		}
 	}
-	if err == nil && failed > 0 {
+	if err == nil && !trial.Measurable(all) {
 		err = &exitError{code: codeError}
 	}
 	return err

@@ -50,13 +50,16 @@ func addCertificateFlag(f *pflag.FlagSet, m *record.Machines) {
 // addSSHFlags say how machines are reached over ssh.
 func addSSHFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.SSHConfig, "ssh-config", "", "`FILE` instead of your configuration of ssh")
-	f.BoolVar(&m.AcceptNew, "accept-new", false, "trust and remember the host key of "+
+	f.BoolVar(&m.AcceptNew, acceptNew, false, "trust and remember the host key of "+
 		"a machine that is not known")
 }
 
+// acceptNew is the flag that is no part of a lab file: who starts a command answers for it.
+const acceptNew = "accept-new"
+
 // machineFlags are the names of those.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
-	"router-wan", "router-certificate", "data-port", "ssh-config", "accept-new"}
+	"router-wan", "router-certificate", "data-port", "ssh-config", acceptNew}
 
 // addMachines gives a command that has a lab the flags of machines instead of it.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
@@ -64,7 +67,9 @@ func addMachines(cmd *cobra.Command, m *record.Machines) {
 	for _, name := range []string{"lab", "cpus", "memory", "cpu-model", "image", "kernel", "queues", "attach",
 		"peer"} {
 		for _, machine := range machineFlags {
-			cmd.MarkFlagsMutuallyExclusive(name, machine)
+			if cmd.Flags().Lookup(name) != nil && (name != "lab" || machine != acceptNew) {
+				cmd.MarkFlagsMutuallyExclusive(name, machine)
+			}
 		}
 	}
 }
@@ -88,98 +93,202 @@ func judgeMachine(at string) error {
 // checkREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
 // not told.
 func checkREST(m record.Machine) error {
+	_, err := wrongREST(m)
+	return err
+}
+
+func wrongREST(m record.Machine) (key string, err error) {
+	const certificate, password = "router.certificate", "router.password_file"
 	if !rest.Addressed(m.At) {
 		if m.Certificate+m.PasswordFile != "" {
-			return &usageError{"a certificate, or a password_file, of a router that is not reached by https",
-				"write https://USER@HOST"}
+			return map[bool]string{true: certificate, false: password}[m.Certificate != ""],
+				&usageError{"a certificate, or a password_file, of a router that is not reached by https",
+					"write https://USER@HOST"}
 		}
-		return nil
+		return "", nil
 	}
-	_, err := rest.Password(m.PasswordFile)
-	if err == nil && m.Certificate != "" {
+	key = password
+	if _, err = rest.Password(m.PasswordFile); err == nil && m.Certificate != "" {
+		key = certificate
 		_, err = rest.ParseCertificate(m.Certificate)
 	}
 	_, secure := strings.CutPrefix(m.At, rest.Secure+":")
 	switch {
 	case err != nil:
-		return &usageError{err.Error(), check.HintOf(err)}
+		return key, &usageError{err.Error(), check.HintOf(err)}
 	case m.Certificate != "" && !secure:
-		return &usageError{"a certificate of a router that is reached by http", "write https://USER@HOST"}
+		return certificate, &usageError{"a certificate of a router that is reached by http",
+			"write https://USER@HOST"}
 	case m.Driver != "" && m.Driver != driver.RouterOS{}.Name():
-		return &usageError{fmt.Sprintf("driver %s of a router that is reached by https", m.Driver),
-			"leave it out, or write ssh://HOST"}
+		return "router.driver", &usageError{fmt.Sprintf("driver %s of a router that is reached by https",
+			m.Driver), "leave it out, or write ssh://HOST"}
 	}
-	return nil
+	return "", nil
 }
 
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
 
-// checkMachines refuses machines that cannot be meant.
+// checkMachines refuses machines that cannot be meant, in the words of the flags.
 func checkMachines(m record.Machines) error {
-	for flag, of := range map[string]record.Machine{"--client": m.Client, "--router": m.Router,
-		"--server": m.Server} {
-		if err := judgeMachine(of.At); of.At != "" && err != nil {
-			return &usageError{fmt.Sprintf("%s: %v", flag, err), check.HintOf(err)}
+	_, err := wrongMachines(m, flagOf)
+	return err
+}
+
+// flagOf is how a key of a lab file is written on the command line; those without a flag keep their name.
+func flagOf(key string) string {
+	flag := strings.NewReplacer(".", "-", "_", "-").Replace(key)
+	if key == "router.driver" {
+		return "--driver"
+	}
+	if slices.Contains(machineFlags[:], flag) {
+		return "--" + flag
+	}
+	return nameOfKey(key)
+}
+
+func nameOfKey(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
+
+// wrongMachines says what cannot be meant, and at which key of a lab file; named is how a key is written.
+func wrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
+	wrong := func(key, hint, format string, args ...any) (string, error) {
+		return key, &usageError{fmt.Sprintf(format, args...), hint}
+	}
+	all := []struct {
+		key string
+		of  record.Machine
+	}{{"client", m.Client}, {"router", m.Router}, {"server", m.Server}}
+	for _, x := range all {
+		if x.of.At == "" {
+			continue
+		}
+		if err := judgeMachine(x.of.At); err != nil {
+			return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
+		}
+		if x.key != "router" && rest.Addressed(x.of.At) {
+			return wrong(x.key, "write local or ssh://[USER@]HOST[:PORT]",
+				"only a router is reached by https")
 		}
 	}
-	if _, known := driver.Named(m.Router.Driver); m.Router.Driver != "" && !known {
-		return unknownDriver(m.Router.Driver)
-	}
-	for flag, text := range map[string]string{"--client-address": m.Client.Address,
-		"--server-address": m.Server.Address} {
-		if _, err := netip.ParseAddr(text); text != "" && err != nil {
-			return &usageError{fmt.Sprintf("%s %q is no address", flag, text),
-				"such as 192.0.2.7 or 2001:db8::7"}
+	for i, x := range all {
+		for _, other := range all[:i] {
+			if x.of.At != "" && x.of.At == other.of.At ||
+				x.key == "router" && x.of.At == record.LocalMachine {
+				return wrong(x.key, "name each once; at most one end is local",
+					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
+			}
 		}
 	}
-	switch {
-	case rest.Addressed(m.Client.At) || rest.Addressed(m.Server.At):
-		return &usageError{"only a router is reached by https", "write local or ssh://[USER@]HOST[:PORT]"}
+	for _, x := range all {
+		if key, err := wrongMachine(x.key, x.of, named); err != nil {
+			return key, err
+		}
+	}
+	switch _, known := driver.Named(m.Router.Driver); {
 	case m.Client.At == "" || m.Server.At == "":
-		return &usageError{"a lab of real machines has a client and a server",
-			"name both: --client local --server ssh://HOST, and the router between, if it can be reached"}
-	case m.Router.At == record.LocalMachine || m.Client.At == m.Server.At || m.Router.At == m.Client.At ||
-		m.Router.At == m.Server.At:
-		return &usageError{"client, router and server are machines of their own", "name each once; at most " +
-			"one end is local"}
+		return wrong("", "name both: --client local --server ssh://HOST, and the router between, if it can "+
+			"be reached", "a lab of real machines has a client and a server")
 	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
-		return &usageError{"--router-lan or --router-wan without --router",
-			"name the router: --router ssh://HOST"}
+		return wrong("router.lan", "name the router: --router ssh://HOST",
+			"--router-lan or --router-wan without --router")
+	case m.Router.At == "" && m.Router.Driver != "":
+		return wrong("router.driver", "name the router: --router ssh://HOST", "%s without a router",
+			named("router.driver"))
+	case m.Router.Driver != "" && !known:
+		return "router.driver", unknownDriver(m.Router.Driver)
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
-		return &usageError{fmt.Sprintf("isp %q: want one of %s", m.Server.ISP,
-			strings.Join(knob.Accesses(), ", ")), ""}
+		return wrong("server.isp", "", "isp %q: want one of %s", m.Server.ISP,
+			strings.Join(knob.Accesses(), ", "))
 	case (m.Server.ISP == "") != (m.Server.ISPPort == ""):
-		return &usageError{"isp and isp_port go together",
-			"name the device of the server that the router's WAN port is plugged into"}
+		return wrong(map[bool]string{true: "server.isp", false: "server.isp_port"}[m.Server.ISP != ""],
+			"name the device of the server that the router's WAN port is plugged into",
+			"isp and isp_port go together")
 	case m.Port < 0 || m.Port > lastPort:
-		return &usageError{fmt.Sprintf("--data-port %d", m.Port),
-			fmt.Sprintf("a number from 1 to %d", lastPort)}
+		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
+			m.Port)
 	}
-	if err := checkREST(m.Router); err != nil {
-		return err
+	if key, err := wrongREST(m.Router); err != nil {
+		return key, err
 	}
-	return checkSSHConfig(m.SSHConfig)
+	if m.Firmware != nil {
+		if err := host.Installed((*m.Firmware)[0]); err != nil {
+			return wrong("firmware", "a program that can be started here; beside the lab file it begins "+
+				"with ./", "firmware: %v", err)
+		}
+	}
+	return wrongConfig(m.SSHConfig, named)
+}
+
+// wrongMachine says what cannot be meant of one machine.
+func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
+	wrong := func(key, hint, format string, args ...any) (string, error) {
+		key = name + "." + key
+		return key, &usageError{named(key) + fmt.Sprintf(format, args...), hint}
+	}
+	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
+		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)
+	}
+	for key, device := range map[string]string{"lan": m.LAN, "wan": m.WAN, "isp_port": m.ISPPort,
+		"management": m.Management} {
+		if device != "" && !deviceLike(device) {
+			return wrong(key, "such as eth0", " %q is no name of a device", check.Plain(device))
+		}
+	}
+	if m.Jump != "" {
+		for hop := range strings.SplitSeq(m.Jump, ",") {
+			if _, err := ssh.Parse(ssh.Scheme + hop); err != nil {
+				return wrong("jump", "[USER@]HOST[:PORT], several with commas", ": %v", err)
+			}
+		}
+	}
+	if m.Identity == "" {
+		return "", nil
+	}
+	f, err := os.Open(m.Identity)
+	if err != nil {
+		return wrong("identity", "name a file that you can read", ": %v", err)
+	}
+	f.Close()
+	return "", nil
+}
+
+// mostDevice bounds a device's name: RouterOS has long ones.
+const mostDevice = 64
+
+// deviceLike tells what can be the name of a device on one of the systems that routers have. RouterOS has
+// names with blanks.
+func deviceLike(name string) bool {
+	return len(name) <= mostDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
+	})
 }
 
 func checkSSHConfig(file string) error {
-	if _, err := os.Stat(file); file != "" && err != nil {
-		return &usageError{fmt.Sprintf("--ssh-config: %v", err), "name a file that ssh -F can read"}
-	}
-	return nil
+	_, err := wrongConfig(file, flagOf)
+	return err
 }
 
-// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
-func absoluteMachines(m *record.Machines) error {
-	paths := []*string{&m.SSHConfig, &m.Router.PasswordFile}
+func wrongConfig(file string, named func(key string) string) (key string, err error) {
+	if _, err := os.Stat(file); file != "" && err != nil {
+		return "ssh_config", &usageError{fmt.Sprintf("%s: %v", named("ssh_config"), err),
+			"name a file that ssh -F can read"}
+	}
+	return "", nil
+}
+
+// pathsOf are the paths of machines.
+func pathsOf(m *record.Machines) []*string {
+	paths := []*string{&m.SSHConfig, &m.Router.PasswordFile, &m.Client.Identity, &m.Router.Identity,
+		&m.Server.Identity}
 	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
 		paths = append(paths, &(*m.Firmware)[0])
 	}
-	for _, path := range paths {
-		if *path == "" {
-			continue
-		}
-		var err error
+	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
+}
+
+// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
+func absoluteMachines(m *record.Machines) (err error) {
+	for _, path := range pathsOf(m) {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}

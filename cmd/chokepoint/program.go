@@ -77,22 +77,22 @@ func wantsJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// exclusive is what the command-line library says of flags of which one alone may be given (cobra's
-// flag_groups.go).
-var exclusive = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; ` +
-	`\[(\S+) (\S+)\] were all set$`)
-
 // asUsage makes an error of cobra's one that exits with 2 and has a hint.
 func asUsage(cmd *cobra.Command, err error) error {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return err
 	}
-	if both := exclusive.FindStringSubmatch(err.Error()); both != nil {
-		return &usageError{"--" + both[1] + " with --" + both[2], "leave out one of them"}
-	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
+	if m := exclusive.FindStringSubmatch(text); m != nil {
+		flags := strings.Fields(m[1])
+		return &usageError{text: "--" + strings.Join(flags, " with --"), hint: "leave out " +
+			map[bool]string{true: "one of them", false: "all but one of them"}[len(flags) == 2]}
+	}
 	return &usageError{text: text, hint: helpHint(cmd)}
 }
+
+// exclusive is how cobra words flags that exclude each other (flag_groups.go, validateExclusiveFlagGroups).
+var exclusive = regexp.MustCompile(`none of the others can be; \[(.*)\] were all set$`)
 
 func helpHint(cmd *cobra.Command) string {
 	return fmt.Sprintf("%s --help shows how it is used", cmd.CommandPath())

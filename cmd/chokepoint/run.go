@@ -111,6 +111,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := cmp.Or(o.lab.check(), o.lab.absolute()); err != nil {
 		return err
 	}
+	o.lab.condition(&pl.Design)
 	now := time.Now()
 	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
 		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),

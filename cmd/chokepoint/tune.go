@@ -102,6 +102,7 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	if err := cmp.Or(o.lab.check(), o.lab.absolute(), o.other.check()); err != nil {
 		return err
 	}
+	o.lab.condition(&base.Design)
 	m := &base.Design.Method
 	if m.Search != nil || m.Soak > 0 {
 		return &usageError{"tune a plan that searches or soaks", "leave out method.search and method.soak"}

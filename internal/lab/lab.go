@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -67,6 +68,12 @@ type supply struct {
 	leave func(ctx context.Context) error
 	// devices are those of the ports, by node and port, where they have names of their own.
 	devices map[string]map[string]string
+
+	// contact is where the data goes if that is only where the far end is reached itself, and it has other
+	// addresses.
+	contact netip.Addr
+	// management are the devices by which the nodes themselves are reached, where these are known.
+	management map[string]string
 
 	// Of nodes that are guests: how much longer than another one may take to be there again, facts about
 	// what they run on, what is said of one that hangs, and a way to keep what their consoles said.

@@ -30,8 +30,10 @@ type Node struct {
 	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
 	// Unagented is why a driver drives it, where an agent was tried first.
 	Unagented string
-	guard     guard   // the one that its driver has left there
-	past      []guard // those that were found gone
+	// Rights are those of what sets it, in words: RightsOfRoot, or others; "" = not known.
+	Rights string
+	guard  guard   // the one that its driver has left there
+	past   []guard // those that were found gone
 
 	Version string           // of the chokepoint whose agent it is, where that is not ours
 	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does
@@ -44,6 +46,13 @@ type guard struct {
 	name string
 	seq  int // in the journal
 }
+
+// Rights of a node.
+const (
+	RightsOfRoot = "as root"
+	RightsBySudo = "as root by sudo"
+	NoRights     = "not as root: nothing is set there"
+)
 
 // HasAgent reports whether the node is set and watched by an agent.
 func (n *Node) HasAgent() bool { return n.Agent != nil }

@@ -121,12 +121,6 @@ func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	if err := l.again(ctx); err != nil {
 		return nil, err
 	}
-	if n := l.nodes[l.Topology.Routers[0]]; n.Driver != nil {
-		l.Note += "; " + drivenNote("the router is", n.Driver.Name())
-		if n.Unagented != "" {
-			l.Note += " (no agent runs there: " + n.Unagented + ")"
-		}
-	}
 	return l, nil
 }
 
@@ -212,7 +206,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		n.Facts.Clock = ""
 		return n, nil
 	case record.LocalMachine:
-		n.Facts.Clock = record.ClockSame
+		n.Facts.Clock, n.Rights = record.ClockSame, rightsOf(os.Geteuid() == 0, false)
 		n.Agent, err = ownAgent()
 		return n, err
 	}
@@ -231,9 +225,12 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		return nil, err
 	}
 	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
-		AcceptNew: r.Machines.AcceptNew})
+		Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
 	if err != nil {
 		return nil, err
+	}
+	if c.System != ssh.RouterOS {
+		n.Rights = rightsOf(c.Root, c.Sudo)
 	}
 	by, driven := driver.Named(m.Driver)
 	if !driven {
@@ -343,22 +340,47 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	first := r.firstPort()
 	x := &surveyed{r: r, l: l, own: map[string]agent.Faced{}, devices: map[string]map[string]string{},
 		crossings: map[int]crossing{}}
+	management := map[string]string{}
 	for _, node := range []string{l.Topology.Near, l.Topology.Far, l.Topology.Routers[0]} {
 		n, err := l.Node(ctx, node)
 		if err != nil {
 			return err
 		}
-		if n.HasAgent() || n.HasDriver() {
-			if x.own[node], err = x.ask(ctx, node); err != nil {
-				return err
-			}
+		if !n.HasAgent() && !n.HasDriver() {
+			continue
 		}
+		var to []netip.Addr
+		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() &&
+			!c.Remote.IsLoopback() {
+			to = append(to, c.Remote)
+		}
+		own, err := x.ask(ctx, node, to...)
+		if err != nil {
+			return err
+		}
+		x.own[node], management[node] = own, r.machine(node).Management
+		if len(to) > 0 {
+			management[node] = cmp.Or(management[node], own.Ways[0].Device)
+		}
+	}
+	l.management = management
+	if err := x.distinct(); err != nil {
+		return err
 	}
 	l.network = newNetwork(DataPorts{first, first + 1, first + 2}, r.tag,
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
 	x.faces(l.Topology.Far, "wan", r.Machines.Server.ISPPort)
-	l.devices = x.devices
+	l.devices, l.Note = x.devices, r.note()
+	if l.contact = x.contact; l.contact.IsValid() {
+		l.Note += fmt.Sprintf("; the data goes to %s, where ssh reaches the server", l.contact)
+	}
+	if n := l.nodes[l.Topology.Routers[0]]; n.Driver != nil {
+		l.Note += "; " + drivenNote("the router is", n.Driver.Name())
+		if n.Unagented != "" {
+			l.Note += " (no agent runs there: " + n.Unagented + ")"
+		}
+	}
 	for ip, c := range x.crossings {
 		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
 	}
@@ -379,6 +401,7 @@ type surveyed struct {
 	devices map[string]map[string]string
 	// crossings are the ways by which data crosses the router, by version of IP.
 	crossings map[int]crossing
+	contact   netip.Addr // see supply
 }
 
 // ask has a node say how packets to some addresses leave it.
@@ -426,6 +449,10 @@ func (x *surveyed) ends(ctx context.Context, ip int) (ends [2]Meeting, err error
 		return ends, fmt.Errorf("the client has no route to %s", listed(candidates))
 	}
 	target, way := candidates[chosen], ways.Ways[chosen]
+	if c, _ := x.r.conns[far].(*ssh.Connection); c != nil && c.Local == target && len(candidates) > 1 &&
+		x.r.Machines.Router.At == "" {
+		x.contact = target
+	}
 	source := way.Source
 	if named := x.r.Machines.Client.Address; named != "" {
 		if source, err = netip.ParseAddr(named); err != nil || versionOf(source) != ip {
@@ -476,48 +503,4 @@ func (x *surveyed) targets(ip int) (out []netip.Addr, err error) {
 		return nil, fmt.Errorf("the server has no address of IPv%d", ip)
 	}
 	return out, nil
-}
-
-// across finds the router's devices that face both ends.
-func (x *surveyed) across(ctx context.Context, router string, c crossing) error {
-	if x.own[router].Own == nil {
-		return nil
-	}
-	f, err := x.ask(ctx, router, c.near.Source, c.target)
-	if err != nil {
-		return err
-	}
-	c.toNear, c.toFar = f.Ways[0], f.Ways[1]
-	m := x.r.Machines.Router
-	lan, wan := cmp.Or(m.LAN, c.toNear.Device), cmp.Or(m.WAN, c.toFar.Device)
-	switch {
-	case lan == "" || wan == "":
-		return fmt.Errorf("the router has no route to %s and %s", c.near.Source, c.target)
-	case lan == wan:
-		return check.WithHint(fmt.Errorf("the router reaches both ends, %s and %s, by %s: the data would "+
-			"not cross it", c.near.Source, c.target, lan),
-			"name the addresses on its two sides: --client-address, --server-address")
-	}
-	x.faces(router, "lan", lan)
-	x.faces(router, "wan", wan)
-	x.crossings[versionOf(c.target)] = c
-	return nil
-}
-
-// faces notes the device of a node's port. The first version of IP that has a path decides.
-func (x *surveyed) faces(node, port, device string) {
-	if x.devices[node] == nil {
-		x.devices[node] = map[string]string{}
-	}
-	if x.devices[node][port] == "" && device != "" {
-		x.devices[node][port] = device
-	}
-}
-
-func listed(all []netip.Addr) string {
-	var out []string
-	for _, a := range all {
-		out = append(out, a.String())
-	}
-	return strings.Join(out, ", ")
 }

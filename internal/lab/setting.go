@@ -129,7 +129,7 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	}
 	k, state, p, err := l.resolve(s, n)
 	if err != nil {
-		return check.Not("%v", err)
+		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}
 	if n.HasDriver() {
 		return driven{l, n, s, k, p}.check(ctx)
@@ -163,6 +163,9 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 	}
 	if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
 		err = limited.Allowed(p, state)
+	}
+	if err == nil {
+		err = l.keepReach(n, k, p)
 	}
 	return k, state, p, err
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -20,17 +22,36 @@ const (
 )
 
 // ReadMachines reads a lab file: which machines are a lab of real ones. file is only a name, for messages;
-// judge says what is wrong with a machine's place, and meter reads how a power meter is named. An error is an
+// judge says what is wrong with a machine's place, meter reads how a power meter is named, and whole says
+// what is wrong with machines that can be read, and at which key, such as router.lan. An error is an
 // *Error, or several, joined: all that is wrong.
 func ReadMachines(file string, data []byte, judge func(at string) error,
-	meter func(at string) (record.Meter, error)) (m record.Machines, err error) {
+	meter func(at string) (record.Meter, error),
+	whole func(record.Machines) (key string, err error)) (m record.Machines, err error) {
 	root, err := parseTree(file, data)
+	if empty, ok := errors.AsType[*Error](err); ok && empty.Text == emptyPlan {
+		empty.Text, empty.HintText = "the lab file is empty", "chokepoint lab init writes one"
+	}
 	if err != nil {
 		return m, err
 	}
 	r := &reader{file: file, root: root, origin: map[*yaml.Node]string{}, broken: map[string]bool{}}
-	const whole = "the lab file"
+	const thisFile = "the lab file"
+	places := map[string]*yaml.Node{} // of keys
+	noted := func(prefix string, fields []field) []field {
+		for i, f := range fields {
+			fields[i].read = func(n *yaml.Node) error {
+				places[prefix+f.name] = n
+				return f.read(n)
+			}
+		}
+		return fields
+	}
 	machine := func(name string, into *record.Machine, more ...field) field {
+		for key, into := range map[string]*string{"management": &into.Management, "identity": &into.Identity,
+			"jump": &into.Jump} {
+			more = append(more, field{key, r.text(key, mostMachineText, into)})
+		}
 		return field{name, func(n *yaml.Node) error {
 			at := r.scalarOf(name, func(n *yaml.Node, text string) error {
 				if err := judge(text); err != nil {
@@ -43,7 +64,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 			if n.Kind == yaml.ScalarNode {
 				return at(n)
 			}
-			return r.object(n, name, append([]field{{"at", at}}, more...))
+			return r.object(n, name, noted(name+".", append([]field{{"at", at}}, more...)))
 		}}
 	}
 	address := func(into *string) field {
@@ -55,7 +76,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 			return nil
 		})}
 	}
-	told := r.note(r.object(root, whole, []field{
+	told := r.note(r.object(root, thisFile, noted("", []field{
 		machine("client", &m.Client, address(&m.Client.Address)),
 		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
 			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
@@ -74,14 +95,30 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
 		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m.Firmware) }},
-	}))
+		{"link_speed", r.scalarOf("link_speed", func(n *yaml.Node, text string) error {
+			rate, err := unit.ParseBitrate(text)
+			if err != nil || rate <= 0 {
+				return r.fail(n, "such as 1G or 100M",
+					"link_speed %q: want the rate of the slowest link", text)
+			}
+			m.LinkSpeed = text
+			return nil
+		})},
+	})))
 	for name, of := range map[string]record.Machine{"client": m.Client, "server": m.Server} {
 		if told == nil && of.At == "" {
-			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", whole, name))
+			_ = r.note(r.fail(root, "name it: "+name+": ssh://HOST", "%s has no %s", thisFile, name))
 		}
 	}
 	if len(r.errs) > 0 {
 		return record.Machines{}, together(r.errs)
+	}
+	if key, err := whole(m); err != nil {
+		at := cmp.Or(places[key], root)
+		if machine, _, ok := strings.Cut(key, "."); ok {
+			at = cmp.Or(places[key], places[machine], root)
+		}
+		return record.Machines{}, r.fail(at, check.HintOf(err), "%v", err)
 	}
 	return m, nil
 }
@@ -152,7 +189,8 @@ func MachinesText(m record.Machines) string {
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
 		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver},
 			{"certificate", of.Certificate}, {"password_file", of.PasswordFile}, {"lan", of.LAN},
-			{"wan", of.WAN}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
+			{"wan", of.WAN}, {"management", of.Management}, {"identity", of.Identity},
+			{"jump", of.Jump}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
 			if f[1] != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", f[0], f[1])
 			}
@@ -166,6 +204,9 @@ func MachinesText(m record.Machines) string {
 	}
 	if m.SSHConfig != "" {
 		fmt.Fprintf(&b, "ssh_config: %q\n", m.SSHConfig)
+	}
+	if m.LinkSpeed != "" {
+		fmt.Fprintf(&b, "link_speed: %s\n", m.LinkSpeed)
 	}
 	if m.Meter != nil {
 		fmt.Fprintf(&b, "meter:\n  at: %q\n", m.Meter.At)

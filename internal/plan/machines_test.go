@@ -24,20 +24,31 @@ func parseMeter(at string) (record.Meter, error) {
 	return record.Meter{At: at}, nil
 }
 
+func noWrong(m record.Machines) (string, error) {
+	switch {
+	case m.Router.LAN == "wrong":
+		return "router.lan", errors.New("no device")
+	case m.Port == 7:
+		return "server.isp", errors.New("no isp")
+	}
+	return "", nil
+}
+
 func TestReadMachines(t *testing.T) {
 	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
-		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Driver: "linux",
+		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Management: "eth2",
+			Identity: "/key", Jump: "me@gate:22", Driver: "linux",
 			Certificate: "SHA256:00", PasswordFile: "/etc/my password"},
-		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500,
+		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500, LinkSpeed: "1G",
 		SSHConfig: "my config",
 		Meter:     &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
 		Firmware:  &[]string{"./flash.sh", "--to", "a \"b\""}}
-	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter)
+	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter, noWrong)
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
 	}
 	const text = "client: ssh://pc1\nserver: ssh://pc2\nmeter: shelly://a\n"
-	short, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)
+	short, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter, noWrong)
 	if err != nil || short.Client.At != "ssh://pc1" || short.Server.At != "ssh://pc2" ||
 		*short.Meter != (record.Meter{At: "shelly://a"}) {
 		t.Errorf("the short form: got %+v, %v", short, err)
@@ -58,8 +69,12 @@ func TestReadMachinesWrong(t *testing.T) {
 		"client: local\nserver: ssh://b\nfirmware: {}":                          "lab.yaml:3:11: firmware has no command",
 		"client: local\nserver: ssh://b\nfirmware: {command: x}":                "lab.yaml:3:21: command must be a list",
 		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,
+		"client: local\nrouter: {at: ssh://a, lan: wrong}\nserver: ssh://b":     "lab.yaml:2:28: no device",
+		"client: local\nserver: {at: ssh://b}\ndata_port: 7":                    "lab.yaml:2:9: no isp",
+		"client: local\nserver: ssh://b\nlink_speed: fast":                      `lab.yaml:3:13: link_speed "fast": want`,
+		"": "lab.yaml:1:1: the lab file is empty",
 	} {
-		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter)
+		_, err := ReadMachines("lab.yaml", []byte(text), judgeMachine, parseMeter, noWrong)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}

@@ -44,8 +44,10 @@ func parseTree(file string, data []byte) (*yaml.Node, error) {
 	return root, together(inspect(file, root, 1))
 }
 
+const emptyPlan = "the plan is empty"
+
 func emptyError(file string) error {
-	return &Error{file, 1, 1, "the plan is empty", "chokepoint plan list names the built-in plans"}
+	return &Error{file, 1, 1, emptyPlan, "chokepoint plan list names the built-in plans"}
 }
 
 // checkBytes refuses what is no text before a parser sees it.

@@ -20,6 +20,12 @@ type Machine struct {
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
+	// Management is the device by which it is reached; "" = found.
+	Management string `json:"management,omitempty"`
+	// Identity is the file of the private key for ssh, and Jump the machines through which ssh goes, as after
+	// its option -J; "" = what ssh does by itself.
+	Identity string `json:"identity,omitempty"`
+	Jump     string `json:"jump,omitempty"`
 	// ISP of a server is the kind of access that it gives the router as its provider, on its device ISPPort;
 	// "" = none.
 	ISP     string `json:"isp,omitempty"`
@@ -35,6 +41,7 @@ type Machines struct {
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
 	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
 	Meter     *Meter  `json:"-"`                    // which a run has by itself
+	LinkSpeed string  `json:"-"`                    // of the slowest link, such as 1G, likewise
 	// Firmware is the command of the controller's machine that puts another system on the router: the level
 	// of the factor is its last argument; nil: it is done by hand.
 	Firmware *[]string `json:"firmware,omitempty"`

@@ -137,12 +137,13 @@ func (c *Campaign) install(ctx context.Context, b *bench, level string) error {
 	}
 	c.tell(record.Event{Event: "step", Text: fmt.Sprintf("install firmware %s on the router, which has %s",
 		level, orUnknown(c.version))})
-	c.installed = true
+	before := c.version
 	failed := c.Install(ctx, level)
 	if failed != nil {
 		failed = fmt.Errorf("the step that installs it: %w", failed)
 	}
 	err = c.meetAgain(ctx, b.lab, level, failed != nil)
+	c.installed = c.installed || failed == nil || c.version != before // it may have failed half way
 	if failed != nil {
 		return check.WithHint(fmt.Errorf("%w; the router has %s", failed, orUnknown(c.version)),
 			check.HintOf(failed))

@@ -142,8 +142,9 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 		}
 		c.Run.Skipped = nil
 		var stored []record.Skipped
-		c.Learnt = func(_ context.Context, skipped []record.Skipped, _ []record.Caveat) error {
-			stored = append(stored, skipped...)
+		installed := 0
+		c.Learnt = func(_ context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
+			stored, installed = append(stored, skipped...), installed+len(caveats)
 			return nil
 		}
 		if err := c.Prepare(t.Context()); err != nil {
@@ -153,6 +154,9 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 			if !strings.HasSuffix(ran, " 24.10.2: openwrt 24.10.2, kernel 6.6.93 ok") {
 				t.Errorf("%s: %s", name, ran)
 			}
+		}
+		if told := installed > 0; told != (name != "the step fails") {
+			t.Errorf("%s: firmware was installed: %v", name, told)
 		}
 		if len(stored) != 2 || stored[0].Reason != tt.want || stored[1].Reason != tt.want ||
 			!slices.Contains(told["warning"], "skipped: "+tt.want+" (2 cells)") {

@@ -135,6 +135,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
+		c.mindManagement(ctx, l, s)
 	}
 	if !factor.Sends(cell) {
 		return c.noCipher(ctx, b, cell, once)

@@ -3,14 +3,20 @@ package trial
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -25,17 +31,19 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		if err != nil {
 			return out, err
 		}
+		var facts map[string]string
 		switch {
 		case n.HasAgent():
-			a, err := ofAgent(ctx, n)
-			if err != nil {
+			var a check.Answer
+			if a, facts, err = ofAgent(ctx, n); err != nil {
 				return out, err
 			}
 			add("machine", name, a)
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
-				a = check.OKBecause("driven by %s%s", n.Driver.Name(), because(n.Unagented))
+				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights),
+					because(n.Unagented))
 			}
 			add("machine", name, a)
 		default:
@@ -43,10 +51,17 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 		var ports []string
 		for _, port := range l.Ports(name) {
-			ports = append(ports, port+" is "+l.Device(name, port))
+			dev := l.Device(name, port)
+			ports = append(ports, port+" is "+dev+card(facts, dev))
+		}
+		if by := l.Management(name); by != "" {
+			ports = append(ports, "reached by "+by)
 		}
 		if n.HasAgent() || n.HasDriver() {
 			add("ports", name, check.OKBecause("%s", strings.Join(ports, ", ")))
+			if a, known := toolsOf(ctx, n, !slices.Contains(l.Topology.Routers, name)); known {
+				add("tools", name, a)
+			}
 		}
 	}
 	c := &Campaign{Engines: engines, Sink: func(record.Event) {}}
@@ -57,19 +72,121 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 		name := fmt.Sprintf("IPv%d", ip)
 		if why := x.why["udp"]; why != "" {
-			add("path", name, check.Not("%s", why))
+			add(areaPath, name, check.Not("%s", why))
 			continue
 		}
 		nat := ""
 		if x.translates() {
 			nat = "NAT, "
 		}
-		add("path", name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
+		add(areaPath, name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
 			x.ends[1].Target, x.mtu, routersOf(x), nat, x.opener["udp"]))
-		add("path", "through the router over "+name, c.crosses(ctx, l, ip, x))
+		add(areaPath, overRouter+name, c.crosses(ctx, l, ip, x))
+	}
+	if a := l.Contact(); a.IsValid() {
+		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, "+
+			"which has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
+	}
+	if Measurable(out) {
+		add("tester", "headroom", headroom(ctx, l))
 	}
 	return out, nil
 }
+
+// card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets
+// that are no frames of a wire.
+func card(facts map[string]string, dev string) string {
+	mtu := facts["device:"+dev+":mtu"]
+	if mtu == "" {
+		return ""
+	}
+	text := " (MTU " + mtu
+	if mbps, err := strconv.ParseFloat(facts["device:"+dev+":speed_mbps"], 64); err == nil {
+		text += ", " + unit.Bitrate(mbps*1e6).String()
+	}
+	on := strings.Fields(facts["device:"+dev+":offloads"])
+	var merging []string
+	for _, o := range [][2]string{{"tx-tcp-segmentation", "TSO"}, {"tx-generic-segmentation", "GSO"},
+		{"rx-gro", "GRO"}, {"rx-lro", "LRO"}} {
+		if slices.Contains(on, o[0]) {
+			merging = append(merging, o[1])
+		}
+	}
+	if len(merging) > 0 {
+		text += ", " + strings.Join(merging, " ")
+	}
+	return text + ")"
+}
+
+// toolsOf says which programs a node lacks that some cells need, where it has a POSIX shell.
+func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known bool) {
+	needs := [][2]string{{"openvpn", "the tunnel openvpn"}}
+	if end {
+		needs = append(needs, [2]string{"iperf3", "the engine iperf3"})
+	}
+	by := n.Host
+	switch {
+	case n.HasAgent():
+		by = agent.NewHost(n.Name, n.Agent)
+	case slices.Contains([]string{"linux", "openwrt"}, n.Driver.Name()):
+		needs = [][2]string{{"tc", "queues and shapers"}, {"nft", "firewall, NAT and flowtable"},
+			{"ethtool", "offloads"}}
+	default:
+		return a, false
+	}
+	script := ""
+	for _, tool := range needs {
+		script += "command -v " + tool[0] + " >/dev/null || echo " + tool[0] + "\n"
+	}
+	out, err := host.Run(ctx, by, host.Command{Path: "sh", Args: []string{"-c", script}})
+	if err != nil {
+		return check.CouldNotTell("%v", err), true
+	}
+	var lacks []string
+	for _, tool := range needs {
+		if slices.Contains(strings.Fields(string(out)), tool[0]) {
+			lacks = append(lacks, "no "+tool[0]+", which "+tool[1]+" needs")
+		}
+	}
+	if len(lacks) > 0 {
+		return check.OKBecause("%s", strings.Join(lacks, "; ")), true
+	}
+	return check.OKBecause("nothing is missing that some cells need"), true
+}
+
+// headroom says how much the ends can send and take by themselves, over their loopback devices: what is
+// measured must be well below.
+func headroom(ctx context.Context, l *lab.Lab) check.Answer {
+	found, err := Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{ceiling.KindOf("native",
+		record.Load{Protocol: "tcp"}, ceiling.Link{})})
+	if err != nil || len(found) == 0 {
+		return check.CouldNotTell("measure what the ends can send alone: %v", err)
+	}
+	return check.OKBecause("the slower end sends itself %s over TCP; a result near that is its own",
+		unit.Bitrate(found[0].Value))
+}
+
+// Measurable says of what Survey tells whether the lab can be measured: each machine is as it must be, and
+// over one version of IP at least data crosses the path, and not past the router.
+func Measurable(all []Capability) bool {
+	no, open := map[string]bool{}, false
+	for _, c := range all {
+		no[c.Area+" "+c.Name] = c.Answer.State == check.No
+		if c.Area != areaPath && c.Answer.State == check.No {
+			return false
+		}
+	}
+	for _, name := range []string{"IPv4", "IPv6"} {
+		blocked, told := no[areaPath+" "+name]
+		open = open || told && !blocked && !no[areaPath+" "+overRouter+name]
+	}
+	return open
+}
+
+const (
+	areaPath   = "path"
+	overRouter = "through the router over "
+)
 
 func because(why string) string {
 	if why == "" {
@@ -78,22 +195,36 @@ func because(why string) string {
 	return " (" + why + ")"
 }
 
-// ofAgent says with which rights an agent works, and how well its clock is known.
-func ofAgent(ctx context.Context, n *lab.Node) (check.Answer, error) {
-	_, bound, err := n.Agent.Clock(ctx)
+// ofAgent says with which rights an agent works, and how its clock relates to ours; and the machine's facts.
+func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
+	offset, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
-		return check.Answer{}, err
+		return a, nil, err
 	}
 	e, err := probe.Environment(ctx, n.Agent, n.Name)
 	if err != nil {
-		return check.Answer{}, err
+		return a, nil, err
 	}
-	a := check.OKBecause("%s %s, clock known within %s", unit.System(e.Facts["os"]), e.Facts["kernel"],
-		unit.Nanoseconds(float64(bound)))
-	if id := e.Facts["uid"]; id != "" && id != "0" {
-		a.Reason += ", not as root: nothing is set there"
+	return check.OKBecause("%s %s%s, %s, known within %s", unit.System(e.Facts["os"]), e.Facts["kernel"],
+		comma(n.Rights), aside(offset, bound), unit.Nanoseconds(float64(bound))), e.Facts, nil
+}
+
+// aside says how far a clock that counts from a machine's start is from ours.
+func aside(offset, bound int64) string {
+	switch far := unit.Nanoseconds(math.Abs(float64(offset))); {
+	case offset > bound:
+		return "monotonic clock " + far + " ahead of ours"
+	case offset < -bound:
+		return "monotonic clock " + far + " behind ours"
 	}
-	return a, nil
+	return "monotonic clock like ours"
+}
+
+func comma(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", " + text
 }
 
 func routersOf(x *discoveredPath) string {
@@ -103,7 +234,11 @@ func routersOf(x *discoveredPath) string {
 	return unit.Count(len(x.route.Routers), "router")
 }
 
-// crosses sends a few packets, and looks whether the router's counters of both sides move.
+// surveyPackets are sent each way to see whether they cross the router: many more than a session of ours has
+// meanwhile.
+const surveyPackets = 64
+
+// crosses sends packets, and looks whether the router's counters of both sides grow by as many.
 func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) check.Answer {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
@@ -114,9 +249,57 @@ func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discovere
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
 		return check.CouldNotTell("nobody reads the router's counters")
 	}
-	if _, err := w.prove(ctx, x.mtu); err != nil {
-		return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name " +
-			"the addresses beyond the router")
+	before, err := w.counters(ctx, false)
+	var got agent.Reached
+	if err == nil {
+		got, err = w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
 	}
-	return check.OKBecause("the counters of both of its ports moved")
+	if err == nil && len(got.Back) == 0 {
+		err = fmt.Errorf("%w: %s", errDead, got.Note)
+	}
+	for deadline := time.Now().Add(countTime); err == nil; {
+		var moved []record.CounterMove
+		if moved, err = w.moved(ctx, before, "check"); err != nil {
+			break
+		}
+		missing := uncounted(moved, got)
+		if missing == nil {
+			return check.OKBecause("the counters of both of its ports moved by what was sent")
+		}
+		if time.Now().After(deadline) || host.Pause(ctx, countTime/50) != nil {
+			err = missing
+		}
+	}
+	return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name the " +
+		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
+}
+
+// uncounted says which counter of a router's ports did not grow by what went each way.
+func uncounted(moved []record.CounterMove, got agent.Reached) error {
+	for _, m := range moved {
+		sent := got.Bytes
+		if strings.HasSuffix(m.Counter, "_packets") {
+			sent = int64(len(got.Back))
+		}
+		if grown := int64(m.After - m.Before); grown < sent {
+			return fmt.Errorf("traffic did not pass the router: %s of %s on %s grew by %d for %d sent each "+
+				"way", m.Counter, m.Device, m.Node, grown, sent)
+		}
+	}
+	return nil
+}
+
+// mindManagement says, of each device once, that a setting changes what its node is reached by.
+func (c *Campaign) mindManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
+	dev := l.OnManagement(ctx, s)
+	if dev == "" {
+		return
+	}
+	caveat := record.Caveat{Kind: "management-interface", Text: fmt.Sprintf("settings change %s of the %s, "+
+		"by which it is reached itself: what they slow down or cut off are our commands too; it undoes them "+
+		"by itself once it hears nothing for %s", dev, s.Node, unit.Seconds(agent.Silence))}
+	if !slices.Contains(c.Run.Caveats, caveat) {
+		c.Run.Caveats = append(c.Run.Caveats, caveat)
+		c.tell(record.Event{Event: "warning", Text: caveat.Text})
+	}
 }

@@ -180,6 +180,8 @@ func caveats() []Kind {
 			Do: "resume it"},
 		{Name: "irregular-search", Of: OfCell, Means: "a goal of a search has no regular result (RFC 9971)",
 			Do: "allow the search more time, or a greater range of loads"},
+		{Name: "management-interface", Of: OfRun, Means: "settings change the device by which a machine " +
+			"itself is reached", Do: "reach it by a port that is not measured"},
 		{Name: "lab-note", Of: OfRun, Means: "what the lab says of itself, such as what an ordinary " +
 			"user loses"},
 		{Name: "late-edge", Of: OfTrial, Means: "an end read its CPU time late at an edge of the window"},

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -20,6 +22,9 @@ type Facing struct {
 type Faced struct {
 	Ways []kernel.Way `json:"ways"`
 	Own  []netip.Addr `json:"own"`
+	// Machine tells the node's network stack from any other: by the kernel's boot_id and the namespace; ""
+	// where the system has neither.
+	Machine string `json:"machine,omitempty"`
 }
 
 func facing(_ context.Context, q Facing) (out Faced, err error) {
@@ -43,5 +48,15 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 			out.Own = append(out.Own, at)
 		}
 	}
+	out.Machine = machineOf()
 	return out, nil
+}
+
+func machineOf() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, _ := os.Readlink("/proc/self/ns/net")
+	if len(boot) == 0 || space == "" {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + " " + space
 }

@@ -182,3 +182,11 @@ func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	}()
 	return end
 }
+
+// Installed says why a program of this machine, a name or a path, cannot be started, nil if it can.
+func Installed(program string) error {
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("start %s: %w", program, errors.Unwrap(err))
+	}
+	return nil
+}

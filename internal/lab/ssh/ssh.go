@@ -104,6 +104,8 @@ type Options struct {
 	Dir       string // of ours alone: the connection's socket and what ssh says
 	Name      string // of the files there
 	Config    string // file instead of the user's configuration, "" = that
+	Identity  string // file of the private key, "" = what ssh does by itself
+	Jump      string // machines on the way, as after ssh's option -J; "" = the configuration's
 	AcceptNew bool   // the host key of a machine that is not known is taken and remembered
 }
 
@@ -311,6 +313,12 @@ func (c *Connection) args(how, command string) []string {
 		"RequestTTY=no", "EscapeChar=none", "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes",
 		"PermitLocalCommand=no"} {
 		args = append(args, "-o", o)
+	}
+	if c.options.Identity != "" {
+		args = append(args, "-i", c.options.Identity, "-o", "IdentitiesOnly=yes")
+	}
+	if c.options.Jump != "" {
+		args = append(args, "-J", c.options.Jump)
 	}
 	if c.User != "" {
 		args = append(args, "-l", c.User)

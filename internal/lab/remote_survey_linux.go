@@ -1,0 +1,80 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// rightsOf says what a user may do on a machine.
+func rightsOf(root, sudo bool) string {
+	switch {
+	case root:
+		return RightsOfRoot
+	case sudo:
+		return RightsBySudo
+	}
+	return NoRights
+}
+
+// distinct refuses one machine under two names.
+func (x *surveyed) distinct() error {
+	is := map[string]string{}
+	for _, n := range x.l.Topology.Nodes {
+		id := x.own[n.Name].Machine
+		if other := is[id]; id != "" && other != "" {
+			return check.WithHint(fmt.Errorf("%s (%s) and %s (%s) are the same machine", other,
+				x.r.machine(other).At, n.Name, x.r.machine(n.Name).At), "name a machine of its own for each")
+		}
+		is[id] = n.Name
+	}
+	return nil
+}
+
+// across finds the router's devices that face both ends.
+func (x *surveyed) across(ctx context.Context, router string, c crossing) error {
+	if x.own[router].Own == nil {
+		return nil
+	}
+	f, err := x.ask(ctx, router, c.near.Source, c.target)
+	if err != nil {
+		return err
+	}
+	c.toNear, c.toFar = f.Ways[0], f.Ways[1]
+	m := x.r.Machines.Router
+	lan, wan := cmp.Or(m.LAN, c.toNear.Device), cmp.Or(m.WAN, c.toFar.Device)
+	switch {
+	case lan == "" || wan == "":
+		return fmt.Errorf("the router has no route to %s and %s", c.near.Source, c.target)
+	case lan == wan:
+		return check.WithHint(fmt.Errorf("the router reaches both ends, %s and %s, by %s: the data would "+
+			"not cross it", c.near.Source, c.target, lan),
+			"name the addresses on its two sides: --client-address, --server-address")
+	}
+	x.faces(router, "lan", lan)
+	x.faces(router, "wan", wan)
+	x.crossings[versionOf(c.target)] = c
+	return nil
+}
+
+// faces notes the device of a node's port. The first version of IP that has a path decides.
+func (x *surveyed) faces(node, port, device string) {
+	if x.devices[node] == nil {
+		x.devices[node] = map[string]string{}
+	}
+	if x.devices[node][port] == "" && device != "" {
+		x.devices[node][port] = device
+	}
+}
+
+func listed(all []netip.Addr) string {
+	var out []string
+	for _, a := range all {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ", ")
+}
