@@ -43,7 +43,7 @@ func (o *ispOptions) alone() error {
 		return nil
 	}
 	return &usageError{
-		"--isp-port, --isp-address, --isp-user, --isp-password-file and --isp-force without --isp",
+		"--isp-port, --isp-address, --isp-user, --isp-password-file, --isp-force without --isp",
 		"add --isp with one of " + strings.Join(knob.Accesses(), ", ")}
 }
 
