@@ -47,8 +47,8 @@ func (o *ispOptions) alone() error {
 		"add --isp with one of " + strings.Join(knob.Accesses(), ", ")}
 }
 
-// ofHost reports whether an address can be a host's: neither its network's, nor for all in it, nor for groups,
-// nor this machine's own.
+// ofHost reports whether an address can be a host's: neither its network's, nor for all in it, nor for
+// groups, nor this machine's own.
 func ofHost(p netip.Prefix) bool {
 	a := p.Addr()
 	return !a.IsMulticast() && !a.IsLoopback() && !netip.MustParsePrefix("0.0.0.0/8").Contains(a) &&
