@@ -185,7 +185,7 @@ func (p *place) searchFiles() {
 }
 
 // searchShared looks into every small file that has been written since we began where all users of a machine
-// may, but for those of tests, and programs, which hold the mark themselves.
+// may, but for those of tests, and programs and what they are built of, which hold the mark themselves.
 func (p *place) searchShared() {
 	const most = 4 << 20
 	for _, top := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
@@ -200,7 +200,9 @@ func (p *place) searchShared() {
 			if err != nil || !i.Mode().IsRegular() || i.Size() > most || i.ModTime().Before(p.begun) {
 				return nil
 			}
-			if data, err := os.ReadFile(path); err == nil && !bytes.HasPrefix(data, []byte("\x7fELF")) {
+			data, err := os.ReadFile(path)
+			ofProgram := bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("!<arch>\n"))
+			if err == nil && !ofProgram {
 				p.look("file "+path, data)
 			}
 			return nil
