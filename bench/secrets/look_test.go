@@ -201,8 +201,8 @@ func (p *place) searchShared() {
 				return nil
 			}
 			data, err := os.ReadFile(path)
-			ofProgram := bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("!<arch>\n"))
-			if err == nil && !ofProgram {
+			program := bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("!<arch>\n"))
+			if err == nil && !program {
 				p.look("file "+path, data)
 			}
 			return nil
