@@ -19,32 +19,42 @@ import (
 )
 
 func newCatalogCryptoCommand(p *program) *cobra.Command {
-	var device, run string
-	cmd := &cobra.Command{Use: "crypto [--device NAME] [--beside RUN] [--json]",
+	return catalogOfDevice(p, &cobra.Command{Use: "crypto [--device NAME] [--beside RUN] [--json]",
 		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
 		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU.\n" +
 			"With --beside, those are listed that a cell of your run measures too: the same algorithm,\n" +
-			"operation and block, in openssl, with one thread, an AEAD as a stream of data (evp).",
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := ofDevice(device)
-			if err != nil {
-				return err
-			}
-			if run != "" {
-				d, err := loadDocument(cmd.Context(), p.dirs, run)
-				if err != nil {
-					return err
-				}
-				return p.besideSpeeds(c.Speeds, d)
-			}
-			err = printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
+			"operation and block, in openssl, with one thread, an AEAD as a stream of data (evp)."},
+		func(c *catalogue.Catalogue) error {
+			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
 				"SOURCE", "MODE"}, speedRow)
 			if err != nil || p.json {
 				return err
 			}
 			return write(p.Out, cipherAdvice(c))
-		}}
+		},
+		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besideSpeeds(c.Speeds, d) })
+}
+
+// catalogOfDevice completes a command that lists what was published, of one device or all, or compares a run
+// with that.
+func catalogOfDevice(p *program, cmd *cobra.Command, list func(*catalogue.Catalogue) error,
+	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
+	var device, run string
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := ofDevice(device)
+		if err != nil {
+			return err
+		}
+		if run == "" {
+			return list(c)
+		}
+		d, err := loadDocument(cmd.Context(), p.dirs, run)
+		if err != nil {
+			return err
+		}
+		return beside(c, d)
+	}
 	addDevice(cmd, &device)
 	addBeside(cmd, p, &run)
 	return addJSON(cmd, "print one JSON object per row")
@@ -156,33 +166,18 @@ func spanText(low, high float64, n int) string {
 }
 
 func newCatalogPowerCommand(p *program) *cobra.Command {
-	var device, run string
-	cmd := &cobra.Command{Use: "power [--device NAME] [--beside RUN] [--json]",
+	return catalogOfDevice(p, &cobra.Command{Use: "power [--device NAME] [--beside RUN] [--json]",
 		Short: "List what devices were published to draw",
 		Long: "List what devices were published to draw. With --beside, what your run drew under load, by\n" +
 			"its meter or the condition watts, stands beside what was published under load, and what\n" +
-			"it drew idle beside what is called normal.",
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := ofDevice(device)
-			if err != nil {
-				return err
-			}
-			if run != "" {
-				d, err := loadDocument(cmd.Context(), p.dirs, run)
-				if err != nil {
-					return err
-				}
-				return p.besidePowers(c.Powers, d)
-			}
+			"it drew idle beside what is called normal."},
+		func(c *catalogue.Catalogue) error {
 			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},
 				func(w catalogue.Power) []string {
 					return []string{w.Device, w.Load, cmp.Or(w.Watts(), "not given"), w.Source}
 				})
-		}}
-	addDevice(cmd, &device)
-	addBeside(cmd, p, &run)
-	return addJSON(cmd, "print one JSON object per row")
+		},
+		func(c *catalogue.Catalogue, d *analysis.Document) error { return p.besidePowers(c.Powers, d) })
 }
 
 // besidePower is a published power with that of a cell of one's own, in watts.
