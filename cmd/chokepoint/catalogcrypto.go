@@ -19,7 +19,8 @@ import (
 )
 
 func newCatalogCryptoCommand(p *program) *cobra.Command {
-	return catalogOfDevice(p, &cobra.Command{Use: "crypto [--device NAME] [--beside RUN] [--json]",
+	return catalogOfDevice(p, &cobra.Command{
+		Use:   "crypto [--device NAME] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
 		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU.\n" +
 			"With --beside, those are listed that a cell of your run measures too: the same algorithm,\n" +
@@ -39,10 +40,10 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 // with that.
 func catalogOfDevice(p *program, cmd *cobra.Command, list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
-	var device, run string
+	var device, run, bundles string
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := ofDevice(device)
+		c, err := p.ofDevice(device, bundles)
 		if err != nil {
 			return err
 		}
@@ -57,6 +58,7 @@ func catalogOfDevice(p *program, cmd *cobra.Command, list func(*catalogue.Catalo
 	}
 	addDevice(cmd, &device)
 	addBeside(cmd, p, &run)
+	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per row")
 }
 
@@ -69,9 +71,9 @@ func addBeside(cmd *cobra.Command, p *program, run *string) {
 	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
 }
 
-// ofDevice are the published speeds and powers, of one device if it is named.
-func ofDevice(name string) (*catalogue.Catalogue, error) {
-	c, err := catalogue.Published()
+// ofDevice are the speeds and powers that were published and those of bundles, of one device if it is named.
+func (p *program) ofDevice(name, bundles string) (*catalogue.Catalogue, error) {
+	c, err := p.joined(bundles)
 	if err != nil || name == "" {
 		return c, err
 	}
@@ -166,7 +168,8 @@ func spanText(low, high float64, n int) string {
 }
 
 func newCatalogPowerCommand(p *program) *cobra.Command {
-	return catalogOfDevice(p, &cobra.Command{Use: "power [--device NAME] [--beside RUN] [--json]",
+	return catalogOfDevice(p, &cobra.Command{
+		Use:   "power [--device NAME] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List what devices were published to draw",
 		Long: "List what devices were published to draw. With --beside, what your run drew under load, by\n" +
 			"its meter or the condition watts, stands beside what was published under load, and what\n" +

@@ -163,9 +163,11 @@ func (s *site) device(name string) *sitePage {
 	for _, text := range s.Doubts[name] {
 		p.Alerts = append(p.Alerts, Item{Kind: "impossible", Text: text, Tone: Doubt})
 	}
-	if i := slices.IndexFunc(rows, func(r catalogue.Result) bool { return r.Lab != "" }); i >= 0 {
+	if i := slices.IndexFunc(s.Bundles, func(b *bundle.Bundle) bool {
+		return strings.EqualFold(b.Device, name) && b.InPlace() != ""
+	}); i >= 0 {
 		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "own runs in lab " +
-			rows[i].Lab + " measured the machine that carried the lab in place of the device"})
+			s.Bundles[i].InPlace() + " measured the machine that carried the lab in place of the device"})
 	}
 	s.addRates(p, rows)
 	s.addSpeeds(p, s.SpeedsOf(name))
@@ -262,16 +264,20 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(speeds) == 0 {
 		return
 	}
-	section := Section{ID: "ciphers", Title: "Ciphers", Lead: "Speed of one core."}
+	section := Section{ID: "ciphers", Title: "Ciphers", Lead: "Speed of one core, but where the mode says otherwise."}
 	b := bars{Label: "Throughput of ciphers and hashes on one core", Axis: "one core", Unit: "bit/s"}
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
 		speed, block := TableCell{Text: x.Text(), Tone: Quiet}, none
 		if x.Value != nil {
-			number := Number{x.Source + " " + x.Algorithm, x.Operation, "speed", *x.Value}
+			number := Number{fmt.Sprint(x.Source, " ", x.Algorithm, " ", x.Block, " ", x.Mode), x.Operation,
+				"speed", *x.Value}
 			speed = TableCell{Text: x.Text(), Num: &number}
 			if x.Unit == "B/s" {
 				number.Value *= 8
+			}
+			// Those of own runs that differ from published ones in kind are in the table alone.
+			if _, own := s.own[x.Source]; x.Unit == "B/s" && (x.Mode == "" || !own) {
 				b.Groups = append(b.Groups, barGroup{x.Algorithm, []bar{{Class: "c1", Text: speed.Text,
 					Median: number.Value, Title: x.Algorithm + ": " + speed.Text}}})
 			}
@@ -330,7 +336,7 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 	p := &sitePage{Name: s.page[b.ID()], Kind: "Own run of", Title: b.Device, Alerts: h.Alerts,
 		Sections: sections(v), view: v,
 		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
-	if s.own[b.ID()].results[0].Lab != "" {
+	if b.InPlace() != "" {
 		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + d.Run.Lab +
 			" measured the machine that carried it, acting as a router"})
 	}

@@ -115,7 +115,8 @@ func numbersOf(c Collection, device string) map[string]float64 {
 	for _, x := range c.Speeds {
 		if x.Device == device {
 			scale := map[string]float64{"B/s": 8, "op/s": 1}
-			add(x.Source+" "+x.Algorithm, x.Operation, x.Value, scale[x.Unit])
+			add(fmt.Sprint(x.Source, " ", x.Algorithm, " ", x.Block, " ", x.Mode), x.Operation, x.Value,
+				scale[x.Unit])
 		}
 	}
 	for _, w := range c.Powers {

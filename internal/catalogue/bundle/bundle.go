@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
@@ -60,15 +61,9 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	if err := b.settle(d.Catalogue); err != nil {
 		return nil, err
 	}
-	if len(Results(b.Document)) == 0 {
-		err, hint := fmt.Errorf("run %s has no rate of a router to give away", d.Run.ID),
-			"chokepoint show "+d.Run.ID+" says what was measured"
-		if ciphersAlone(d) {
-			err = fmt.Errorf("%w: a bundle holds the goodput of paths and what was measured beside it, and "+
-				"no speeds of ciphers", err)
-			hint = "chokepoint catalog crypto --beside " + d.Run.ID + " compares them with published ones"
-		}
-		return nil, check.WithHint(err, hint)
+	if b.empty() {
+		return nil, check.WithHint(fmt.Errorf("run %s has no rate of a router to give away, and no speed of "+
+			"its ciphers", d.Run.ID), "chokepoint show "+d.Run.ID+" says what was measured")
 	}
 	if err := b.check(); err != nil {
 		return nil, err
@@ -76,11 +71,8 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 	return b, nil
 }
 
-func ciphersAlone(d *analysis.Document) bool {
-	return !slices.ContainsFunc(d.Cells, func(c analysis.Cell) bool {
-		return !factor.Engine.Is(c.Factors, factor.CipherEngine)
-	})
-}
+// empty reports whether there is nothing that could stand in the catalogue.
+func (b *Bundle) empty() bool { return len(Results(b.Document)) == 0 && len(Speeds(b.Document)) == 0 }
 
 // settle leaves in a bundle what the format lists, and judges it.
 func (b *Bundle) settle(c *factor.Catalogue) error {
@@ -257,8 +249,8 @@ func (b *Bundle) check() error {
 			}
 		}
 	}
-	if len(Results(d)) == 0 {
-		return errors.New("document: no cell has a rate of a router")
+	if b.empty() {
+		return errors.New("document: no cell has a rate of a router or a speed of its ciphers")
 	}
 	return nil
 }
@@ -320,6 +312,43 @@ func Results(d *analysis.Document) []Own {
 	return out
 }
 
+// Speeds are the medians of a run's cells of ciphers. Mode says in what one differs from a published speed,
+// which is openssl's with one thread, of encryption and of streams of data; it is empty of those that can
+// stand beside one.
+func Speeds(d *analysis.Document) (out []catalogue.Speed) {
+	for _, cell := range d.Cells {
+		if !factor.Engine.Is(cell.Factors, factor.CipherEngine) {
+			continue
+		}
+		c := ciphers.CellOf(cell.Factors, 0)
+		s := catalogue.Speed{Source: d.Run.ID, Device: RunDevice, Algorithm: c.Algorithm,
+			Operation: c.Operation, Block: c.Block, Unit: c.Unit()}
+		metric, scale := metrics.CipherOps, 1.0
+		if s.Unit == "B/s" {
+			metric, scale, s.Operation = metrics.CipherRate, 8, "throughput"
+		}
+		v, ok := cell.Metrics[metric]
+		if !ok || !(v.Median > 0) {
+			continue
+		}
+		value := v.Median / scale
+		s.Value = &value
+		want, _ := ciphers.CellOfPublished(s)
+		var words []string
+		for _, x := range [...]struct{ is, usual, text string }{{c.Library, want.Library, c.Library},
+			{c.Operation, want.Operation, c.Operation}, {c.Mode, want.Mode, c.Mode},
+			{ciphers.ThreadsFactor.Of(cell.Factors), "1", ciphers.ThreadsFactor.Of(cell.Factors) + " threads"},
+			{inPlace(d.Run.Lab), "", "lab " + d.Run.Lab}, {cell.Grade, evidence.GradeValid, cell.Grade}} {
+			if x.is != x.usual {
+				words = append(words, x.text)
+			}
+		}
+		s.Mode = strings.Join(words, ", ")
+		out = append(out, s)
+	}
+	return out
+}
+
 // stated are the factors that have a place of their own in a result.
 var stated = [...]factor.Name{factor.Tunnel, factor.Protocol, factor.IP, factor.Direction, factor.Streams,
 	factor.MTU, factor.PacketSize, factor.NAT, factor.Topology}
@@ -347,8 +376,12 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 			}
 			out.Results = append(out.Results, r)
 		}
+		for _, s := range Speeds(b.Document) {
+			s.Source, s.Device = id, device.Name
+			out.Speeds = append(out.Speeds, s)
+		}
 		for _, cell := range b.Document.Cells {
-			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok && inPlace(b.Document.Run.Lab) == "" {
+			if v, ok := cell.Metrics[metrics.PowerLoaded]; ok && b.InPlace() == "" {
 				low, high := v.Low, v.High
 				if !hasInterval(low, high) {
 					low, high = v.Median, v.Median
@@ -360,6 +393,9 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 	}
 	return out
 }
+
+// InPlace is the lab whose own machine was measured in place of the device, "" where the device was.
+func (b *Bundle) InPlace() string { return inPlace(b.Document.Run.Lab) }
 
 // inPlace is a lab whose own machine was measured in place of a device; "" of all others.
 func inPlace(lab string) string {
@@ -374,7 +410,7 @@ func (b *Bundle) about() string {
 	if b.Firmware != "" {
 		words += ", " + b.Firmware
 	}
-	if lab := inPlace(b.Document.Run.Lab); lab != "" {
+	if lab := b.InPlace(); lab != "" {
 		words += ", in lab " + lab
 	}
 	return words
@@ -406,7 +442,7 @@ func (b *Bundle) condition(own Own) string {
 func (b *Bundle) device(source string) catalogue.Device {
 	d := catalogue.Device{Name: b.Device, OS: b.Firmware, Source: source, Note: b.Note}
 	for _, e := range b.Document.Environment {
-		if e.Node == "router" && inPlace(b.Document.Run.Lab) == "" {
+		if e.Node == "router" && b.InPlace() == "" {
 			d.SoC, d.Arch = e.Facts["cpu_model"], e.Facts["machine"]
 			d.Cores, _ = strconv.Atoi(e.Facts["cpu_cores"]) // 0: not known
 		}
