@@ -264,7 +264,8 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(speeds) == 0 {
 		return
 	}
-	section := Section{ID: "ciphers", Title: "Ciphers", Lead: "Speed of one core, but where the mode says otherwise."}
+	section := Section{ID: "ciphers", Title: "Ciphers",
+		Lead: "Speed of one core, but where the mode says otherwise."}
 	b := bars{Label: "Throughput of ciphers and hashes on one core", Axis: "one core", Unit: "bit/s"}
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
