@@ -95,7 +95,7 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		return observe(ctx, args[1:], conn)
 	case "environment":
 		return environment(args[1:], conn)
-	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.KeeperRole:
+	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.GuardRole:
 		if len(args) > 1 {
 			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
 		}

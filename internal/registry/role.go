@@ -33,7 +33,7 @@ func Serve(args []string) (handled bool, err error) {
 			return true, lab.MachineMain(args[1], os.Stdin, os.Stdout)
 		}
 		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.KeeperRole:
+	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.GuardRole:
 		err = agent.Main(context.Background(), args[0], node.Standard{}, node.Parts())
 	default:
 		return false, nil

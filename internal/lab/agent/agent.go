@@ -30,13 +30,13 @@ type Parts struct {
 
 // Roles are the arguments with which the program is started as an agent, as an agent's child, as a guest's
 // agent on a line, see host.ConnectLine, as the agent of a machine of its own that was put there, and as that
-// one's keeper.
+// one's guard.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
 	LineRole    = "agent-line"
 	MachineRole = "agent-machine"
-	KeeperRole  = "agent-keeper"
+	GuardRole   = "agent-guard"
 )
 
 // Silence is how long the agent of a machine of its own may hear nothing before it undoes what it did and
@@ -54,7 +54,7 @@ const unread = 30 * time.Second
 // the programs that we start, an ignored one is not.
 func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	var keep *keeper
+	var guarded *guard
 	switch role {
 	case LineRole:
 		return host.ServeLine(ctx, conn, Handlers(role, p))
@@ -68,11 +68,11 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 		}
 		conn = host.Steady{Deadlined: standard, Silence: Silence, Unread: unread}
 		if separate {
-			keep = new(keeper)
-			defer keep.close()
+			guarded = new(guard)
+			defer guarded.close()
 		}
 	}
-	return host.Serve(ctx, conn, handlers(role, p, keep))
+	return host.Serve(ctx, conn, handlers(role, p, guarded))
 }
 
 // ownFolder begins the name of the folder that an agent was put into.
@@ -91,13 +91,17 @@ func removeOwnFile() error {
 // Handlers are all verbs of an agent in a role.
 func Handlers(role string, p Parts) map[string]host.Handler { return handlers(role, p, nil) }
 
-func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
+func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	handlers := map[string]host.Handler{}
-	may := func(context.Context) error { return nil }
-	free := may
-	if role == MachineRole { // which others may reach, too
-		machine := new(alone)
+	none := func(context.Context) error { return nil }
+	may, free, machine := none, none, new(alone)
+	switch {
+	case role == MachineRole && guarded != nil: // which others may reach, too
+		may, free = guarded.take, guarded.free
+	case role == MachineRole:
 		may, free = machine.take, machine.free
+	case role == GuardRole:
+		free, handlers[verbTake] = machine.free, asking(machine.take)
 	}
 	isolate := func(verb string, h host.Handler) {
 		if role != ChildRole && separate {
@@ -117,17 +121,15 @@ func handlers(role string, p Parts, keep *keeper) map[string]host.Handler {
 	if role == ChildRole {
 		maps.Copy(handlers, knob.Companions())
 	}
-	own := role == LineRole || role == MachineRole || role == KeeperRole
+	own := role == LineRole || role == MachineRole || role == GuardRole
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, may, keep)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, may, guarded)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
 		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
 		VerbFacing: answering(facing),
-		VerbFree: answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
-			return none, free(ctx)
-		}),
-		VerbExec: execute, VerbArrange: answering(arrange)})
+		VerbFree:   asking(free),
+		VerbExec:   execute, VerbArrange: answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
@@ -142,6 +144,11 @@ func after(may func(context.Context) error, h host.Handler) host.Handler {
 		}
 		return h(ctx, s)
 	}
+}
+
+// asking is the handler of a verb that answers with nothing, or refuses.
+func asking(f func(context.Context) error) host.Handler {
+	return answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) { return none, f(ctx) })
 }
 
 // answering is the handler of a verb that answers one question.

@@ -21,11 +21,11 @@ import (
 )
 
 // Whoever sets something on a machine says so first and then looks whether somebody else does, so that of
-// two at most one goes on. An agent says so by an abstract socket of its network namespace, whose name is
-// this, its process and something random: it is gone with the process (unix(7)). A driver, which can only
-// leave programs of the machine behind, has a guard with a folder, see package driver, whose script looks for
-// these sockets. What is not root's or this user's says nothing: else any user of the machine could keep
-// others off.
+// two at most one goes on. An agent's guard says so by an abstract socket of its network namespace, whose
+// name is this, its process and something random: it is gone with the process (unix(7)). A driver, which can
+// only leave programs of the machine behind, has a guard with a folder, see package driver, whose script
+// looks for these sockets. What is not root's or this user's says nothing: else any user of the machine could
+// keep others off.
 const aloneName = "@chokepoint-agent-machine-"
 
 // guardFolders are where a driver's guard may have its folder.
@@ -35,7 +35,7 @@ const guardFolders = "/run /tmp /dev/shm /var/tmp"
 // did, and leaves.
 const aloneWait = 3 * time.Second
 
-// alone takes a machine for one controller that sets something there, until the agent ends.
+// alone takes a machine for one controller that sets something there, until this process ends.
 type alone struct {
 	mu   sync.Mutex
 	lock net.Listener
@@ -111,7 +111,7 @@ func others(own string) error {
 		}
 	}
 	net, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without network namespaces has one
 		return fmt.Errorf("look for other controllers: %w", err)
 	}
 	for _, top := range strings.Fields(guardFolders) {
@@ -150,7 +150,7 @@ func holds(pid, inode string) bool {
 	files, err := os.ReadDir(dir + "/fd")
 	if errors.Is(err, fs.ErrPermission) {
 		b, err := os.ReadFile(dir + "/cmdline")
-		return err == nil && bytes.HasSuffix(b, []byte("\x00"+MachineRole+"\x00"))
+		return err == nil && bytes.HasSuffix(b, []byte("\x00"+GuardRole+"\x00"))
 	}
 	for _, f := range files {
 		if to, err := os.Readlink(dir + "/fd/" + f.Name()); err == nil && to == "socket:["+inode+"]" {

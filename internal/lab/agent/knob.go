@@ -28,9 +28,9 @@ type Held struct {
 }
 
 // holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
-// whatever a journal says. Before anything is set, may is asked. A keeper, where there is one, holds the
+// whatever a journal says. Before anything is set, may is asked. A guard, where there is one, holds the
 // setting.
-func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, keep *keeper) host.Handler {
+func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, guarded *guard) host.Handler {
 	return func(ctx context.Context, s host.Session) error {
 		var t Turn
 		if err := s.Recv(&t); err != nil {
@@ -51,8 +51,8 @@ func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, keep *
 			}
 			return s.Send(Held{State: got})
 		}
-		if keep != nil {
-			return keep.hold(ctx, s, k.Name(), t)
+		if guarded != nil {
+			return guarded.hold(ctx, s, k.Name(), t)
 		}
 		return turn(ctx, s, k, t)
 	}

@@ -19,7 +19,7 @@ import (
 
 // TestMain lets the test program be an agent's child.
 func TestMain(m *testing.M) {
-	if roles := []string{agent.ChildRole, agent.KeeperRole, agent.MachineRole}; len(os.Args) == 2 &&
+	if roles := []string{agent.ChildRole, agent.GuardRole, agent.MachineRole}; len(os.Args) == 2 &&
 		slices.Contains(roles, os.Args[1]) {
 		if err := agent.Main(context.Background(), os.Args[1], stdio{os.Stdin, os.Stdout},
 			parts(&agent.Parts{Knobs: []knob.Knob{inFile{}}})); err != nil {

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// guard is a process in which the agent of a machine of its own has its settings held, from the first one on:
+// when the agent is gone, however it ended, the guard puts everything back and leaves. It is the guard that
+// has the machine for one controller, see alone, so that nobody else has it before that is done.
+type guard struct {
+	mu      sync.Mutex
+	child   host.Agent // nil: nothing was set yet
+	process *host.Child
+}
+
+// verbTake is answered by a guard, once the machine is its own.
+var verbTake = host.Verb("guard", "take")
+
+// reach starts the process, anew where it has ended.
+func (x *guard) reach(ctx context.Context) (host.Agent, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.child != nil {
+		if _, _, err := x.child.Clock(ctx); !errors.Is(err, host.ErrUnreachable) {
+			return x.child, err
+		}
+		x.child.Close()
+		x.child = nil
+	}
+	process, err := host.Spawn{Args: []string{GuardRole}}.Start()
+	if err != nil {
+		return nil, fmt.Errorf("start the guard: %w", err)
+	}
+	x.child, x.process = host.Connect(process), process
+	return x.child, nil
+}
+
+// take has the guard take the machine, unless another controller has.
+func (x *guard) take(ctx context.Context) error {
+	child, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return child.Invoke(ctx, verbTake, struct{}{}, nil)
+}
+
+// free says whether another controller has the machine, and starts no guard.
+func (x *guard) free(ctx context.Context) error {
+	x.mu.Lock()
+	child := x.child
+	x.mu.Unlock()
+	if child == nil {
+		return new(alone).free(ctx)
+	}
+	return child.Invoke(ctx, VerbFree, struct{}{}, nil)
+}
+
+// hold passes the session of a setting on.
+func (x *guard) hold(ctx context.Context, s host.Session, name string, t Turn) error {
+	child, err := x.reach(ctx)
+	if err != nil {
+		return err
+	}
+	far, err := child.Open(ctx, host.Verb(host.FamilyKnob, name), t)
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	stop := context.AfterFunc(ctx, func() { far.Close() })
+	defer stop()
+	err = host.Relay(s, far)
+	if errors.Is(err, host.ErrUnreachable) {
+		return fmt.Errorf("set %s: %w: the guard that held it has ended", name, host.ErrNotUndone)
+	}
+	return err
+}
+
+// close waits until the guard has put everything back, however long that takes.
+func (x *guard) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.child != nil {
+		_ = x.process.HangUp() // it has ended then
+		_ = x.process.Wait()
+	}
+}

@@ -1,0 +1,141 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+)
+
+// inFile is a setting that outlives processes: the file which the place names as its port.
+type inFile struct{ *dial }
+
+func (inFile) Read(_ context.Context, p knob.Place, _ knob.State) (knob.State, error) {
+	b, err := os.ReadFile(p.Port)
+	return knob.State(b), err
+}
+
+func (inFile) Apply(_ context.Context, p knob.Place, s knob.State) error {
+	return os.WriteFile(p.Port, []byte(s), 0o600)
+}
+
+// machineAgent is the agent of a machine, which holds a setting in a file that was "one" and is "ten".
+func machineAgent(t *testing.T) (process *host.Child, s host.Session, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "setting")
+	if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	process, err := host.Spawn{Args: []string{agent.MachineRole}}.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { process.Close() })
+	a := host.Connect(process)
+	s, err = a.Open(labtest.Context(t), "knob/dial", agent.Turn{Place: knob.Place{Port: file}, Want: "ten"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held agent.Held
+	for _, want := range []knob.State{"one", "ten"} {
+		if err := s.Recv(&held); err != nil || held.State != want {
+			t.Fatalf("got %q, %v, want %q", held.State, err, want)
+		}
+		if want == "one" {
+			if err := s.Send(struct{}{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return process, s, file
+}
+
+// putBack waits until a file is again what it was.
+func putBack(t *testing.T, file string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		b, err := os.ReadFile(file)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("it is %q, %v, want it put back", b, err)
+		}
+		if string(b) == "one" {
+			return
+		}
+	}
+}
+
+// guardOf is the process that an agent has started (proc(5): the fourth word of stat is the parent).
+func guardOf(t *testing.T, parent *host.Child) int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		b, _ := os.ReadFile(path) // it may have ended
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent.Pid()) {
+			pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatal("the agent has no guard")
+	return 0
+}
+
+// TestAKilledAgentLeavesNothing: what the agent of a machine has set is put back when it ends, and when it is
+// killed, by its guard. Until then nobody else has the machine.
+func TestAKilledAgentLeavesNothing(t *testing.T) {
+	for name, end := range map[string]func(*host.Child) error{
+		"hung up": (*host.Child).HangUp, "killed": (*host.Child).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			process, _, file := machineAgent(t)
+			if err := end(process); err != nil {
+				t.Fatal(err)
+			}
+			putBack(t, file)
+		})
+	}
+	t.Run("its guard is slow", func(t *testing.T) {
+		process, _, file := machineAgent(t)
+		guard := guardOf(t, process)
+		if err := errors.Join(syscall.Kill(guard, syscall.SIGSTOP), process.Kill()); err != nil {
+			t.Fatal(err)
+		}
+		_ = process.Wait() // of a killed one it is an error
+		second := labtest.Serve(agent.Handlers(agent.MachineRole, agent.Parts{}))
+		err := second.Invoke(labtest.Context(t), agent.VerbFree, struct{}{}, nil)
+		if err == nil || !strings.Contains(err.Error(), "its agent is process "+strconv.Itoa(guard)) {
+			t.Errorf("a second controller: got %v, want it refused", err)
+		}
+		if err := errors.Join(second.Close(), syscall.Kill(guard, syscall.SIGCONT)); err != nil {
+			t.Fatal(err)
+		}
+		putBack(t, file)
+	})
+}
+
+// TestAKilledGuardIsTold: what it held may still be set.
+func TestAKilledGuardIsTold(t *testing.T) {
+	process, s, _ := machineAgent(t)
+	if err := syscall.Kill(guardOf(t, process), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Recv(nil); !errors.Is(err, host.ErrNotUndone) {
+		t.Errorf("got %v, want %v", err, host.ErrNotUndone)
+	}
+}
