@@ -334,11 +334,12 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		value := v.Median / scale
 		s.Value = &value
 		want, _ := ciphers.CellOfPublished(s)
+		threads := ciphers.ThreadsFactor.Of(cell.Factors)
 		var words []string
 		for _, x := range [...]struct{ is, usual, text string }{{c.Library, want.Library, c.Library},
 			{c.Operation, want.Operation, c.Operation}, {c.Mode, want.Mode, c.Mode},
-			{ciphers.ThreadsFactor.Of(cell.Factors), "1", ciphers.ThreadsFactor.Of(cell.Factors) + " threads"},
-			{inPlace(d.Run.Lab), "", "lab " + d.Run.Lab}, {cell.Grade, evidence.GradeValid, cell.Grade}} {
+			{threads, "1", threads + " threads"}, {inPlace(d.Run.Lab), "", "lab " + d.Run.Lab},
+			{cell.Grade, evidence.GradeValid, cell.Grade}} {
 			if x.is != x.usual {
 				words = append(words, x.text)
 			}
