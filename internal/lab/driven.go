@@ -118,7 +118,7 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	if t.guarded, err = d.on(string(before)); err != nil {
 		return nil, err
 	}
-	if err = d.post(ctx); err != nil {
+	if err = d.startGuard(ctx); err != nil {
 		return nil, err
 	}
 	if t.seq, err = d.l.remember(d.s, d.n, d.s.Knob, d.p, string(before), string(want)); err != nil {
@@ -146,8 +146,8 @@ func (d driven) guarded() (driver.Guarded, bool) {
 	return by, ok && d.n.Facts.OwnMachine()
 }
 
-// post leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
-func (d driven) post(ctx context.Context) error {
+// startGuard leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
+func (d driven) startGuard(ctx context.Context) error {
 	by, ok := d.guarded()
 	if !ok || d.n.guard.name != "" {
 		return nil

@@ -46,7 +46,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
-	b := behind{e: e, p: t.Place}
+	b := leftover{e: e, p: t.Place}
 	if b.k, _ = knobNamed(knob.All(), e.Knob); b.k == nil {
 		return "", fmt.Errorf("%s: no such knob", what)
 	}
@@ -140,8 +140,8 @@ func (o *remotes) close(ctx context.Context) (err error) {
 // has changed it since, and it was left alone.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
-// behind is a setting that an owner who is gone has left on a real machine, which is reached again.
-type behind struct {
+// leftover is a setting that an owner who is gone has left on a real machine, which is reached again.
+type leftover struct {
 	l *Lab
 	n *Node
 	e journal.Entry
@@ -153,15 +153,15 @@ type behind struct {
 
 // Of a device, what it holds when it is looked at again.
 const (
-	asBefore  = iota // this change was undone, or those before it
-	asOurs           // the change
-	asOthers         // neither
-	anyOfThem        // how many there are
+	stateBefore = iota // this change was undone, or those before it
+	stateSet           // the change
+	stateOther         // neither
+	states             // how many there are
 )
 
 // putBack compares what a machine holds with what it was before and with what the owner had made of it, by
 // device. It touches nothing but what is still as the owner made it.
-func (b behind) putBack(ctx context.Context) (text string, err error) {
+func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.read(ctx)
 	if err != nil {
 		return "", err
@@ -174,7 +174,7 @@ func (b behind) putBack(ctx context.Context) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var sorted [anyOfThem][]string
+	var sorted [states][]string
 	for _, dev := range b.devices() {
 		is, err := b.compare(dev, held[dev], before[dev])
 		if err != nil {
@@ -182,26 +182,26 @@ func (b behind) putBack(ctx context.Context) (text string, err error) {
 		}
 		sorted[is] = append(sorted[is], dev)
 	}
-	mine := sorted[asOurs]
+	ours := sorted[stateSet]
 	switch {
-	case len(mine) == 0 && len(sorted[asOthers]) == 0:
+	case len(ours) == 0 && len(sorted[stateOther]) == 0:
 		return "already as before: " + b.says(string(now)), nil
-	case len(mine) == len(b.devices()):
+	case len(ours) == len(b.devices()):
 		return "put back " + b.says(b.e.Before), b.put(ctx, b.p, b.e.Before)
 	}
-	for _, dev := range mine {
+	for _, dev := range ours {
 		p := b.p
 		p.Port = dev
 		err = errors.Join(err, b.put(ctx, p, string(before[dev])))
 	}
-	for _, dev := range sorted[asOthers] {
+	for _, dev := range sorted[stateOther] {
 		err = errors.Join(err, b.differs(dev, held[dev], before[dev]))
 	}
-	return "put back " + b.says(b.e.Before) + " of " + strings.Join(mine, " and "), err
+	return "put back " + b.says(b.e.Before) + " of " + strings.Join(ours, " and "), err
 }
 
 // says is a state with the name of its knob, which that of a family bears itself.
-func (b behind) says(state string) string {
+func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
 	}
@@ -209,19 +209,19 @@ func (b behind) says(state string) string {
 }
 
 // compare says which of those a device's state is.
-func (b behind) compare(dev string, held, before knob.State) (int, error) {
+func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
 	case err != nil:
 		return 0, err
 	case held == before:
-		return asBefore, nil
+		return stateBefore, nil
 	case held == ours[dev]:
-		return asOurs, nil
+		return stateSet, nil
 	case b.k.Same(before, held):
-		return asBefore, nil
+		return stateBefore, nil
 	case b.k.Same(ours[dev], held):
-		return asOurs, nil
+		return stateSet, nil
 	}
 	for _, e := range b.earlier { // it is undone, and they are: each says whether it is
 		for _, state := range []string{e.Before, e.After} {
@@ -230,15 +230,15 @@ func (b behind) compare(dev string, held, before knob.State) (int, error) {
 				return 0, err
 			}
 			if held == each[dev] || each[dev] != "" && b.k.Same(each[dev], held) {
-				return asBefore, nil
+				return stateBefore, nil
 			}
 		}
 	}
-	return asOthers, nil
+	return stateOther, nil
 }
 
 // devices are those that the setting is of, one without a name where it is the node's.
-func (b behind) devices() []string {
+func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
 		return []string{""}
@@ -250,19 +250,19 @@ func (b behind) devices() []string {
 	return []string{b.p.WAN}
 }
 
-func (b behind) each(s string) (map[string]knob.State, error) {
+func (b leftover) each(s string) (map[string]knob.State, error) {
 	if !knob.OfPorts(b.k) {
 		return map[string]knob.State{"": knob.State(s)}, nil
 	}
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-func (b behind) driven(p knob.Place) driven {
+func (b leftover) driven(p knob.Place) driven {
 	return driven{b.l, b.n, record.Setting{Knob: b.e.Knob, Node: b.e.Node}, b.k, p}
 }
 
 // read reads the setting. An agent's session that ends before the word to go on changes nothing.
-func (b behind) read(ctx context.Context) (knob.State, error) {
+func (b leftover) read(ctx context.Context) (knob.State, error) {
 	if b.n.HasDriver() {
 		return b.driven(b.p).read(ctx)
 	}
@@ -279,7 +279,7 @@ func (b behind) read(ctx context.Context) (knob.State, error) {
 	return held.State, err
 }
 
-func (b behind) put(ctx context.Context, p knob.Place, value string) error {
+func (b leftover) put(ctx context.Context, p knob.Place, value string) error {
 	if b.n.HasDriver() {
 		return b.driven(p).put(ctx, knob.State(value))
 	}
@@ -287,7 +287,7 @@ func (b behind) put(ctx context.Context, p knob.Place, value string) error {
 }
 
 // differs names a difference, and how it is put back by hand.
-func (b behind) differs(dev string, held, before knob.State) error {
+func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ func (b behind) differs(dev string, held, before knob.State) error {
 }
 
 // byHand is what puts a state back on the machine: a command where Linux has one for it, else words.
-func (b behind) byHand(dev, value string) string {
+func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
