@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (o *remotes) machines(id string) *record.Machines {
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
 // putBack has a machine hold again what it held before. Its own agent or guard has done so when it lost the
-// contact, unless it was killed.
+// contact, unless it was killed. What of it is put back is told also beside an error.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -60,10 +61,13 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		b.l = o.labs[e.Lab]
 		text, err = b.putBack(ctx)
 	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", what, err)
+	if text != "" {
+		text += at
 	}
-	return text + at, nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return text, err
 }
 
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
@@ -187,17 +191,32 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	case len(ours) == 0 && len(sorted[stateOther]) == 0:
 		return "already as before: " + b.says(string(now)), nil
 	case len(ours) == len(b.devices()):
-		return "put back " + b.says(b.e.Before), b.put(ctx, b.p, b.e.Before)
+		if err := b.put(ctx, b.p, b.e.Before); err != nil {
+			return "", err
+		}
+		return "put back " + b.says(b.e.Before), nil
 	}
+	var done []string
 	for _, dev := range ours {
 		p := b.p
 		p.Port = dev
-		err = errors.Join(err, b.put(ctx, p, string(before[dev])))
+		if wrong := b.put(ctx, p, string(before[dev])); wrong != nil {
+			err = errors.Join(err, wrong)
+			continue
+		}
+		done = append(done, dev)
 	}
+	if len(done) > 0 {
+		text = "put back " + b.says(b.e.Before) + " of " + strings.Join(done, " and ")
+	}
+	var changed error
 	for _, dev := range sorted[stateOther] {
-		err = errors.Join(err, b.differs(dev, held[dev], before[dev]))
+		changed = errors.Join(changed, b.differs(dev, held[dev], before[dev]))
 	}
-	return "put back " + b.says(b.e.Before) + " of " + strings.Join(ours, " and "), err
+	if err != nil && changed != nil {
+		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: there is more to put back
+	}
+	return text, cmp.Or(err, changed)
 }
 
 // says is a state with the name of its knob, which that of a family bears itself.

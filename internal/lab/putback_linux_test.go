@@ -19,7 +19,7 @@ func TestPutBackCompares(t *testing.T) {
 		{ours, ours, "", "", "put back queue=noqueue on router (local)", ""},
 		{"", "", "", "", "already as before: queue=noqueue on router (local)", ""},
 		{ours, "", "", "", "put back queue=noqueue of lo on router (local)", ""},
-		{ours, others, "", others, "", "queue of d0 is pfifo limit 77, was noqueue before the run, which made " +
+		{ours, others, "", others, "put back queue=noqueue of lo on router (local)", "queue of d0 is pfifo limit 77, was noqueue before the run, which made " +
 			"it pfifo limit 50: somebody has changed it since, and it was left as it is; by hand: " +
 			"tc qdisc replace dev d0 root noqueue"},
 		// Of a change before it, which is looked at next.

@@ -118,10 +118,10 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		default:
 			text, undoErr = undoEntry(ctx, labDir, e, s.Rebooted)
 		}
+		if text != "" {
+			r.Undone = append(r.Undone, text)
+		}
 		if undoErr == nil {
-			if text != "" {
-				r.Undone = append(r.Undone, text)
-			}
 			noteErr = errors.Join(noteErr, s.Done(e.Seq))
 			continue
 		}
@@ -148,7 +148,14 @@ func owns(s *journal.Stale, id string) bool {
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (string, error) {
+// undoEntry says what it has undone, nothing with an error.
+func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string,
+	err error) {
+	defer func() {
+		if err != nil {
+			text = ""
+		}
+	}()
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {
