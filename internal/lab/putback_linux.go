@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -89,7 +90,7 @@ func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
 	}
-	l, err := o.lab(e.Lab, e.Driver)
+	l, err := o.lab(e.Lab)
 	if err != nil {
 		return nil, err
 	}
@@ -110,9 +111,9 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
-// here puts back what is.
-func (o *remotes) lab(id, by string) (*Lab, error) {
+// lab reaches the machines of a lab again, each when it is asked for, the router by what has set it. Nothing is
+// journalled: what is done here puts back what is.
+func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
 	}
@@ -120,7 +121,11 @@ func (o *remotes) lab(id, by string) (*Lab, error) {
 		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
 	}
 	machines := *o.machines(id)
-	machines.Router.Driver = by                           // others have none
+	if i := slices.IndexFunc(o.of.Entries, func(e journal.Entry) bool {
+		return e.Lab == id && e.Node == "router"
+	}); i >= 0 {
+		machines.Router.Driver = o.of.Entries[i].Driver
+	}
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {

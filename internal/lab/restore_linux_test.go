@@ -260,6 +260,86 @@ func TestRestoreForgetsNoMachine(t *testing.T) {
 	}
 }
 
+// playSSH is a program ssh that runs what it is given here, each command in a network namespace of its own.
+func playSSH(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	script := "#!/bin/sh\nfor last; do :; done\nexec unshare -n sh -c \"$last\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// TestRestoreOfManyMachines: the client that an agent has set and the router that a driver has are each
+// reached as before, in whichever order they were set. The guard of the router is dismissed when all that was
+// set there is put back or left to others. What was put back is told, also of
+// a setting that others have changed elsewhere.
+func TestRestoreOfManyMachines(t *testing.T) {
+	playSSH(t)
+	client := `"kind":"setting","lab":"a","node":"client","knob":"queue",` +
+		`"place":{"node":"client","ports":["lo","d0"],"wan":"lo"},"before":"noqueue","after":"pfifo limit 50"`
+	router := func(before, after string) string {
+		return `"kind":"setting","lab":"a","node":"router","driver":"linux","knob":"sysctl:` + ttl +
+			`","place":{"node":"router"},"before":"` + ttl + "=" + before + `","after":"` + ttl + "=" + after +
+			`"`
+	}
+	const told = "put back queue=noqueue on client (local)"
+	tests := []struct {
+		name          string
+		before, after []string // settings, before the guard was started and afterwards
+		lan           string   // the queue of the client's second device
+		undone, err   string
+		dismissed     bool
+	}{
+		{"the client last", nil, []string{router("64", "33"), client}, "pfifo limit 50", told, "", true},
+		{"the router last", nil, []string{client, router("64", "33")}, "pfifo limit 50", told, "", true},
+		{"others at the client", nil, []string{router("64", "33"), client}, "pfifo limit 77",
+			"put back queue=noqueue of lo on client (local)", "queue of d0 is pfifo limit 77", true},
+		{"others at the router", nil, []string{router("33", "44")}, "", "", errOthers.Error(), true},
+	}
+	for _, tt := range tests {
+		inNamespace(t, func(ctx context.Context) error {
+			h, dir := host.Local(), t.TempDir()
+			if _, err := host.Run(ctx, h, host.Command{Path: "ip",
+				Args: strings.Fields("link add d0 type veth peer name d1")}); err != nil {
+				return err
+			}
+			if err := errors.Join(setQueue(ctx, h, "lo", "pfifo limit 50"),
+				setQueue(ctx, h, "d0", tt.lan)); err != nil {
+				return err
+			}
+			guard := filepath.Join(dir, "chokepoint-guard-x")
+			if err := os.Mkdir(guard, 0o700); err != nil {
+				return err
+			}
+			entries := append([]string{`"kind":"machines","lab":"a","machines":{"client":{"at":"local"},` +
+				`"router":{"at":"ssh://there","driver":"linux"}}`}, tt.before...)
+			entries = append(append(entries, `"kind":"guard","lab":"a","node":"router","driver":"linux",`+
+				`"guard":"`+guard+`"`), tt.after...)
+			for i, e := range entries {
+				entries[i] = fmt.Sprintf(`{"entry":{"seq":%d,%s}}`, i+1, e)
+			}
+			path := plant(t, dir, "", "", entries...)
+			none := func(context.Context, string) (string, error) { return "", errors.New("none") }
+			r, err := Restore(ctx, filepath.Dir(path), none, dir+"/labs")
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
+				!strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("%s: got %v, want %q", tt.name, err, tt.err)
+			}
+			if all := strings.Join(r.Undone, "\n"); !strings.Contains(all, tt.undone) {
+				t.Errorf("%s: undone %q, want %q", tt.name, r.Undone, tt.undone)
+			}
+			if _, gone := os.Stat(guard); (gone != nil) != tt.dismissed {
+				t.Errorf("%s: the guard: %v, want it dismissed %v", tt.name, gone, tt.dismissed)
+			}
+			return nil
+		})
+	}
+}
+
+const ttl = "net.ipv4.ip_default_ttl"
+
 // TestPutBackByADriver: settings that a driver has made are put back by it, those of families, too, and then
 // its guard is dismissed.
 func TestPutBackByADriver(t *testing.T) {
