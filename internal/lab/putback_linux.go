@@ -58,7 +58,10 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		}
 	}
 	text := ""
-	if b.n, err = o.node(ctx, e); err == nil {
+	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
+		err = b.n.free(ctx, o.guards(e)...)
+	}
+	if err == nil {
 		b.l = o.labs[e.Lab]
 		text, err = b.putBack(ctx)
 	}
@@ -69,6 +72,16 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		err = fmt.Errorf("%s: %w", what, err)
 	}
 	return text, err
+}
+
+// guards are those that the owner has left where a setting is.
+func (o *remotes) guards(of journal.Entry) (names []string) {
+	for _, e := range o.of.Entries {
+		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
+			names = append(names, e.Guard)
+		}
+	}
+	return names
 }
 
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put

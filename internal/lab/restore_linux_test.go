@@ -347,7 +347,7 @@ func TestRestoreOfManyMachines(t *testing.T) {
 const ttl = "net.ipv4.ip_default_ttl"
 
 // TestPutBackByADriver: settings that a driver has made are put back by it, those of families, too, and then
-// its guard is dismissed.
+// its guard is dismissed; nothing is while another controller's guard is at work.
 func TestPutBackByADriver(t *testing.T) {
 	inNamespace(t, func(ctx context.Context) error {
 		const name = "net.ipv4.ip_default_ttl"
@@ -362,17 +362,28 @@ func TestPutBackByADriver(t *testing.T) {
 			return err
 		}
 		o := reached(t, &Node{Name: "router", Host: h, Driver: driver.Linux{}})
-		if text, err := o.putBack(ctx, journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router",
-			Driver: "linux", Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64",
-			After: setting.Value}); err != nil ||
+		e := journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router", Driver: "linux",
+			Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64", After: setting.Value}
+		left := journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "client", Driver: "linux", Guard: guard}
+		o.of.Entries = append(o.of.Entries, left) // another node's
+		if text, err := o.putBack(ctx, e); text != "" || err == nil || !strings.Contains(err.Error(), guard) ||
+			check.HintOf(err) == "" || errors.Is(err, errOthers) {
+			t.Errorf("put back beside another controller: got %q, %v, want it refused for %s, with a hint",
+				text, err, guard)
+		}
+		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != setting.Value {
+			t.Errorf("beside another controller: got %q, %v, want it as it was", now, err)
+		}
+		left.Node = "router"
+		o.of.Entries = append(o.of.Entries, left)
+		if text, err := o.putBack(ctx, e); err != nil ||
 			!strings.HasPrefix(text, "put back "+setting.Knob+"=64 on ") {
 			t.Errorf("put back: got %q, %v", text, err)
 		}
 		if now, err := (driver.Linux{}).Read(ctx, h, setting); err != nil || now != name+"=64" {
 			t.Errorf("afterwards: got %q, %v, want what was before", now, err)
 		}
-		if err := o.dismiss(ctx, journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "router",
-			Driver: "linux", Guard: guard}); err != nil {
+		if err := o.dismiss(ctx, left); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(guard); !os.IsNotExist(err) {
