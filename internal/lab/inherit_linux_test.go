@@ -107,8 +107,8 @@ func TestAGuardThatIsNotArmedIsDismissed(t *testing.T) {
 		d := driven{l: l, n: n}
 		if err := d.startGuard(t.Context()); err == nil || n.guard.name != "" || kept != 0 ||
 			!slices.Equal(dismissed, []string{"first"}) {
-			t.Errorf("dismissing fails with %v: got %v, guard %q, kept in touch %d times, dismissed %q", cannot,
-				err, n.guard.name, kept, dismissed)
+			t.Errorf("dismissing fails with %v: got %v, guard %q, kept in touch %d times, dismissed %q",
+				cannot, err, n.guard.name, kept, dismissed)
 		}
 		if err := d.startGuard(t.Context()); err != nil || n.guard.name != "second" || kept != 1 {
 			t.Errorf("dismissing fails with %v, then: got %v, guard %q, kept in touch %d times, want one",

@@ -124,8 +124,8 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab reaches the machines of a lab again, each when it is asked for, the router by what has set it. Nothing is
-// journalled: what is done here puts back what is.
+// lab reaches the machines of a lab again, each when it is asked for, the router by what has set it. Nothing
+// is journalled: what is done here puts back what is.
 func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil

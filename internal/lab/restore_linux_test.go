@@ -364,10 +364,11 @@ func TestPutBackByADriver(t *testing.T) {
 		o := reached(t, &Node{Name: "router", Host: h, Driver: driver.Linux{}})
 		e := journal.Entry{Kind: journal.KindSetting, Lab: "a", Node: "router", Driver: "linux",
 			Knob: setting.Knob, Place: []byte(`{"node":"router"}`), Before: name + "=64", After: setting.Value}
-		left := journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "client", Driver: "linux", Guard: guard}
+		left := journal.Entry{Kind: journal.KindGuard, Lab: "a", Node: "client", Driver: "linux",
+			Guard: guard}
 		o.of.Entries = append(o.of.Entries, left) // another node's
-		if text, err := o.putBack(ctx, e); text != "" || err == nil || !strings.Contains(err.Error(), guard) ||
-			check.HintOf(err) == "" || errors.Is(err, errOthers) {
+		if text, err := o.putBack(ctx, e); text != "" || err == nil ||
+			!strings.Contains(err.Error(), guard) || check.HintOf(err) == "" || errors.Is(err, errOthers) {
 			t.Errorf("put back beside another controller: got %q, %v, want it refused for %s, with a hint",
 				text, err, guard)
 		}

@@ -29,7 +29,8 @@ p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
 [ -z "$p" ] || [ "$(readlink "/proc/$p/ns/net")" = "$n" ] || continue
 refuse "guard is $g"; done; done
-for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' /proc/net/unix 2>/dev/null); do
+for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' \
+/proc/net/unix 2>/dev/null); do
 p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socket:\[${s%%:*}\]" || continue
 refuse "agent is process $p"; done
 `
