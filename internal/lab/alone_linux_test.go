@@ -47,6 +47,10 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		refused("run by agent beside a guard", begun(n), name)
 		driven := &Node{Name: "router", Host: h, Driver: by}
 		refused("run by a driver beside a guard", begun(driven), name)
+		refused("run by a driver beside another guard", driven.free(ctx, name+"x", "none"), name)
+		if err := driven.free(ctx, "none", name); err != nil {
+			t.Errorf("beside its own guard: got %v, want it free", err)
+		}
 		q, err := by.Read(ctx, h, record.Setting{Knob: "queue", Port: "lo"})
 		if err != nil || q != "noqueue" {
 			t.Errorf("beside a guard the agent has set: got %q, %v, want noqueue", q, err)

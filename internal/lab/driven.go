@@ -118,7 +118,7 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	if t.guarded, err = d.on(string(before)); err != nil {
 		return nil, err
 	}
-	if err = d.post(ctx); err != nil {
+	if err = d.startGuard(ctx); err != nil {
 		return nil, err
 	}
 	if t.seq, err = d.l.remember(d.s, d.n, d.s.Knob, d.p, string(before), string(want)); err != nil {
@@ -146,23 +146,34 @@ func (d driven) guarded() (driver.Guarded, bool) {
 	return by, ok && d.n.Facts.OwnMachine()
 }
 
-// post leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
-func (d driven) post(ctx context.Context) error {
+// startGuard leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
+// One that is not as it should be is dismissed, since nobody would keep in touch with it.
+func (d driven) startGuard(ctx context.Context) error {
 	by, ok := d.guarded()
 	if !ok || d.n.guard.name != "" {
 		return nil
 	}
 	name, err := by.Guard(ctx, d.n.Host, "", nil, agent.Silence)
+	seq := 0
+	if err == nil {
+		seq, err = d.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: d.l.ID, Node: d.n.Name,
+			Driver: d.n.Driver.Name(), Guard: name})
+	}
+	if err == nil {
+		d.n.guard = guard{name, seq}
+		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
+		return nil
+	}
 	if name == "" {
 		return err
 	}
-	d.n.guard.name = name
-	if err == nil {
-		d.n.guard.seq, err = d.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: d.l.ID,
-			Node: d.n.Name, Driver: d.n.Driver.Name(), Guard: name})
-		d.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, d.n.Host, name) })
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drivenUnwindTime)
+	defer cancel()
+	left := by.Dismiss(ctx, d.n.Host, name)
+	if left != nil {
+		d.n.past = append(d.n.past, guard{name: name})
 	}
-	return err
+	return errors.Join(err, left)
 }
 
 // arm has the node's guard undo what is set there, and what is to be set.

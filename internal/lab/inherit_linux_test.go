@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -65,6 +66,61 @@ func TestAGuardIsInherited(t *testing.T) {
 		if err := l.nodes["router"].dismiss(t.Context(), nil); err != nil || !slices.Equal(*by.dismissed,
 			[]string{"ours"}) {
 			t.Errorf("guard there %v: %v, dismissed %q, want it alone", there, err, *by.dismissed)
+		}
+	}
+}
+
+// unarmed is a driver whose guard starts, but cannot be armed the first time.
+type unarmed struct {
+	driver.Linux
+	started *int
+	dismiss func(name string) error
+}
+
+func (u unarmed) Guard(context.Context, host.Host, string, []record.Setting, time.Duration) (string, error) {
+	if *u.started++; *u.started == 1 {
+		return "first", errors.New("no room for its script")
+	}
+	return "second", nil
+}
+
+func (u unarmed) Touch(context.Context, host.Host, string) error { return nil }
+
+func (u unarmed) Dismiss(_ context.Context, _ host.Host, name string) error { return u.dismiss(name) }
+
+// TestAGuardThatIsNotArmedIsDismissed: nobody would keep in touch with it. Where it cannot be dismissed it is
+// at the end; the next setting has one of its own in either case.
+func TestAGuardThatIsNotArmedIsDismissed(t *testing.T) {
+	for _, cannot := range []error{nil, errors.New("cut off")} {
+		top, err := TopologyNamed("forward")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, kept := newLab("mine", record.LabSSH, top, Parts{}, nil), 0
+		l.regularly = func(func(context.Context) error) { kept++ }
+		var dismissed []string
+		n := &Node{Name: "router", Host: host.Local(), Driver: unarmed{started: new(int),
+			dismiss: func(name string) error {
+				dismissed = append(dismissed, name)
+				return cannot
+			}}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}
+		d := driven{l: l, n: n}
+		if err := d.startGuard(t.Context()); err == nil || n.guard.name != "" || kept != 0 ||
+			!slices.Equal(dismissed, []string{"first"}) {
+			t.Errorf("dismissing fails with %v: got %v, guard %q, kept in touch %d times, dismissed %q",
+				cannot, err, n.guard.name, kept, dismissed)
+		}
+		if err := d.startGuard(t.Context()); err != nil || n.guard.name != "second" || kept != 1 {
+			t.Errorf("dismissing fails with %v, then: got %v, guard %q, kept in touch %d times, want one",
+				cannot, err, n.guard.name, kept)
+		}
+		want := []string{"first", "second"}
+		if cannot != nil {
+			want = []string{"first", "first", "second"}
+		}
+		if err := n.dismiss(t.Context(), nil); !errors.Is(err, cannot) || !slices.Equal(dismissed, want) {
+			t.Errorf("dismissing fails with %v, at the end: got %v, dismissed %q, want %q", cannot, err,
+				dismissed, want)
 		}
 	}
 }

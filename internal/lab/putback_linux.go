@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -35,7 +37,7 @@ func (o *remotes) machines(id string) *record.Machines {
 func (o *remotes) have(id string) bool { return o.machines(id) != nil }
 
 // putBack has a machine hold again what it held before. Its own agent or guard has done so when it lost the
-// contact, unless it was killed.
+// contact, unless it was killed. What of it is put back is told also beside an error.
 func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) {
 	at := fmt.Sprintf(" on %s (%s)", e.Node, o.machine(e).At)
 	what := "put back " + e.Knob + at
@@ -46,7 +48,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
-	b := behind{e: e, p: t.Place}
+	b := leftover{e: e, p: t.Place}
 	if b.k, _ = knobNamed(knob.All(), e.Knob); b.k == nil {
 		return "", fmt.Errorf("%s: no such knob", what)
 	}
@@ -56,14 +58,30 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		}
 	}
 	text := ""
-	if b.n, err = o.node(ctx, e); err == nil {
+	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
+		err = b.n.free(ctx, o.guards(e)...)
+	}
+	if err == nil {
 		b.l = o.labs[e.Lab]
 		text, err = b.putBack(ctx)
 	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", what, err)
+	if text != "" {
+		text += at
 	}
-	return text + at, nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return text, err
+}
+
+// guards are those that the owner has left where a setting is.
+func (o *remotes) guards(of journal.Entry) (names []string) {
+	for _, e := range o.of.Entries {
+		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
+			names = append(names, e.Guard)
+		}
+	}
+	return names
 }
 
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
@@ -85,7 +103,7 @@ func (o *remotes) node(ctx context.Context, e journal.Entry) (*Node, error) {
 	if !o.have(e.Lab) {
 		return nil, fmt.Errorf("it is not known where %s of lab %s is", e.Node, e.Lab)
 	}
-	l, err := o.lab(e.Lab, e.Driver)
+	l, err := o.lab(e.Lab)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +124,9 @@ func (o *remotes) machine(e journal.Entry) record.Machine {
 	return r.machine(e.Node)
 }
 
-// lab reaches the machines of a lab again, each when it is asked for. Nothing is journalled: what is done
-// here puts back what is.
-func (o *remotes) lab(id, by string) (*Lab, error) {
+// lab reaches the machines of a lab again, each when it is asked for, the router by what has set it. Nothing
+// is journalled: what is done here puts back what is.
+func (o *remotes) lab(id string) (*Lab, error) {
 	if l := o.labs[id]; l != nil {
 		return l, nil
 	}
@@ -116,7 +134,11 @@ func (o *remotes) lab(id, by string) (*Lab, error) {
 		return nil, fmt.Errorf("reach the machines of lab %s again: no program to put there", id)
 	}
 	machines := *o.machines(id)
-	machines.Router.Driver = by                           // others have none
+	if i := slices.IndexFunc(o.of.Entries, func(e journal.Entry) bool {
+		return e.Lab == id && e.Node == "router"
+	}); i >= 0 {
+		machines.Router.Driver = o.of.Entries[i].Driver
+	}
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
@@ -140,8 +162,8 @@ func (o *remotes) close(ctx context.Context) (err error) {
 // has changed it since, and it was left alone.
 var errOthers = errors.New("somebody has changed it since, and it was left as it is")
 
-// behind is a setting that an owner who is gone has left on a real machine, which is reached again.
-type behind struct {
+// leftover is a setting that an owner who is gone has left on a real machine, which is reached again.
+type leftover struct {
 	l *Lab
 	n *Node
 	e journal.Entry
@@ -153,15 +175,15 @@ type behind struct {
 
 // Of a device, what it holds when it is looked at again.
 const (
-	asBefore  = iota // this change was undone, or those before it
-	asOurs           // the change
-	asOthers         // neither
-	anyOfThem        // how many there are
+	stateBefore = iota // this change was undone, or those before it
+	stateSet           // the change
+	stateOther         // neither
+	states             // how many there are
 )
 
 // putBack compares what a machine holds with what it was before and with what the owner had made of it, by
 // device. It touches nothing but what is still as the owner made it.
-func (b behind) putBack(ctx context.Context) (text string, err error) {
+func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	now, err := b.read(ctx)
 	if err != nil {
 		return "", err
@@ -174,7 +196,7 @@ func (b behind) putBack(ctx context.Context) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var sorted [anyOfThem][]string
+	var sorted [states][]string
 	for _, dev := range b.devices() {
 		is, err := b.compare(dev, held[dev], before[dev])
 		if err != nil {
@@ -182,26 +204,41 @@ func (b behind) putBack(ctx context.Context) (text string, err error) {
 		}
 		sorted[is] = append(sorted[is], dev)
 	}
-	mine := sorted[asOurs]
+	ours := sorted[stateSet]
 	switch {
-	case len(mine) == 0 && len(sorted[asOthers]) == 0:
+	case len(ours) == 0 && len(sorted[stateOther]) == 0:
 		return "already as before: " + b.says(string(now)), nil
-	case len(mine) == len(b.devices()):
-		return "put back " + b.says(b.e.Before), b.put(ctx, b.p, b.e.Before)
+	case len(ours) == len(b.devices()):
+		if err := b.put(ctx, b.p, b.e.Before); err != nil {
+			return "", err
+		}
+		return "put back " + b.says(b.e.Before), nil
 	}
-	for _, dev := range mine {
+	var done []string
+	for _, dev := range ours {
 		p := b.p
 		p.Port = dev
-		err = errors.Join(err, b.put(ctx, p, string(before[dev])))
+		if wrong := b.put(ctx, p, string(before[dev])); wrong != nil {
+			err = errors.Join(err, wrong)
+			continue
+		}
+		done = append(done, dev)
 	}
-	for _, dev := range sorted[asOthers] {
-		err = errors.Join(err, b.differs(dev, held[dev], before[dev]))
+	if len(done) > 0 {
+		text = "put back " + b.says(b.e.Before) + " of " + strings.Join(done, " and ")
 	}
-	return "put back " + b.says(b.e.Before) + " of " + strings.Join(mine, " and "), err
+	var changed error
+	for _, dev := range sorted[stateOther] {
+		changed = errors.Join(changed, b.differs(dev, held[dev], before[dev]))
+	}
+	if err != nil && changed != nil {
+		return text, fmt.Errorf("%w\n%v", err, changed) // not errOthers: there is more to put back
+	}
+	return text, cmp.Or(err, changed)
 }
 
 // says is a state with the name of its knob, which that of a family bears itself.
-func (b behind) says(state string) string {
+func (b leftover) says(state string) string {
 	if strings.HasSuffix(b.k.Name(), ":") {
 		return b.k.Name() + check.Plain(state)
 	}
@@ -209,19 +246,19 @@ func (b behind) says(state string) string {
 }
 
 // compare says which of those a device's state is.
-func (b behind) compare(dev string, held, before knob.State) (int, error) {
+func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
 	case err != nil:
 		return 0, err
 	case held == before:
-		return asBefore, nil
+		return stateBefore, nil
 	case held == ours[dev]:
-		return asOurs, nil
+		return stateSet, nil
 	case b.k.Same(before, held):
-		return asBefore, nil
+		return stateBefore, nil
 	case b.k.Same(ours[dev], held):
-		return asOurs, nil
+		return stateSet, nil
 	}
 	for _, e := range b.earlier { // it is undone, and they are: each says whether it is
 		for _, state := range []string{e.Before, e.After} {
@@ -230,15 +267,15 @@ func (b behind) compare(dev string, held, before knob.State) (int, error) {
 				return 0, err
 			}
 			if held == each[dev] || each[dev] != "" && b.k.Same(each[dev], held) {
-				return asBefore, nil
+				return stateBefore, nil
 			}
 		}
 	}
-	return asOthers, nil
+	return stateOther, nil
 }
 
 // devices are those that the setting is of, one without a name where it is the node's.
-func (b behind) devices() []string {
+func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
 		return []string{""}
@@ -250,19 +287,19 @@ func (b behind) devices() []string {
 	return []string{b.p.WAN}
 }
 
-func (b behind) each(s string) (map[string]knob.State, error) {
+func (b leftover) each(s string) (map[string]knob.State, error) {
 	if !knob.OfPorts(b.k) {
 		return map[string]knob.State{"": knob.State(s)}, nil
 	}
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
 }
 
-func (b behind) driven(p knob.Place) driven {
+func (b leftover) driven(p knob.Place) driven {
 	return driven{b.l, b.n, record.Setting{Knob: b.e.Knob, Node: b.e.Node}, b.k, p}
 }
 
 // read reads the setting. An agent's session that ends before the word to go on changes nothing.
-func (b behind) read(ctx context.Context) (knob.State, error) {
+func (b leftover) read(ctx context.Context) (knob.State, error) {
 	if b.n.HasDriver() {
 		return b.driven(b.p).read(ctx)
 	}
@@ -279,7 +316,7 @@ func (b behind) read(ctx context.Context) (knob.State, error) {
 	return held.State, err
 }
 
-func (b behind) put(ctx context.Context, p knob.Place, value string) error {
+func (b leftover) put(ctx context.Context, p knob.Place, value string) error {
 	if b.n.HasDriver() {
 		return b.driven(p).put(ctx, knob.State(value))
 	}
@@ -287,7 +324,7 @@ func (b behind) put(ctx context.Context, p knob.Place, value string) error {
 }
 
 // differs names a difference, and how it is put back by hand.
-func (b behind) differs(dev string, held, before knob.State) error {
+func (b leftover) differs(dev string, held, before knob.State) error {
 	ours, err := b.each(b.e.After)
 	if err != nil {
 		return err
@@ -302,7 +339,7 @@ func (b behind) differs(dev string, held, before knob.State) error {
 }
 
 // byHand is what puts a state back on the machine: a command where Linux has one for it, else words.
-func (b behind) byHand(dev, value string) string {
+func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]

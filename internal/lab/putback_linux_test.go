@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestPutBackCompares: only what is still as a run made it is put back on a machine, what is as before is
@@ -19,7 +20,7 @@ func TestPutBackCompares(t *testing.T) {
 		{ours, ours, "", "", "put back queue=noqueue on router (local)", ""},
 		{"", "", "", "", "already as before: queue=noqueue on router (local)", ""},
 		{ours, "", "", "", "put back queue=noqueue of lo on router (local)", ""},
-		{ours, others, "", others, "", "queue of d0 is pfifo limit 77, was noqueue before the run, which made " +
+		{ours, others, "", others, "put back queue=noqueue of lo on router (local)", "queue of d0 is pfifo limit 77, was noqueue before the run, which made " +
 			"it pfifo limit 50: somebody has changed it since, and it was left as it is; by hand: " +
 			"tc qdisc replace dev d0 root noqueue"},
 		// Of a change before it, which is looked at next.
@@ -71,6 +72,44 @@ func TestPutBackCompares(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// readOnly is a router that has these queues, and takes no others.
+type readOnly struct {
+	driver.Linux
+	queues map[string]string
+}
+
+func (r readOnly) Free(context.Context, host.Host, ...string) error { return nil }
+
+func (r readOnly) Read(_ context.Context, _ host.Host, s record.Setting) (string, error) {
+	return r.queues[s.Port], nil
+}
+
+func (r readOnly) Apply(_ context.Context, _ host.Host, s record.Setting) error {
+	if s.Port == "lo" {
+		return errors.New("read-only")
+	}
+	r.queues[s.Port] = s.Value
+	return nil
+}
+
+// TestPutBackTellsWhatFailed from what others have changed, where it meets both: it is not theirs alone.
+func TestPutBackTellsWhatFailed(t *testing.T) {
+	const ours = "pfifo limit 50"
+	n := &Node{Name: "router", Host: host.Local(), Driver: readOnly{queues: map[string]string{"lo": ours,
+		"d0": ours, "d1": "pfifo limit 77"}}}
+	n.Facts.CPUs = record.CPUsOwn
+	text, err := reached(t, n).putBack(t.Context(), journal.Entry{Seq: 2, Kind: journal.KindSetting, Lab: "a",
+		Node: "router", Driver: "linux", Knob: "queue", Before: "noqueue", After: ours,
+		Place: []byte(`{"node":"router","ports":["lo","d0","d1"],"wan":"lo"}`)})
+	if want := "put back queue=noqueue of d0 on router (local)"; text != want {
+		t.Errorf("got %q, want %q", text, want)
+	}
+	if err == nil || errors.Is(err, errOthers) || !strings.Contains(err.Error(), "read-only") ||
+		!strings.Contains(err.Error(), "queue of d1 is pfifo limit 77") {
+		t.Errorf("got %v, want that one is read-only, and what another is", err)
 	}
 }
 

@@ -138,13 +138,14 @@ func (l *Lab) free(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) free(ctx context.Context) error {
+// free fails where another controller has set something on the node; guards of these names are our own.
+func (n *Node) free(ctx context.Context, own ...string) error {
 	by, ok := n.Driver.(driver.Guarded)
 	switch {
 	case n.HasAgent():
 		return n.Agent.Invoke(ctx, agent.VerbFree, struct{}{}, nil)
 	case n.HasDriver() && ok:
-		return by.Free(ctx, n.Host)
+		return by.Free(ctx, n.Host, own...)
 	}
 	return nil
 }

@@ -98,7 +98,13 @@ func outOfReach(s *journal.Stale) error {
 func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s *journal.Stale) (err error) {
 	machines := remotes{dir: labDir, agents: agents, of: s}
 	defer func() { err = errors.Join(err, machines.close(ctx)) }()
-	failed := false
+	// Guards when all is put back that they may undo, and last where the machines are.
+	order := map[string]int{journal.KindGuard: 1, journal.KindMachines: 2}
+	slices.SortStableFunc(s.Entries, func(a, b journal.Entry) int {
+		return cmp.Compare(order[a.Kind], order[b.Kind])
+	})
+	type place struct{ lab, node string }
+	failed, guarded := false, map[place]bool{} // where a guard may still put something back
 	var noteErr error
 	for _, e := range s.Entries {
 		if e.Kind != journal.KindLab && owns(s, e.Lab) && e.Node != HostNode {
@@ -106,6 +112,9 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		}
 		if e.Kind == journal.KindMachines && failed {
 			continue // another attempt must know where they are
+		}
+		if e.Kind == journal.KindGuard && guarded[place{e.Lab, e.Node}] {
+			continue
 		}
 		text, undoErr := "", error(nil)
 		switch {
@@ -118,15 +127,17 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 		default:
 			text, undoErr = undoEntry(ctx, labDir, e, s.Rebooted)
 		}
+		if text != "" {
+			r.Undone = append(r.Undone, text)
+		}
 		if undoErr == nil {
-			if text != "" {
-				r.Undone = append(r.Undone, text)
-			}
 			noteErr = errors.Join(noteErr, s.Done(e.Seq))
 			continue
 		}
 		failed = true
-		if errors.Is(undoErr, errOthers) {
+		if !errors.Is(undoErr, errOthers) {
+			guarded[place{e.Lab, e.Node}] = true
+		} else {
 			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
 				"is, and once nothing else is left to undo, remove "+s.Path())
 		}
@@ -148,7 +159,14 @@ func owns(s *journal.Stale, id string) bool {
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (string, error) {
+// undoEntry says what it has undone, nothing with an error.
+func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string,
+	err error) {
+	defer func() {
+		if err != nil {
+			text = ""
+		}
+	}()
 	if e.Kind == journal.KindLab {
 		i := Info{Local: Local{ID: e.Lab}, Pid: e.Pid, Born: e.Born}
 		if rebooted {

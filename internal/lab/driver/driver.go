@@ -60,8 +60,9 @@ func WithoutNAT(by Driver) string {
 // Guarded drivers can leave a guard on a router: a process that undoes settings there when nobody has kept
 // in touch with it for a time.
 type Guarded interface {
-	// Free fails where another controller has set something, or is about to.
-	Free(ctx context.Context, h host.Host) error
+	// Free fails where another controller has set something, or is about to. Guards of these names are our
+	// own.
+	Free(ctx context.Context, h host.Host, own ...string) error
 	// Guard starts one, or gives the one of that name, which is of this driver, others to undo. It is there,
 	// and has what it needs, when Guard returns.
 	Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,

@@ -8,8 +8,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bsdLookForOthers refuses a router on which another guard of this user is at work.
+// bsdLookForOthers refuses a router on which another guard of this user than those of $own is at work.
 const bsdLookForOthers = `for g in /var/run/chokepoint-guard.* /tmp/chokepoint-guard.* /var/tmp/chokepoint-guard.*; do
+case " $own " in *" $g "*) continue;; esac
 [ -O "$g" ] && [ ! -h "$g" ] && [ -d "$g" ] || continue
 p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 case "$(ps -o command= -p "${p:-0}" 2>/dev/null)" in
@@ -22,7 +23,7 @@ rm -rf "$g"; done
 // (time(9)), and there is no /proc. Where the router starves it, it fires later. The folder may outlive a
 // reboot, which has undone everything: it counts as long as its process lives. What the guard runs is the
 // script undo beside it, which is whole or not there at all.
-const bsdGuardScript = `umask 077
+const bsdGuardScript = `umask 077; own=
 ` + bsdLookForOthers + `for t in /var/run /tmp /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard.XXXXXXXXXX" 2>/dev/null) && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
@@ -43,8 +44,8 @@ echo $! >"$d/pid"; echo "chokepoint-guard $d"`
 const bsdTouchScript = `[ -d "$1" ] && read p <"$1/pid" && kill -0 "$p" || exit 1; : >"$1/touched"`
 
 // Free implements Guarded.
-func (FreeBSD) Free(ctx context.Context, h host.Host) error {
-	return free(ctx, h, inBase+bsdLookForOthers)
+func (FreeBSD) Free(ctx context.Context, h host.Host, own ...string) error {
+	return free(ctx, h, inBase+bsdLookForOthers, own)
 }
 
 // Guard implements Guarded.

@@ -357,6 +357,9 @@ func TestBSDGuard(t *testing.T) {
 	if err := d.Free(ctx, h); err == nil || !strings.Contains(err.Error(), name) || check.HintOf(err) == "" {
 		t.Errorf("a second controller asks: got %v, want the name of the first one's guard, and a hint", err)
 	}
+	if err := d.Free(ctx, h, "none", name); err != nil {
+		t.Errorf("its own controller asks: got %v, want it free", err)
+	}
 	for end := time.Now().Add(30 * time.Second); !gone(name) && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -17,18 +17,20 @@ import (
 // lookForOthers refuses a router on which another controller has set something, or is about to: a folder of
 // a guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace,
 // where the router is one. $d is our own folder, which is made first: of two who do so at once at most one
-// goes on. What is not this user's says nothing, as anybody can make it. A folder whose process was killed,
+// goes on; $own are more. What is not this user's says nothing, as anybody can make it. A folder whose process was killed,
 // or did not outlive a reboot as the folder did, is removed: nobody else would.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
 for t in /run /tmp /dev/shm /var/tmp; do for g in $t/chokepoint-guard-*; do
-[ "$g" != "$d" ] && [ -O "$g" ] && [ ! -h "$g" ] && [ -f "$g/touched" ] || continue
+case " $d $own " in *" $g "*) continue;; esac
+[ -O "$g" ] && [ ! -h "$g" ] && [ -f "$g/touched" ] || continue
 p=; [ ! -f "$g/pid" ] || read p <"$g/pid"
 [ -n "$p" ] && ! grep -qs chokepoint-guard "/proc/$p/cmdline" && rm -rf "$g" && continue
 [ -z "$p" ] || [ "$(readlink "/proc/$p/ns/net")" = "$n" ] || continue
 refuse "guard is $g"; done; done
-for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' /proc/net/unix 2>/dev/null); do
+for s in $(sed -n 's/.* \([0-9]*\) @chokepoint-agent-machine-\([0-9][0-9]*\)-.*/\1:\2/p' \
+/proc/net/unix 2>/dev/null); do
 p=${s#*:}; [ -O "/proc/$p" ] && ls -l "/proc/$p/fd" 2>/dev/null | grep -q "socket:\[${s%%:*}\]" || continue
 refuse "agent is process $p"; done
 `
@@ -36,7 +38,7 @@ refuse "agent is process $p"; done
 // guardScript starts a guard and prints its folder. It counts the seconds since boot, which no change of the
 // clock moves; the settings are of the running kernel, so that a reboot undoes them as well. What it runs is
 // the script beside it, which is whole or not there at all.
-const guardScript = `umask 077
+const guardScript = `umask 077; own=
 read up rest </proc/uptime
 for t in /run /tmp /dev/shm /var/tmp; do
 d=$(mktemp -d "$t/chokepoint-guard-XXXXXX" 2>/dev/null) || { d=; continue; }
@@ -62,11 +64,13 @@ echo "${up%%.*}" 1<>"$1/touched"`
 var errNoGuard = errors.New("its guard is gone")
 
 // Free implements Guarded.
-func (Linux) Free(ctx context.Context, h host.Host) error { return free(ctx, h, "d="+lookForOthers) }
+func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
+	return free(ctx, h, "d="+lookForOthers, own)
+}
 
 // free runs the part of a guard's script that looks for others.
-func free(ctx context.Context, h host.Host, script string) error {
-	if _, err := shell(ctx, h, "", script); err != nil {
+func free(ctx context.Context, h host.Host, script string, own []string) error {
+	if _, err := shell(ctx, h, "", "own=$*; "+script, own...); err != nil {
 		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
 	}
 	return nil

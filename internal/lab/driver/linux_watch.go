@@ -87,9 +87,12 @@ awk $lines "$program" to="$d/samples" >/dev/null 2>&1 &
 `
 
 // fetchScript hands over what there is, with a sample of now at its end, which says nothing of the process.
+// The loop may begin a new file between any two commands: each file gets a name that the loop does not know,
+// and one that has just become the older one is looked for there.
 const fetchScript = `[ -d "$1" ] || { echo "the sampling process has ended" >&2; exit 1; }
-cat "$1/older" 2>/dev/null; rm -f "$1/older"; mv -f "$1/samples" "$1/taken" 2>/dev/null && cat "$1/taken"
-rm -f "$1/taken"; take; echo @`
+mv -f "$1/older" "$1/first" 2>/dev/null
+mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/null
+for f in "$1/first" "$1/last"; do [ ! -f "$f" ] || cat "$f"; rm -f "$f"; done; take; echo @`
 
 const (
 	keptSamples  = 300

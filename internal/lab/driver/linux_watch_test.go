@@ -200,6 +200,32 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	}
 }
 
+// TestNoSampleIsLostBetween the commands that hand samples over: after whichever the loop begins a new file.
+func TestNoSampleIsLostBetween(t *testing.T) {
+	const loop = `dir=$1; at=$2; n=0; take() { :; }
+step() { command "$@"; r=$?; n=$((n+1))
+[ $n -ne "$at" ] || command mv -f "$dir/samples" "$dir/older" 2>/dev/null; return $r; }
+mv() { step mv "$@"; }; cat() { step cat "$@"; }; rm() { step rm "$@"; }
+`
+	for at := 1; at <= 6; at++ {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"older": "first\n", "samples": "second\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []string{"first\nsecond\n@\n", "@\n"} {
+			got, err := shell(t.Context(), host.Local(), "", loop+fetchScript, dir, strconv.Itoa(at))
+			if err != nil || got != want {
+				t.Errorf("after command %d: got %q, %v, want %q", at, got, err, want)
+			}
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("after command %d: %d files left, %v, want none", at, len(left), err)
+		}
+	}
+}
+
 // TestNoSampling says why there is none, and leaves no process.
 func TestNoSampling(t *testing.T) {
 	noAwk, here := programs(t, "sh", "mkdir", "rm", "sleep")

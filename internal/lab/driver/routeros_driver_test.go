@@ -271,6 +271,9 @@ func rosGuard(t *testing.T, d *routeros.Device, h host.Host, end func(*routeros.
 	if err := (driver.RouterOS{}).Free(t.Context(), h); err == nil || check.HintOf(err) == "" {
 		t.Errorf("a second controller asks: got %v, want an error with a hint", err)
 	}
+	if err := (driver.RouterOS{}).Free(t.Context(), h, guard); err != nil {
+		t.Errorf("its own controller asks: got %v, want it free", err)
+	}
 	end(d)
 	if diff := cmp.Diff(before, d.Config()); diff != "" || len(d.Logged) > 0 {
 		t.Errorf("log %q, configuration (-before +after):\n%s", d.Logged, diff)

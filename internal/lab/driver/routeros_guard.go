@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,21 +125,22 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 }
 
 // Free implements Guarded.
-func (RouterOS) Free(ctx context.Context, h host.Host) error {
-	if err := otherGuards(ctx, h); err != nil {
+func (RouterOS) Free(ctx context.Context, h host.Host, own ...string) error {
+	if err := otherGuards(ctx, h, own...); err != nil {
 		return fmt.Errorf("look for other controllers on %s: %w", h.Name(), err)
 	}
 	return nil
 }
 
-// otherGuards refuses a router on which another guard is armed.
-func otherGuards(ctx context.Context, h host.Host) error {
+// otherGuards refuses a router on which another guard than our own is armed.
+func otherGuards(ctx context.Context, h host.Host, own ...string) error {
 	armed, err := items(ctx, h, scheduler+"/print as-value")
 	if err != nil {
 		return err
 	}
 	for _, i := range armed {
-		if strings.HasPrefix(i["name"], guardPrefix) {
+		if strings.HasPrefix(i["name"], guardPrefix) &&
+			!slices.Contains(own, strings.TrimSuffix(i["name"], guardBoot)) {
 			return check.WithHint(fmt.Errorf("another controller has set something here: its guard is %s "+
 				"in %s", check.Plain(i["name"]), scheduler), othersHint)
 		}

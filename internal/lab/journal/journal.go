@@ -489,11 +489,12 @@ func parse(from io.Reader) (h head, pending []Entry, size int64, err error) {
 			err = l.Entry.check()
 			open[last] = *l.Entry
 		default:
-			if _, is := open[l.Undone]; !is {
+			if e, is := open[l.Undone]; is {
+				ended[l.Undone] = e
+				delete(open, l.Undone)
+			} else if _, is := ended[l.Undone]; !is { // that machines are done with is said again
 				err = fmt.Errorf("change %d was undone that was not made", l.Undone)
 			}
-			ended[l.Undone] = open[l.Undone]
-			delete(open, l.Undone)
 		}
 		if err != nil {
 			return h, nil, 0, fmt.Errorf("line %d: %w", n, err)

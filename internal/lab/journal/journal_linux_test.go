@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // aLab and turned are changes as they are written.
@@ -86,6 +89,38 @@ func TestOnlyUndoneChangesOfDeadOwnersAreStale(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("%d files left", len(left))
+	}
+}
+
+// TestMachinesAreNotedAsDoneWithTwice: by an owner who has left something there, and by who restores that.
+func TestMachinesAreNotedAsDoneWithTwice(t *testing.T) {
+	dir := t.TempDir()
+	j := begin(t, dir, "run-1")
+	machines := add(t, j, Entry{Kind: KindMachines, Lab: "a", Machines: &record.Machines{}})
+	setting := add(t, j, turned("nat", "off"))
+	add(t, j, Entry{Kind: KindLab, Lab: "b"})
+	if err := j.Done(machines); err != nil {
+		t.Fatal(err)
+	}
+	j.file.f.Close()
+	for attempt, want := range [][]int{{3, setting, machines}, {3}, {3}} {
+		stale, _, err := FindStale(dir, nil)
+		if err != nil || len(stale) != 1 {
+			t.Fatalf("attempt %d: got %d stale, %v, want one", attempt, len(stale), err)
+		}
+		var got []int
+		for _, e := range stale[0].Entries {
+			got = append(got, e.Seq)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("attempt %d: got changes %v, want %v", attempt, got, want)
+		}
+		if attempt == 0 {
+			err = errors.Join(stale[0].Done(setting), stale[0].Done(machines))
+		}
+		if err = errors.Join(err, stale[0].Release()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
