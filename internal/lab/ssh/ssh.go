@@ -270,8 +270,11 @@ func explain(err error, said string, d Destination) error {
 func (c *Connection) said() string {
 	const most = 600
 	b, _ := os.ReadFile(c.log) // then nothing is known
-	if len(b) > most {         // from a whole line on
-		_, b, _ = bytes.Cut(b[len(b)-most:], []byte("\n"))
+	if len(b) > most {
+		b = b[len(b)-most:]
+		if _, whole, _ := bytes.Cut(b, []byte("\n")); len(whole) > 0 { // from a whole line on
+			b = whole
+		}
 	}
 	words := slices.DeleteFunc(strings.Fields(check.Plain(string(b))),
 		func(w string) bool { return strings.Trim(w, "@") == "" }) // the frame of ssh's gravest warning
