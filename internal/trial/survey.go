@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -81,7 +82,11 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 		add(areaPath, name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
 			x.ends[1].Target, x.mtu, routersOf(x), nat, x.opener["udp"]))
-		add(areaPath, overRouter+name, c.crosses(ctx, l, ip, x))
+		a, err := c.crosses(ctx, l, ip, x)
+		if err != nil {
+			return out, err
+		}
+		add(areaPath, overRouter+name, a)
 	}
 	if a := l.Contact(); a.IsValid() {
 		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, "+
@@ -238,40 +243,70 @@ func routersOf(x *discoveredPath) string {
 // meanwhile.
 const surveyPackets = 64
 
-// crosses sends packets, and looks whether the router's counters of both sides grow by as many.
-func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) check.Answer {
+// crosses sends packets, and looks whether the router's counters of both sides grow by as many. The error is
+// set only when ctx was cancelled.
+func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) (check.Answer, error) {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, d)
 	if err != nil {
-		return check.CouldNotTell("%v", err)
+		return untold(ctx, err)
 	}
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
-		return check.CouldNotTell("nobody reads the router's counters")
+		return check.CouldNotTell("nobody reads the router's counters"), nil
 	}
 	before, err := w.counters(ctx, false)
-	var got agent.Reached
-	if err == nil {
-		got, err = w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
+	if err != nil {
+		return uncountable(ctx, err)
 	}
-	if err == nil && len(got.Back) == 0 {
-		err = fmt.Errorf("%w: %s", errDead, got.Note)
+	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
+	if err != nil {
+		return untold(ctx, err)
 	}
-	for deadline := time.Now().Add(countTime); err == nil; {
-		var moved []record.CounterMove
-		if moved, err = w.moved(ctx, before, "check"); err != nil {
-			break
-		}
-		missing := uncounted(moved, got)
-		if missing == nil {
-			return check.OKBecause("the counters of both of its ports moved by what was sent")
-		}
-		if time.Now().After(deadline) || host.Pause(ctx, countTime/50) != nil {
-			err = missing
-		}
+	return crossed(ctx, got, func() ([]record.CounterMove, error) { return w.moved(ctx, before, "check") })
+}
+
+// untold is the answer of a check that went wrong.
+func untold(ctx context.Context, err error) (check.Answer, error) {
+	return check.CouldNotTell("%v", err), context.Cause(ctx)
+}
+
+// uncountable is the answer where the router's counters cannot be read. A router that says so itself lacks a
+// device that was named.
+func uncountable(ctx context.Context, err error) (check.Answer, error) {
+	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return untold(ctx, err)
 	}
+	return passedBy(err), nil
+}
+
+func passedBy(err error) check.Answer {
 	return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name the " +
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
+}
+
+// crossed looks at the router's counters until they have grown by what was exchanged, for countTime at most.
+func crossed(ctx context.Context, got agent.Reached,
+	look func() ([]record.CounterMove, error)) (check.Answer, error) {
+	if len(got.Back) == 0 {
+		return passedBy(fmt.Errorf("%w: %s", errDead, got.Note)), nil
+	}
+	for deadline := time.Now().Add(countTime); ; {
+		moved, err := look()
+		if err != nil {
+			return untold(ctx, err)
+		}
+		missing := uncounted(moved, got)
+		switch {
+		case missing == nil:
+			return check.OKBecause("the counters of both of its ports moved by what was sent"), nil
+		case time.Now().After(deadline):
+			return passedBy(missing), nil
+		}
+		if err := host.Pause(ctx, countTime/50); err != nil {
+			return untold(ctx, err)
+		}
+	}
 }
 
 // uncounted says which counter of a router's ports did not grow by what went each way.
