@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +21,9 @@ import (
 )
 
 // Survey asks a lab of real machines what must hold before it is measured: of each machine how it is
-// reached, with which rights and how well its clock is known; and of the path whether data crosses it,
-// through the router, and with which MTU. Nothing is changed.
+// reached, with which rights and how well its clock's offset is known; and of the path whether data crosses
+// it, through the router, and with which MTU. Nothing is set. Last, both ends' loopback devices are loaded
+// with all that they take for some seconds, see headroom.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -93,9 +93,10 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 			"which has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
 	}
 	if Measurable(out) {
-		add("tester", "headroom", headroom(ctx, l))
+		add("tester", "headroom", headroom(Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{
+			ceiling.KindOf("native", record.Load{Protocol: "tcp"}, ceiling.Link{})})))
 	}
-	return out, nil
+	return out, context.Cause(ctx)
 }
 
 // card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets
@@ -161,11 +162,12 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 
 // headroom says how much the ends can send and take by themselves, over their loopback devices: what is
 // measured must be well below.
-func headroom(ctx context.Context, l *lab.Lab) check.Answer {
-	found, err := Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{ceiling.KindOf("native",
-		record.Load{Protocol: "tcp"}, ceiling.Link{})})
-	if err != nil || len(found) == 0 {
+func headroom(found []record.Ceiling, err error) check.Answer {
+	switch {
+	case err != nil:
 		return check.CouldNotTell("measure what the ends can send alone: %v", err)
+	case len(found) == 0:
+		return check.CouldNotTell("no end told what it can send alone")
 	}
 	return check.OKBecause("the slower end sends itself %s over TCP; a result near that is its own",
 		unit.Bitrate(found[0].Value))
@@ -200,9 +202,10 @@ func because(why string) string {
 	return " (" + why + ")"
 }
 
-// ofAgent says with which rights an agent works, and how its clock relates to ours; and the machine's facts.
+// ofAgent says with which rights an agent works, and how well the offset of its clock is known; and the
+// machine's facts.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
-	offset, bound, err := n.Agent.Clock(ctx)
+	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
 		return a, nil, err
 	}
@@ -210,19 +213,8 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 	if err != nil {
 		return a, nil, err
 	}
-	return check.OKBecause("%s %s%s, %s, known within %s", unit.System(e.Facts["os"]), e.Facts["kernel"],
-		comma(n.Rights), aside(offset, bound), unit.Nanoseconds(float64(bound))), e.Facts, nil
-}
-
-// aside says how far a clock that counts from a machine's start is from ours.
-func aside(offset, bound int64) string {
-	switch far := unit.Nanoseconds(math.Abs(float64(offset))); {
-	case offset > bound:
-		return "monotonic clock " + far + " ahead of ours"
-	case offset < -bound:
-		return "monotonic clock " + far + " behind ours"
-	}
-	return "monotonic clock like ours"
+	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
+		e.Facts["kernel"], comma(n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
 func comma(text string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -66,6 +67,25 @@ func TestCrossed(t *testing.T) {
 				t.Errorf("got %+v, %v, want %s, %v, and a hint for no", a, err, x.want, x.err)
 			}
 		})
+	}
+}
+
+// TestHeadroom: where nothing was found, it says so.
+func TestHeadroom(t *testing.T) {
+	for _, x := range []struct {
+		found []record.Ceiling
+		err   error
+		state check.State
+		says  string
+	}{
+		{[]record.Ceiling{{Value: 12.8e9}}, nil, check.Yes, "12.8 Gbit/s over TCP"},
+		{nil, errors.New("agent lost"), check.Unknown, "agent lost"},
+		{nil, nil, check.Unknown, "no end told"},
+	} {
+		a := headroom(x.found, x.err)
+		if a.State != x.state || !strings.Contains(a.Reason, x.says) || strings.Contains(a.Reason, "<nil>") {
+			t.Errorf("%v, %v: got %+v, want %s: %q", x.found, x.err, a, x.state, x.says)
+		}
 	}
 }
 
