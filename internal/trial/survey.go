@@ -316,8 +316,8 @@ func uncounted(moved []record.CounterMove, got agent.Reached) error {
 	return nil
 }
 
-// mindManagement says, of each device once, that a setting changes what its node is reached by.
-func (c *Campaign) mindManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
+// warnManagement says, of each device once, that a setting changes what its node is reached by.
+func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
 	dev := l.OnManagement(ctx, s)
 	if dev == "" {
 		return
