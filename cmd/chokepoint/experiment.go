@@ -48,7 +48,7 @@ func (a again) read(name, text string) (*plan.Plan, error) {
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	pl, err := a.read(x.Name, x.Text(a.other.vocabulary()))
 	if err == nil {
-		pl.Design.UnsayNAT(func(cell record.Factors) bool {
+		pl.Design.DropDefaultNAT(func(cell record.Factors) bool {
 			return !slices.ContainsFunc(x.Cells, func(of factor.Cell) bool {
 				return factor.NAT.In(of) && factor.IP.Is(of, factor.IP.Of(cell))
 			})

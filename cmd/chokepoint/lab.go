@@ -304,9 +304,10 @@ func newLabCheckCommand(p *program) *cobra.Command {
 		Short: "Bring every topology up and down, and say whether it works here",
 		Long: "Bring every topology up and down, and say whether it works here. Of a lab of real\n" +
 			"machines, which --lab FILE or the flags name: whether each is reached, with which\n" +
-			"rights, how well its clock is known, which devices face the others, which programs\n" +
-			"it lacks, whether data crosses the path and the router's ports, with which MTU,\n" +
-			"and what the ends can do alone. Where nothing can be measured it fails.",
+			"rights, how well its clock's offset is known, which devices face the others, which\n" +
+			"programs it lacks, whether data crosses the path and the router's ports, with which\n" +
+			"MTU, and what the ends can do alone, for which their loopback devices are loaded.\n" +
+			"Where nothing can be measured it fails.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.readFile(); err != nil {

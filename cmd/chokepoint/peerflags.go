@@ -79,7 +79,7 @@ func (o otherEnd) vocabulary() plan.Vocabulary {
 // addresses are translated there is found out and not set, and a third-party server, as note says, serves
 // less.
 func (o otherEnd) limits(d *record.Design) (note string) {
-	d.UnsayNAT(func(record.Factors) bool { return true })
+	d.DropDefaultNAT(func(record.Factors) bool { return true })
 	if !o.thirdParty() {
 		return ""
 	}

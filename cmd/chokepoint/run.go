@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -381,7 +382,11 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	if err := c.Prepare(ctx); err != nil {
 		return err
 	}
-	x.tell(ahead(c, x.run.ID))
+	e, err := ahead(c, data)
+	if err != nil {
+		return err
+	}
+	x.tell(e)
 	if x.before != nil {
 		if err := x.goOn(ctx); err != nil {
 			return err
@@ -394,8 +399,16 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	return err
 }
 
-// ahead tells what is to be done, once it is known what cannot be done here.
-func ahead(c *trial.Campaign, run string) record.Event {
+// ahead tells what is to be done, once it is known what cannot be done here; and the design, where that is
+// another now than the one that was told.
+func ahead(c *trial.Campaign, told []byte) (record.Event, error) {
+	data, err := json.Marshal(c.Run.Design)
+	if err != nil {
+		return record.Event{}, fmt.Errorf("encode design: %w", err)
+	}
+	if bytes.Equal(data, told) {
+		data = nil
+	}
 	total, left, takes := c.Ahead()
 	text := unit.Count(left, "trial")
 	if left < total {
@@ -404,7 +417,8 @@ func ahead(c *trial.Campaign, run string) record.Event {
 	if left > 0 {
 		text += ", about " + unit.Seconds(takes.Round(time.Second))
 	}
-	return record.Event{Event: "phase", Run: run, Phase: "plan", Text: text, Total: total, Left: takes}
+	return record.Event{Event: "phase", Run: c.Run.ID, Phase: "plan", Text: text, Total: total, Left: takes,
+		Data: data}, nil
 }
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {

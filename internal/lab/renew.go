@@ -182,7 +182,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 	}
 	_, _, err := n.connection().Clock(ctx)
 	switch {
-	case err == nil && l.dead && n.Facts.Guest():
+	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)
 		_ = n.connection().Invoke(ctx, verbKill, nil, nil) // what it is worth shows in the next trial
 		return fmt.Errorf("guest %s passes no packet, though its agent answers; its console%s", n.Name, said)

@@ -164,9 +164,6 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 	if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
 		err = limited.Allowed(p, state)
 	}
-	if err == nil {
-		err = l.keepReach(n, k, p)
-	}
 	return k, state, p, err
 }
 

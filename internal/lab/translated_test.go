@@ -17,7 +17,8 @@ import (
 )
 
 // TestNoNATIsNotClaimedOfWhatTranslates: in a lab whose router was told before to translate addresses, cells
-// that ask for nat=off are skipped, and others do not say it; IPv6 passes as it is.
+// that ask for nat=off are skipped, and others do not say it; IPv6 passes as it is. The cells of a run with
+// trials stay as they are, and are measured unless its plan asks for nat=off.
 func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
@@ -32,8 +33,11 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			[]string{"off", "off", "off"}},
 		"the default": {"{streams: [1, 2]}\ninclude: [{nat: masquerade}]", "masquerade",
 			[]string{"", "", "masquerade"}, nil},
-		"not translated": {`{nat: ["off", masquerade]}`, "off", []string{"off", "masquerade"}, nil},
-		"IPv6":           {"{ip: [4, 6]}", "masquerade", []string{"", "off"}, nil},
+		"not translated":       {`{nat: ["off", masquerade]}`, "off", []string{"off", "masquerade"}, nil},
+		"IPv6":                 {"{ip: [4, 6]}", "masquerade", []string{"", "off"}, nil},
+		"the default, resumed": {"{streams: [1, 2]}", "masquerade", []string{"off", "off"}, nil},
+		"asked for, resumed": {`{nat: ["off", masquerade]}`, "masquerade", []string{"masquerade"},
+			[]string{"off"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Contains(tt.matrix, "6") && !able6 {
@@ -50,6 +54,9 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabLocal, Attached: id,
 				Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
 				Prober: node.Prober()}
+			if strings.HasSuffix(name, "resumed") {
+				c.Done = make([]record.Trial, 1)
+			}
 			must(t, c.Prepare(labtest.Context(t)))
 			must(t, c.Close(labtest.Context(t)))
 			var ran, skipped []string

@@ -18,8 +18,8 @@ type labeller struct {
 	vary    map[string]bool // nil: the cells are not known
 }
 
-// learn reads the cells out of a stored design, the data of run-started. Data of another shape teaches
-// nothing.
+// learn reads the cells out of a stored design, the data of run-started and of a phase after which it is
+// another. Data of another shape teaches nothing.
 func (l *labeller) learn(data json.RawMessage) {
 	var design struct {
 		Cells  []factor.Cell                `json:"cells"`

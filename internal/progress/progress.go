@@ -7,7 +7,7 @@
 //	lab            Text (what is being set up, checked or undone)
 //	step           a human is asked for something, by whoever sends this
 //	trial-started  Row, Index, Total, Cell, Text (kind of the row), PPS or Rate (of a search), Left
-//	phase          Phase, Text (what takes long before the first trial), Left
+//	phase          Phase, Text (what takes long before the first trial), Left, Data (the design, if another)
 //	rate           Rate and PPS, Cores
 //	latency        RTT, Text ("idle" or "loaded")
 //	trial-ended    Row, Index, Cell, Status, Rate, PPS, RTT, Text (why it failed), Left

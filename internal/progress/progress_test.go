@@ -336,6 +336,26 @@ func TestManyCoresShareOneLine(t *testing.T) {
 	}
 }
 
+// TestADesignThatTheLabHasChanged is the one by which cells are named.
+func TestADesignThatTheLabHasChanged(t *testing.T) {
+	design := func(cells ...record.Factors) json.RawMessage {
+		data, err := json.Marshal(record.Design{Cells: cells})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	one, four := record.Factors{"streams": "1"}, record.Factors{"streams": "4"}
+	v := &view{names: labeller{factors: words}}
+	v.take(record.Event{Event: RunStarted, Data: design(factor.NAT.With(one, "off"),
+		factor.NAT.With(four, "masquerade"))})
+	v.take(record.Event{Event: Phase, Phase: "plan", Data: design(one, four)})
+	v.take(record.Event{Event: Phase, Phase: "set-up"})
+	if v.names.vary["nat"] || !v.names.vary["streams"] {
+		t.Errorf("varies: got %v, want streams alone", v.names.vary)
+	}
+}
+
 func TestLabels(t *testing.T) {
 	udp := record.Factors{"tunnel": "none", "protocol": "udp", "streams": "1", "direction": "up",
 		"packet_size": "64", "rate": "flat", "nat": "off"}

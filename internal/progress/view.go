@@ -82,6 +82,7 @@ func (v *view) take(e record.Event) {
 		v.begin(e)
 	case Phase:
 		v.phase, v.phaseFrom, v.labText = clean(e.Phase), e.Time, ""
+		v.names.learn(e.Data)
 	case Rate:
 		v.rate, v.pps = e.Rate, e.PPS
 		// Packets are shown where there are no bits all along.

@@ -28,23 +28,24 @@ func PathOf(cell Factors, loads []string) Factors {
 	return path
 }
 
-// UnsayNAT takes the level off of the factor nat, which is the default, out of the cells for which it is not
-// true that nothing translates addresses, and out of what is said of them. The lists are changed in place.
-func (d *Design) UnsayNAT(untrue func(Factors) bool) {
-	unsaid := func(cell Factors) Factors {
-		if factor.NAT.Is(cell, factor.Off) && untrue(cell) {
+// DropDefaultNAT takes the level off of the factor nat, which is the default and says that nothing translates
+// addresses, out of the cells where that is not so or not known, and out of what is said of them. The lists
+// are changed in place.
+func (d *Design) DropDefaultNAT(where func(Factors) bool) {
+	without := func(cell Factors) Factors {
+		if factor.NAT.Is(cell, factor.Off) && where(cell) {
 			return factor.NAT.With(cell, "")
 		}
 		return cell
 	}
-	d.Baseline = unsaid(d.Baseline)
+	d.Baseline = without(d.Baseline)
 	for i := range d.Cells {
-		d.Cells[i] = unsaid(d.Cells[i])
+		d.Cells[i] = without(d.Cells[i])
 	}
 	for i := range d.Requirements {
-		d.Requirements[i].Where = unsaid(d.Requirements[i].Where)
+		d.Requirements[i].Where = without(d.Requirements[i].Where)
 	}
 	for i := range d.Skipped {
-		d.Skipped[i].Factors = unsaid(d.Skipped[i].Factors)
+		d.Skipped[i].Factors = without(d.Skipped[i].Factors)
 	}
 }

@@ -110,7 +110,9 @@ type Event struct {
 	Left   time.Duration `json:"left_ns,omitempty"`
 	Status string        `json:"status,omitempty"`
 	// Cause is what held the trial that ended back, as far as it alone can tell.
-	Cause      string          `json:"cause,omitempty"`
-	Confidence float64         `json:"confidence,omitempty"` // of Cause
-	Data       json.RawMessage `json:"data,omitempty"`
+	Cause      string  `json:"cause,omitempty"`
+	Confidence float64 `json:"confidence,omitempty"` // of Cause
+	// Data is the design: of run-started as the plan has it, and of the phase "plan" as the run has it, where
+	// the lab has changed it.
+	Data json.RawMessage `json:"data,omitempty"`
 }

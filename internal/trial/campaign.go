@@ -83,6 +83,7 @@ type Campaign struct {
 	trials   []record.Trial       // of a plan that searches, without their series
 	rates    map[string][]float64 // cell → rate in each trial that ended well
 	skip     map[string]bool      // cells
+	rebooted map[string]bool      // cells, see rebootFor
 	attempts map[string]int       // row → attempts in Done
 	total    int
 	index    int

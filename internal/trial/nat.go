@@ -18,15 +18,19 @@ import (
 // of no path on which addresses are translated all the same: a cell that asks for it is skipped there, and
 // one that only has it as the default goes without.
 
-// unsayNAT takes nat=off out of the cells of a plan that does not say it, where addresses are translated by
-// what is there.
-func (c *Campaign) unsayNAT(ctx context.Context) error {
-	said := slices.ContainsFunc(c.Run.Design.Factors, func(f record.FactorLevels) bool {
+// asksNATOff reports whether the plan says nat=off.
+func (c *Campaign) asksNATOff() bool {
+	return slices.ContainsFunc(c.Run.Design.Factors, func(f record.FactorLevels) bool {
 		return slices.ContainsFunc(f.Levels, func(level string) bool {
 			return factor.NAT.Is(record.Factors{f.Name: level}, factor.Off)
 		})
 	})
-	if said || len(c.Done) > 0 { // trials that were made have the cells of the stored design
+}
+
+// dropDefaultNAT takes nat=off out of the cells of a plan that does not say it, where addresses are
+// translated by what is there.
+func (c *Campaign) dropDefaultNAT(ctx context.Context) error {
+	if c.asksNATOff() || len(c.Done) > 0 { // trials that were made have the cells of the stored design
 		return nil
 	}
 	translated := map[int]bool{} // by version of IP
@@ -38,13 +42,18 @@ func (c *Campaign) unsayNAT(ctx context.Context) error {
 		translated[pathIP(cell)] = is || translated[pathIP(cell)]
 	}
 	is := func(cell record.Factors) bool { return translated[pathIP(cell)] }
-	c.Run.Design.UnsayNAT(is)
-	c.Plan.Design.UnsayNAT(is)
+	c.Run.Design.DropDefaultNAT(is)
+	c.Plan.Design.DropDefaultNAT(is)
 	return nil
 }
 
-// untrueNAT is the reason why a cell cannot be without translation, and how it could; none where it can.
-func (c *Campaign) untrueNAT(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
+// noNATOff is the reason why a cell cannot be without translation, and how it could; none where it can. Nor
+// is there one of a run with trials whose cells have the level only as the default: versions before made
+// them so, and the others are measured like them.
+func (c *Campaign) noNATOff(ctx context.Context, cell record.Factors) (no check.Answer, err error) {
+	if len(c.Done) > 0 && !c.asksNATOff() {
+		return no, nil
+	}
 	if is, err := c.translated(ctx, cell); !is || err != nil {
 		return no, err
 	}

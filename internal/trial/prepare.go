@@ -25,7 +25,7 @@ import (
 // conclusive; a check that could not tell lets the cell run, and fail with its own reason.
 func (c *Campaign) Prepare(ctx context.Context) error {
 	c.skip = map[string]bool{}
-	if err := c.unsayNAT(ctx); err != nil {
+	if err := c.dropDefaultNAT(ctx); err != nil {
 		return err
 	}
 	known := map[string]bool{}
@@ -135,7 +135,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 			}
 			return check.Not("%s on %s: %s", what, s.Node, a.Reason).Hinted("%s", a.Hint), nil
 		}
-		c.mindManagement(ctx, l, s)
+		c.warnManagement(ctx, l, s)
 	}
 	if !factor.Sends(cell) {
 		return c.noCipher(ctx, b, cell, once)
@@ -157,7 +157,7 @@ func (c *Campaign) impossible(ctx context.Context, cell record.Factors,
 	if !there {
 		return can, nil
 	}
-	return c.untrueNAT(ctx, cell)
+	return c.noNATOff(ctx, cell)
 }
 
 // tunnelHint is what would make a tunnel possible. Where routers have kernels of their own, which may have

@@ -2,6 +2,8 @@ package trial
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -108,5 +110,23 @@ func TestWhatOpensIsSaidWhereNoDatagramPasses(t *testing.T) {
 	e := c.between("router")
 	if got := e.Facts["path_ipv4:tcp_opened_by"]; got != "far" || e.Missing["path_ipv4:mtu"] != "blocked" {
 		t.Errorf("got TCP opened by %q, missing %v, want far, and the MTU missing", got, e.Missing)
+	}
+}
+
+// TestRebootFor: routers are booted anew once for a cell whose path is dead, and again only if that has
+// helped.
+func TestRebootFor(t *testing.T) {
+	c := &Campaign{}
+	cut, other := record.Factors{"firewall": "1000"}, record.Factors{"firewall": "off"}
+	dead := fmt.Errorf("verify: %w: no answer", errDead)
+	for i, x := range []struct {
+		cell record.Factors
+		err  error
+		want bool
+	}{{cut, dead, true}, {cut, dead, false}, {cut, errors.New("another"), false}, {cut, dead, false},
+		{other, dead, true}, {other, nil, false}, {other, dead, true}, {cut, dead, false}} {
+		if got := c.rebootFor(x.cell, x.err); got != x.want {
+			t.Errorf("trial %d, of %v after %v: %v, want %v", i+1, x.cell, x.err, got, x.want)
+		}
 	}
 }

@@ -2,8 +2,8 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +21,9 @@ import (
 )
 
 // Survey asks a lab of real machines what must hold before it is measured: of each machine how it is
-// reached, with which rights and how well its clock is known; and of the path whether data crosses it,
-// through the router, and with which MTU. Nothing is changed.
+// reached, with which rights and how well its clock's offset is known; and of the path whether data crosses
+// it, through the router, and with which MTU. Nothing is set. Last, both ends' loopback devices are loaded
+// with all that they take for some seconds, see headroom.
 func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capability, error) {
 	var out []Capability
 	add := func(area, name string, a check.Answer) { out = append(out, Capability{area, name, a}) }
@@ -81,16 +82,21 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		}
 		add(areaPath, name, check.OKBecause("%s → %s, MTU %d, %s, %sopened from the %s end", x.ends[0].Addr,
 			x.ends[1].Target, x.mtu, routersOf(x), nat, x.opener["udp"]))
-		add(areaPath, overRouter+name, c.crosses(ctx, l, ip, x))
+		a, err := c.crosses(ctx, l, ip, x)
+		if err != nil {
+			return out, err
+		}
+		add(areaPath, overRouter+name, a)
 	}
 	if a := l.Contact(); a.IsValid() {
 		add(areaPath, "under test", check.CouldNotTell("the data goes to %s, where ssh reaches the server, "+
 			"which has other addresses", a).Hinted("if it is to go elsewhere name that: --server-address"))
 	}
 	if Measurable(out) {
-		add("tester", "headroom", headroom(ctx, l))
+		add("tester", "headroom", headroom(Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{
+			ceiling.KindOf("native", record.Load{Protocol: "tcp"}, ceiling.Link{})})))
 	}
-	return out, nil
+	return out, context.Cause(ctx)
 }
 
 // card says of a device what a packet meets there: its MTU, speed, and which of its offloads make packets
@@ -156,11 +162,12 @@ func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known 
 
 // headroom says how much the ends can send and take by themselves, over their loopback devices: what is
 // measured must be well below.
-func headroom(ctx context.Context, l *lab.Lab) check.Answer {
-	found, err := Ceilings(ctx, l, lab.Local{}, []ceiling.Kind{ceiling.KindOf("native",
-		record.Load{Protocol: "tcp"}, ceiling.Link{})})
-	if err != nil || len(found) == 0 {
+func headroom(found []record.Ceiling, err error) check.Answer {
+	switch {
+	case err != nil:
 		return check.CouldNotTell("measure what the ends can send alone: %v", err)
+	case len(found) == 0:
+		return check.CouldNotTell("no end told what it can send alone")
 	}
 	return check.OKBecause("the slower end sends itself %s over TCP; a result near that is its own",
 		unit.Bitrate(found[0].Value))
@@ -195,9 +202,10 @@ func because(why string) string {
 	return " (" + why + ")"
 }
 
-// ofAgent says with which rights an agent works, and how its clock relates to ours; and the machine's facts.
+// ofAgent says with which rights an agent works, and how well the offset of its clock is known; and the
+// machine's facts.
 func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string, err error) {
-	offset, bound, err := n.Agent.Clock(ctx)
+	_, bound, err := n.Agent.Clock(ctx)
 	if err != nil {
 		return a, nil, err
 	}
@@ -205,19 +213,8 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 	if err != nil {
 		return a, nil, err
 	}
-	return check.OKBecause("%s %s%s, %s, known within %s", unit.System(e.Facts["os"]), e.Facts["kernel"],
-		comma(n.Rights), aside(offset, bound), unit.Nanoseconds(float64(bound))), e.Facts, nil
-}
-
-// aside says how far a clock that counts from a machine's start is from ours.
-func aside(offset, bound int64) string {
-	switch far := unit.Nanoseconds(math.Abs(float64(offset))); {
-	case offset > bound:
-		return "monotonic clock " + far + " ahead of ours"
-	case offset < -bound:
-		return "monotonic clock " + far + " behind ours"
-	}
-	return "monotonic clock like ours"
+	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
+		e.Facts["kernel"], comma(n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
 func comma(text string) string {
@@ -238,40 +235,70 @@ func routersOf(x *discoveredPath) string {
 // meanwhile.
 const surveyPackets = 64
 
-// crosses sends packets, and looks whether the router's counters of both sides grow by as many.
-func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) check.Answer {
+// crosses sends packets, and looks whether the router's counters of both sides grow by as many. The error is
+// set only when ctx was cancelled.
+func (c *Campaign) crosses(ctx context.Context, l *lab.Lab, ip int, x *discoveredPath) (check.Answer, error) {
 	d := demand{ip: ip, ports: portsOf(l), probeOpener: x.opener["udp"], hears: x.hears}
 	d.load.Tag = l.Tag("survey")
 	w, err := gather(ctx, l, lab.Path{Resolved: "none"}, d)
 	if err != nil {
-		return check.CouldNotTell("%v", err)
+		return untold(ctx, err)
 	}
 	if slices.Equal(w.unwatched, l.Topology.Routers) {
-		return check.CouldNotTell("nobody reads the router's counters")
+		return check.CouldNotTell("nobody reads the router's counters"), nil
 	}
 	before, err := w.counters(ctx, false)
-	var got agent.Reached
-	if err == nil {
-		got, err = w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
+	if err != nil {
+		return uncountable(ctx, err)
 	}
-	if err == nil && len(got.Back) == 0 {
-		err = fmt.Errorf("%w: %s", errDead, got.Note)
+	got, err := w.exchange(ctx, 0, agent.Reach{Sizes: slices.Repeat([]int{x.mtu}, surveyPackets)})
+	if err != nil {
+		return untold(ctx, err)
 	}
-	for deadline := time.Now().Add(countTime); err == nil; {
-		var moved []record.CounterMove
-		if moved, err = w.moved(ctx, before, "check"); err != nil {
-			break
-		}
-		missing := uncounted(moved, got)
-		if missing == nil {
-			return check.OKBecause("the counters of both of its ports moved by what was sent")
-		}
-		if time.Now().After(deadline) || host.Pause(ctx, countTime/50) != nil {
-			err = missing
-		}
+	return crossed(ctx, got, func() ([]record.CounterMove, error) { return w.moved(ctx, before, "check") })
+}
+
+// untold is the answer of a check that went wrong.
+func untold(ctx context.Context, err error) (check.Answer, error) {
+	return check.CouldNotTell("%v", err), context.Cause(ctx)
+}
+
+// uncountable is the answer where the router's counters cannot be read. A router that says so itself lacks a
+// device that was named.
+func uncountable(ctx context.Context, err error) (check.Answer, error) {
+	if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return untold(ctx, err)
 	}
+	return passedBy(err), nil
+}
+
+func passedBy(err error) check.Answer {
 	return check.Not("%v", err).Hinted("is there another way between the two, such as a switch? name the " +
 		"addresses beyond the router, and its devices: --server-address, --router-lan, --router-wan")
+}
+
+// crossed looks at the router's counters until they have grown by what was exchanged, for countTime at most.
+func crossed(ctx context.Context, got agent.Reached,
+	look func() ([]record.CounterMove, error)) (check.Answer, error) {
+	if len(got.Back) == 0 {
+		return passedBy(fmt.Errorf("%w: %s", errDead, got.Note)), nil
+	}
+	for deadline := time.Now().Add(countTime); ; {
+		moved, err := look()
+		if err != nil {
+			return untold(ctx, err)
+		}
+		missing := uncounted(moved, got)
+		switch {
+		case missing == nil:
+			return check.OKBecause("the counters of both of its ports moved by what was sent"), nil
+		case time.Now().After(deadline):
+			return passedBy(missing), nil
+		}
+		if err := host.Pause(ctx, countTime/50); err != nil {
+			return untold(ctx, err)
+		}
+	}
 }
 
 // uncounted says which counter of a router's ports did not grow by what went each way.
@@ -289,8 +316,8 @@ func uncounted(moved []record.CounterMove, got agent.Reached) error {
 	return nil
 }
 
-// mindManagement says, of each device once, that a setting changes what its node is reached by.
-func (c *Campaign) mindManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
+// warnManagement says, of each device once, that a setting changes what its node is reached by.
+func (c *Campaign) warnManagement(ctx context.Context, l *lab.Lab, s record.Setting) {
 	dev := l.OnManagement(ctx, s)
 	if dev == "" {
 		return

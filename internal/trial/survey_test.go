@@ -1,10 +1,15 @@
 package trial
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -22,6 +27,88 @@ func TestUncounted(t *testing.T) {
 		}
 		if err := uncounted(moved, got); (err == nil) != x.passed {
 			t.Errorf("%d packets of %d bytes: %v", x.packets, x.bytes, err)
+		}
+	}
+}
+
+// TestCrossed: only counters that did not grow, and packets of which none came back, say that the router is
+// passed by. A lost agent does not, and whoever cancels is told so.
+func TestCrossed(t *testing.T) {
+	stop, lost := errors.New("stop"), errors.New("agent lost")
+	got := agent.Reached{Back: make([]int, surveyPackets), Bytes: surveyPackets * 1472}
+	for name, x := range map[string]struct {
+		got    agent.Reached
+		grown  []uint64 // at each look, and then as at the last
+		fails  error    // the look
+		cancel int      // at which look
+		want   check.State
+		err    error
+	}{
+		"crossed":      {got: got, grown: []uint64{surveyPackets}, want: check.Yes},
+		"counted late": {got: got, grown: []uint64{0, 3, surveyPackets}, want: check.Yes},
+		"passed by":    {got: got, grown: []uint64{3}, want: check.No},
+		"nothing back": {grown: []uint64{surveyPackets}, want: check.No},
+		"agent lost":   {got: got, grown: []uint64{3}, fails: lost, want: check.Unknown},
+		"cancelled":    {got: got, grown: []uint64{3}, cancel: 2, want: check.Unknown, err: stop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			looks := 0
+			a, err := crossed(ctx, x.got, func() ([]record.CounterMove, error) {
+				now := x.grown[min(looks, len(x.grown)-1)]
+				if looks++; looks == x.cancel {
+					cancel(stop)
+				}
+				return []record.CounterMove{{Counter: "rx_packets", After: now}}, x.fails
+			})
+			if a.State != x.want || !errors.Is(err, x.err) || (a.Hint != "") != (x.want == check.No) {
+				t.Errorf("got %+v, %v, want %s, %v, and a hint for no", a, err, x.want, x.err)
+			}
+		})
+	}
+}
+
+// TestHeadroom: where nothing was found, it says so.
+func TestHeadroom(t *testing.T) {
+	for _, x := range []struct {
+		found []record.Ceiling
+		err   error
+		state check.State
+		says  string
+	}{
+		{[]record.Ceiling{{Value: 12.8e9}}, nil, check.Yes, "12.8 Gbit/s over TCP"},
+		{nil, errors.New("agent lost"), check.Unknown, "agent lost"},
+		{nil, nil, check.Unknown, "no end told"},
+	} {
+		a := headroom(x.found, x.err)
+		if a.State != x.state || !strings.Contains(a.Reason, x.says) || strings.Contains(a.Reason, "<nil>") {
+			t.Errorf("%v, %v: got %+v, want %s: %q", x.found, x.err, a, x.state, x.says)
+		}
+	}
+}
+
+// TestUncountable: a router that answers that it has no such device is none to measure, one that does not
+// answer may be.
+func TestUncountable(t *testing.T) {
+	stop := errors.New("stop")
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	for _, x := range []struct {
+		ctx  context.Context
+		err  error
+		want check.State
+		ends error
+	}{
+		{t.Context(), &host.RemoteError{Text: "device nosuch does not exist"}, check.No, nil},
+		{t.Context(), fmt.Errorf("agent: %w: it ended", host.ErrUnreachable), check.Unknown, nil},
+		{t.Context(), fmt.Errorf("read: %w", context.DeadlineExceeded), check.Unknown, nil},
+		{cancelled, errors.New("killed"), check.Unknown, stop},
+	} {
+		a, err := uncountable(x.ctx, x.err)
+		if a.State != x.want || !errors.Is(err, x.ends) || (a.Hint != "") != (x.want == check.No) {
+			t.Errorf("%v: got %+v, %v, want %s, %v, and a hint for no", x.err, a, err, x.want, x.ends)
 		}
 	}
 }

@@ -64,11 +64,28 @@ func (c *Campaign) try(ctx context.Context, row record.Row, number int,
 		t.Failure = &record.Failure{Phase: t.Phases[len(t.Phases)-1].Name, Error: err.Error(),
 			Hint: check.HintOf(err)}
 		a.evidence(ctx)
-		if b := c.benches[placeOf(row.Factors)]; b != nil && errors.Is(err, errDead) {
-			b.lab.PathDead()
-		}
+	}
+	if b := c.benches[placeOf(row.Factors)]; c.rebootFor(row.Factors, err) && b != nil {
+		b.lab.PathDead()
 	}
 	return t, nil
+}
+
+// rebootFor reports, of a trial of a cell that has ended with err, whether routers that are guests are to be
+// booted anew. For a dead path that is tried once, and again after a trial of the cell has ended well: what
+// the cell sets, such as a firewall, may cut the path itself.
+func (c *Campaign) rebootFor(cell record.Factors, err error) bool {
+	switch key := cell.Key(); {
+	case err == nil:
+		delete(c.rebooted, key)
+	case errors.Is(err, errDead) && !c.rebooted[key]:
+		if c.rebooted == nil {
+			c.rebooted = map[string]bool{}
+		}
+		c.rebooted[key] = true
+		return true
+	}
+	return false
 }
 
 func (c *Campaign) newTrial(row record.Row, number int, step *record.SearchTrial) *record.Trial {

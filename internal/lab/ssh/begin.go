@@ -15,7 +15,7 @@ const begins = "chokepoint-begins"
 
 // marked is a command line that prints that line first, where it must.
 func (c *Connection) marked(line string) string {
-	if !c.talks {
+	if !c.prints {
 		return line
 	}
 	return "echo; echo " + begins + "; " + line
@@ -23,7 +23,7 @@ func (c *Connection) marked(line string) string {
 
 // own is what a command printed, without what the login shell did.
 func (c *Connection) own(r io.Reader) io.Reader {
-	if !c.talks {
+	if !c.prints {
 		return r
 	}
 	return &afterBegin{from: bufio.NewReader(r)}

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bufio"
 	"io"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 func TestAfterBegin(t *testing.T) {
 	long := strings.Repeat("x", 9000)
 	for _, tt := range []struct {
-		talks     bool
+		prints    bool
 		text, out string
 		fails     bool
 	}{
@@ -21,10 +22,25 @@ func TestAfterBegin(t *testing.T) {
 		{true, "welcome\n", "", false},
 		{true, strings.Repeat(long+"\n", 40) + begins + "\nhello\n", "", true},
 	} {
-		c := &Connection{talks: tt.talks}
+		c := &Connection{prints: tt.prints}
 		got, err := io.ReadAll(c.own(strings.NewReader(tt.text)))
 		if string(got) != tt.out || (err != nil) != tt.fails {
 			t.Errorf("%.40q: got %.40q, %v, want %q", tt.text, got, err, tt.out)
+		}
+	}
+}
+
+// TestListen: a login shell prints of its own if anything but hello's empty line comes before the mark, even
+// if that shows nothing.
+func TestListen(t *testing.T) {
+	const facts = "\nchokepoint-hello\nLinux\nx86_64\n0\nnone\nconnection 192.0.2.1 50000 192.0.2.2 22\n" +
+		"chokepoint-ready\n"
+	for before, prints := range map[string]bool{"": false, "\n": true, "  ": true, " \n": true, "\r": true,
+		"welcome\n": true} {
+		c := &Connection{}
+		err := c.listen(bufio.NewReader(strings.NewReader(before + facts)))
+		if err != nil || c.prints != prints || c.System != "Linux" || !c.Root {
+			t.Errorf("%q: got prints %v, %+v, %v, want %v", before, c.prints, c.Facts, err, prints)
 		}
 	}
 }

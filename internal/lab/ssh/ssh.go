@@ -128,7 +128,7 @@ type Connection struct {
 	master  *host.Child
 	held    chan struct{} // closed when a master without a session has ended; nil of one with a session
 	log     string        // file with what ssh and the machine said on standard error
-	talks   bool          // the login shell prints something before each command, see begins
+	prints  bool          // the login shell prints something before each command, see begins
 }
 
 // hello prints what the machine is and then waits: the connection stays for as long as its input does. A
@@ -201,27 +201,30 @@ const mostHello = 256 << 10
 // listen reads the answers to hello.
 func (c *Connection) listen(r *bufio.Reader) error {
 	var lines []string
-	talks := false
+	var before strings.Builder // the line with the mark
 	for begun := false; ; {
-		text, err := r.ReadString('\n')
+		line, err := r.ReadString('\n')
 		if err != nil {
 			return errors.New("it ended before it ran a script: that user has no POSIX shell there, or ssh " +
 				"no connection")
 		}
-		text = strings.TrimSpace(text)
+		text := strings.TrimSpace(line)
 		if text == "chokepoint-ready" {
 			break
 		}
-		if begun {
+		switch {
+		case begun:
 			lines = append(lines, check.Plain(text))
+		case text == "chokepoint-hello":
+			begun = true
+		default:
+			before.WriteString(line)
 		}
-		begun = begun || text == "chokepoint-hello"
-		talks = talks || !begun && text != ""
 	}
 	if len(lines) != 5 {
 		return fmt.Errorf("the machine says %q of itself", strings.Join(lines, " "))
 	}
-	c.talks = talks
+	c.prints = before.String() != "\n" // which is hello's own
 	c.System, c.Arch, c.Root, c.Sudo = lines[0], lines[1], lines[2] == "0", lines[3] == "sudo"
 	if f := strings.Fields(lines[4]); len(f) == 5 { // the word, remote address and port, local ones
 		c.Remote, c.Local = addr(f[1]), addr(f[3])
@@ -267,8 +270,11 @@ func explain(err error, said string, d Destination) error {
 func (c *Connection) said() string {
 	const most = 600
 	b, _ := os.ReadFile(c.log) // then nothing is known
-	if len(b) > most {         // from a whole line on
-		_, b, _ = bytes.Cut(b[len(b)-most:], []byte("\n"))
+	if len(b) > most {
+		b = b[len(b)-most:]
+		if _, whole, _ := bytes.Cut(b, []byte("\n")); len(whole) > 0 { // from a whole line on
+			b = whole
+		}
 	}
 	words := slices.DeleteFunc(strings.Fields(check.Plain(string(b))),
 		func(w string) bool { return strings.Trim(w, "@") == "" }) // the frame of ssh's gravest warning

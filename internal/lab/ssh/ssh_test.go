@@ -78,3 +78,25 @@ func TestTrusted(t *testing.T) {
 		t.Errorf("one that others can change: got %v, want a hint", err)
 	}
 }
+
+// TestSaid: of a long log the last whole lines are kept, of a long last line its end.
+func TestSaid(t *testing.T) {
+	c := &Connection{log: filepath.Join(t.TempDir(), "log")}
+	long, denied := strings.Repeat("x", 700), "me@pc2: Permission denied (publickey)."
+	for log, want := range map[string]string{
+		"":                                 "",
+		denied + "\n":                      denied,
+		long + "\n" + denied + "\n":        denied,
+		long + " " + denied + "\n":         strings.Repeat("x", 600-len(" "+denied+"\n")) + " " + denied,
+		long + "\nbanner\n" + denied:       "banner " + denied,
+		"banner\n" + long + " " + denied:   strings.Repeat("x", 600-len(" "+denied)) + " " + denied,
+		strings.Repeat("@", 600) + "\nx\n": "x",
+	} {
+		if err := os.WriteFile(c.log, []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.said(); got != want {
+			t.Errorf("%.20q … %.20q: got %q, want %q", log, log[max(0, len(log)-20):], got, want)
+		}
+	}
+}
