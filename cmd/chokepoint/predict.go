@@ -34,7 +34,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			"and with --clock at another clock.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, doubtful, scores, err := p.soundCatalogue(bundles)
+			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
 					q.Protocol, q.IP, q.Streams, q.MTU))
@@ -52,7 +52,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			case clock < 0 || clock > 100000:
 				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
 			case cipher != "":
-				return p.predictSpeed(c, q.Device, cipher, clock)
+				return p.predictSpeed(c, aside, q.Device, cipher, clock)
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
@@ -69,8 +69,8 @@ func newPredictCommand(p *program) *cobra.Command {
 			}
 			prediction := model.Predict(c, rows, q, scores)
 			text := predictionText(prediction)
-			if aside := uncounted(doubtful, q.Device); aside != "" {
-				text += "\n" + aside + "\n"
+			if words := uncounted(aside, q.Device); words != "" {
+				text += "\n" + words + "\n"
 			}
 			if err := p.document(prediction, text+suspectText(rows)); err != nil {
 				return err
@@ -102,7 +102,7 @@ func newPredictCommand(p *program) *cobra.Command {
 	return addJSON(cmd, "print one JSON document")
 }
 
-func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string, clock int) error {
+func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
 	var names []string
 	for _, s := range c.Speeds {
 		if !slices.Contains(names, s.Algorithm) {
@@ -117,6 +117,8 @@ func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string,
 		return err
 	}
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))
+	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: slices.DeleteFunc(slices.Clone(aside.Speeds),
+		func(s catalogue.Speed) bool { return s.Algorithm != algorithm })}, device)
 	var b strings.Builder
 	fmt.Fprintf(&b, "device %s, %s on one core\n", s.Device, s.Algorithm)
 	for _, x := range s.Measured {
@@ -128,6 +130,9 @@ func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string,
 	}
 	if s.Refused != "" {
 		fmt.Fprintf(&b, "\nrefused: %s\n", s.Refused)
+	}
+	if s.Uncounted != "" {
+		fmt.Fprintf(&b, "\n%s\n", s.Uncounted)
 	}
 	if err := p.document(s, b.String()); err != nil {
 		return err

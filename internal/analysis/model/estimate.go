@@ -307,20 +307,23 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// encrypting is how many cores of a device a tunnel keeps busy: OpenVPN is one process of one thread.
+// encrypting is how many cores of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is one
+// process of one thread.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" {
 		return 1
 	}
-	return max(1, d.Cores)
+	return d.Cores
 }
 
-// stages of a device; ok is false if it has no speed of the cipher.
+// stages of a device, with the cipher as fast as in the largest block; ok is false if it has no speed of the
+// cipher, or it is not known how many of its cores encrypt.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
+	cores, block := encrypting(d, q.Tunnel), -1
 	for _, speed := range w.Speeds {
-		if speed.Device == d.Name && speed.Algorithm == cipher && speed.Operation == "throughput" &&
-			speed.Value != nil {
-			s.Cipher, ok = *speed.Value*float64(encrypting(d, q.Tunnel)), true
+		if cores > 0 && speed.Device == d.Name && speed.Algorithm == cipher && speed.Block > block &&
+			speed.Operation == "throughput" && speed.Value != nil {
+			s.Cipher, block, ok = *speed.Value*float64(cores), speed.Block, true
 		}
 	}
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
@@ -342,6 +345,9 @@ func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 	}
 	if len(ciphers(q.Tunnel)) == 0 {
 		return Estimate{}, errors.New("there is no tunnel with a cipher")
+	}
+	if encrypting(d, q.Tunnel) == 0 {
+		return Estimate{}, errors.New("how many cores it has is not known")
 	}
 	reason := errors.New("the speed of its cipher is not in the catalogue")
 	for _, cipher := range ciphers(q.Tunnel) {

@@ -367,6 +367,28 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// TestCipherBound: a bound rests on the speed in the largest block, wherever it stands, and on the number of
+// cores that encrypt: where that is not known, there is none.
+func TestCipherBound(t *testing.T) {
+	c := published(t)
+	q := catalogue.Result{Device: "mt7621", Tunnel: "wireguard", Protocol: "tcp", MTU: 1420}
+	want := Predict(c, nil, q, nil).AtMostBps
+	speed := func(device string, block int) catalogue.Speed {
+		return catalogue.Speed{Source: "own", Device: device, Algorithm: "chacha20-poly1305",
+			Operation: "throughput", Block: block, Value: new(1e6), Unit: "B/s"}
+	}
+	c.Speeds = append(c.Speeds, speed("mt7621", 1024), speed("Box", 16384))
+	near(t, "mt7621 at most", Predict(c, nil, q, nil).AtMostBps, want, 1e-9)
+	c.Devices = append(c.Devices, catalogue.Device{Name: "Box", SoC: "x", Arch: "x"})
+	q.Device = "Box"
+	p := Predict(c, nil, q, nil)
+	if p.AtMostBps != 0 || refusalOf(p, ByCipher) != "how many cores it has is not known" {
+		t.Errorf("unknown cores: at most %g by %q, refused %+v", p.AtMostBps, p.AtMost, p.Refused)
+	}
+	q.Tunnel, q.MTU = "openvpn", 0 // one thread
+	near(t, "Box with OpenVPN at most", Predict(c, nil, q, nil).AtMostBps, 1e6*8*1448./1500, 1e-9)
+}
+
 // TestPredictSpeed: every published figure of a cipher is an answer, moves with the clock within a factor of
 // two, and tells nothing of another device.
 func TestPredictSpeed(t *testing.T) {
