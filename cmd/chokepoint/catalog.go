@@ -117,6 +117,11 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 
 func knownDevice(c *catalogue.Catalogue, name string) error {
 	names := c.Names()
+	for _, w := range c.Powers { // a study may give one in a year of which it gives nothing else
+		if !slices.Contains(names, w.Device) {
+			names = append(names, w.Device)
+		}
+	}
 	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
 		return nil
 	}
