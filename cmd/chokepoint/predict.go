@@ -176,8 +176,8 @@ func predictionText(p model.Prediction) string {
 	}
 	for _, e := range p.Estimates {
 		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
-		if e.High > 0 {
-			fmt.Fprintf(&b, ", from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+		if words := e.Range(); words != "" {
+			b.WriteString(", " + words)
 		}
 		for _, s := range p.Errors {
 			if s.Model != e.Model {

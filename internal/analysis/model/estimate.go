@@ -19,6 +19,7 @@ type gathered struct {
 	rates     []float64
 	basis     []string
 	spreads   []float64 // of the results behind them
+	few       bool      // one of these spreads is the range of too few runs for an interval
 	low, high float64   // of the models' own intervals, the widest; 0: there is none
 	reason    error
 }
@@ -40,23 +41,22 @@ func (g *gathered) estimate(model string, assumes ...string) (Estimate, error) {
 		return Estimate{}, cmp.Or(g.reason, errors.New("nothing comparable of this device was measured"))
 	}
 	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis, Assumes: assumes,
-		spread: statistics.Median(g.spreads), low: g.low, high: g.high}, nil
+		spread: statistics.Median(g.spreads), few: g.few, low: g.low, high: g.high}, nil
 }
 
-// spans notes a model's own interval; one that ends nowhere has no high end.
+// spans notes a model's own interval, whose high end may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
 	}
-	if !math.IsInf(high, 1) {
-		g.high = max(g.high, high)
-	}
+	g.high = max(g.high, high)
 }
 
 // rests notes the results that an estimate rests on.
 func (g *gathered) rests(sweep []catalogue.Result) {
 	for _, r := range sweep {
 		g.spreads = append(g.spreads, r.Spread)
+		g.few = g.few || r.Spread > 0 && r.Runs < statistics.MinInterval
 	}
 }
 

@@ -450,6 +450,44 @@ func TestRange(t *testing.T) {
 			t.Errorf("basis of wide cells: %q", got)
 		}
 	}
+	for runs, want := range map[int]string{6: "intervals of ±53.0 % around these",
+		2: "the least and most of too few runs for an interval, ±53.0 % around these"} {
+		rows[0].Runs, rows[1].Runs = 6, runs
+		e = bestOf(t, Predict(c, rows, q, nil), ByPackets)
+		if got := e.Basis[len(e.Basis)-1]; !strings.HasPrefix(got, want) {
+			t.Errorf("basis of cells of %d runs: %q, want %q", runs, got, want)
+		}
+	}
+}
+
+// TestRangeWithoutEnd: where the model's own interval has no upper end, the range has none, or that of the link.
+func TestRangeWithoutEnd(t *testing.T) {
+	c := published(t)
+	scores := LeaveOneOut(c, c.Results, OfPublished)
+	ask := func(device string) Estimate {
+		q := catalogue.Result{Device: device, Tunnel: "none", Protocol: "udp"}
+		var rows []catalogue.Result
+		for packet, bps := range map[int]float64{1500: 300e6, 1000: 180e6, 500: 120e6} {
+			r := rated(q, bps)
+			r.Packet, r.Spread, r.Runs = packet, .2, 6
+			rows = append(rows, *r)
+		}
+		q.Packet = 1200
+		return bestOf(t, Predict(c, rows, q, scores), ByPackets)
+	}
+	e := ask("run")
+	if e.High != 0 || !(e.Low < e.GoodputBps/2) || !strings.HasSuffix(e.Range(), "bit/s or more") {
+		t.Errorf("no link is known: %g to %g, %q", e.Low, e.High, e.Range())
+	}
+	e = ask("Edge4Go") // 1 Gbit/s of Ethernet carries 1172 of 1238 bytes
+	near(t, "high by the link", e.High, 947e6, .001)
+	if !strings.HasPrefix(e.Range(), "from ") {
+		t.Errorf("link is known: %q", e.Range())
+	}
+	a := Advice{LowBps: 1e6}
+	if a.judge(1e9); a.Verdict != Borderline {
+		t.Errorf("1 Mbit/s or more for 1 Gbit/s: %s, want %s", a.Verdict, Borderline)
+	}
 }
 
 // TestAnswersBeyondTheLink: a published rate that the link cannot carry is named so where it answers.

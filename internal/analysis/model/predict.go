@@ -25,14 +25,16 @@ type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
 	// Low and High are by the model's measured errors, or wider where its own interval is or those of the
-	// results that it rests on; both are 0 if there is none of these.
+	// results that it rests on; both are 0 if there is none of these, and High alone where the model's own
+	// interval has no upper end and neither link nor cipher bounds it.
 	Low     float64  `json:"low_bps"`
-	High    float64  `json:"high_bps"`
+	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
 	Assumes []string `json:"assumptions"` // what must hold
 
 	spread    float64 // half the interval of what it rests on ÷ its rate, the median; 0: there is none
-	low, high float64 // of the model's own interval, bit/s; 0: it has no such end
+	few       bool    // of some of that there are too few runs for an interval: it is their range
+	low, high float64 // of the model's own interval, bit/s; 0: there is none, +Inf: it has no such end
 }
 
 // widen makes the range hold what the model and the results that it rests on say of themselves.
@@ -41,7 +43,11 @@ func (e *Estimate) widen() {
 		return
 	}
 	if e.spread > 0 {
-		e.Basis = append(e.Basis, fmt.Sprintf("intervals of ±%s around these: the range is no narrower",
+		what := "intervals of"
+		if e.few {
+			what = "the least and most of too few runs for an interval,"
+		}
+		e.Basis = append(e.Basis, fmt.Sprintf("%s ±%s around these: the range is no narrower", what,
 			unit.Percent(e.spread)))
 	}
 	if e.High == 0 {
@@ -52,6 +58,18 @@ func (e *Estimate) widen() {
 	if e.low > 0 {
 		e.Low = min(e.Low, e.low)
 	}
+}
+
+// Range is that of the estimate in words: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
+// there is none.
+func (e Estimate) Range() string {
+	switch {
+	case e.High > 0:
+		return fmt.Sprintf("from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+	case e.low > 0:
+		return unit.Bitrate(e.Low).String() + " or more"
+	}
+	return ""
 }
 
 // Refusal is why a model has no answer.
@@ -119,6 +137,9 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		}
 		if e.widen(); p.AtMostBps > 0 {
 			e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
+		}
+		if math.IsInf(e.High, 1) {
+			e.High = 0
 		}
 		p.Estimates = append(p.Estimates, e)
 	}
