@@ -36,9 +36,9 @@ func (g *gathered) add(bps float64, text string, err error) {
 	g.basis = append(g.basis, text)
 }
 
-func (g *gathered) estimate(model string, assumes ...string) (Estimate, error) {
+func (g *gathered) estimate(none error, model string, assumes ...string) (Estimate, error) {
 	if len(g.rates) == 0 {
-		return Estimate{}, cmp.Or(g.reason, errors.New("nothing comparable of this device was measured"))
+		return Estimate{}, cmp.Or(g.reason, none)
 	}
 	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis, Assumes: assumes,
 		spread: statistics.Median(g.spreads), few: g.few, low: g.low, high: g.high}, nil
@@ -137,7 +137,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(ByPackets, "a packet costs a fixed time and a time per byte, at every size",
+	return g.estimate(w.noSweep(q, swept), ByPackets, "a packet costs a fixed time and a time per byte, at every size",
 		"neither link nor fragments bound it")
 }
 
@@ -171,7 +171,7 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(ByStreams, "the same thing limits at every number of streams, and the link at none",
+	return g.estimate(w.noSweep(q, "streams"), ByStreams, "the same thing limits at every number of streams, and the link at none",
 		"the streams' ends take nothing from the router")
 }
 
@@ -227,7 +227,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
 			unit.Significant(e, 3)), nil)
 	}
-	return g.estimate(ByClock, "the rate goes on to move with the clock as between those measured")
+	return g.estimate(w.noSweep(q, "clock"), ByClock, "the rate goes on to move with the clock as between those measured")
 }
 
 // askedClock is the clock of a question in MHz; 0 where it names none.
@@ -247,6 +247,21 @@ func (w world) overclock(q catalogue.Result) float64 {
 		return mhz / float64(d.ClockMHz)
 	}
 	return 1
+}
+
+// otherClock is whether a result is of another clock than the question's: one that states none is of the
+// published clock of its device.
+func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
+
+// noSweep is why no result suits a question in all but one attribute.
+func (w world) noSweep(q catalogue.Result, swept string) error {
+	usual := q
+	usual.Clock = ""
+	if w.overclock(q) != 1 && len(w.sweeps(usual, swept)) > 0 {
+		d, _ := w.Device(q.Device)
+		return fmt.Errorf("its rates are at %d MHz", d.ClockMHz)
+	}
+	return errors.New("nothing comparable of this device was measured")
 }
 
 func (w world) byClock(q catalogue.Result) (Estimate, error) {

@@ -359,6 +359,21 @@ func TestClock(t *testing.T) {
 	if p := Predict(c, c.Results, q, nil); refusalOf(p, ByStreams) == "" {
 		t.Errorf("rates at the usual clock told of 1000 MHz: %+v", p.Estimates)
 	}
+	// rates of the usual clock are no answer at another one, and that is why
+	q = catalogue.Result{Device: "BPI-R4", Tunnel: "wireguard", Protocol: "tcp", Streams: 4, MTU: 1420}
+	for clock, want := range map[string]int{"": 1, "1800": 1, "900": 0} {
+		q.Clock = clock
+		if got := Predict(c, c.Results, q, nil).Measured; len(got) != want {
+			t.Errorf("BPI-R4 at %q MHz: %+v, want %d measured", clock, got, want)
+		}
+	}
+	for _, model := range []string{ByPackets, ByStreams} {
+		q.Clock = "900"
+		if got := refusalOf(Predict(c, c.Results, q, nil), model); got != "its rates are at 1800 MHz" {
+			t.Errorf("BPI-R4 at 900 MHz: %s refused for %q", model, got)
+		}
+	}
+	q.Streams, q.MTU, q.Clock = 3, 0, "1000"
 	own := []catalogue.Result{*rated(q, 1e9), *rated(q, 1.1e9)}
 	own[0].Device, own[1].Device, own[1].MTU, q.Device = "run", "run", 1400, "run"
 	got := refusalOf(Predict(c, own, q, nil), ByClock)

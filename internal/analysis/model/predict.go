@@ -210,7 +210,8 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 func (w world) answers(q catalogue.Result) []Answer {
 	out := []Answer{}
 	for _, r := range w.rows {
-		if differ, unstated, _ := Differs(q, r); len(differ) == 0 && r.GoodputBps != nil {
+		differ, unstated, _ := Differs(q, r)
+		if len(differ) == 0 && r.GoodputBps != nil && !w.otherClock(q, r) {
 			out = append(out, Answer{r, unstated, w.beyondPort(r)})
 		}
 	}
@@ -225,8 +226,7 @@ func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(q, r)
 		others := slices.DeleteFunc(differ, func(name string) bool { return name == swept })
-		otherClock := swept != "clock" && r.Clock == "" && w.overclock(q) != 1
-		if len(others) > 0 || otherClock || r.GoodputBps == nil {
+		if len(others) > 0 || swept != "clock" && w.otherClock(q, r) || r.GoodputBps == nil {
 			continue
 		}
 		key, level := "", ""
