@@ -278,9 +278,9 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 	by := w.overclock(q)
 	switch {
 	case !known && own != nil:
-		return Estimate{}, fmt.Errorf("from its own rates: %w; and the device is not in the catalogue", own)
+		return Estimate{}, fmt.Errorf("from its own rates: %w; and its processor is not known", own)
 	case !known:
-		return Estimate{}, errors.New("the device is not in the catalogue")
+		return Estimate{}, errors.New("its processor is not known")
 	case d.Cores == 0 || mhz == 0:
 		return Estimate{}, errors.New("the device's cores or clock are not known")
 	case by > reach || by*reach < 1:
@@ -356,7 +356,7 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 	d, known := w.Device(q.Device)
 	if !known {
-		return Estimate{}, errors.New("the device is not in the catalogue")
+		return Estimate{}, errors.New("its processor is not known")
 	}
 	if len(ciphers(q.Tunnel)) == 0 {
 		return Estimate{}, errors.New("there is no tunnel with a cipher")

@@ -377,7 +377,7 @@ func TestClock(t *testing.T) {
 	own := []catalogue.Result{*rated(q, 1e9), *rated(q, 1.1e9)}
 	own[0].Device, own[1].Device, own[1].MTU, q.Device = "run", "run", 1400, "run"
 	got := refusalOf(Predict(c, own, q, nil), ByClock)
-	if !strings.Contains(got, "the clock was never changed") {
+	if !strings.HasSuffix(got, "the clock was never changed; and its processor is not known") {
 		t.Errorf("a run at one clock: refused for %q", got)
 	}
 }
@@ -400,7 +400,14 @@ func TestCipherBound(t *testing.T) {
 	if p.AtMostBps != 0 || refusalOf(p, ByCipher) != "how many cores it has is not known" {
 		t.Errorf("unknown cores: at most %g by %q, refused %+v", p.AtMostBps, p.AtMost, p.Refused)
 	}
-	q.Tunnel, q.MTU = "openvpn", 0 // one thread
+	q.Device = "run" // which device it is, a run does not say
+	p = Predict(c, nil, q, nil)
+	for _, model := range []string{ByCipher, ByClock} {
+		if got := refusalOf(p, model); got != "its processor is not known" {
+			t.Errorf("a run: %s refused for %q", model, got)
+		}
+	}
+	q.Device, q.Tunnel, q.MTU = "Box", "openvpn", 0 // one thread
 	near(t, "Box with OpenVPN at most", Predict(c, nil, q, nil).AtMostBps, 1e6*8*1448./1500, 1e-9)
 }
 
