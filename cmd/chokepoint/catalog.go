@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -296,12 +295,7 @@ func resultsOf(d *analysis.Document) (out []catalogue.Result) {
 
 // suspectText says how many rates of a run are in doubt, and so is what they are asked for.
 func suspectText(results []catalogue.Result) string {
-	n := 0
-	for _, r := range results {
-		if r.Grade == evidence.GradeSuspect {
-			n++
-		}
-	}
+	n := model.Suspect(results)
 	if n == 0 {
 		return ""
 	}

@@ -305,6 +305,11 @@ func TestPredict(t *testing.T) {
 			t.Errorf("row %d: its own question is answered by %+v", r.Row, p.Measured)
 		}
 	}
+	for _, w := range c.Powers {
+		if got := ask(catalogue.Result{Device: w.Device}).Powers; !slices.Contains(got, w) {
+			t.Errorf("%s, %s: its power is answered by %+v", w.Device, w.Load, got)
+		}
+	}
 }
 
 // TestPredictByOwnClock: a device whose rate goes with its clock goes on to do so.
@@ -509,6 +514,22 @@ func TestRangeWithoutEnd(t *testing.T) {
 	a := Advice{LowBps: 1e6}
 	if a.judge(1e9); a.Verdict != Borderline {
 		t.Errorf("1 Mbit/s or more for 1 Gbit/s: %s, want %s", a.Verdict, Borderline)
+	}
+}
+
+// TestSuspectIsSaid: a document says of how many rates in doubt its figures are.
+func TestSuspectIsSaid(t *testing.T) {
+	c := published(t)
+	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp"}
+	rows := []catalogue.Result{*rated(q, 1e9), *rated(q, 2e9), *rated(q, 3e9)}
+	rows[1].Grade, rows[2].Grade = "suspect", "valid"
+	if p := Predict(c, rows, q, nil); p.Rates != 3 || p.Suspect != 1 {
+		t.Errorf("prediction: %d of %d rates are suspect, want 1 of 3", p.Suspect, p.Rates)
+	}
+	for _, e := range LeaveOneOut(c, rows, OfOwn) {
+		if e.Suspect != 1 {
+			t.Errorf("errors of %s: %d rates are suspect, want 1", e.Model, e.Suspect)
+		}
 	}
 }
 

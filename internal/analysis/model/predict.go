@@ -109,6 +109,11 @@ type Prediction struct {
 	AtMostBps float64  `json:"at_most_bps,omitempty"`
 	AtMost    string   `json:"at_most,omitempty"` // by what
 	Errors    []Errors `json:"errors"`            // of the models that answered
+	Rates     int      `json:"rates"`             // that the models were shown
+	Suspect   int      `json:"suspect,omitempty"` // of these, and so what they are asked for
+	// Uncounted says how many own results of the device they were not shown, and why.
+	Uncounted string            `json:"not_counted,omitempty"`
+	Powers    []catalogue.Power `json:"powers"` // what the device was published to draw
 }
 
 // Predict answers a question from results: those that were measured, and each model's estimate with the
@@ -116,7 +121,8 @@ type Prediction struct {
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}
-	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}}
+	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}, Errors: []Errors{},
+		Rates: len(rows), Suspect: Suspect(rows), Powers: c.PowersOf(q.Device)}
 	p.AtMostBps, p.AtMost = w.atMost(q)
 	for _, m := range models {
 		e, err := m.estimate(w, q)
