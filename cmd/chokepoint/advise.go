@@ -46,7 +46,7 @@ func newAdviseCommand(p *program) *cobra.Command {
 			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
 				return err
 			}
-			c, doubtful, scores, err := p.soundCatalogue(bundles)
+			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func newAdviseCommand(p *program) *cobra.Command {
 			n.MTU = cmp.Or(n.MTU, model.FittingMTU(n.Tunnel))
 			d := adviceDocument{record.Format, n, n.GoodputBps(), model.Advise(c, n, scores)}
 			for i := range d.Devices {
-				d.Devices[i].Uncounted = uncounted(doubtful, d.Devices[i].Device)
+				d.Devices[i].Uncounted = uncounted(aside, d.Devices[i].Device)
 			}
 			return p.document(d, adviceText(d))
 		}}

@@ -159,32 +159,49 @@ func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
 	return bundle.Join(studies, own), nil
 }
 
-// soundCatalogue is joined for conclusions: without results that are in doubt, which are returned apart, and
-// with how far off the models are on what is published.
-func (p *program) soundCatalogue(dir string) (c *catalogue.Catalogue, doubtful []catalogue.Result,
-	scores []model.Errors, err error) {
+// soundCatalogue is joined for conclusions: without results that are in doubt and own speeds of ciphers that
+// differ from published ones in kind, which are returned aside, and with how far off the models are on what is
+// published.
+func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
+	err error) {
 	studies, own, err := p.collected(dir)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	c = bundle.Join(studies, own)
-	doubtful = slices.DeleteFunc(slices.Clone(c.Results), bundle.Sound)
-	c.Results = slices.DeleteFunc(c.Results, unsound)
-	return c, doubtful, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
+	unlike := func(s catalogue.Speed) bool {
+		_, published := studies.Source(s.Source)
+		return !published && s.Mode != ""
+	}
+	aside = &catalogue.Catalogue{Results: slices.DeleteFunc(slices.Clone(c.Results), bundle.Sound),
+		Speeds: slices.DeleteFunc(slices.Clone(c.Speeds), func(s catalogue.Speed) bool { return !unlike(s) })}
+	c.Results, c.Speeds = slices.DeleteFunc(c.Results, unsound), slices.DeleteFunc(c.Speeds, unlike)
+	return c, aside, model.LeaveOneOut(studies, studies.Results, model.OfPublished), nil
 }
 
-// uncounted says how many of some results of a device are in doubt and do not count; "" for none.
-func uncounted(doubtful []catalogue.Result, device string) string {
-	n := 0
-	for _, r := range doubtful {
+// uncounted says how many results and speeds of a device were put aside and do not count; "" for none.
+func uncounted(aside *catalogue.Catalogue, device string) string {
+	rates, speeds := 0, 0
+	for _, r := range aside.Results {
 		if strings.EqualFold(r.Device, device) {
-			n++
+			rates++
 		}
 	}
-	if n == 0 {
-		return ""
+	for _, s := range aside.Speeds {
+		if strings.EqualFold(s.Device, device) {
+			speeds++
+		}
 	}
-	return unit.Count(n, "own result") + " not counted: suspect, or of a lab in place of the device"
+	var words []string
+	if rates > 0 {
+		words = append(words, unit.Count(rates, "own result")+" not counted: suspect, or of a lab in place "+
+			"of the device")
+	}
+	if speeds > 0 {
+		words = append(words, unit.Count(speeds, "own speed")+" of ciphers not counted: suspect, of a lab in "+
+			"place of the device, or not made as published ones are")
+	}
+	return strings.Join(words, "; ")
 }
 
 func unsound(r catalogue.Result) bool { return !bundle.Sound(r) }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -117,6 +116,11 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 
 func knownDevice(c *catalogue.Catalogue, name string) error {
 	names := c.Names()
+	for _, w := range c.Powers { // a study may give one in a year of which it gives nothing else
+		if !slices.Contains(names, w.Device) {
+			names = append(names, w.Device)
+		}
+	}
 	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
 		return nil
 	}
@@ -291,12 +295,7 @@ func resultsOf(d *analysis.Document) (out []catalogue.Result) {
 
 // suspectText says how many rates of a run are in doubt, and so is what they are asked for.
 func suspectText(results []catalogue.Result) string {
-	n := 0
-	for _, r := range results {
-		if r.Grade == evidence.GradeSuspect {
-			n++
-		}
-	}
+	n := model.Suspect(results)
 	if n == 0 {
 		return ""
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,11 +19,13 @@ import (
 
 func newCatalogCryptoCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
-		Use:   "crypto [--device NAME] [--beside RUN] [--bundles DIR] [--json]",
+		Use:   "crypto [--device NAME] [--beside RUN | --bundles DIR] [--json]",
 		Short: "List the published speed of ciphers, hashes and keys, and what suits a CPU",
-		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU.\n" +
-			"With --beside, those are listed that a cell of your run measures too: the same algorithm,\n" +
-			"operation and block, in openssl, with one thread, an AEAD as a stream of data (evp)."},
+		Long: "List the published speed of ciphers, hashes and keys on one core, and what suits a CPU;\n" +
+			"with those of bundles. With --beside, those of studies are listed that a cell of your run\n" +
+			"measures too: the same algorithm, operation and block, in openssl, with one thread, an\n" +
+			"AEAD as a stream of data (evp)."},
+		"the speed of ciphers", func(c *catalogue.Catalogue) int { return len(c.Speeds) },
 		func(c *catalogue.Catalogue) error {
 			err := printList(p, c.Speeds, []string{"DEVICE", "ALGORITHM", "OPERATION", "SPEED", "BLOCK",
 				"SOURCE", "MODE"}, speedRow)
@@ -37,17 +38,26 @@ func newCatalogCryptoCommand(p *program) *cobra.Command {
 }
 
 // catalogOfDevice completes a command that lists what was published, of one device or all, or compares a run
-// with that.
-func catalogOfDevice(p *program, cmd *cobra.Command, list func(*catalogue.Catalogue) error,
+// with that: rows counts what there is of it.
+func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*catalogue.Catalogue) int,
+	list func(*catalogue.Catalogue) error,
 	beside func(*catalogue.Catalogue, *analysis.Document) error) *cobra.Command {
 	var device, run, bundles string
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := p.ofDevice(device, bundles)
-		if err != nil {
-			return err
-		}
+		c, err := catalogue.Published() // a run is no figure to compare itself with
 		if run == "" {
+			c, err = p.joined(bundles)
+		}
+		if err == nil && device != "" {
+			err = ofDevice(c, device)
+		}
+		switch {
+		case err != nil:
+			return err
+		case rows(c) == 0:
+			return fmt.Errorf("nothing is published of %s of %s", what, device)
+		case run == "":
 			return list(c)
 		}
 		d, err := loadDocument(cmd.Context(), p.dirs, run)
@@ -59,6 +69,7 @@ func catalogOfDevice(p *program, cmd *cobra.Command, list func(*catalogue.Catalo
 	addDevice(cmd, &device)
 	addBeside(cmd, p, &run)
 	addBundles(cmd, &bundles)
+	cmd.MarkFlagsMutuallyExclusive("beside", "bundles")
 	return addJSON(cmd, "print one JSON object per row")
 }
 
@@ -71,22 +82,16 @@ func addBeside(cmd *cobra.Command, p *program, run *string) {
 	cmd.RegisterFlagCompletionFunc("beside", completeRuns(p, 1))
 }
 
-// ofDevice are the speeds and powers that were published and those of bundles, of one device if it is named.
-func (p *program) ofDevice(name, bundles string) (*catalogue.Catalogue, error) {
-	c, err := p.joined(bundles)
-	if err != nil || name == "" {
-		return c, err
-	}
+// ofDevice leaves the speeds and powers of one device.
+func ofDevice(c *catalogue.Catalogue, name string) error {
 	if err := knownDevice(c, name); err != nil {
-		return nil, err
+		return err
 	}
-	other := func(device string) bool { // "Turris Omnia (2021)" is the Turris Omnia
-		device, _, _ = strings.Cut(device, " (")
-		return !strings.EqualFold(device, name)
-	}
-	c.Speeds = slices.DeleteFunc(c.Speeds, func(s catalogue.Speed) bool { return other(s.Device) })
-	c.Powers = slices.DeleteFunc(c.Powers, func(w catalogue.Power) bool { return other(w.Device) })
-	return c, nil
+	c.Speeds = slices.DeleteFunc(c.Speeds, func(s catalogue.Speed) bool {
+		return !catalogue.IsDevice(s.Device, name)
+	})
+	c.Powers = c.PowersOf(name)
+	return nil
 }
 
 // ownFigure is a figure of a cell of one's own, beside a published one.
@@ -169,11 +174,12 @@ func spanText(low, high float64, n int) string {
 
 func newCatalogPowerCommand(p *program) *cobra.Command {
 	return catalogOfDevice(p, &cobra.Command{
-		Use:   "power [--device NAME] [--beside RUN] [--bundles DIR] [--json]",
+		Use:   "power [--device NAME] [--beside RUN | --bundles DIR] [--json]",
 		Short: "List what devices were published to draw",
-		Long: "List what devices were published to draw. With --beside, what your run drew under load, by\n" +
-			"its meter or the condition watts, stands beside what was published under load, and what\n" +
-			"it drew idle beside what is called normal."},
+		Long: "List what devices were published to draw, with those of bundles. With --beside, what your\n" +
+			"run drew under load, by its meter or the condition watts, stands beside what studies\n" +
+			"published under load, and what it drew idle beside what they call normal."},
+		"the power", func(c *catalogue.Catalogue) int { return len(c.Powers) },
 		func(c *catalogue.Catalogue) error {
 			return printList(p, c.Powers, []string{"DEVICE", "LOAD", "POWER", "SOURCE"},
 				func(w catalogue.Power) []string {

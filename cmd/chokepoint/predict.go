@@ -13,8 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
+
+var directions = [...]string{factor.Up, factor.Down, factor.Both}
 
 func newPredictCommand(p *program) *cobra.Command {
 	var q catalogue.Result
@@ -22,19 +25,20 @@ func newPredictCommand(p *program) *cobra.Command {
 	var clock int
 	cmd := &cobra.Command{
 		Use: "predict (--device NAME | --run RUN) [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] [--cipher NAME] " +
-			"[--bundles DIR] [--json]",
+			"[--direction WAY] [--streams N] [--mtu BYTES | --packet-size BYTES] [--clock MHZ] " +
+			"[--cipher NAME] [--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
 		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
 			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
 			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
 			"that of its errors on published results that it was not shown (catalog errors), or\n" +
-			"wider, where its own interval or those of the cells are.\n\n" +
+			"wider, where its own interval or those of the cells are. What the device was published\n" +
+			"to draw stands below; no model tells of that.\n\n" +
 			"With --cipher, the speed of a cipher, hash or key on one core of a device: as published,\n" +
 			"and with --clock at another clock.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, doubtful, scores, err := p.soundCatalogue(bundles)
+			c, aside, scores, err := p.soundCatalogue(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu", "packet-size", "clock"), knownLevels(q.Tunnel,
 					q.Protocol, q.IP, q.Streams, q.MTU))
@@ -45,6 +49,9 @@ func newPredictCommand(p *program) *cobra.Command {
 			case (q.Device == "") == (run == ""):
 				return &usageError{"predict wants either --device or --run",
 					"chokepoint catalog devices lists the devices"}
+			case q.Direction != "" && !slices.Contains(directions[:], q.Direction):
+				return &usageError{fmt.Sprintf("--direction %q is none of %s", q.Direction,
+					strings.Join(directions[:], ", ")), ""}
 			case q.Packet != 0 && q.Protocol != "udp":
 				return &usageError{"--packet-size is of UDP", "add --protocol udp, or use --mtu"}
 			case q.Packet != 0 && (q.Packet < 28 || q.Packet > 65535):
@@ -52,7 +59,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			case clock < 0 || clock > 100000:
 				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
 			case cipher != "":
-				return p.predictSpeed(c, q.Device, cipher, clock)
+				return p.predictSpeed(c, aside, q.Device, cipher, clock)
 			case clock > 0:
 				q.Clock = strconv.Itoa(clock)
 			}
@@ -68,15 +75,12 @@ func newPredictCommand(p *program) *cobra.Command {
 				return err
 			}
 			prediction := model.Predict(c, rows, q, scores)
-			text := predictionText(prediction)
-			if aside := uncounted(doubtful, q.Device); aside != "" {
-				text += "\n" + aside + "\n"
-			}
-			if err := p.document(prediction, text+suspectText(rows)); err != nil {
+			prediction.Uncounted = uncounted(aside, q.Device)
+			if err := p.document(prediction, predictionText(prediction)+suspectText(rows)); err != nil {
 				return err
 			}
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
-				return errors.New("nothing is known of this: no result answers it, and every model refuses")
+				return errors.New("nothing is known of this rate: no result answers it, and every model refuses")
 			}
 			return nil
 		},
@@ -88,12 +92,15 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
 	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6; left out: either")
+	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both; left out:\n"+
+		"any")
 	f.IntVar(&q.Streams, "streams", 0, "`N` streams; left out: any number")
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")
 	f.IntVar(&clock, "clock", 0, "the clock of the processor in `MHZ`; left out: any")
 	f.StringVar(&cipher, "cipher", "", "the speed of the algorithm `NAME`, such as aes-128-gcm, and no rate")
-	for _, name := range []string{"run", "tunnel", "protocol", "ip", "streams", "mtu", "packet-size"} {
+	for _, name := range []string{"run", "tunnel", "protocol", "ip", "direction", "streams", "mtu",
+		"packet-size"} {
 		cmd.MarkFlagsMutuallyExclusive("cipher", name)
 	}
 	addBundles(cmd, &bundles)
@@ -102,7 +109,7 @@ func newPredictCommand(p *program) *cobra.Command {
 	return addJSON(cmd, "print one JSON document")
 }
 
-func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string, clock int) error {
+func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
 	var names []string
 	for _, s := range c.Speeds {
 		if !slices.Contains(names, s.Algorithm) {
@@ -117,6 +124,8 @@ func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string,
 		return err
 	}
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))
+	s.Uncounted = uncounted(&catalogue.Catalogue{Speeds: slices.DeleteFunc(slices.Clone(aside.Speeds),
+		func(s catalogue.Speed) bool { return s.Algorithm != algorithm })}, device)
 	var b strings.Builder
 	fmt.Fprintf(&b, "device %s, %s on one core\n", s.Device, s.Algorithm)
 	for _, x := range s.Measured {
@@ -128,6 +137,9 @@ func (p *program) predictSpeed(c *catalogue.Catalogue, device, algorithm string,
 	}
 	if s.Refused != "" {
 		fmt.Fprintf(&b, "\nrefused: %s\n", s.Refused)
+	}
+	if s.Uncounted != "" {
+		fmt.Fprintf(&b, "\n%s\n", s.Uncounted)
 	}
 	if err := p.document(s, b.String()); err != nil {
 		return err
@@ -171,8 +183,8 @@ func predictionText(p model.Prediction) string {
 	}
 	for _, e := range p.Estimates {
 		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
-		if e.High > 0 {
-			fmt.Fprintf(&b, ", from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+		if words := e.Range(); words != "" {
+			b.WriteString(", " + words)
 		}
 		for _, s := range p.Errors {
 			if s.Model != e.Model {
@@ -201,6 +213,19 @@ func predictionText(p model.Prediction) string {
 	}
 	for _, r := range p.Refused {
 		fmt.Fprintf(&b, "model %s refuses: %s\n", r.Model, r.Reason)
+	}
+	for i, w := range p.Powers {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		of := ""
+		if !strings.EqualFold(w.Device, p.Question.Device) {
+			of = " of " + w.Device
+		}
+		fmt.Fprintf(&b, "power%s: %s, load %s, %s\n", of, cmp.Or(w.Watts(), "not given"), w.Load, w.Source)
+	}
+	if p.Uncounted != "" {
+		fmt.Fprintf(&b, "\n%s\n", p.Uncounted)
 	}
 	return b.String()
 }

@@ -400,6 +400,17 @@ func (c *Catalogue) Filtered(f Filter) []Result {
 	})
 }
 
+// IsDevice is whether a row is of the device that is meant: "Turris Omnia (2021)" is of that and of "Turris
+// Omnia", whatever the case of the letters.
+func IsDevice(device, meant string) bool {
+	return strings.EqualFold(device, meant) || strings.EqualFold(inYear.ReplaceAllString(device, ""), meant)
+}
+
+// PowersOf are those of a device.
+func (c *Catalogue) PowersOf(device string) []Power {
+	return slices.DeleteFunc(slices.Clone(c.Powers), func(p Power) bool { return !IsDevice(p.Device, device) })
+}
+
 // SpeedsOf are those of a device.
 func (c *Catalogue) SpeedsOf(device string) []Speed {
 	return slices.DeleteFunc(slices.Clone(c.Speeds), func(s Speed) bool { return s.Device != device })

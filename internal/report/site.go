@@ -6,7 +6,6 @@ import (
 	_ "embed" // the site's template and script
 	"fmt"
 	"html/template"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -232,16 +231,11 @@ func (s *site) shortSource(id string) string {
 	return id
 }
 
-var inYear = regexp.MustCompile(` \(\d{4}\)$`)
-
 // powers are those of a device, and those of a year of which there is no device of its own.
-func (s *site) powers(device string) (out []catalogue.Power) {
-	for _, w := range s.Powers {
-		if w.Device == device || s.page[w.Device] == "" && inYear.ReplaceAllString(w.Device, "") == device {
-			out = append(out, w)
-		}
-	}
-	return out
+func (s *site) powers(device string) []catalogue.Power {
+	return slices.DeleteFunc(s.PowersOf(device), func(w catalogue.Power) bool {
+		return w.Device != device && s.page[w.Device] != ""
+	})
 }
 
 // comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.

@@ -39,7 +39,7 @@ type Advice struct {
 	Verdict string  `json:"verdict"`
 	ByModel string  `json:"by_model,omitempty"` // the model, where nothing was measured
 	LowBps  float64 `json:"low_bps,omitempty"`
-	HighBps float64 `json:"high_bps,omitempty"`
+	HighBps float64 `json:"high_bps,omitempty"` // absent where the range has no high end
 	Watts   string  `json:"watts,omitempty"`
 	Why     string  `json:"why"`
 	// Uncounted says of how many results of the device nothing is concluded, and why.
@@ -111,7 +111,7 @@ func (a *Advice) judge(need float64) {
 	switch {
 	case a.LowBps >= enoughShare*need:
 		a.Verdict = Enough
-	case a.HighBps < borderlineShare*need:
+	case a.HighBps > 0 && a.HighBps < borderlineShare*need: // 0: the range has no high end
 		a.Verdict = NotEnough
 	default:
 		a.Verdict = Borderline
@@ -122,12 +122,12 @@ func (a *Advice) model(c *catalogue.Catalogue, d catalogue.Device, n Need, need 
 	p := Predict(c, c.Results, catalogue.Result{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp",
 		MTU: n.MTU}, scores)
 	switch {
-	case len(p.Estimates) > 0 && p.Estimates[0].High > 0:
+	case len(p.Estimates) > 0 && p.Estimates[0].Range() != "":
 		best := p.Estimates[0]
 		a.ByModel, a.LowBps, a.HighBps = best.Model, best.Low, best.High
 		a.judge(need)
-		a.Why = fmt.Sprintf("model %s: %s, from %s to %s by its errors", best.Model,
-			unit.Bitrate(best.GoodputBps), unit.Bitrate(a.LowBps), unit.Bitrate(a.HighBps))
+		a.Why = fmt.Sprintf("model %s: %s, %s by its errors", best.Model, unit.Bitrate(best.GoodputBps),
+			best.Range())
 	case p.AtMostBps > 0:
 		a.HighBps, a.ByModel = p.AtMostBps, "bound"
 		if a.HighBps < borderlineShare*need {

@@ -19,6 +19,7 @@ type gathered struct {
 	rates     []float64
 	basis     []string
 	spreads   []float64 // of the results behind them
+	few       bool      // one of these spreads is the range of too few runs for an interval
 	low, high float64   // of the models' own intervals, the widest; 0: there is none
 	reason    error
 }
@@ -35,28 +36,27 @@ func (g *gathered) add(bps float64, text string, err error) {
 	g.basis = append(g.basis, text)
 }
 
-func (g *gathered) estimate(model string, assumes ...string) (Estimate, error) {
+func (g *gathered) estimate(none error, model string, assumes ...string) (Estimate, error) {
 	if len(g.rates) == 0 {
-		return Estimate{}, cmp.Or(g.reason, errors.New("nothing comparable of this device was measured"))
+		return Estimate{}, cmp.Or(g.reason, none)
 	}
 	return Estimate{Model: model, GoodputBps: statistics.Median(g.rates), Basis: g.basis, Assumes: assumes,
-		spread: statistics.Median(g.spreads), low: g.low, high: g.high}, nil
+		spread: statistics.Median(g.spreads), few: g.few, low: g.low, high: g.high}, nil
 }
 
-// spans notes a model's own interval; one that ends nowhere has no high end.
+// spans notes a model's own interval, whose high end may be +Inf.
 func (g *gathered) spans(low, high float64) {
 	if g.low == 0 || low < g.low {
 		g.low = low
 	}
-	if !math.IsInf(high, 1) {
-		g.high = max(g.high, high)
-	}
+	g.high = max(g.high, high)
 }
 
 // rests notes the results that an estimate rests on.
 func (g *gathered) rests(sweep []catalogue.Result) {
 	for _, r := range sweep {
 		g.spreads = append(g.spreads, r.Spread)
+		g.few = g.few || r.Spread > 0 && r.Runs < statistics.MinInterval
 	}
 }
 
@@ -137,7 +137,7 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(ByPackets, "a packet costs a fixed time and a time per byte, at every size",
+	return g.estimate(w.noSweep(q, swept), ByPackets, "a packet costs a fixed time and a time per byte, at every size",
 		"neither link nor fragments bound it")
 }
 
@@ -171,7 +171,7 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(ByStreams, "the same thing limits at every number of streams, and the link at none",
+	return g.estimate(w.noSweep(q, "streams"), ByStreams, "the same thing limits at every number of streams, and the link at none",
 		"the streams' ends take nothing from the router")
 }
 
@@ -227,7 +227,7 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
 			unit.Significant(e, 3)), nil)
 	}
-	return g.estimate(ByClock, "the rate goes on to move with the clock as between those measured")
+	return g.estimate(w.noSweep(q, "clock"), ByClock, "the rate goes on to move with the clock as between those measured")
 }
 
 // askedClock is the clock of a question in MHz; 0 where it names none.
@@ -249,6 +249,21 @@ func (w world) overclock(q catalogue.Result) float64 {
 	return 1
 }
 
+// otherClock is whether a result is of another clock than the question's: one that states none is of the
+// published clock of its device.
+func (w world) otherClock(q, r catalogue.Result) bool { return r.Clock == "" && w.overclock(q) != 1 }
+
+// noSweep is why no result suits a question in all but one attribute.
+func (w world) noSweep(q catalogue.Result, swept string) error {
+	usual := q
+	usual.Clock = ""
+	if w.overclock(q) != 1 && len(w.sweeps(usual, swept)) > 0 {
+		d, _ := w.Device(q.Device)
+		return fmt.Errorf("its rates are at %d MHz", d.ClockMHz)
+	}
+	return errors.New("nothing comparable of this device was measured")
+}
+
 func (w world) byClock(q catalogue.Result) (Estimate, error) {
 	asked := askedClock(q)
 	var own error
@@ -263,9 +278,9 @@ func (w world) byClock(q catalogue.Result) (Estimate, error) {
 	by := w.overclock(q)
 	switch {
 	case !known && own != nil:
-		return Estimate{}, fmt.Errorf("from its own rates: %w; and the device is not in the catalogue", own)
+		return Estimate{}, fmt.Errorf("from its own rates: %w; and its processor is not known", own)
 	case !known:
-		return Estimate{}, errors.New("the device is not in the catalogue")
+		return Estimate{}, errors.New("its processor is not known")
 	case d.Cores == 0 || mhz == 0:
 		return Estimate{}, errors.New("the device's cores or clock are not known")
 	case by > reach || by*reach < 1:
@@ -307,20 +322,23 @@ func ciphers(tunnel string) []string {
 	return nil
 }
 
-// encrypting is how many cores of a device a tunnel keeps busy: OpenVPN is one process of one thread.
+// encrypting is how many cores of a device a tunnel keeps busy, 0 where that is not known: OpenVPN is one
+// process of one thread.
 func encrypting(d catalogue.Device, tunnel string) int {
 	if tunnel == "openvpn" {
 		return 1
 	}
-	return max(1, d.Cores)
+	return d.Cores
 }
 
-// stages of a device; ok is false if it has no speed of the cipher.
+// stages of a device, with the cipher as fast as in the largest block; ok is false if it has no speed of the
+// cipher, or it is not known how many of its cores encrypt.
 func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s Stages, ok bool) {
+	cores, block := encrypting(d, q.Tunnel), -1
 	for _, speed := range w.Speeds {
-		if speed.Device == d.Name && speed.Algorithm == cipher && speed.Operation == "throughput" &&
-			speed.Value != nil {
-			s.Cipher, ok = *speed.Value*float64(encrypting(d, q.Tunnel)), true
+		if cores > 0 && speed.Device == d.Name && speed.Algorithm == cipher && speed.Block > block &&
+			speed.Operation == "throughput" && speed.Value != nil {
+			s.Cipher, block, ok = *speed.Value*float64(cores), speed.Block, true
 		}
 	}
 	plain := catalogue.Result{Tunnel: "none", Protocol: q.Protocol}
@@ -338,10 +356,13 @@ func (w world) stages(d catalogue.Device, q catalogue.Result, cipher string) (s 
 func (w world) byCipher(q catalogue.Result) (Estimate, error) {
 	d, known := w.Device(q.Device)
 	if !known {
-		return Estimate{}, errors.New("the device is not in the catalogue")
+		return Estimate{}, errors.New("its processor is not known")
 	}
 	if len(ciphers(q.Tunnel)) == 0 {
 		return Estimate{}, errors.New("there is no tunnel with a cipher")
+	}
+	if encrypting(d, q.Tunnel) == 0 {
+		return Estimate{}, errors.New("how many cores it has is not known")
 	}
 	reason := errors.New("the speed of its cipher is not in the catalogue")
 	for _, cipher := range ciphers(q.Tunnel) {

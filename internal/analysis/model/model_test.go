@@ -305,6 +305,11 @@ func TestPredict(t *testing.T) {
 			t.Errorf("row %d: its own question is answered by %+v", r.Row, p.Measured)
 		}
 	}
+	for _, w := range c.Powers {
+		if got := ask(catalogue.Result{Device: w.Device}).Powers; !slices.Contains(got, w) {
+			t.Errorf("%s, %s: its power is answered by %+v", w.Device, w.Load, got)
+		}
+	}
 }
 
 // TestPredictByOwnClock: a device whose rate goes with its clock goes on to do so.
@@ -359,12 +364,56 @@ func TestClock(t *testing.T) {
 	if p := Predict(c, c.Results, q, nil); refusalOf(p, ByStreams) == "" {
 		t.Errorf("rates at the usual clock told of 1000 MHz: %+v", p.Estimates)
 	}
+	// rates of the usual clock are no answer at another one, and that is why
+	q = catalogue.Result{Device: "BPI-R4", Tunnel: "wireguard", Protocol: "tcp", Streams: 4, MTU: 1420}
+	for clock, want := range map[string]int{"": 1, "1800": 1, "900": 0} {
+		q.Clock = clock
+		if got := Predict(c, c.Results, q, nil).Measured; len(got) != want {
+			t.Errorf("BPI-R4 at %q MHz: %+v, want %d measured", clock, got, want)
+		}
+	}
+	for _, model := range []string{ByPackets, ByStreams} {
+		q.Clock = "900"
+		if got := refusalOf(Predict(c, c.Results, q, nil), model); got != "its rates are at 1800 MHz" {
+			t.Errorf("BPI-R4 at 900 MHz: %s refused for %q", model, got)
+		}
+	}
+	q.Streams, q.MTU, q.Clock = 3, 0, "1000"
 	own := []catalogue.Result{*rated(q, 1e9), *rated(q, 1.1e9)}
 	own[0].Device, own[1].Device, own[1].MTU, q.Device = "run", "run", 1400, "run"
 	got := refusalOf(Predict(c, own, q, nil), ByClock)
-	if !strings.Contains(got, "the clock was never changed") {
+	if !strings.HasSuffix(got, "the clock was never changed; and its processor is not known") {
 		t.Errorf("a run at one clock: refused for %q", got)
 	}
+}
+
+// TestCipherBound: a bound rests on the speed in the largest block, wherever it stands, and on the number of
+// cores that encrypt: where that is not known, there is none.
+func TestCipherBound(t *testing.T) {
+	c := published(t)
+	q := catalogue.Result{Device: "mt7621", Tunnel: "wireguard", Protocol: "tcp", MTU: 1420}
+	want := Predict(c, nil, q, nil).AtMostBps
+	speed := func(device string, block int) catalogue.Speed {
+		return catalogue.Speed{Source: "own", Device: device, Algorithm: "chacha20-poly1305",
+			Operation: "throughput", Block: block, Value: new(1e6), Unit: "B/s"}
+	}
+	c.Speeds = append(c.Speeds, speed("mt7621", 1024), speed("Box", 16384))
+	near(t, "mt7621 at most", Predict(c, nil, q, nil).AtMostBps, want, 1e-9)
+	c.Devices = append(c.Devices, catalogue.Device{Name: "Box", SoC: "x", Arch: "x"})
+	q.Device = "Box"
+	p := Predict(c, nil, q, nil)
+	if p.AtMostBps != 0 || refusalOf(p, ByCipher) != "how many cores it has is not known" {
+		t.Errorf("unknown cores: at most %g by %q, refused %+v", p.AtMostBps, p.AtMost, p.Refused)
+	}
+	q.Device = "run" // which device it is, a run does not say
+	p = Predict(c, nil, q, nil)
+	for _, model := range []string{ByCipher, ByClock} {
+		if got := refusalOf(p, model); got != "its processor is not known" {
+			t.Errorf("a run: %s refused for %q", model, got)
+		}
+	}
+	q.Device, q.Tunnel, q.MTU = "Box", "openvpn", 0 // one thread
+	near(t, "Box with OpenVPN at most", Predict(c, nil, q, nil).AtMostBps, 1e6*8*1448./1500, 1e-9)
 }
 
 // TestPredictSpeed: every published figure of a cipher is an answer, moves with the clock within a factor of
@@ -426,6 +475,60 @@ func TestRange(t *testing.T) {
 		near(t, "high of wide cells", e.High, e.GoodputBps*1.53, 1e-9)
 		if got := e.Basis[len(e.Basis)-1]; !strings.Contains(got, "±53.0 %") {
 			t.Errorf("basis of wide cells: %q", got)
+		}
+	}
+	for runs, want := range map[int]string{6: "intervals of ±53.0 % around these",
+		2: "the least and most of too few runs for an interval, ±53.0 % around these"} {
+		rows[0].Runs, rows[1].Runs = 6, runs
+		e = bestOf(t, Predict(c, rows, q, nil), ByPackets)
+		if got := e.Basis[len(e.Basis)-1]; !strings.HasPrefix(got, want) {
+			t.Errorf("basis of cells of %d runs: %q, want %q", runs, got, want)
+		}
+	}
+}
+
+// TestRangeWithoutEnd: where the model's own interval has no upper end, the range has none, or that of the link.
+func TestRangeWithoutEnd(t *testing.T) {
+	c := published(t)
+	scores := LeaveOneOut(c, c.Results, OfPublished)
+	ask := func(device string) Estimate {
+		q := catalogue.Result{Device: device, Tunnel: "none", Protocol: "udp"}
+		var rows []catalogue.Result
+		for packet, bps := range map[int]float64{1500: 300e6, 1000: 180e6, 500: 120e6} {
+			r := rated(q, bps)
+			r.Packet, r.Spread, r.Runs = packet, .2, 6
+			rows = append(rows, *r)
+		}
+		q.Packet = 1200
+		return bestOf(t, Predict(c, rows, q, scores), ByPackets)
+	}
+	e := ask("run")
+	if e.High != 0 || !(e.Low < e.GoodputBps/2) || !strings.HasSuffix(e.Range(), "bit/s or more") {
+		t.Errorf("no link is known: %g to %g, %q", e.Low, e.High, e.Range())
+	}
+	e = ask("Edge4Go") // 1 Gbit/s of Ethernet carries 1172 of 1238 bytes
+	near(t, "high by the link", e.High, 947e6, .001)
+	if !strings.HasPrefix(e.Range(), "from ") {
+		t.Errorf("link is known: %q", e.Range())
+	}
+	a := Advice{LowBps: 1e6}
+	if a.judge(1e9); a.Verdict != Borderline {
+		t.Errorf("1 Mbit/s or more for 1 Gbit/s: %s, want %s", a.Verdict, Borderline)
+	}
+}
+
+// TestSuspectIsSaid: a document says of how many rates in doubt its figures are.
+func TestSuspectIsSaid(t *testing.T) {
+	c := published(t)
+	q := catalogue.Result{Device: "run", Tunnel: "none", Protocol: "tcp"}
+	rows := []catalogue.Result{*rated(q, 1e9), *rated(q, 2e9), *rated(q, 3e9)}
+	rows[1].Grade, rows[2].Grade = "suspect", "valid"
+	if p := Predict(c, rows, q, nil); p.Rates != 3 || p.Suspect != 1 {
+		t.Errorf("prediction: %d of %d rates are suspect, want 1 of 3", p.Suspect, p.Rates)
+	}
+	for _, e := range LeaveOneOut(c, rows, OfOwn) {
+		if e.Suspect != 1 {
+			t.Errorf("errors of %s: %d rates are suspect, want 1", e.Model, e.Suspect)
 		}
 	}
 }

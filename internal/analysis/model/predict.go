@@ -25,14 +25,16 @@ type Estimate struct {
 	Model      string  `json:"model"`
 	GoodputBps float64 `json:"goodput_bps"`
 	// Low and High are by the model's measured errors, or wider where its own interval is or those of the
-	// results that it rests on; both are 0 if there is none of these.
+	// results that it rests on; both are 0 if there is none of these, and High alone where the model's own
+	// interval has no upper end and neither link nor cipher bounds it.
 	Low     float64  `json:"low_bps"`
-	High    float64  `json:"high_bps"`
+	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
 	Assumes []string `json:"assumptions"` // what must hold
 
 	spread    float64 // half the interval of what it rests on ÷ its rate, the median; 0: there is none
-	low, high float64 // of the model's own interval, bit/s; 0: it has no such end
+	few       bool    // of some of that there are too few runs for an interval: it is their range
+	low, high float64 // of the model's own interval, bit/s; 0: there is none, +Inf: it has no such end
 }
 
 // widen makes the range hold what the model and the results that it rests on say of themselves.
@@ -41,7 +43,11 @@ func (e *Estimate) widen() {
 		return
 	}
 	if e.spread > 0 {
-		e.Basis = append(e.Basis, fmt.Sprintf("intervals of ±%s around these: the range is no narrower",
+		what := "intervals of"
+		if e.few {
+			what = "the least and most of too few runs for an interval,"
+		}
+		e.Basis = append(e.Basis, fmt.Sprintf("%s ±%s around these: the range is no narrower", what,
 			unit.Percent(e.spread)))
 	}
 	if e.High == 0 {
@@ -52,6 +58,18 @@ func (e *Estimate) widen() {
 	if e.low > 0 {
 		e.Low = min(e.Low, e.low)
 	}
+}
+
+// Range is that of the estimate in words: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
+// there is none.
+func (e Estimate) Range() string {
+	switch {
+	case e.High > 0:
+		return fmt.Sprintf("from %s to %s", unit.Bitrate(e.Low), unit.Bitrate(e.High))
+	case e.low > 0:
+		return unit.Bitrate(e.Low).String() + " or more"
+	}
+	return ""
 }
 
 // Refusal is why a model has no answer.
@@ -91,6 +109,11 @@ type Prediction struct {
 	AtMostBps float64  `json:"at_most_bps,omitempty"`
 	AtMost    string   `json:"at_most,omitempty"` // by what
 	Errors    []Errors `json:"errors"`            // of the models that answered
+	Rates     int      `json:"rates"`             // that the models were shown
+	Suspect   int      `json:"suspect,omitempty"` // of these, and so what they are asked for
+	// Uncounted says how many own results of the device they were not shown, and why.
+	Uncounted string            `json:"not_counted,omitempty"`
+	Powers    []catalogue.Power `json:"powers"` // what the device was published to draw
 }
 
 // Predict answers a question from results: those that were measured, and each model's estimate with the
@@ -98,7 +121,8 @@ type Prediction struct {
 func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result,
 	scores []Errors) Prediction {
 	w := world{c, rows}
-	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}}
+	p := Prediction{Question: q, Measured: w.answers(q), Estimates: []Estimate{}, Errors: []Errors{},
+		Rates: len(rows), Suspect: Suspect(rows), Powers: c.PowersOf(q.Device)}
 	p.AtMostBps, p.AtMost = w.atMost(q)
 	for _, m := range models {
 		e, err := m.estimate(w, q)
@@ -119,6 +143,9 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		}
 		if e.widen(); p.AtMostBps > 0 {
 			e.Low, e.High = min(e.Low, p.AtMostBps), min(e.High, p.AtMostBps)
+		}
+		if math.IsInf(e.High, 1) {
+			e.High = 0
 		}
 		p.Estimates = append(p.Estimates, e)
 	}
@@ -189,7 +216,8 @@ func Differs(a, b catalogue.Result) (differ, onlyA, onlyB []string) {
 func (w world) answers(q catalogue.Result) []Answer {
 	out := []Answer{}
 	for _, r := range w.rows {
-		if differ, unstated, _ := Differs(q, r); len(differ) == 0 && r.GoodputBps != nil {
+		differ, unstated, _ := Differs(q, r)
+		if len(differ) == 0 && r.GoodputBps != nil && !w.otherClock(q, r) {
 			out = append(out, Answer{r, unstated, w.beyondPort(r)})
 		}
 	}
@@ -204,8 +232,7 @@ func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
 	for _, r := range w.rows {
 		differ, _, _ := Differs(q, r)
 		others := slices.DeleteFunc(differ, func(name string) bool { return name == swept })
-		otherClock := swept != "clock" && r.Clock == "" && w.overclock(q) != 1
-		if len(others) > 0 || otherClock || r.GoodputBps == nil {
+		if len(others) > 0 || swept != "clock" && w.otherClock(q, r) || r.GoodputBps == nil {
 			continue
 		}
 		key, level := "", ""

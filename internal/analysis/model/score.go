@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -27,12 +28,24 @@ type Errors struct {
 	Of      string  `json:"of"`                          // OfPublished or OfOwn
 	N       int     `json:"n"`                           // estimates
 	Refused int     `json:"refused"`                     // results that it refused
+	Suspect int     `json:"suspect,omitempty"`           // of both
 	Typical float64 `json:"median_absolute_error_ratio"` // of error_ratio
 	Low     float64 `json:"error_p10_ratio"`
 	High    float64 `json:"error_p90_ratio"`
 	Least   float64 `json:"error_min_ratio"`
 	Most    float64 `json:"error_max_ratio"`
 	Scores  []Score `json:"scores,omitempty"` // of every published rate
+}
+
+// Suspect counts the results that are in doubt.
+func Suspect(results []catalogue.Result) int {
+	n := 0
+	for _, r := range results {
+		if r.Grade == evidence.GradeSuspect {
+			n++
+		}
+	}
+	return n
 }
 
 // What is left out, one at a time.
@@ -46,7 +59,7 @@ const (
 func LeaveOneOut(c *catalogue.Catalogue, results []catalogue.Result, of string) []Errors {
 	var out []Errors
 	for _, m := range models {
-		e := Errors{Model: m.name, Of: of}
+		e := Errors{Model: m.name, Of: of, Suspect: Suspect(results)}
 		var errs, absolute []float64
 		for i, r := range results {
 			if r.GoodputBps == nil {

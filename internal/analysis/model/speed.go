@@ -18,6 +18,8 @@ type SpeedPrediction struct {
 	// cycles there. No error is known of it: no study measured one device at two clocks.
 	Scaled  []catalogue.Speed `json:"scaled"`
 	Refused string            `json:"refused,omitempty"`
+	// Uncounted says how many own speeds of it are not among those measured, and why.
+	Uncounted string `json:"not_counted,omitempty"`
 }
 
 // PredictSpeed answers from the published speeds of the device itself. Those of other devices tell nothing: a
