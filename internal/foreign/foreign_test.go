@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -170,6 +171,32 @@ func TestOpenSSLCells(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("cells of %s%.20q (-want +got):\n%s", tt.file, tt.text, diff)
+		}
+	}
+}
+
+// TestOpenSSLTexts: of several texts in one file, in both forms, each figure has the processes of its own.
+func TestOpenSSLTexts(t *testing.T) {
+	const one, two = "+H:1420\n+F:25:sha1:3\n", "Got: +H:1420 from 0\nGot: +F:25:sha1:1 from 0\n" +
+		"Got: +H:1420 from 1\nGot: +F:25:sha1:2 from 1\n+F:25:sha1:3\n"
+	const key, keys = "+F5:23:448:350:0.002857\n", "Got: +F5:23:448:484:0.002 from 0\n" +
+		"Got: +F5:23:448:350:0.002 from 1\n+F5:23:448:834:0.001\n"
+	const table = "version: 3.0.19\ntype 1420 bytes\nsha1 4.00k\n op op/s\n 448 bits ecdh (X448) 0.0005s 9.0\n"
+	const tables = "Got: +H:1420 from 0\nGot: +F:25:sha1:1 from 0\nGot: +F:25:sha1:2 from 1\n" + table
+	for _, tt := range []struct {
+		name, text, threads string
+	}{
+		{"one behind two", two + one, "21"}, {"two behind one", one + two, "12"},
+		{"keys, which have no head", keys + key, "21"}, {"two kinds", two + keys + key + one, "2211"},
+		{"people behind machines", two + table, "211"}, {"machines behind people", table + one + two, "1112"},
+		{"people, two and one", tables + table, "2211"}, {"people, then one of a machine", tables + one, "221"},
+	} {
+		got := ""
+		for _, r := range read(t, []byte(tt.text), "openssl") {
+			got += ciphers.ThreadsFactor.Of(r.Factors)
+		}
+		if got != tt.threads {
+			t.Errorf("%s: got figures of %q processes, want %q", tt.name, got, tt.threads)
 		}
 	}
 }
