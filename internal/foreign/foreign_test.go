@@ -271,6 +271,12 @@ func TestRefused(t *testing.T) {
 	} {
 		results, err := foreign.ReadFile(strings.NewReader(tt.text), tt.format)
 		e, ok := errors.AsType[*foreign.Error](err)
+		{"flent's single step", "", `{"version":4,"x_values":[0],"results":{"TCP upload":[9]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has one time step, which has no length`},
+		{"flent's gaps", "", `{"version":4,"x_values":[0,1],"results":{"TCP upload":[null,null]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has no rate at any time`},
 		if !ok || !strings.Contains(e.Error(), tt.want) || results != nil {
 			t.Errorf("%s: got %v, want an *Error with %q", tt.name, err, tt.want)
 		}
