@@ -260,10 +260,23 @@ func TestRefused(t *testing.T) {
 			"line 1, byte 51: intervals.streams.bytes: want a number in its range, got 1e400"},
 		{"no object", "iperf3", `[]`, "want an object, got a list"},
 		{"flent's numbers", "flent", `{"version":4,"x_values":["soon"]}`,
-			"x_values: want a number in its range, got a text"},
+			"line 1, byte 31: x_values: want a number in its range, got a text"},
+		{"flent's results", "", "{\"version\":4,\"x_values\":[0,1],\"metadata\":{\"TITLE\":\"results\"}," +
+			"\n\"results\":{\"a\":[null,2],\"TCP upload\":[1,\n\"soon\"]}}",
+			"line 3, byte 109: results.TCP upload: want a number in its range, got a text"},
+		{"flent's raw values", "flent", `{"version":4,"raw_values":{"a b":[{"val":"x","t":1},{"t":"y"}]}}`,
+			"line 1, byte 60: raw_values.a b.t: want a number in its range, got a text"},
+		{"flent's list of lists", "flent", `{"version":4,"results":{"a":[[1]]}}`,
+			"results: want a number in its range, got a list"},
 		{"flent's tests of the web", "", `{"version":4,"x_values":[0,1],"results":{"HTTP latency":[1,2]},` +
 			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
 			"none of its series is one that is read: HTTP latency"},
+		{"flent's single step", "", `{"version":4,"x_values":[0],"results":{"TCP upload":[9]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has one time step, which has no length`},
+		{"flent's gaps", "", `{"version":4,"x_values":[0,1],"results":{"TCP upload":[null,null]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has no rate at any time`},
 		{"a format of nobody", "speedtest", "{}", "is not known"},
 		{"a broken gzip", "", "\x1f\x8b\x08\x00garbage", "decompressed"},
 		{"many objects", "irtt", `{"round_trips":[` + strings.Repeat("{},", 1<<20) + "{}]}", "objects"},
@@ -271,12 +284,6 @@ func TestRefused(t *testing.T) {
 	} {
 		results, err := foreign.ReadFile(strings.NewReader(tt.text), tt.format)
 		e, ok := errors.AsType[*foreign.Error](err)
-		{"flent's single step", "", `{"version":4,"x_values":[0],"results":{"TCP upload":[9]},` +
-			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
-			`series "TCP upload" has one time step, which has no length`},
-		{"flent's gaps", "", `{"version":4,"x_values":[0,1],"results":{"TCP upload":[null,null]},` +
-			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
-			`series "TCP upload" has no rate at any time`},
 		if !ok || !strings.Contains(e.Error(), tt.want) || results != nil {
 			t.Errorf("%s: got %v, want an *Error with %q", tt.name, err, tt.want)
 		}
