@@ -18,7 +18,7 @@ type Glance struct {
 	Cores   []CoreGlance   `json:"cores"`
 	Devices []DeviceGlance `json:"devices"` // through which packets went
 	// ClockHz is that of the fastest policy of cores, TemperatureC of the hottest sensor, PowerW of the
-	// sensor of power that shows most, or else of all packages by RAPL's counters.
+	// source of power that a trial goes by.
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
@@ -77,8 +77,8 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 		return most
 	}
 	g.ClockHz, g.TemperatureC = most("cpufreq", "frequency_hz"), most("thermal", "temperature_c")
-	if g.PowerW = most("power", "power_w"); g.PowerW == nil {
-		g.PowerW = packagePower(data, from, to)
+	if watts, why := metrics.PowerOf(data, from, to); why == "" {
+		g.PowerW = &watts
 	}
 	for _, c := range data.Cost {
 		if c.OverNs > 0 {
@@ -87,21 +87,6 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	g.candidate(node, data, from, to)
 	return g
-}
-
-// packagePower is what all of a CPU's packages draw by RAPL's counters of energy, in W; nil without.
-func packagePower(data record.NodeData, from, to int64) (watts *float64) {
-	table, _ := metrics.SamplesOf(data, "power")
-	for _, c := range metrics.ColumnsOf(table, "energy_j") {
-		if j, ok := c.Curve.Moved(from, to); ok && strings.Contains(c.Label, ".package-") {
-			sum := j / (float64(to-from) / 1e9)
-			if watts != nil {
-				sum += *watts
-			}
-			watts = &sum
-		}
-	}
-	return watts
 }
 
 // devices are those through which packets went, the busiest first.

@@ -106,6 +106,14 @@ func readFlent(text []byte) ([]Result, error) {
 	f.addFlows(&r)
 	f.addPings(&r)
 	if r.Traffic == nil && r.Idle == nil {
+		for _, series := range r.Foreign.Series.Names {
+			if direction, _ := f.direction(series); direction != "" {
+				if len(f.X) == 1 {
+					return nil, fmt.Errorf("series %.40q has one time step, which has no length", series)
+				}
+				return nil, fmt.Errorf("series %.40q has no rate at any time", series)
+			}
+		}
 		return nil, check.WithHint(fmt.Errorf("none of its series is one that is read: %s",
 			name(strings.Join(r.Foreign.Series.Names, ", "))), "those are TCP or UDP upload and download in "+
 			"Mbits/s, such as of tcp_upload or rrul, and \""+flentPing+"\"")

@@ -244,11 +244,62 @@ func at(text []byte, err error) error {
 	if err == nil {
 		return nil
 	}
-	words := check.JSONWords(err)
-	if offset := check.JSONOffset(err); offset >= 0 {
-		return place(text, int(offset), words)
+	offset := check.JSONOffset(err)
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && offset < 0 {
+		offset, e.Field = wrongNumber(text, e.Field)
 	}
-	return &Error{Err: words}
+	if offset >= 0 {
+		return place(text, int(offset), check.JSONWords(err))
+	}
+	return &Error{Err: check.JSONWords(err)}
+}
+
+// wrongNumber finds the first value that is no number in a field of numbers, of which json tells the names of
+// structures' fields alone: "results" of "results.TCP upload". It returns the byte behind the value and all
+// names, or -1 and the field.
+func wrongNumber(text []byte, field string) (offset int64, path string) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	type open struct {
+		list, valued bool
+		key          string
+	}
+	var all []open // objects and lists that the value is in
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return -1, field
+		}
+		n := len(all) - 1
+		if token == json.Delim('}') || token == json.Delim(']') {
+			all = all[:n]
+			continue
+		}
+		if n >= 0 && !all[n].list {
+			if all[n].valued = !all[n].valued; all[n].valued {
+				all[n].key, _ = token.(string)
+				continue
+			}
+		}
+		digits, is := token.(json.Number)
+		if delim, opens := token.(json.Delim); opens {
+			all = append(all, open{list: delim == '['})
+		} else if _, err := strconv.ParseFloat(string(digits), 64); token != nil && !(is && err == nil) {
+			var names []string
+			rest := strings.Split(field, ".")
+			for _, o := range all {
+				if !o.list {
+					names = append(names, o.key)
+				}
+				if !o.list && len(rest) > 0 && o.key == rest[0] {
+					rest = rest[1:]
+				}
+			}
+			if len(rest) == 0 {
+				return d.InputOffset(), name(strings.Join(names, "."))
+			}
+		}
+	}
 }
 
 // linesOf are the lines of a text without white space around them, by the byte at which each begins; at most

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -174,6 +175,32 @@ func TestOpenSSLCells(t *testing.T) {
 	}
 }
 
+// TestOpenSSLTexts: of several texts in one file, in both forms, each figure has the processes of its own.
+func TestOpenSSLTexts(t *testing.T) {
+	const one, two = "+H:1420\n+F:25:sha1:3\n", "Got: +H:1420 from 0\nGot: +F:25:sha1:1 from 0\n" +
+		"Got: +H:1420 from 1\nGot: +F:25:sha1:2 from 1\n+F:25:sha1:3\n"
+	const key, keys = "+F5:23:448:350:0.002857\n", "Got: +F5:23:448:484:0.002 from 0\n" +
+		"Got: +F5:23:448:350:0.002 from 1\n+F5:23:448:834:0.001\n"
+	const table = "version: 3.0.19\ntype 1420 bytes\nsha1 4.00k\n op op/s\n 448 bits ecdh (X448) 0.0005s 9.0\n"
+	const tables = "Got: +H:1420 from 0\nGot: +F:25:sha1:1 from 0\nGot: +F:25:sha1:2 from 1\n" + table
+	for _, tt := range []struct {
+		name, text, threads string
+	}{
+		{"one behind two", two + one, "21"}, {"two behind one", one + two, "12"},
+		{"keys, which have no head", keys + key, "21"}, {"two kinds", two + keys + key + one, "2211"},
+		{"people behind machines", two + table, "211"}, {"machines behind people", table + one + two, "1112"},
+		{"people, two and one", tables + table, "2211"}, {"people, then one of a machine", tables + one, "221"},
+	} {
+		got := ""
+		for _, r := range read(t, []byte(tt.text), "openssl") {
+			got += ciphers.ThreadsFactor.Of(r.Factors)
+		}
+		if got != tt.threads {
+			t.Errorf("%s: got figures of %q processes, want %q", tt.name, got, tt.threads)
+		}
+	}
+}
+
 // contains says whether all pairs of a cell's key are among those of another.
 func contains(key, pairs string) bool {
 	for p := range strings.FieldsSeq(pairs) {
@@ -233,10 +260,23 @@ func TestRefused(t *testing.T) {
 			"line 1, byte 51: intervals.streams.bytes: want a number in its range, got 1e400"},
 		{"no object", "iperf3", `[]`, "want an object, got a list"},
 		{"flent's numbers", "flent", `{"version":4,"x_values":["soon"]}`,
-			"x_values: want a number in its range, got a text"},
+			"line 1, byte 31: x_values: want a number in its range, got a text"},
+		{"flent's results", "", "{\"version\":4,\"x_values\":[0,1],\"metadata\":{\"TITLE\":\"results\"}," +
+			"\n\"results\":{\"a\":[null,2],\"TCP upload\":[1,\n\"soon\"]}}",
+			"line 3, byte 109: results.TCP upload: want a number in its range, got a text"},
+		{"flent's raw values", "flent", `{"version":4,"raw_values":{"a b":[{"val":"x","t":1},{"t":"y"}]}}`,
+			"line 1, byte 60: raw_values.a b.t: want a number in its range, got a text"},
+		{"flent's list of lists", "flent", `{"version":4,"results":{"a":[[1]]}}`,
+			"results: want a number in its range, got a list"},
 		{"flent's tests of the web", "", `{"version":4,"x_values":[0,1],"results":{"HTTP latency":[1,2]},` +
 			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
 			"none of its series is one that is read: HTTP latency"},
+		{"flent's single step", "", `{"version":4,"x_values":[0],"results":{"TCP upload":[9]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has one time step, which has no length`},
+		{"flent's gaps", "", `{"version":4,"x_values":[0,1],"results":{"TCP upload":[null,null]},` +
+			`"raw_values":{},"metadata":{"T0":"2026-01-01T00:00:00.0Z"}}`,
+			`series "TCP upload" has no rate at any time`},
 		{"a format of nobody", "speedtest", "{}", "is not known"},
 		{"a broken gzip", "", "\x1f\x8b\x08\x00garbage", "decompressed"},
 		{"many objects", "irtt", `{"round_trips":[` + strings.Repeat("{},", 1<<20) + "{}]}", "objects"},

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,7 +33,8 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	var sizes []int
 	var columns []string // of operations: "sign/s", "verify/s", "op/s"
 	version := ""
-	machine, threads := false, 1
+	processes := map[string]int{} // of -multi, by the figure whose sum follows
+	threads, figures := 1, false  // of a text for people; whether figures were there since "Got: "
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
 		fail := func(what string) error { return place(text, at, fmt.Errorf("%s: %.60q", what, l)) }
@@ -41,19 +43,30 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		switch {
 		case strings.HasPrefix(l, "Got: "): // of one process of -multi; the sum follows, without a head
 			l, number, _ := strings.Cut(strings.TrimPrefix(l, "Got: "), " from ")
+			if figures {
+				threads, figures = 1, false
+			}
 			if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < ciphers.MaxThreads {
 				threads = max(threads, n+1)
+				processes[figureOf(l)] = max(processes[figureOf(l)], n+1)
 			}
 			if strings.HasPrefix(l, "+H") {
 				_, sizes, err = machineSpeed(l, nil)
 			}
 		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, "Forked "):
 		case strings.HasPrefix(l, "+"):
-			machine = true
 			found, sizes, err = machineSpeed(l, sizes)
-		case machine || len(fields) == 0:
-		case strings.HasPrefix(l, "version: "), len(fields) > 1 && fields[0] == "OpenSSL" && version == "":
-			version = strings.TrimPrefix(fields[1], "version: ")
+			for i := range found {
+				found[i].threads = max(processes[figureOf(l)], 1)
+			}
+			delete(processes, figureOf(l))
+			figures = figures || len(found) > 0
+		case len(fields) == 0:
+		case len(fields) > 1 && (fields[0] == "version:" || fields[0] == "OpenSSL"):
+			version = cmp.Or(version, fields[1])
+			if figures {
+				threads, figures = 1, false
+			}
 		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
 			sizes, columns = nil, nil
 			for _, f := range fields[1:] {
@@ -77,7 +90,10 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			return nil, fail(err.Error())
 		}
 		for _, x := range found {
-			x.threads = threads
+			if x.threads == 0 {
+				x.threads, figures = threads, true
+				clear(processes)
+			}
 			lines = append(lines, x)
 		}
 		if len(lines) > mostTrials {
@@ -92,6 +108,13 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		out = append(out, x.result(name(version)))
 	}
 	return out, nil
+}
+
+// figureOf is what tells a line of -mr from those of other figures: its kind and its algorithm's number and
+// name.
+func figureOf(l string) string {
+	fields := strings.SplitN(l, ":", 4)
+	return strings.Join(fields[:min(len(fields), 3)], ":")
 }
 
 // result has the factors that a cell of engine cipher has, on the usual node, so that both are compared.

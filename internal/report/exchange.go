@@ -96,8 +96,8 @@ var ministatMetrics = [...]string{goodput, packetRate, metrics.CipherRate, metri
 
 // Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
 // ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
-// passes over lines that have no such column, so that cells with fewer trials than others come last. A run
-// that has none of these is refused.
+// passes over lines that have no such column, so that cells with fewer trials than others come last. A comment
+// names the cells without the metric. A run that has none of these is refused.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	type column struct {
@@ -105,12 +105,13 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 		values []string
 	}
 	var columns []column
+	var without []string // the labels of cells that the metric is not of
 	metric := ""
 	for _, m := range ministatMetrics {
 		if len(columns) > 0 {
 			break
 		}
-		metric = m
+		metric, without = m, nil
 		for _, c := range v.all {
 			var values []string
 			for _, t := range v.counted(c) {
@@ -120,6 +121,8 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 			}
 			if len(values) > 0 {
 				columns = append(columns, column{c.Label, values})
+			} else {
+				without = append(without, printable(c.Label))
 			}
 		}
 	}
@@ -139,6 +142,10 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 	}
 	for i, c := range columns {
 		fmt.Fprintf(&b, "# %d: %s\n", i+1, printable(c.label))
+	}
+	if len(without) > 0 {
+		fmt.Fprintf(&b, "# no column, because without %s: %s\n", metrics.Label(metric),
+			strings.Join(without, "; "))
 	}
 	for i := range columns[0].values {
 		var line []string

@@ -32,3 +32,27 @@ func TestGlance(t *testing.T) {
 		t.Errorf("of nothing:\n%s", text)
 	}
 }
+
+// TestGlanceIsCut: a line of devices that is longer than the terminal is cut, whatever stands in it, so that
+// each takes one line; one that fits is whole.
+func TestGlanceIsCut(t *testing.T) {
+	g := &analysis.Glance{Devices: []analysis.DeviceGlance{{Name: strings.Repeat("ü", 40), RxBps: 1.23e9,
+		TxBps: 4.56e9, RxPps: 1e6, TxPps: 1e6, DropPs: 1e5, QueueBytes: 123456}}}
+	lines := func(width int) (all []string) {
+		for _, l := range strings.Split(Glance(g, width, false), "\n") {
+			if strings.Contains(l, "ü") || strings.Contains(l, "  out") {
+				all = append(all, l)
+			}
+		}
+		return all
+	}
+	whole := lines(400)
+	if len(whole) != 2 || !strings.HasSuffix(whole[1], "kB") && !strings.HasSuffix(whole[1], "bytes") {
+		t.Fatalf("got %q, want a head and a device with its queue", whole)
+	}
+	for i, got := range lines(80) {
+		if want := strings.TrimRight(string([]rune(whole[i])[:80]), " "); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

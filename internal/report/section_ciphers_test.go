@@ -134,3 +134,33 @@ func TestNoSectionWithoutCiphers(t *testing.T) {
 		t.Errorf("a run without ciphers has a section of them: %+v", s.Blocks)
 	}
 }
+
+// TestSharedIsOfAll: what one cell does not have is not said of all, and a table's cycles are per what its own
+// cells take.
+func TestSharedIsOfAll(t *testing.T) {
+	d := cipherDocument()
+	d.Cells = slices.Delete(d.Cells, 1, 4) // an AEAD in blocks of 1420 bytes, and x25519
+	ofGo := cipherDocument().Cells[2]      // per byte alone
+	ofGo.Factors["library"] = "go"
+	d.Cells = append(d.Cells, ofGo)
+	v := newView(d)
+	heads := map[string]string{}
+	for _, full := range resultTables(v) {
+		if full.Of == "Library openssl" && !strings.Contains(full.Caption, "All are of openssl · encrypt · "+
+			"1 thread. ") {
+			t.Errorf("got %q, want what x25519 has, too", full.Caption)
+		}
+		for _, table := range []Table{full, terminalTable(full)} {
+			for _, c := range table.Columns {
+				if c.Head == "Cycles" {
+					heads[table.Of] += c.Sub + ";"
+				}
+			}
+		}
+	}
+	want := map[string]string{"Library openssl": "per byte, operation;per byte, operation;",
+		"Library go": "per byte;per byte;"}
+	if !maps.Equal(heads, want) {
+		t.Errorf("cycles: got %q, want %q", heads, want)
+	}
+}

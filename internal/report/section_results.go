@@ -51,7 +51,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, cells), Columns: columns(
 		"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
 		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
-		"#Power|loaded · idle", "#Goodput per W", "#Cycles|per byte, operation", "#Clock", "Validity")}
+		"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity")}
 	same := sameRuns(v.all)
 	powered := slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
 		_, ok := c.Metrics[powerLoaded]
@@ -106,6 +106,18 @@ func cyclesCell(v *view, c *analysis.Cell) TableCell {
 		return v.cellOf(c, metrics.CyclesPerOp)
 	}
 	return v.cellOf(c, metrics.CyclesPerByte)
+}
+
+// cycleHead says what the cycles of ciphers and keys are per.
+func cycleHead(all []*analysis.Cell) string {
+	var per []string
+	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
+		{metrics.CyclesPerOp, "operation"}} {
+		if with(all, of.metric) {
+			per = append(per, of.per)
+		}
+	}
+	return "per " + strings.Join(per, ", ")
 }
 
 // rateHead says what the rates are of.
@@ -337,23 +349,13 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
 }
 
-// sharedWords says what no two of the cells have differently, which their labels leave out.
+// sharedWords says what all of the cells have alike, which their labels leave out.
 func (v *view) sharedWords(all []*analysis.Cell) string {
-	shared := record.Factors{}
-	for _, c := range all {
-		maps.Copy(shared, c.Factors)
-	}
-	for _, c := range all {
-		for name, level := range c.Factors {
-			if shared[name] != level {
-				delete(shared, name)
-			}
-		}
-	}
+	varying := v.varying(all)
 	var words []string
-	for _, name := range v.sorted(shared) {
-		if d := v.Catalogue.Of(name); d.Leading && !d.Quiet {
-			words = append(words, d.Label(shared[name]))
+	for _, name := range v.sorted(all[0].Factors) {
+		if d := v.Catalogue.Of(name); d.Leading && !d.Quiet && !slices.Contains(varying, name) {
+			words = append(words, d.Label(all[0].Factors[name]))
 		}
 	}
 	return strings.Join(words, " · ")

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -47,7 +46,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list("What both ends tell", pathLines(v))
 	tables := resultTables(v)
 	for _, table := range tables {
-		t.table(terminalTable(v, table))
+		t.table(terminalTable(table))
 		t.gap()
 	}
 	for _, tab := range v.searchTables() {
@@ -211,17 +210,23 @@ func (t *terminal) item(indent string, it Item) {
 const minLabel = 14
 
 // terminalTable is the result table with its columns joined until they fit into 80 characters.
-func terminalTable(v *view, full Table) Table {
+func terminalTable(full Table) Table {
 	t := Table{Of: full.Of, Caption: full.Caption, Notes: full.Notes, Common: full.Common}
 	t.Columns = columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
-		"#Per watt|load, idle", "#Cycles|"+cycleHead(v.all), "#Clock", "Validity|evenness")
+		"#Per watt|load, idle", "#Cycles", "#Clock", "Validity|evenness")
+	column := func(heads ...string) int {
+		return slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
+	}
 	at := func(r TableRow, heads ...string) TableCell {
-		i := slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
+		i := column(heads...)
 		if i < 0 {
 			return none
 		}
 		return r.Cells[i]
+	}
+	if i := column("Cycles"); i >= 0 {
+		t.Columns[7].Sub = full.Columns[i].Sub
 	}
 	for _, r := range full.Rows {
 		idle, load, lost, busy := at(r, "RTT idle"), at(r, "RTT under load"), at(r, "Retransmits", "Loss"),
@@ -249,18 +254,6 @@ func terminalTable(v *view, full Table) Table {
 	}
 	t.dropEmpty()
 	return t
-}
-
-// cycleHead says what the cycles of ciphers and keys are per.
-func cycleHead(all []*analysis.Cell) string {
-	var per []string
-	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
-		{metrics.CyclesPerOp, "operation"}} {
-		if with(all, of.metric) {
-			per = append(per, of.per)
-		}
-	}
-	return "per " + strings.Join(per, ", ")
 }
 
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide

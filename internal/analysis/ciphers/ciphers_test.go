@@ -204,8 +204,24 @@ func TestAdviceNeedsIntervals(t *testing.T) {
 		{"libraries that differ", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(3e9, .01)...),
 			at(ciphers.OpenSSL, aes, spread(1e9, .01)...), at(ciphers.Go, chacha, spread(1e9, .01)...),
 			at(ciphers.Go, aes, spread(3e9, .01)...)},
-			[]string{"cipher openssl ChaCha20", "vpn  The libraries differ, faster is ChaCha20-Poly1305 " +
-				"with openssl, AES-128-GCM with go. ", "cipher go AES-128-GCM"}},
+			[]string{"cipher openssl ChaCha20", "vpn  The libraries differ: with openssl ChaCha20-Poly1305 " +
+				"is faster, with go AES-128-GCM is faster. ", "cipher go AES-128-GCM"}},
+		{"one that cannot tell", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(6e9/8, .4)...),
+			at(ciphers.OpenSSL, aes, spread(5e9/8, .4)...), at(ciphers.Go, chacha, spread(1e9, .01)...),
+			at(ciphers.Go, aes, spread(3e9, .01)...)},
+			[]string{"cipher openssl cannot tell", "cipher go AES-128-GCM", "vpn  The libraries differ: " +
+				"with openssl it cannot be told, with go AES-128-GCM is faster. * In doubt: spread."}},
+		{"one that has both alike", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .002)...),
+			at(ciphers.OpenSSL, aes, spread(1.01e9, .002)...), at(ciphers.Go, chacha, spread(3e9, .01)...),
+			at(ciphers.Go, aes, spread(1e9, .01)...)},
+			[]string{"cipher openssl ChaCha20-Poly1305 and AES-128-GCM are alike", "vpn  The libraries " +
+				"differ: with openssl both are alike, with go ChaCha20-Poly1305 is faster. ",
+				"cipher go ChaCha20"}},
+		{"libraries that agree", []ciphers.Result{at(ciphers.OpenSSL, chacha, spread(1e9, .01)...),
+			at(ciphers.OpenSSL, aes, spread(3e9, .01)...), at(ciphers.Go, chacha, spread(1e9, .01)...),
+			at(ciphers.Go, aes, spread(3e9, .01)...)},
+			[]string{"cipher openssl AES-128-GCM", "vpn openssl IPsec", "cipher go AES-128-GCM",
+				"vpn go IPsec"}},
 	} {
 		got := ciphers.Advise(tt.results)
 		if len(got) != len(tt.want) {

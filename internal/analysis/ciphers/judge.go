@@ -176,39 +176,55 @@ func doubted(speeds ...speed) string {
 // nearest to a packet that was measured, of one library, in one mode.
 func Advise(results []Result) []Advice {
 	out := []Advice{}
+	var all []finding
 	for _, library := range Libraries() {
-		out = append(out, advise(library, results)...)
-	}
-	return reconciled(out)
-}
-
-// reconciled has one word on the VPN where the libraries find different ciphers faster.
-func reconciled(all []Advice) (out []Advice) {
-	var names, found []string
-	for _, a := range all {
-		if a.Kind == AdviceVPN && a.Cipher != "" {
-			names = append(names, cipherWords[a.Cipher]+" with "+a.Library)
-			found = append(found, a.Cipher)
+		advice, found := advise(library, results)
+		out = append(out, advice...)
+		if found != nil {
+			all = append(all, *found)
 		}
 	}
-	if len(slices.Compact(found)) < 2 {
+	return reconciled(out, all)
+}
+
+// finding is how ChaCha20-Poly1305 compares with AES-128-GCM in a library.
+type finding struct {
+	library string
+	outcome int
+	speeds  []speed
+}
+
+// reconciled has one word on the VPN where the libraries do not find the same, for no VPN uses them all.
+func reconciled(all []Advice, found []finding) (out []Advice) {
+	var words []string
+	var speeds []speed
+	differ := false
+	for _, f := range found {
+		words = append(words, "with "+f.library+" "+map[int]string{cannotTell: "it cannot be told",
+			bothAlike: "both are alike", firstFaster: cipherWords[chacha] + " is faster",
+			secondFaster: cipherWords["aes-128-gcm"] + " is faster"}[f.outcome])
+		speeds = append(speeds, f.speeds...)
+		differ = differ || f.outcome != found[0].outcome
+	}
+	if !differ {
 		return all
 	}
+	said := false
 	for _, a := range all {
 		switch {
 		case a.Kind != AdviceVPN:
 			out = append(out, a)
-		case len(names) > 0:
-			out = append(out, Advice{AdviceVPN, "", "The libraries differ, faster is " +
-				strings.Join(names, ", ") + ". OpenVPN goes by openssl, WireGuard in userspace by Go's " +
-				"library, IPsec by the kernel's.", ""})
-			names = nil
+		case !said:
+			said = true
+			out = append(out, Advice{AdviceVPN, "", "The libraries differ: " + strings.Join(words, ", ") +
+				". OpenVPN goes by openssl, WireGuard in userspace by Go's library, IPsec by the kernel's." +
+				doubted(speeds...), ""})
 		}
 	}
 	return out
 }
 
-func advise(library string, results []Result) (out []Advice) {
+func advise(library string, results []Result) (out []Advice, found *finding) {
 	say := func(kind, cipher, format string, args ...any) {
 		out = append(out, Advice{kind, library, fmt.Sprintf(format, args...), cipher})
 	}
@@ -234,7 +250,8 @@ func advise(library string, results []Result) (out []Advice) {
 		in, doubt := fmt.Sprintf("per core in blocks of %d bytes", block), doubted(c, gcm)
 		speeds := fmt.Sprintf("%s and %s %s", goodput(max(c.median, gcm.median)),
 			goodput(min(c.median, gcm.median)), in)
-		switch n := min(c.n, gcm.n); compare(c, gcm) {
+		found = &finding{library, compare(c, gcm), []speed{c, gcm}}
+		switch n := min(c.n, gcm.n); found.outcome {
 		case bothAlike:
 			say(AdviceCipher, "", "ChaCha20-Poly1305 and AES-128-GCM are alike (%s): the cipher does not "+
 				"decide.%s", speeds, doubt)
@@ -274,7 +291,7 @@ func advise(library string, results []Result) (out []Advice) {
 			}
 		}
 	}
-	return append(out, adviseKeys(library, find)...)
+	return append(out, adviseKeys(library, find)...), found
 }
 
 // adviseKeys compares what a handshake takes.

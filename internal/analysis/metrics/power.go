@@ -66,10 +66,10 @@ func (p place) drawn(t *record.Trial, w record.Window) (watts float64, why strin
 		why = "no machine carries all nodes"
 	}
 	if host, ok := t.Nodes[record.HostNode]; ok {
-		watts, why = powerOf(host, w.Start, w.End)
+		watts, why = PowerOf(host, w.Start, w.End)
 	}
 	if p.own && len(p.routers) > 0 {
-		if v, no := powerOf(t.Nodes[p.routers[0]], w.Start, w.End); no == "" && v > 0 {
+		if v, no := PowerOf(t.Nodes[p.routers[0]], w.Start, w.End); no == "" && v > 0 {
 			return v, ""
 		}
 	}

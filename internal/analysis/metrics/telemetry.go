@@ -180,7 +180,7 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window) {
 	m.AddCPU(prefix, n, w)
 	m.AddForeign(prefix, n, w)
-	watts, why := powerOf(n, w.Start, w.End)
+	watts, why := PowerOf(n, w.Start, w.End)
 	m.setUnless(why, prefix+"_"+powerWatts, watts)
 	m.addTemperature(prefix, n, w)
 	m.addLoopRate(prefix, n, w)
@@ -231,9 +231,9 @@ func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window)
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 
-// powerOf is the mean power in watts of a stretch by the source that covers most: the energy counters of
+// PowerOf is the mean power in watts of a stretch by the source that covers most: the energy counters of
 // processor packages, else those of sensors, else power readings; or why none is known.
-func powerOf(n record.NodeData, from, to int64) (watts float64, why string) {
+func PowerOf(n record.NodeData, from, to int64) (watts float64, why string) {
 	table, why := SamplesOf(n, "power")
 	if table == nil {
 		return 0, why
