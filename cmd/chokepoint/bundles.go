@@ -160,8 +160,8 @@ func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
 }
 
 // soundCatalogue is joined for conclusions: without results that are in doubt and own speeds of ciphers that
-// differ from published ones in kind, which are returned aside, and with how far off the models are on what is
-// published.
+// differ from published ones in kind, which are returned aside, and with how far off the models are on what
+// is published.
 func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, scores []model.Errors,
 	err error) {
 	studies, own, err := p.collected(dir)
@@ -198,8 +198,8 @@ func uncounted(aside *catalogue.Catalogue, device string) string {
 			"of the device")
 	}
 	if speeds > 0 {
-		words = append(words, unit.Count(speeds, "own speed")+" of ciphers not counted: suspect, of a lab in "+
-			"place of the device, or not made as published ones are")
+		words = append(words, unit.Count(speeds, "own speed")+" of ciphers not counted: suspect, of a lab "+
+			"in place of the device, or not made as published ones are")
 	}
 	return strings.Join(words, "; ")
 }

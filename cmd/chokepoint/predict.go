@@ -80,7 +80,8 @@ func newPredictCommand(p *program) *cobra.Command {
 				return err
 			}
 			if len(prediction.Estimates)+len(prediction.Measured) == 0 && prediction.AtMostBps == 0 {
-				return errors.New("nothing is known of this rate: no result answers it, and every model refuses")
+				return errors.New("nothing is known of this rate: no result answers it, " +
+					"and every model refuses")
 			}
 			return nil
 		},
@@ -92,8 +93,8 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
 	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6; left out: either")
-	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both; left out:\n"+
-		"any")
+	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both; "+
+		"left out:\nany")
 	f.IntVar(&q.Streams, "streams", 0, "`N` streams; left out: any number")
 	f.IntVar(&q.MTU, "mtu", 0, "the inner MTU in `BYTES`; left out: any")
 	f.IntVar(&q.Packet, "packet-size", 0, "the size of UDP packets in `BYTES`")

@@ -408,7 +408,9 @@ func IsDevice(device, meant string) bool {
 
 // PowersOf are those of a device.
 func (c *Catalogue) PowersOf(device string) []Power {
-	return slices.DeleteFunc(slices.Clone(c.Powers), func(p Power) bool { return !IsDevice(p.Device, device) })
+	return slices.DeleteFunc(slices.Clone(c.Powers), func(p Power) bool {
+		return !IsDevice(p.Device, device)
+	})
 }
 
 // SpeedsOf are those of a device.

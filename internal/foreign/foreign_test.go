@@ -181,7 +181,8 @@ func TestOpenSSLTexts(t *testing.T) {
 		"Got: +H:1420 from 1\nGot: +F:25:sha1:2 from 1\n+F:25:sha1:3\n"
 	const key, keys = "+F5:23:448:350:0.002857\n", "Got: +F5:23:448:484:0.002 from 0\n" +
 		"Got: +F5:23:448:350:0.002 from 1\n+F5:23:448:834:0.001\n"
-	const table = "version: 3.0.19\ntype 1420 bytes\nsha1 4.00k\n op op/s\n 448 bits ecdh (X448) 0.0005s 9.0\n"
+	const table = "version: 3.0.19\ntype 1420 bytes\nsha1 4.00k\n op op/s\n" +
+		" 448 bits ecdh (X448) 0.0005s 9.0\n"
 	const tables = "Got: +H:1420 from 0\nGot: +F:25:sha1:1 from 0\nGot: +F:25:sha1:2 from 1\n" + table
 	for _, tt := range []struct {
 		name, text, threads string

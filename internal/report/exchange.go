@@ -96,8 +96,8 @@ var ministatMetrics = [...]string{goodput, packetRate, metrics.CipherRate, metri
 
 // Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
 // ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
-// passes over lines that have no such column, so that cells with fewer trials than others come last. A comment
-// names the cells without the metric. A run that has none of these is refused.
+// passes over lines that have no such column, so that cells with fewer trials than others come last. A
+// comment names the cells without the metric. A run that has none of these is refused.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	type column struct {

@@ -120,7 +120,8 @@ func TestNothingToWrite(t *testing.T) {
 			Factors: c.Factors, Metrics: values})
 	}
 	ciphers := string(must(Ministat(d)))
-	if !strings.Contains(ciphers, "\n# no column, because without "+metrics.Label(metrics.CipherRate)+": x25519") {
+	if !strings.Contains(ciphers, "\n# no column, because without "+
+		metrics.Label(metrics.CipherRate)+": x25519") {
 		t.Errorf("of a crypto run: %q, want that keys have no speed in bits", ciphers)
 	}
 	if !strings.Contains(ciphers, "bit/s; ministat") || len(strings.Split(ciphers, "\n")) < 4 {

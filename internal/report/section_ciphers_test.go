@@ -135,8 +135,8 @@ func TestNoSectionWithoutCiphers(t *testing.T) {
 	}
 }
 
-// TestSharedIsOfAll: what one cell does not have is not said of all, and a table's cycles are per what its own
-// cells take.
+// TestSharedIsOfAll: what one cell does not have is not said of all, and a table's cycles are per what its
+// own cells take.
 func TestSharedIsOfAll(t *testing.T) {
 	d := cipherDocument()
 	d.Cells = slices.Delete(d.Cells, 1, 4) // an AEAD in blocks of 1420 bytes, and x25519

@@ -137,7 +137,8 @@ func (w world) byPackets(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(w.noSweep(q, swept), ByPackets, "a packet costs a fixed time and a time per byte, at every size",
+	return g.estimate(w.noSweep(q, swept), ByPackets,
+		"a packet costs a fixed time and a time per byte, at every size",
 		"neither link nor fragments bound it")
 }
 
@@ -171,7 +172,8 @@ func (w world) byStreams(q catalogue.Result) (Estimate, error) {
 		}
 		g.add(bps, text, err)
 	}
-	return g.estimate(w.noSweep(q, "streams"), ByStreams, "the same thing limits at every number of streams, and the link at none",
+	return g.estimate(w.noSweep(q, "streams"), ByStreams,
+		"the same thing limits at every number of streams, and the link at none",
 		"the streams' ends take nothing from the router")
 }
 
@@ -227,7 +229,8 @@ func (w world) byOwnClock(q catalogue.Result, mhz float64) (Estimate, error) {
 		g.add(math.Exp(logs/float64(len(points))), fmt.Sprintf("%s, elasticity %s", sweep[0].Source,
 			unit.Significant(e, 3)), nil)
 	}
-	return g.estimate(w.noSweep(q, "clock"), ByClock, "the rate goes on to move with the clock as between those measured")
+	return g.estimate(w.noSweep(q, "clock"), ByClock,
+		"the rate goes on to move with the clock as between those measured")
 }
 
 // askedClock is the clock of a question in MHz; 0 where it names none.

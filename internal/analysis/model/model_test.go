@@ -487,7 +487,8 @@ func TestRange(t *testing.T) {
 	}
 }
 
-// TestRangeWithoutEnd: where the model's own interval has no upper end, the range has none, or that of the link.
+// TestRangeWithoutEnd: where the model's own interval has no upper end, the range has none, or that of the
+// link.
 func TestRangeWithoutEnd(t *testing.T) {
 	c := published(t)
 	scores := LeaveOneOut(c, c.Results, OfPublished)

@@ -17,8 +17,8 @@ import (
 // lookForOthers refuses a router on which another controller has set something, or is about to: a folder of
 // a guard that is at work, or the abstract socket of an agent, see package agent; in this network namespace,
 // where the router is one. $d is our own folder, which is made first: of two who do so at once at most one
-// goes on; $own are more. What is not this user's says nothing, as anybody can make it. A folder whose process was killed,
-// or did not outlive a reboot as the folder did, is removed: nobody else would.
+// goes on; $own are more. What is not this user's says nothing, as anybody can make it. A folder whose
+// process was killed, or did not outlive a reboot as the folder did, is removed: nobody else would.
 const lookForOthers = `
 refuse() { [ -z "$d" ] || rm -rf "$d"; echo "another controller has set something here: its $1" >&2; exit 75; }
 n=$(readlink /proc/self/ns/net)
