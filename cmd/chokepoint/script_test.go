@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,9 +50,10 @@ func TestScripts(t *testing.T) {
 		Setup:               setUpScript,
 		Condition:           scriptCondition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exitsCommand,
-			"store": storeCommand,
-			"exact": exactCommand,
+			"exits":    exitsCommand,
+			"store":    storeCommand,
+			"exact":    exactCommand,
+			"measured": measuredCommand,
 		},
 	})
 }
@@ -136,6 +138,44 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	d := findDirs(ts.Getenv, os.Geteuid())
 	for _, name := range args {
 		ts.Check(writeSample(context.Background(), d.storeFile(), name))
+	}
+}
+
+// measuredCommand is "measured [N]": in the latest run, or the one N before it, no trial failed but for want of
+// its machine's time, and that one was measured when it was repeated.
+func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
+	before := 0
+	if neg || len(args) > 1 {
+		ts.Fatalf("usage: measured [N]")
+	}
+	if len(args) == 1 {
+		var err error
+		before, err = strconv.Atoi(args[0])
+		ts.Check(err)
+	}
+	d := findDirs(ts.Getenv, os.Geteuid())
+	runs, err := storedRuns(context.Background(), d)
+	ts.Check(err)
+	if len(runs) <= before {
+		ts.Fatalf("runs: got %d, want more than %d", len(runs), before)
+	}
+	_, trials, err := loadRun(context.Background(), d, runs[before].ID)
+	ts.Check(err)
+	status := map[string]string{}
+	for _, t := range trials {
+		status[t.Row.ID] = t.Status
+		if f := t.Failure; f != nil && !strings.Contains(f.Error, "had no time for it") &&
+			!strings.Contains(f.Error, "for its CPU") {
+			ts.Fatalf("%s: failed in %s: %s", t.ID, f.Phase, f.Error)
+		}
+	}
+	for row, s := range status {
+		if s != record.TrialOK {
+			ts.Fatalf("%s: %s, also when it was repeated", row, s)
+		}
+	}
+	if len(status) == 0 {
+		ts.Fatalf("%s: no trial", runs[before].ID)
 	}
 }
 
