@@ -500,8 +500,9 @@ pppoe() {
 	tar -C "$pack" -czf - . | in_disk "$disk" 'busybox tar xzf - && modprobe pppoe &&
 		./t -test.v -test.run TestScripts/ssh_pppoe' >"$WORK/pppoe-ssh" || status=1
 	end_disk
+	cat "$WORK/pppoe-ssh"
 	((status == 0)) && grep -q '^ *--- PASS: TestScripts/ssh_pppoe ' "$WORK/pppoe-ssh" ||
-		fail "no session by PPPoE as the lab file says: $WORK/pppoe-ssh"
+		fail "no session by PPPoE as the lab file says"
 }
 
 # Nightly only: how long packets are outside of tunnels that Debian's kernel has,
@@ -514,23 +515,36 @@ lengths() {
 		modprobe -a tun wireguard ip_gre ip6_gre ipip ip6_tunnel vxlan xfrm_interface esp4 esp6 &&
 		./t -test.v -test.parallel 2 -test.run Lengths' | tee "$WORK/lengths" || status=1
 	end_disk
-	((status == 0)) && ! grep -q '^ *--- SKIP: .*/\(wireguard\|esp\|gre\|ipip\|vxlan\)' "$WORK/lengths" ||
+	((status == 0)) && grep -q '^--- PASS: .*Lengths' "$WORK/lengths" &&
+		! grep -q '^ *--- SKIP: .*/\(wireguard\|esp\|gre\|ipip\|vxlan\)' "$WORK/lengths" ||
 		fail "lengths in a virtual machine"
 }
 
-# boot_disk boots a disk with Debian, made with further packages, until end_disk.
+# boot_disk boots a disk with Debian, made with further packages, until end_disk, or until the stage ends. What
+# fails ends the stage: also where bash takes no notice, as in a condition.
 boot_disk() {
-	install_packages qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 ssh=openssh-client
-	bench/guestdisk/build "$@"
+	install_packages qemu-img=qemu-utils qemu-system-x86_64=qemu-system-x86 ssh=openssh-client ||
+		fail "what boots a disk cannot be installed"
+	bench/guestdisk/build "$@" || fail "the disk cannot be made"
 	qemu-system-x86_64 -m 1024 -smp 2 -display none -drive "file=$1/disk.qcow2,snapshot=on,if=virtio" \
 		-nic user,model=virtio,hostfwd=tcp:127.0.0.1:22022-:22 >"$1/qemu" 2>&1 &
 	DISK_PID=$!
-	for _ in $(seq 60); do in_disk "$1" true 2>/dev/null && break || sleep 5; done
+	trap 'kill "$DISK_PID" 2>/dev/null || true' EXIT
+	for _ in $(seq 60); do
+		kill -0 "$DISK_PID" 2>/dev/null || fail "the disk's machine has ended: $(cat "$1/qemu")"
+		if in_disk "$1" true 2>/dev/null; then return; fi
+		sleep 5
+	done
+	fail "the disk did not boot: $(in_disk "$1" true 2>&1)"
 }
 
+# end_disk ends that machine, which must have lived until then.
 end_disk() {
-	kill "$DISK_PID"
-	wait "$DISK_PID" || true
+	local status=0
+	trap - EXIT
+	kill "$DISK_PID" || fail "the disk's machine has ended by itself"
+	wait "$DISK_PID" || status=$?
+	((status == 0 || status == 143)) || fail "the disk's machine ended with exit status $status" # 143: by the kill
 }
 
 in_disk() {

@@ -24,13 +24,17 @@ type flentFile struct {
 	Results map[string][]number  `json:"results"`
 	Raw     map[string][]flentAt `json:"raw_values"`
 	Meta    struct {
-		Name    words  `json:"NAME"`
-		Title   words  `json:"TITLE"`
-		Note    words  `json:"NOTE"`
-		Time    words  `json:"TIME"`
-		Zero    words  `json:"T0"`
-		Host    words  `json:"HOST"`
-		Local   words  `json:"LOCAL_HOST"`
+		Name   words   `json:"NAME"`
+		Title  words   `json:"TITLE"`
+		Note   words   `json:"NOTE"`
+		Time   words   `json:"TIME"`
+		Zero   words   `json:"T0"`
+		Host   words   `json:"HOST"`
+		Hosts  []words `json:"HOSTS"`
+		Local  words   `json:"LOCAL_HOST"`
+		Remote map[string]struct {
+			Local words `json:"LOCAL_HOST"`
+		} `json:"REMOTE_METADATA"`
 		Flent   words  `json:"FLENT_VERSION"`
 		IP      words  `json:"IP_VERSION"`
 		Length  number `json:"LENGTH"`
@@ -71,7 +75,11 @@ const (
 )
 
 func readFlent(text []byte) ([]Result, error) {
-	var f flentFile
+	var named, f flentFile
+	if err := decode(text, &named); err != nil {
+		return nil, err
+	}
+	text = named.anonymous(text)
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
@@ -95,7 +103,7 @@ func readFlent(text []byte) ([]Result, error) {
 	for key, v := range map[string]words{"NAME": m.Name, "TITLE": m.Title, "NOTE": m.Note, "HOST": m.Host,
 		"LOCAL_HOST": m.Local, "IP_VERSION": m.IP, "KERNEL_RELEASE": m.Release} {
 		if v != "" {
-			r.Foreign.Facts[key] = publicText(string(v))
+			r.Foreign.Facts[key] = string(v)
 		}
 	}
 	for key, v := range map[string]number{"LENGTH": m.Length, "TOTAL_LENGTH": m.Total, "STEP_SIZE": m.Step} {

@@ -57,10 +57,11 @@ func TestFlentIsTheSame(t *testing.T) {
 	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
 		nil)
 	out := exported(t, &trials[0])
-	public := strings.NewReplacer("10.0.0.9", "(address)", "192.0.2.7", "(address)", "10.60.1.2", "(address)",
-		"02:00:00:14:03:31", "(address)", "2001:db8::5", "(address)", "10.0.0.1", "(address)",
-		"fe80::1%eth0", "(address)", "198.51.100.4/", "(address)/", "me:hunter2@", "", `"hunter2"`, "null",
-		"10.60.1.1", "(address)")
+	public := strings.NewReplacer("router-2", "(host 1)", "192.0.2.7", "(address 2)",
+		"2001:db8::5", "(address 3)", `"router":`, `"(host 4)":`, "10.0.0.9", "(address 5)",
+		"10.60.1.2", "(address 6)", "02:00:00:14:03:31", "(address 7)", "10.0.0.1", "(address 8)",
+		"fe80::1%eth0", "(address 9)", "198.51.100.4/", "(address 10)/", "me:hunter2@", "",
+		`"hunter2"`, "null", "10.60.1.1", "(address 11)")
 	var want map[string]any
 	if err := json.Unmarshal([]byte(public.Replace(flentText)), &want); err != nil {
 		t.Fatal(err)
@@ -103,5 +104,76 @@ func TestFlentRawIsMeasured(t *testing.T) {
 	trial.Traffic.Flows[0].Received = &lasting
 	if n := read(t, exported(t, &trial), "")[0].Traffic.Flows[0].ReceivedBytes; n < 1e6-2 || n > 1e6+2 {
 		t.Errorf("got %d bytes, want 1000000 with those of the first step", n)
+	}
+}
+
+// TestFlentTellsNobody: whatever a file calls its machines, nothing of what is made of it does, and series
+// that are called by them stay apart.
+func TestFlentTellsNobody(t *testing.T) {
+	const file = `{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload BE 192.0.2.1": [1, 2],
+"TCP upload BE 192.0.2.2": [3, 4], "TCP upload BE far.example.org": [5, 6], "TCP download::2": [1, 1],
+"Ping (ms) ICMP 192.0.2.1": [9, 9]},
+"raw_values": {"TCP upload BE 192.0.2.1": [{"t": 1767323045.2, "val": 1, "dur": 0.2, "by": "me@192.0.2.1"}]},
+"metadata": {"NAME": "rtt_fair at 192.0.2.1", "TITLE": "ping to 192.0.2.1, src:2001:db8::7 via pc-5:22",
+ "T0": "2026-01-02T03:04:05.000000Z", "HOST": "192.0.2.1", "HOSTS": ["192.0.2.1", "192.0.2.2", "far.example.org:12865"],
+ "LOCAL_HOST": "pc-5", "NOTE": "at home: 192.0.2.1-192.0.2.2, wan-192.0.2.9.53, pc-5, enx020000140331, 127.0.0.1 in 5 ms",
+ "REMOTE_METADATA": {"root@gate": {"LOCAL_HOST": "pc-6"}}, "EGRESS_INFO": {"qdiscs": [{"id": "8001:", "parent": "1:10"}],
+ "iface": "ether:02:00:00:14:03:31", "sw": "0200.0014.0331"},
+ "SERIES_META": {"TCP upload BE 192.0.2.1": {"UNITS": "Mbits/s", "COMMAND": "ssh root@gate netperf -H 192.0.2.1:5"}}}}`
+	in := read(t, []byte(file), "")
+	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
+		nil)
+	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := json.Marshal(in[0].Foreign.Facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
+		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
+	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331", "140331"} {
+		if strings.Contains(all, told) {
+			t.Errorf("%s is told:\n%s", told, all)
+		}
+	}
+	want := []string{"Ping (ms) ICMP (address 1)", "TCP download::2", "TCP upload BE (address 1)",
+		"TCP upload BE (address 2)", "TCP upload BE (host 3)"}
+	if diff := cmp.Diff(want, in[0].Foreign.Series.Names); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+	wantNote := "at home: (address 1)-(address 2), wan-(address 9).53, (host 4), (address 10), 127.0.0.1 in 5 ms"
+	if got := in[0].Foreign.Facts["NOTE"]; got != wantNote {
+		t.Errorf("got %q, want %q", got, wantNote)
+	}
+	if n := len(in[0].Traffic.Flows); n != 4 {
+		t.Errorf("got %d flows, want 4", n)
+	}
+	again := read(t, exported(t, &trials[0]), "")
+	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("what is read of both (-first +second):\n%s", diff)
+	}
+}
+
+// TestFlentRawIsAList: flent reads raw values that are none as a list without any, and as an object.
+func TestFlentRawIsAList(t *testing.T) {
+	trial := sampleTrial()
+	for i := range trial.Loaded.RTT {
+		trial.Loaded.RTT[i] = -1
+	}
+	raw := unzipped(t, exported(t, &trial))["raw_values"]
+	if diff := cmp.Diff(map[string]any{"Ping (ms) ICMP": []any{}}, raw); diff != "" {
+		t.Errorf("of lost probes (-want +got):\n%s", diff)
+	}
+	for _, none := range []string{"", `"raw_values": null, `} {
+		in := read(t, []byte(`{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload": [1, 2]}, `+none+
+			`"metadata": {"T0": "2026-01-02T03:04:05.000000Z"}}`), "")
+		_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
+			nil)
+		raw := unzipped(t, exported(t, &trials[0]))["raw_values"]
+		if diff := cmp.Diff(map[string]any{}, raw); diff != "" {
+			t.Errorf("of a file with %q (-want +got):\n%s", none, diff)
+		}
 	}
 }

@@ -3,9 +3,11 @@ package foreign
 import (
 	"bytes"
 	"encoding/json"
-	"net"
+	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -20,108 +22,120 @@ type flentRest struct {
 // mostMeta bounds metadata, in bytes.
 const mostMeta = 1 << 20
 
-// flentRaw is a flentRest of a file, in which nothing tells an address or a password. What metadata is too
-// large is left out.
+// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too large
+// is left out, and raw values that are none are as flent has them.
 func flentRaw(text []byte) ([]byte, error) {
-	var f flentRest
+	f := flentRest{Raw: json.RawMessage("{}")}
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
-	f.Raw = publicStrings(f.Raw)
-	if len(f.Meta) > mostMeta {
-		f.Meta = nil
+	if string(f.Raw) == "null" {
+		f.Raw = json.RawMessage("{}")
 	}
-	if f.Meta != nil {
-		d := json.NewDecoder(bytes.NewReader(f.Meta))
-		d.UseNumber() // digits stay as they are
-		var meta any
-		err := d.Decode(&meta)
-		if err == nil {
-			f.Meta, err = json.Marshal(public(meta))
-		}
-		if err != nil {
-			return nil, err
-		}
+	d := json.NewDecoder(bytes.NewReader(f.Meta))
+	d.UseNumber() // digits stay as they are
+	var meta map[string]any
+	if len(f.Meta) <= mostMeta && d.Decode(&meta) == nil {
+		conceal(meta)
+	}
+	f.Meta = nil
+	if meta != nil {
+		f.Meta, _ = json.Marshal(meta) // as it was read
 	}
 	return json.Marshal(f)
 }
 
-// public is a value of metadata without addresses and passwords.
-func public(v any) any {
+// conceal takes secrets out of metadata.
+func conceal(v any) {
 	switch v := v.(type) {
-	case string:
-		return publicText(v)
 	case []any:
-		for i := range v {
-			v[i] = public(v[i])
+		for _, value := range v {
+			conceal(value)
 		}
 	case map[string]any:
-		out := make(map[string]any, len(v))
 		for key, value := range v {
-			if secretName.MatchString(key) {
-				value = nil
+			if conceal(value); secretName.MatchString(key) {
+				v[key] = nil
 			}
-			out[publicText(key)] = public(value)
 		}
-		return out
 	}
-	return v
 }
 
 var (
 	secretName = regexp.MustCompile(`(?i)passw|secret|token|api_?key|private`)
 	userInfo   = regexp.MustCompile(`://[^/@\s]*@`)
+	quoted     = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	wordOf     = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
+	// What is an address also within a word: of IPv4, and of Ethernet with systemd's names that hold one.
+	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
+		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\benx[0-9a-f]{12}\b`)
 )
 
-// withheld stands for an address.
-const withheld = "(address)"
+// aliases stand for the addresses and hosts of a file. Each has its own, so that series which are called by
+// them stay apart.
+type aliases map[string]string
 
-// publicText is a text without addresses, of IP and of Ethernet, and without the user of a URL. That of
-// loopback and that of every host tell nothing.
-func publicText(s string) string {
+func (a aliases) give(kind, name string) string {
+	if a[name] == "" {
+		a[name] = fmt.Sprintf("(%s %d)", kind, len(a)+1)
+	}
+	return a[name]
+}
+
+// address is what stands for one. That of loopback and that of every host tell nothing.
+func (a aliases) address(text string) string {
+	if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		return text
+	}
+	return a.give("address", text)
+}
+
+// text is one without addresses, known hosts, and the user of a URL.
+func (a aliases) text(s string) string {
 	return wordOf.ReplaceAllStringFunc(userInfo.ReplaceAllString(s, "://"), func(word string) string {
-		address := strings.TrimRight(word, ".:")
-		a, err := netip.ParseAddr(address)
-		if p, wrong := netip.ParseAddrPort(address); err != nil && wrong == nil {
-			a, err = p.Addr(), nil
+		whole := strings.TrimRight(word, ".:-%")
+		host, _, _ := strings.Cut(whole, ":") // and a port
+		if alias := a[host]; alias != "" {
+			return alias + word[len(host):]
 		}
-		_, wrong := net.ParseMAC(address)
-		ethernet := wrong == nil && strings.ContainsAny(address, ":-.") // else it may be a count
-		if ethernet || err == nil && !a.IsLoopback() && !a.IsUnspecified() {
-			return withheld + word[len(address):]
+		for at := range whole { // behind "label:", but not behind "series::"
+			if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
+				if _, err := netip.ParseAddr(whole[at:]); err == nil {
+					return word[:at] + a.address(whole[at:]) + word[len(whole):]
+				}
+			}
 		}
-		return word
+		return addressIn.ReplaceAllStringFunc(word, a.address)
 	})
 }
 
-// publicStrings is a text of JSON whose values are without addresses; names stay, as series are called.
-func publicStrings(text []byte) []byte {
-	var out bytes.Buffer
-	for len(text) > 0 {
-		from := bytes.IndexByte(text, '"')
-		if from < 0 {
-			break
-		}
-		to := from + 1
-		for text[to] != '"' {
-			if text[to] == '\\' {
-				to++
-			}
-			to++
-		}
-		to++
-		out.Write(text[:from])
-		quoted := text[from:to]
-		rest := bytes.TrimLeft(text[to:], " \t\r\n")
-		var s string
-		if !bytes.HasPrefix(rest, []byte(":")) && bytes.ContainsAny(quoted, `.:\`) &&
-			json.Unmarshal(quoted, &s) == nil {
-			quoted, _ = json.Marshal(publicText(s))
-		}
-		out.Write(quoted)
-		text = text[to:]
+// anonymous is the file's text without its addresses and the hosts that it names, in whatever string.
+func (f *flentFile) anonymous(text []byte) []byte {
+	a, hosts := aliases{}, append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
+	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
+		hosts = append(hosts, words(name), f.Meta.Remote[name].Local)
 	}
-	out.Write(text)
-	return out.Bytes()
+	for _, host := range hosts {
+		for _, word := range wordOf.FindAllString(string(host), -1) { // that of a user, too
+			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
+			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
+				!slices.Contains(nobody[:], name) {
+				a.give("host", name)
+			}
+		}
+	}
+	seen := map[string][]byte{}
+	return quoted.ReplaceAllFunc(text, func(q []byte) []byte {
+		if _, known := seen[string(q)]; !known {
+			var s string
+			seen[string(q)] = bytes.Clone(q)
+			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
+				seen[string(q)], _ = json.Marshal(a.text(s)) // a string can always be
+			}
+		}
+		return seen[string(q)]
+	})
 }
+
+// nobody are the names of hosts that tell nothing: of loopback, and those that this program writes.
+var nobody = [...]string{"localhost", "client", "server", "address", "host"}

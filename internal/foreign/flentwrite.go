@@ -198,7 +198,7 @@ func (s *sheet) addProbes(l *record.Latency, from, step int64) {
 			values[i] = sums[i] / float64(n[i])
 		}
 	}
-	points := s.raw[flentICMP]
+	points := append([]rawPoint{}, s.raw[flentICMP]...) // a list, also if all are lost
 	seq := 0
 	if n := len(points); n > 0 {
 		seq = points[n-1].Seq + 1

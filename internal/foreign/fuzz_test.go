@@ -80,7 +80,7 @@ func FuzzFlent(f *testing.F) {
 		`"raw_values":{"TCP upload":[{"t":1767225600.2,"val":5,"dur":0.2},{"t":1767225600.4,"val":5,"dur":0.2}],`+
 		`"Ping (ms) ICMP":[{"t":1767225600.3,"val":5.5,"seq":1},{"t":1767225600.5,"val":6,"seq":4}]},`+
 		`"metadata":{"NAME":"tcp_upload","T0":"2026-01-01T00:00:00.000000Z","STEP_SIZE":0.2,"SERIES_META":`+
-		`{"TCP upload":{"UNITS":"Mbits/s"}}}}`)
+		`{"TCP upload":{"UNITS":"Mbits/s"}}}}`, flentText)
 }
 
 func FuzzIRTT(f *testing.F) {

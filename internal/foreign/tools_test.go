@@ -231,12 +231,17 @@ func TestRealFlentReads(t *testing.T) {
 	trial := sampleTrial()
 	idle := sampleTrial()
 	idle.Traffic, idle.Loaded, idle.Idle = nil, nil, trial.Loaded
+	lost := sampleTrial()
+	for i := range lost.Loaded.RTT {
+		lost.Loaded.RTT[i] = -1
+	}
 	for name, x := range map[string]struct {
 		trial *record.Trial
 		plots []string
 	}{
 		"load": {&trial, []string{"totals", "ping", "ping_cdf", "box_totals"}},
 		"idle": {&idle, []string{"ping"}},
+		"lost": {&lost, []string{"totals"}},
 	} {
 		file := filepath.Join(dir, name+".flent.gz")
 		if err := os.WriteFile(file, exported(t, x.trial), 0o600); err != nil {
