@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +26,8 @@ func newEffectsCommand(p *program) *cobra.Command {
 			"over the settings of the other factors that have all its levels, and which two factors\n" +
 			"interact: the one does something else at another level of the other. Of a stored run,\n" +
 			"with intervals from six blocks on, or of a published study, whose single figures have\n" +
-			"none. Of a run that measured ciphers alone, the rate is that of the cipher.",
+			"none. The speeds of ciphers stand by themselves, for each library and each purpose:\n" +
+			"encryption, hashes, or one use of keys.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
@@ -38,26 +41,22 @@ func newEffectsCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			metric := metrics.Goodput
-			observations, names := model.Observe(c.Filtered(catalogue.Filter{Source: source}))
+			e := model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: source})))
 			if source == "" {
 				d, err := loadDocument(cmd.Context(), p.dirs, args[0])
 				if err != nil {
 					return err
 				}
-				if metric = rateOf(d); metric == "" {
-					return fmt.Errorf("no cell of run %s has a rate", d.Run.ID)
-				}
-				observations, names = analysis.Observations(d, metric)
+				e = analysis.Effects(d, math.MaxInt)
 			}
-			e := model.FindEffects(observations, names)
-			if metric != metrics.Goodput {
-				e.Metric = metric
+			text := ""
+			for _, part := range e.Parts() {
+				text += effectsText(part)
 			}
-			if err := p.document(e, effectsText(e)); err != nil {
+			if err := p.document(e, strings.TrimPrefix(text, "\n")); err != nil {
 				return err
 			}
-			if len(e.Main) == 0 {
+			if text == "" {
 				return errors.New("no two rates differ in one factor alone")
 			}
 			return nil
@@ -66,16 +65,7 @@ func newEffectsCommand(p *program) *cobra.Command {
 	return addJSON(cmd, "print one JSON document")
 }
 
-// rateOf is the metric of a run's rates: goodput, or of ciphers alone that of these; "" where it has neither.
-func rateOf(d *analysis.Document) string {
-	for _, name := range []string{metrics.Goodput, metrics.CipherRate} {
-		if slices.ContainsFunc(d.Cells, func(c analysis.Cell) bool { return c.Metrics[name].N > 0 }) {
-			return name
-		}
-	}
-	return ""
-}
-
+// effectsText lays out the effects of one part, each of its paragraphs below an empty line.
 func effectsText(e model.Effects) string {
 	var b strings.Builder
 	rows := [][]string{{"FACTOR", "LEVEL", "AGAINST", "RATE", "INTERVAL", "SETTINGS", "BLOCKS", "VERDICT"}}
@@ -92,7 +82,7 @@ func effectsText(e model.Effects) string {
 		}
 	}
 	if len(rows) > 1 {
-		b.WriteString(table(rows, 0))
+		b.WriteString(strings.TrimSuffix("\n"+e.Of, "\n") + "\n" + table(rows, 0))
 	}
 	for _, name := range apart {
 		fmt.Fprintf(&b, "\n%s: no setting has all levels: each ratio is of other settings, and does not "+
@@ -107,12 +97,12 @@ func effectsText(e model.Effects) string {
 	for _, c := range e.Charts {
 		most := 0.0
 		for _, x := range c.Bars {
-			most = max(most, x.GoodputBps)
+			most = max(most, x.Rate)
 		}
 		rows = nil
 		for _, x := range c.Bars {
-			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.GoodputBps/most),
-				unit.Bitrate(x.GoodputBps).String()))
+			rows = append(rows, append(append([]string{"  "}, x.Levels...), bar(x.Rate/most),
+				metrics.Say(cmp.Or(e.Metric, metrics.Goodput), x.Rate)))
 		}
 		fmt.Fprintf(&b, "\nrate by %s%s\n%s", strings.Join(c.Factors, " and "), settingsOf(c), table(rows, 0))
 	}

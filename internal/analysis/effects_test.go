@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,74 @@ func TestEffectsOfARun(t *testing.T) {
 	})
 	if e := EffectsOf(&one); e != nil || len(one.Cells) != 2 {
 		t.Errorf("effects of streams alone, of %d cells: %+v", len(one.Cells), e)
+	}
+}
+
+// TestEffectsOfCiphers: each library, and each end that algorithms have, is by itself, with its own metric,
+// beside the traffic of the same run.
+func TestEffectsOfCiphers(t *testing.T) {
+	cipher := func(library, algorithm, operation, threads string) record.Factors {
+		f := cipherFactors(library, algorithm)
+		f["operation"], f["threads"] = operation, threads
+		if operation != "encrypt" {
+			delete(f, "cipher_mode")
+		}
+		if operation == "sign" || operation == "verify" {
+			delete(f, "block_size")
+		}
+		return f
+	}
+	cells := []record.Factors{quickFactors(), quickFactors("streams", "4")}
+	rates := []float64{1e9, 2e9}
+	for _, of := range []struct {
+		library, operation string
+		algorithms         []string
+		rates              []float64
+	}{{"openssl", "encrypt", []string{"aes-128-gcm", "chacha20-poly1305"}, []float64{1e9, 3e9}},
+		{"go", "encrypt", []string{"aes-128-gcm", "chacha20-poly1305"}, []float64{5e9, 1e9}},
+		{"openssl", "hash", []string{"sha1", "sha256"}, []float64{5e8, 1e9}},
+		{"openssl", "sign", []string{"ed25519", "ed448"}, []float64{30e3, 5e3}},
+		{"openssl", "verify", []string{"ed25519", "ed448"}, []float64{10e3, 5e3}}} {
+		for i, algorithm := range of.algorithms {
+			cells = append(cells, cipher(of.library, algorithm, of.operation, "1"))
+			rates = append(rates, of.rates[i])
+		}
+	}
+	s := newSynthetic(5)
+	var trials []record.Trial
+	for block := 1; block <= 6; block++ {
+		for i, f := range cells {
+			if i < 2 {
+				trials = append(trials, s.trial(f, block, len(cells)*block+i, rates[i]))
+				continue
+			}
+			trials = append(trials, s.cipherTrial(f, block, len(cells)*block+i, rates[i]))
+		}
+	}
+	d := Derive(syntheticRun(cells...), trials)
+	if d.Effects == nil {
+		t.Fatal("there are no effects")
+	}
+	got := map[string]float64{}
+	for _, part := range d.Effects.Parts() {
+		for _, x := range part.Main {
+			got[strings.Join([]string{part.Of, part.Metric, x.Factor, x.Level, x.Against}, "|")] =
+				math.Round(10*x.Ratio.Value) / 10
+		}
+		if len(part.Charts) != 1 || len(part.Charts[0].Bars) < 2 {
+			t.Errorf("charts of %q: got %+v, want one", part.Of, part.Charts)
+		}
+	}
+	ops, bits := "openssl, sign and verify|cipher_operations_per_s|", "encrypt and decrypt|cipher_rate_bps|"
+	want := map[string]float64{"||streams|4|1": 2,
+		"openssl, " + bits + "algorithm|chacha20-poly1305|aes-128-gcm": 3,
+		"go, " + bits + "algorithm|chacha20-poly1305|aes-128-gcm":      .2,
+		"openssl, hash|cipher_rate_bps|algorithm|sha256|sha1":          2,
+		ops + "algorithm|ed448|ed25519":                                .3, // √(1/6 × 1/2)
+		ops + "operation|verify|sign":                                  .6, // √(1/3 × 1)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("effects (-want +got):\n%s", diff)
 	}
 }
 

@@ -14,26 +14,35 @@ import (
 func effectSection(v *view, s *Section) {
 	s.ID, s.Title = "effects", "What does each factor do?"
 	if v.Effects != nil {
-		s.addEffects(*v.Effects, func(name, level string) string {
-			if strings.Contains(name, "+") { // several that change together
-				return name + " " + level
+		for _, e := range v.Effects.Parts() {
+			if len(e.Main) == 0 {
+				continue
 			}
-			return v.Catalogue.Of(name).Words(level)
-		})
+			s.addEffects(e, slug(e.Of), func(name, level string) string {
+				if strings.Contains(name, "+") { // several that change together
+					return name + " " + level
+				}
+				return v.Catalogue.Of(name).Words(level)
+			})
+		}
 		// A plan of many factors has a long chart, which is not what the run was made for.
 		s.Blocks = []Block{Fold{Title: "The chart of the effects, and their numbers", Blocks: s.Blocks}}
 	}
 }
 
-// addEffects draws by how many times the levels of each factor change the goodput, and by how many times the
-// effect of one factor differs between levels of another.
-func (s *Section) addEffects(e model.Effects, say func(name, level string) string) {
-	s.Lead = "By how many times a level of a factor changes the goodput, in the geometric mean over all " +
+// addEffects draws by how many times the levels of each factor change the rate, and by how many times the
+// effect of one factor differs between levels of another; id tells the parts of a page apart.
+func (s *Section) addEffects(e model.Effects, id string, say func(name, level string) string) {
+	s.Lead = "By how many times a level of a factor changes the rate, in the geometric mean over all " +
 		"settings of the other factors at which every level of it was measured, or where there is none, both."
-	f := forest{Label: "Ratios of goodput by factor, and their interactions, with their intervals",
+	id, what := strings.TrimSuffix("-"+id, "-"), "Goodput"
+	if e.Of != "" {
+		what = "Speed of " + e.Of + ","
+	}
+	f := forest{Label: what + ": ratios by factor, and their interactions, with their intervals",
 		Axis: "ratio, logarithmic; 100 % = the same"}
 	words := effectWords(e)
-	t := &Table{ID: "effect-table", Folded: true, Caption: "The numbers of this chart",
+	t := &Table{ID: "effect-table" + id, Folded: true, Caption: "The numbers of this chart",
 		Columns: columns("Factor", "Level", "Against", "#Ratio", "#Interval", "#Settings", "#Blocks",
 			"Verdict")}
 	intervals, pooled := false, false
@@ -82,7 +91,7 @@ func (s *Section) addEffects(e model.Effects, say func(name, level string) strin
 		caption += " Without a whisker there are fewer than six blocks: found is then only what is " +
 			"greater than such figures differ by themselves."
 	}
-	s.add(Figure{ID: "effect-ratios", Title: "Goodput at a level ÷ at another", Caption: caption, Draw: f,
+	s.add(Figure{ID: "effect-ratios" + id, Title: what + " at a level ÷ at another", Caption: caption, Draw: f,
 		Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
 	if len(said) > 0 {
 		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{said}}})

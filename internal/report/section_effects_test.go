@@ -1,9 +1,11 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 )
@@ -21,7 +23,7 @@ func TestEffectChart(t *testing.T) {
 	}
 	e.Main[0].Ratio = model.Interval{Value: 1.1, Low: 1.05, High: 1.2, Level: .97}
 	var s Section
-	s.addEffects(e, func(name, level string) string { return name + " " + level })
+	s.addEffects(e, "", func(name, level string) string { return name + " " + level })
 	f := s.Blocks[0].(Figure)
 	rows := f.Draw.(forest).Rows
 	if len(rows) != len(e.Main)+len(e.Interactions) || len(f.Table.Rows) != len(rows) {
@@ -63,5 +65,29 @@ func TestEffectChart(t *testing.T) {
 	}
 	if !strings.Contains(f.Caption, "Whisker") || !strings.Contains(f.Caption, "fewer than six blocks") {
 		t.Errorf("caption: %s", f.Caption)
+	}
+}
+
+// TestEffectsOfCiphers: the traffic and each part of the ciphers have a chart of their own, which says of
+// what it is.
+func TestEffectsOfCiphers(t *testing.T) {
+	of := func(work, level, against string) model.Effects {
+		return model.Effects{Of: work, Main: []model.Effect{{Factor: "algorithm", Level: level,
+			Against: against, Ratio: model.Interval{Value: 2}, Settings: 1, Blocks: 1}}}
+	}
+	e := of("", "a", "b")
+	e.Ciphers = []model.Effects{of("openssl, hash", "sha256", "sha1"), of("go, encrypt and decrypt", "x", "y")}
+	var s Section
+	effectSection(newView(&analysis.Document{Effects: &e}), &s)
+	var got []string
+	for _, b := range s.Blocks[0].(Fold).Blocks {
+		f := b.(Figure)
+		got = append(got, f.ID+" "+f.Table.ID+": "+f.Title)
+	}
+	if want := []string{"effect-ratios effect-table: Goodput at a level ÷ at another",
+		"effect-ratios-openssl--hash effect-table-openssl--hash: Speed of openssl, hash, at a level ÷ at another",
+		"effect-ratios-go--encrypt-and-decrypt effect-table-go--encrypt-and-decrypt: " +
+			"Speed of go, encrypt and decrypt, at a level ÷ at another"}; !slices.Equal(got, want) {
+		t.Errorf("figures: got %q, want %q", got, want)
 	}
 }

@@ -139,9 +139,15 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 
 // index is the table of all devices with the best of what was measured of each.
 func (s *site) index() *sitePage {
+	devices := slices.DeleteFunc(slices.Clone(s.devices), func(name string) bool {
+		return strings.HasPrefix(name, "(")
+	})
+	what := plural(len(devices), "device", "devices")
+	if n := len(s.devices) - len(devices); n > 0 {
+		what += " and " + plural(n, "path without one", "paths without one")
+	}
 	p := &sitePage{Name: "index.html", Kind: "Catalogue", Title: "Devices",
-		Lead: fmt.Sprintf("%s: %s of %s and %s.", plural(len(s.devices), "device", "devices"),
-			plural(len(s.Results), "rate", "rates"),
+		Lead: fmt.Sprintf("%s: %s; of %s and %s.", what, counted(s.Results, s.Speeds, s.Powers),
 			plural(len(s.Sources)-len(s.Bundles), "published study", "published studies"),
 			plural(len(s.Bundles), "own run", "own runs"))}
 	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and " +
@@ -151,29 +157,46 @@ func (s *site) index() *sitePage {
 			"Power", "#Results|sources")}
 	for _, name := range s.devices {
 		d, _ := s.Device(name)
-		rows := s.Filtered(catalogue.Filter{Device: name})
+		rows, speeds, powers := s.Filtered(catalogue.Filter{Device: name}), s.SpeedsOf(name), s.powers(name)
 		cells := []TableCell{{Text: name, Href: s.page[name], Sub: d.SoC}, coresCell(d)}
 		for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
 			cells = append(cells, s.best(rows, tunnel, "tcp"))
 		}
 		power := none
-		for _, w := range s.powers(name) { // the last that is given
-			if watts := w.Watts(); watts != "" {
-				power = TableCell{Text: watts, Sub: w.Load}
-			}
-		}
 		var sources []string
 		for _, r := range rows {
 			sources = once(sources, s.shortSource(r.Source))
 		}
-		for _, x := range s.SpeedsOf(name) {
-			sources = once(sources, x.Source)
+		for _, x := range speeds {
+			sources = once(sources, s.shortSource(x.Source))
 		}
-		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows)),
+		for _, w := range powers { // the last that is given, of another year only where there is no other
+			sources = once(sources, s.shortSource(w.Source))
+			if watts := w.Watts(); watts != "" && (w.Device == name || power.Text == none.Text) {
+				power = TableCell{Text: watts, Sub: w.Load}
+			}
+		}
+		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
 			Sub: strings.Join(sources, ", ")})...)
 	}
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
+}
+
+// counted says how many results there are.
+func counted(rates []catalogue.Result, speeds []catalogue.Speed, powers []catalogue.Power) string {
+	var words []string
+	for _, n := range [...]struct {
+		n         int
+		one, many string
+	}{{len(rates), "result of throughput", "results of throughput"},
+		{len(speeds), "speed of a cipher, hash or key", "speeds of ciphers, hashes and keys"},
+		{len(powers), "figure of power", "figures of power"}} {
+		if n.n > 0 {
+			words = append(words, plural(n.n, n.one, n.many))
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 func coresCell(d catalogue.Device) TableCell {
@@ -324,14 +347,7 @@ func (s *site) effects() *sitePage {
 	for _, source := range s.Sources {
 		if e, ok := s.Effects[source.ID]; ok {
 			section := Section{ID: slug(source.ID), Title: source.About}
-			section.addEffects(e, func(name, level string) string { return name + " " + level })
-			for i, b := range section.Blocks { // one of each on the page
-				if f, ok := b.(Figure); ok {
-					f.ID += "-" + source.ID
-					f.Table.ID += "-" + source.ID
-					section.Blocks[i] = f
-				}
-			}
+			section.addEffects(e, source.ID, func(name, level string) string { return name + " " + level })
 			p.add(section)
 		}
 	}
@@ -344,8 +360,18 @@ func (s *site) sources() *sitePage {
 		"Licence of its data", "#Results")}
 	own := Table{ID: "runs", Cards: true, Columns: columns("Run", "Device", "Firmware", "Measured", "Lab",
 		"#Results", "Note")}
+	results := map[string]int{}
+	for _, r := range s.Results {
+		results[r.Source]++
+	}
+	for _, x := range s.Speeds {
+		results[x.Source]++
+	}
+	for _, w := range s.Powers {
+		results[w.Source]++
+	}
 	for _, source := range s.Sources {
-		n := TableCell{Text: fmt.Sprint(len(s.Filtered(catalogue.Filter{Source: source.ID})))}
+		n := TableCell{Text: fmt.Sprint(results[source.ID])}
 		if b, ok := s.own[source.ID]; ok {
 			own.row(TableCell{Text: source.ID, Href: s.page[source.ID]},
 				TableCell{Text: b.Device, Href: s.page[s.nameOf(b.Device)]}, textCell(b.Firmware),

@@ -152,10 +152,7 @@ func (s *site) device(name string) *sitePage {
 			p.Meta = append(p.Meta, f)
 		}
 	}
-	p.Lead = plural(len(rows), "rate", "rates")
-	if speeds := s.SpeedsOf(name); len(rows) == 0 && len(speeds) > 0 {
-		p.Lead = plural(len(speeds), "speed of a cipher, hash or key", "speeds of ciphers, hashes and keys")
-	}
+	p.Lead = counted(rows, s.SpeedsOf(name), s.powers(name))
 	if best := s.bestOfAll(rows); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
@@ -266,7 +263,8 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	}
 	section := Section{ID: "ciphers", Title: "Ciphers",
 		Lead: "Speed of one core, but where the mode says otherwise."}
-	b := bars{Label: "Throughput of ciphers and hashes on one core", Axis: "one core", Unit: "bit/s"}
+	var charts []bars // one for each size of block: a smaller one is slower
+	var blocks []int
 	t := Table{ID: "speeds", Columns: columns("Algorithm", "Operation", "#Speed", "#Block", "Mode", "Source")}
 	for _, x := range speeds {
 		speed, block := TableCell{Text: x.Text(), Tone: Quiet}, none
@@ -279,8 +277,15 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 			}
 			// Those of own runs that differ from published ones in kind are in the table alone.
 			if _, own := s.own[x.Source]; x.Unit == "B/s" && (x.Mode == "" || !own) {
-				b.Groups = append(b.Groups, barGroup{x.Algorithm, []bar{{Class: "c1", Text: speed.Text,
-					Median: number.Value, Title: x.Algorithm + ": " + speed.Text}}})
+				i := slices.Index(blocks, x.Block)
+				if i < 0 {
+					i, blocks = len(blocks), append(blocks, x.Block)
+					charts = append(charts, bars{Axis: "one core", Unit: "bit/s", Label: fmt.Sprintf(
+						"Throughput of ciphers and hashes on one core, blocks of %d bytes", x.Block)})
+				}
+				charts[i].Groups = append(charts[i].Groups, barGroup{x.Algorithm, []bar{{Class: "c1",
+					Text: speed.Text, Median: number.Value, Title: x.Algorithm + ": " + speed.Text + ", " +
+						x.Source}}})
 			}
 		}
 		if x.Block > 0 {
@@ -289,9 +294,10 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 		t.row(TableCell{Text: x.Algorithm}, TableCell{Text: x.Operation}, speed, block, textCell(x.Mode),
 			s.sourceCell(x.Source))
 	}
-	if len(b.Groups) > 0 {
+	for i, b := range charts {
 		b.sort()
-		section.add(Figure{ID: "cipher-speeds", Title: "Throughput", Draw: b})
+		section.add(Figure{ID: fmt.Sprint("cipher-speeds-", blocks[i]), Draw: b,
+			Title: fmt.Sprintf("Throughput, blocks of %d bytes", blocks[i])})
 	}
 	var advice []string
 	for _, a := range ciphers.Advise(ciphers.OfPublished(speeds)) {

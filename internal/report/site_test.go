@@ -235,10 +235,63 @@ func TestDevicePages(t *testing.T) {
 			}
 		}
 	}
+	own := collection(t)
+	own.Speeds = append(own.Speeds, catalogue.Speed{Source: "own", Device: "mt7622", Algorithm: "aes-128-gcm",
+		Operation: "throughput", Block: 1420, Value: new(1e9), Unit: "B/s"})
+	for _, block := range []string{"16384", "1420"} {
+		if want := "Throughput, blocks of " + block + " bytes"; !strings.Contains(
+			built(t, own)["device-mt7622.html"], want) {
+			t.Errorf("no chart %q", want)
+		}
+	}
 	table := (&site{Collection: collection(t), devices: []string{"OPNsense VM"},
 		page: map[string]string{}}).index().Sections[0].Blocks[0].(Table)
 	if cell := table.Rows[0].Cells[5]; cell.Text != none.Text || cell.Sub != "" {
 		t.Errorf("power that no study gives: %q, %q", cell.Text, cell.Sub)
+	}
+}
+
+// TestCountsOfTheSite: the index and the sources state as many devices and results as they list.
+func TestCountsOfTheSite(t *testing.T) {
+	c := collection(t)
+	s := &site{Collection: c, devices: c.Names(), page: map[string]string{"APU4d4 (2021)": "x"},
+		own: map[string]ownRun{}}
+	stated := regexp.MustCompile(`^(\d+) devices and (\d+) path without one: (\d+) results of throughput, (\d+) ` +
+		`speeds of ciphers, hashes and keys, (\d+) figures of power; of 5 published studies and 3 own runs\.$`)
+	m := stated.FindStringSubmatch(s.index().Lead)
+	if m == nil {
+		t.Fatalf("lead: %q", s.index().Lead)
+	}
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Errorf("%q is no number", text)
+		}
+		return n
+	}
+	devices, all := s.index().Sections[0].Blocks[0].(Table), number(m[3])+number(m[4])+number(m[5])
+	if n := len(devices.Rows); n != number(m[1])+number(m[2]) || number(m[1]) != len(c.Devices) {
+		t.Errorf("%d rows, %d devices: the lead states %s and %s", n, len(c.Devices), m[1], m[2])
+	}
+	if want := len(c.Results) + len(c.Speeds) + len(c.Powers); all != want {
+		t.Errorf("the lead states %d results, of %d", all, want)
+	}
+	sum := func(t Table) (n int) {
+		i := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Head == "Results" })
+		for _, r := range t.Rows {
+			n += number(r.Cells[i].Text)
+		}
+		return n
+	}
+	if n := sum(devices); n != all {
+		t.Errorf("the devices have %d results, the lead states %d", n, all)
+	}
+	n := 0
+	for _, section := range s.sources().Sections {
+		n += sum(section.Blocks[0].(Table))
+	}
+	if n != all {
+		t.Errorf("the sources have %d results, the lead states %d", n, all)
 	}
 }
 

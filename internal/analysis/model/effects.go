@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Observation is the rate at one combination of levels, in bit/s by block; a published figure is one block.
+// Observation is the rate at one combination of levels, by block; a published figure is one block.
 type Observation struct {
 	Levels  map[string]string
 	ByBlock map[int]float64
@@ -80,17 +80,23 @@ type Chart struct {
 
 // Bar is a rate: the geometric mean over the settings of the other factors that all bars share.
 type Bar struct {
-	Levels     []string `json:"levels"`
-	GoodputBps float64  `json:"goodput_bps"`
+	Levels []string `json:"levels"`
+	Rate   float64  `json:"rate"` // in bit/s, or operations per second
 }
 
 // Effects are those of all factors, and for each two factors the strongest of their interactions.
 type Effects struct {
+	Of           string        `json:"of,omitempty"`     // library and operations of ciphers
 	Metric       string        `json:"metric,omitempty"` // whose effects they are, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // the strongest first
 	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
+	// Ciphers are those of what engine cipher measured in the same run, each library and purpose by itself.
+	Ciphers []Effects `json:"ciphers,omitempty"`
 }
+
+// Parts are the effects on the goodput, and those of each part of the ciphers.
+func (e *Effects) Parts() []Effects { return append([]Effects{*e}, e.Ciphers...) }
 
 // What is said of an effect.
 const (
@@ -143,7 +149,9 @@ const maxCharts = 3
 
 // Several says whether the effects of more than one factor can be told.
 func (e *Effects) Several() bool {
-	return slices.ContainsFunc(e.Main, func(x Effect) bool { return x.Factor != e.Main[0].Factor })
+	return slices.ContainsFunc(e.Parts(), func(part Effects) bool {
+		return slices.ContainsFunc(part.Main, func(x Effect) bool { return x.Factor != part.Main[0].Factor })
+	})
 }
 
 // Found is whether there is an effect.
