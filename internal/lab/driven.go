@@ -30,7 +30,7 @@ func (d driven) check(ctx context.Context) check.Answer {
 	if a := d.n.Driver.Check(ctx, d.n.Reads()); a.State != check.Yes {
 		return a
 	}
-	_, err := d.read(ctx)
+	_, err := d.read(ctx, d.s.Value)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%v", err)
@@ -60,8 +60,9 @@ func (d driven) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-func (d driven) read(ctx context.Context) (knob.State, error) {
-	list, err := d.on("")
+// read asks for the state; one who is asked about a value may say how else to come by that.
+func (d driven) read(ctx context.Context, value string) (knob.State, error) {
+	list, err := d.on(value)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +101,7 @@ func (d driven) back(ctx context.Context, before knob.State) error {
 		return err
 	}
 	d.n = n
-	if now, err := d.read(ctx); err == nil && now == before {
+	if now, err := d.read(ctx, ""); err == nil && now == before {
 		return nil
 	}
 	return d.put(ctx, before)
@@ -109,7 +110,7 @@ func (d driven) back(ctx context.Context, before knob.State) error {
 // apply applies a setting: read, guard, journal, apply, read back. What a failed attempt may have changed is
 // undone.
 func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
-	before, err := d.read(ctx)
+	before, err := d.read(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	}
 	if err == nil {
 		var got knob.State
-		got, err = d.read(ctx)
+		got, err = d.read(ctx, "")
 		if err == nil && !d.k.Same(want, got) {
 			err = fmt.Errorf("read back %s", got)
 		}

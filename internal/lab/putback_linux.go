@@ -301,7 +301,7 @@ func (b leftover) driven(p knob.Place) driven {
 // read reads the setting. An agent's session that ends before the word to go on changes nothing.
 func (b leftover) read(ctx context.Context) (knob.State, error) {
 	if b.n.HasDriver() {
-		return b.driven(b.p).read(ctx)
+		return b.driven(b.p).read(ctx, "")
 	}
 	s, err := b.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, b.e.Knob),
 		agent.Turn{Place: b.p, Want: knob.State(b.e.After)})

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -27,7 +28,7 @@ type Conformance struct {
 	Driven  string            `json:"driven"` // by the agent, or by which driver
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	Tried   []Capability      `json:"tried"`             // of areas setting, counters, samples
+	Tried   []Capability      `json:"tried"`             // of areas machine, setting, counters, samples
 	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
 	// NotSampled says of a probe why there is nothing of it.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
@@ -99,6 +100,11 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 		a.Reason, a.Hint = out.anonymous(a.Reason), out.anonymous(a.Hint)
 		out.Tried = append(out.Tried, Capability{area, name, a})
 		return tell(shown)
+	}
+	if by, ok := n.Driver.(driver.Restricted); ok {
+		if err := add("machine", router, by.Restrictions(e.Facts)); err != nil {
+			return out, err
+		}
 	}
 	for _, s := range examined {
 		switch targetOf(s[0]) {

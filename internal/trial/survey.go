@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -43,8 +44,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
-				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights),
-					because(n.Unagented))
+				a, facts = ofDriver(ctx, n)
 			}
 			add("machine", name, a)
 		default:
@@ -117,6 +117,9 @@ func card(facts map[string]string, dev string) string {
 		if slices.Contains(on, o[0]) {
 			merging = append(merging, o[1])
 		}
+	}
+	if facts["device:"+dev+":type"] == "wg" { // as RouterOS calls them
+		text += ", WireGuard"
 	}
 	if len(merging) > 0 {
 		text += ", " + strings.Join(merging, " ")
@@ -215,6 +218,22 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 	}
 	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
 		e.Facts["kernel"], comma(n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
+}
+
+// ofDriver says by what a node is driven, and what it forbids us; and the machine's facts.
+func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
+	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights), because(n.Unagented))
+	err := error(nil)
+	if by, ok := n.Driver.(driver.Describing); ok {
+		if facts, err = by.Facts(ctx, n.Host); err != nil {
+			return check.CouldNotTell("%v", err), facts
+		}
+	}
+	if by, ok := n.Driver.(driver.Restricted); ok {
+		r := by.Restrictions(facts)
+		a.Reason, a.Hint = a.Reason+"; "+r.Reason, r.Hint
+	}
+	return a, facts
 }
 
 func comma(text string) string {

@@ -46,6 +46,17 @@ type Advising interface {
 	WithoutNAT() string
 }
 
+// Restricted drivers say by a router's facts what the router itself forbids us, and how its owner allows it.
+type Restricted interface {
+	Restrictions(facts map[string]string) check.Answer
+}
+
+// Tunnelling drivers say what an owner types so that a router holds the end of a tunnel of a kind, with its
+// own address in it and the other end's; "" where they know none.
+type Tunnelling interface {
+	TunnelByHand(kind string, own, other netip.Prefix) string
+}
+
 // WithoutNAT is the advice of a node's driver; a node without one has an agent, and Linux.
 func WithoutNAT(by Driver) string {
 	if by == nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -48,22 +46,44 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// rosFacts are the names of what /system/resource tells.
-var rosFacts = map[string]string{"version": "distribution_version", "board-name": "product",
-	"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine",
-	"total-memory": "memory_bytes"}
+// rosFacts are the names of what menus tell.
+var rosFacts = []struct {
+	menu  string
+	names map[string]string
+}{
+	{"/system/resource", map[string]string{"version": "distribution_version", "board-name": "product",
+		"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine",
+		"total-memory": "memory_bytes"}},
+	{deviceMode, map[string]string{"mode": "device_mode", "scheduler": "device_mode:scheduler",
+		"routerboard": "device_mode:routerboard", "flagged": "device_mode:flagged"}},
+	{boardSettings, map[string]string{"cpu-frequency": "cpu_frequency_set"}},
+}
 
-// Facts implements Describing.
+// Facts implements Describing. What a menu does not tell, which a virtual router may not even have, is left
+// out.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	i, err := first(ctx, h, "/system/resource/print as-value")
-	if err != nil {
-		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
-	}
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
-	for told, name := range rosFacts {
-		addFact(facts, name, i[told])
+	var wrong []error
+	list := func(print string) []item {
+		all, err := items(ctx, h, print)
+		if err != nil && !errors.Is(err, host.ErrUnsupported) {
+			wrong = append(wrong, fmt.Errorf("read what %s is: %w", h.Name(), err))
+		}
+		return all
 	}
-	return facts, nil
+	for _, f := range rosFacts {
+		for _, i := range list(f.menu + "/print as-value") {
+			for told, name := range f.names {
+				addFact(facts, name, cmp.Or(map[string]string{"true": "yes", "false": "no"}[i[told]], i[told]))
+			}
+		}
+	}
+	for _, i := range list("/interface/print detail as-value proplist=name,type,actual-mtu where running " +
+		"dynamic=no") {
+		addFact(facts, "device:"+check.Plain(i["name"])+":mtu", i["actual-mtu"])
+		addFact(facts, "device:"+check.Plain(i["name"])+":type", i["type"])
+	}
+	return facts, errors.Join(wrong...)
 }
 
 // sinceVersion tells whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values are
@@ -306,20 +326,22 @@ func rosSettings() map[string]rosSetting {
 // rosByHand says what can be done about knobs that RouterOS has no equal of.
 var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
-	"cpu_quota": "RouterOS has no quota; its clock can be lowered by hand: " +
-		"/system/routerboard/settings set cpu-frequency=…, if device-mode allows it, and a reboot",
-	"cpus":         "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
-	"irq_affinity": "/system/resource/irq set … cpu=… by hand",
-	"offload":      "RouterOS does not show its offloads; those of a switch are l3-hw-offloading, by hand",
+	"cpus":          "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",
+	"irq_affinity":  "/system/resource/irq set … cpu=… by hand",
+	"offload":       "RouterOS does not show its offloads; those of a switch are l3-hw-offloading, by hand",
 }
 
-func rosSettingOf(name string) (rosSetting, error) {
-	s, ok := rosSettings()[name]
-	if !ok {
-		return s, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[name],
+func rosSettingOf(s record.Setting) (rosSetting, error) {
+	x, ok := rosSettings()[s.Knob]
+	switch {
+	case ok:
+	case s.Knob == "governor", s.Knob == "cpu_quota":
+		x = rosClock(s)
+	default:
+		return x, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[s.Knob],
 			"driver routeros does not know it"))
 	}
-	return s, nil
+	return x, nil
 }
 
 // WithoutNAT implements Advising.
@@ -329,68 +351,41 @@ func (RouterOS) WithoutNAT() string {
 
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := readROS(ctx, h, s)
-	if err != nil {
-		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
-	}
-	return text, nil
-}
-
-func readROS(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	setting, err := rosSettingOf(s.Knob)
-	if err != nil {
-		return "", err
-	}
-	if !setting.ofDevice {
-		return setting.read(ctx, h, s.Port)
-	}
-	devices, err := rosDevices(ctx, h, s.Port)
-	each := map[string]knob.State{}
-	for _, dev := range devices {
-		v, err := setting.read(ctx, h, dev)
-		if err != nil {
-			return "", err
+	if _, settable := rosSettings()[s.Knob]; settable && s.Value != "" { // whoever asks wants to set it
+		if err := mayGuard(ctx, h); err != nil {
+			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}
-		each[dev] = knob.State(v)
 	}
-	return string(knob.OfAll(each)), err
+	return rosWriting(s, nil).read(ctx, h, s)
 }
 
 // Apply implements Driver.
 func (RouterOS) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	statements, err := makeROS(ctx, h, s)
 	if err == nil {
-		_, err = console(ctx, h, statements...)
+		if _, err = console(ctx, h, statements...); err != nil {
+			err = fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("apply %s=%s on %s: %w", s.Knob, s.Value, h.Name(), err)
-	}
-	return nil
+	return err
 }
 
 // makeROS are the statements that apply a setting, whenever they are run.
 func makeROS(ctx context.Context, h host.Host, s record.Setting) (out []string, err error) {
-	setting, err := rosSettingOf(s.Knob)
-	if err != nil {
-		return nil, err
-	}
-	if !setting.ofDevice {
-		return setting.make(ctx, h, s.Port, s.Value)
-	}
-	each, err := knob.Each(knob.State(s.Value), func() ([]string, error) {
-		return rosDevices(ctx, h, s.Port)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		statements, err := setting.make(ctx, h, dev, string(each[dev]))
-		if err != nil {
-			return nil, fmt.Errorf("device %s: %w", dev, err)
-		}
-		out = append(out, statements...)
-	}
-	return out, nil
+	err = rosWriting(s, &out).apply(ctx, h, s)
+	return out, err
+}
+
+// rosWriting is a setting that, where it would be applied, is written down as statements.
+func rosWriting(s record.Setting, out *[]string) settings {
+	return settings{func(string) (setting, error) {
+		x, err := rosSettingOf(s)
+		return setting{x.ofDevice, x.read, func(ctx context.Context, h host.Host, dev, value string) error {
+			more, err := x.make(ctx, h, dev, value)
+			*out = append(*out, more...)
+			return err
+		}}, err
+	}, rosDevices}
 }
 
 // rosDevices are the devices that a setting of a port, or of all, is about, sorted.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http/httptest"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +166,12 @@ func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 func TestRouterOSFacts(t *testing.T) {
 	got, err := driver.RouterOS{}.Facts(t.Context(), routeros.New())
 	want := map[string]string{"os": "routeros", "distribution": "routeros",
-		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824"}
+		"distribution_version": "7.20.8 (long-term)", "memory_bytes": "1073741824",
+		"device_mode": "advanced", "device_mode:scheduler": "yes", "device_mode:routerboard": "no",
+		"device_mode:flagged": "no", "cpu_frequency_set": "1400MHz",
+		"device:lan:mtu": "1500", "device:lan:type": "ether", "device:wan:mtu": "1500",
+		"device:wan:type": "ether", "device:bridge:mtu": "1500", "device:bridge:type": "bridge",
+		"device:office:mtu": "1420", "device:office:type": "wg"}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
@@ -373,3 +381,177 @@ func (s *said) Stdout() io.Reader         { return s.r }
 func (s *said) Stderr() io.Reader         { return strings.NewReader("") }
 func (s *said) Wait() (host.Usage, error) { return host.Usage{}, nil }
 func (s *said) Kill() error               { return nil }
+
+// TestRouterOSRestrictions: what device-mode forbids is said in words, with what lifts it, and what it allows
+// is not.
+func TestRouterOSRestrictions(t *testing.T) {
+	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+		for _, tt := range []struct {
+			mode, scheduler, routerboard, flagged string
+			says, hint                            string
+		}{
+			{"advanced", "yes", "yes", "no", "device-mode advanced, cpu-frequency 1400MHz", ""},
+			{"basic", "yes", "no", "no", "device-mode basic, cpu-frequency 1400MHz; routerboard=no: its clock, " +
+				"cpu-frequency, cannot be set, not by hand either", "routerboard=yes"},
+			{"home", "no", "no", "no", "device-mode home, cpu-frequency 1400MHz; scheduler=no: no guard can be " +
+				"left there, so nothing is set; routerboard=no: its clock, cpu-frequency, cannot be set, not by " +
+				"hand either", "scheduler=yes routerboard=yes"},
+			{"advanced", "yes", "yes", "yes", "device-mode advanced, cpu-frequency 1400MHz; flagged=yes: " +
+				"RouterOS found traces of an intruder and schedules nothing new: no guard can be left there, so " +
+				"nothing is set; look through its configuration first", "flagged=no"},
+		} {
+			maps.Copy(d.Tables["/system/device-mode"][0], map[string]string{"mode": tt.mode,
+				"scheduler": tt.scheduler, "routerboard": tt.routerboard, "flagged": tt.flagged})
+			facts, err := driver.RouterOS{}.Facts(t.Context(), h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := check.OKBecause("%s", tt.says)
+			if tt.hint != "" {
+				want = want.Hinted("/system/device-mode/update %s, and within 5 minutes its reset or mode "+
+					"button, or its power off and on; it then reboots", tt.hint)
+			}
+			if diff := cmp.Diff(driver.RouterOS{}.Restrictions(facts), want); diff != "" {
+				t.Errorf("%+v (-got +want):\n%s", tt, diff)
+			}
+			before := d.Config()
+			_, err = driver.RouterOS{}.Guard(t.Context(), h, "", rosSettings()[:1], time.Minute)
+			_, asked := driver.RouterOS{}.Read(t.Context(), h, rosSettings()[0])
+			forbidden := tt.scheduler == "no" || tt.flagged == "yes"
+			for _, err := range []error{err, asked} {
+				if errors.Is(err, host.ErrUnsupported) != forbidden || forbidden &&
+					!strings.HasSuffix(err.Error(), tt.says+"; by hand: "+want.Hint) {
+					t.Errorf("%+v: guard, or ask: got %v, want it %t, with the reason if not", tt, err, !forbidden)
+				}
+			}
+			if forbidden {
+				unchanged(t, before, d)
+			} else {
+				for _, menu := range []string{"/system/scheduler", "/system/script"} {
+					d.Tables[menu] = nil
+				}
+			}
+		}
+	})
+}
+
+// TestRouterOSClock: it is never set; the reason says what the owner types, and nothing that device-mode
+// forbids.
+func TestRouterOSClock(t *testing.T) { overBoth(t, rosClock) }
+
+func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
+	const set, allow = "/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being ",
+		"/system/device-mode/update routerboard=yes, and within 5 minutes its reset or mode button"
+	for _, tt := range []struct{ knob, value, now, allowed, want string }{
+		{"governor", "performance", "1400MHz", "no", set + "the greatest of the values that F1 shows there"},
+		{"governor", "powersave", "1400MHz", "yes", set + "the least of the values that F1 shows there"},
+		{"governor", "schedutil", "1400MHz", "yes", set + "auto, if F1 shows it there"},
+		{"cpu_quota", "50%", "1400MHz", "yes", set + "700MHz, or the nearest"},
+		{"cpu_quota", "50%", "auto", "no", set + "50% of the greatest that F1 shows there"},
+		{"governor", "performance", "", "no", "this router has no cpu-frequency; it is measured as found"},
+	} {
+		d.Tables["/system/device-mode"][0]["routerboard"] = tt.allowed
+		d.Tables["/system/routerboard/settings"] = []map[string]string{{"cpu-frequency": tt.now}}
+		before := d.Config()
+		s := record.Setting{Knob: tt.knob, Value: tt.value}
+		_, err := driver.RouterOS{}.Read(t.Context(), h, s)
+		wrong := driver.RouterOS{}.Apply(t.Context(), h, s)
+		want := strings.Replace(tt.want, "%s", tt.now, 1)
+		for _, err := range []error{err, wrong} {
+			switch {
+			case !errors.Is(err, host.ErrUnsupported), !strings.Contains(err.Error(), want),
+				tt.now != "" && !strings.Contains(err.Error(), "; /system/reboot; then leave "+tt.knob),
+				strings.Contains(err.Error(), allow) != (tt.allowed == "no" && tt.now != ""):
+				t.Errorf("%+v: got %v", tt, err)
+			}
+		}
+		unchanged(t, before, d)
+	}
+	// What the reason says does it, once device-mode allows it.
+	_, err := host.Run(t.Context(), h, host.Command{Path: "/system/routerboard/settings/set cpu-frequency=700MHz"})
+	if got := d.Tables["/system/routerboard/settings"][0]["cpu-frequency"]; err != nil || got == "700MHz" {
+		t.Errorf("device-mode forbids it: got %q, %v", got, err)
+	}
+}
+
+// TestRouterOSTunnelByHand: the commands that are advised make the tunnel's end, and neither hold nor show a
+// private key.
+func TestRouterOSTunnelByHand(t *testing.T) {
+	d := routeros.New()
+	own, other := netip.MustParsePrefix("198.19.0.2/24"), netip.MustParsePrefix("198.19.0.1/24")
+	text := driver.RouterOS{}.TunnelByHand("wireguard-kernel", own, other)
+	shown := ""
+	for _, line := range regexp.MustCompile(`/(interface|ip)/[^;]*add [^;]*|:put \[[^]]*\]`).FindAllString(text, -1) {
+		out, err := host.Run(t.Context(), d, host.Command{Path: line})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown += string(out)
+	}
+	wg, peers := d.Tables["/interface/wireguard"], d.Tables["/interface/wireguard/peers"]
+	made, peer := wg[len(wg)-1], peers[len(peers)-1]
+	addresses := d.Tables["/ip/address"]
+	if made["name"] != "chokepoint-wg" || made["listen-port"] != "51820" || peer["interface"] != made["name"] ||
+		peer["allowed-address"] != "198.19.0.1/32" || addresses[len(addresses)-1]["address"] != own.String() {
+		t.Errorf("%s\nmade %v with peer %v and addresses %v", text, made, peer, addresses)
+	}
+	if shown != made["public-key"]+"\n" || strings.Contains(text, "private") {
+		t.Errorf("%s\nshows %q, want the public key alone", text, shown)
+	}
+	if text := (driver.RouterOS{}).TunnelByHand("openvpn", own, other); text != "" {
+		t.Errorf("openvpn: got %q, want nothing", text)
+	}
+}
+
+// heard is a host that keeps all that its commands print.
+type heard struct {
+	host.Host
+	all *strings.Builder
+}
+
+func (h heard) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	p, err := h.Host.Start(ctx, c)
+	return overheard{p, h.all}, err
+}
+
+type overheard struct {
+	host.Process
+	all *strings.Builder
+}
+
+func (p overheard) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p.all) }
+
+// TestRouterOSPeers: what WireGuard's peers have moved is read at both ends of a time, without their keys.
+func TestRouterOSPeers(t *testing.T) {
+	d := routeros.New()
+	h := heard{d, &strings.Builder{}}
+	w, err := driver.RouterOS{}.Watch(t.Context(), h, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := host.Monotonic()
+	d.Tables["/interface/wireguard/peers"][0]["rx"] = "1005427"
+	got, err := w.Collect(t.Context(), from, host.Monotonic())
+	if err = errors.Join(err, w.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(got.Samples, func(s record.Samples) bool { return s.Probe == "wireguard" })
+	peers := got.Samples[i].Table
+	if peers == nil {
+		t.Fatalf("got %+v, want a table", got.Samples[i])
+	}
+	for column, want := range map[string][]float64{"office.peer0/rx_bytes": {5427, 1005427},
+		"office.peer0/tx_bytes": {1472, 1472}, "office.peer0/handshake_age_ns": {83e9, 83e9},
+		"office.peer1/tx_bytes": {740, 740}, "office.peer1/handshake_age_ns": nil,
+		"office.peer2/rx_bytes": nil} {
+		if diff := cmp.Diff(peers.Column(column), want); diff != "" {
+			t.Errorf("%s (-got +want):\n%s", column, diff)
+		}
+	}
+	if _, err := (driver.RouterOS{}).Facts(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	if said := h.all.String(); strings.Contains(said, routeros.WireGuardSecret) || !strings.Contains(said, "5427") {
+		t.Errorf("the router was made to print a key: %q", said)
+	}
+}

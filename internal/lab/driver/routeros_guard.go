@@ -92,6 +92,9 @@ func (RouterOS) Guard(ctx context.Context, h host.Host, name string, undo []reco
 	isNew := name == ""
 	err := error(nil)
 	if isNew {
+		if err = mayGuard(ctx, h); err != nil {
+			return "", fmt.Errorf("guard %s: %w", h.Name(), err)
+		}
 		name = newGuard(silence)
 		if err = otherGuards(ctx, h); err == nil {
 			err = removeUnarmed(ctx, h)

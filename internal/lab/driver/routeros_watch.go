@@ -38,8 +38,9 @@ func rosSample() [4]string {
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe says that there is no record.Cost.
-const costProbe = "driver routeros"
+// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone, since
+// a router may have thousands.
+const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock prints the router's clock, in nanoseconds.
 const readClock = `[:tonsec [:timestamp]]`
@@ -85,6 +86,7 @@ type rosWatch struct {
 	offset, bound int64 // the router's clock = our CLOCK_MONOTONIC + offset, ± bound
 	partial       strings.Builder
 	samples       []rosTaken
+	peers         []rosTaken
 	busy          map[string]float64 // what each core has worked so far, by column
 	trouble       error              // of the last sample that could not be read
 }
@@ -97,7 +99,10 @@ type rosTaken struct {
 
 func (s rosTaken) when() int64 { return s.at }
 
-// relate has the loop go on, and reads the router's clock between two readings of ours.
+// peersPrint prints what WireGuard's peers have moved, without their keys.
+const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake,disabled"
+
+// relate has the loop go on, reads the router's clock between two readings of ours, and then the peers.
 func (w *rosWatch) relate(ctx context.Context) error {
 	before := host.Monotonic()
 	out, err := console(ctx, w.host, ":put "+readClock, keepAddress(w.list, watchKept))
@@ -109,10 +114,32 @@ func (w *rosWatch) relate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relate the clock: %w", err)
 	}
+	peers, _ := items(ctx, w.host, peersPrint) // what is not told has no value
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.offset, w.bound = at-(before+(after-before)/2), (after-before)/2+1
+	w.peers = append(w.peers, rosPeers(host.Monotonic()+w.offset, peers))
+	w.peers = w.peers[max(0, len(w.peers)-mostSamples):]
 	return nil
+}
+
+// rosPeers are the peers' counters as probe wireguard has them.
+func rosPeers(at int64, peers []item) rosTaken {
+	s, n := rosTaken{at, map[string]map[string]float64{wireguardProbe: {}}}, map[string]int{}
+	for _, p := range peers[:min(len(peers), mostDevices)] {
+		device := p["interface"]
+		if p.yes("disabled") || device == "" || check.Plain(device) != device {
+			continue
+		}
+		peer := fmt.Sprintf("%s.peer%d/", device, n[device])
+		n[device]++
+		s.put(wireguardProbe, peer+"rx_bytes", p["rx"], 1)
+		s.put(wireguardProbe, peer+"tx_bytes", p["tx"], 1)
+		if age, err := parseROSTime(p["last-handshake"]); err == nil {
+			s.probes[wireguardProbe][peer+"handshake_age_ns"] = float64(age)
+		}
+	}
+	return s
 }
 
 // Keep implements Watch. A command that fails now may be taken the next time.
@@ -184,14 +211,17 @@ func parseROSSample(text string) (s rosTaken, err error) {
 	return s, nil
 }
 
-// take reads a part of a sample; what is not told has no value.
-func (s rosTaken) take(part int, i item) {
-	put := func(probe, column, name string, scale float64) {
-		n, err := strconv.ParseFloat(strings.TrimSuffix(i[name], "%"), 64)
-		if err == nil && n >= 0 && !math.IsInf(n, 0) {
-			s.probes[probe][column] = n * scale
-		}
+// put takes a value; what is not told has none.
+func (s rosTaken) put(probe, column, text string, scale float64) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err == nil && n >= 0 && !math.IsInf(n, 0) {
+		s.probes[probe][column] = n * scale
 	}
+}
+
+// take reads a part of a sample.
+func (s rosTaken) take(part int, i item) {
+	put := func(probe, column, name string, scale float64) { s.put(probe, column, i[name], scale) }
 	switch part {
 	case 0:
 		put("memory", "total_bytes", "total-memory", 1)
@@ -278,7 +308,8 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 	clock.OffsetAfter, clock.BoundAfter = w.offset, w.bound
 	offset := clock.OffsetBefore + (clock.OffsetAfter-clock.OffsetBefore)/2
 	d.Clock = clock
-	taken, why := between(w.samples, rosTaken.when, from+offset, to+offset), ""
+	taken, why := slices.Concat(between(w.samples, rosTaken.when, from+offset, to+offset),
+		between(w.peers, rosTaken.when, from+offset, to+offset)), ""
 	step := time.Duration(clock.OffsetAfter - clock.OffsetBefore).Abs()
 	if int64(step) > clock.BoundBefore+clock.BoundAfter+clockDrift {
 		taken, why = nil, fmt.Sprintf("the router's clock was set, by %s", step.Round(time.Millisecond))
@@ -316,12 +347,18 @@ func rosTables(samples []rosTaken, offset int64, why string) (out []record.Sampl
 		{"conntrack", record.ScopeNode, metrics("count", "connections tracked now, and at most", false,
 			"entries", "max")},
 		{"cpufreq", record.ScopeHost, metrics("Hz", "now, from /system/resource", false, "frequency_hz")},
+		{wireguardProbe, record.ScopeNode, append(metrics("bytes", "of the peer, read before the first trial "+
+			"and after each", true, "rx_bytes", "tx_bytes"), metrics("ns", "since the last handshake", false,
+			"handshake_age_ns")...)},
 	} {
 		s := record.Samples{Probe: p.name, Scope: p.scope, Metrics: p.metrics}
 		var at []int64
 		var rows []map[string]float64
 		columns := map[string]bool{}
 		for _, taken := range samples {
+			if taken.probes[p.name] == nil {
+				continue
+			}
 			at, rows = append(at, taken.at-offset), append(rows, taken.probes[p.name])
 			for name := range taken.probes[p.name] {
 				columns[name] = true

@@ -53,21 +53,42 @@ var parameters = map[string]string{
 	"/system/scheduler":           "name start-time interval on-event policy comment disabled",
 	"/system/script":              "name policy source comment",
 	"/system/resource":            "", "/system/resource/cpu": "", "/ip/firewall/connection/tracking": "",
-	"/ip/address": "", "/ipv6/address": "", "/ip/route": "", "/ipv6/route": "",
+	"/ip/address": "address interface", "/ipv6/address": "", "/ip/route": "", "/ipv6/route": "",
+	"/interface/wireguard":       "name mtu listen-port private-key",
+	"/interface/wireguard/peers": "interface public-key allowed-address preshared-key",
+	"/system/device-mode":        "", "/system/routerboard/settings": "cpu-frequency",
 }
+
+// modes are the features of device-mode without which a menu takes no change (manual, Device-mode).
+var modes = map[string]string{"/system/scheduler": "scheduler", "/system/routerboard/settings": "routerboard"}
+
+// WireGuardSecret is in each secret that the router would print; none of ours may ask for one.
+const WireGuardSecret = "c2VjcmV0"
 
 // settings are the menus without a list.
 var settings = []string{"/ip/settings", "/ipv6/settings", "/system/resource",
-	"/ip/firewall/connection/tracking"}
+	"/ip/firewall/connection/tracking", "/system/device-mode", "/system/routerboard/settings"}
 
 // New is a router with two ports in use, lan and wan.
 func New() *Device {
 	d := &Device{Each: 2 * time.Second, Tables: map[string][]map[string]string{
 		"/interface": {
-			{"name": "lan", "type": "ether", "mtu": "1500", "running": "true"},
-			{"name": "wan", "type": "ether", "mtu": "1500", "running": "true"},
+			{"name": "lan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
+			{"name": "wan", "type": "ether", "mtu": "1500", "actual-mtu": "1500", "running": "true"},
 			{"name": "odd \"$name\\", "type": "ether", "mtu": "1500", "running": "false"},
-			{"name": "bridge", "type": "bridge", "mtu": "0", "running": "true"}},
+			{"name": "bridge", "type": "bridge", "mtu": "0", "actual-mtu": "1500", "running": "true"},
+			{"name": "office", "type": "wg", "mtu": "1420", "actual-mtu": "1420", "running": "true"}},
+		"/interface/wireguard": {{"name": "office", "mtu": "1420", "listen-port": "13231",
+			"private-key": WireGuardSecret, "public-key": "b2ZmaWNl"}},
+		"/interface/wireguard/peers": {
+			{"interface": "office", "public-key": "cGVlcjA=", "preshared-key": WireGuardSecret,
+				"allowed-address": "10.255.255.2/32", "rx": "5427", "tx": "1472", "last-handshake": "1m23s"},
+			{"interface": "office", "public-key": "cGVlcjE=", "disabled": "true", "rx": "0", "tx": "0"},
+			{"interface": "office", "public-key": "cGVlcjI=", "rx": "0", "tx": "740"}},
+		"/system/device-mode": {{"mode": "advanced", "allowed-versions": "7.13+,6.49.8+", "flagged": "no",
+			"scheduler": "yes", "sniffer": "yes", "routerboard": "no", "attempt-count": "0"}},
+		"/system/routerboard/settings": {{"auto-upgrade": "no", "boot-device": "nand-if-fail-then-ethernet",
+			"cpu-frequency": "1400MHz", "memory-frequency": "1066DDR"}},
 		"/queue/type": {{"name": "default", "kind": "pfifo", "pfifo-limit": "50"},
 			{"name": "ethernet-default", "kind": "pfifo", "pfifo-limit": "50"},
 			{"name": "only-hardware-queue", "kind": "none"}},
@@ -278,11 +299,16 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 			ids = []any{bare[0]}
 		}
 		for _, row := range d.Tables[menu] {
-			if slices.Contains(ids, any(row[".id"])) {
+			if slices.Contains(ids, any(row[".id"])) || row["name"] != "" &&
+				slices.Contains(ids, any(row["name"])) {
 				out = append(out, row)
 			}
 		}
 		return out
+	}
+	if verb != "find" && verb != "print" && verb != "get" && modes[menu] != "" &&
+		d.Tables["/system/device-mode"][0][modes[menu]] == "no" {
+		r.fail("failure: not allowed by device-mode")
 	}
 	switch verb {
 	case "find":
@@ -311,6 +337,9 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 					}
 				}
 			}
+			if list := strings.Split(values["proplist"], ","); list[0] != "" {
+				maps.DeleteFunc(fields, func(name string, _ any) bool { return !slices.Contains(list, name) })
+			}
 			out = append(out, fields)
 		}
 		if slices.Contains(settings, menu) {
@@ -336,6 +365,9 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		}
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
+		if menu == "/interface/wireguard" { // it makes the keys itself
+			row["private-key"], row["public-key"] = WireGuardSecret, fmt.Sprintf("cHVibGlj%X", d.last)
+		}
 		for _, of := range [...][2]string{{"timeout", "expires"}, {"interval", "due"}} {
 			if t, err := time.ParseDuration(row[of[0]]); err == nil {
 				row[of[1]] = (d.uptime + t).String()
