@@ -56,7 +56,7 @@ func newPeerCommand(p *program) *cobra.Command {
 			"A firewall must let in TCP to the port, and TCP and UDP to the data ports.\n\n" +
 			"--isp also plays the provider of the router's WAN on a port of this machine, for as\n" +
 			"long as it runs: the router, as it came out of its box, gets its address by DHCP or\n" +
-			"PPPoE, or is told it by hand; with DHCP also a network of its own over IPv6. Nothing\n" +
+			"PPPoE, and a network of its own over IPv6; or is told its address by hand. Nothing\n" +
 			"else may be plugged in there.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },

@@ -93,7 +93,8 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns], [pppoe], [iperf3], [nft], [sshd], [openssl] and [busybox].
+// scriptCondition answers [root], [userns], [pppoe], [iperf3], [nft], [sshd], [dhcpcd],
+// [openssl] and [busybox].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
@@ -103,7 +104,7 @@ func scriptCondition(name string) (bool, error) {
 	case "pppoe":
 		a := knob.WAN().Check(context.Background(), knob.Place{Port: "wan"}, knob.PPPoE)
 		return a.State == check.Yes, nil
-	case "iperf3", "nft", "sshd", "openssl", "busybox":
+	case "iperf3", "nft", "sshd", "dhcpcd", "openssl", "busybox":
 		_, err := exec.LookPath(name)
 		return err == nil, nil
 	}

@@ -175,9 +175,11 @@ func TestGuestPPPoE(t *testing.T) {
 	settings := []record.Setting{{Knob: "wan", Node: "router-b", Port: "wan", Value: knob.PPPoE},
 		{Knob: "wan", Node: "router-a", Port: "wan", Value: knob.PPPoE}}
 	must(t, l.Settle(ctx, settings))
-	if got := labtest.Reach(t, l, 0, 4, 1493, 100, 1492); len(got.Back) != 2 {
-		t.Errorf("packets of 100, 1492 and 1493 bytes: %v came back (%s), want the first two", got.Back,
-			got.Note)
+	for _, ip := range []int{4, 6} {
+		if got := labtest.Reach(t, l, 0, ip, 1493, 100, 1492); len(got.Back) != 2 {
+			t.Errorf("IPv%d packets of 100, 1492 and 1493 bytes: %v came back (%s), want the first two", ip,
+				got.Back, got.Note)
+		}
 	}
 	if got := looks(near.Agent); !strings.Contains(got, "ppp-wan") {
 		t.Errorf("the subscriber has no session:\n%s", got)

@@ -32,7 +32,13 @@ func delegation(block netip.Prefix, n int) (netip.Prefix, bool) {
 type bindings struct {
 	block, link netip.Prefix
 	own         dhcpv6.DUID
-	of          map[string]int // by the subscriber's DUID
+	of          map[string]int // by the subscriber's DUID; by "" for the only one, whichever it has
+}
+
+// bindings are those of a link of the provider's, which has a DUID by its port (RFC 8415 §11.4).
+func (p *provider) bindings(port net.HardwareAddr, link netip.Prefix) *bindings {
+	return &bindings{block: p.IPv6, link: link, of: map[string]int{},
+		own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: port}}
 }
 
 func (b *bindings) take(duid string) (addr netip.Addr, network netip.Prefix, ok bool) {
@@ -85,6 +91,9 @@ func (b *bindings) answer(m *dhcpv6.Message) (r *dhcpv6.Message, g grant) {
 	if inform := m.MessageType == dhcpv6.MessageTypeInformationRequest; len(duid) > mostDUID ||
 		client == nil && !inform {
 		return nil, g
+	}
+	if _, alone := b.of[""]; alone {
+		duid = ""
 	}
 	r.AddOption(dhcpv6.OptServerID(b.own))
 	r.AddOption(dhcpv6.OptDNS(b.link.Addr().AsSlice()))
@@ -177,7 +186,7 @@ func (b *bindings) give(m, r *dhcpv6.Message, duid string) (g grant) {
 
 // serveDHCPv6 serves until it is ended. Networks that were delegated are reached by way of the subscriber's
 // link-local address meanwhile.
-func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error) {
+func (p *provider) serveDHCPv6(i *net.Interface, b *bindings) (ended func() error, err error) {
 	conn, err := server6.NewIPv6UDPConn(i.Name, &net.UDPAddr{IP: net.IPv6unspecified,
 		Port: dhcpv6.DefaultServerPort})
 	if err != nil {
@@ -187,8 +196,6 @@ func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	b := &bindings{block: p.IPv6, link: p.Link(), own: &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet,
-		LinkLayerAddr: i.HardwareAddr}, of: map[string]int{}}
 	routes := map[netip.Prefix]netip.Addr{}
 	done := make(chan struct{})
 	go func() {
@@ -198,7 +205,7 @@ func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error)
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if err != nil {
 				if !errors.Is(err, net.ErrClosed) {
-					p.fail(fmt.Errorf("serve DHCPv6 on %s: %w", p.Device, err))
+					p.fail(fmt.Errorf("serve DHCPv6 on %s: %w", i.Name, err))
 				}
 				return
 			}
@@ -211,7 +218,7 @@ func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error)
 				continue
 			}
 			via := from.Addr().WithZone("")
-			if err := p.route(routes, g, via); err != nil {
+			if err := p.route(routes, g, via, i.Name); err != nil {
 				p.tell("%s gets no network: %v", via, err)
 				continue
 			}
@@ -224,20 +231,20 @@ func (p *provider) serveDHCPv6(i *net.Interface) (ended func() error, err error)
 		err := ignoreClosed(conn.Close())
 		<-done
 		for to, via := range routes {
-			err = errors.Join(err, kernel.DelRoute(to, via, p.Device))
+			err = errors.Join(err, kernel.DelRoute(to, via, i.Name))
 		}
 		return err
 	}, nil
 }
 
 // route has a subscriber's network be reached by way of it, and no longer by way of another.
-func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.Addr) error {
+func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.Addr, dev string) error {
 	old, known := routes[g.network]
 	if !g.network.IsValid() || known && old == via && !g.returned {
 		return nil
 	}
 	if known {
-		if err := kernel.DelRoute(g.network, old, p.Device); err != nil {
+		if err := kernel.DelRoute(g.network, old, dev); err != nil {
 			return err
 		}
 		delete(routes, g.network)
@@ -246,7 +253,7 @@ func (p *provider) route(routes map[netip.Prefix]netip.Addr, g grant, via netip.
 		return nil
 	}
 	routes[g.network] = via
-	return kernel.AddRoute(g.network, via, p.Device)
+	return kernel.AddRoute(g.network, via, dev)
 }
 
 func (p *provider) tellGrant(via netip.Addr, g grant) {

@@ -16,16 +16,24 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
 // linkLocal is the address that the provider's routers are known by on the link.
 var linkLocal = netip.MustParsePrefix("fe80::1/64")
 
 // serveIPv6 makes the port that of an IPv6 provider: an address of the link, router advertisements and
-// DHCPv6. A machine on which that cannot be, or would cost something else, gives host.ErrUnsupported.
+// DHCPv6. By PPPoE it has the address alone: the links are the sessions, see overSession. A machine on which
+// that cannot be, or would cost something else, gives host.ErrUnsupported.
 func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 	i, err := macOf(p.Device)
-	if err == nil {
+	own := []netip.Prefix{linkLocal, p.Link()}
+	switch {
+	case err != nil:
+	case p.Kind == knob.PPPoE:
+		own = []netip.Prefix{netip.PrefixFrom(p.Link().Addr(), 128)}
+		err = speaksIPv6(p.Device)
+	default:
 		err = beRouter(p.Device, undo)
 	}
 	if err != nil {
@@ -35,7 +43,7 @@ func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", p.Device, err)
 	}
-	for _, a := range []netip.Prefix{linkLocal, p.Link()} {
+	for _, a := range own {
 		if slices.ContainsFunc(has, func(h net.Addr) bool { return h.String() == a.String() }) {
 			continue
 		}
@@ -44,16 +52,67 @@ func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 			return err
 		}
 	}
-	ended, err := p.serveDHCPv6(i)
+	if p.Kind == knob.PPPoE {
+		return nil
+	}
+	return p.serveLink(ctx, i, p.bindings(i.HardwareAddr, p.Link()), undo)
+}
+
+// overSession serves IPv6 on the device of the n-th session, once both ends want it (RFC 5072). Its link has
+// a network of its own, the n-th after the port's. What it has goes with the device, but for what undo does.
+func (p *provider) overSession(ctx context.Context, dev string, n int, gone <-chan struct{},
+	undo *undoing) error {
+	err := await(ctx, dev, gone, func(a netip.Addr) bool { return a == linkLocal.Addr() })
 	if err != nil {
-		return fmt.Errorf("serve DHCPv6 on %s: %w", p.Device, err)
+		return err
+	}
+	port, err := macOf(p.Device)
+	if err != nil {
+		return err
+	}
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", dev, err)
+	}
+	a := p.Link().Addr().As16()
+	a[7] += byte(n) // of the 256 networks of a /56
+	b := p.bindings(port.HardwareAddr, netip.PrefixFrom(netip.AddrFrom16(a), 64))
+	b.of[""] = n
+	if err := kernel.AddAddress(dev, b.link); err != nil {
+		return err
+	}
+	return p.serveLink(ctx, i, b, undo)
+}
+
+// serveLink has a link's subscribers find the provider, and what they get of it.
+func (p *provider) serveLink(ctx context.Context, i *net.Interface, b *bindings, undo *undoing) error {
+	ended, err := p.serveDHCPv6(i, b)
+	if err != nil {
+		return fmt.Errorf("serve DHCPv6 on %s: %w", i.Name, err)
 	}
 	undo.add(ended)
-	if ended, err = p.advertise(ctx, i); err != nil {
-		return fmt.Errorf("advertise a router on %s: %w", p.Device, err)
+	if ended, err = p.advertise(ctx, i, b.link); err != nil {
+		return fmt.Errorf("advertise a router on %s: %w", i.Name, err)
 	}
 	undo.add(ended)
 	return nil
+}
+
+// ipv6Setting is one of the kernel's of a device.
+func ipv6Setting(dev, name string) (path, value string, err error) {
+	path = "net/ipv6/conf/" + dev + "/" + name
+	if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
+		err = fmt.Errorf("%w: this kernel has no IPv6 on %s", host.ErrUnsupported, dev)
+	}
+	return path, value, err
+}
+
+func speaksIPv6(dev string) error {
+	_, off, err := ipv6Setting(dev, "disable_ipv6")
+	if err == nil && off != "0" {
+		err = fmt.Errorf("%w: IPv6 is switched off on %s", host.ErrUnsupported, dev)
+	}
+	return err
 }
 
 // beRouter has the kernel answer neighbours as a router does: who hears otherwise drops its default route
@@ -61,21 +120,10 @@ func (p *provider) serveIPv6(ctx context.Context, undo *undoing) error {
 // switching it on makes the kernel forget all default routes that were advertised to it, unless accept_ra is
 // 2 for their devices (net/ipv6/route.c, rt6_purge_dflt_routers).
 func beRouter(dev string, undo *undoing) error {
-	setting := func(dev, name string) (path, value string, err error) {
-		path = "net/ipv6/conf/" + dev + "/" + name
-		if value, err = kernel.ReadSysctl(path); errors.Is(err, kernel.ErrAbsent) {
-			err = fmt.Errorf("%w: this kernel has no IPv6 on %s", host.ErrUnsupported, dev)
-		}
-		return path, value, err
-	}
-	_, off, err := setting(dev, "disable_ipv6")
-	if err != nil {
+	if err := speaksIPv6(dev); err != nil {
 		return err
 	}
-	if off != "0" {
-		return fmt.Errorf("%w: IPv6 is switched off on %s", host.ErrUnsupported, dev)
-	}
-	forwarding, was, err := setting(dev, "forwarding")
+	forwarding, was, err := ipv6Setting(dev, "forwarding")
 	if err != nil || was != "0" {
 		return err
 	}
@@ -84,7 +132,7 @@ func beRouter(dev string, undo *undoing) error {
 		return err
 	}
 	for _, d := range leads {
-		path, accepts, err := setting(d, "accept_ra")
+		path, accepts, err := ipv6Setting(d, "accept_ra")
 		if err != nil {
 			return err
 		}
@@ -117,7 +165,8 @@ var (
 
 // advertise tells the link that there is a router, and which network this is, until ctx ends; and then that
 // there is none any more.
-func (p *provider) advertise(ctx context.Context, i *net.Interface) (ended func() error, err error) {
+func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
+	err error) {
 	var lc net.ListenConfig
 	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(i.Name).String())
 	if err != nil {
@@ -138,16 +187,16 @@ func (p *provider) advertise(ctx context.Context, i *net.Interface) (ended func(
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := p.keepAdvertising(ctx, c, i.HardwareAddr); err != nil {
-			p.fail(fmt.Errorf("advertise a router on %s: %w", p.Device, err))
+		text := advertisement(link, i.HardwareAddr, routerLifetime)
+		if err := keepAdvertising(ctx, c, text); err != nil {
+			p.fail(fmt.Errorf("advertise a router on %s: %w", i.Name, err))
 		}
-		_, _ = c.WriteTo(advertisement(p.Link(), i.HardwareAddr, 0), nil, allNodes) // else it times out
+		_, _ = c.WriteTo(advertisement(link, i.HardwareAddr, 0), nil, allNodes) // else it times out
 	}()
 	return func() error { cancel(); stop(); <-done; return c.Close() }, nil
 }
 
-func (p *provider) keepAdvertising(ctx context.Context, c *ipv6.PacketConn, mac net.HardwareAddr) error {
-	text := advertisement(p.Link(), mac, routerLifetime)
+func keepAdvertising(ctx context.Context, c *ipv6.PacketConn, text []byte) error {
 	buf := make([]byte, 2048)
 	next := time.Now()
 	for sent := 0; ; {
@@ -202,7 +251,7 @@ func solicits(m []byte) bool {
 
 // advertisement is a router advertisement (RFC 4861 §4.2): addresses are to be had by DHCPv6, and of the
 // link's network without; the provider serves DNS, as far as it does. With a lifetime of 0 all that is over.
-// The kernel puts the checksum in (RFC 3542 §3.1).
+// A session has no address of the link layer. The kernel puts the checksum in (RFC 3542 §3.1).
 func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Duration) []byte {
 	const (
 		managed, other      = 0x80, 0x40
@@ -217,7 +266,9 @@ func advertisement(link netip.Prefix, mac net.HardwareAddr, lifetime time.Durati
 	m := []byte{byte(ipv6.ICMPTypeRouterAdvertisement), 0, 0, 0, 64, managed | other}
 	m = be.AppendUint16(m, uint16(lifetime/time.Second))
 	m = be.AppendUint64(m, 0) // times of neighbour discovery: as it likes
-	m = append(append(m, source, 1), mac...)
+	if mac != nil {
+		m = append(append(m, source, 1), mac...)
+	}
 	m = append(m, prefix, 4, byte(link.Bits()), onLink|autonomous)
 	m = be.AppendUint32(be.AppendUint32(be.AppendUint32(m, holds), holds), 0)
 	m = append(m, link.Masked().Addr().AsSlice()...)

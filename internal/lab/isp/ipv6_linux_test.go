@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,6 +184,19 @@ func TestDHCPv6SaysNothing(t *testing.T) {
 	}
 }
 
+// TestSessionOverIPv6: the only subscriber of a link has the same, whoever it says it is.
+func TestSessionOverIPv6(t *testing.T) {
+	b := newBindings()
+	b.of[""] = 2
+	for i := range 3 {
+		_, g := hear(t, b, solicit(t, net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}, dhcpv6.WithRapidCommit))
+		want := netip.MustParsePrefix("2001:2:0:4200::/56")
+		if g.network != want || len(b.of) != 1 {
+			t.Errorf("subscriber %d: got %s, want %s; %d are known", i, g.network, want, len(b.of))
+		}
+	}
+}
+
 // TestSubscribersOverIPv6 are no more than there are networks.
 func TestSubscribersOverIPv6(t *testing.T) {
 	b := newBindings()
@@ -211,6 +225,10 @@ func TestDelegation(t *testing.T) {
 // TestAdvertisement compares with bytes that are put together by RFC 4861 §4.2, §4.6 and RFC 8106 §5.1.
 func TestAdvertisement(t *testing.T) {
 	const link = "20010002000040000000000000000000"
+	session := hex.EncodeToString(advertisement(newBindings().link, nil, 0))
+	if want := "8600000040c00000" + "0000000000000000" + "030440c0"; !strings.HasPrefix(session, want) {
+		t.Errorf("in a session: got\n%s, want\n%s…", session, want)
+	}
 	for lifetime, want := range map[time.Duration]string{
 		routerLifetime: "8600000040c00708" + "0000000000000000" + "0101020000000001" +
 			"030440c00000a8c00000a8c000000000" + link + "1903000000000708" + link[:31] + "1",

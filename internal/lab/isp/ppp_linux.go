@@ -87,7 +87,7 @@ func joinPPPoE(ctx context.Context, a knob.Access, undo *undoing, failed chan<- 
 		return err
 	}
 	undo.add(func() error { return leave(a.Device, i.HardwareAddr, end, gone) })
-	if err := await(ctx, dev, gone); err != nil {
+	if err := await(ctx, dev, gone, netip.Addr.Is4); err != nil {
 		return fmt.Errorf("%w: pppd says: %s", err, last())
 	}
 	has, err := kernel.Addresses(a.Device)
@@ -269,7 +269,7 @@ func (r *sessions) begin(s *subscriber) {
 	dev, mtu := knob.SessionDevice(r.p.Device, int(s.id)), strconv.Itoa(s.payload)
 	args := []string{"nic-" + r.p.Device, "rp_pppoe_sess", fmt.Sprintf("%d:%s", s.id, s.mac), "ifname", dev,
 		fmt.Sprintf("%s:%s", r.p.own.Addr(), remote), "mtu", mtu, "mru", mtu, "name", "chokepoint", "ms-dns",
-		r.p.own.Addr().String()}
+		r.p.own.Addr().String(), "ipv6", "::1,"} // of linkLocal
 	if r.p.User == "" {
 		args = append(args, "noauth")
 	} else {
@@ -284,10 +284,11 @@ func (r *sessions) begin(s *subscriber) {
 	}
 	r.all.Go(func() {
 		defer cancel()
-		diverted := false
-		if await(ctx, dev, gone) == nil {
+		var undo undoing
+		if await(ctx, dev, gone, netip.Addr.Is4) == nil {
 			r.p.tell("%s has the address %s by PPPoE, MTU %d", s.mac, remote, s.payload)
-			if diverted = s.id == 1 && len(r.p.Addresses) == 0; diverted {
+			if s.id == 1 && len(r.p.Addresses) == 0 {
+				undo.add(kernel.EndDivert)
 				has, err := kernel.Addresses(r.p.Device)
 				if err == nil {
 					err = kernel.Divert(r.p.Device, dev, others(has)...)
@@ -297,11 +298,16 @@ func (r *sessions) begin(s *subscriber) {
 				}
 			}
 		}
-		<-gone
-		if diverted {
-			if err := kernel.EndDivert(); err != nil {
-				r.p.fail(err)
+		if r.p.IPv6.IsValid() {
+			err := r.p.overSession(ctx, dev, int(s.id), gone, &undo)
+			if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
+				r.p.tell("%s gets no IPv6: %v", s.mac, err)
 			}
+		}
+		<-gone
+		var err error
+		if undo.run(&err); err != nil {
+			r.p.fail(err)
 		}
 		if ctx.Err() == nil {
 			r.p.tell("the session of %s has ended: %s", s.mac, last())

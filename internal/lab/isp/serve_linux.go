@@ -73,21 +73,22 @@ func serve(ctx context.Context, s host.Session) (err error) {
 	p := &provider{Access: a, own: has[own], password: password, failed: make(chan error, 1),
 		say: make(chan string, 16)}
 	ctx, stop := context.WithCancel(ctx)
-	ended, err := p.start(ctx)
-	if err != nil {
-		stop()
-		return err
-	}
-	undo.add(func() error { stop(); return ended() })
+	defer stop()
 	if a.IPv6.IsValid() {
 		err := p.serveIPv6(ctx, &undo)
 		switch {
 		case errors.Is(err, host.ErrUnsupported):
 			p.tell("IPv4 only: %v", err)
+			p.IPv6 = netip.Prefix{}
 		case err != nil:
 			return err
 		}
 	}
+	ended, err := p.start(ctx)
+	if err != nil {
+		return err
+	}
+	undo.add(func() error { stop(); return ended() })
 	if err := s.Send(Event{}); err != nil {
 		return host.Quiet(err)
 	}
@@ -191,15 +192,17 @@ func join(ctx context.Context, s host.Session) (err error) {
 
 var errGone = errors.New("pppd has ended")
 
-// await waits until a session's device has an IPv4 address, or its daemon is gone.
-func await(ctx context.Context, dev string, gone <-chan struct{}) error {
+// await waits until a session's device has such an address, or its daemon is gone.
+func await(ctx context.Context, dev string, gone <-chan struct{}, such func(netip.Addr) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("no address within %s", joinTime))
 	defer cancel()
 	for {
-		if there, err := kernel.Exists(dev); err == nil && there {
-			has, err := kernel.Addresses(dev)
-			i := slices.IndexFunc(has, func(p netip.Prefix) bool { return p.Addr().Is4() })
-			if err == nil && i >= 0 {
+		if i, err := net.InterfaceByName(dev); err == nil {
+			has, _ := i.Addrs() // it is not there any more, or not yet
+			if slices.ContainsFunc(has, func(a net.Addr) bool {
+				p, err := netip.ParsePrefix(a.String())
+				return err == nil && such(p.Addr())
+			}) {
 				return nil
 			}
 		}

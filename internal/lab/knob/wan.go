@@ -39,8 +39,8 @@ type Access struct {
 	Device string `json:"device"`
 	// Addresses are held on the device while it is served; with none it has its own.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// IPv6 is a block of networks, with DHCP: the first is that of the link, which is advertised there, and
-	// each subscriber is delegated one of /56 (RFC 8415 §6.3) of the others. None: only IPv4.
+	// IPv6 is a block of networks, with DHCP and PPPoE: the first /56 has those of the links, which are
+	// advertised there, and each subscriber is delegated another /56 (RFC 8415 §6.3). None: only IPv4.
 	IPv6 netip.Prefix `json:"ipv6,omitzero"`
 	// User is whom a subscriber by PPPoE must say it is, by PAP or CHAP with the password that follows as a
 	// secret; "" asks nobody.
@@ -60,7 +60,7 @@ func (a Access) Check() error {
 		return nil
 	case !a.IPv6.Addr().Is6() || a.IPv6 != a.IPv6.Masked() || a.IPv6.Bits() >= DelegatedBits:
 		return fmt.Errorf("access: %s is no block of IPv6 networks of /%d", a.IPv6, DelegatedBits)
-	case a.Kind != DHCP:
+	case a.Kind == Static:
 		return fmt.Errorf("access: IPv6 by %s", a.Kind)
 	}
 	return nil
@@ -69,7 +69,7 @@ func (a Access) Check() error {
 // DelegatedBits is the length of the prefix that a subscriber is delegated (RIPE-690 §4.2.3).
 const DelegatedBits = 56
 
-// Link is the provider's address over IPv6, with the network of the link; invalid if there is none.
+// Link is the provider's address over IPv6, with the network of the port's link; invalid if there is none.
 func (a Access) Link() netip.Prefix {
 	if !a.IPv6.IsValid() {
 		return netip.Prefix{}
@@ -81,11 +81,11 @@ func (a Access) Link() netip.Prefix {
 // aside for benchmarking (RFC 2544).
 const ProviderAddress = "198.18.64.1/24"
 
-// Provider is the access of a kind that is offered on a port of its own; with DHCP also over IPv6, with a
-// block of networks that is set aside for benchmarking (RFC 5180).
+// Provider is the access of a kind that is offered on a port of its own; with DHCP and PPPoE also over
+// IPv6, with a block of networks that is set aside for benchmarking (RFC 5180).
 func Provider(kind, device string) Access {
 	a := Access{Kind: kind, Device: device, Addresses: []netip.Prefix{netip.MustParsePrefix(ProviderAddress)}}
-	if kind == DHCP {
+	if kind != Static {
 		a.IPv6 = netip.MustParsePrefix("2001:2:0:4000::/50")
 	}
 	return a
