@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -20,7 +19,7 @@ func (c campaign) counters(t *testing.T, want record.Factors) (counters, *record
 	if err != nil {
 		t.Fatal(err)
 	}
-	return metrics.Growth(trial), trial
+	return growth(trial), trial
 }
 
 // perPacket is the mean length of the packets that a port took in (rx) or gave out (tx). Ethernet's header

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -237,7 +236,7 @@ func valuesOf(c campaign, copy string) map[string]map[int]float64 {
 	}
 	for i := range c.trials {
 		t := &c.trials[i]
-		for name, x := range metrics.Growth(t) {
+		for name, x := range growth(t) {
 			if slices.Contains(sameCounters[:], name) {
 				add(t.Row.Factors, name, t.Row.Block, x)
 			}

@@ -288,12 +288,6 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 	return "; to be known: " + strings.Join(kinds, ", ")
 }
 
-// Charts names the charts of a run, in the order of its page.
-func Charts(d *analysis.Document) []string {
-	names, _ := sheets(newView(d))
-	return names
-}
-
 // dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today; where the
 // picture would have more pixels than mostDense it is one. Above mostPixels there is none: a chart of a
 // thousand cells would take half a gigabyte.

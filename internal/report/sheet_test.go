@@ -15,6 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// charts names the charts of a run, in the order of its page.
+func charts(d *analysis.Document) []string {
+	names, _ := sheets(newView(d))
+	return names
+}
+
 // A chart in a size has its wide form, whole, or there is none.
 func TestSizeOfCharts(t *testing.T) {
 	d := sampleDocument()
@@ -68,7 +74,7 @@ func TestChartNamesCollide(t *testing.T) {
 	for i := range d.Cells {
 		d.Cells[i].Label = "alike"
 	}
-	names := Charts(d)
+	names := charts(d)
 	if !slices.Contains(names, "time-alike") || !slices.Contains(names, "time-alike-2") {
 		t.Errorf("the charts are %v", names)
 	}
@@ -124,7 +130,7 @@ func TestIdentitiesAreNoQuantities(t *testing.T) {
 // Nothing that was not measured is drawn or called failed, and no sentence is about nothing.
 func TestInterruptedBeforeItsFirstLoad(t *testing.T) {
 	d := interruptedDocument()
-	for _, name := range Charts(d) {
+	for _, name := range charts(d) {
 		if !strings.HasPrefix(name, "path-") {
 			t.Errorf("a chart of nothing: %s", name)
 		}

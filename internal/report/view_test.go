@@ -187,7 +187,7 @@ func TestRatioTicks(t *testing.T) {
 // A chart that leaves the page has all that it needs with it, in either format and in the size asked for.
 func TestChartsStandAlone(t *testing.T) {
 	d := sampleDocument()
-	for _, name := range Charts(d) {
+	for _, name := range charts(d) {
 		svg, err := Chart(d, name, "svg", Size{})
 		if err != nil {
 			t.Fatal(err)
