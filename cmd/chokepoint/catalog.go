@@ -167,8 +167,8 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	var f catalogue.Filter
 	var beside, against, bundles string
 	cmd := &cobra.Command{
-		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
+		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
+			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List published rates, or compare two devices, or a run of your own with them",
 		Long: "List published rates with how each was measured. With --beside, those are listed that\n" +
 			"a cell of your run can be compared with: it differs in nothing that both state of\n" +
