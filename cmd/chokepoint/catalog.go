@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -114,7 +115,7 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 		strings.Join(ids, ", ")}
 }
 
-func knownDevice(c *catalogue.Catalogue, name string) error {
+func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	names := c.Names()
 	for _, w := range c.Powers { // a study may give one in a year of which it gives nothing else
 		if !slices.Contains(names, w.Device) {
@@ -124,7 +125,7 @@ func knownDevice(c *catalogue.Catalogue, name string) error {
 	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
 		return nil
 	}
-	return &usageError{fmt.Sprintf("--device %q is not in the catalogue", name), "devices: " +
+	return &usageError{fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: " +
 		strings.Join(names, ", ")}
 }
 
@@ -164,15 +165,16 @@ func asksForZero(cmd *cobra.Command, names ...string) error {
 
 func newCatalogResultsCommand(p *program) *cobra.Command {
 	var f catalogue.Filter
-	var beside, bundles string
+	var beside, against, bundles string
 	cmd := &cobra.Command{
-		Use: "results [--device NAME] [--source ID] [--tunnel NAME] [--protocol NAME] [--ip VERSION] " +
-			"[--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
-		Short: "List published rates, or compare a run of your own with them",
+		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
+			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
+		Short: "List published rates, or compare two devices, or a run of your own with them",
 		Long: "List published rates with how each was measured. With --beside, those are listed that\n" +
 			"a cell of your run can be compared with: it differs in nothing that both state of\n" +
 			"tunnel, protocol, streams, MTU, packet size, IP and direction. What only one of them\n" +
-			"states is named: the comparison is as good as that is alike.\n\n" +
+			"states is named: the comparison is as good as that is alike. With --against, the rates of\n" +
+			"two devices stand side by side where nothing else differs that both studies state.\n\n" +
 			"Below the rows stands what no device can have produced: a rate above that of its port, or\n" +
 			"a sweep of sizes that no fixed cost of packets and bytes gives.",
 		Args: noArgs,
@@ -186,12 +188,22 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 				err = knownSource(c, f.Source)
 			}
 			if err == nil && f.Device != "" {
-				err = knownDevice(c, f.Device)
+				err = knownDevice(c, "--device", f.Device)
 			}
-			if err != nil {
+			if err == nil && against != "" {
+				err = knownDevice(c, "--against", against)
+			}
+			switch {
+			case err != nil:
 				return err
+			case against != "" && (f.Device == "" || strings.EqualFold(f.Device, against)):
+				return &usageError{"--against wants another device beside it", "add --device NAME"}
 			}
 			rows := c.Filtered(f)
+			if against != "" {
+				f.Device = against
+				return p.sideBySide(c, rows, c.Filtered(f))
+			}
 			if beside != "" {
 				d, err := loadDocument(cmd.Context(), p.dirs, beside)
 				if err != nil {
@@ -216,7 +228,9 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 	fl.StringVar(&f.IP, "ip", "", "only those of the IP `VERSION` 4 or 6")
 	fl.IntVar(&f.Streams, "streams", 0, "only those with `N` streams")
 	fl.IntVar(&f.MTU, "mtu", 0, "only those with an inner MTU of `BYTES`")
+	fl.StringVar(&against, "against", "", "beside those of the device `NAME`")
 	addBeside(cmd, p, &beside)
+	cmd.MarkFlagsMutuallyExclusive("against", "beside")
 	addBundles(cmd, &bundles)
 	return addJSON(cmd, "print one JSON object per result")
 }
@@ -277,13 +291,17 @@ func resultRow(r catalogue.Result) []string {
 	if r.Packet > 0 {
 		size = fmt.Sprint("packet ", r.Packet)
 	}
-	how := r.How()
-	if r.Grade != "" && !bundle.Sound(r) {
-		how += ", " + r.Grade
-	}
 	return []string{strconv.Itoa(r.Row), r.Device, r.Tunnel, r.Protocol, orUnsaid(r.Streams, ""), size,
-		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, how,
+		cmp.Or(r.IP, "-"), cmp.Or(r.Conditions(), "-"), r.Rate(), retransmits, cpu, packets, howOf(r),
 		r.Source}
+}
+
+// howOf is how a result was made, with what is in doubt of it.
+func howOf(r catalogue.Result) string {
+	if r.Grade != "" && !bundle.Sound(r) {
+		return r.How() + ", " + r.Grade
+	}
+	return r.How()
 }
 
 func resultsOf(d *analysis.Document) (out []catalogue.Result) {
@@ -313,6 +331,51 @@ type beside struct {
 // circumstances are what a run of one's own does not state, or states in other words than a study.
 var circumstances = []string{"device", "source", "measured", "condition", "queue", "clock", "firewall"}
 
+// ratioOf is b ÷ a, and what only one of them states; 0 where they differ in more than may be left aside.
+func ratioOf(a, b catalogue.Result, aside []string) (ratio float64, unsaid []string) {
+	differ, onlyA, onlyB := model.Differs(a, b)
+	if a.GoodputBps == nil || b.GoodputBps == nil || *a.GoodputBps == 0 ||
+		slices.ContainsFunc(differ, func(name string) bool { return !slices.Contains(aside, name) }) {
+		return 0, nil
+	}
+	return *b.GoodputBps / *a.GoodputBps, slices.DeleteFunc(append(onlyA, onlyB...), func(name string) bool {
+		return name == "source" || name == "measured"
+	})
+}
+
+// sideBySide compares the results of two devices.
+func (p *program) sideBySide(c *catalogue.Catalogue, of, against []catalogue.Result) error {
+	type pair struct {
+		A        catalogue.Result `json:"a"`
+		B        catalogue.Result `json:"b"`
+		Ratio    float64          `json:"ratio"`      // b ÷ a
+		Unstated []string         `json:"not_stated"` // by one of them
+	}
+	var pairs []pair
+	for _, a := range of {
+		for _, b := range against {
+			if ratio, unsaid := ratioOf(a, b, []string{"device", "source", "measured"}); ratio > 0 {
+				pairs = append(pairs, pair{a, b, ratio, unsaid})
+			}
+		}
+	}
+	if len(pairs) == 0 {
+		return errors.New("no two results of these devices are alike in all else that both state")
+	}
+	err := printList(p, pairs, []string{"A", "ROW", "RATE", "HOW", "B", "ROW", "RATE", "HOW", "B ÷ A", "A AT",
+		"ONLY ONE STATES"}, func(x pair) []string {
+		at := x.A
+		at.Device, at.Source, at.Measured = "", "", ""
+		return []string{x.A.Device, strconv.Itoa(x.A.Row), x.A.Rate(), howOf(x.A), x.B.Device,
+			strconv.Itoa(x.B.Row), x.B.Rate(), howOf(x.B), ratioText(x.Ratio), model.Words(at),
+			strings.Join(x.Unstated, ", ")}
+	})
+	if err != nil || p.json {
+		return err
+	}
+	return write(p.Out, impossibleText(c, slices.DeleteFunc(slices.Concat(of, against), unsound)))
+}
+
 func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	own := bundle.Results(d)
 	if len(own) == 0 {
@@ -322,17 +385,9 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 	var pairs []beside
 	for _, r := range rows {
 		for _, o := range own {
-			differ, onlyA, onlyB := model.Differs(r, o.Result)
-			differ = slices.DeleteFunc(differ, func(name string) bool {
-				return slices.Contains(circumstances, name)
-			})
-			if len(differ) > 0 || r.GoodputBps == nil || *r.GoodputBps == 0 {
-				continue
+			if ratio, unsaid := ratioOf(r, o.Result, circumstances); ratio > 0 {
+				pairs = append(pairs, beside{r, o, ratio, unsaid})
 			}
-			unsaid := slices.DeleteFunc(append(onlyA, onlyB...), func(name string) bool {
-				return name == "source" || name == "measured"
-			})
-			pairs = append(pairs, beside{r, o, *o.GoodputBps / *r.GoodputBps, unsaid})
 		}
 	}
 	if len(pairs) == 0 {

@@ -84,7 +84,7 @@ func addBeside(cmd *cobra.Command, p *program, run *string) {
 
 // ofDevice leaves the speeds and powers of one device.
 func ofDevice(c *catalogue.Catalogue, name string) error {
-	if err := knownDevice(c, name); err != nil {
+	if err := knownDevice(c, "--device", name); err != nil {
 		return err
 	}
 	c.Speeds = slices.DeleteFunc(c.Speeds, func(s catalogue.Speed) bool {

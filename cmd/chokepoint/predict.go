@@ -71,7 +71,7 @@ func newPredictCommand(p *program) *cobra.Command {
 				}
 				rows, q.Device = resultsOf(d), bundle.RunDevice
 				scores = model.Scored(model.LeaveOneOut(c, rows, model.OfOwn), scores)
-			} else if err := knownDevice(c, q.Device); err != nil {
+			} else if err := knownDevice(c, "--device", q.Device); err != nil {
 				return err
 			}
 			prediction := model.Predict(c, rows, q, scores)
@@ -121,7 +121,7 @@ func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm 
 		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
 			"one of: " + strings.Join(names, ", ")}
 	}
-	if err := knownDevice(c, device); err != nil {
+	if err := knownDevice(c, "--device", device); err != nil {
 		return err
 	}
 	s := model.PredictSpeed(c, device, algorithm, float64(clock))

@@ -17,15 +17,11 @@ import (
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
-	a, known := ciphers.Named(ciphers.AlgorithmFactor.Of(f))
-	switch of := ciphers.LibraryFactor.Of(f) + ", " + strings.Join(a.Operations, " and "); {
-	case factor.Sends(f) || !known:
+	if factor.Sends(f) {
 		return work{}
-	case a.Blocks():
-		return work{of, metrics.CipherRate}
-	default:
-		return work{of, metrics.CipherOps}
 	}
+	a, _ := ciphers.Named(ciphers.AlgorithmFactor.Of(f))
+	return work{ciphers.LibraryFactor.Of(f) + ", " + strings.Join(a.Operations, " and "), metrics.RateOf(f)}
 }
 
 // observe gives the rate of each cell of one work by block, and the names of the factors in the order of

@@ -91,8 +91,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 		caption += " Without a whisker there are fewer than six blocks: found is then only what is " +
 			"greater than such figures differ by themselves."
 	}
-	s.add(Figure{ID: "effect-ratios" + id, Title: what + " at a level ÷ at another", Caption: caption, Draw: f,
-		Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
+	s.add(Figure{ID: "effect-ratios" + id, Title: what + " at a level ÷ at another", Caption: caption,
+		Draw: f, Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})
 	if len(said) > 0 {
 		s.add(Fold{Title: "The interactions in words", Blocks: []Block{Points{said}}})
 	}

@@ -76,7 +76,8 @@ func TestEffectsOfCiphers(t *testing.T) {
 			Against: against, Ratio: model.Interval{Value: 2}, Settings: 1, Blocks: 1}}}
 	}
 	e := of("", "a", "b")
-	e.Ciphers = []model.Effects{of("openssl, hash", "sha256", "sha1"), of("go, encrypt and decrypt", "x", "y")}
+	e.Ciphers = []model.Effects{of("openssl, hash", "sha256", "sha1"),
+		of("go, encrypt and decrypt", "x", "y")}
 	var s Section
 	effectSection(newView(&analysis.Document{Effects: &e}), &s)
 	var got []string

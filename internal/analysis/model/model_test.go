@@ -720,3 +720,12 @@ func TestSharedCoresHaveNoScaling(t *testing.T) {
 		t.Errorf("shared cores: got %v, want it refused", e.GoodputBps)
 	}
 }
+
+// TestTwiceTheSameIsPossible: two results of one size tell nothing of what no device can produce.
+func TestTwiceTheSameIsPossible(t *testing.T) {
+	r := catalogue.Result{Source: "own", Device: "Box", Tunnel: "none", Protocol: "tcp", MTU: 1500,
+		Runs: 6, GoodputBps: new(1e9)}
+	if said := Impossible(&catalogue.Catalogue{}, []catalogue.Result{r, r}); len(said) > 0 {
+		t.Errorf("said to be impossible: %q", said)
+	}
+}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -178,7 +179,7 @@ func Impossible(c *catalogue.Catalogue, results []catalogue.Result) []string {
 			if len(sizes) < 2 || !whole {
 				continue
 			}
-			if _, err := FitPacketCost(sizes, within(sweep)); err != nil {
+			if _, err := FitPacketCost(sizes, within(sweep)); errors.Is(err, ErrImpossible) {
 				text := fmt.Sprintf("%s, %s: %v", r.Device, r.Tunnel, err)
 				if !seen[text] {
 					seen[text] = true
