@@ -173,7 +173,7 @@ var errHangs = fmt.Errorf("no answer within %s", wakeTries*wakeTime)
 func look(ctx context.Context, far host.Agent) error {
 	for range wakeTries {
 		ctx, cancel := context.WithTimeout(ctx, wakeTime)
-		_, _, err := far.Clock(ctx)
+		err := host.Answers(ctx, far)
 		cancel()
 		if err == nil || errors.Is(err, host.ErrUnreachable) {
 			return err

@@ -253,7 +253,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	}
 	r.conns[node] = c
 	if n.HasAgent() {
-		r.regularly(func(ctx context.Context) error { _, _, err := n.Agent.Clock(ctx); return err })
+		r.regularly(func(ctx context.Context) error { return host.Answers(ctx, n.Agent) })
 	}
 	return n, nil
 }

@@ -123,7 +123,7 @@ func (l *Lab) renew(ctx context.Context) (names []string, found error) {
 		found = errors.Join(found, fmt.Errorf("node %s: %w", name, gone))
 		fresh, err := l.dial(ctx, name)
 		if err == nil && fresh.Facts.Guest() {
-			if _, _, err = fresh.connection().Clock(ctx); err != nil { // once it has booted
+			if err = host.Answers(ctx, fresh.connection()); err != nil { // once it has booted
 				fresh.close()
 			}
 		}
@@ -180,7 +180,7 @@ func (l *Lab) gone(ctx context.Context, n *Node) error {
 		}
 		return nil
 	}
-	_, _, err := n.connection().Clock(ctx)
+	err := host.Answers(ctx, n.connection())
 	switch {
 	case err == nil && l.dead && n.Facts.Guest() && slices.Contains(l.Topology.Routers, n.Name):
 		said := l.words(n.Name)

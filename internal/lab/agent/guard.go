@@ -26,7 +26,7 @@ func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.child != nil {
-		if _, _, err := x.child.Clock(ctx); !errors.Is(err, host.ErrUnreachable) {
+		if err := host.Answers(ctx, x.child); !errors.Is(err, host.ErrUnreachable) {
 			return x.child, err
 		}
 		x.child.Close()

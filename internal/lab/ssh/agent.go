@@ -77,7 +77,7 @@ func (c *Connection) StartAgent(ctx context.Context, program, role string) (host
 		return nil, err
 	}
 	a := host.Connect(child)
-	if _, _, err := a.Clock(ctx); err != nil {
+	if err := host.Answers(ctx, a); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("start the agent: %w: %s", err, c.said())
 	}
