@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/net/ipv6"
@@ -168,7 +169,8 @@ var (
 func (p *provider) advertise(ctx context.Context, i *net.Interface, link netip.Prefix) (ended func() error,
 	err error) {
 	var lc net.ListenConfig
-	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(i.Name).String())
+	zone := strconv.Itoa(i.Index) // net remembers for a minute which device had a name
+	raw, err := lc.ListenPacket(ctx, "ip6:58", linkLocal.Addr().WithZone(zone).String())
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ func Down(dev string) error                                       { return ErrUn
 func IsUp(dev string) (bool, error)                               { return false, ErrUnsupported }
 func Neighbourly(dev string) ([]Via, error)                       { return nil, ErrUnsupported }
 func ProbePPPoE() error                                           { return ErrUnsupported }
+func ForgetPathMTUs6() error                                      { return ErrUnsupported }
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }

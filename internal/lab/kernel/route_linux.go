@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,6 +77,22 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	}
 	err = ignore(ignore(err, unix.ESRCH), ErrAbsent)
 	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
+}
+
+// ForgetPathMTUs6 drops what was learnt of paths over IPv6 (RFC 8201), as ip -6 route flush cache does.
+func ForgetPathMTUs6() error {
+	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	list.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET6}})
+	all, err := dump(func() ([][]byte, error) { return list.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE) })
+	for _, m := range all {
+		if nl.DeserializeRtMsg(m).Flags&unix.RTM_F_CLONED != 0 {
+			drop := nl.NewNetlinkRequest(unix.RTM_DELROUTE, unix.NLM_F_ACK)
+			drop.AddRawData(m)
+			_, dropErr := drop.Execute(unix.NETLINK_ROUTE, 0)
+			err = errors.Join(err, ignore(dropErr, unix.ESRCH))
+		}
+	}
+	return explain(err, "forget the MTU of paths over IPv6")
 }
 
 // RouteDevice is the device by which packets to an address leave.

@@ -27,13 +27,13 @@ func LinkMTU() Knob {
 	}}
 }
 
-// forgetPathMTUs drops what the node was told of narrower links on the path of IPv4 (RFC 1191), which it
+// forgetPathMTUs drops what the node was told of narrower links on the path (RFC 1191, RFC 8201), which it
 // would go by for ten minutes after they are wide again: behind a tunnel its own devices do not change. A
 // kernel that keeps this setting for itself is left to forget in time.
 func forgetPathMTUs() error {
 	err := kernel.WriteSysctl("net.ipv4.route.flush", "1")
 	if errors.Is(err, kernel.ErrAbsent) || errors.Is(err, fs.ErrPermission) {
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, kernel.ForgetPathMTUs6())
 }
