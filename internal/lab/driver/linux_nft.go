@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -174,11 +175,9 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	case kernel.NATOff:
 		return replaceTable(ctx, h, "ip", natTable, "")
 	case kernel.NATMasquerade:
-		if port == "" {
-			port = "wan"
-		}
 		return replaceTable(ctx, h, "ip", natTable, fmt.Sprintf(
-			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n", port))
+			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n",
+			cmp.Or(port, "wan")))
 	}
 	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
 }
