@@ -69,7 +69,8 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 	for menu, names := range rosFacts {
 		for _, i := range list(menu + "/print as-value") {
 			for told, name := range names {
-				addFact(facts, name, cmp.Or(map[string]string{"true": "yes", "false": "no"}[i[told]], i[told]))
+				word := map[string]string{"true": "yes", "false": "no"}[i[told]]
+				addFact(facts, name, cmp.Or(word, i[told]))
 			}
 		}
 	}

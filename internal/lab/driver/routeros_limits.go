@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restrictions implements Restricted, by device-mode, which takes a button or a power cycle to change (manual,
-// Device-mode).
+// Restrictions implements Restricted, by device-mode, which takes a button or a power cycle to change
+// (manual, Device-mode).
 func (RouterOS) Restrictions(facts map[string]string) string {
 	text := fmt.Sprintf("device-mode %s, cpu-frequency %s", cmp.Or(facts["device_mode"], "not told"),
 		cmp.Or(facts["cpu_frequency_set"], "not told"))
@@ -21,8 +21,8 @@ func (RouterOS) Restrictions(facts map[string]string) string {
 	for _, f := range [...]struct{ feature, is, allowed, means string }{
 		{"scheduler", "no", "yes", "no guard can be left there, so nothing is set"},
 		{"routerboard", "no", "yes", "its clock, cpu-frequency, cannot be set, not by hand either"},
-		{"flagged", "yes", "no", "RouterOS found traces of an intruder and schedules nothing new: no guard can " +
-			"be left there, so nothing is set; look through its configuration first"},
+		{"flagged", "yes", "no", "RouterOS found traces of an intruder and schedules nothing new: no guard " +
+			"can be left there, so nothing is set; look through its configuration first"},
 	} {
 		if facts["device_mode:"+f.feature] == f.is {
 			text += "; " + f.feature + "=" + f.is + ": " + f.means
@@ -36,8 +36,8 @@ func (RouterOS) Restrictions(facts map[string]string) string {
 }
 
 func allowROS(features string) string {
-	return "/system/device-mode/update" + features + ", and within 5 minutes press its reset or mode button, or " +
-		"cut its power; it then reboots"
+	return "/system/device-mode/update" + features + ", and within 5 minutes press its reset or mode " +
+		"button, or cut its power; it then reboots"
 }
 
 // mayGuard fails where no guard can be left. A router that does not tell may find that out by trying.
@@ -55,10 +55,11 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)
 	now := facts["cpu_frequency_set"]
 	if err != nil || now == "" {
-		return cmp.Or(err, fmt.Errorf("%w: this router has no cpu-frequency; its clock is measured as found",
+		return cmp.Or(err, fmt.Errorf("%w: it has no cpu-frequency; its clock is measured as found",
 			host.ErrUnsupported))
 	}
-	value := cmp.Or(map[string]string{"performance": "the greatest", "powersave": "the least"}[s.Value], "auto")
+	ends := map[string]string{"performance": "the greatest", "powersave": "the least"}
+	value := cmp.Or(ends[s.Value], "auto")
 	if share, err := strconv.ParseFloat(strings.TrimSuffix(s.Value, "%"), 64); err == nil {
 		value = "the nearest to " + s.Value + " of the greatest"
 		if mhz, err := strconv.ParseFloat(strings.TrimSuffix(now, "MHz"), 64); err == nil {
@@ -70,8 +71,9 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 		steps = allowROS(" routerboard=yes") + "; "
 	}
 	return fmt.Errorf("%w: the clock is a setting of the boot loader, taken at a reboot; by hand: %s"+
-		"/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being %s of those that F1 shows "+
-		"there; /system/reboot; then leave %s out of the plan: the clock is measured as found, and sampled",
+		"/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being %s of those that F1 "+
+		"shows there; /system/reboot; then leave %s out of the plan: the clock is measured as found, and "+
+		"sampled",
 		host.ErrUnsupported, steps, now, value, s.Knob)
 }
 
@@ -81,9 +83,9 @@ func (RouterOS) TunnelByHand(kind string, own, other netip.Prefix) string {
 		return ""
 	}
 	return strings.NewReplacer("NAME", rosMark+"-wg", "OWN", own.String(), "OTHER", other.String(), "PEER",
-		other.Addr().String()).Replace("; by hand: /interface/wireguard/add name=NAME listen-port=51820 mtu=1420; " +
-		"/ip/address/add interface=NAME address=OWN; /interface/wireguard/peers/add interface=NAME " +
-		"allowed-address=PEER/32 public-key=\"THE OTHER END'S\"; :put [/interface/wireguard/get NAME public-key] " +
-		"for the other end, at OTHER; UDP port 51820 must pass the chain input; then measured as found, with " +
-		"--router-lan NAME and without tunnel in the plan")
+		other.Addr().String()).Replace("; by hand: /interface/wireguard/add name=NAME listen-port=51820 " +
+		"mtu=1420; /ip/address/add interface=NAME address=OWN; /interface/wireguard/peers/add " +
+		"interface=NAME allowed-address=PEER/32 public-key=\"THE OTHER END'S\"; :put " +
+		"[/interface/wireguard/get NAME public-key] for the other end, at OTHER; UDP port 51820 must pass the " +
+		"chain input; then measured as found, with --router-lan NAME and without tunnel in the plan")
 }

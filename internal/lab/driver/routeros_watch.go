@@ -37,8 +37,8 @@ func rosSample() [4]string {
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone, since
-// a router may have thousands.
+// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone,
+// since a router may have thousands.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock prints the router's clock, in nanoseconds.
@@ -315,8 +315,8 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 
 // rosSources are the probes whose series RouterOS has.
 var rosSources = []source{
-	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; untold_ns is work " +
-		"whose kind is not told", notTold, nil},
+	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; untold_ns is " +
+		"work whose kind is not told", notTold, nil},
 	{"netdev", "from /interface/print stats", notTold, nil},
 	{"memory", "from /system/resource", notTold, nil},
 	{"conntrack", "connections tracked now, and at most", notTold, nil},
