@@ -147,17 +147,19 @@ func TestOfDriver(t *testing.T) {
 	d := routeros.New()
 	n := &lab.Node{Name: "router", Host: d, Driver: driver.RouterOS{}, Rights: "by ssh"}
 	a, facts := ofDriver(t.Context(), n)
-	if want := "driven by routeros, by ssh; device-mode advanced, cpu-frequency 1400MHz; routerboard=no: "; a.State !=
-		check.Yes || !strings.HasPrefix(a.Reason, want) {
+	want := "driven by routeros, by ssh; device-mode advanced, cpu-frequency 1400MHz; routerboard=no: "
+	if a.State != check.Yes || !strings.HasPrefix(a.Reason, want) {
 		t.Errorf("got %+v, want yes: %q", a, want)
 	}
-	for dev, want := range map[string]string{"lan": " (MTU 1500)", "office": " (MTU 1420, WireGuard)", "x": ""} {
+	for dev, want := range map[string]string{"lan": " (MTU 1500)", "office": " (MTU 1420, WireGuard)",
+		"x": ""} {
 		if got := card(facts, dev); got != want {
 			t.Errorf("%s: got %q, want %q", dev, got, want)
 		}
 	}
 	d.Broken = "/system/resource"
-	if a, _ := ofDriver(t.Context(), n); a.State != check.Unknown || !strings.Contains(a.Reason, "is broken") {
+	a, _ = ofDriver(t.Context(), n)
+	if a.State != check.Unknown || !strings.Contains(a.Reason, "is broken") {
 		t.Errorf("what does not answer: got %+v", a)
 	}
 }
