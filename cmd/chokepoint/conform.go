@@ -97,12 +97,8 @@ func (p *program) tried(ctx context.Context, l *lab.Lab) (found *trial.Conforman
 	counts := map[check.State]int{}
 	found, err = trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
 		counts[c.Answer.State]++
-		text := fmt.Sprintf("%-9s %-47s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
-			check.Plain(c.Answer.Reason))
-		if c.Answer.Hint != "" {
-			text += "  hint: " + check.Plain(c.Answer.Hint) + "\n"
-		}
-		return p.line(c, text)
+		return p.line(c, fmt.Sprintf("%-9s %-47s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
+			check.Plain(c.Answer.Reason)))
 	})
 	if err != nil {
 		return nil, 0, dirty(err)

@@ -211,9 +211,9 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 			return nil, near, far, errors.New(n.Facts.Fixed)
 		}
 		a, err := n.AgentFor("hold a tunnel's end")
-		if by, ok := n.Driver.(driver.Tunnelling); ok && err != nil {
-			step := by.TunnelByHand(s.Kind, l.plan.tunnel(slot, e)[0], l.plan.tunnel(slot, 1-e)[0])
-			err = fmt.Errorf("%w%s", err, map[bool]string{true: "; by hand: " + step}[step != ""])
+		if by, ok := n.Driver.(driver.Restricted); ok && err != nil {
+			err = fmt.Errorf("%w%s", err, by.TunnelByHand(s.Kind, l.plan.tunnel(slot, e)[0],
+				l.plan.tunnel(slot, 1-e)[0]))
 		}
 		if err != nil {
 			return nil, near, far, err

@@ -102,7 +102,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 		return tell(shown)
 	}
 	if by, ok := n.Driver.(driver.Restricted); ok {
-		if err := add("machine", router, by.Restrictions(e.Facts)); err != nil {
+		if err := add("machine", router, check.OKBecause("%s", by.Restrictions(e.Facts))); err != nil {
 			return out, err
 		}
 	}

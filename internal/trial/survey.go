@@ -223,15 +223,14 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 // ofDriver says by what a node is driven, and what it forbids us; and the machine's facts.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
 	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights), because(n.Unagented))
-	err := error(nil)
 	if by, ok := n.Driver.(driver.Describing); ok {
+		var err error
 		if facts, err = by.Facts(ctx, n.Host); err != nil {
-			return check.CouldNotTell("%v", err), facts
+			a = check.CouldNotTell("%v", err)
 		}
 	}
 	if by, ok := n.Driver.(driver.Restricted); ok {
-		r := by.Restrictions(facts)
-		a.Reason, a.Hint = a.Reason+"; "+r.Reason, r.Hint
+		a.Reason += "; " + by.Restrictions(facts)
 	}
 	return a, facts
 }

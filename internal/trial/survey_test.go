@@ -8,8 +8,11 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -136,5 +139,27 @@ func TestMeasurable(t *testing.T) {
 		if got := Measurable(all); got != x.want {
 			t.Errorf("%+v: %v", x, got)
 		}
+	}
+}
+
+// TestOfDriver: of a router with RouterOS it says what device-mode forbids, and which port is a tunnel's.
+func TestOfDriver(t *testing.T) {
+	d := routeros.New()
+	n := &lab.Node{Name: "router", Host: d, Driver: driver.RouterOS{}, Rights: "by ssh"}
+	a, facts := ofDriver(t.Context(), n)
+	want := "driven by routeros, by ssh; device-mode advanced, cpu-frequency 1400MHz; routerboard=no: "
+	if a.State != check.Yes || !strings.HasPrefix(a.Reason, want) {
+		t.Errorf("got %+v, want yes: %q", a, want)
+	}
+	for dev, want := range map[string]string{"lan": " (MTU 1500)", "office": " (MTU 1420, WireGuard)",
+		"x": ""} {
+		if got := card(facts, dev); got != want {
+			t.Errorf("%s: got %q, want %q", dev, got, want)
+		}
+	}
+	d.Broken = "/system/resource"
+	a, _ = ofDriver(t.Context(), n)
+	if a.State != check.Unknown || !strings.Contains(a.Reason, "is broken") {
+		t.Errorf("what does not answer: got %+v", a)
 	}
 }

@@ -46,14 +46,10 @@ type Advising interface {
 	WithoutNAT() string
 }
 
-// Restricted drivers say by a router's facts what the router itself forbids us, and how its owner allows it.
+// Restricted drivers say by a router's facts what it forbids us itself and how its owner allows that; and
+// what he types so that it holds the end of a tunnel of a kind, "" where they know nothing.
 type Restricted interface {
-	Restrictions(facts map[string]string) check.Answer
-}
-
-// Tunnelling drivers say what an owner types so that a router holds the end of a tunnel of a kind, with its
-// own address in it and the other end's; "" where they know none.
-type Tunnelling interface {
+	Restrictions(facts map[string]string) string
 	TunnelByHand(kind string, own, other netip.Prefix) string
 }
 

@@ -385,23 +385,12 @@ route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
 // Ways implements Routing. route(8) does not tell from which address packets leave.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
-	var args []string
-	for _, a := range to {
-		args = append(args, a.String())
-	}
-	out, err := bsd(ctx, h, bsdWays, args...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
-	}
-	ways, own := parseBSDWays(out, len(to))
-	return ways, own, nil
+	return askWays(ctx, h, inBase+bsdWays, parseBSDWays, to)
 }
 
-// parseBSDWays reads what route get says, "gateway: 192.0.2.1" and "interface: igc0", and the addresses of
-// ifconfig, "inet 192.0.2.2 netmask 0xffffff00".
-func parseBSDWays(text string, to int) (ways []kernel.Way, own []netip.Addr) {
-	ways = make([]kernel.Way, to)
-	routes, addresses, _ := strings.Cut("\n"+text, "\naddresses\n")
+// parseBSDWays reads what route get says, "gateway: 192.0.2.1" and "interface: igc0".
+func parseBSDWays(routes string, to int) []kernel.Way {
+	ways := make([]kernel.Way, to)
 	at := -1
 	for line := range strings.Lines(routes) {
 		switch words := strings.Fields(line); {
@@ -415,16 +404,7 @@ func parseBSDWays(text string, to int) (ways []kernel.Way, own []netip.Addr) {
 			ways[at].Device = words[1]
 		}
 	}
-	for line := range strings.Lines(addresses) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != "inet" && words[0] != "inet6" {
-			continue
-		}
-		if a := bsdAddress(words[1]); a.IsGlobalUnicast() && !slices.Contains(own, a) {
-			own = append(own, a)
-		}
-	}
-	return ways, own
+	return ways
 }
 
 // bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".

@@ -323,7 +323,8 @@ func TestBSDWays(t *testing.T) {
 	if len(own) != 0 { // the devices that are played have none
 		t.Errorf("own addresses: got %v", own)
 	}
-	if _, own = parseBSDWays(ofBSD(t, "route"), 3); fmt.Sprint(own) != "[203.0.113.2 2001:db8::2 192.0.2.1]" {
+	_, addresses, _ := strings.Cut(ofBSD(t, "route"), "\naddresses\n")
+	if own = ownAddresses(addresses); fmt.Sprint(own) != "[203.0.113.2 2001:db8::2 192.0.2.1]" {
 		t.Errorf("own addresses: got %v", own)
 	}
 }
@@ -580,7 +581,8 @@ func FuzzParseBSD(f *testing.F) {
 			}
 		}
 		parseCapabilities(text)
-		if ways, _ := parseBSDWays(text, 2); len(ways) != 2 {
+		ownAddresses(text)
+		if ways := parseBSDWays(text, 2); len(ways) != 2 {
 			t.Errorf("%d ways", len(ways))
 		}
 		last := int64(-1)

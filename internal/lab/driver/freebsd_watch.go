@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,13 +157,36 @@ type bsdSample struct {
 	threads map[string]int64 // the CPU time of kernel threads by their names, in ns
 }
 
-// bsdSources are the probes whose series FreeBSD has: what their columns mean there, why there may be none,
-// and how a sample is read. Its cores have no softirqs: the thread that moves the packets of a core's queues
-// is counted as such, else the packets' work would be that of any other part of the kernel.
-var bsdSources = []struct {
+// source is a probe whose series a system has: what its columns mean there, why there may be none, and how a
+// sample is read, of FreeBSD.
+type source struct {
 	probe, doc, absent string
 	read               func(s bsdSample) values
-}{
+}
+
+// seriesOf are the series of sources, as probes have them, or as what a system has besides.
+func seriesOf(sources []source, read map[string]*replayed, besides ...record.Metric) (out []record.Samples) {
+	for _, p := range probe.All(probe.Root{}) {
+		for _, x := range sources {
+			if r := read[p.Name()]; x.probe == p.Name() {
+				metrics := slices.DeleteFunc(slices.Concat(p.Metrics(), besides), func(m record.Metric) bool {
+					return !slices.ContainsFunc(r.columns, func(name string) bool {
+						return path.Base(name) == m.Name
+					})
+				})
+				for i := range metrics {
+					metrics[i].Doc, metrics[i].Scope = x.doc, probe.Scope(p)
+				}
+				out = append(out, r.table(p.Name(), probe.Scope(p), metrics, cmp.Or(r.why, x.absent)))
+			}
+		}
+	}
+	return out
+}
+
+// bsdSources are FreeBSD's. Its cores have no softirqs: the thread that moves the packets of a core's queues
+// is counted as such, else the packets' work would be that of any other part of the kernel.
+var bsdSources = []source{
 	{"cpu", "time of the core in this state, from kern.cp_times; softirq_ns is that of the thread " +
 		"if_io_tqg_N, and system_ns that of the rest", "sysctl tells no kern.cp_times", readCPTimes},
 	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol, from netstat -Q",
@@ -194,21 +218,7 @@ func bsdSeries(_ context.Context, samples []snapshot, offset int64) (d record.No
 			}
 		}
 	}
-	for _, p := range probe.All(probe.Root{}) {
-		for _, x := range bsdSources {
-			if r := read[p.Name()]; x.probe == p.Name() {
-				metrics := slices.DeleteFunc(p.Metrics(), func(m record.Metric) bool {
-					return !slices.ContainsFunc(r.columns, func(name string) bool {
-						return path.Base(name) == m.Name
-					})
-				})
-				for i := range metrics {
-					metrics[i].Doc = x.doc
-				}
-				d.Samples = append(d.Samples, r.table(p.Name(), probe.Scope(p), metrics, x.absent))
-			}
-		}
-	}
+	d.Samples = seriesOf(bsdSources, read)
 	d.Cost = costOf("driver freebsd", samples)
 	return d, nil
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -26,13 +27,19 @@ out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && exit 0
 case $out in *"No such file"*) exit 0;; esac; printf '%s\n' "$out" >&2; exit 1`
 
 func readFirewall(ctx context.Context, h host.Host, _ string) (string, error) {
+	return ofFamilies(ctx, h, firewallTable, parseFirewall)
+}
+
+// ofFamilies reads a state from a table that IPv4 and IPv6 both have.
+func ofFamilies(ctx context.Context, h host.Host, table string, parse func(string) (string, error)) (string,
+	error) {
 	var found [2]string
 	for i, family := range []string{"ip", "ip6"} {
-		out, err := shell(ctx, h, "", listTable, family, firewallTable)
-		if err != nil {
-			return "", err
+		out, err := shell(ctx, h, "", listTable, family, table)
+		if err == nil {
+			found[i], err = parse(out)
 		}
-		if found[i], err = parseFirewall(out); err != nil {
+		if err != nil {
 			return "", err
 		}
 	}
@@ -168,42 +175,29 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	case kernel.NATOff:
 		return replaceTable(ctx, h, "ip", natTable, "")
 	case kernel.NATMasquerade:
-		if port == "" {
-			port = "wan"
-		}
 		return replaceTable(ctx, h, "ip", natTable, fmt.Sprintf(
-			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n", port))
+			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n",
+			cmp.Or(port, "wan")))
 	}
 	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
 }
 
-// readMSSClamp reads what kernel.SetMSSClamp notes in the name of a chain.
 func readMSSClamp(ctx context.Context, h host.Host, _ string) (string, error) {
-	var found [2]string
-	for i, family := range []string{"ip", "ip6"} {
-		out, err := shell(ctx, h, "", listTable, family, mssTable)
-		if err != nil {
-			return "", err
-		}
-		found[i] = parseMSSClamp(out)
-	}
-	if found[0] != found[1] {
-		return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", found[0], found[1])
-	}
-	state, err := knob.MSSClamp().Parse(found[0])
-	return string(state), err
+	return ofFamilies(ctx, h, mssTable, parseMSSClamp)
 }
 
-func parseMSSClamp(text string) string {
+// parseMSSClamp reads what kernel.SetMSSClamp notes in the name of a chain.
+func parseMSSClamp(text string) (string, error) {
 	_, name, ok := strings.Cut(text, "chain to_")
 	size, _, _ := strings.Cut(name, " ")
 	switch {
 	case !ok:
-		return "off"
+		size = "off"
 	case size == strconv.Itoa(kernel.ClampToPMTU):
-		return "pmtu"
+		size = "pmtu"
 	}
-	return size
+	state, err := knob.MSSClamp().Parse(size)
+	return string(state), err
 }
 
 func applyMSSClamp(ctx context.Context, h host.Host, _, value string) error {

@@ -17,23 +17,42 @@ echo addresses; ip addr show`
 
 // Ways implements Routing.
 func (Linux) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
+	return askWays(ctx, h, waysScript, parseWays, to)
+}
+
+// askWays runs a script for the ways to some addresses, and reads the router's own from what follows the line
+// "addresses".
+func askWays(ctx context.Context, h host.Host, script string, parse func(routes string, to int) []kernel.Way,
+	to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
 	var args []string
 	for _, a := range to {
 		args = append(args, a.String())
 	}
-	out, err := shell(ctx, h, "", waysScript, args...)
+	out, err := shell(ctx, h, "", script, args...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
 	}
-	ways, own := parseWays(out, to)
-	return ways, own, nil
+	routes, addresses, _ := strings.Cut("\n"+out, "\naddresses\n")
+	return parse(routes, len(to)), ownAddresses(addresses), nil
 }
 
-// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", and the
-// addresses of ip addr, "inet 198.51.100.2/24 scope global eth0".
-func parseWays(text string, to []netip.Addr) (ways []kernel.Way, own []netip.Addr) {
-	ways = make([]kernel.Way, len(to))
-	routes, addresses, _ := strings.Cut("\n"+text, "\naddresses\n")
+// ownAddresses reads those of ip addr or ifconfig that others can reach, "inet 198.51.100.2/24 …".
+func ownAddresses(text string) (own []netip.Addr) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "inet" && words[0] != "inet6" {
+			continue
+		}
+		if a := bsdAddress(words[1]); a.IsGlobalUnicast() && !slices.Contains(own, a) {
+			own = append(own, a)
+		}
+	}
+	return own
+}
+
+// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2".
+func parseWays(routes string, to int) []kernel.Way {
+	ways := make([]kernel.Way, to)
 	at := -1
 	for line := range strings.Lines(routes) {
 		words := strings.Fields(line)
@@ -53,15 +72,5 @@ func parseWays(text string, to []netip.Addr) (ways []kernel.Way, own []netip.Add
 			}
 		}
 	}
-	for line := range strings.Lines(addresses) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != "inet" && words[0] != "inet6" {
-			continue
-		}
-		p, err := netip.ParsePrefix(words[1])
-		if err == nil && p.Addr().IsGlobalUnicast() && !slices.Contains(own, p.Addr()) {
-			own = append(own, p.Addr())
-		}
-	}
-	return ways, own
+	return ways
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -12,7 +13,7 @@ import (
 func TestParseWays(t *testing.T) {
 	to := []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7"),
 		netip.MustParseAddr("203.0.113.9")}
-	ways, own := parseWays(`to 192.0.2.7
+	text := `to 192.0.2.7
 192.0.2.7 via 198.51.100.1 dev eth0 src 198.51.100.2 uid 0 
     cache 
 to 2001:db8::7
@@ -26,7 +27,9 @@ addresses
     inet 198.51.100.2/24 brd 198.51.100.255 scope global eth0
     inet6 2001:db8:1::2/64 scope global 
     inet6 fe80::1/64 scope link 
-`, to)
+`
+	routes, addresses, _ := strings.Cut(text, "\naddresses\n")
+	ways, own := parseWays(routes, len(to)), ownAddresses(addresses)
 	want := []kernel.Way{{Device: "eth0", Via: netip.MustParseAddr("198.51.100.1"),
 		Source: netip.MustParseAddr("198.51.100.2")}, {}, {Device: "br-lan",
 		Source: netip.MustParseAddr("203.0.113.1")}}
@@ -36,7 +39,7 @@ addresses
 	if len(own) != 2 || own[0].String() != "198.51.100.2" || own[1].String() != "2001:db8:1::2" {
 		t.Errorf("addresses: got %v", own)
 	}
-	if ways, own := parseWays("addresses\n", nil); len(ways)+len(own) != 0 {
+	if ways, own := parseWays("", 0), ownAddresses(""); len(ways)+len(own) != 0 {
 		t.Errorf("of nothing: got %v, %v", ways, own)
 	}
 }

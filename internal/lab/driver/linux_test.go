@@ -86,8 +86,8 @@ func TestParseMSSClamp(t *testing.T) {
 	for text, want := range map[string]string{"": "off",
 		"table ip chokepoint_mss {\n\tchain to_1 {\n\t}\n\n" + chain:     "pmtu",
 		"table ip6 chokepoint_mss {\n\tchain to_1360 {\n\t}\n\n" + chain: "1360"} {
-		if got := parseMSSClamp(text); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
+		if got, err := parseMSSClamp(text); got != want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,11 +74,8 @@ const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcn
 
 // zoneOf is the zone of fw4 that a device belongs to, "" for none.
 func zoneOf(ctx context.Context, h host.Host, port string) (string, error) {
-	if port == "" {
-		port = "wan"
-	}
 	out, err := shell(ctx, h, "", `command -v fw4 >/dev/null || exit 0; fw4 -q device "$1" 2>/dev/null; true`,
-		port)
+		cmp.Or(port, "wan"))
 	return strings.TrimSpace(out), err
 }
 

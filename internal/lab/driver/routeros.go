@@ -47,34 +47,30 @@ func (RouterOS) Check(ctx context.Context, h host.Host) check.Answer {
 }
 
 // rosFacts are the names of what menus tell.
-var rosFacts = []struct {
-	menu  string
-	names map[string]string
-}{
-	{"/system/resource", map[string]string{"version": "distribution_version", "board-name": "product",
-		"cpu": "cpu_model", "cpu-count": "cpu_threads", "architecture-name": "machine",
-		"total-memory": "memory_bytes"}},
-	{deviceMode, map[string]string{"mode": "device_mode", "scheduler": "device_mode:scheduler",
-		"routerboard": "device_mode:routerboard", "flagged": "device_mode:flagged"}},
-	{boardSettings, map[string]string{"cpu-frequency": "cpu_frequency_set"}},
+var rosFacts = map[string]map[string]string{
+	"/system/resource": {"version": "distribution_version", "board-name": "product", "cpu": "cpu_model",
+		"cpu-count": "cpu_threads", "architecture-name": "machine", "total-memory": "memory_bytes"},
+	"/system/device-mode": {"mode": "device_mode", "scheduler": "device_mode:scheduler",
+		"routerboard": "device_mode:routerboard", "flagged": "device_mode:flagged"},
+	"/system/routerboard/settings": {"cpu-frequency": "cpu_frequency_set"},
 }
 
-// Facts implements Describing. What a menu does not tell, which a virtual router may not even have, is left
-// out.
+// Facts implements Describing. What a menu does not tell, which a virtual router may not have, is left out.
 func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
 	facts := map[string]string{"os": "routeros", "distribution": "routeros"}
-	var wrong []error
+	var wrong error
 	list := func(print string) []item {
 		all, err := items(ctx, h, print)
 		if err != nil && !errors.Is(err, host.ErrUnsupported) {
-			wrong = append(wrong, fmt.Errorf("read what %s is: %w", h.Name(), err))
+			wrong = fmt.Errorf("read what %s is: %w", h.Name(), err)
 		}
 		return all
 	}
-	for _, f := range rosFacts {
-		for _, i := range list(f.menu + "/print as-value") {
-			for told, name := range f.names {
-				addFact(facts, name, cmp.Or(map[string]string{"true": "yes", "false": "no"}[i[told]], i[told]))
+	for menu, names := range rosFacts {
+		for _, i := range list(menu + "/print as-value") {
+			for told, name := range names {
+				word := map[string]string{"true": "yes", "false": "no"}[i[told]]
+				addFact(facts, name, cmp.Or(word, i[told]))
 			}
 		}
 	}
@@ -83,7 +79,7 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 		addFact(facts, "device:"+check.Plain(i["name"])+":mtu", i["actual-mtu"])
 		addFact(facts, "device:"+check.Plain(i["name"])+":type", i["type"])
 	}
-	return facts, errors.Join(wrong...)
+	return facts, wrong
 }
 
 // sinceVersion tells whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values are
@@ -312,7 +308,10 @@ type rosSetting struct {
 	make     func(ctx context.Context, h host.Host, dev, value string) ([]string, error)
 }
 
-func rosSettings() map[string]rosSetting {
+func rosSettings(s record.Setting) map[string]rosSetting {
+	clock := rosSetting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+		return "", clockByHand(ctx, h, s)
+	}, nil}
 	return map[string]rosSetting{
 		"link_mtu":   {true, readROSMTU, makeROSMTU},
 		"queue":      {true, readROSQueue, makeROSQueue},
@@ -320,6 +319,7 @@ func rosSettings() map[string]rosSetting {
 		"firewall":   {false, readROSFirewall, makeROSFirewall},
 		"nat":        {false, readROSNAT, makeROSNAT},
 		"flowtable":  {false, readFastTrack, makeFastTrack},
+		"governor":   clock, "cpu_quota": clock,
 	}
 }
 
@@ -331,19 +331,6 @@ var rosByHand = map[string]string{
 	"offload":       "RouterOS does not show its offloads; those of a switch are l3-hw-offloading, by hand",
 }
 
-func rosSettingOf(s record.Setting) (rosSetting, error) {
-	x, ok := rosSettings()[s.Knob]
-	switch {
-	case ok:
-	case s.Knob == "governor", s.Knob == "cpu_quota":
-		x = rosClock(s)
-	default:
-		return x, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[s.Knob],
-			"driver routeros does not know it"))
-	}
-	return x, nil
-}
-
 // WithoutNAT implements Advising.
 func (RouterOS) WithoutNAT() string {
 	return "/ip/firewall/nat/print, and /ip/firewall/nat/disable for each rule of the path"
@@ -351,12 +338,13 @@ func (RouterOS) WithoutNAT() string {
 
 // Read implements Driver.
 func (RouterOS) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	if _, settable := rosSettings()[s.Knob]; settable && s.Value != "" { // whoever asks wants to set it
-		if err := mayGuard(ctx, h); err != nil {
+	text, err := rosWriting(s, nil).read(ctx, h, s)
+	if err == nil && s.Value != "" { // whoever asks wants to set it
+		if err = mayGuard(ctx, h); err != nil {
 			return "", fmt.Errorf("set %s on %s: %w", s.Knob, h.Name(), err)
 		}
 	}
-	return rosWriting(s, nil).read(ctx, h, s)
+	return text, err
 }
 
 // Apply implements Driver.
@@ -379,12 +367,20 @@ func makeROS(ctx context.Context, h host.Host, s record.Setting) (out []string, 
 // rosWriting is a setting that, where it would be applied, is written down as statements.
 func rosWriting(s record.Setting, out *[]string) settings {
 	return settings{func(string) (setting, error) {
-		x, err := rosSettingOf(s)
+		x, ok := rosSettings(s)[s.Knob]
+		if !ok {
+			return setting{}, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[s.Knob],
+				"driver routeros does not know it"))
+		}
 		return setting{x.ofDevice, x.read, func(ctx context.Context, h host.Host, dev, value string) error {
+			if x.make == nil {
+				_, err := x.read(ctx, h, dev)
+				return err
+			}
 			more, err := x.make(ctx, h, dev, value)
 			*out = append(*out, more...)
 			return err
-		}}, err
+		}}, nil
 	}, rosDevices}
 }
 

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -411,11 +412,8 @@ func makeROSNAT(_ context.Context, _ host.Host, port, value string) ([]string, e
 	case kernel.NATOff:
 		return out, nil
 	case kernel.NATMasquerade:
-		if port == "" {
-			port = "wan"
-		}
-		return append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+quoteROS(port)+" comment="+
-			quoteROS(natMark))), nil
+		return append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+
+			quoteROS(cmp.Or(port, "wan"))+" comment="+quoteROS(natMark))), nil
 	}
 	return nil, fmt.Errorf("%w: driver routeros forwards no ports", host.ErrUnsupported)
 }

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +37,8 @@ func rosSample() [4]string {
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone, since
-// a router may have thousands.
+// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone,
+// since a router may have thousands.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock prints the router's clock, in nanoseconds.
@@ -100,7 +99,7 @@ type rosTaken struct {
 func (s rosTaken) when() int64 { return s.at }
 
 // peersPrint prints what WireGuard's peers have moved, without their keys.
-const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake,disabled"
+const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface,rx,tx,last-handshake"
 
 // relate has the loop go on, reads the router's clock between two readings of ours, and then the peers.
 func (w *rosWatch) relate(ctx context.Context) error {
@@ -127,12 +126,8 @@ func (w *rosWatch) relate(ctx context.Context) error {
 func rosPeers(at int64, peers []item) rosTaken {
 	s, n := rosTaken{at, map[string]map[string]float64{wireguardProbe: {}}}, map[string]int{}
 	for _, p := range peers[:min(len(peers), mostDevices)] {
-		device := p["interface"]
-		if p.yes("disabled") || device == "" || check.Plain(device) != device {
-			continue
-		}
-		peer := fmt.Sprintf("%s.peer%d/", device, n[device])
-		n[device]++
+		peer := fmt.Sprintf("%s.peer%d/", check.Plain(p["interface"]), n[p["interface"]])
+		n[p["interface"]]++
 		s.put(wireguardProbe, peer+"rx_bytes", p["rx"], 1)
 		s.put(wireguardProbe, peer+"tx_bytes", p["tx"], 1)
 		if age, err := parseROSTime(p["last-handshake"]); err == nil {
@@ -318,61 +313,39 @@ func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeDa
 	return d, nil
 }
 
+// rosSources are the probes whose series RouterOS has.
+var rosSources = []source{
+	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; untold_ns is " +
+		"work whose kind is not told", notTold, nil},
+	{"netdev", "from /interface/print stats", notTold, nil},
+	{"memory", "from /system/resource", notTold, nil},
+	{"conntrack", "connections tracked now, and at most", notTold, nil},
+	{"cpufreq", "now, from /system/resource", notTold, nil},
+	{wireguardProbe, "of the peer, read before the first trial and after each", "no peer is told of", nil},
+}
+
+const notTold = "the router does not tell it"
+
 // rosTables are the series of samples as the probes record them, or why there are none.
-func rosTables(samples []rosTaken, offset int64, why string) (out []record.Samples) {
-	const mean = "integrated from percents of about a second, /system/resource/cpu"
-	metrics := func(unit, doc string, counter bool, names ...string) (all []record.Metric) {
-		for _, n := range names {
-			m := record.Metric{Name: n, Unit: unit, Counter: counter, Doc: doc}
-			if strings.HasSuffix(n, "_bytes") {
-				m.Unit = "bytes"
-			}
-			all = append(all, m)
-		}
-		return all
+func rosTables(samples []rosTaken, offset int64, why string) []record.Samples {
+	read := map[string]*replayed{}
+	for _, x := range rosSources {
+		read[x.probe] = &replayed{why: why}
 	}
-	devices := []string{"tx_queue_dropped", "fastpath_rx_packets"}
-	for _, c := range counted {
-		devices = append(devices, c[1])
-	}
-	for _, p := range []struct {
-		name, scope string
-		metrics     []record.Metric
-	}{
-		{"cpu", record.ScopeHost, append(metrics("ns", "of the core, "+mean, true, "idle_ns", "irq_ns"),
-			metrics("ns", "work of the core whose kind is not told, "+mean, true, "untold_ns")...)},
-		{"netdev", record.ScopeNode, metrics("count", "from /interface/print stats", true, devices...)},
-		{"memory", record.ScopeHost, metrics("bytes", "from /system/resource", false, "total_bytes",
-			"free_bytes")},
-		{"conntrack", record.ScopeNode, metrics("count", "connections tracked now, and at most", false,
-			"entries", "max")},
-		{"cpufreq", record.ScopeHost, metrics("Hz", "now, from /system/resource", false, "frequency_hz")},
-		{wireguardProbe, record.ScopeNode, append(metrics("bytes", "of the peer, read before the first trial "+
-			"and after each", true, "rx_bytes", "tx_bytes"), metrics("ns", "since the last handshake", false,
-			"handshake_age_ns")...)},
-	} {
-		s := record.Samples{Probe: p.name, Scope: p.scope, Metrics: p.metrics}
-		var at []int64
-		var rows []map[string]float64
-		columns := map[string]bool{}
-		for _, taken := range samples {
-			if taken.probes[p.name] == nil {
-				continue
+	for _, s := range samples {
+		for name, told := range s.probes {
+			var row values
+			for _, column := range slices.Sorted(maps.Keys(told)) {
+				row.add(column, told[column])
 			}
-			at, rows = append(at, taken.at-offset), append(rows, taken.probes[p.name])
-			for name := range taken.probes[p.name] {
-				columns[name] = true
-			}
+			read[name].add(s.at-offset, row.names, row.v)
 		}
-		if len(columns) == 0 {
-			s.Metrics, s.Unavailable = nil, cmp.Or(why, "the router does not tell it")
-		} else {
-			s.Table = tableOf(slices.Sorted(maps.Keys(columns)), at, rows)
-		}
-		out = append(out, s)
 	}
-	for _, probe := range []string{"softirq", "softnet", "snmp", "qdisc"} {
-		out = append(out, record.Samples{Probe: probe, Scope: record.ScopeHost,
+	out := seriesOf(rosSources, read, record.Metric{Name: "untold_ns", Unit: "ns", Counter: true},
+		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
+		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
+	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc"} {
+		out = append(out, record.Samples{Probe: name, Scope: record.ScopeHost,
 			Unavailable: "RouterOS does not tell it"})
 	}
 	return append(out, record.Samples{Probe: costProbe, Scope: record.ScopeHost, Unavailable: "what the " +

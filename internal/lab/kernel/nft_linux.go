@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/google/nftables"
@@ -132,27 +131,6 @@ func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 	c, err := pick(func() ([]*nftables.Chain, error) { return f.conn.ListChainsOfTableFamily(t.Family) },
 		func(c *nftables.Chain) bool { return c.Table.Name == t.Name && c.Name == chain })
 	return c != nil, filterError(err)
-}
-
-// FilterTables lists our own tables, as "ip chokepoint_nat": what is left when something was not undone.
-func FilterTables() ([]string, error) {
-	f, err := openFilter()
-	if err != nil {
-		return nil, explain(err, "list packet filter tables")
-	}
-	var names []string
-	for i, family := range families() {
-		tables, err := dump(func() ([]*nftables.Table, error) { return f.conn.ListTablesOfFamily(family) })
-		if err != nil {
-			return nil, explain(filterError(err), "list packet filter tables")
-		}
-		for _, t := range tables {
-			if strings.HasPrefix(t.Name, TablePrefix) && t.Family == family {
-				names = append(names, []string{"ip ", "ip6 "}[i]+t.Name)
-			}
-		}
-	}
-	return names, nil
 }
 
 // filterError names the kernels that have no packet filter of this kind.
