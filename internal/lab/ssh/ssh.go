@@ -294,22 +294,36 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 		return nil, err
 	}
 	defer log.Close()
+	_, dir := c.place()
 	child, err := host.Spawn{Program: "ssh", Args: c.args(how, command), Stderr: log, Bound: true,
-		Dir: c.options.Dir}.Start()
+		Dir: dir}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
 	}
 	return child, err
 }
 
-// args are those of ssh, in the folder of the connection's socket: that is given by its name alone, because
-// its path has room for some hundred bytes.
+// mostSocket is how long a socket's path may be: the system has room for 104 bytes or more (unix(4), unix(7)),
+// of which ssh takes 18 while it makes one.
+const mostSocket = 104 - 18
+
+// place says how ssh is told of the connection's socket, and where it runs: here, "", where relative paths of
+// the user's configuration are from; but beside a socket whose path is too long, or would be expanded.
+func (c *Connection) place() (socket, dir string) {
+	socket = filepath.Join(c.options.Dir, c.options.Name)
+	if len(socket) > mostSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
+		return c.options.Name, c.options.Dir
+	}
+	return socket, ""
+}
+
 func (c *Connection) args(how, command string) []string {
 	keys := "yes"
 	if c.options.AcceptNew {
 		keys = "accept-new"
 	}
-	args := []string{how, "-T", "-S", c.options.Name}
+	socket, _ := c.place()
+	args := []string{how, "-T", "-S", socket}
 	if c.options.Config != "" {
 		args = append(args, "-F", c.options.Config)
 	}
