@@ -66,6 +66,13 @@ func readLabFile(name string) (record.Machines, error) {
 	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
 		func(m record.Machines) (key string, err error) {
 			for _, path := range pathsOf(&m) {
+				if below, is := strings.CutPrefix(*path, "~/"); is {
+					home, err := os.UserHomeDir()
+					if err != nil {
+						return "", fmt.Errorf("find %s: %w", *path, err)
+					}
+					*path = filepath.Join(home, below)
+				}
 				if !filepath.IsAbs(*path) { // beside it
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
