@@ -90,13 +90,11 @@ func judgeMachine(at string) error {
 	return err
 }
 
-// checkREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
-// not told.
-func checkREST(m record.Machine) error {
-	_, err := wrongREST(m, flagOf)
-	return err
-}
+// faultOf is what is wrong, without the key of a lab file.
+func faultOf(_ string, err error) error { return err }
 
+// wrongREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
+// not told.
 func wrongREST(m record.Machine, named func(key string) string) (key string, err error) {
 	const certificate, password = "router.certificate", "router.password_file"
 	if !rest.Addressed(m.At) {
@@ -131,12 +129,6 @@ const namedRouter = "name the router: ssh://HOST"
 
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
-
-// checkMachines refuses machines that cannot be meant, in the words of the flags.
-func checkMachines(m record.Machines) error {
-	_, err := wrongMachines(m, flagOf)
-	return err
-}
 
 // flagOf is how a key of a lab file is written on the command line; those without a flag keep their name.
 func flagOf(key string) string {
@@ -272,11 +264,6 @@ func deviceLike(name string) bool {
 	})
 }
 
-func checkSSHConfig(file string) error {
-	_, err := wrongConfig(file, flagOf)
-	return err
-}
-
 func wrongConfig(file string, named func(key string) string) (key string, err error) {
 	if _, err := os.Stat(file); file != "" && err != nil {
 		return "ssh_config", &usageError{fmt.Sprintf("%s: %v", named("ssh_config"), err),
@@ -295,14 +282,14 @@ func pathsOf(m *record.Machines) []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 
-// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
-func absoluteMachines(m *record.Machines) (err error) {
-	for _, path := range pathsOf(m) {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
+// absolute makes paths absolute that are not empty.
+func absolute(paths ...*string) (err error) {
+	for _, path := range paths {
+		if *path != "" && err == nil {
+			*path, err = filepath.Abs(*path)
 		}
 	}
-	return nil
+	return err
 }
 
 // remote is the lab of a run's machines.
