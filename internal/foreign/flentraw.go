@@ -22,8 +22,8 @@ type flentRest struct {
 // mostMeta bounds metadata, in bytes.
 const mostMeta = 1 << 20
 
-// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too large
-// is left out, and raw values that are none are as flent has them.
+// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too
+// large is left out, and raw values that are none are as flent has them.
 func flentRaw(text []byte) ([]byte, error) {
 	var f flentRest
 	if err := decode(text, &f); err != nil {

@@ -73,9 +73,9 @@ case "$*" in
 esac
 `
 
-// TestDialConsole: a machine with RouterOS' console is known by its refusal, and takes commands as they are. ssh
-// runs where this program does, from where paths of its configuration may be; but beside a socket whose path
-// has no room in its address.
+// TestDialConsole: a machine with RouterOS' console is known by its refusal, and takes commands as they are.
+// ssh runs where this program does, from where paths of its configuration may be; but beside a socket whose
+// path has no room in its address.
 func TestDialConsole(t *testing.T) {
 	dir := t.TempDir()
 	for name, dir := range map[string]string{"here": dir, "long": dir + "/" + strings.Repeat("x", mostSocket),

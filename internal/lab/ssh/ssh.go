@@ -302,7 +302,7 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 	return child, err
 }
 
-// mostSocket is how long a socket's path may be: the system has room for 104 bytes or more (unix(4), unix(7)),
+// mostSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
 // of which ssh takes 18 while it makes one.
 const mostSocket = 104 - 18
 
