@@ -33,8 +33,8 @@ func TestJudgePassesOnTheExitStatus(t *testing.T) {
 	}
 }
 
-// TestADiskThatFailsFailsItsStage: whatever goes wrong with a disk that a stage boots ends the stage, also where
-// the shell would go on.
+// TestADiskThatFailsFailsItsStage: whatever goes wrong with a disk that a stage boots ends the stage, also
+// where the shell would go on.
 func TestADiskThatFailsFailsItsStage(t *testing.T) {
 	stages, err := filepath.Abs("../../.ci/stages.sh")
 	if err != nil {

@@ -139,7 +139,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		*list = distinct(*list)
 	}
 	s.Blocks = distinct(s.Blocks)
-	return checkSSHConfig(o.machines.SSHConfig)
+	return faultOf(wrongConfig(o.machines.SSHConfig, flagOf))
 }
 
 // distinct keeps the first of each.

@@ -173,7 +173,7 @@ func labOptionsOf(run record.Run) labOptions {
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
-		return checkMachines(o.machines)
+		return faultOf(wrongMachines(o.machines, flagOf))
 	}
 	arch, err := o.arch()
 	_, known := driver.Named(o.driver)
@@ -299,17 +299,8 @@ func openDisk(i record.DiskImage) (vm.Disk, error) {
 
 // absolute makes the paths absolute, because a run may be resumed from another folder.
 func (o *labOptions) absolute() error {
-	for _, path := range []*string{&o.image.File, &o.image.Key, &o.image.Password, &o.kernel.File,
-		&o.kernel.Modules} {
-		if *path != "" {
-			absolute, err := filepath.Abs(*path)
-			if err != nil {
-				return fmt.Errorf("find %s: %w", *path, err)
-			}
-			*path = absolute
-		}
-	}
-	return absoluteMachines(&o.machines)
+	return absolute(append(pathsOf(&o.machines), &o.image.File, &o.image.Key, &o.image.Password,
+		&o.kernel.File, &o.kernel.Modules)...)
 }
 
 // guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if

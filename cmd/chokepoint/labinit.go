@@ -66,6 +66,9 @@ func readLabFile(name string) (record.Machines, error) {
 	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
 		func(m record.Machines) (key string, err error) {
 			for _, path := range pathsOf(&m) {
+				if strings.HasPrefix(*path, "~/") {
+					*path = os.Getenv("HOME") + (*path)[1:]
+				}
 				if !filepath.IsAbs(*path) { // beside it
 					if *path, err = filepath.Abs(filepath.Join(filepath.Dir(name), *path)); err != nil {
 						return "", err
@@ -88,10 +91,10 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	if err := askMachines(ctx, &m, p); err != nil {
 		return err
 	}
-	if err := checkMachines(m); err != nil {
+	if err := faultOf(wrongMachines(m, flagOf)); err != nil {
 		return err
 	}
-	if err := absoluteMachines(&m); err != nil {
+	if err := absolute(pathsOf(&m)...); err != nil {
 		return err
 	}
 	return p.withMachines(ctx, m, func(l *lab.Lab) error {

@@ -90,20 +90,18 @@ func judgeMachine(at string) error {
 	return err
 }
 
-// checkREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
-// not told.
-func checkREST(m record.Machine) error {
-	_, err := wrongREST(m)
-	return err
-}
+// faultOf is what is wrong, without the key of a lab file.
+func faultOf(_ string, err error) error { return err }
 
-func wrongREST(m record.Machine) (key string, err error) {
+// wrongREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
+// not told.
+func wrongREST(m record.Machine, named func(key string) string) (key string, err error) {
 	const certificate, password = "router.certificate", "router.password_file"
 	if !rest.Addressed(m.At) {
 		if m.Certificate+m.PasswordFile != "" {
-			return map[bool]string{true: certificate, false: password}[m.Certificate != ""],
-				&usageError{"a certificate, or a password_file, of a router that is not reached by https",
-					"write https://USER@HOST"}
+			key = map[bool]string{true: certificate, false: password}[m.Certificate != ""]
+			return key, &usageError{named(key) + " of a router that is not reached by https",
+				"write https://USER@HOST"}
 		}
 		return "", nil
 	}
@@ -117,23 +115,20 @@ func wrongREST(m record.Machine) (key string, err error) {
 	case err != nil:
 		return key, &usageError{err.Error(), check.HintOf(err)}
 	case m.Certificate != "" && !secure:
-		return certificate, &usageError{"a certificate of a router that is reached by http",
+		return certificate, &usageError{named(certificate) + " of a router that is reached by http",
 			"write https://USER@HOST"}
 	case m.Driver != "" && m.Driver != driver.RouterOS{}.Name():
-		return "router.driver", &usageError{fmt.Sprintf("driver %s of a router that is reached by https",
-			m.Driver), "leave it out, or write ssh://HOST"}
+		return "router.driver", &usageError{fmt.Sprintf("%s %s of a router that is reached by https",
+			named("router.driver"), m.Driver), "leave it out, or write ssh://HOST"}
 	}
 	return "", nil
 }
 
+// namedRouter says how a router is named, by a flag as in a lab file.
+const namedRouter = "name the router: ssh://HOST"
+
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
-
-// checkMachines refuses machines that cannot be meant, in the words of the flags.
-func checkMachines(m record.Machines) error {
-	_, err := wrongMachines(m, flagOf)
-	return err
-}
 
 // flagOf is how a key of a lab file is written on the command line; those without a flag keep their name.
 func flagOf(key string) string {
@@ -189,11 +184,10 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		return wrong("", "name both: --client local --server ssh://HOST, and the router between, if it can "+
 			"be reached", "a lab of real machines has a client and a server")
 	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
-		return wrong("router.lan", "name the router: --router ssh://HOST",
-			"--router-lan or --router-wan without --router")
+		key = map[bool]string{true: "router.lan", false: "router.wan"}[m.Router.LAN != ""]
+		return wrong(key, namedRouter, "%s without a router", named(key))
 	case m.Router.At == "" && m.Router.Driver != "":
-		return wrong("router.driver", "name the router: --router ssh://HOST", "%s without a router",
-			named("router.driver"))
+		return wrong("router.driver", namedRouter, "%s without a router", named("router.driver"))
 	case m.Router.Driver != "" && !known:
 		return "router.driver", unknownDriver(m.Router.Driver)
 	case m.Server.ISP != "" && !slices.Contains(knob.Accesses(), m.Server.ISP):
@@ -207,7 +201,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
 			m.Port)
 	}
-	if key, err := wrongREST(m.Router); err != nil {
+	if key, err := wrongREST(m.Router, named); err != nil {
 		return key, err
 	}
 	if m.Firmware != nil {
@@ -234,6 +228,10 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 			return wrong(key, "such as eth0", " %q is no name of a device", check.Plain(device))
 		}
 	}
+	if m.Jump+m.Identity != "" && !strings.HasPrefix(m.At, ssh.Scheme) {
+		key = map[bool]string{true: "jump", false: "identity"}[m.Jump != ""]
+		return wrong(key, "leave it out, or write ssh://HOST", ": the %s is not reached by ssh", name)
+	}
 	if m.Jump != "" {
 		for hop := range strings.SplitSeq(m.Jump, ",") {
 			if _, err := ssh.Parse(ssh.Scheme + hop); err != nil {
@@ -243,6 +241,9 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	}
 	if m.Identity == "" {
 		return "", nil
+	}
+	if i, err := os.Stat(m.Identity); err == nil && !i.Mode().IsRegular() {
+		return wrong("identity", "name the file of a private key", ": %s is no file", m.Identity)
 	}
 	f, err := os.Open(m.Identity)
 	if err != nil {
@@ -263,11 +264,6 @@ func deviceLike(name string) bool {
 	})
 }
 
-func checkSSHConfig(file string) error {
-	_, err := wrongConfig(file, flagOf)
-	return err
-}
-
 func wrongConfig(file string, named func(key string) string) (key string, err error) {
 	if _, err := os.Stat(file); file != "" && err != nil {
 		return "ssh_config", &usageError{fmt.Sprintf("%s: %v", named("ssh_config"), err),
@@ -286,14 +282,14 @@ func pathsOf(m *record.Machines) []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 
-// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
-func absoluteMachines(m *record.Machines) (err error) {
-	for _, path := range pathsOf(m) {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
+// absolute makes paths absolute that are not empty.
+func absolute(paths ...*string) (err error) {
+	for _, path := range paths {
+		if *path != "" && err == nil {
+			*path, err = filepath.Abs(*path)
 		}
 	}
-	return nil
+	return err
 }
 
 // remote is the lab of a run's machines.

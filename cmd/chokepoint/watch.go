@@ -78,10 +78,10 @@ func (o watchOptions) check() error {
 	case o.stopAfter < 0:
 		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
 	}
-	if err := checkREST(o.machines.Router); err != nil {
+	if err := faultOf(wrongREST(o.machines.Router, flagOf)); err != nil {
 		return err
 	}
-	return checkSSHConfig(o.machines.SSHConfig)
+	return faultOf(wrongConfig(o.machines.SSHConfig, flagOf))
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
@@ -106,7 +106,7 @@ func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
 
 // reach reaches the machine that a command is about, as the router of a lab of its own.
 func (p *program) reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
-	if err := absoluteMachines(m); err != nil {
+	if err := absolute(pathsOf(m)...); err != nil {
 		return nil, err
 	}
 	return lab.Remote{ID: purpose + "-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: *m,

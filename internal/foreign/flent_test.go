@@ -133,7 +133,7 @@ func TestFlentTellsNobody(t *testing.T) {
 	}
 	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
 		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
-	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331", "140331"} {
+	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331"} {
 		if strings.Contains(all, told) {
 			t.Errorf("%s is told:\n%s", told, all)
 		}
@@ -143,7 +143,8 @@ func TestFlentTellsNobody(t *testing.T) {
 	if diff := cmp.Diff(want, in[0].Foreign.Series.Names); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
-	wantNote := "at home: (address 1)-(address 2), wan-(address 9).53, (host 4), (address 10), 127.0.0.1 in 5 ms"
+	const wantNote = "at home: (address 1)-(address 2), wan-(address 9).53, (host 4), (address 10), " +
+		"127.0.0.1 in 5 ms"
 	if got := in[0].Foreign.Facts["NOTE"]; got != wantNote {
 		t.Errorf("got %q, want %q", got, wantNote)
 	}
@@ -169,8 +170,7 @@ func TestFlentRawIsAList(t *testing.T) {
 	for _, none := range []string{"", `"raw_values": null, `} {
 		in := read(t, []byte(`{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload": [1, 2]}, `+none+
 			`"metadata": {"T0": "2026-01-02T03:04:05.000000Z"}}`), "")
-		_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
-			nil)
+		_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{Results: in}}, nil)
 		raw := unzipped(t, exported(t, &trials[0]))["raw_values"]
 		if diff := cmp.Diff(map[string]any{}, raw); diff != "" {
 			t.Errorf("of a file with %q (-want +got):\n%s", none, diff)

@@ -22,14 +22,14 @@ type flentRest struct {
 // mostMeta bounds metadata, in bytes.
 const mostMeta = 1 << 20
 
-// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too large
-// is left out, and raw values that are none are as flent has them.
+// flentRaw is a flentRest of an anonymous text, without what its names call secret. What metadata is too
+// large is left out, and raw values that are none are as flent has them.
 func flentRaw(text []byte) ([]byte, error) {
-	f := flentRest{Raw: json.RawMessage("{}")}
+	var f flentRest
 	if err := decode(text, &f); err != nil {
 		return nil, err
 	}
-	if string(f.Raw) == "null" {
+	if len(f.Raw) == 0 || string(f.Raw) == "null" {
 		f.Raw = json.RawMessage("{}")
 	}
 	d := json.NewDecoder(bytes.NewReader(f.Meta))
@@ -75,19 +75,14 @@ var (
 // them stay apart.
 type aliases map[string]string
 
-func (a aliases) give(kind, name string) string {
-	if a[name] == "" {
-		a[name] = fmt.Sprintf("(%s %d)", kind, len(a)+1)
-	}
-	return a[name]
-}
-
 // address is what stands for one. That of loopback and that of every host tell nothing.
 func (a aliases) address(text string) string {
 	if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
 		return text
+	} else if a[text] == "" {
+		a[text] = fmt.Sprintf("(address %d)", len(a)+1)
 	}
-	return a.give("address", text)
+	return a[text]
 }
 
 // text is one without addresses, known hosts, and the user of a URL.
@@ -120,7 +115,7 @@ func (f *flentFile) anonymous(text []byte) []byte {
 			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
 			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
 				!slices.Contains(nobody[:], name) {
-				a.give("host", name)
+				a[name] = fmt.Sprintf("(host %d)", len(a)+1)
 			}
 		}
 	}

@@ -57,13 +57,15 @@ func TestOnConsole(t *testing.T) {
 }
 
 // fakeSSH is an OpenSSH client whose other end is RouterOS' console: it refuses what a shell would run,
-// answers /system/resource/print, and has a connection that other sessions share for as long as it lives.
+// answers /system/resource/print, and has a connection that other sessions share for as long as it lives. It
+// writes down where it was started.
 const fakeSSH = `#!/bin/sh
 for last; do :; done
+pwd >>"$PLACES"
 case "$*" in
 *"exec /bin/sh -s") echo "bad command name exec (line 1 column 1)"; exit 1;;
--MN*) trap 'rm -f router' EXIT; trap exit TERM; : >router; while :; do sleep 0.1; done;;
-*) [ -e router ] || { echo "a session of its own" >&2; exit 255; }
+-MN*) trap 'rm -f "$4"' EXIT; trap exit TERM; : >"$4"; while :; do sleep 0.1; done;;
+*) [ -e "$4" ] || { echo "a session of its own" >&2; exit 255; }
 	case $last in
 	/system/resource/print) cat "$RESOURCE"; exit 1;;
 	*) printf '%s\n' "$last";;
@@ -72,8 +74,23 @@ esac
 `
 
 // TestDialConsole: a machine with RouterOS' console is known by its refusal, and takes commands as they are.
+// ssh runs where this program does, from where paths of its configuration may be; but beside a socket whose
+// path has no room in its address.
 func TestDialConsole(t *testing.T) {
-	bin, dir := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
+	for name, dir := range map[string]string{"here": dir, "long": dir + "/" + strings.Repeat("x", mostSocket),
+		"expanded": dir + "/%h"} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			dialConsole(t, dir, name == "here")
+		})
+	}
+}
+
+func dialConsole(t *testing.T, dir string, here bool) {
+	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(fakeSSH), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +98,12 @@ func TestDialConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	work, places := t.TempDir(), filepath.Join(bin, "places")
+	t.Chdir(work)
+	if !here {
+		work = dir
+	}
+	t.Setenv("PLACES", places)
 	t.Setenv("RESOURCE", resource)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	c, err := Dial(t.Context(), Destination{Host: "router"}, Options{Dir: dir, Name: "router"})
@@ -105,5 +128,9 @@ func TestDialConsole(t *testing.T) {
 	begun := time.Now()
 	if err := c.Close(); err != nil || time.Since(begun) > 3*time.Second {
 		t.Errorf("close: %v after %v", err, time.Since(begun))
+	}
+	b, err := os.ReadFile(places)
+	if want := strings.Repeat(work+"\n", 4); err != nil || string(b) != want {
+		t.Errorf("ssh ran in\n%s%v, want\n%s", b, err, want)
 	}
 }

@@ -46,8 +46,8 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 
 // session runs a command line of the machine's.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
-	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: m.c.options.Dir, Stdin: stdin,
-		Args: m.c.args("-oControlMaster=no", m.c.marked(line))})
+	args, dir := m.c.args("-oControlMaster=no", m.c.marked(line))
+	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: dir, Stdin: stdin, Args: args})
 	if err != nil {
 		return nil, err
 	}

@@ -294,22 +294,30 @@ func (c *Connection) start(how, command string) (*host.Child, error) {
 		return nil, err
 	}
 	defer log.Close()
-	child, err := host.Spawn{Program: "ssh", Args: c.args(how, command), Stderr: log, Bound: true,
-		Dir: c.options.Dir}.Start()
+	args, dir := c.args(how, command)
+	child, err := host.Spawn{Program: "ssh", Args: args, Stderr: log, Bound: true, Dir: dir}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
 	}
 	return child, err
 }
 
-// args are those of ssh, in the folder of the connection's socket: that is given by its name alone, because
-// its path has room for some hundred bytes.
-func (c *Connection) args(how, command string) []string {
+// mostSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
+// of which ssh takes 18 while it makes one.
+const mostSocket = 104 - 18
+
+// args are those of ssh, and where it runs: here, "", where relative paths of the user's configuration are
+// from; but beside a socket whose path is too long, or would be expanded.
+func (c *Connection) args(how, command string) (args []string, dir string) {
 	keys := "yes"
 	if c.options.AcceptNew {
 		keys = "accept-new"
 	}
-	args := []string{how, "-T", "-S", c.options.Name}
+	socket := filepath.Join(c.options.Dir, c.options.Name)
+	if len(socket) > mostSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
+		socket, dir = c.options.Name, c.options.Dir
+	}
+	args = []string{how, "-T", "-S", socket}
 	if c.options.Config != "" {
 		args = append(args, "-F", c.options.Config)
 	}
@@ -333,10 +341,10 @@ func (c *Connection) args(how, command string) []string {
 		args = append(args, "-p", strconv.Itoa(c.Port))
 	}
 	args = append(args, "--", c.Destination.Host)
-	if command == "" {
-		return args
+	if command != "" {
+		args = append(args, command)
 	}
-	return append(args, command)
+	return args, dir
 }
 
 // Open starts a command there in a session of the connection. The command is one that every login shell, csh
