@@ -33,6 +33,7 @@ type labOptions struct {
 	queues   int
 	driver   string
 	machines record.Machines // none: the lab is made here
+	alone    bool            // a router will do, without ends
 	meter    *record.Meter   // of power; nil: none
 }
 
@@ -173,7 +174,7 @@ func labOptionsOf(run record.Run) labOptions {
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
-		return checkMachines(o.machines)
+		return checkMachines(o.machines, o.alone)
 	}
 	arch, err := o.arch()
 	_, known := driver.Named(o.driver)
@@ -309,7 +310,7 @@ func (o *labOptions) absolute() error {
 			*path = absolute
 		}
 	}
-	return absoluteMachines(&o.machines)
+	return absoluteMachines(&o.machines, "")
 }
 
 // guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if

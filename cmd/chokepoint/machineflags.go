@@ -90,13 +90,8 @@ func judgeMachine(at string) error {
 	return err
 }
 
-// checkREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
+// wrongREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
 // not told.
-func checkREST(m record.Machine) error {
-	_, err := wrongREST(m)
-	return err
-}
-
 func wrongREST(m record.Machine) (key string, err error) {
 	const certificate, password = "router.certificate", "router.password_file"
 	if !rest.Addressed(m.At) {
@@ -129,9 +124,15 @@ func wrongREST(m record.Machine) (key string, err error) {
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
 
-// checkMachines refuses machines that cannot be meant, in the words of the flags.
-func checkMachines(m record.Machines) error {
+// checkMachines refuses machines that cannot be meant, in the words of the flags; alone lets a router do
+// of which neither end is named.
+func checkMachines(m record.Machines, alone bool) error {
 	_, err := wrongMachines(m, flagOf)
+	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
+	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
+		err = &usageError{"a lab of real machines has a client and a server", "name both: --client local " +
+			"--server ssh://HOST, and the router between, if it can be reached"}
+	}
 	return err
 }
 
@@ -173,7 +174,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 	for i, x := range all {
 		for _, other := range all[:i] {
 			if x.of.At != "" && x.of.At == other.of.At ||
-				x.key == "router" && x.of.At == record.LocalMachine {
+				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
 				return wrong(x.key, "name each once; at most one end is local",
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}
@@ -185,9 +186,6 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		}
 	}
 	switch _, known := driver.Named(m.Router.Driver); {
-	case m.Client.At == "" || m.Server.At == "":
-		return wrong("", "name both: --client local --server ssh://HOST, and the router between, if it can "+
-			"be reached", "a lab of real machines has a client and a server")
 	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
 		return wrong("router.lan", "name the router: --router ssh://HOST",
 			"--router-lan or --router-wan without --router")
@@ -216,7 +214,10 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 				"with ./", "firmware: %v", err)
 		}
 	}
-	return wrongConfig(m.SSHConfig, named)
+	if _, err := os.Stat(m.SSHConfig); m.SSHConfig != "" && err != nil {
+		return wrong("ssh_config", "name a file that ssh -F can read", "%s: %v", named("ssh_config"), err)
+	}
+	return "", nil
 }
 
 // wrongMachine says what cannot be meant of one machine.
@@ -263,19 +264,6 @@ func deviceLike(name string) bool {
 	})
 }
 
-func checkSSHConfig(file string) error {
-	_, err := wrongConfig(file, flagOf)
-	return err
-}
-
-func wrongConfig(file string, named func(key string) string) (key string, err error) {
-	if _, err := os.Stat(file); file != "" && err != nil {
-		return "ssh_config", &usageError{fmt.Sprintf("%s: %v", named("ssh_config"), err),
-			"name a file that ssh -F can read"}
-	}
-	return "", nil
-}
-
 // pathsOf are the paths of machines.
 func pathsOf(m *record.Machines) []*string {
 	paths := []*string{&m.SSHConfig, &m.Router.PasswordFile, &m.Client.Identity, &m.Router.Identity,
@@ -286,14 +274,15 @@ func pathsOf(m *record.Machines) []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
 }
 
-// absoluteMachines makes the paths absolute, because a run may be resumed from another folder.
-func absoluteMachines(m *record.Machines) (err error) {
+// absoluteMachines makes the paths absolute, because a run may be resumed from another folder; those of a
+// lab file are beside it, in dir.
+func absoluteMachines(m *record.Machines, dir string) (err error) {
 	for _, path := range pathsOf(m) {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
+		if !filepath.IsAbs(*path) && err == nil {
+			*path, err = filepath.Abs(filepath.Join(dir, *path))
 		}
 	}
-	return nil
+	return err
 }
 
 // remote is the lab of a run's machines.

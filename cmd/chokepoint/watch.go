@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -69,19 +68,14 @@ func (o watchOptions) check() error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
 		return &usageError{err.Error(), check.HintOf(err)}
 	}
-	_, known := driver.Named(o.machines.Router.Driver)
 	switch {
-	case o.machines.Router.Driver != "" && !known:
-		return unknownDriver(o.machines.Router.Driver)
 	case o.every < leastGlance:
 		return &usageError{fmt.Sprintf("--interval %s", o.every), "at least " + leastGlance.String()}
 	case o.stopAfter < 0:
 		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
 	}
-	if err := checkREST(o.machines.Router); err != nil {
-		return err
-	}
-	return checkSSHConfig(o.machines.SSHConfig)
+	_, err := wrongMachines(o.machines, flagOf)
+	return err
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
@@ -106,7 +100,7 @@ func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
 
 // reach reaches the machine that a command is about, as the router of a lab of its own.
 func (p *program) reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
-	if err := absoluteMachines(m); err != nil {
+	if err := absoluteMachines(m, ""); err != nil {
 		return nil, err
 	}
 	return lab.Remote{ID: purpose + "-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: *m,

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +44,8 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		case n.HasDriver():
 			a := n.Driver.Check(ctx, n.Host)
 			if a.State == check.Yes {
-				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights),
-					because(n.Unagented))
+				a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
+					optional(" (%s)", n.Unagented))
 			}
 			add("machine", name, a)
 		default:
@@ -53,7 +54,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		var ports []string
 		for _, port := range l.Ports(name) {
 			dev := l.Device(name, port)
-			ports = append(ports, port+" is "+dev+card(facts, dev))
+			ports = append(ports, port+" is "+dev+card(facts, dev)+readCard(ctx, n, dev))
 		}
 		if by := l.Management(name); by != "" {
 			ports = append(ports, "reached by "+by)
@@ -122,6 +123,25 @@ func card(facts map[string]string, dev string) string {
 		text += ", " + strings.Join(merging, " ")
 	}
 	return text + ")"
+}
+
+// readCard says of a driven router's device what its driver can read of that, and why not of the rest.
+func readCard(ctx context.Context, n *lab.Node, dev string) string {
+	if !n.HasDriver() {
+		return ""
+	}
+	var all []string
+	for _, told := range [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}} {
+		text, err := n.Driver.Read(ctx, n.Host, record.Setting{Knob: told[1], Node: n.Name, Port: dev})
+		off := func(feature string) bool { return strings.HasSuffix(feature, "=off") }
+		on := strings.Join(slices.DeleteFunc(strings.Fields(text), off), " ")
+		text = cmp.Or(strings.ReplaceAll(on, "=on", ""), "none")
+		if err != nil {
+			text = fmt.Sprintf("not told: %v", err)
+		}
+		all = append(all, told[0]+" "+check.Plain(text))
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }
 
 // toolsOf says which programs a node lacks that some cells need, where it has a POSIX shell.
@@ -195,11 +215,12 @@ const (
 	overRouter = "through the router over "
 )
 
-func because(why string) string {
-	if why == "" {
+// optional is a text in a format, or nothing where there is none.
+func optional(format, text string) string {
+	if text == "" {
 		return ""
 	}
-	return " (" + why + ")"
+	return fmt.Sprintf(format, text)
 }
 
 // ofAgent says with which rights an agent works, and how well the offset of its clock is known; and the
@@ -214,14 +235,7 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		return a, nil, err
 	}
 	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
-		e.Facts["kernel"], comma(n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
-}
-
-func comma(text string) string {
-	if text == "" {
-		return ""
-	}
-	return ", " + text
+		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
 func routersOf(x *discoveredPath) string {
