@@ -124,8 +124,7 @@ func wrongREST(m record.Machine) (key string, err error) {
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
 
-// checkMachines refuses machines that cannot be meant, in the words of the flags; alone lets a router do
-// of which neither end is named.
+// checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
 func checkMachines(m record.Machines, alone bool) error {
 	_, err := wrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
