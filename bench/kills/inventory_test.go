@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -296,11 +298,17 @@ func look(out io.Writer) error {
 			}
 		}
 	}
-	tables, err := kernel.FilterTables()
+	filter, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	i = append(i, fmt.Sprint("tables of nftables: ", tables))
+	tables, err := filter.ListTables()
+	if err != nil {
+		return fmt.Errorf("list tables of nftables: %w", err)
+	}
+	for _, t := range tables {
+		i = append(i, fmt.Sprintf("table of nftables: %s, family %d", t.Name, t.Family))
+	}
 	_, err = fmt.Fprintln(out, strings.Join(i.sorted(), "\n"))
 	return err
 }

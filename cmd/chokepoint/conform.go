@@ -21,20 +21,26 @@ import (
 )
 
 func newLabConformCommand(p *program) *cobra.Command {
-	var o labOptions
+	o := labOptions{alone: true}
 	var bundle string
 	cmd := &cobra.Command{
-		Use:   "conform [--lab KIND | --router URL …] [--bundle FILE]",
+		Use:   "conform [--lab KIND | --image FILE | --router URL …] [--bundle FILE]",
 		Short: "Try on a router everything that a run may ask of it",
 		Long: "Try on a router everything that a run may ask of it: each setting is made, read\n" +
 			"back and undone; counters are read; samples are taken. The router is that of\n" +
-			"--lab, a disk image that --image names, or a real one between two machines, as\n" +
-			"for run. Nothing stays changed. Do not try it on a router that others use.\n\n" +
+			"--lab, a disk image that --image names, or a real one, alone or between two\n" +
+			"machines as for run: alone, its ports are the devices of its default route and of\n" +
+			"the way to it. Nothing stays changed. Do not try it on a router that others use.\n\n" +
 			"--bundle writes what was found as JSON, for others to see what the router can do,\n" +
 			"with what a driver's commands printed that read something: it holds no addresses,\n" +
 			"no names of hosts and no keys.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.conform(cmd.Context(), o, bundle) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.image.File != "" && !cmd.Flags().Changed("lab") {
+				o.kind = record.LabVM
+			}
+			return p.conform(cmd.Context(), o, bundle)
+		},
 	}
 	o.addFlags(cmd.Flags())
 	addMachines(cmd, &o.machines)
@@ -56,19 +62,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()
 	}
-	try := func(l *lab.Lab) error {
-		found, wrong, err := p.tried(ctx, l)
-		if err == nil && out != nil {
-			var text []byte
-			if text, err = json.MarshalIndent(found, "", "  "); err == nil {
-				err = out.commit(append(text, '\n'))
-			}
-		}
-		if err == nil && wrong > 0 { // all is said
-			err = &exitError{code: codeError}
-		}
-		return err
-	}
+	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
 	if o.describe(&asked); asked.Machines != nil {
 		return p.withMachines(ctx, *asked.Machines, try)
@@ -89,21 +83,37 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	})
 }
 
-// tried shows what a router was found to do, as it is found, and counts what went wrong.
-func (p *program) tried(ctx context.Context, l *lab.Lab) (found *trial.Conformance, wrong int, err error) {
+// tried shows what a router was found to do, as it is found, and writes it down if there is a bundle. What
+// went wrong is an error.
+func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *outFile) error {
 	if len(l.Topology.Routers) == 0 {
-		return nil, 0, &usageError{"lab conform: the lab has no router", "name one by --router"}
+		return &usageError{"lab conform: the lab has no router", "name one by --router"}
+	}
+	if l.Note != "" {
+		p.note("%s", l.Note)
 	}
 	counts := map[check.State]int{}
-	found, err = trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
+	found, err := trial.Conform(ctx, l, l.Topology.Routers[0], node.Probes(), func(c trial.Capability) error {
 		counts[c.Answer.State]++
 		return p.line(c, fmt.Sprintf("%-9s %-47s  %-14s  %s\n", c.Area, c.Name, c.Answer.State,
 			check.Plain(c.Answer.Reason)))
 	})
 	if err != nil {
-		return nil, 0, dirty(err)
+		return dirty(err)
 	}
 	p.note("driven by %s: of %d things %d work, %d are not there, %d went wrong; all was put back",
 		found.Driven, len(found.Tried), counts[check.Yes], counts[check.No], counts[check.Unknown])
-	return found, counts[check.Unknown], nil
+	if bundle != nil {
+		text, err := json.MarshalIndent(found, "", "  ")
+		if err == nil {
+			err = bundle.commit(append(text, '\n'))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if counts[check.Unknown] > 0 { // all is said
+		return &exitError{code: codeError}
+	}
+	return nil
 }

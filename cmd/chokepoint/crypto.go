@@ -17,7 +17,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -130,16 +129,12 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if name := o.machines.Router.Driver; name != "" {
-		if _, known := driver.Named(name); !known {
-			return unknownDriver(name)
-		}
-	}
 	for _, list := range []*[]string{&s.Algorithms, &s.Libraries} {
 		*list = distinct(*list)
 	}
 	s.Blocks = distinct(s.Blocks)
-	return faultOf(wrongConfig(o.machines.SSHConfig, flagOf))
+	_, err := wrongMachines(o.machines, flagOf)
+	return err
 }
 
 // distinct keeps the first of each.

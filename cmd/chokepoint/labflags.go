@@ -33,6 +33,7 @@ type labOptions struct {
 	queues   int
 	driver   string
 	machines record.Machines // none: the lab is made here
+	alone    bool            // a router will do, without ends
 	meter    *record.Meter   // of power; nil: none
 }
 
@@ -173,7 +174,7 @@ func labOptionsOf(run record.Run) labOptions {
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
-		return faultOf(wrongMachines(o.machines, flagOf))
+		return checkMachines(o.machines, o.alone)
 	}
 	arch, err := o.arch()
 	_, known := driver.Named(o.driver)

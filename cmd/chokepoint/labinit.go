@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -78,10 +80,7 @@ func readLabFile(name string) (record.Machines, error) {
 			beside = m
 			return wrongMachines(m, nameOfKey)
 		})
-	if err != nil {
-		return record.Machines{}, usageErrors(err)
-	}
-	return beside, nil
+	return beside, usageErrors(err)
 }
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
@@ -91,10 +90,7 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	if err := askMachines(ctx, &m, p); err != nil {
 		return err
 	}
-	if err := faultOf(wrongMachines(m, flagOf)); err != nil {
-		return err
-	}
-	if err := absolute(pathsOf(&m)...); err != nil {
+	if err := cmp.Or(checkMachines(m, false), absolute(pathsOf(&m)...)); err != nil {
 		return err
 	}
 	return p.withMachines(ctx, m, func(l *lab.Lab) error {
@@ -126,11 +122,14 @@ func found(l *lab.Lab, m record.Machines) record.Machines {
 
 // askMachines asks for the machines that are not named.
 func askMachines(ctx context.Context, m *record.Machines, p *program) error {
-	if m.Client.At != "" && m.Server.At != "" {
-		return nil
+	if _, err := wrongMachines(*m, flagOf); err != nil {
+		return err
 	}
 	in, ok := p.In.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	switch person := ok && term.IsTerminal(int(in.Fd())); {
+	case !person && m.Client.At != "" && m.Server.At != "":
+		return nil
+	case !person:
 		return &usageError{"the machines are not named, and no one is there to be asked for them",
 			"name them: --client local --router ssh://HOST --server ssh://HOST"}
 	}
@@ -138,23 +137,25 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	for _, q := range []struct {
 		into  *string
 		asked string
-		empty string
+		empty string // what an empty answer means
 	}{
-		{&m.Client.At, "The client, on the LAN side: local, or ssh://[USER@]HOST", record.LocalMachine},
+		{&m.Client.At, "The client, on the LAN side: ssh://[USER@]HOST; nothing for local",
+			record.LocalMachine},
 		{&m.Router.At, "The router: ssh://[USER@]HOST or https://USER@HOST; nothing if nobody can log in " +
 			"to it", ""},
-		{&m.Server.At, "The server, beyond the router: ssh://[USER@]HOST", ""},
+		{&m.Server.At, "The server, beyond the router: local, or ssh://[USER@]HOST", ""},
 	} {
-		if *q.into != "" {
-			continue
-		}
-		fmt.Fprintf(p.Err, "%s: ", q.asked)
-		text, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
-		if err != nil {
-			return err
-		}
-		if *q.into = strings.TrimSpace(text); *q.into == "" {
-			*q.into = q.empty
+		for done := *q.into != ""; !done; {
+			fmt.Fprintf(p.Err, "%s: ", q.asked)
+			text, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
+			if err != nil {
+				return fmt.Errorf("read the answer: %w", err)
+			}
+			*q.into = cmp.Or(strings.TrimSpace(text), q.empty)
+			if _, err = wrongMachines(*m, nameOfKey); err != nil {
+				p.note("%v (%s)", err, check.HintOf(err))
+			}
+			done = err == nil && (*q.into != "" || q.into == &m.Router.At)
 		}
 	}
 	return nil

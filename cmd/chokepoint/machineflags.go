@@ -90,9 +90,6 @@ func judgeMachine(at string) error {
 	return err
 }
 
-// faultOf is what is wrong, without the key of a lab file.
-func faultOf(_ string, err error) error { return err }
-
 // wrongREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
 // not told.
 func wrongREST(m record.Machine, named func(key string) string) (key string, err error) {
@@ -129,6 +126,17 @@ const namedRouter = "name the router: ssh://HOST"
 
 // lastPort is the highest of those that the first data port may be.
 const lastPort = 65535 - 2
+
+// checkMachines refuses machines that cannot be meant, in the words of the flags; alone: a router will do.
+func checkMachines(m record.Machines, alone bool) error {
+	_, err := wrongMachines(m, flagOf)
+	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
+	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
+		err = &usageError{"a lab of real machines has a client and a server", "name both: --client local " +
+			"--server ssh://HOST, and the router between, if it can be reached"}
+	}
+	return err
+}
 
 // flagOf is how a key of a lab file is written on the command line; those without a flag keep their name.
 func flagOf(key string) string {
@@ -168,7 +176,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 	for i, x := range all {
 		for _, other := range all[:i] {
 			if x.of.At != "" && x.of.At == other.of.At ||
-				x.key == "router" && x.of.At == record.LocalMachine {
+				x.key == "router" && x.of.At == record.LocalMachine && m.Client.At+m.Server.At != "" {
 				return wrong(x.key, "name each once; at most one end is local",
 					"%s %s: client, router and server are machines of their own", named(x.key), x.of.At)
 			}
@@ -180,9 +188,6 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		}
 	}
 	switch _, known := driver.Named(m.Router.Driver); {
-	case m.Client.At == "" || m.Server.At == "":
-		return wrong("", "name both: --client local --server ssh://HOST, and the router between, if it can "+
-			"be reached", "a lab of real machines has a client and a server")
 	case m.Router.At == "" && m.Router.LAN+m.Router.WAN != "":
 		key = map[bool]string{true: "router.lan", false: "router.wan"}[m.Router.LAN != ""]
 		return wrong(key, namedRouter, "%s without a router", named(key))
@@ -210,7 +215,10 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 				"with ./", "firmware: %v", err)
 		}
 	}
-	return wrongConfig(m.SSHConfig, named)
+	if _, err := os.Stat(m.SSHConfig); m.SSHConfig != "" && err != nil {
+		return wrong("ssh_config", "name a file that ssh -F can read", "%s: %v", named("ssh_config"), err)
+	}
+	return "", nil
 }
 
 // wrongMachine says what cannot be meant of one machine.
@@ -262,14 +270,6 @@ func deviceLike(name string) bool {
 	return len(name) <= mostDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
 	})
-}
-
-func wrongConfig(file string, named func(key string) string) (key string, err error) {
-	if _, err := os.Stat(file); file != "" && err != nil {
-		return "ssh_config", &usageError{fmt.Sprintf("%s: %v", named("ssh_config"), err),
-			"name a file that ssh -F can read"}
-	}
-	return "", nil
 }
 
 // pathsOf are the paths of machines.

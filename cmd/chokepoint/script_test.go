@@ -142,8 +142,8 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// measuredCommand is "measured [N]": in the latest run, or the one N before it, no trial failed but for want of
-// its machine's time, and that one was measured when it was repeated.
+// measuredCommand is "measured [N]": in the latest run, or the one N before it, no trial failed but for want
+// of its machine's time, and that one was measured when it was repeated.
 func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
 	before := 0
 	if neg || len(args) > 1 {

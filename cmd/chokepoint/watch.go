@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -69,19 +68,14 @@ func (o watchOptions) check() error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
 		return &usageError{err.Error(), check.HintOf(err)}
 	}
-	_, known := driver.Named(o.machines.Router.Driver)
 	switch {
-	case o.machines.Router.Driver != "" && !known:
-		return unknownDriver(o.machines.Router.Driver)
 	case o.every < leastGlance:
 		return &usageError{fmt.Sprintf("--interval %s", o.every), "at least " + leastGlance.String()}
 	case o.stopAfter < 0:
 		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
 	}
-	if err := faultOf(wrongREST(o.machines.Router, flagOf)); err != nil {
-		return err
-	}
-	return faultOf(wrongConfig(o.machines.SSHConfig, flagOf))
+	_, err := wrongMachines(o.machines, flagOf)
+	return err
 }
 
 func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {

@@ -80,7 +80,8 @@ func (o *Remote) firstPort() int { return cmp.Or(o.Machines.Port, remotePort) }
 
 func (o *Remote) dir() string { return filepath.Join(o.Dir, o.ID) }
 
-// Up reaches the machines and finds the path between them. On error nothing is left.
+// Up reaches the machines and finds the path between them; of a router alone, its ports. On error nothing is
+// left.
 func (o Remote) Up(ctx context.Context) (_ *Lab, err error) {
 	l, r, err := o.begin()
 	if err != nil {
@@ -203,7 +204,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	m := r.machine(node)
 	switch m.At {
 	case "":
-		n.Facts.Unreachable, n.Facts.Fixed = pairBetween, "nothing reaches it: name it with --router"
+		n.Facts.Unreachable, n.Facts.Fixed = pairBetween, "nothing reaches it: name it with --"+node
 		n.Facts.Clock = ""
 		return n, nil
 	case record.LocalMachine:
@@ -386,6 +387,9 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		l.network.outer[ip] = [2]netip.Addr{c.near.Source, c.toNear.Source}
 	}
 	l.lead = x.lead
+	if r.Machines.Client.At+r.Machines.Server.At == "" {
+		return x.alone(ctx, l.Topology.Routers[0])
+	}
 	if len(l.network.ends) == 0 {
 		return check.WithHint(fmt.Errorf("find the path from %s to %s: over IPv4: %s; over IPv6: %s",
 			r.Machines.Client.At, r.Machines.Server.At, l.network.why[4], l.network.why[6]),

@@ -61,6 +61,26 @@ func (x *surveyed) across(ctx context.Context, router string, c crossing) error 
 	return nil
 }
 
+// alone finds the ports of a router without ends: the LAN is where it is reached from, the WAN where packets
+// to anywhere else, such as the networks of RFC 5737 and 3849, leave it. One that is not known is the other.
+func (x *surveyed) alone(ctx context.Context, router string) error {
+	f, err := x.ask(ctx, router, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"))
+	if err != nil {
+		return err
+	}
+	m, by := x.r.Machines.Router, x.l.management[router]
+	wan := cmp.Or(m.WAN, f.Ways[0].Device, f.Ways[1].Device, by, m.LAN)
+	if wan == "" {
+		return check.WithHint(fmt.Errorf("the router's ports are not known: it has no default route"),
+			"name its devices: --router-lan, --router-wan")
+	}
+	x.faces(router, "lan", cmp.Or(m.LAN, by, wan))
+	x.faces(router, "wan", wan)
+	x.l.Note += fmt.Sprintf("; lan is %s, wan is %s; traffic through it is not tried for lack of ends: name "+
+		"them to lab check, by --client and --server", x.l.Device(router, "lan"), wan)
+	return nil
+}
+
 // faces notes the device of a node's port. The first version of IP that has a path decides.
 func (x *surveyed) faces(node, port, device string) {
 	if x.devices[node] == nil {

@@ -27,10 +27,10 @@ func TestHosts(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "have"), []byte("had"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		labtest.HostSuite(t, host.Local(), dir)
+		hostSuite(t, host.Local(), dir)
 	})
 	t.Run("fake", func(t *testing.T) {
-		labtest.HostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil), "/dir")
+		hostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil), "/dir")
 	})
 }
 
@@ -230,7 +230,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range node.Probes() {
-		t.Run(p.Name(), func(t *testing.T) { labtest.ProbeSuite(t, l, p) })
+		t.Run(p.Name(), func(t *testing.T) { probeSuite(t, l, p) })
 	}
 }
 

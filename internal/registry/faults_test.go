@@ -27,12 +27,12 @@ var faults = []struct {
 	want string
 }{
 	{"host that forgets", func(t *testing.T) {
-		labtest.HostSuite(t, forgetful{labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil)},
+		hostSuite(t, forgetful{labtest.NewHost("fake", map[string]string{"/dir/have": "had"}, nil)},
 			"/dir")
 	}, "read what was written"},
 	{"host without exit codes", func(t *testing.T) {
 		cheerful := labtest.Script(func(context.Context, labtest.Call) int { return 0 })
-		labtest.HostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"},
+		hostSuite(t, labtest.NewHost("fake", map[string]string{"/dir/have": "had"},
 			map[string]labtest.Script{"ls": cheerful}), "/dir")
 	}, "got exit code 0"},
 	{"router that cannot be restored", func(t *testing.T) {
@@ -66,7 +66,7 @@ var faults = []struct {
 	}, "slots skipped"},
 	{"probe with an undeclared column", func(t *testing.T) {
 		l, _ := fakeLab(t, "")
-		labtest.ProbeSuite(t, l, labtest.Undeclared())
+		probeSuite(t, l, labtest.Undeclared())
 	}, "got stem no_such_stem"},
 }
 

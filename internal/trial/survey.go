@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,11 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 		var ports []string
 		for _, port := range l.Ports(name) {
 			dev := l.Device(name, port)
-			ports = append(ports, port+" is "+dev+card(facts, dev))
+			told := card(facts, dev)
+			if n.HasDriver() {
+				told += readCard(ctx, n, dev, told == "")
+			}
+			ports = append(ports, port+" is "+dev+told)
 		}
 		if by := l.Management(name); by != "" {
 			ports = append(ports, "reached by "+by)
@@ -127,6 +132,26 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
+// readCard says of a driven router's device which offloads its driver can read, and its MTU if that is asked
+// for; or why not.
+func readCard(ctx context.Context, n *lab.Node, dev string, mtu bool) string {
+	var all []string
+	for _, told := range [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}} {
+		if !mtu && told[0] == "MTU" {
+			continue
+		}
+		text, err := n.Driver.Read(ctx, n.Host, record.Setting{Knob: told[1], Node: n.Name, Port: dev})
+		off := func(feature string) bool { return strings.HasSuffix(feature, "=off") }
+		on := strings.Join(slices.DeleteFunc(strings.Fields(text), off), " ")
+		text = cmp.Or(strings.ReplaceAll(on, "=on", ""), "none")
+		if err != nil {
+			text = fmt.Sprintf("not told: %v", err)
+		}
+		all = append(all, told[0]+" "+check.Plain(text))
+	}
+	return " (" + strings.Join(all, ", ") + ")"
+}
+
 // toolsOf says which programs a node lacks that some cells need, where it has a POSIX shell.
 func toolsOf(ctx context.Context, n *lab.Node, end bool) (a check.Answer, known bool) {
 	needs := [][2]string{{"openvpn", "the tunnel openvpn"}}
@@ -198,11 +223,12 @@ const (
 	overRouter = "through the router over "
 )
 
-func because(why string) string {
-	if why == "" {
+// optional is a text in a format, or nothing where there is none.
+func optional(format, text string) string {
+	if text == "" {
 		return ""
 	}
-	return " (" + why + ")"
+	return fmt.Sprintf(format, text)
 }
 
 // ofAgent says with which rights an agent works, and how well the offset of its clock is known; and the
@@ -217,12 +243,13 @@ func ofAgent(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string
 		return a, nil, err
 	}
 	return check.OKBecause("%s %s%s, clock offset known within %s", unit.System(e.Facts["os"]),
-		e.Facts["kernel"], comma(n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
+		e.Facts["kernel"], optional(", %s", n.Rights), unit.Nanoseconds(float64(bound))), e.Facts, nil
 }
 
 // ofDriver says by what a node is driven, and what it forbids us; and the machine's facts.
 func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[string]string) {
-	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), comma(n.Rights), because(n.Unagented))
+	a = check.OKBecause("driven by %s%s%s", n.Driver.Name(), optional(", %s", n.Rights),
+		optional(" (%s)", n.Unagented))
 	if by, ok := n.Driver.(driver.Describing); ok {
 		var err error
 		if facts, err = by.Facts(ctx, n.Host); err != nil {
@@ -233,13 +260,6 @@ func ofDriver(ctx context.Context, n *lab.Node) (a check.Answer, facts map[strin
 		a.Reason += "; " + by.Restrictions(facts)
 	}
 	return a, facts
-}
-
-func comma(text string) string {
-	if text == "" {
-		return ""
-	}
-	return ", " + text
 }
 
 func routersOf(x *discoveredPath) string {

@@ -24,8 +24,13 @@ func NAT() Knob {
 			mode, err := kernel.ReadNAT()
 			return State(mode), err
 		},
-		apply:  applyNAT,
-		check:  func(_ Place, s State) check.Answer { return answer(kernel.ProbeNAT(kernel.NATMode(s))) },
+		apply: applyNAT,
+		check: func(p Place, s State) check.Answer {
+			if s == State(kernel.NATForward) && len(p.Inside) == 0 {
+				return check.Not("%s has no client to forward to", p.Node)
+			}
+			return answer(kernel.ProbeNAT(kernel.NATMode(s)))
+		},
 		always: State(kernel.NATOff),
 	}
 }

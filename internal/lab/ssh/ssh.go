@@ -6,6 +6,7 @@ package ssh
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,7 +176,7 @@ func Dial(ctx context.Context, d Destination, o Options) (c *Connection, err err
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, explain(err, c.said(), d)
+	return nil, c.explain(err, c.said())
 }
 
 // trusted refuses a configuration that others can change: it may name commands.
@@ -239,16 +240,13 @@ func addr(text string) netip.Addr {
 }
 
 // explain says what to do about what ssh said.
-func explain(err error, said string, d Destination) error {
-	by := "ssh " + d.Host
-	if d.User != "" {
-		by = "ssh " + d.User + "@" + d.Host
-	}
+func (c *Connection) explain(err error, said string) error {
+	by := "ssh " + strings.Join(c.way(), " ")
 	for _, known := range []struct{ text, hint string }{
-		{"has changed and you have requested", "its key is another than before: find out why, and only " +
-			"then ssh-keygen -R " + d.Host},
-		{"Host key verification failed", "nothing here knows its key: connect once by " + by + " and " +
-			"compare it, or trust it at first sight with --accept-new"},
+		{hasChanged, "its key is another than before: find out why, and only then " + forget(said)},
+		{"Host key verification failed", "nothing here knows the key of " + cmp.Or(keptAs(said, notKnown),
+			c.Host) + ": connect once by " + by + " and compare it, or trust it at first sight with " +
+			"--accept-new"},
 		{"Permission denied", "try " + by + ": chokepoint uses the same keys and agent, and asks for no " +
 			"password"},
 		{"Could not resolve hostname", "give a name or an address that " + by + " finds"},
@@ -264,6 +262,30 @@ func explain(err error, said string, d Destination) error {
 		err = fmt.Errorf("%w (ssh: %s)", err, said)
 	}
 	return err
+}
+
+// What ssh says behind the name under which it keeps a host key (sshconnect.c, check_host_key): that is the
+// HostKeyAlias or else the HostName, of whichever machine on the way.
+const (
+	hasChanged = " has changed and you have requested"
+	notKnown   = " and you have requested strict checking"
+)
+
+// keptAs is the name before one of those, "" where ssh does not say that.
+func keptAs(said, then string) string {
+	end := max(strings.Index(said, then), 0)
+	return said[strings.LastIndexByte(said[:end], ' ')+1 : end]
+}
+
+// forget is the command that removes a key which has changed from the file that ssh names.
+func forget(said string) string {
+	command := "ssh-keygen -R " + host.Quote(keptAs(said, hasChanged))
+	_, place, _ := strings.Cut(said[max(strings.LastIndex(said, " key in "), 0):], " key in ")
+	place, _, _ = strings.Cut(place, " ") // FILE:LINE
+	if i := strings.LastIndexByte(place, ':'); i > 0 {
+		command += " -f " + host.Quote(place[:i])
+	}
+	return command
 }
 
 // said is the end of what came on standard error, in one line.
@@ -318,9 +340,6 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 		socket, dir = c.options.Name, c.options.Dir
 	}
 	args = []string{how, "-T", "-S", socket}
-	if c.options.Config != "" {
-		args = append(args, "-F", c.options.Config)
-	}
 	for _, o := range []string{"BatchMode=yes", "StrictHostKeyChecking=" + keys, "LogLevel=ERROR",
 		"ConnectTimeout=15", fmt.Sprintf("ServerAliveInterval=%d", aliveEvery/time.Second),
 		fmt.Sprintf("ServerAliveCountMax=%d", aliveTries), "ControlPersist=no", "RemoteCommand=none",
@@ -329,22 +348,25 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 		args = append(args, "-o", o)
 	}
 	if c.options.Identity != "" {
-		args = append(args, "-i", c.options.Identity, "-o", "IdentitiesOnly=yes")
+		args = append(args, "-o", "IdentitiesOnly=yes")
 	}
-	if c.options.Jump != "" {
-		args = append(args, "-J", c.options.Jump)
-	}
-	if c.User != "" {
-		args = append(args, "-l", c.User)
-	}
-	if c.Port > 0 {
-		args = append(args, "-p", strconv.Itoa(c.Port))
-	}
-	args = append(args, "--", c.Destination.Host)
+	way := c.way()
+	args = append(append(args, way[:len(way)-1]...), "--", way[len(way)-1])
 	if command != "" {
 		args = append(args, command)
 	}
 	return args, dir
+}
+
+// way is how a user would connect, too: options, and last the destination.
+func (c *Connection) way() (words []string) {
+	for _, o := range [][2]string{{"-F", c.options.Config}, {"-i", c.options.Identity},
+		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
+		if o[1] != "" {
+			words = append(words, o[0], o[1])
+		}
+	}
+	return append(words, strings.TrimPrefix(c.User+"@", "@")+c.Host)
 }
 
 // Open starts a command there in a session of the connection. The command is one that every login shell, csh

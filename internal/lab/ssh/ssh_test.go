@@ -43,18 +43,24 @@ func TestParse(t *testing.T) {
 
 // TestExplain: what ssh says comes with what to do.
 func TestExplain(t *testing.T) {
-	d := Destination{User: "me", Host: "pc2"}
+	c := &Connection{Destination: Destination{User: "me", Host: "pc2", Port: 2222},
+		options: Options{Config: "/c", Jump: "gate"}}
 	for said, hint := range map[string]string{
-		"Host key verification failed.":                         "connect once by ssh me@pc2",
-		"Host key for pc2 has changed and you have requested …": "ssh-keygen -R pc2",
-		"me@pc2: Permission denied (publickey).":                "try ssh me@pc2",
-		"connect to host pc2 port 22: Connection timed out":     "is the machine up",
+		"Host key verification failed.": "the key of pc2: connect once by ssh -F /c -J gate -p 2222 me@pc2",
+		"No ED25519 host key is known for [192.0.2.1]:2222 and you have requested strict checking. " +
+			"Host key verification failed.": "the key of [192.0.2.1]:2222: connect",
+		"Add correct host key in /a to get rid of it. Offending ED25519 key in /b/known:3 remove with: x " +
+			"Host key for [192.0.2.1]:2222 has changed and you have requested strict checking. " +
+			"Host key verification failed.": "ssh-keygen -R '[192.0.2.1]:2222' -f '/b/known'",
+		"Host key for it's has changed and you have requested …": `ssh-keygen -R 'it'\''s'`,
+		"me@pc2: Permission denied (publickey).":                 "try ssh -F /c -J gate -p 2222 me@pc2:",
+		"connect to host pc2 port 22: Connection timed out":      "is the machine up",
 	} {
-		if err := explain(errors.New("ended"), said, d); !strings.Contains(check.HintOf(err), hint) {
+		if err := c.explain(errors.New("ended"), said); !strings.Contains(check.HintOf(err), hint) {
 			t.Errorf("%s: the hint is %q, want %q in it", said, check.HintOf(err), hint)
 		}
 	}
-	if err := explain(errors.New("ended"), "out of luck", d); err.Error() != "ended (ssh: out of luck)" {
+	if err := c.explain(errors.New("ended"), "out of luck"); err.Error() != "ended (ssh: out of luck)" {
 		t.Errorf("got %v", err)
 	}
 }

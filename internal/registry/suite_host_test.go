@@ -1,4 +1,4 @@
-package labtest
+package registry_test
 
 import (
 	"context"
@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 )
 
-// HostSuite is what every host must do alike. dir is an existing directory there that the suite may write
+// hostSuite is what every host must do alike. dir is an existing directory there that the suite may write
 // to and that holds a file "have" with the text "had".
-func HostSuite(t *testing.T, h host.Host, dir string) {
+func hostSuite(t *testing.T, h host.Host, dir string) {
 	t.Run("files", func(t *testing.T) { hostFiles(t, h, dir) })
 	t.Run("commands", func(t *testing.T) { hostCommands(t, h, dir) })
 	t.Run("kill", func(t *testing.T) { hostKills(t, h) })
@@ -24,7 +25,7 @@ func HostSuite(t *testing.T, h host.Host, dir string) {
 }
 
 func hostFiles(t *testing.T, h host.Host, dir string) {
-	ctx := Context(t)
+	ctx := labtest.Context(t)
 	if b, err := h.ReadFile(ctx, path.Join(dir, "have")); err != nil || string(b) != "had" {
 		t.Errorf("read a file: got %q, %v, want %q", b, err, "had")
 	}
@@ -46,7 +47,7 @@ func hostFiles(t *testing.T, h host.Host, dir string) {
 }
 
 func hostCommands(t *testing.T, h host.Host, dir string) {
-	ctx := Context(t)
+	ctx := labtest.Context(t)
 	tests := []struct {
 		name    string
 		command host.Command
@@ -80,7 +81,9 @@ func hostCommands(t *testing.T, h host.Host, dir string) {
 func hostKills(t *testing.T, h host.Host) {
 	end := func(name string, ctx context.Context, end func(p host.Process)) {
 		p, err := h.Start(ctx, host.Command{Path: "sleep", Args: []string{"60"}})
-		must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		end(p)
 		_, err = p.Wait()
@@ -91,13 +94,13 @@ func hostKills(t *testing.T, h host.Host) {
 			t.Errorf("%s: got exit code %d, want %d", name, code, 128+9)
 		}
 	}
-	end("kill twice", Context(t), func(p host.Process) {
+	end("kill twice", labtest.Context(t), func(p host.Process) {
 		for range 2 {
 			if err := p.Kill(); err != nil {
 				t.Errorf("kill: %v", err)
 			}
 		}
 	})
-	ctx, cancel := context.WithCancel(Context(t))
+	ctx, cancel := context.WithCancel(labtest.Context(t))
 	end("cancel", ctx, func(host.Process) { cancel() })
 }

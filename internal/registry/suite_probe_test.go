@@ -1,4 +1,4 @@
-package labtest
+package registry_test
 
 import (
 	"slices"
@@ -8,30 +8,39 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
-// ProbeSuite is what every telemetry source must do on a real lab: open and sample on its node, or say why
+// probeSuite is what every telemetry source must do on a real lab: open and sample on its node, or say why
 // not; fill only columns whose stems it declares; and account for its cost. Whether its counters move is
 // tested beside each source.
-func ProbeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
-	ctx := Context(t)
+func probeSuite(t *testing.T, l *lab.Lab, p probe.Probe) {
+	ctx := labtest.Context(t)
 	node := l.Topology.Near
 	if probe.Scope(p) == record.ScopeHost {
 		node = lab.HostNode
 	}
-	w, err := watch.Start(ctx, nodeOf(t, l, node).Agent, node, []string{p.Name()},
+	n, err := l.Node(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := watch.Start(ctx, n.Agent, node, []string{p.Name()},
 		watch.Options{Fast: 20 * time.Millisecond, Slow: 20 * time.Millisecond})
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer w.Close()
 	from := host.Monotonic()
 	var data record.NodeData
 	for range 40 { // a slow source is read when its cost allows
 		time.Sleep(50 * time.Millisecond)
 		data, err = w.Collect(ctx, from, host.Monotonic())
-		must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(data.Samples) == 1 && (data.Samples[0].Unavailable != "" || data.Samples[0].Table != nil &&
 			len(data.Samples[0].Table.T) > 1) {
 			break
