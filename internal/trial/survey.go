@@ -56,7 +56,7 @@ func Survey(ctx context.Context, l *lab.Lab, engines []traffic.Engine) ([]Capabi
 			dev := l.Device(name, port)
 			told := card(facts, dev)
 			if n.HasDriver() {
-				told += readCard(ctx, n, dev, told == "")
+				told = readCard(ctx, n, dev, told)
 			}
 			ports = append(ports, port+" is "+dev+told)
 		}
@@ -132,24 +132,30 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard says of a driven router's device which offloads its driver can read, and its MTU if that is asked
-// for; or why not.
-func readCard(ctx context.Context, n *lab.Node, dev string, mtu bool) string {
+// readCard adds to what is told of a driven router's device which of its offloads are on, and its MTU where
+// that is not told yet; or why its driver cannot read that.
+func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
+	told, known := strings.CutSuffix(told, ")")
+	reads := [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}}
+	if !known {
+		told = " ("
+	} else {
+		reads = reads[1:]
+		told += ", "
+	}
 	var all []string
-	for _, told := range [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}} {
-		if !mtu && told[0] == "MTU" {
-			continue
-		}
-		text, err := n.Driver.Read(ctx, n.Host, record.Setting{Knob: told[1], Node: n.Name, Port: dev})
+	for _, r := range reads {
+		text, err := n.Driver.Read(ctx, n.Host, record.Setting{Knob: r[1], Node: n.Name, Port: dev})
 		off := func(feature string) bool { return strings.HasSuffix(feature, "=off") }
 		on := strings.Join(slices.DeleteFunc(strings.Fields(text), off), " ")
 		text = cmp.Or(strings.ReplaceAll(on, "=on", ""), "none")
 		if err != nil {
-			text = fmt.Sprintf("not told: %v", err)
+			_, why, _ := strings.Cut(err.Error(), host.ErrUnsupported.Error()+": ")
+			text = "not told: " + cmp.Or(why, err.Error())
 		}
-		all = append(all, told[0]+" "+check.Plain(text))
+		all = append(all, r[0]+" "+check.Plain(text))
 	}
-	return " (" + strings.Join(all, ", ") + ")"
+	return told + strings.Join(all, ", ") + ")"
 }
 
 // toolsOf says which programs a node lacks that some cells need, where it has a POSIX shell.
