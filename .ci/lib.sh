@@ -45,9 +45,15 @@ begin() {
 	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS="-modcacherw -trimpath -count=1"
 	mkdir -p "$kept"
 	export GOMODCACHE="$kept/modules" GOCACHE="$kept/build"
-	if [[ -d $build && ! -d $GOCACHE ]]; then cp -r "$build" "$GOCACHE"; fi
+	if [[ -d $build && ! -d $GOCACHE ]] && fits "$build" "$kept"; then cp -r "$build" "$GOCACHE"; fi
 	mkdir -p "$GOCACHE"/{{0..9},{a..f}}{{0..9},{a..f}}
 	chmod -R a+rwX "$GOCACHE"
+}
+
+# fits FROM TO: whether a copy leaves the stages three quarters of the room there
+# is. What is compiled anew costs minutes; a full disk fails every stage.
+fits() {
+	(($(du -sk "$1" | cut -f 1) * 4 < $(df --output=avail -k "$2" | tail -n 1)))
 }
 
 finally() {
