@@ -144,7 +144,7 @@ func (m *machine) living(ctx context.Context) (*running, error) {
 // whoever connects. It is asked again because a serial line may lose a question, and a guest that is
 // emulated on a busy machine may be slow.
 const (
-	wakeEvery = time.Second
+	wakeEvery = 5 * time.Second
 	wakeTime  = 5 * time.Second
 	wakeTries = 2
 )

@@ -1,11 +1,13 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -26,15 +28,109 @@ func Counters(dev string) (LinkCounters, error) {
 		s.TxBytes, s.TxPackets, s.TxErrors, s.TxDropped}, nil
 }
 
-// NICStats reads the driver's own counters by the driver's names.
-func NICStats(dev string) (map[string]uint64, error) {
-	var stats map[string]uint64
-	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		stats, err = e.Stats(dev)
-		return err
-	})
-	return stats, explain(err, "read driver counters of %s", dev)
+// NICStats reads the counters that drivers have of their own. Package ethtool asks for the names at every
+// reading, into a buffer of a megabyte; who samples them asks once.
+type NICStats struct {
+	fd    int
+	names map[string][]string // of the devices read so far
+	reply nicStats
 }
+
+// mostStats is how many a driver may have. The kernel writes all that it has, whatever there is room for.
+const mostStats = 1 << 15
+
+const (
+	statNames   = 1  // ETH_SS_STATS
+	statNameLen = 32 // ETH_GSTRING_LEN
+)
+
+// nicStats is struct ethtool_stats, nicNames is struct ethtool_gstrings (linux/ethtool.h).
+type nicStats struct {
+	command, count uint32
+	values         [mostStats]uint64
+}
+
+type nicNames struct {
+	command, set, count uint32
+	names               [mostStats][statNameLen]byte
+}
+
+// OpenNICStats is of the devices of the thread's network namespace.
+func OpenNICStats() (*NICStats, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, explain(err, "open a socket for drivers' counters")
+	}
+	return &NICStats{fd: fd, names: map[string][]string{}}, nil
+}
+
+// Read returns the driver's names and their values, valid until the next reading. Names may repeat.
+func (n *NICStats) Read(dev string) (names []string, values []uint64, err error) {
+	names, known := n.names[dev]
+	if !known {
+		if names, err = n.readNames(dev); err != nil {
+			return nil, nil, explain(err, "read names of driver counters of %s", dev)
+		}
+		n.names[dev] = names
+	}
+	n.reply.command, n.reply.count = unix.ETHTOOL_GSTATS, uint32(len(names))
+	err = n.ask(dev, unsafe.Pointer(&n.reply))
+	if err == nil && int(n.reply.count) != len(names) {
+		err = errStats
+	}
+	if err != nil {
+		delete(n.names, dev)
+		return nil, nil, explain(err, "read driver counters of %s", dev)
+	}
+	return names, n.reply.values[:len(names)], nil
+}
+
+var errStats = errors.New("the driver has others than before")
+
+func (n *NICStats) readNames(dev string) ([]string, error) {
+	info, err := unix.IoctlGetEthtoolDrvinfo(n.fd, dev)
+	if err != nil {
+		return nil, absence(err)
+	}
+	got := nicNames{command: unix.ETHTOOL_GSTRINGS, set: statNames, count: info.N_stats}
+	if info.N_stats > mostStats {
+		return nil, ErrUnsupported
+	}
+	if err = n.ask(dev, unsafe.Pointer(&got)); err != nil || got.count != info.N_stats {
+		return nil, cmp.Or(err, errStats)
+	}
+	names := make([]string, got.count)
+	for i := range names {
+		names[i] = unix.ByteSliceToString(got.names[i][:])
+	}
+	return names, nil
+}
+
+func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
+	request := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: what}
+	copy(request.name[:unix.IFNAMSIZ-1], dev)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request)))
+	if e != 0 {
+		return absence(e)
+	}
+	return nil
+}
+
+// absence makes of "no such device" what it is here.
+func absence(err error) error {
+	if errors.Is(err, unix.ENODEV) {
+		return ErrAbsent
+	}
+	return err
+}
+
+// Close closes the socket.
+func (n *NICStats) Close() error { return unix.Close(n.fd) }
 
 // PauseFrames reads what a device has agreed on about pause frames; virtual devices answer ErrUnsupported.
 func PauseFrames(dev string) (Pause, error) {
@@ -53,10 +149,7 @@ func withEthtool(do func(*ethtool.Ethtool) error) error {
 	}
 	defer e.Close()
 	growStack()
-	if err = do(e); errors.Is(err, unix.ENODEV) {
-		return ErrAbsent
-	}
-	return err
+	return absence(do(e))
 }
 
 // growStack makes the goroutine's stack larger than package ethtool needs. It hands the kernel addresses of

@@ -41,72 +41,78 @@ func SysctlWritable(name string) error                            { return ErrUn
 func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{}, ErrUnsupported
 }
-func Qdiscs(dev string) ([]Qdisc, error)                 { return nil, ErrUnsupported }
-func NICStats(dev string) (map[string]uint64, error)     { return nil, ErrUnsupported }
-func PauseFrames(dev string) (Pause, error)              { return Pause{}, ErrUnsupported }
-func Features(dev string) (map[string]bool, error)       { return nil, ErrUnsupported }
-func FixedFeatures(dev string) (map[string]bool, error)  { return nil, ErrUnsupported }
-func SetFeatures(dev string, want map[string]bool) error { return ErrUnsupported }
-func RootQueue(dev string) (Queue, error)                { return Queue{}, ErrUnsupported }
-func SetRootQueue(dev string, want Queue) error          { return ErrUnsupported }
-func ProbeQueue(q Queue) error                           { return ErrUnsupported }
-func ReadNAT() (NATMode, error)                          { return "", ErrUnsupported }
-func SetNAT(n NAT) error                                 { return ErrUnsupported }
-func ReadFirewall() (Firewall, error)                    { return Firewall{}, ErrUnsupported }
-func SetFirewall(want Firewall) error                    { return ErrUnsupported }
-func VLAN(dev string) (int, error)                       { return 0, ErrUnsupported }
-func SetVLAN(dev string, id int) error                   { return ErrUnsupported }
-func RPS(dev string) ([]string, error)                   { return nil, ErrUnsupported }
-func SetRPS(dev string, masks []string) error            { return ErrUnsupported }
-func AddWireGuard(dev string, mtu int) error             { return ErrUnsupported }
-func ProbeWireGuard() error                              { return ErrUnsupported }
-func ConfigureWireGuard(dev string, w WireGuard) error   { return ErrUnsupported }
-func ReadWireGuard(dev string) (WireGuardStats, error)   { return WireGuardStats{}, ErrUnsupported }
-func ProbeNAT(mode NATMode) error                        { return ErrUnsupported }
-func ProbeFirewall(like Firewall) error                  { return ErrUnsupported }
-func ProbeVLAN() error                                   { return ErrUnsupported }
-func SpreadQueues(dev string) error                      { return ErrUnsupported }
-func TxQueues(dev string) (int, error)                   { return 0, ErrUnsupported }
-func AddXfrm(dev string, id uint32, mtu int) error       { return ErrUnsupported }
-func ProbeESP(c ESPCipher, outer6, routed bool) error    { return ErrUnsupported }
-func AddESP(e ESP) error                                 { return ErrUnsupported }
-func RemoveESP(e ESP) error                              { return ErrUnsupported }
-func ReadESP(e ESP) (ESPStats, error)                    { return ESPStats{}, ErrUnsupported }
-func CPUQuota(dir string) (Quota, error)                 { return 0, ErrUnsupported }
-func SetCPUQuota(dir string, q Quota) error              { return ErrUnsupported }
-func ProbeCPUQuota(dir string) error                     { return ErrUnsupported }
-func ThrottleFile(pid, tid int) string                   { return "" }
-func GuestCPUTime(dir string) (time.Duration, error)     { return 0, ErrUnsupported }
-func ReadSilence() (bool, error)                         { return false, ErrUnsupported }
-func SetSilence(on bool) error                           { return ErrUnsupported }
-func ProbeSilence() error                                { return ErrUnsupported }
-func IRQAffinity(dev string) ([]string, error)           { return nil, ErrUnsupported }
-func SetIRQAffinity(dev string, lists []string) error    { return ErrUnsupported }
-func OnlineCPUs() (online, has int, err error)           { return 0, 0, ErrUnsupported }
-func SetOnlineCPUs(n int) error                          { return ErrUnsupported }
-func Reassembly() float64                                { return 0 }
-func ReadFlowtable() (Flowtable, error)                  { return Flowtable{}, ErrUnsupported }
-func SetFlowtable(want Flowtable) error                  { return ErrUnsupported }
-func ProbeFlowtable(like Flowtable) error                { return ErrUnsupported }
-func ReadMSSClamp() (int, error)                         { return 0, ErrUnsupported }
-func SetMSSClamp(size int) error                         { return ErrUnsupported }
-func ProbeMSSClamp(size int) error                       { return ErrUnsupported }
-func Governors() ([]string, error)                       { return nil, ErrUnsupported }
-func SetGovernors(names []string) error                  { return ErrUnsupported }
-func GovernorsOffered() ([]string, error)                { return nil, ErrUnsupported }
-func Shaper(dev string) (uint64, error)                  { return 0, ErrUnsupported }
-func SetShaper(dev string, rate, burst uint64) error     { return ErrUnsupported }
-func ClearShaper(dev string) error                       { return ErrUnsupported }
-func ProbeShaper() error                                 { return ErrUnsupported }
-func Policer(dev string) (uint64, error)                 { return 0, ErrUnsupported }
-func SetPolicer(dev string, rate, burst uint64) error    { return ErrUnsupported }
-func ProbePolicer() error                                { return ErrUnsupported }
-func Attribute(dev, name string) (string, error)         { return "", ErrUnsupported }
-func SetAttribute(dev, name, value string) error         { return ErrUnsupported }
-func IdlePolicies() (int, error)                         { return 0, ErrUnsupported }
-func SetIdlePolicies(n int) error                        { return ErrUnsupported }
-func IdleTunnels() (int, error)                          { return 0, ErrUnsupported }
-func SetIdleTunnels(n int) error                         { return ErrUnsupported }
+
+// NICStats exists on Linux alone.
+type NICStats struct{}
+
+func (n *NICStats) Read(dev string) ([]string, []uint64, error) { return nil, nil, ErrUnsupported }
+func OpenNICStats() (*NICStats, error)                          { return nil, ErrUnsupported }
+func (n *NICStats) Close() error                                { return nil }
+func Qdiscs(dev string) ([]Qdisc, error)                        { return nil, ErrUnsupported }
+func PauseFrames(dev string) (Pause, error)                     { return Pause{}, ErrUnsupported }
+func Features(dev string) (map[string]bool, error)              { return nil, ErrUnsupported }
+func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
+func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
+func RootQueue(dev string) (Queue, error)                       { return Queue{}, ErrUnsupported }
+func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
+func ProbeQueue(q Queue) error                                  { return ErrUnsupported }
+func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
+func SetNAT(n NAT) error                                        { return ErrUnsupported }
+func ReadFirewall() (Firewall, error)                           { return Firewall{}, ErrUnsupported }
+func SetFirewall(want Firewall) error                           { return ErrUnsupported }
+func VLAN(dev string) (int, error)                              { return 0, ErrUnsupported }
+func SetVLAN(dev string, id int) error                          { return ErrUnsupported }
+func RPS(dev string) ([]string, error)                          { return nil, ErrUnsupported }
+func SetRPS(dev string, masks []string) error                   { return ErrUnsupported }
+func AddWireGuard(dev string, mtu int) error                    { return ErrUnsupported }
+func ProbeWireGuard() error                                     { return ErrUnsupported }
+func ConfigureWireGuard(dev string, w WireGuard) error          { return ErrUnsupported }
+func ReadWireGuard(dev string) (WireGuardStats, error)          { return WireGuardStats{}, ErrUnsupported }
+func ProbeNAT(mode NATMode) error                               { return ErrUnsupported }
+func ProbeFirewall(like Firewall) error                         { return ErrUnsupported }
+func ProbeVLAN() error                                          { return ErrUnsupported }
+func SpreadQueues(dev string) error                             { return ErrUnsupported }
+func TxQueues(dev string) (int, error)                          { return 0, ErrUnsupported }
+func AddXfrm(dev string, id uint32, mtu int) error              { return ErrUnsupported }
+func ProbeESP(c ESPCipher, outer6, routed bool) error           { return ErrUnsupported }
+func AddESP(e ESP) error                                        { return ErrUnsupported }
+func RemoveESP(e ESP) error                                     { return ErrUnsupported }
+func ReadESP(e ESP) (ESPStats, error)                           { return ESPStats{}, ErrUnsupported }
+func CPUQuota(dir string) (Quota, error)                        { return 0, ErrUnsupported }
+func SetCPUQuota(dir string, q Quota) error                     { return ErrUnsupported }
+func ProbeCPUQuota(dir string) error                            { return ErrUnsupported }
+func ThrottleFile(pid, tid int) string                          { return "" }
+func GuestCPUTime(dir string) (time.Duration, error)            { return 0, ErrUnsupported }
+func ReadSilence() (bool, error)                                { return false, ErrUnsupported }
+func SetSilence(on bool) error                                  { return ErrUnsupported }
+func ProbeSilence() error                                       { return ErrUnsupported }
+func IRQAffinity(dev string) ([]string, error)                  { return nil, ErrUnsupported }
+func SetIRQAffinity(dev string, lists []string) error           { return ErrUnsupported }
+func OnlineCPUs() (online, has int, err error)                  { return 0, 0, ErrUnsupported }
+func SetOnlineCPUs(n int) error                                 { return ErrUnsupported }
+func Reassembly() float64                                       { return 0 }
+func ReadFlowtable() (Flowtable, error)                         { return Flowtable{}, ErrUnsupported }
+func SetFlowtable(want Flowtable) error                         { return ErrUnsupported }
+func ProbeFlowtable(like Flowtable) error                       { return ErrUnsupported }
+func ReadMSSClamp() (int, error)                                { return 0, ErrUnsupported }
+func SetMSSClamp(size int) error                                { return ErrUnsupported }
+func ProbeMSSClamp(size int) error                              { return ErrUnsupported }
+func Governors() ([]string, error)                              { return nil, ErrUnsupported }
+func SetGovernors(names []string) error                         { return ErrUnsupported }
+func GovernorsOffered() ([]string, error)                       { return nil, ErrUnsupported }
+func Shaper(dev string) (uint64, error)                         { return 0, ErrUnsupported }
+func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
+func ClearShaper(dev string) error                              { return ErrUnsupported }
+func ProbeShaper() error                                        { return ErrUnsupported }
+func Policer(dev string) (uint64, error)                        { return 0, ErrUnsupported }
+func SetPolicer(dev string, rate, burst uint64) error           { return ErrUnsupported }
+func ProbePolicer() error                                       { return ErrUnsupported }
+func Attribute(dev, name string) (string, error)                { return "", ErrUnsupported }
+func SetAttribute(dev, name, value string) error                { return ErrUnsupported }
+func IdlePolicies() (int, error)                                { return 0, ErrUnsupported }
+func SetIdlePolicies(n int) error                               { return ErrUnsupported }
+func IdleTunnels() (int, error)                                 { return 0, ErrUnsupported }
+func SetIdleTunnels(n int) error                                { return ErrUnsupported }
 
 // WireGuardReader exists on Linux only.
 type WireGuardReader struct{}

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"net"
 	"os/exec"
 	"slices"
 	"syscall"
@@ -100,8 +101,20 @@ func TestCountersMoveWithTraffic(t *testing.T) {
 		if moved := after.TxPackets - before.TxPackets; moved < 10 {
 			t.Errorf("%d packets counted, want at least the 10 sent", moved)
 		}
-		if stats, err := NICStats("a0"); err != nil || len(stats) == 0 {
-			t.Errorf("driver counters are %v (%v), want some", stats, err)
+		drivers, err := OpenNICStats()
+		must(t, err)
+		defer drivers.Close()
+		names, values, err := drivers.Read("a0")
+		if err != nil || len(names) == 0 || len(values) != len(names) || names[0] != "peer_ifindex" {
+			t.Errorf("driver counters are %v (%v), want some", names, err)
+		}
+		want, err := net.InterfaceByName("b0")
+		must(t, err)
+		if values[0] != uint64(want.Index) {
+			t.Errorf("%s: got %d, want %d", names[0], values[0], want.Index)
+		}
+		if _, _, err := drivers.Read("c0"); !errors.Is(err, ErrAbsent) {
+			t.Errorf("driver counters of no device give %v, want ErrAbsent", err)
 		}
 		if _, err := PauseFrames("a0"); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("pause frames of a virtual link give %v, want ErrUnsupported", err)

@@ -52,13 +52,17 @@ func ethtool(Root) Probe {
 // declared sums.
 type ethtoolSampler struct {
 	columns
-	known []driver
+	reader *kernel.NICStats
+	known  []driver
+	stems  []string // of the drivers' own names
 }
 
+// driver is a device whose driver has counters; each column is the sum of those of some names.
 type driver struct {
-	device string
-	names  []string
-	pauses [len(pauseStems)][]string // names that add up to each of pauseStems
+	device  string
+	columns [][]string
+	all     []string // the driver's names
+	at      [][]int  // where among them each column's are
 }
 
 func openEthtool(Options) (Sampler, error) {
@@ -66,46 +70,57 @@ func openEthtool(Options) (Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &ethtoolSampler{}
+	reader, err := kernel.OpenNICStats()
+	if err != nil {
+		return nil, err
+	}
+	s := &ethtoolSampler{reader: reader}
 	for _, dev := range list {
 		if dev.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		all, err := kernel.NICStats(dev.Name)
+		names, _, err := reader.Read(dev.Name)
 		if errors.Is(err, kernel.ErrUnsupported) || errors.Is(err, kernel.ErrAbsent) || err == nil &&
-			len(all) == 0 {
+			len(names) == 0 {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return s, err
 		}
-		s.know(dev.Name, all)
+		s.know(dev.Name, names)
 	}
 	if len(s.known) == 0 {
-		return nil, absent("no device's driver has counters of its own")
+		return s, absent("no device's driver has counters of its own")
 	}
 	return s, nil
 }
 
-func (s *ethtoolSampler) know(dev string, all map[string]uint64) {
-	d := driver{device: dev}
-	for name := range all {
+func (s *ethtoolSampler) know(dev string, all []string) {
+	var own []string
+	var pauses [len(pauseStems)][]string
+	for _, name := range all {
 		if way, ok := pauseNames[name]; ok {
-			d.pauses[way] = append(d.pauses[way], name)
+			pauses[way] = append(pauses[way], name)
 		}
 		lower := strings.ToLower(name)
 		if slices.ContainsFunc(driverWords, func(w string) bool { return strings.Contains(lower, w) }) {
-			d.names = append(d.names, name)
+			own = append(own, name)
 		}
 	}
-	sortNatural(d.names)
-	d.names = d.names[:min(len(d.names), driverCounters)]
-	for _, name := range d.names {
-		s.columns = append(s.columns, dev+"/"+labelled(name))
+	sortNatural(own)
+	own = slices.Compact(own)
+	d := driver{device: dev}
+	for _, name := range own[:min(len(own), driverCounters)] {
+		stem := labelled(name)
+		s.columns = append(s.columns, dev+"/"+stem)
+		if d.columns = append(d.columns, []string{name}); !slices.Contains(s.stems, stem) {
+			s.stems = append(s.stems, stem)
+		}
 	}
-	for way, names := range d.pauses {
+	for way, names := range pauses {
 		if len(names) > 0 {
 			s.columns = append(s.columns, dev+"/"+pauseStems[way])
+			d.columns = append(d.columns, names)
 		}
 	}
 	s.known = append(s.known, d)
@@ -113,50 +128,50 @@ func (s *ethtoolSampler) know(dev string, all map[string]uint64) {
 
 func (s *ethtoolSampler) Sample(dst []float64) error {
 	fill(dst, nan)
-	for _, d := range s.known {
-		all, _ := kernel.NICStats(d.device) // none, and no value, while it cannot be read
-		n := len(d.names)
-		for i, name := range d.names {
-			if v, ok := all[name]; ok {
-				dst[i] = float64(v)
+	for i := range s.known {
+		d := &s.known[i]
+		if names, values, err := s.reader.Read(d.device); err == nil { // no value while it cannot be read
+			d.find(names)
+			for j, at := range d.at {
+				dst[j] = sum(values, at)
 			}
 		}
-		for _, names := range d.pauses {
-			if len(names) > 0 {
-				dst[n] = sum(all, names)
-				n++
-			}
-		}
-		dst = dst[n:]
+		dst = dst[len(d.columns):]
 	}
 	return nil
 }
 
-// sum adds the named counters; NaN if one is missing.
-func sum(all map[string]uint64, names []string) float64 {
+// find looks for the columns among a driver's names, which are hardly ever others than before.
+func (d *driver) find(names []string) {
+	if slices.Equal(names, d.all) {
+		return
+	}
+	d.all, d.at = names, nil
+	for _, wanted := range d.columns {
+		var at []int
+		for _, name := range wanted {
+			at = append(at, slices.Index(names, name))
+		}
+		d.at = append(d.at, at)
+	}
+}
+
+// sum adds some values; NaN if one is missing.
+func sum(values []uint64, at []int) float64 {
 	total := 0.0
-	for _, name := range names {
-		v, ok := all[name]
-		if !ok {
+	for _, i := range at {
+		if i < 0 {
 			return nan
 		}
-		total += float64(v)
+		total += float64(values[i])
 	}
 	return total
 }
 
 // Declared adds the drivers' own names, which no list could hold, to the declared metrics.
 func (s *ethtoolSampler) Declared() []record.Metric {
-	var stems []string
-	for _, d := range s.known {
-		for _, name := range d.names {
-			if stem := labelled(name); !slices.Contains(stems, stem) {
-				stems = append(stems, stem)
-			}
-		}
-	}
 	return scoped(record.ScopeNode, counters("count", "the driver's own counter, as ethtool -S shows it",
-		stems...))
+		s.stems...))
 }
 
-func (s *ethtoolSampler) Close() error { return nil }
+func (s *ethtoolSampler) Close() error { return s.reader.Close() }

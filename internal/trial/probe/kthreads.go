@@ -10,6 +10,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// workers is how the name of a worker begins, which changes with what it works on.
+const workers = "kworker/"
+
+// unnamed is the name of a thread that has just been made (kernel/kthread.c).
+const unnamed = "kthreadd"
+
 // kthreadKinds are the kernel's threads that move or encrypt packets, by their names.
 var kthreadKinds = []string{"softirqs", "napi", "wg-crypt", "irq"}
 
@@ -60,12 +66,12 @@ func (s *kthreadsSampler) Sample(dst []float64) error {
 		if err != nil {
 			continue
 		}
-		old := s.seen[pid]
+		old, name := s.seen[pid], nameOf(s.buf)
+		i := slices.Index(kthreadKinds, kthreadKind(name))
+		// Of no kind, no worker, and named by now, it is not looked at again.
+		p.kernel = p.kernel && (i >= 0 || strings.HasPrefix(name, workers) || name == unnamed)
 		s.seen[pid] = p
-		if !p.kernel || first || old.start != 0 && old.start != p.start {
-			continue
-		}
-		if i := slices.Index(kthreadKinds, kthreadKind(nameOf(s.buf))); i >= 0 {
+		if p.kernel && i >= 0 && !first && (old.start == 0 || old.start == p.start) {
 			s.sum[i] += float64(p.ticks-min(old.ticks, p.ticks)) * nsPerTick
 		}
 	}
@@ -95,7 +101,7 @@ func kthreadKind(name string) string {
 		return "napi"
 	case strings.HasPrefix(name, "irq/"):
 		return "irq"
-	case strings.HasPrefix(name, "kworker/") && strings.Contains(name, "wg-crypt"):
+	case strings.HasPrefix(name, workers) && strings.Contains(name, "wg-crypt"):
 		return "wg-crypt"
 	}
 	return ""

@@ -3,8 +3,10 @@ package probe
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -108,11 +110,7 @@ func (s *queuesSampler) describe() {
 
 func (s *queuesSampler) Close() error { return errors.Join(s.qdiscs.Close(), s.classes.Close()) }
 
-// Constants of linux/pkt_sched.h.
-const (
-	cakeMemoryUsed = 4
-	cakeTins       = 10
-)
+const cakeTins = 10 // TCA_CAKE_STATS_TIN_STATS of linux/pkt_sched.h
 
 // queueKey names one number of a queueing discipline or class. tin is one of CAKE's, counted from 1, or 0
 // for the whole.
@@ -132,26 +130,40 @@ type queueValue struct {
 // queueField is where a number stands: as attribute of CAKE, or as byte in the structure of the others.
 type queueField struct {
 	at     int
-	metric string
+	metric int // in queuesMetrics
 	scale  float64
 }
 
-// fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
-var fqCodelFields = [...]queueField{
-	{8, "overlimit_drops", 1}, {12, "ecn_marks", 1}, {16, "new_flows", 1}, {20, "flows_new", 1},
-	{24, "flows_old", 1}, {28, "ce_marks", 1}, {32, "memory_bytes", 1}, {36, "overmemory_drops", 1},
+// queueFields makes them of names by place. Those of CAKE's delays count microseconds.
+func queueFields(names map[int]string) (fields []queueField) {
+	for _, at := range slices.Sorted(maps.Keys(names)) {
+		f := queueField{at, queueMetric(names[at]), 1}
+		if strings.HasSuffix(names[at], "_delay_ns") {
+			f.scale = 1e3
+		}
+		fields = append(fields, f)
+	}
+	return fields
 }
+
+func queueMetric(name string) int {
+	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
+}
+
+// fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
+var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
+	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
 
 // htbFields are those of struct tc_htb_xstats.
-var htbFields = [...]queueField{{0, "lends", 1}, {4, "borrows", 1}, {8, "giants", 1}}
+var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
-// cakeTinFields are the attributes TCA_CAKE_TIN_STATS_*.
-var cakeTinFields = [...]queueField{
-	{2, "packets", 1}, {3, "bytes", 1}, {4, "drops", 1}, {6, "ack_drops", 1}, {8, "ecn_marks", 1},
-	{10, "qlen_packets", 1}, {11, "backlog_bytes", 1}, {18, "peak_delay_ns", 1e3}, {19, "average_delay_ns",
-		1e3},
-	{21, "flows_new", 1}, {22, "flows_old", 1}, {23, "flows_unresponsive", 1},
-}
+// cakeFields are some of the attributes TCA_CAKE_STATS_*, cakeTinFields of TCA_CAKE_TIN_STATS_*.
+var (
+	cakeFields    = queueFields(map[int]string{4: "memory_bytes"})
+	cakeTinFields = queueFields(map[int]string{2: "packets", 3: "bytes", 4: "drops", 6: "ack_drops",
+		8: "ecn_marks", 10: "qlen_packets", 11: "backlog_bytes", 18: "peak_delay_ns", 19: "average_delay_ns",
+		21: "flows_new", 22: "flows_old", 23: "flows_unresponsive"})
+)
 
 // parseQueues reads one datagram of a dump of queueing disciplines or of classes, appending to list, and to
 // shaped the devices that have classes.
@@ -185,7 +197,7 @@ func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue
 			}
 			list = k.fields(list, q.App, htbFields[:])
 			for i, v := range qdiscValues(&q) {
-				list = k.add(list, qdiscStems[i].Name, v)
+				list = k.add(list, i, v) // they are the first of queuesMetrics
 			}
 		}
 		if !ok {
@@ -199,12 +211,8 @@ func parseQueues(b []byte, list []queueValue, shaped []int32) (more []queueValue
 	return list, shaped, done, nil
 }
 
-func (k queueKey) add(list []queueValue, metric string, v float64) []queueValue {
-	for i := range queuesMetrics {
-		if queuesMetrics[i].Name == metric {
-			k.metric = i
-		}
-	}
+func (k queueKey) add(list []queueValue, metric int, v float64) []queueValue {
+	k.metric = metric
 	return append(list, queueValue{k, v})
 }
 
@@ -220,28 +228,32 @@ func (k queueKey) fields(list []queueValue, b []byte, fields []queueField) []que
 
 func (k queueKey) cake(list []queueValue, b []byte) ([]queueValue, bool) {
 	ok := kernel.EachAttribute(b, func(kind uint16, v []byte) bool {
-		switch {
-		case kind == cakeMemoryUsed && len(v) >= 4:
-			list = k.add(list, "memory_bytes", float64(binary.NativeEndian.Uint32(v)))
-		case kind == cakeTins:
-			tin := k
-			return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
-				tin.tin++
-				return kernel.EachAttribute(v, func(kind uint16, v []byte) bool {
-					for _, f := range cakeTinFields {
-						switch {
-						case int(kind) != f.at:
-						case len(v) >= 8:
-							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
-						case len(v) >= 4:
-							list = tin.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
-						}
-					}
-					return true
-				})
-			})
+		if kind != cakeTins {
+			list = k.attribute(list, cakeFields, kind, v)
+			return true
 		}
-		return true
+		tin := k
+		return kernel.EachAttribute(v, func(_ uint16, v []byte) bool {
+			tin.tin++
+			return kernel.EachAttribute(v, func(kind uint16, v []byte) bool {
+				list = tin.attribute(list, cakeTinFields, kind, v)
+				return true
+			})
+		})
 	})
 	return list, ok
+}
+
+// attribute adds a number of 32 or 64 bits if it is one of the fields.
+func (k queueKey) attribute(list []queueValue, fields []queueField, kind uint16, v []byte) []queueValue {
+	for _, f := range fields {
+		switch {
+		case int(kind) != f.at:
+		case len(v) >= 8:
+			return k.add(list, f.metric, float64(binary.NativeEndian.Uint64(v))*f.scale)
+		case len(v) >= 4:
+			return k.add(list, f.metric, float64(binary.NativeEndian.Uint32(v))*f.scale)
+		}
+	}
+	return list
 }

@@ -43,7 +43,7 @@ func TestParseQueues(t *testing.T) {
 				"overlimit_drops": 1, "ecn_marks": 2, "new_flows": 3, "flows_new": 4, "flows_old": 5,
 				"ce_marks": 6, "memory_bytes": 7, "overmemory_drops": 8}},
 		{"its class", queueDump(newClass, "fq_codel", numbers(1, 2, 3)), nil, map[string]float64{}},
-		{"cake", queueDump(newQdisc, "cake", append(attr(cakeMemoryUsed, numbers(9)),
+		{"cake", queueDump(newQdisc, "cake", append(attr(4, numbers(9)),
 			attr(cakeTins, append(attr(1, tin(1<<40)), attr(2, tin(5))...))...)), nil,
 			map[string]float64{"memory_bytes": 9, "1 bytes": 1 << 40, "1 peak_delay_ns": 7e3, "2 bytes": 5,
 				"2 peak_delay_ns": 7e3}},

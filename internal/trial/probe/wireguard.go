@@ -30,9 +30,11 @@ var wireguardMetrics = []record.Metric{
 
 type wireguardSampler struct {
 	columns
-	root   Root
-	reader *kernel.WireGuardReader
-	known  []kernel.WireGuardPeer
+	devices // all of the node, which tell when to look for ours among them
+	root    Root
+	reader  *kernel.WireGuardReader
+	ours    []string
+	known   []kernel.WireGuardPeer
 }
 
 func openWireGuard(root Root) (Sampler, error) {
@@ -47,11 +49,11 @@ func openWireGuard(root Root) (Sampler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wireguardSampler{root: root, reader: r}, nil
+	d, err := openDevices(root)
+	return &wireguardSampler{devices: d, root: root, reader: r}, err
 }
 
-// wireguardDevices are the kernel's devices. A dump of all devices would tell them too, at many times the
-// cost.
+// wireguardDevices are the kernel's devices. Looking for them costs many times what asking one does.
 func wireguardDevices(root Root) []string {
 	var names []string
 	for _, path := range matches(root.sys("class/net/*/uevent")) {
@@ -64,8 +66,16 @@ func wireguardDevices(root Root) []string {
 }
 
 func (s *wireguardSampler) Sample(dst []float64) error {
-	now, err := s.reader.Peers(wireguardDevices(s.root))
+	changed, err := s.renew()
 	if err != nil {
+		return err
+	}
+	if changed {
+		s.ours = wireguardDevices(s.root)
+	}
+	now, err := s.reader.Peers(s.ours)
+	if err != nil {
+		s.names = nil // one may have been made anew, of another kind
 		return err
 	}
 	if !slices.EqualFunc(now, s.known, func(a, b kernel.WireGuardPeer) bool {
@@ -86,4 +96,4 @@ func (s *wireguardSampler) Sample(dst []float64) error {
 	return nil
 }
 
-func (s *wireguardSampler) Close() error { return s.reader.Close() }
+func (s *wireguardSampler) Close() error { return errors.Join(s.reader.Close(), s.devices.Close()) }
