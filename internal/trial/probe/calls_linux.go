@@ -146,16 +146,17 @@ func openKernelLog(path string) (Sampler, error) {
 
 func (k kmsg) next(buf []byte) (int, error) {
 	for {
-		n, err := unix.Read(int(k), buf)
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(k), uintptr(unsafe.Pointer(&buf[0])),
+			uintptr(len(buf)))
 		switch {
-		case err == nil && n > 0:
-			return n, nil
-		case err == nil || errors.Is(err, unix.EAGAIN):
+		case errno == 0 && n > 0:
+			return int(n), nil
+		case errno == 0 || errno == unix.EAGAIN:
 			return 0, errNoRecord
-		case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR):
+		case errno == unix.EPIPE || errno == unix.EINTR:
 			continue // overwritten before it was read: the sequence shows how many
 		}
-		return 0, fmt.Errorf("read kernel log: %w", err)
+		return 0, fmt.Errorf("read kernel log: %w", errno)
 	}
 }
 
