@@ -182,11 +182,11 @@ func ofGuest(t *testing.T, guest *vm.Guest) {
 		return used
 	})
 	if byAgent.own > agentLimit*limit || byShell.own > agentlessLimit {
-		t.Errorf("%.4f by the agent and %.4f by the shell, %.4f and %.4f are allowed", byAgent.own, byShell.own,
-			agentLimit*limit, agentlessLimit)
+		t.Errorf("%.4f by the agent and %.4f by the shell, %.4f and %.4f are allowed", byAgent.own,
+			byShell.own, agentLimit*limit, agentlessLimit)
 	}
-	t.Logf("note: of this machine's core, above a guest in which nothing goes on: %.2f %% by the agent, %.2f %% "+
-		"by the shell", 100*byAgent.machine, 100*byShell.machine)
+	t.Logf("note: of this machine's core, above a guest in which nothing goes on: %.2f %% by the agent, "+
+		"%.2f %% by the shell", 100*byAgent.machine, 100*byShell.machine)
 	if byAgent.machine > agentLimit || byShell.machine > agentlessLimit {
 		t.Errorf("more than %.0f %% and %.0f %%", 100*agentLimit, 100*agentlessLimit)
 	}

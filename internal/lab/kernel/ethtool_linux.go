@@ -113,7 +113,7 @@ func (n *NICStats) ask(dev string, what unsafe.Pointer) error {
 		_    [16]byte
 	}{data: what}
 	copy(request.name[:unix.IFNAMSIZ-1], dev)
-	// Raw, as it is over at once, and telling Go's scheduler of it costs a small machine more than the reading.
+	// Raw, as it is over at once: telling Go's scheduler of it costs a small machine more than the reading.
 	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(n.fd), unix.SIOCETHTOOL,
 		uintptr(unsafe.Pointer(&request)))
 	if e != 0 {
