@@ -87,23 +87,40 @@ func labInit(ctx context.Context, file string, m record.Machines, p *program) er
 	if _, err := os.Lstat(file); err == nil {
 		return &usageError{fmt.Sprintf("%s is there already", file), "remove it, or name another file"}
 	}
+	flags := m
 	if err := askMachines(ctx, &m, p); err != nil {
 		return err
 	}
 	if err := cmp.Or(checkMachines(m, false), absolute(pathsOf(&m)...)); err != nil {
 		return err
 	}
-	return p.withMachines(ctx, m, func(l *lab.Lab) error {
+	err := p.withMachines(ctx, m, func(l *lab.Lab) error {
 		if err := p.survey(ctx, l); err != nil {
-			p.note("%s is not written", file)
 			return err
 		}
-		err := putFile(createReport, file, []byte(plan.MachinesText(found(l, m))))
-		if err == nil {
-			p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
-		}
-		return err
+		return putFile(createReport, file, []byte(plan.MachinesText(found(l, m))))
 	})
+	if err != nil {
+		p.note("%s is not written%s", file, answered(flags, m))
+		return err
+	}
+	p.note("wrote %s; chokepoint run --lab %s measures it", file, file)
+	return nil
+}
+
+// answered are the flags that say what was asked for, "" if nothing was.
+func answered(flags, m record.Machines) string {
+	words := ""
+	for _, a := range [...][3]string{{"--client", flags.Client.At, m.Client.At},
+		{"--router", flags.Router.At, m.Router.At}, {"--server", flags.Server.At, m.Server.At}} {
+		if a[1] != a[2] {
+			words += " " + a[0] + " '" + a[2] + "'"
+		}
+	}
+	if words != "" {
+		words = "; the same answers again:" + words
+	}
+	return words
 }
 
 // found are the machines with the addresses and devices that were found.

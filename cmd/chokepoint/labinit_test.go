@@ -46,6 +46,10 @@ func TestAskMachines(t *testing.T) {
 			t.Errorf("%s: shown is %q, want %d questions and %q", name, text, x.asked, x.says)
 		}
 	}
+	answers := answered(machines(client, "", ""), machines(client, router, server))
+	if want := "; the same answers again: --router '" + router + "' --server '" + server + "'"; answers != want {
+		t.Errorf("what was answered, as flags: got %q, want %q", answers, want)
+	}
 	p := &program{streams: streams{In: strings.NewReader("")}}
 	named, unnamed := machines(client, "", server), machines(client, router, "")
 	if err := askMachines(t.Context(), &named, p); err != nil || named.Router.At != "" {
