@@ -69,14 +69,14 @@ func readBSDGovernor(ctx context.Context, h host.Host, _ string) (string, error)
 
 // bsdGovernor is the state by the level that is set and, behind it, powerd's command lines.
 func bsdGovernor(levels []int, lines []string) (string, error) {
-	if powerd := lines[1:]; len(powerd) > 0 {
-		words := strings.Fields(strings.Join(powerd, "\n"))
+	if words := strings.Fields(strings.Join(lines[1:], " ; ")); len(words) > 0 {
 		words[0] = path.Base(words[0])
-		if state := strings.Join(words, " "); len(powerd) == 1 && powerdState.MatchString(state) {
-			return state, nil
+		state := strings.Join(words, " ")
+		if !powerdState.MatchString(state) {
+			return "", fmt.Errorf("%w: powerd runs as %q, and could not be started so again",
+				host.ErrUnsupported, told(state))
 		}
-		return "", fmt.Errorf("%w: powerd runs as %q, and could not be started so again", host.ErrUnsupported,
-			told(strings.Join(powerd, "; ")))
+		return state, nil
 	}
 	mhz, err := strconv.Atoi(lines[0])
 	switch {

@@ -737,6 +737,9 @@ func FuzzParseBSD(f *testing.F) {
 		f.Add(string(b))
 	}
 	f.Add(bsdSampleText + bsdSampleText)
+	f.Add("1203 1203 0 300 300 300 300\n")
+	f.Add("1600\n/usr/sbin/powerd -b hadp -a hadp -n hadp")
+	f.Add("wg0 0 83 180 92\nwg0 1 - 0 148\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if got, err := parsePFRules(text); err != nil && got != "" {
 			t.Errorf("rules of %q: got %q with error %v", text, got, err)
@@ -750,6 +753,18 @@ func FuzzParseBSD(f *testing.F) {
 			}
 		}
 		parseCapabilities(text)
+		if n, err := parseBSDIdle(text); err != nil && n != "" {
+			t.Errorf("idle policies of %q: got %q with error %v", text, n, err)
+		}
+		if state, err := bsdGovernor([]int{2200, 1600}, strings.Split(text, "\n")); err == nil &&
+			check.Plain(state) != state {
+			t.Errorf("clock of %q: got %q", text, state)
+		}
+		for _, name := range readPeers(text).names {
+			if check.Plain(name) != name {
+				t.Errorf("peer %q of %q", name, text)
+			}
+		}
 		ownAddresses(text)
 		if ways := parseBSDWays(text, 2); len(ways) != 2 {
 			t.Errorf("%d ways", len(ways))
