@@ -53,7 +53,7 @@ func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []strin
 	levels = parseBSDLevels(first)
 	if n := len(levels); n < 2 || levels[0]-levels[n-1] < sameLevel {
 		return nil, nil, fmt.Errorf("%w: dev.cpu.0.freq_levels has one level alone, %q: the processor "+
-			"chooses its clock itself; by hand: sysctl dev.hwpstate_intel.N.epp=0 for each core N, if it is Intel's",
+			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N",
 			host.ErrUnsupported, told(first))
 	}
 	return levels, strings.Split(strings.TrimSpace(after), "\n"), nil
@@ -90,11 +90,12 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 	return fmt.Sprintf("fixed %d", mhz), nil
 }
 
-// bsdClockScript ends powerd, which then sets the clock once more, and starts it with $2…, or else sets the
-// clock to $1 MHz.
+// bsdClockScript ends powerd, which then sets the clock once more, and sets the clock to $1 MHz, or starts it
+// with $2…, with the priority of any process: a guard has a higher one.
 const bsdClockScript = `for p in $(pgrep -x powerd); do kill "$p"; n=0
 while kill -0 "$p" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; done
-mhz=$1; shift; if [ -z "$mhz" ]; then exec powerd "$@" </dev/null; fi; exec sysctl "dev.cpu.0.freq=$mhz"`
+mhz=$1; shift; [ -z "$mhz" ] || exec sysctl "dev.cpu.0.freq=$mhz"
+renice 0 -p $$ >/dev/null 2>&1; exec powerd "$@" </dev/null`
 
 func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	words := strings.Fields(value)

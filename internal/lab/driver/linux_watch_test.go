@@ -323,7 +323,8 @@ func TestPeers(t *testing.T) {
 				t.Errorf("%T: %s (-got +want):\n%s", d, column, diff)
 			}
 		}
-		if age := peers.Column("wg0.peer0/handshake_age_ns"); len(age) != 2 || age[0] < 83e9 || age[1] > 99e9 {
+		age := peers.Column("wg0.peer0/handshake_age_ns")
+		if len(age) != 2 || age[0] < 83e9 || age[1] > 99e9 {
 			t.Errorf("%T: handshakes %v ns ago, want 83 s", d, age)
 		}
 		for _, secret := range []string{"PRIVATE", "SHARED", "PEER", "PUBLIC", "198.51.100.10", "10.66.0.2"} {
