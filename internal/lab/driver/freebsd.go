@@ -72,6 +72,11 @@ var bsdFacts = []struct{ name, command string }{
 	{"cpu_model", "sysctl -n hw.model"}, {"cpu_threads", "sysctl -n hw.ncpu"},
 	{"product", "kenv -q smbios.system.product"},
 	{"clocksource", "sysctl -n kern.timecounter.hardware"},
+	{"governor", "{ " + bsdPowerd + "; } | grep . || case $(sysctl -n dev.cpu.0.freq_levels) in *' '*) " +
+		`echo "fixed at $(sysctl -n dev.cpu.0.freq) MHz";; esac`},
+	{"frequency_driver", "sysctl -n dev.cpufreq.0.freq_driver"},
+	{"sysctl:dev.cpu.0.freq_levels", "sysctl -n dev.cpu.0.freq_levels"},
+	{"sysctl:dev.hwpstate_intel.0.epp", "sysctl -n dev.hwpstate_intel.0.epp"},
 	{"sysctl:net.isr.dispatch", "sysctl -n net.isr.dispatch"},
 	{"sysctl:net.isr.numthreads", "sysctl -n net.isr.numthreads"},
 	{"sysctl:net.isr.bindthreads", "sysctl -n net.isr.bindthreads"},
@@ -107,6 +112,8 @@ func bsdSettings() map[string]setting {
 		"ip_forward":    {false, readBSDForwarding, applyBSDForwarding},
 		"conntrack_max": {false, readPFStates, applyPFStates},
 		"firewall":      {false, readPFRules, applyPFRules},
+		"governor":      {false, readBSDGovernor, applyBSDGovernor},
+		"idle_policies": {false, readBSDIdle, applyBSDIdle},
 	}
 }
 
@@ -115,17 +122,16 @@ func bsdSettings() map[string]setting {
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
-	"shape":         "kldload dummynet; dnctl pipe 1 config bw RATE; a rule of pf with dnpipe 1",
-	"policer":       "a dummynet pipe with a short queue; on OPNsense Firewall, Shaper",
-	"txqueuelen":    "net.link.ifqmaxlen=N in /boot/loader.conf, and a reboot",
-	"nat":           "a nat rule in /etc/pf.conf, and pfctl -f /etc/pf.conf; on OPNsense Firewall, NAT",
-	"vlan":          "ifconfig vlan create vlan ID vlandev DEVICE",
-	"irq_affinity":  "cpuset -l CORE -x IRQ, with the numbers of vmstat -i",
-	"cpus":          "net.isr.maxthreads=-1 and net.isr.bindthreads=1 in /boot/loader.conf, and a reboot",
-	"cpu_count":     "hint.lapic.ID.disabled=1 in /boot/loader.conf, and a reboot",
-	"idle_policies": "setkey -c with a line spdadd for each",
-	"idle_tunnels":  "ifconfig wg create for each",
-	"flow_export":   "ng_netflow; on OPNsense Reporting, NetFlow",
+	"shape":        "kldload dummynet; dnctl pipe 1 config bw RATE; a rule of pf with dnpipe 1",
+	"policer":      "a dummynet pipe with a short queue; on OPNsense Firewall, Shaper",
+	"txqueuelen":   "net.link.ifqmaxlen=N in /boot/loader.conf, and a reboot",
+	"nat":          "a nat rule in /etc/pf.conf, and pfctl -f /etc/pf.conf; on OPNsense Firewall, NAT",
+	"vlan":         "ifconfig vlan create vlan ID vlandev DEVICE",
+	"irq_affinity": "cpuset -l CORE -x IRQ, with the numbers of vmstat -i",
+	"cpus":         "net.isr.maxthreads=-1 and net.isr.bindthreads=1 in /boot/loader.conf, and a reboot",
+	"cpu_count":    "hint.lapic.ID.disabled=1 in /boot/loader.conf, and a reboot",
+	"idle_tunnels": "ifconfig wg create for each",
+	"flow_export":  "ng_netflow; on OPNsense Reporting, NetFlow",
 }
 
 func bsdSettingOf(name string) (setting, error) {

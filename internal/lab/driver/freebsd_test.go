@@ -85,6 +85,10 @@ func playBSD(t *testing.T) string {
 		"pf/rules":        "anchor \"cp/*\" all\npass all flags S/SA keep state",
 		"pf/anchor.rules": "",
 		"pf/states":       "200000", "pf/adaptive": "120000 240000",
+		"ipsec/most": "1000000", "ipsec/spd": "out 192.0.2.0/24 198.51.100.0/24 " +
+			"esp/tunnel/203.0.113.2-203.0.113.9/unique:1\nin 198.51.100.0/24 192.0.2.0/24 " +
+			"esp/tunnel/203.0.113.9-203.0.113.2/unique:1\nout 240.0.1.0/24 10.0.0.0/8 " +
+			"esp/tunnel/203.0.113.2-203.0.113.9/unique:2",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -125,7 +129,8 @@ func TestBSDFacts(t *testing.T) {
 	}
 	want := map[string]string{"os": "freebsd", "distribution": "opnsense", "machine": "amd64",
 		"distribution_version": "OPNsense 26.1.6[31m (amd64)", "kernel": "FreeBSD 14.3-RELEASE-p10",
-		"cpu_model": "AMD Ryzen Embedded V1500B", "product": "DEC750", "sysctl:net.isr.numthreads": "2"}
+		"cpu_model": "AMD Ryzen Embedded V1500B", "product": "DEC750", "sysctl:net.isr.numthreads": "2",
+		"governor": "fixed at 2200 MHz", "sysctl:dev.cpu.0.freq_levels": "2200/45000 1600/28000"}
 	if d := cmp.Diff(got, want); d != "" {
 		t.Errorf("facts (-got +want):\n%s", d)
 	}
@@ -140,7 +145,7 @@ func TestBSDSettings(t *testing.T) {
 		out := map[string]string{}
 		for _, name := range []string{"if/igc0.mtu", "if/igc1.mtu", "if/igc0.options", "pf/states",
 			"pf/adaptive", "pf/anchor.rules", "pf/rules", "sysctl/net.inet.ip.forwarding",
-			"sysctl/net.inet.ip.redirect"} {
+			"sysctl/net.inet.ip.redirect", "sysctl/dev.cpu.0.freq", "ipsec/spd"} {
 			b, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
@@ -161,6 +166,9 @@ func TestBSDSettings(t *testing.T) {
 		{"conntrack_max", "", "200000", "1000", "1000"},
 		{"firewall", "", "off", "3 stateful", "3 stateful"},
 		{"firewall", "", "off", "300 stateful", "300 stateful"},
+		{"governor", "", "performance", "powersave", "powersave"},
+		{"idle_policies", "", "0", "3", "3"},
+		{"idle_policies", "", "0", "300", "300"},
 		{"sysctl:net.inet.ip.redirect", "", "net.inet.ip.redirect=1", "net.inet.ip.redirect=0",
 			"net.inet.ip.redirect=0"},
 		{"offload", "igc0", "rx-checksum=on rx-checksum-ipv6=on rx-lro=on tx-checksum-ipv4=on " +
@@ -206,6 +214,176 @@ func TestBSDSettings(t *testing.T) {
 		}
 		if diff := cmp.Diff(state(), start); diff != "" {
 			t.Errorf("%s after the guard's script (-got +want):\n%s\n%s", tt.knob, diff, script)
+		}
+	}
+}
+
+// TestBSDIdlePolicies: they are as kernel.SetIdlePolicies makes them; those of others stay; and nothing is
+// set where it could not be counted, or has selectors of others.
+func TestBSDIdlePolicies(t *testing.T) {
+	dir := playBSD(t)
+	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
+	idle := func(n string) record.Setting { return record.Setting{Knob: "idle_policies", Value: n} }
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "ipsec", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func() string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, "ipsec/spd"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	others := get()
+	if err := d.Apply(ctx, h, idle("300")); err != nil {
+		t.Fatal(err)
+	}
+	ours, _ := strings.CutPrefix(get(), others)
+	lines := strings.Split(ours, "\n")
+	if want := []string{"out 240.0.0.0/24 248.0.0.0/24 esp/tunnel/240.0.0.0-248.0.0.0/unique:16110",
+		"in 248.0.0.0/24 240.0.0.0/24 esp/tunnel/248.0.0.0-240.0.0.0/unique:16110",
+		"out 2001:db8:0:1::/64 2001:db8:8000:1::/64 " +
+			"esp/tunnel/2001:db8:0:1::-2001:db8:8000:1::/unique:16110",
+		"in 2001:db8:8000:1::/64 2001:db8:0:1::/64 " +
+			"esp/tunnel/2001:db8:8000:1::-2001:db8:0:1::/unique:16110"}; !slices.Equal(lines[:4], want) ||
+		len(lines) != 1201 || !strings.HasPrefix(lines[1198], "out 2001:db8:0:12c::/64 ") ||
+		!strings.HasPrefix(lines[1196], "out 240.1.43.0/24 ") {
+		t.Errorf("%d policies, from %q to %q", len(lines)-1, lines[:4], lines[len(lines)-5:])
+	}
+	// A socket that holds fewer: nothing can be counted, yet all can be deleted.
+	put("most", "250")
+	if _, err := d.Read(ctx, h, idle("")); !errors.Is(err, host.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "250 of 1203 policies") {
+		t.Errorf("count of more than are told: got %v", err)
+	}
+	if err := d.Apply(ctx, h, idle("0")); err != nil || get() != others {
+		t.Errorf("undone: got %v and policies\n%s", err, get())
+	}
+	put("most", "100000")
+	for name, text := range map[string]string{
+		"1 policies of others": "out 240.0.7.0/24 248.0.7.0/24 esp/tunnel/192.0.2.1-192.0.2.2/require\n",
+		"it has [1 0 0 0]":     strings.Join(lines[:1], "\n") + "\n"} {
+		put("spd", others+text)
+		if v, err := d.Read(ctx, h, idle("")); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %q, %v", text, v, err)
+		}
+		if err := d.Apply(ctx, h, idle("0")); err != nil || strings.Contains(text, "require") !=
+			strings.Contains(get(), "require") || !strings.HasPrefix(get(), others) {
+			t.Errorf("delete ours beside %s: got %v and\n%s", text, err, get())
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "ipsec")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Read(ctx, h, idle(""))
+	if err2 := d.Apply(ctx, h, idle("1")); !errors.Is(err, host.ErrUnsupported) || err2 == nil ||
+		!strings.Contains(err.Error(), "pfkey_open") {
+		t.Errorf("a kernel without IPsec: got %v, %v", err, err2)
+	}
+}
+
+// TestBSDGovernor: powerd, which sets the clock by the load, is ended for a fixed clock and started again as
+// it was, by the driver and by a guard.
+func TestBSDGovernor(t *testing.T) {
+	dir := playBSD(t)
+	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
+	file := func(name string) string {
+		b, _ := os.ReadFile(filepath.Join(dir, name)) // or none
+		return strings.TrimSpace(string(b))
+	}
+	t.Cleanup(func() {
+		if pid := file("powerd.pid"); pid != "" {
+			shell(context.WithoutCancel(ctx), h, "", `kill "$1"`, pid)
+		}
+	})
+	governor := func(value string) record.Setting { return record.Setting{Knob: "governor", Value: value} }
+	const flags = "-b hadp -a hadp -n hadp"
+	if _, err := shell(ctx, h, "", `echo 1600 >"$1/sysctl/dev.cpu.0.freq"; powerd `+flags, dir); err != nil {
+		t.Fatal(err)
+	}
+	before, err := d.Read(ctx, h, governor(""))
+	if err != nil || before != "powerd "+flags {
+		t.Fatalf("before: got %q, %v", before, err)
+	}
+	if facts, err := d.Facts(ctx, h); err != nil || facts["governor"] != "/usr/sbin/powerd "+flags {
+		t.Errorf("facts: got %q, %v", facts["governor"], err)
+	}
+	script, err := undoing(ctx, h, d, []record.Setting{governor(before)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, undo := range []func() error{
+		func() error { return d.Apply(ctx, h, governor(before)) },
+		func() error { _, err := shell(ctx, h, "", script); return err }} {
+		for value, mhz := range map[string]string{"performance": "2200", "powersave": "1600"} {
+			if err := d.Apply(ctx, h, governor(value)); err != nil {
+				t.Fatal(err)
+			}
+			v, err := d.Read(ctx, h, governor(""))
+			if now := file("sysctl/dev.cpu.0.freq"); v != value || err != nil || now != mhz ||
+				file("powerd.pid") != "" {
+				t.Errorf("%s: got %q, %v, %s MHz, powerd %s", value, v, err, now, file("powerd.pid"))
+			}
+		}
+		for range 2 { // one that was undone can be undone again
+			if err := undo(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v, err := d.Read(ctx, h, governor("")); v != before || err != nil {
+			t.Errorf("undone: got %q, %v, want %q", v, err, before)
+		}
+	}
+	if err := d.Apply(ctx, h, governor("schedutil")); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("schedutil: got %v", err)
+	}
+	for _, evil := range []string{"powerd -P /etc/rc.conf", "powerd -v", "fixed 1; x", "powerd -a $(x)"} {
+		if err := d.Apply(ctx, h, governor(evil)); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("%s: got %v", evil, err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "busy"), 0o700),
+		os.WriteFile(filepath.Join(dir, "busy/dev.cpu.0.freq"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Apply(ctx, h, governor("fixed 1600")); !errors.Is(err, host.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "timecounter.hardware=") {
+		t.Errorf("a time counter that depends on the clock: got %v", err)
+	}
+	levels := filepath.Join(dir, "sysctl/dev.cpu.0.freq_levels")
+	if err := os.WriteFile(levels, []byte("2400/-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Read(ctx, h, governor("")); !errors.Is(err, host.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "epp=0") {
+		t.Errorf("a processor that chooses its clock: got %v", err)
+	}
+	if err := os.Remove(levels); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Read(ctx, h, governor("")); !errors.Is(err, host.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "virtual machine") {
+		t.Errorf("no cpufreq: got %v", err)
+	}
+}
+
+func TestBSDGovernorStates(t *testing.T) {
+	levels := parseBSDLevels("2901/35000 2900/35000 x/1 -1/2 2000/21703 800/-1")
+	if !slices.Equal(levels, []int{2901, 2900, 2000, 800}) {
+		t.Errorf("levels: got %v", levels)
+	}
+	for said, want := range map[string]string{"2900": "performance", "800": "powersave", "2000": "fixed 2000",
+		"-1": "", "": "", "x": "", "800\n/usr/sbin/powerd": "powerd",
+		"800\npowerd -N -p 500": "powerd -N -p 500",
+		"800\npowerd -v":        "", "800\npowerd\npowerd": "", "800\n/tmp/evil -a hadp": "",
+		"800\npowerd -P /etc/passwd": "", "800\npowerd -a \x1b[31m": ""} {
+		got, err := bsdGovernor(levels, strings.Split(said, "\n"))
+		if got != want || (err == nil) != (want != "") || strings.Contains(fmt.Sprint(err), "\x1b") {
+			t.Errorf("%q: got %q, %v, want %q", said, got, err, want)
 		}
 	}
 }
@@ -568,6 +746,9 @@ func FuzzParseBSD(f *testing.F) {
 		f.Add(string(b))
 	}
 	f.Add(bsdSampleText + bsdSampleText)
+	f.Add("1203 1203 0 300 300 300 300\n")
+	f.Add("1600\n/usr/sbin/powerd -b hadp -a hadp -n hadp")
+	f.Add("wg0 0 83 180 92\nwg0 1 - 0 148\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if got, err := parsePFRules(text); err != nil && got != "" {
 			t.Errorf("rules of %q: got %q with error %v", text, got, err)
@@ -581,6 +762,18 @@ func FuzzParseBSD(f *testing.F) {
 			}
 		}
 		parseCapabilities(text)
+		if n, err := parseBSDIdle(text); err != nil && n != "" {
+			t.Errorf("idle policies of %q: got %q with error %v", text, n, err)
+		}
+		if state, err := bsdGovernor([]int{2200, 1600}, strings.Split(text, "\n")); err == nil &&
+			check.Plain(state) != state {
+			t.Errorf("clock of %q: got %q", text, state)
+		}
+		for _, name := range readPeers(text).names {
+			if check.Plain(name) != name {
+				t.Errorf("peer %q of %q", name, text)
+			}
+		}
 		ownAddresses(text)
 		if ways := parseBSDWays(text, 2); len(ways) != 2 {
 			t.Errorf("%d ways", len(ways))

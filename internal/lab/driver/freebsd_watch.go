@@ -24,10 +24,14 @@ const bsdClock = inBase + `clock() { echo >"$d/now"; stat -f '@ %Fm' "$d/now"; s
 `
 
 // bsdSampler is one sample: the clock, what the process has used of a CPU (times), and the outputs of
-// commands behind their names. Clock speed and temperatures come with every fifth; their sensors are slow.
-const bsdSampler = bsdClock + `sample() { clock
+// commands behind their names. Temperatures come with every fifth, as their sensors are slow; so does a clock
+// that the processor chooses, which the kernel measures for a millisecond with interrupts off
+// (cpu_est_clockrate): it has one level alone. Where a driver sets the clock, the kernel knows it.
+const bsdSampler = bsdClock + `case $(sysctl -n dev.cpu.0.freq_levels 2>/dev/null) in
+*' '*) freq="dev.cpu.0.freq dev.cpu.0.freq_levels";; *) freq=;; esac
+sample() { clock
 if [ -z "$once" ]; then times; else echo -; echo -; fi; echo "==> sysctl <=="
-sysctl -i kern.clockrate kern.cp_times hw.physmem hw.pagesize vm.stats.vm.v_free_count
+sysctl -i kern.clockrate kern.cp_times hw.physmem hw.pagesize vm.stats.vm.v_free_count $freq
 [ $((n%5)) -ne 0 ] || sysctl -i dev.cpu hw.acpi.thermal | grep -e 'cpu\.0\.freq' -e temperature
 echo "==> netstat <=="; ` + netstatDevices + `
 echo "==> netisr <=="; netstat -Q
@@ -196,7 +200,8 @@ var bsdSources = []source{
 		"(memory), and states that were there already (state-insert)",
 		"pf is not in use, or not for this user", readPFInfo},
 	{"memory", "from hw.physmem and vm.stats.vm.v_free_count", "sysctl tells no memory", readBSDMemory},
-	{"cpufreq", "from dev.cpu.0.freq and freq_levels", "sysctl tells no dev.cpu.0.freq", readBSDFreq},
+	{"cpufreq", "from dev.cpu.0.freq and freq_levels, as set, or measured where the processor chooses it",
+		"sysctl tells no dev.cpu.0.freq", readBSDFreq},
 	{"thermal", "of a core or zone, from sysctl",
 		"sysctl tells no temperature; coretemp or amdtemp is not loaded", readBSDThermal},
 	{"kthreads", "CPU time of the threads wg_tqg_N, which encrypt for WireGuard", "no such threads run",
@@ -382,19 +387,12 @@ func readBSDMemory(s bsdSample) (out values) {
 	return out
 }
 
-// readBSDFreq reads MHz, and the levels "2200/45000 1600/28000" of MHz and mW (cpufreq(4)).
 func readBSDFreq(s bsdSample) (out values) {
 	if mhz, err := strconv.ParseUint(s.sysctl["dev.cpu.0.freq"], 10, 32); err == nil {
 		out.add("policy0/frequency_hz", float64(mhz)*1e6)
 	}
-	most := uint64(0)
-	for _, level := range strings.Fields(s.sysctl["dev.cpu.0.freq_levels"]) {
-		mhz, _, _ := strings.Cut(level, "/")
-		n, _ := strconv.ParseUint(mhz, 10, 32) // what is none is no level
-		most = max(most, n)
-	}
-	if most > 0 {
-		out.add("policy0/hardware_limit_hz", float64(most)*1e6)
+	if levels := parseBSDLevels(s.sysctl["dev.cpu.0.freq_levels"]); len(levels) > 0 {
+		out.add("policy0/hardware_limit_hz", float64(levels[0])*1e6)
 	}
 	return out
 }

@@ -152,6 +152,7 @@ type shellWatch struct {
 	mu            sync.Mutex
 	offset, bound int64 // the router's time since boot = our CLOCK_MONOTONIC + offset, ± bound
 	samples       []snapshot
+	peers         []snapshot // of peersScript
 }
 
 // begin starts the session and hears where it keeps the samples.
@@ -238,7 +239,14 @@ type snapshot struct {
 
 func (s snapshot) when() int64 { return s.at }
 
-// relate reads the router's clock between two readings of ours.
+// peersScript prints of each of WireGuard's peers the device, its number there, the seconds since the last
+// handshake, and bytes received and sent, out of nine fields of wg(8)'s dump. The lines of devices, which
+// have their private keys, and all other fields stay on the router.
+const peersScript = `PATH=$PATH:/usr/bin:/usr/local/bin; now=$(date +%s)
+wg show all dump 2>/dev/null | awk -F '\t' -v now="$now" 'NF == 9 {
+print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
+
+// relate reads the router's clock between two readings of ours, and then WireGuard's peers.
 func (w *shellWatch) relate(ctx context.Context) error {
 	before := host.Monotonic()
 	up, step, err := w.clock(ctx, w.host, w.dir)
@@ -248,7 +256,36 @@ func (w *shellWatch) relate(ctx context.Context) error {
 	}
 	w.offset = up + step/2 - (before + (after-before)/2)
 	w.bound = (after-before)/2 + step/2
+	peers, _ := shell(ctx, w.host, "", peersScript) // what is not told has no value
+	w.peers = append(w.peers, snapshot{at: host.Monotonic() + w.offset,
+		files: map[string][]byte{wireguardProbe: []byte(peers)}})
+	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
 	return nil
+}
+
+// readPeers reads what peersScript prints as probe wireguard has it.
+func readPeers(text string) (out values) {
+	peers := 0
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) != 5 || !deviceLike(words[0]) || peers == mostDevices {
+			continue
+		}
+		number, err := strconv.ParseUint(words[1], 10, 16)
+		if err != nil {
+			continue
+		}
+		peers++
+		for i, x := range [...]struct {
+			stem  string
+			scale float64
+		}{{"handshake_age_ns", 1e9}, {"rx_bytes", 1}, {"tx_bytes", 1}} {
+			if v, err := strconv.ParseUint(words[2+i], 10, 63); err == nil {
+				out.add(fmt.Sprintf("%s.peer%d/%s", words[0], number, x.stem), float64(v)*x.scale)
+			}
+		}
+	}
+	return out
 }
 
 func readUptime(ctx context.Context, h host.Host, _ string) (up, step int64, err error) {
@@ -285,6 +322,13 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	w.samples = append(w.samples, w.parse(out)...)
 	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
+	peers := &replayed{}
+	for _, s := range between(w.peers, snapshot.when, from+offset, to+offset) {
+		if v := readPeers(string(s.files[wireguardProbe])); len(v.names) > 0 {
+			peers.add(s.at-offset, v.names, v.v)
+		}
+	}
+	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, map[string]*replayed{wireguardProbe: peers})...)
 	d.Clock = clock
 	return d, err
 }

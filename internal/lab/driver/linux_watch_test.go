@@ -3,14 +3,21 @@ package driver
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // sampling starts the shell's loop on this machine, which keeps 2 to 4 samples and takes so many in silence.
@@ -154,7 +161,7 @@ func TestSamplingByEveryShell(t *testing.T) {
 			t.Errorf("%v: %d samples, want one a second", w.links, n)
 		}
 		for _, s := range data.Samples {
-			if s.Table == nil && s.Probe != "conntrack" {
+			if s.Table == nil && s.Probe != "conntrack" && s.Probe != wireguardProbe {
 				t.Errorf("%v: %s: %s", w.links, s.Probe, s.Unavailable)
 			}
 		}
@@ -245,5 +252,88 @@ func TestNoSampling(t *testing.T) {
 		}
 		w.dir = filepath.Join(t.TempDir(), "none")
 		w.goes(t, time.Second, 0)
+	}
+}
+
+// listened keeps all that commands on a host print.
+type listened struct {
+	host.Host
+	all *bytes.Buffer
+}
+
+func (h listened) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	p, err := h.Host.Start(ctx, c)
+	return listenedTo{p, h.all}, err
+}
+
+type listenedTo struct {
+	host.Process
+	all *bytes.Buffer
+}
+
+func (p listenedTo) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p.all) }
+
+// TestPeers: what WireGuard's peers have moved is read at both ends of a time, by every shell, and neither a
+// key nor an address of theirs leaves the router.
+func TestPeers(t *testing.T) {
+	dir := playBSD(t)
+	file := filepath.Join(dir, "wg")
+	dump := func(rx int) {
+		t.Helper()
+		lines := [][]any{{"wg0", "PRIVATE=", "PUBLIC=", 51820, "off"},
+			{"wg0", "PEER0=", "SHARED0=", "198.51.100.10:51820", "10.66.0.2/32,10.66.0.3/32",
+				time.Now().Unix() - 83, rx, 92, 25},
+			{"wg0", "PEER1=", "(none)", "(none)", "(none)", 0, 0, 148, "off"},
+			{"x\x1b[31m", "PEER2=", "(none)", "(none)", "(none)", 0, 1, 2, "off"},
+			{"wg1", "PRIVATE1=", "PUBLIC1=", 0, "off"},
+			{"wg1", "PEER3=", "(none)", "[2001:db8::1]:1", "::/0", time.Now().Unix() + 1e6, "x", 7, "off"}}
+		text := ""
+		for _, line := range lines {
+			text += strings.ReplaceAll(fmt.Sprintln(line...), " ", "\t")
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []Sampling{FreeBSD{}, Linux{}, OpenWrt{}} {
+		dump(180)
+		h := listened{host.Local(), &bytes.Buffer{}}
+		w, err := d.Watch(context.WithoutCancel(t.Context()), h, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := host.Monotonic()
+		dump(1180)
+		time.Sleep(200 * time.Millisecond) // much longer than what the clocks are related by
+		got, err := w.Collect(t.Context(), from, host.Monotonic())
+		if err = errors.Join(err, w.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(got.Samples, func(s record.Samples) bool { return s.Probe == wireguardProbe })
+		peers := got.Samples[i].Table
+		if peers == nil {
+			t.Fatalf("%T: got %+v, want a table", d, got.Samples[i])
+		}
+		declared(t, got.Samples[i])
+		for column, want := range map[string][]float64{"wg0.peer0/rx_bytes": {180, 1180},
+			"wg0.peer0/tx_bytes": {92, 92}, "wg0.peer1/rx_bytes": {0, 0}, "wg0.peer1/tx_bytes": {148, 148},
+			"wg0.peer1/handshake_age_ns": nil, "wg1.peer0/tx_bytes": {7, 7}, "wg1.peer0/rx_bytes": nil,
+			"wg1.peer0/handshake_age_ns": nil} {
+			if diff := cmp.Diff(peers.Column(column), want); diff != "" {
+				t.Errorf("%T: %s (-got +want):\n%s", d, column, diff)
+			}
+		}
+		age := peers.Column("wg0.peer0/handshake_age_ns")
+		if len(age) != 2 || age[0] < 83e9 || age[1] > 99e9 {
+			t.Errorf("%T: handshakes %v ns ago, want 83 s", d, age)
+		}
+		for _, secret := range []string{"PRIVATE", "SHARED", "PEER", "PUBLIC", "198.51.100.10", "10.66.0.2"} {
+			if strings.Contains(h.all.String(), secret) {
+				t.Errorf("%T: %s has left the router", d, secret)
+			}
+		}
+		if !strings.Contains(h.all.String(), "wg0 1 - 0 148\n") {
+			t.Errorf("%T: the router has told %q", d, h.all)
+		}
 	}
 }

@@ -321,8 +321,12 @@ var rosSources = []source{
 	{"memory", "from /system/resource", notTold, nil},
 	{"conntrack", "connections tracked now, and at most", notTold, nil},
 	{"cpufreq", "now, from /system/resource", notTold, nil},
-	{wireguardProbe, "of the peer, read before the first trial and after each", "no peer is told of", nil},
+	ofPeers,
 }
+
+// ofPeers is of WireGuard's peers, on every system.
+var ofPeers = source{wireguardProbe, "of the peer, read before the first trial and after each",
+	"no peer is told of", nil}
 
 const notTold = "the router does not tell it"
 
