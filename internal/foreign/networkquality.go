@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -103,10 +104,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 }
 
 func (m measured) result() (*Result, error) {
-	tool := "networkQuality"
-	if m.engine != "" {
-		tool = m.engine
-	}
+	tool := cmp.Or(m.engine, "networkQuality")
 	r := newResult("", oneRun, "series", "single round trips",
 		"a responsiveness like ours: its own is over TLS")
 	r.Foreign.Tool = tool
