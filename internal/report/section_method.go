@@ -139,11 +139,7 @@ func (v *view) descriptionRest() string {
 
 // factsOf are facts by name.
 func factsOf(values map[string]string) []Fact {
-	var out []Fact
-	for _, k := range slices.Sorted(maps.Keys(values)) {
-		out = append(out, Fact{Name: k, Value: values[k]})
-	}
-	return out
+	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact { return Fact{Name: k, Value: values[k]} })
 }
 
 // durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".

@@ -38,9 +38,7 @@ func headOf(v *view) head {
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
-	for _, c := range v.Caveats {
-		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
-	}
+	h.Caveats = each(v.Caveats, caveatItem)
 	return h
 }
 

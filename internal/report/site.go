@@ -73,9 +73,7 @@ func Site(c Collection) ([]File, error) {
 	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{}}
 	taken := map[string]bool{}
 	for _, device := range s.devices {
-		stem := "device-" + strings.Trim(strings.Join(strings.FieldsFunc(slug(device), func(r rune) bool {
-			return r == '-'
-		}), "-"), "-")
+		stem := "device-" + shortSlug(device)
 		name := stem
 		for i := 2; taken[name]; i++ {
 			name = fmt.Sprint(stem, "-", i)
@@ -93,16 +91,8 @@ func Site(c Collection) ([]File, error) {
 		pages = append(pages, e)
 	}
 	pages = append(pages, s.sources())
-	var links []pageLink
-	for _, p := range pages {
-		links = append(links, pageLink{p.Name, p.Title})
-	}
-	for _, device := range s.devices {
-		pages = append(pages, s.device(device))
-	}
-	for _, b := range c.Bundles {
-		pages = append(pages, s.run(b))
-	}
+	links := each(pages, func(p *sitePage) pageLink { return pageLink{p.Name, p.Title} })
+	pages = slices.Concat(pages, each(s.devices, s.device), each(c.Bundles, s.run))
 	var files []File
 	for _, p := range pages {
 		content, err := p.lay(links)

@@ -92,12 +92,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 			if n.Text == "" {
 				continue
 			}
-			at := indexOf(t.Notes, n)
-			if at < 0 {
-				at = len(t.Notes)
-				t.Notes = append(t.Notes, n)
-			}
-			rate.Mark = append(rate.Mark, at)
+			rate.Mark = append(rate.Mark, noted(&t.Notes, n))
 		}
 		grade := none
 		switch {
@@ -299,12 +294,10 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 		section.add(Figure{ID: fmt.Sprint("cipher-speeds-", blocks[i]), Draw: b,
 			Title: fmt.Sprintf("Throughput, blocks of %d bytes", blocks[i])})
 	}
-	var advice []string
-	for _, a := range ciphers.Advise(ciphers.OfPublished(speeds)) {
-		advice = append(advice, upperFirst(a.Kind)+": "+a.Text)
-	}
-	if len(advice) > 0 {
-		section.add(Points{advice})
+	if advice := ciphers.Advise(ciphers.OfPublished(speeds)); len(advice) > 0 {
+		section.add(Points{each(advice, func(a ciphers.Advice) string {
+			return upperFirst(a.Kind) + ": " + a.Text
+		})})
 	}
 	t.dropEmpty()
 	p.add(section, t)

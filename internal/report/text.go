@@ -103,11 +103,7 @@ func runWords(v *view) string {
 }
 
 func lineItems(kind string, tone Tone, lines []string) []Item {
-	var out []Item
-	for _, l := range lines {
-		out = append(out, Item{Kind: kind, Text: l, Tone: tone})
-	}
-	return out
+	return each(lines, func(l string) Item { return Item{Kind: kind, Text: l, Tone: tone} })
 }
 
 // paragraphs are text with an empty line between them.
