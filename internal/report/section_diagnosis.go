@@ -88,11 +88,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 }
 
 func (v *view) factLines(facts []evidence.Evidence) []string {
-	var out []string
-	for _, e := range facts {
-		out = once(out, v.factWords(e))
-	}
-	return out
+	return once(nil, each(facts, v.factWords)...)
 }
 
 // generatorWords say what the load generator took, where it shares the router's cores.

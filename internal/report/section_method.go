@@ -139,7 +139,9 @@ func (v *view) descriptionRest() string {
 
 // factsOf are facts by name.
 func factsOf(values map[string]string) []Fact {
-	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact { return Fact{Name: k, Value: values[k]} })
+	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact {
+		return Fact{Name: k, Value: values[k]}
+	})
 }
 
 // durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".

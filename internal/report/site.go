@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed" // the site's template and script
 	"fmt"
@@ -120,11 +119,7 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	err = t.Execute(&out, map[string]any{"Page": p, "Pages": links,
-		"Style":  template.CSS(themes() + pageStyle + chartStyle + seriesStyle()),
-		"Script": template.JS(pageScript + siteScript)})
-	return []byte(printable(out.String())), err
+	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Pages": links})
 }
 
 // index is the table of all devices with the best of what was measured of each.
@@ -153,21 +148,16 @@ func (s *site) index() *sitePage {
 			cells = append(cells, s.best(rows, tunnel, "tcp"))
 		}
 		power := none
-		var sources []string
-		for _, r := range rows {
-			sources = once(sources, s.shortSource(r.Source))
-		}
-		for _, x := range speeds {
-			sources = once(sources, s.shortSource(x.Source))
-		}
+		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
+			each(speeds, func(x catalogue.Speed) string { return x.Source }))
 		for _, w := range powers { // the last that is given, of another year only where there is no other
-			sources = once(sources, s.shortSource(w.Source))
+			sources = append(sources, w.Source)
 			if watts := w.Watts(); watts != "" && (w.Device == name || power.Text == none.Text) {
 				power = TableCell{Text: watts, Sub: w.Load}
 			}
 		}
 		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
-			Sub: strings.Join(sources, ", ")})...)
+			Sub: strings.Join(once(nil, each(sources, s.shortSource)...), ", ")})...)
 	}
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
@@ -254,9 +244,7 @@ func (s *site) powers(device string) []catalogue.Power {
 // comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.
 func (s *site) comparisons() (pages []*sitePage) {
 	tunnels := []string{"none", "wireguard", "openvpn"}
-	for _, r := range s.Results {
-		tunnels = once(tunnels, r.Tunnel)
-	}
+	tunnels = once(tunnels, each(s.Results, tunnelOf)...)
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
 		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", tunnelName(tunnel),
@@ -267,6 +255,8 @@ func (s *site) comparisons() (pages []*sitePage) {
 	}))
 	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
 }
+
+func tunnelOf(r catalogue.Result) string { return r.Tunnel }
 
 // tunnelName is that of a tunnel as people write it.
 func tunnelName(tunnel string) string {

@@ -190,11 +190,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 		return
 	}
 	section := Section{ID: "rates", Title: "Rates"}
-	var tunnels []string
-	for _, r := range rows {
-		tunnels = once(tunnels, r.Tunnel)
-	}
-	for _, tunnel := range tunnels {
+	for _, tunnel := range once(nil, each(rows, tunnelOf)...) {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
 		own, doubt, studies := false, false, false
 		var settings [][]string

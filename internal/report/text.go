@@ -153,23 +153,19 @@ func (t *terminal) wrap(first, rest, text, code string) {
 	}
 }
 
-// breakLines breaks text between words; a word that is too long stays whole.
+// breakLines breaks text at a number of characters.
 func breakLines(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, w := range strings.Fields(printable(text)) {
-		switch {
-		case line == "":
-			line = w
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(w) > width:
-			lines = append(lines, line)
-			line = w
-		default:
-			line += " " + w
+	return broken(printable(text), func(line string) bool { return utf8.RuneCountInString(line) <= width })
+}
+
+// broken is a text in lines that fit, broken between words; a word that is too long stays whole.
+func broken(text string, fits func(line string) bool) (lines []string) {
+	for w := range strings.FieldsSeq(text) {
+		if last := len(lines) - 1; last >= 0 && fits(lines[last]+" "+w) {
+			lines[last] += " " + w
+		} else {
+			lines = append(lines, w)
 		}
-	}
-	if line != "" {
-		lines = append(lines, line)
 	}
 	return lines
 }

@@ -133,12 +133,14 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 	return strings.Join(words, "; ")
 }
 
-// once adds a text that is not there yet.
-func once(list []string, text string) []string {
-	if text == "" || slices.Contains(list, text) {
-		return list
+// once adds the texts that are not there yet.
+func once(list []string, texts ...string) []string {
+	for _, text := range texts {
+		if text != "" && !slices.Contains(list, text) {
+			list = append(list, text)
+		}
 	}
-	return append(list, text)
+	return list
 }
 
 // each is what of makes of each of a list.
