@@ -52,7 +52,9 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
 		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
 		"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity")}
-	same := sameRuns(v.all)
+	uneven := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+		return c.Runs != v.all[0].Runs || c.Failed != 0
+	})
 	powered := with(cells, powerLoaded)
 	for _, c := range cells {
 		busiest, _ := core(c)
@@ -65,7 +67,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		if powered && loaded(c) {
 			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
 		}
-		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
+		row := TableRow{Cells: []TableCell{v.nameCell(c, uneven), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
 			power, efficiency, cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
@@ -76,13 +78,6 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	t.addNotes(cells)
 	t.dropEmpty()
 	return t
-}
-
-// sameRuns says that all cells have the same number of runs, and none failed.
-func sameRuns(all []*analysis.Cell) bool {
-	return !slices.ContainsFunc(all, func(c *analysis.Cell) bool {
-		return c.Runs != all[0].Runs || c.Failed != 0
-	})
 }
 
 // powerCell is the power under load over that of the idle path.
@@ -315,16 +310,12 @@ func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, 
 
 // noted is the place of an item in a list, to which it is added unless one there says the same.
 func noted(list *[]Item, item Item) int {
-	if i := indexOf(*list, item); i >= 0 {
+	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
+	if i := slices.IndexFunc(*list, same); i >= 0 {
 		return i
 	}
 	*list = append(*list, item)
 	return len(*list) - 1
-}
-
-// indexOf finds an item that says the same; -1 without one.
-func indexOf(items []Item, item Item) int {
-	return slices.IndexFunc(items, func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text })
 }
 
 func reasonItem(grade string, r evidence.Reason) Item {
@@ -390,7 +381,7 @@ func testerWords(v *view) string {
 		return ""
 	}
 	all := each(v.Tester, func(t record.Ceiling) string {
-		return t.Kind + " " + unit.ScaleOf(t.Unit, t.Value).Text(t.Value)
+		return t.Kind + " " + rateText(t.Unit, t.Value)
 	})
 	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }

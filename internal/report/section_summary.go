@@ -34,12 +34,17 @@ func headOf(v *view) head {
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Firmware", Value: firmware(v.Environment)},
 		{Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}
-	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })
+	h.Meta = given(h.Meta)
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
 	h.Caveats = each(v.Caveats, caveatItem)
 	return h
+}
+
+// given are the facts that have a value.
+func given(all []Fact) []Fact {
+	return slices.DeleteFunc(all, func(f Fact) bool { return f.Value == "" })
 }
 
 // unsaid drops the sentences that stand among the caveats anyway.
