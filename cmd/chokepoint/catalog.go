@@ -107,10 +107,7 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 	if _, ok := c.Source(id); ok {
 		return nil
 	}
-	var ids []string
-	for _, s := range c.Sources {
-		ids = append(ids, s.ID)
-	}
+	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
 	return &usageError{fmt.Sprintf("--source %q is not in the catalogue", id), "studies: " +
 		strings.Join(ids, ", ")}
 }
@@ -304,11 +301,8 @@ func howOf(r catalogue.Result) string {
 	return r.How()
 }
 
-func resultsOf(d *analysis.Document) (out []catalogue.Result) {
-	for _, o := range bundle.Results(d) {
-		out = append(out, o.Result)
-	}
-	return out
+func resultsOf(d *analysis.Document) []catalogue.Result {
+	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
 // suspectText says how many rates of a run are in doubt, and so is what they are asked for.

@@ -48,7 +48,11 @@ func newCompareCommand(p *program) *cobra.Command {
 					"add --fail-on-regression"}
 			}
 			if junit != "" {
-				if err := writeJUnit(junit, c, labels); err != nil {
+				content, err := report.ComparisonJUnit(c, labels)
+				if err == nil {
+					err = putFile(createReport, junit, content)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -73,19 +77,6 @@ func newCompareCommand(p *program) *cobra.Command {
 			"a cell that is suspect in either run does not count")
 	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression: it does count")
 	return cmd
-}
-
-func writeJUnit(file string, c *analysis.RunComparison, labels map[string]string) (err error) {
-	out, err := createReport(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.abort()) }()
-	content, err := report.ComparisonJUnit(c, labels)
-	if err != nil {
-		return err
-	}
-	return out.commit(content)
 }
 
 // labelsOf names the cells of documents for people.

@@ -330,12 +330,8 @@ func (l limits) text() string {
 	}
 	whole := "a full segment on the wire"
 	if l.Fragments > 1 {
-		var sizes []string
-		for _, n := range l.pieces {
-			sizes = append(sizes, strconv.Itoa(n))
-		}
 		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
-			"bytes", l.Fragments, strings.Join(sizes, ", "))
+			"bytes", l.Fragments, strings.Join(each(l.pieces, strconv.Itoa), ", "))
 	}
 	fmt.Fprintf(&b, "\n%s\n%s", whole, picture(l.Packet))
 	switch {

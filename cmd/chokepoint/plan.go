@@ -134,10 +134,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		new(labOptions).addFlags(f)
 		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
-		err := o.readFile()
-		if err == nil {
-			err = cmp.Or(o.check(), o.absolute(), other.check())
-		}
+		err := cmp.Or(o.settle(), other.check())
 		if err == nil && (asked || attach != "" || other.peer != "") {
 			pl, err = tryPlan(ctx, p, pl, o, attach, other)
 		}

@@ -111,12 +111,7 @@ func newPredictCommand(p *program) *cobra.Command {
 }
 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
-	var names []string
-	for _, s := range c.Speeds {
-		if !slices.Contains(names, s.Algorithm) {
-			names = append(names, s.Algorithm)
-		}
-	}
+	names := distinct(each(c.Speeds, func(s catalogue.Speed) string { return s.Algorithm }))
 	if !slices.Contains(names, algorithm) {
 		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
 			"one of: " + strings.Join(names, ", ")}
