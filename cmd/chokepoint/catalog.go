@@ -74,7 +74,7 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := p.joined(bundles)
-			if err == nil && source != "" {
+			if err == nil {
 				err = knownSource(c, source)
 			}
 			if err != nil {
@@ -103,8 +103,9 @@ func orUnsaid(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
+// knownSource and knownDevice judge what can be asked of results; an empty name is not asked for.
 func knownSource(c *catalogue.Catalogue, id string) error {
-	if _, ok := c.Source(id); ok {
+	if _, ok := c.Source(id); ok || id == "" {
 		return nil
 	}
 	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
@@ -119,7 +120,8 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 			names = append(names, w.Device)
 		}
 	}
-	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
+	known := func(n string) bool { return strings.EqualFold(n, name) }
+	if name == "" || slices.ContainsFunc(names, known) {
 		return nil
 	}
 	return &usageError{fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: " +
@@ -179,16 +181,8 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			c, err := p.joined(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
-					f.Streams, f.MTU))
-			}
-			if err == nil && f.Source != "" {
-				err = knownSource(c, f.Source)
-			}
-			if err == nil && f.Device != "" {
-				err = knownDevice(c, "--device", f.Device)
-			}
-			if err == nil && against != "" {
-				err = knownDevice(c, "--against", against)
+					f.Streams, f.MTU), knownSource(c, f.Source), knownDevice(c, "--device", f.Device),
+					knownDevice(c, "--against", against))
 			}
 			switch {
 			case err != nil:

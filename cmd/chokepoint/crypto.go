@@ -75,10 +75,8 @@ func newCryptoCommand(p *program) *cobra.Command {
 		"as linux")
 	addSSHFlags(f, &o.machines)
 	cmd.MarkFlagsMutuallyExclusive("on", "attach")
-	cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(ciphers.Names(),
-		cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("library", cobra.FixedCompletions(ciphers.Libraries(),
-		cobra.ShellCompDirectiveNoFileComp))
+	completeOne(cmd, "algorithm", ciphers.Names())
+	completeOne(cmd, "library", ciphers.Libraries())
 	return addJSON(cmd, "print one JSON document")
 }
 

@@ -35,7 +35,7 @@ func newEffectsCommand(p *program) *cobra.Command {
 					"chokepoint list shows the runs, chokepoint catalog sources the studies"}
 			}
 			c, err := catalogue.Published()
-			if err == nil && source != "" {
+			if err == nil {
 				err = knownSource(c, source)
 			}
 			if err != nil {

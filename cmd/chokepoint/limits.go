@@ -94,8 +94,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
 		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
 			strings.Join(tunnelNames(), ", "))
-	cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(tunnelNames(),
-		cobra.ShellCompDirectiveNoFileComp))
+	completeOne(cmd, "tunnel", tunnelNames())
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
 		"without fragments")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")

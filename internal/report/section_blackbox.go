@@ -41,10 +41,7 @@ func pathItems(p *diagnosis.Path) []Item {
 	for _, f := range p.Facts {
 		out = append(out, Item{Kind: "up and down", Text: f.Text})
 	}
-	for _, a := range p.Access {
-		out = append(out, Item{Kind: "would tell more", Text: a, Tone: Quiet})
-	}
-	return out
+	return append(out, lineItems("would tell more", Quiet, p.Access)...)
 }
 
 // pathLines are the same as lines, for pages without sections.

@@ -209,11 +209,10 @@ func (t *Table) says(item Item) bool {
 
 // inAll are the items that are said of all cells, with words for that.
 func inAll(items []Item) []Item {
-	out := slices.Clone(items)
-	for i := range out {
-		out[i].Text = "in all cells: " + out[i].Text
-	}
-	return out
+	return each(items, func(item Item) Item {
+		item.Text = "in all cells: " + item.Text
+		return item
+	})
 }
 
 // sharedNote is what is said of several rows in the same words.

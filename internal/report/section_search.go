@@ -25,11 +25,7 @@ func searchSection(v *view, s *Section) {
 }
 
 func quietItems(lines []string) []Item {
-	out := lineItems("", Quiet, lines)
-	for i := range out {
-		out[i].Text = upperFirst(out[i].Text)
-	}
-	return out
+	return lineItems("", Quiet, each(lines, upperFirst))
 }
 
 // searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -100,12 +101,7 @@ func machine(all []record.Environment) string {
 
 // firmware is the system of the real router, as it was when the run began.
 func firmware(all []record.Environment) string {
-	for _, e := range all {
-		if e.Facts["firmware"] != "" {
-			return e.Facts["firmware"]
-		}
-	}
-	return ""
+	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }
 
 func alerts(v *view) []Item {

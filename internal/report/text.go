@@ -298,13 +298,10 @@ func upperLine(c TableCell) string {
 }
 
 func (t *terminal) columns(tab Table, widths []int) {
-	var head, sub []TableCell
-	for _, c := range tab.Columns {
-		head = append(head, TableCell{Text: c.Head})
-		sub = append(sub, TableCell{Text: c.Sub})
-	}
-	t.row(tab, widths, head, bold)
-	t.row(tab, widths, sub, dim)
+	head := func(c Column) TableCell { return TableCell{Text: c.Head} }
+	sub := func(c Column) TableCell { return TableCell{Text: c.Sub} }
+	t.row(tab, widths, each(tab.Columns, head), bold)
+	t.row(tab, widths, each(tab.Columns, sub), dim)
 	for _, r := range tab.Rows {
 		first := r.Cells
 		label := breakLines(upperLine(first[0]), widths[0])

@@ -152,9 +152,13 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// number ties a median to the document.
+// number ties a cell's median to the document.
 func number(c *analysis.Cell, metric string) *Number {
-	return &Number{Cell: c.Factors.Key(), Metric: metric, Stat: "median", Value: c.Metrics[metric].Median}
+	return median(c.Factors, metric, c.Metrics[metric].Median)
+}
+
+func median(cell record.Factors, metric string, v float64) *Number {
+	return &Number{Cell: cell.Key(), Metric: metric, Stat: "median", Value: v}
 }
 
 // Metric names that the layout gives a place of their own. All others are in the table of every metric.
