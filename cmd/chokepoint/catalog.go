@@ -114,12 +114,9 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 }
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
-	names := c.Names()
-	for _, w := range c.Powers { // a study may give one in a year of which it gives nothing else
-		if !slices.Contains(names, w.Device) {
-			names = append(names, w.Device)
-		}
-	}
+	// A study may give a power in a year of which it gives nothing else.
+	ofPower := func(w catalogue.Power) string { return w.Device }
+	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
 	known := func(n string) bool { return strings.EqualFold(n, name) }
 	if name == "" || slices.ContainsFunc(names, known) {
 		return nil

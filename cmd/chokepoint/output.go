@@ -34,9 +34,6 @@ func write(w io.Writer, text string) error {
 	return nil
 }
 
-// printJSON writes an indented document.
-func printJSON(w io.Writer, v any) error { return printIndented(w, v, "  ") }
-
 // printLine writes a document on one line.
 func printLine(w io.Writer, v any) error { return printIndented(w, v, "") }
 
@@ -53,7 +50,7 @@ func printIndented(w io.Writer, v any, indent string) error {
 // document prints a command's result: an indented document with --json, else text.
 func (p *program) document(v any, text string) error {
 	if p.json {
-		return printJSON(p.Out, v)
+		return printIndented(p.Out, v, "  ")
 	}
 	return write(p.Out, check.Plain(text))
 }
@@ -141,9 +138,6 @@ var layouts = map[string]func(*analysis.Document) ([]byte, error){
 		return []byte(report.Text(d, fileWidth, false)), nil
 	},
 }
-
-// resultText is a document as text for where the result goes.
-func (s streams) resultText(d *analysis.Document) string { return s.laidOut(d, report.Text) }
 
 // laidOut lays a document out in the width and, unless NO_COLOR is set, the colours of a terminal.
 func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int, bool) string) string {

@@ -520,7 +520,7 @@ func (x *execution) present(ctx context.Context) error {
 	if err == nil {
 		place = "\nReport: " + x.reportPath + "\n"
 	}
-	return errors.Join(lost, err, x.p.coloured(doc, x.p.resultText(doc)+place), outcome(doc))
+	return errors.Join(lost, err, x.p.coloured(doc, x.p.laidOut(doc, report.Text)+place), outcome(doc))
 }
 
 // waits tells of trials that wait for the store.

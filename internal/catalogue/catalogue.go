@@ -262,8 +262,7 @@ func (r *row) value(column string, scale float64) *float64 {
 	if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		r.fail("%s %q is not a number from 0 up", column, text)
 	}
-	v /= scale
-	return &v
+	return new(v / scale)
 }
 
 func (r *row) whole(column string) int {

@@ -72,9 +72,8 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 		all = []measured{{direction: record.Down, rate: f.Down, rpm: f.DownRPM, idleMs: f.Base},
 			{direction: record.Up, rate: f.Up, rpm: f.UpRPM, idleMs: f.Base}}
 	default:
-		sum := *f.Down + *f.Up
-		all = []measured{{direction: record.Both, rate: &sum, up: f.Up, down: f.Down, rpm: f.RPM,
-			idleMs: f.Base}}
+		all = []measured{{direction: record.Both, rate: new(*f.Down + *f.Up), up: f.Up, down: f.Down,
+			rpm: f.RPM, idleMs: f.Base}}
 	}
 	var out []Result
 	for _, m := range all {

@@ -29,13 +29,8 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m.items(h.Alerts)
 	m.items(pathLines(v))
 	tables := resultTables(v)
-	for _, t := range tables {
+	for _, t := range slices.Concat(tables, v.openTables()) {
 		m.table(t)
-	}
-	for _, t := range v.searchTables() {
-		if !t.Folded {
-			m.table(t)
-		}
 	}
 	m.items(searchWords(v))
 	m.items(scalingLines(v))

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -35,6 +36,11 @@ func (v *view) searchTables() []Table {
 		return nil
 	}
 	return append([]Table{searchTable(v)}, filled(standardTable(v), lossTable(v))...)
+}
+
+// openTables are those of them that are shown without being asked for.
+func (v *view) openTables() []Table {
+	return slices.DeleteFunc(v.searchTables(), func(t Table) bool { return t.Folded })
 }
 
 // searchTable has one row per search and goal.

@@ -45,26 +45,14 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	}
 	t.list("What both ends tell", pathLines(v))
 	tables := resultTables(v)
-	for _, table := range tables {
-		t.table(terminalTable(table))
-		t.gap()
-	}
-	for _, tab := range v.searchTables() {
-		if !tab.Folded {
-			t.table(tab)
-			t.gap()
-		}
-	}
+	t.tables(append(each(tables, terminalTable), v.openTables()...))
 	if v.Searching != nil {
 		t.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
 	t.list("Ciphers", cipherLines(v))
-	for _, tab := range briefTables(v) {
-		t.table(tab)
-		t.gap()
-	}
+	t.tables(briefTables(v))
 	plain := func(s string) string { return s }
 	t.list("Requirements", thresholdItems(v, plain, plain))
 	t.list("Comparisons", lineItems("", Plain, comparisonLines(v)))
@@ -246,6 +234,13 @@ func terminalTable(full Table) Table {
 	}
 	t.dropEmpty()
 	return t
+}
+
+func (t *terminal) tables(all []Table) {
+	for _, tab := range all {
+		t.table(tab)
+		t.gap()
+	}
 }
 
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide

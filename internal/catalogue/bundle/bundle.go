@@ -295,14 +295,14 @@ func Results(d *analysis.Document) []Own {
 				tunnel = family
 			}
 		}
-		rate := v.Median
 		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
 			Tool:      cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
 			Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), GoodputBps: &rate, Spread: (v.High - v.Low) / 2 / v.Median,
-			Grade: cell.Grade, Lab: inPlace(d.Run.Lab)}, cell.Label, cell})
+			Packet: count(factor.PacketSize), GoodputBps: new(v.Median),
+			Spread: (v.High - v.Low) / 2 / v.Median, Grade: cell.Grade, Lab: inPlace(d.Run.Lab)},
+			cell.Label, cell})
 	}
 	return out
 }
@@ -326,8 +326,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		if !ok || !(v.Median > 0) {
 			continue
 		}
-		value := v.Median / scale
-		s.Value = &value
+		s.Value = new(v.Median / scale)
 		want, _ := ciphers.CellOfPublished(s)
 		threads := ciphers.ThreadsFactor.Of(cell.Factors)
 		var words []string
