@@ -239,26 +239,18 @@ func notesText(rows []catalogue.Result) string {
 			of[text] = append(of[text], strconv.Itoa(r.Row))
 		}
 	}
-	var b strings.Builder
-	for i, text := range texts {
-		if i == 0 {
-			b.WriteString("\n")
-		}
-		word := "row"
+	return paragraph(each(texts, func(text string) string {
+		word := "row "
 		if len(of[text]) > 1 {
-			word = "rows"
+			word = "rows "
 		}
-		fmt.Fprintf(&b, "%s %s: %s\n", word, strings.Join(of[text], ", "), text)
-	}
-	return b.String()
+		return word + strings.Join(of[text], ", ") + ": " + text
+	}))
 }
 
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
-	var b strings.Builder
-	for _, text := range model.Impossible(c, rows) {
-		fmt.Fprintf(&b, "\nimpossible: %s\n", text)
-	}
-	return b.String()
+	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
+	return strings.Join(each(model.Impossible(c, rows), impossible), "")
 }
 
 func resultRow(r catalogue.Result) []string {

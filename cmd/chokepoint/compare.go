@@ -118,16 +118,13 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	if rows := comparisonRows(c, labels); len(rows) > 1 {
 		b.WriteString("\n" + table(rows, 0))
 	}
-	if len(c.Regressions) > 0 {
-		b.WriteString("\n")
-	}
-	for _, r := range c.Regressions {
-		doubt := ""
+	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
+		text := "worse in B: " + labels[r.Factors.Key()] + ": " + r.Text
 		if r.Suspect {
-			doubt = " (suspect)"
+			text += " (suspect)"
 		}
-		fmt.Fprintf(&b, "worse in B: %s: %s%s\n", labels[r.Factors.Key()], r.Text, doubt)
-	}
+		return text
+	})))
 	if len(c.Changes) > 0 {
 		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
 	}

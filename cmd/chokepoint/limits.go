@@ -112,11 +112,12 @@ func newLimitsCommand(p *program) *cobra.Command {
 // validate judges the flags, of which some were given.
 func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
+	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
 	switch {
 	case o.unknownTunnel() != "":
 		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.unknownTunnel()), "tunnels: " +
 			strings.Join(tunnelNames(), ", ")}
-	case o.tunnel != factor.NoTunnel && !stacks(o.tunnel):
+	case o.tunnel != factor.NoTunnel && !stacks:
 		return &usageError{fmt.Sprintf("--tunnel %q: a stream is not joined to others", o.tunnel),
 			"TCP makes segments of what it carries, and no formula gives their lengths"}
 	case err != nil || rate <= 0:
@@ -154,11 +155,6 @@ func (o *limitsOptions) unknownTunnel() string {
 		}
 	}
 	return ""
-}
-
-func stacks(tunnel string) bool {
-	_, ok := overhead.Stacked(tunnel, overhead.V4)
-	return ok
 }
 
 // limits is the document of limits --json.

@@ -92,6 +92,14 @@ func each[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
+// paragraph is lines below an empty one, "" of none.
+func paragraph(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(lines, "\n") + "\n"
+}
+
 // table lays rows out in columns, with the flags of text/tabwriter.
 func table(rows [][]string, flags uint) string {
 	var b strings.Builder

@@ -145,7 +145,7 @@ func (s *site) index() *sitePage {
 		rows, speeds, powers := s.Filtered(catalogue.Filter{Device: name}), s.SpeedsOf(name), s.powers(name)
 		cells := []TableCell{{Text: name, Href: s.page[name], Sub: d.SoC}, coresCell(d)}
 		for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
-			cells = append(cells, s.best(rows, tunnel, "tcp"))
+			cells = append(cells, s.best(rows, tunnel))
 		}
 		power := none
 		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
@@ -195,12 +195,12 @@ func (s *site) sound(r catalogue.Result) bool {
 	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
 }
 
-// best is the greatest rate of some results; one that is in doubt only where there is no other.
-func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell {
+// best is the greatest rate of TCP of some results; one that is in doubt only where there is no other.
+func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	var best *catalogue.Result
 	for i := range rows {
 		r := &rows[i]
-		if r.Tunnel != tunnel || r.Protocol != protocol || r.GoodputBps == nil {
+		if r.Tunnel != tunnel || r.Protocol != "tcp" || r.GoodputBps == nil {
 			continue
 		}
 		if sound := s.sound(*r); best == nil || sound && !s.sound(*best) ||
