@@ -117,11 +117,13 @@ func published(ctx context.Context, p rig.Program, out io.Writer) error {
 	var missing []string
 	for _, r := range rows {
 		a, known := ciphers.Named(r.algorithm)
-		of := r
-		if r.operation == "throughput" && known {
-			of.operation = a.Operations[0]
+		operation := r.operation
+		if operation == "throughput" && known {
+			operation = a.Operations[0]
 		}
-		result, err := measured(ctx, p, of)
+		result, err := measured(ctx, p, r.algorithm, max(r.block, 1), func(of string) bool {
+			return of == operation
+		})
 		here := "–"
 		if err != nil {
 			missing = append(missing, fmt.Sprintf("%+v: %v", r, err))
@@ -140,42 +142,31 @@ func published(ctx context.Context, p rig.Program, out io.Writer) error {
 	return nil
 }
 
-// measured is what chokepoint measures of a row, as a stream where it has the choice.
-func measured(ctx context.Context, p rig.Program, r tableRow) (ciphers.Result, error) {
-	d, err := say(ctx, p, r.algorithm, max(r.block, 1))
-	if err != nil {
-		return ciphers.Result{}, err
-	}
-	for _, got := range d.Results {
-		if got.Mode != ciphers.ModeAEAD && got.Operation == r.operation {
-			return got, nil
-		}
-	}
-	return ciphers.Result{}, fmt.Errorf("%+v", d.Missing)
-}
-
-// say is what chokepoint crypto says of one algorithm.
-func say(ctx context.Context, p rig.Program, name string, block int) (d ciphers.Document, err error) {
+// measured is what chokepoint measures of an algorithm in an operation that is wanted, as a stream where it
+// has the choice.
+func measured(ctx context.Context, p rig.Program, name string, block int,
+	want func(operation string) bool) (r ciphers.Result, err error) {
+	var d ciphers.Document
 	said, err := p.Say(ctx, "crypto", "--algorithm", name, "--library", "openssl", "--block",
 		strconv.Itoa(block), "--threads", "1", "--repeat", "1", "--json")
 	if err == nil {
 		err = json.Unmarshal([]byte(said), &d)
 	}
-	return d, err
+	if err != nil {
+		return r, err
+	}
+	for _, r := range d.Results {
+		if r.Mode != ciphers.ModeAEAD && want(r.Operation) {
+			return r, nil
+		}
+	}
+	return r, fmt.Errorf("chokepoint measured nothing: %+v", d.Missing)
 }
 
 // ours is the rate that chokepoint measures, in bytes per second.
 func ours(ctx context.Context, p rig.Program, name string, block int) (float64, error) {
-	d, err := say(ctx, p, name, block)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range d.Results {
-		if r.Mode != ciphers.ModeAEAD && r.Operation != ciphers.Decrypt {
-			return r.Rate.Median, nil
-		}
-	}
-	return 0, fmt.Errorf("chokepoint measured nothing: %+v", d.Missing)
+	r, err := measured(ctx, p, name, block, func(of string) bool { return of != ciphers.Decrypt })
+	return r.Rate.Median, err
 }
 
 // shown is the figure that openssl speed prints for people: thousands of bytes per second.

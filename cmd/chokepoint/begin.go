@@ -83,15 +83,17 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 
 // commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
 func commandLine(args []string, seed uint64) string {
-	words := []string{"chokepoint"}
-	for _, a := range args[1:] {
-		words = append(words, quoteWord(a))
-	}
+	command := typed(args)
 	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
 	if !slices.ContainsFunc(args, seeds) {
-		words = append(words, fmt.Sprintf("--seed %d", seed))
+		command += fmt.Sprintf(" --seed %d", seed)
 	}
-	return strings.Join(words, " ")
+	return command
+}
+
+// typed is a command line as it can be typed again.
+func typed(args []string) string {
+	return strings.Join(append([]string{"chokepoint"}, each(args[1:], quoteWord)...), " ")
 }
 
 func quoteWord(w string) string {

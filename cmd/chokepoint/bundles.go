@@ -181,12 +181,7 @@ func (p *program) soundCatalogue(dir string) (c, aside *catalogue.Catalogue, sco
 
 // uncounted says how many results and speeds of a device were put aside and do not count; "" for none.
 func uncounted(aside *catalogue.Catalogue, device string) string {
-	rates, speeds := 0, 0
-	for _, r := range aside.Results {
-		if strings.EqualFold(r.Device, device) {
-			rates++
-		}
-	}
+	rates, speeds := len(aside.Filtered(catalogue.Filter{Device: device})), 0
 	for _, s := range aside.Speeds {
 		if strings.EqualFold(s.Device, device) {
 			speeds++

@@ -74,7 +74,7 @@ func newCatalogDevicesCommand(p *program) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := p.joined(bundles)
-			if err == nil && source != "" {
+			if err == nil {
 				err = knownSource(c, source)
 			}
 			if err != nil {
@@ -103,26 +103,22 @@ func orUnsaid(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
+// knownSource and knownDevice judge what can be asked of results; an empty name is not asked for.
 func knownSource(c *catalogue.Catalogue, id string) error {
-	if _, ok := c.Source(id); ok {
+	if _, ok := c.Source(id); ok || id == "" {
 		return nil
 	}
-	var ids []string
-	for _, s := range c.Sources {
-		ids = append(ids, s.ID)
-	}
+	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
 	return &usageError{fmt.Sprintf("--source %q is not in the catalogue", id), "studies: " +
 		strings.Join(ids, ", ")}
 }
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
-	names := c.Names()
-	for _, w := range c.Powers { // a study may give one in a year of which it gives nothing else
-		if !slices.Contains(names, w.Device) {
-			names = append(names, w.Device)
-		}
-	}
-	if slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) }) {
+	// A study may give a power in a year of which it gives nothing else.
+	ofPower := func(w catalogue.Power) string { return w.Device }
+	names := distinct(append(c.Names(), each(c.Powers, ofPower)...))
+	known := func(n string) bool { return strings.EqualFold(n, name) }
+	if name == "" || slices.ContainsFunc(names, known) {
 		return nil
 	}
 	return &usageError{fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: " +
@@ -182,16 +178,8 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			c, err := p.joined(bundles)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
-					f.Streams, f.MTU))
-			}
-			if err == nil && f.Source != "" {
-				err = knownSource(c, f.Source)
-			}
-			if err == nil && f.Device != "" {
-				err = knownDevice(c, "--device", f.Device)
-			}
-			if err == nil && against != "" {
-				err = knownDevice(c, "--against", against)
+					f.Streams, f.MTU), knownSource(c, f.Source), knownDevice(c, "--device", f.Device),
+					knownDevice(c, "--against", against))
 			}
 			switch {
 			case err != nil:
@@ -251,26 +239,18 @@ func notesText(rows []catalogue.Result) string {
 			of[text] = append(of[text], strconv.Itoa(r.Row))
 		}
 	}
-	var b strings.Builder
-	for i, text := range texts {
-		if i == 0 {
-			b.WriteString("\n")
-		}
-		word := "row"
+	return paragraph(each(texts, func(text string) string {
+		word := "row "
 		if len(of[text]) > 1 {
-			word = "rows"
+			word = "rows "
 		}
-		fmt.Fprintf(&b, "%s %s: %s\n", word, strings.Join(of[text], ", "), text)
-	}
-	return b.String()
+		return word + strings.Join(of[text], ", ") + ": " + text
+	}))
 }
 
 func impossibleText(c *catalogue.Catalogue, rows []catalogue.Result) string {
-	var b strings.Builder
-	for _, text := range model.Impossible(c, rows) {
-		fmt.Fprintf(&b, "\nimpossible: %s\n", text)
-	}
-	return b.String()
+	impossible := func(text string) string { return "\nimpossible: " + text + "\n" }
+	return strings.Join(each(model.Impossible(c, rows), impossible), "")
 }
 
 func resultRow(r catalogue.Result) []string {
@@ -304,11 +284,8 @@ func howOf(r catalogue.Result) string {
 	return r.How()
 }
 
-func resultsOf(d *analysis.Document) (out []catalogue.Result) {
-	for _, o := range bundle.Results(d) {
-		out = append(out, o.Result)
-	}
-	return out
+func resultsOf(d *analysis.Document) []catalogue.Result {
+	return each(bundle.Results(d), func(o bundle.Own) catalogue.Result { return o.Result })
 }
 
 // suspectText says how many rates of a run are in doubt, and so is what they are asked for.

@@ -62,5 +62,5 @@ func (o *reportOptions) render(d *analysis.Document) ([]byte, error) {
 	case o.brief:
 		return report.Brief(d)
 	}
-	return render(d, o.format)
+	return layouts[o.format](d)
 }

@@ -48,7 +48,11 @@ func newCompareCommand(p *program) *cobra.Command {
 					"add --fail-on-regression"}
 			}
 			if junit != "" {
-				if err := writeJUnit(junit, c, labels); err != nil {
+				content, err := report.ComparisonJUnit(c, labels)
+				if err == nil {
+					err = putFile(createReport, junit, content)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -73,19 +77,6 @@ func newCompareCommand(p *program) *cobra.Command {
 			"a cell that is suspect in either run does not count")
 	cmd.Flags().BoolVar(&suspectToo, "suspect-too", false, "with --fail-on-regression: it does count")
 	return cmd
-}
-
-func writeJUnit(file string, c *analysis.RunComparison, labels map[string]string) (err error) {
-	out, err := createReport(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.abort()) }()
-	content, err := report.ComparisonJUnit(c, labels)
-	if err != nil {
-		return err
-	}
-	return out.commit(content)
 }
 
 // labelsOf names the cells of documents for people.
@@ -127,16 +118,13 @@ func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ..
 	if rows := comparisonRows(c, labels); len(rows) > 1 {
 		b.WriteString("\n" + table(rows, 0))
 	}
-	if len(c.Regressions) > 0 {
-		b.WriteString("\n")
-	}
-	for _, r := range c.Regressions {
-		doubt := ""
+	b.WriteString(paragraph(each(c.Regressions, func(r analysis.Regression) string {
+		text := "worse in B: " + labels[r.Factors.Key()] + ": " + r.Text
 		if r.Suspect {
-			doubt = " (suspect)"
+			text += " (suspect)"
 		}
-		fmt.Fprintf(&b, "worse in B: %s: %s%s\n", labels[r.Factors.Key()], r.Text, doubt)
-	}
+		return text
+	})))
 	if len(c.Changes) > 0 {
 		b.WriteString("\nWhat else differs (* can explain a difference of results):\n")
 	}

@@ -25,6 +25,11 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 	}
 }
 
+// completeOne completes a flag with one of some words.
+func completeOne(cmd *cobra.Command, flag string, words []string) {
+	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // runNames are all that can be written for RUN, each with its plan.
 func runNames(ctx context.Context, d dirs) (names []string, err error) {
 	runs, err := storedRuns(ctx, d)

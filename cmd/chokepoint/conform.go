@@ -49,10 +49,7 @@ func newLabConformCommand(p *program) *cobra.Command {
 }
 
 func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err error) {
-	if err := o.readFile(); err != nil {
-		return err
-	}
-	if err := errors.Join(o.check(), o.absolute()); err != nil {
+	if err := o.settle(); err != nil {
 		return err
 	}
 	var out *outFile

@@ -75,10 +75,8 @@ func newCryptoCommand(p *program) *cobra.Command {
 		"as linux")
 	addSSHFlags(f, &o.machines)
 	cmd.MarkFlagsMutuallyExclusive("on", "attach")
-	cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions(ciphers.Names(),
-		cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("library", cobra.FixedCompletions(ciphers.Libraries(),
-		cobra.ShellCompDirectiveNoFileComp))
+	completeOne(cmd, "algorithm", ciphers.Names())
+	completeOne(cmd, "library", ciphers.Libraries())
 	return addJSON(cmd, "print one JSON document")
 }
 
@@ -129,10 +127,7 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 			}
 		}
 	}
-	for _, list := range []*[]string{&s.Algorithms, &s.Libraries} {
-		*list = distinct(*list)
-	}
-	s.Blocks = distinct(s.Blocks)
+	s.Algorithms, s.Libraries, s.Blocks = distinct(s.Algorithms), distinct(s.Libraries), distinct(s.Blocks)
 	_, err := wrongMachines(o.machines, flagOf)
 	return err
 }
@@ -201,7 +196,7 @@ func cryptoText(d *ciphers.Document) string {
 	}
 	missing := reasonsMissing(d.Missing)
 	for _, why := range slices.Sorted(maps.Keys(missing)) {
-		fmt.Fprintf(&b, "\nnot measured: %s: %s\n", missing[why], why)
+		fmt.Fprintf(&b, "\nnot measured: %s: %s\n", strings.Join(missing[why], ", "), why)
 	}
 	if len(d.Advice) > 0 {
 		b.WriteString("\nadvice\n")
@@ -312,16 +307,12 @@ func cryptoChart(d *ciphers.Document, library string) string {
 }
 
 // reasonsMissing names by reason what could not be measured.
-func reasonsMissing(missing []ciphers.Missing) map[string]string {
+func reasonsMissing(missing []ciphers.Missing) map[string][]string {
 	names := map[string][]string{}
 	for _, m := range missing {
 		if name := m.Library + " " + m.Algorithm; !slices.Contains(names[m.Why], name) {
 			names[m.Why] = append(names[m.Why], name)
 		}
 	}
-	out := map[string]string{}
-	for why, list := range names {
-		out[why] = strings.Join(list, ", ")
-	}
-	return out
+	return names
 }

@@ -35,7 +35,7 @@ func newEffectsCommand(p *program) *cobra.Command {
 					"chokepoint list shows the runs, chokepoint catalog sources the studies"}
 			}
 			c, err := catalogue.Published()
-			if err == nil && source != "" {
+			if err == nil {
 				err = knownSource(c, source)
 			}
 			if err != nil {
@@ -88,12 +88,7 @@ func effectsText(e model.Effects) string {
 		fmt.Fprintf(&b, "\n%s: no setting has all levels: each ratio is of other settings, and does not "+
 			"compare with the next\n", name)
 	}
-	for i, x := range e.Interactions {
-		if i == 0 {
-			b.WriteString("\n")
-		}
-		b.WriteString(x.Text() + "\n")
-	}
+	b.WriteString(paragraph(each(e.Interactions, model.Interaction.Text)))
 	for _, c := range e.Charts {
 		most := 0.0
 		for _, x := range c.Bars {

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
@@ -26,11 +23,12 @@ type again struct {
 	guard *guard // of what is tried, nil: none
 }
 
-// onceMore prepares to measure again where a run was made.
-func (p *program) onceMore(on record.Run, codeFile string) (again, error) {
-	a := again{p: p, on: on, other: otherEnd{codeFile: codeFile}}
-	var err error
-	a.other, err = a.other.of(on)
+// onceMore prepares to measure again where a stored run was made.
+func (p *program) onceMore(ctx context.Context, run, codeFile string) (a again, err error) {
+	a = again{p: p, other: otherEnd{codeFile: codeFile}}
+	if a.on, err = loadHead(ctx, p.dirs, run); err == nil {
+		a.other, err = a.other.of(a.on)
+	}
 	return a, err
 }
 
@@ -60,20 +58,15 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 // run runs a plan as a run of its own, with everything that a run has: journal, undoing, store, report and
 // resume. It prints progress and no result, and gives back the document, also of a run that was cut short.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
-	now := time.Now()
-	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
-		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
-	o := labOptionsOf(a.on)
-	o.describe(&run)
-	x := &execution{p: a.p, plan: pl, run: run, attach: a.on.Attached, kept: true,
+	on := labOptionsOf(a.on)
+	x := &execution{p: a.p, plan: pl, run: newRun(pl, &on), attach: a.on.Attached, kept: true,
 		guard: a.guard}
 	if err := x.with(ctx, a.other); err != nil {
 		return nil, err
 	}
 	err := x.whole(ctx)
 	if x.doc == nil && err == nil {
-		err = fmt.Errorf("run %s left no document", run.ID)
+		err = fmt.Errorf("run %s left no document", x.run.ID)
 	}
 	if x.doc != nil && exitCode(err) == codeFailed { // told by the trials' grades
 		err = nil
@@ -115,7 +108,10 @@ func (x *execution) link(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return store.Patiently(ctx, settleTime, func() error {
-		return x.store.AddNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
-	})
+	return x.addNote(ctx, of.ID, store.Note{Experiments: []string{x.run.ID}})
+}
+
+// addNote stores what was learnt of a run, also if the store is locked meanwhile.
+func (x *execution) addNote(ctx context.Context, run string, n store.Note) error {
+	return store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, run, n) })
 }

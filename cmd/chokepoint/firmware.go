@@ -78,7 +78,5 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 
 // learnt stores what was learnt of the run while it went on.
 func (x *execution) learnt(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error {
-	return store.Patiently(ctx, settleTime, func() error {
-		return x.store.AddNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
-	})
+	return x.addNote(ctx, x.run.ID, store.Note{Skipped: skipped, Caveats: caveats})
 }

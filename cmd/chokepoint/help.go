@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,11 +28,7 @@ func showHelp(cmd *cobra.Command) error { return write(cmd.OutOrStdout(), helpTe
 // helpText is a command's description, how it is used, its commands and flags, and the codes it exits with.
 func helpText(cmd *cobra.Command) string {
 	var b strings.Builder
-	about := cmd.Long
-	if about == "" {
-		about = cmd.Short + "."
-	}
-	b.WriteString(strings.TrimSpace(about) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
+	b.WriteString(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short+".")) + "\n\nUSAGE\n  " + useLine(cmd) + "\n")
 	if subs := cmd.Commands(); len(subs) > 0 {
 		b.WriteString("\nCOMMANDS\n")
 		width := 0

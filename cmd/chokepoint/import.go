@@ -75,8 +75,7 @@ func newImportCommand(p *program) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.from, "from", "", "the files are in this `FORMAT`: "+formatWords())
-	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(foreign.Formats(),
-		cobra.ShellCompDirectiveNoFileComp))
+	completeOne(cmd, "from", foreign.Formats())
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "a condition of all results: `FACTOR=LEVEL`; without a\n"+
 		"level the factor is taken away")
 	cmd.Flags().BoolVar(&undo, "undo", false, "take back what was imported")

@@ -54,10 +54,7 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	}
 	now := time.Now().UTC()
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
-	run.Version, run.Command = ownVersion(), "chokepoint"
-	for _, word := range os.Args[1:] {
-		run.Command += " " + quoteWord(word)
-	}
+	run.Version, run.Command = ownVersion(), typed(os.Args)
 	st, err := store.Open(ctx, p.dirs.storeFile())
 	if err != nil {
 		return err

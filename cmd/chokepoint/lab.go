@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,11 +48,7 @@ func newLabUpCommand(p *program) *cobra.Command {
 }
 
 func topologyNames() []string {
-	var names []string
-	for _, t := range lab.Topologies() {
-		names = append(names, t.Name)
-	}
-	return names
+	return each(lab.Topologies(), func(t record.Topology) string { return t.Name })
 }
 
 // shownLab is a lab as lab up and lab list print it.
@@ -117,12 +112,10 @@ func newLabListCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var list []shownLab
-			for _, i := range labs {
-				list = append(list, shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started,
-					Detached: i.Detached, Alive: i.Alive()})
-			}
-			return printList(p, list, nil, shownLab.row)
+			return printList(p, each(labs, func(i lab.Info) shownLab {
+				return shownLab{ID: i.ID, Topology: i.Topology.Name, Started: i.Started, Detached: i.Detached,
+					Alive: i.Alive()}
+			}), nil, shownLab.row)
 		},
 	}, "print one JSON object per lab")
 }
@@ -159,10 +152,7 @@ func findLab(d dirs, name string) (lab.Info, error) {
 		return lab.Info{}, &usageError{fmt.Sprintf("no lab %q is up", name),
 			"chokepoint lab list shows the labs"}
 	}
-	var ids []string
-	for _, i := range up {
-		ids = append(ids, i.ID)
-	}
+	ids := each(up, func(i lab.Info) string { return i.ID })
 	return lab.Info{}, &usageError{"more than one lab is up", "name one: " + strings.Join(ids, ", ")}
 }
 
@@ -189,10 +179,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, n := range i.Topology.Nodes {
-		names = append(names, n.Name)
-	}
+	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
 		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, node), "nodes: " +
 			strings.Join(names, ", ")}
@@ -310,10 +297,7 @@ func newLabCheckCommand(p *program) *cobra.Command {
 			"Where nothing can be measured it fails.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.readFile(); err != nil {
-				return err
-			}
-			if err := cmp.Or(o.check(), o.absolute()); err != nil {
+			if err := o.settle(); err != nil {
 				return err
 			}
 			if o.machines != (record.Machines{}) {

@@ -97,6 +97,14 @@ func (o *labOptions) readFile() (err error) {
 	return nil
 }
 
+// settle takes the machines from a lab file, if one is named, and refuses a lab that cannot be built.
+func (o *labOptions) settle() error {
+	if err := o.readFile(); err != nil {
+		return err
+	}
+	return cmp.Or(o.check(), o.absolute())
+}
+
 // readMeter takes the power meter that is named by a flag, if one is, instead of the lab file's, and makes
 // sure that its password can be read.
 func (o *labOptions) readMeter(at string) error {
@@ -235,11 +243,8 @@ func (o labOptions) check() error {
 }
 
 func unknownDriver(name string) error {
-	var names []string
-	for _, d := range driver.All() {
-		names = append(names, d.Name())
-	}
-	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: " + strings.Join(names, ", ")}
+	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: " +
+		strings.Join(each(driver.All(), driver.Driver.Name), ", ")}
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.

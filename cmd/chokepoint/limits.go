@@ -94,8 +94,7 @@ func newLimitsCommand(p *program) *cobra.Command {
 	f.StringVar(&o.tunnel, "tunnel", factor.NoTunnel,
 		"`NAME` of the tunnel, as plans have it, or of an encapsulation:\n"+
 			strings.Join(tunnelNames(), ", "))
-	cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(tunnelNames(),
-		cobra.ShellCompDirectiveNoFileComp))
+	completeOne(cmd, "tunnel", tunnelNames())
 	f.IntVar(&o.mtu, "mtu", 0, "inner MTU of the tunnel in `BYTES`; left out: the largest that\nfits "+
 		"without fragments")
 	f.StringVar(&o.link, "link", "1G", "line `RATE` of the Ethernet link, such as 2.5G")
@@ -113,11 +112,12 @@ func newLimitsCommand(p *program) *cobra.Command {
 // validate judges the flags, of which some were given.
 func (o *limitsOptions) validate(given func(flag string) bool) error {
 	rate, err := unit.ParseBitrate(o.link)
+	_, stacks := overhead.Stacked(o.tunnel, overhead.V4)
 	switch {
 	case o.unknownTunnel() != "":
 		return &usageError{fmt.Sprintf("--tunnel %q is not known here", o.unknownTunnel()), "tunnels: " +
 			strings.Join(tunnelNames(), ", ")}
-	case o.tunnel != factor.NoTunnel && !stacks(o.tunnel):
+	case o.tunnel != factor.NoTunnel && !stacks:
 		return &usageError{fmt.Sprintf("--tunnel %q: a stream is not joined to others", o.tunnel),
 			"TCP makes segments of what it carries, and no formula gives their lengths"}
 	case err != nil || rate <= 0:
@@ -155,11 +155,6 @@ func (o *limitsOptions) unknownTunnel() string {
 		}
 	}
 	return ""
-}
-
-func stacks(tunnel string) bool {
-	_, ok := overhead.Stacked(tunnel, overhead.V4)
-	return ok
 }
 
 // limits is the document of limits --json.
@@ -330,12 +325,8 @@ func (l limits) text() string {
 	}
 	whole := "a full segment on the wire"
 	if l.Fragments > 1 {
-		var sizes []string
-		for _, n := range l.pieces {
-			sizes = append(sizes, strconv.Itoa(n))
-		}
 		whole = fmt.Sprintf("a full segment before it is cut: the wire has %d fragments, IP packets of %s "+
-			"bytes", l.Fragments, strings.Join(sizes, ", "))
+			"bytes", l.Fragments, strings.Join(each(l.pieces, strconv.Itoa), ", "))
 	}
 	fmt.Fprintf(&b, "\n%s\n%s", whole, picture(l.Packet))
 	switch {

@@ -12,14 +12,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // addMachineFlags names the machines of a lab of real ones.
@@ -290,10 +288,4 @@ func absolute(paths ...*string) (err error) {
 		}
 	}
 	return err
-}
-
-// remote is the lab of a run's machines.
-func (x *execution) remote() lab.Remote {
-	return lab.Remote{ID: x.run.ID + "-machines", Machines: *x.run.Machines, Dir: labsDir(x.p.dirs),
-		Journal: x.journal, Parts: registry.LabParts(), Program: x.p.agentProgram}
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -32,9 +34,6 @@ func write(w io.Writer, text string) error {
 	return nil
 }
 
-// printJSON writes an indented document.
-func printJSON(w io.Writer, v any) error { return printIndented(w, v, "  ") }
-
 // printLine writes a document on one line.
 func printLine(w io.Writer, v any) error { return printIndented(w, v, "") }
 
@@ -51,7 +50,7 @@ func printIndented(w io.Writer, v any, indent string) error {
 // document prints a command's result: an indented document with --json, else text.
 func (p *program) document(v any, text string) error {
 	if p.json {
-		return printJSON(p.Out, v)
+		return printIndented(p.Out, v, "  ")
 	}
 	return write(p.Out, check.Plain(text))
 }
@@ -70,12 +69,9 @@ func (p *program) coloured(v any, text string) error {
 // printList writes one JSON object per item with --json, else a table of their rows below a head.
 func printList[T any](p *program, items []T, head []string, row func(T) []string) error {
 	if !p.json {
-		var rows [][]string
+		rows := each(items, row)
 		if len(items) > 0 && head != nil {
-			rows = append(rows, head)
-		}
-		for _, item := range items {
-			rows = append(rows, row(item))
+			rows = slices.Insert(rows, 0, head)
 		}
 		return write(p.Out, table(rows, 0))
 	}
@@ -85,6 +81,23 @@ func printList[T any](p *program, items []T, head []string, row func(T) []string
 		}
 	}
 	return nil
+}
+
+// each is what of makes of each of a list.
+func each[T, U any](list []T, of func(T) U) []U {
+	var out []U
+	for _, x := range list {
+		out = append(out, of(x))
+	}
+	return out
+}
+
+// paragraph is lines below an empty one, "" of none.
+func paragraph(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
 // table lays rows out in columns, with the flags of text/tabwriter.
@@ -123,46 +136,35 @@ func (s streams) note(format string, args ...any) {
 // fileWidth is how wide text is laid out where there is no terminal.
 const fileWidth = 100
 
-// render lays a document out in one of the formats, for a file.
-func render(d *analysis.Document, format string) ([]byte, error) {
-	switch format {
-	case "html":
-		return report.HTML(d)
-	case "md":
-		return report.Markdown(d)
-	case "csv":
-		return report.CSV(d)
-	case "json":
-		return report.JSON(d)
-	case "benchstat":
-		return report.Benchstat(d), nil
-	case "ministat":
-		return report.Ministat(d)
-	case "parquet":
-		return report.Parquet(d)
-	case "openmetrics":
-		return report.OpenMetrics(d), nil
-	case "junit":
-		return report.JUnit(d)
-	case "wg-bench":
-		return report.WGBench(d)
-	}
-	return []byte(report.Text(d, fileWidth, false)), nil
+// layouts lay a document out for a file, by the format.
+var layouts = map[string]func(*analysis.Document) ([]byte, error){
+	"html": report.HTML, "md": report.Markdown, "csv": report.CSV, "json": report.JSON,
+	"ministat": report.Ministat, "parquet": report.Parquet, "junit": report.JUnit, "wg-bench": report.WGBench,
+	"benchstat":   func(d *analysis.Document) ([]byte, error) { return report.Benchstat(d), nil },
+	"openmetrics": func(d *analysis.Document) ([]byte, error) { return report.OpenMetrics(d), nil },
+	"text": func(d *analysis.Document) ([]byte, error) {
+		return []byte(report.Text(d, fileWidth, false)), nil
+	},
 }
-
-// resultText is a document as text for where the result goes.
-func (s streams) resultText(d *analysis.Document) string { return s.laidOut(d, report.Text) }
 
 // laidOut lays a document out in the width and, unless NO_COLOR is set, the colours of a terminal.
 func (s streams) laidOut(d *analysis.Document, lay func(*analysis.Document, int, bool) string) string {
+	width, _, colours := s.screen()
+	return lay(d, cmp.Or(width, fileWidth), colours)
+}
+
+// screen is the width of the terminal that a result goes to, 0 without one, whether its cursor moves, and
+// whether colours are wanted there.
+func (s streams) screen() (width int, moves, colours bool) {
 	f, ok := s.Out.(*os.File)
 	if !ok || !s.OutTTY {
-		return lay(d, fileWidth, false)
+		return 0, false, false
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 {
 		width = 80
 	}
 	name := os.Getenv("TERM")
-	return lay(d, width, os.Getenv("NO_COLOR") == "" && name != "" && name != "dumb")
+	moves = name != "" && name != "dumb"
+	return width, moves, moves && os.Getenv("NO_COLOR") == ""
 }

@@ -87,7 +87,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 }
 
 // newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(p *program, cmd *cobra.Command, other *otherEnd,
+func newPlanViewCommand(cmd *cobra.Command, other *otherEnd,
 	show func(context.Context, *plan.Plan) error) *cobra.Command {
 	var o planOptions
 	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]"
@@ -121,7 +121,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	var attach string
 	var other otherEnd
 	var cmd *cobra.Command
-	cmd = newPlanViewCommand(p, &cobra.Command{
+	cmd = newPlanViewCommand(&cobra.Command{
 		Use:   "check",
 		Short: "Read a plan and say what it amounts to, or all that is wrong with it",
 		Long: "Read a plan and say what it amounts to, or all that is wrong with it. With --lab or\n" +
@@ -134,10 +134,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		new(labOptions).addFlags(f)
 		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
-		err := o.readFile()
-		if err == nil {
-			err = cmp.Or(o.check(), o.absolute(), other.check())
-		}
+		err := cmp.Or(o.settle(), other.check())
 		if err == nil && (asked || attach != "" || other.peer != "") {
 			pl, err = tryPlan(ctx, p, pl, o, attach, other)
 		}
@@ -178,7 +175,7 @@ func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, attac
 }
 
 func newPlanExpandCommand(p *program) *cobra.Command {
-	return newPlanViewCommand(p, &cobra.Command{
+	return newPlanViewCommand(&cobra.Command{
 		Use:   "expand",
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +

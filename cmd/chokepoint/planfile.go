@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -98,9 +99,7 @@ func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
 }
 
 func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error) {
-	if name == "" {
-		name = plan.BuiltIns()[0]
-	}
+	name = cmp.Or(name, plan.BuiltIns()[0])
 	if _, ok := plan.BuiltIn(name); ok {
 		return plan.ReadBuiltIn(name, v, sets)
 	}

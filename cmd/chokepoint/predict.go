@@ -111,12 +111,7 @@ func newPredictCommand(p *program) *cobra.Command {
 }
 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
-	var names []string
-	for _, s := range c.Speeds {
-		if !slices.Contains(names, s.Algorithm) {
-			names = append(names, s.Algorithm)
-		}
-	}
+	names := distinct(each(c.Speeds, func(s catalogue.Speed) string { return s.Algorithm }))
 	if !slices.Contains(names, algorithm) {
 		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
 			"one of: " + strings.Join(names, ", ")}
@@ -209,22 +204,16 @@ func predictionText(p model.Prediction) string {
 	if p.AtMostBps > 0 {
 		fmt.Fprintf(&b, "\nat most %s, by %s\n", unit.Bitrate(p.AtMostBps), p.AtMost)
 	}
-	if len(p.Refused) > 0 {
-		b.WriteString("\n")
-	}
-	for _, r := range p.Refused {
-		fmt.Fprintf(&b, "model %s refuses: %s\n", r.Model, r.Reason)
-	}
-	for i, w := range p.Powers {
-		if i == 0 {
-			b.WriteString("\n")
-		}
+	b.WriteString(paragraph(each(p.Refused, func(r model.Refusal) string {
+		return "model " + r.Model + " refuses: " + r.Reason
+	})))
+	b.WriteString(paragraph(each(p.Powers, func(w catalogue.Power) string {
 		of := ""
 		if !strings.EqualFold(w.Device, p.Question.Device) {
 			of = " of " + w.Device
 		}
-		fmt.Fprintf(&b, "power%s: %s, load %s, %s\n", of, cmp.Or(w.Watts(), "not given"), w.Load, w.Source)
-	}
+		return fmt.Sprintf("power%s: %s, load %s, %s", of, cmp.Or(w.Watts(), "not given"), w.Load, w.Source)
+	})))
 	if p.Uncounted != "" {
 		fmt.Fprintf(&b, "\n%s\n", p.Uncounted)
 	}

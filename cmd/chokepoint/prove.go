@@ -36,41 +36,29 @@ type test struct {
 }
 
 // testsOf are the experiments on the findings of a run: of each verdict, those of its first cause in the cell
-// that it was surest of; or those on a class, found or not, in each cell. why says of each without any why
+// that it was surest of; or those on a class, found or not, in each cell. Of each without any it is told why
 // there is none.
-func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, why []string,
-	err error) {
+func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string) (tests []test, err error) {
 	if class != "" {
 		return a.testsOfClass(ctx, doc, class)
 	}
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
 		if cause == nil || noFault(v.Class) {
-			why = append(why, v.Text)
+			a.p.note("not put to the test: %s", v.Text)
 			continue
 		}
-		found, refused := a.plansFor(cell, *cause)
-		for _, t := range found {
-			t.of = v
-			tests = append(tests, t)
-		}
-		if len(found) == 0 {
-			reason := "no experiment is known that this lab can make"
-			if len(refused) > 0 {
-				reason = refused[0]
-			}
-			why = append(why, v.Text+": "+reason)
-		}
+		tests = append(tests, a.plansFor(v, cell, *cause)...)
 	}
-	return tests, why, nil
+	return tests, nil
 }
 
 // testsOfClass are the experiments on a class in each cell of the document.
 func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class string) (tests []test,
-	why []string, err error) {
+	err error) {
 	trials, err := a.firstTrials(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, c := range doc.Cells {
 		t, ok := trials[c.Factors.Key()]
@@ -80,16 +68,9 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 		v := analysis.Verdict{Class: class, Text: strings.ReplaceAll(class, "-", " ") + " in " + c.Label}
 		cause := diagnosis.Cause{Class: class, Text: v.Text,
 			Experiments: analysis.TestsOf(&a.on, t, class)}
-		found, refused := a.plansFor(c.Factors, cause)
-		for _, t := range found {
-			t.of = v
-			tests = append(tests, t)
-		}
-		if len(found) == 0 {
-			why = append(why, v.Text+": "+append(refused, "no experiment is known that this lab can make")[0])
-		}
+		tests = append(tests, a.plansFor(v, c.Factors, cause)...)
 	}
-	return tests, why, nil
+	return tests, nil
 }
 
 // firstTrials are those of a load that ended well, one for each cell.
@@ -128,8 +109,9 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 	return nil, cell
 }
 
-// plansFor are the plans of a cause's experiments, and why others cannot be made.
-func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []test, refused []string) {
+// plansFor are the plans of a cause's experiments. That none can be made is told with the reason.
+func (a again) plansFor(v analysis.Verdict, cell record.Factors, cause diagnosis.Cause) (tests []test) {
+	var refused []string
 	for _, e := range cause.Experiments {
 		if len(e.Resource) != len(e.Doses) || len(tests) == mostTests {
 			continue
@@ -147,9 +129,13 @@ func (a again) plansFor(cell record.Factors, cause diagnosis.Cause) (tests []tes
 			refused = append(refused, e.Factor+": "+err.Error())
 			continue
 		}
-		tests = append(tests, test{plan: pl, made: made})
+		tests = append(tests, test{of: v, plan: pl, made: made})
 	}
-	return tests, refused
+	if len(tests) == 0 {
+		a.p.note("not put to the test: %s: %s", v.Text,
+			append(refused, "no experiment is known that this lab can make")[0])
+	}
+	return tests
 }
 
 func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.Experiment) plan.Patched {
@@ -171,12 +157,9 @@ func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.E
 
 // prove runs the experiments on the findings of a run, one after the other, and says of each what came out.
 func (a again) prove(ctx context.Context, doc *analysis.Document, class string) error {
-	tests, why, err := a.testsOf(ctx, doc, class)
+	tests, err := a.testsOf(ctx, doc, class)
 	if err != nil {
 		return err
-	}
-	for _, text := range why {
-		a.p.note("not put to the test: %s", text)
 	}
 	refuted := map[string]bool{}
 	for i, t := range tests {
@@ -218,20 +201,13 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 
 // dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
 func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class string) error {
-	head, err := loadHead(ctx, p.dirs, doc.Run.ID)
+	a, err := p.onceMore(ctx, doc.Run.ID, "")
 	if err != nil {
 		return err
 	}
-	a, err := p.onceMore(head, "")
+	tests, err := a.testsOf(ctx, doc, class)
 	if err != nil {
 		return err
-	}
-	tests, why, err := a.testsOf(ctx, doc, class)
-	if err != nil {
-		return err
-	}
-	for _, text := range why {
-		a.p.note("not put to the test: %s", text)
 	}
 	var texts []string
 	for _, t := range tests {
@@ -250,11 +226,7 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 // document comes with an error, too.
 func (p *program) proveRun(ctx context.Context, doc *analysis.Document, class, codeFile string) (
 	*analysis.Document, error) {
-	head, err := loadHead(ctx, p.dirs, doc.Run.ID)
-	if err != nil {
-		return doc, err
-	}
-	a, err := p.onceMore(head, codeFile)
+	a, err := p.onceMore(ctx, doc.Run.ID, codeFile)
 	if err != nil {
 		return doc, err
 	}
@@ -314,9 +286,6 @@ func proveAlone(prove, dry bool, class, codeFile string) error {
 	if _, known := diagnosis.RuleOf(class); class == "" || known {
 		return nil
 	}
-	var all []string
-	for _, r := range diagnosis.Rules() {
-		all = append(all, r.Class)
-	}
+	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
 	return &usageError{fmt.Sprintf("--cause %q is no cause", class), "causes: " + strings.Join(all, ", ")}
 }

@@ -92,10 +92,7 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 		return refuse(run, "chokepoint run measures here", "it was imported: other programs measured it")
 	}
 	x := &execution{p: p, plan: plan.New(run.Design), before: &run, run: run, force: o.force,
-		attach: o.attach, reportPath: o.report}
-	if x.attach == "" {
-		x.attach = run.Attached
-	}
+		attach: cmp.Or(o.attach, run.Attached), reportPath: o.report}
 	if x.attach != "" {
 		if _, err := lab.Standing(labsDir(p.dirs), x.attach); err != nil {
 			return refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
@@ -242,14 +239,13 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 	changes := append(changed(*x.before), bed...)
 	if now.Attached != x.before.Attached {
-		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)", ownLab(x.before.Attached),
-			ownLab(now.Attached)))
+		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)",
+			cmp.Or(x.before.Attached, "its own"), cmp.Or(now.Attached, "its own")))
 	}
 	note, mark := learnt(x.before, &now, changes, len(x.campaign.Done))
 	x.campaign.Marks = mark
 	if len(note.Skipped)+len(note.Caveats) > 0 {
-		err := store.Patiently(ctx, settleTime, func() error { return x.store.AddNote(ctx, x.run.ID, note) })
-		if err != nil {
+		if err := x.addNote(ctx, x.run.ID, note); err != nil {
 			return err
 		}
 	}
@@ -274,13 +270,6 @@ func learnt(was, is *record.Run, changes []string, done int) (note store.Note, m
 		mark = []record.Caveat{{Kind: "after-change", Text: "made after the run was resumed with " + what}}
 	}
 	return note, mark
-}
-
-func ownLab(id string) string {
-	if id == "" {
-		return "its own"
-	}
-	return id
 }
 
 // otherPeerVersion says in what the peer's version is not what it was; "" is ours.
@@ -318,7 +307,7 @@ var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "ke
 func otherBed(was, is *record.Run) (out []string) {
 	differ := func(what, was, is string) {
 		if was != is {
-			out = append(out, fmt.Sprintf("%s was %s, is %s", what, orNothing(was), orNothing(is)))
+			out = append(out, fmt.Sprintf("%s was %s, is %s", what, cmp.Or(was, "none"), cmp.Or(is, "none")))
 		}
 	}
 	differ("kind of lab", was.Lab, is.Lab)
@@ -356,11 +345,4 @@ func otherBed(was, is *record.Run) (out []string) {
 		}
 	}
 	return out
-}
-
-func orNothing(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }

@@ -113,12 +113,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 	o.lab.condition(&pl.Design)
-	now := time.Now()
-	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
-		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
-		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
-	o.lab.describe(&run)
-	x := &execution{p: p, plan: pl, run: run, attach: o.attach, reportPath: o.report}
+	x := &execution{p: p, plan: pl, run: newRun(pl, &o.lab), attach: o.attach, reportPath: o.report}
 	if err := x.with(ctx, o.other); err != nil {
 		return err
 	}
@@ -128,6 +123,16 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 		return err
 	}
 	return errors.Join(err, x.proved(ctx, o.other.codeFile))
+}
+
+// newRun is the head of a run of a plan on a lab, which begins now.
+func newRun(pl *plan.Plan, on *labOptions) record.Run {
+	now := time.Now()
+	run := record.Run{ID: store.NewID(now, uint16(rand.Uint32())), Started: now.UTC(),
+		Status: record.RunRunning, Command: commandLine(os.Args, pl.Design.Method.Seed),
+		Version: ownVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
+	on.describe(&run)
+	return run
 }
 
 // execution is one campaign from the opened store to the printed result; run and resume share it.
@@ -243,7 +248,9 @@ func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	case x.peer != nil:
 		return &lab.Peers{Up: x.peer}, nil
 	case x.run.Machines != nil:
-		return &lab.Peers{Up: x.remote().Up}, nil
+		return &lab.Peers{Up: lab.Remote{ID: x.run.ID + "-machines", Machines: *x.run.Machines,
+			Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
+			Program: x.p.agentProgram}.Up}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 		Driver: x.run.Driver, Parts: registry.LabParts()}
@@ -277,9 +284,7 @@ func dirty(err error) error {
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.p.dirs
-	if x.reportPath == "" {
-		x.reportPath = d.reportFile(x.run.ID)
-	}
+	x.reportPath = cmp.Or(x.reportPath, d.reportFile(x.run.ID))
 	needed := []string{d.Data, d.State, d.Runtime}
 	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
 		needed = append(needed, dir)
@@ -515,7 +520,7 @@ func (x *execution) present(ctx context.Context) error {
 	if err == nil {
 		place = "\nReport: " + x.reportPath + "\n"
 	}
-	return errors.Join(lost, err, x.p.coloured(doc, x.p.resultText(doc)+place), outcome(doc))
+	return errors.Join(lost, err, x.p.coloured(doc, x.p.laidOut(doc, report.Text)+place), outcome(doc))
 }
 
 // waits tells of trials that wait for the store.

@@ -20,7 +20,7 @@ func newShowCommand(p *program) *cobra.Command {
 				return err
 			}
 			if !p.json {
-				return write(p.Out, p.resultText(doc))
+				return write(p.Out, p.laidOut(doc, report.Text))
 			}
 			content, err := report.JSON(doc)
 			if err != nil {

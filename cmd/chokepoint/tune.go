@@ -96,10 +96,7 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := o.lab.readFile(); err != nil {
-		return err
-	}
-	if err := cmp.Or(o.lab.check(), o.lab.absolute(), o.other.check()); err != nil {
+	if err := cmp.Or(o.lab.settle(), o.other.check()); err != nil {
 		return err
 	}
 	o.lab.condition(&base.Design)

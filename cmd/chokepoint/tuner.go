@@ -141,9 +141,7 @@ func (t *tuner) choose() {
 		return
 	}
 	if t.found != nil {
-		for _, c := range t.found.Cells {
-			s.Diagnoses = append(s.Diagnoses, c.Diagnosis)
-		}
+		s.Diagnoses = each(t.found.Cells, func(c analysis.Cell) *diagnosis.Diagnosis { return c.Diagnosis })
 		s.CPUs = cores(t.found)
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
@@ -166,12 +164,8 @@ func (t *tuner) choose() {
 
 // quiet says that every cell has an answer that is no fault.
 func quiet(all []*diagnosis.Diagnosis) bool {
-	for _, d := range all {
-		if d == nil || !noFault(d.Class) {
-			return false
-		}
-	}
-	return len(all) > 0
+	fault := func(d *diagnosis.Diagnosis) bool { return d == nil || !noFault(d.Class) }
+	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
 // cores are those of the router that has the fewest, 0 if none says.
@@ -286,10 +280,7 @@ func (t *tuner) rounds(ctx context.Context) error {
 
 // possible takes out the candidates that the lab or the plan cannot make, with the reasons.
 func (t *tuner) possible(ctx context.Context) error {
-	var sets []tuning.Set
-	for _, c := range t.search.Candidates {
-		sets = append(sets, tuning.Set{c})
-	}
+	sets := each(t.search.Candidates, func(c tuning.Change) tuning.Set { return tuning.Set{c} })
 	arms := t.arms(sets)
 	if t.other.peer == "" && len(sets) > 0 {
 		pl, err := t.planOf(arms)

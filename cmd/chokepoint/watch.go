@@ -1,16 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -118,17 +117,9 @@ func (s *glances) show(g *analysis.Glance) error {
 	if s.p.json {
 		return printLine(s.p.Out, g)
 	}
-	width, colour, live := 80, false, false
-	if f, ok := s.p.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		name := os.Getenv("TERM")
-		live = name != "" && name != "dumb"
-		colour = live && os.Getenv("NO_COLOR") == ""
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			width = w
-		}
-	}
+	width, live, colour := s.p.screen()
 	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" +
-		report.Glance(g, width, colour)
+		report.Glance(g, cmp.Or(width, 80), colour)
 	if live && s.lines > 0 {
 		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // up, and what is below away (ECMA-48)
 	} else if !live {

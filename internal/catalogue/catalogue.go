@@ -5,6 +5,7 @@ package catalogue
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/csv"
 	"fmt"
@@ -117,10 +118,7 @@ func (r Result) How() string {
 	if r.Seconds > 0 {
 		words += fmt.Sprintf(" × %g s", math.Round(100*r.Seconds)/100)
 	}
-	if words == "" {
-		return "not stated"
-	}
-	return words
+	return cmp.Or(words, "not stated")
 }
 
 // Conditions are those that are neither traffic nor tunnel, in words: "2026, up, queue cake, clock 1400".
@@ -264,8 +262,7 @@ func (r *row) value(column string, scale float64) *float64 {
 	if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		r.fail("%s %q is not a number from 0 up", column, text)
 	}
-	v /= scale
-	return &v
+	return new(v / scale)
 }
 
 func (r *row) whole(column string) int {
@@ -365,20 +362,19 @@ func (c *Catalogue) device(r *row) string {
 
 // Source finds a study.
 func (c *Catalogue) Source(id string) (Source, bool) {
-	i := slices.IndexFunc(c.Sources, func(s Source) bool { return s.ID == id })
-	if i < 0 {
-		return Source{}, false
-	}
-	return c.Sources[i], true
+	return find(c.Sources, func(s Source) bool { return s.ID == id })
 }
 
 // Device finds a device by its name, whatever the case of its letters.
 func (c *Catalogue) Device(name string) (Device, bool) {
-	i := slices.IndexFunc(c.Devices, func(d Device) bool { return strings.EqualFold(d.Name, name) })
-	if i < 0 {
-		return Device{}, false
+	return find(c.Devices, func(d Device) bool { return strings.EqualFold(d.Name, name) })
+}
+
+func find[T any](list []T, is func(T) bool) (found T, ok bool) {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return list[i], true
 	}
-	return c.Devices[i], true
+	return found, false
 }
 
 // Filter says which results are meant; a zero field means all.

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -58,17 +59,15 @@ func WriteFlent(w io.Writer, t *record.Trial, title, note string) error {
 		return ErrNoSeries
 	}
 	doc := s.document(t, title, note)
-	var err error
 	if f := t.Foreign; f != nil && f.Tool == "flent" && f.Raw != nil {
 		var rest flentRest
-		err = json.Unmarshal(f.Raw, &rest)
+		if err := json.Unmarshal(f.Raw, &rest); err != nil {
+			return fmt.Errorf("raw values of trial %s: %v", t.ID, err)
+		}
 		doc["version"], doc["x_values"], doc["raw_values"] = rest.Version, rest.X, rest.Raw
 		if rest.Meta != nil {
 			doc["metadata"] = rest.Meta
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("raw values of trial %s: %v", t.ID, err)
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
@@ -227,9 +226,12 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	for i, v := range s.x {
 		x[i] = number(v)
 	}
-	by := "chokepoint"
-	if t.Foreign != nil {
-		by = t.Foreign.Tool
+	by, facts, version := "chokepoint", map[string]string{}, "2.1.1"
+	if f := t.Foreign; f != nil {
+		by, facts = f.Tool, f.Facts
+		if f.Tool == "flent" {
+			version = f.Version
+		}
 	}
 	for _, n := range s.names {
 		values := make([]number, len(s.values[n]))
@@ -246,23 +248,13 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 		}
 		series[n] = meta
 	}
-	facts := map[string]string{}
-	if t.Foreign != nil {
-		facts = t.Foreign.Facts
-	}
-	or := func(key, otherwise string) string {
-		if v := facts[key]; v != "" {
-			return v
-		}
-		return otherwise
-	}
 	began := s.zero.UTC().Format("2006-01-02T15:04:05.000000Z")
 	length := s.x[len(s.x)-1]
-	host := or("HOST", "server")
-	meta := map[string]any{"NAME": s.name, "TITLE": or("TITLE", title), "TIME": began, "T0": began,
-		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": or("LOCAL_HOST", "client"),
+	host := cmp.Or(facts["HOST"], "server")
+	meta := map[string]any{"NAME": s.name, "TITLE": cmp.Or(facts["TITLE"], title), "TIME": began, "T0": began,
+		"HOST": host, "HOSTS": []string{host}, "LOCAL_HOST": cmp.Or(facts["LOCAL_HOST"], "client"),
 		"LENGTH": int(math.Ceil(length)), "TOTAL_LENGTH": length, "STEP_SIZE": s.step,
-		"NOTE": or("NOTE", note), "FLENT_VERSION": "2.1.1",
+		"NOTE": cmp.Or(facts["NOTE"], note), "FLENT_VERSION": version,
 		"IP_VERSION": 4, "SERIES_META": series, "TEST_PARAMETERS": map[string]string{}, "FAILED_RUNNERS": 0,
 		"DATA_FILENAME": t.Run + "-" + t.ID + ".flent.gz", "BATCH_NAME": nil, "BATCH_TIME": nil,
 		"BATCH_TITLE": nil, "BATCH_UUID": nil}
@@ -276,9 +268,6 @@ func (s *sheet) document(t *record.Trial, title, note string) map[string]any {
 	}
 	if v := facts["KERNEL_RELEASE"]; v != "" {
 		meta["KERNEL_RELEASE"] = v
-	}
-	if t.Foreign != nil && t.Foreign.Tool == "flent" {
-		meta["FLENT_VERSION"] = t.Foreign.Version
 	}
 	return map[string]any{"version": 4, "x_values": x, "results": results, "raw_values": s.raw,
 		"metadata": meta}

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,9 +72,8 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 		all = []measured{{direction: record.Down, rate: f.Down, rpm: f.DownRPM, idleMs: f.Base},
 			{direction: record.Up, rate: f.Up, rpm: f.UpRPM, idleMs: f.Base}}
 	default:
-		sum := *f.Down + *f.Up
-		all = []measured{{direction: record.Both, rate: &sum, up: f.Up, down: f.Down, rpm: f.RPM,
-			idleMs: f.Base}}
+		all = []measured{{direction: record.Both, rate: new(*f.Down + *f.Up), up: f.Up, down: f.Down,
+			rpm: f.RPM, idleMs: f.Base}}
 	}
 	var out []Result
 	for _, m := range all {
@@ -103,10 +103,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 }
 
 func (m measured) result() (*Result, error) {
-	tool := "networkQuality"
-	if m.engine != "" {
-		tool = m.engine
-	}
+	tool := cmp.Or(m.engine, "networkQuality")
 	r := newResult("", oneRun, "series", "single round trips",
 		"a responsiveness like ours: its own is over TLS")
 	r.Foreign.Tool = tool

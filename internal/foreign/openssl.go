@@ -240,11 +240,8 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 		if err != nil || !(v > 0) || !finite(v, mostRate) {
 			return nil, errors.New("no rate per second")
 		}
-		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:i], " ")),
-			operation: map[string]string{"op": ciphers.Derive}[operations[k]], rate: v})
-		if last := &found[k]; last.operation == "" {
-			last.operation = operations[k]
-		}
+		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:i], " ")), rate: v,
+			operation: cmp.Or(map[string]string{"op": ciphers.Derive}[operations[k]], operations[k])})
 	}
 	return found, nil
 }

@@ -1,34 +1,24 @@
 package record
 
-import "slices"
+import (
+	"maps"
+	"slices"
+	"strconv"
+)
 
 // Light is the trial without what grows with its length: series, raw output, and of probes all but their
 // round trips. The trial itself keeps them.
 func (t Trial) Light() Trial {
 	t.Nodes = nil
-	if t.Meter != nil {
-		m := *t.Meter
-		m.Table = nil
-		t.Meter = &m
+	t = t.Apart()
+	for _, slot := range t.Tables() {
+		*slot = nil
 	}
 	if t.Foreign != nil {
-		f := *t.Foreign
-		f.Series, f.Raw = nil, nil
-		t.Foreign = &f
+		t.Foreign.Raw = nil
 	}
 	if t.Traffic != nil {
-		tr := *t.Traffic
-		tr.Raw, tr.Flows = nil, slices.Clone(tr.Flows)
-		for i := range tr.Flows {
-			f := &tr.Flows[i]
-			f.Sent, f.Received = nil, nil
-			if f.TCP != nil {
-				tcp := *f.TCP
-				tcp.Series = nil
-				f.TCP = &tcp
-			}
-		}
-		t.Traffic = &tr
+		t.Traffic.Raw = nil
 	}
 	for _, slot := range []**Latency{&t.Idle, &t.Loaded} {
 		if *slot != nil {
@@ -38,4 +28,62 @@ func (t Trial) Light() Trial {
 		}
 	}
 	return t
+}
+
+// Apart is the trial with copies of all in which a table, raw output or the latency of a hop hangs, so that
+// these can be taken out of it.
+func (t Trial) Apart() Trial {
+	t.Meter, t.Foreign, t.Traffic = copyOf(t.Meter), copyOf(t.Foreign), copyOf(t.Traffic)
+	if t.Traffic != nil {
+		t.Traffic.Flows = slices.Clone(t.Traffic.Flows)
+		for i, f := range t.Traffic.Flows {
+			t.Traffic.Flows[i].TCP = copyOf(f.TCP)
+		}
+	}
+	t.Hops = slices.Clone(t.Hops)
+	for i, h := range t.Hops {
+		t.Hops[i] = copyOf(h)
+	}
+	t.Nodes = maps.Clone(t.Nodes)
+	for name, n := range t.Nodes {
+		n.Samples = slices.Clone(n.Samples)
+		t.Nodes[name] = n
+	}
+	return t
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+// Tables names every place of a trial where a table can hang, as docs/reference/store.md does.
+func (t *Trial) Tables() map[string]**Table {
+	slots := map[string]**Table{}
+	if t.Traffic != nil {
+		for i := range t.Traffic.Flows {
+			f := &t.Traffic.Flows[i]
+			at := "traffic/flows/" + strconv.Itoa(i) + "/"
+			slots[at+"sent"] = &f.Sent
+			slots[at+"received"] = &f.Received
+			if f.TCP != nil {
+				slots[at+"tcp"] = &f.TCP.Series
+			}
+		}
+	}
+	if t.Meter != nil {
+		slots["meter"] = &t.Meter.Table
+	}
+	if t.Foreign != nil {
+		slots["foreign"] = &t.Foreign.Series
+	}
+	for name, n := range t.Nodes {
+		for i := range n.Samples {
+			// n is a copy of the map's value, but its slice is the trial's.
+			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
+		}
+	}
+	return slots
 }

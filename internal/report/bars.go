@@ -114,7 +114,7 @@ func (b bars) Draw(width float64) string {
 	x := linear{0, marks[len(marks)-1], left, right - min(valueRoom, right*0.4)}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {
-		d.of = roundTrips(low, high, right+34, width-66)
+		d.of = logarithmic{low / 1.3, high * 1.3, right + 34, width - 66} // with room at its ends
 	}
 	b.axis(c, x, marks)
 	d.axis(c)
@@ -197,11 +197,6 @@ type delayAxis struct {
 	of     logarithmic
 	narrow bool
 	right  float64
-}
-
-// roundTrips covers a range of times with room at its ends.
-func roundTrips(low, high, from, to float64) logarithmic {
-	return logarithmic{low / 1.3, high * 1.3, from, to}
 }
 
 func (d delayAxis) axis(c *canvas) {

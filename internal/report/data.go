@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -93,12 +94,11 @@ func eachNumber(t *analysis.TrialView, add func(metric string, value *float64, m
 	}
 }
 
+func reasonKind(r evidence.Reason) string { return r.Kind }
+func caveatKind(c record.Caveat) string   { return c.Kind }
+
 func reasonKinds(t *analysis.TrialView) string {
-	var kinds []string
-	for _, r := range t.Reasons {
-		kinds = once(kinds, r.Kind)
-	}
-	return strings.Join(kinds, " ")
+	return strings.Join(once(nil, each(t.Reasons, reasonKind)...), " ")
 }
 
 func (v *view) caveatKinds(t *analysis.TrialView) string {
@@ -106,9 +106,5 @@ func (v *view) caveatKinds(t *analysis.TrialView) string {
 	if c := v.cell[t.Factors.Key()]; c != nil {
 		all = slices.Concat(all, c.Caveats)
 	}
-	var kinds []string
-	for _, c := range slices.Concat(all, v.Caveats) {
-		kinds = once(kinds, c.Kind)
-	}
-	return strings.Join(kinds, " ")
+	return strings.Join(once(nil, each(slices.Concat(all, v.Caveats), caveatKind)...), " ")
 }

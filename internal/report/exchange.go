@@ -220,18 +220,15 @@ func labelName(name string) string {
 // The elements of a JUnit report, as CI systems read them.
 type (
 	junitSuite struct {
-		XMLName    xml.Name         `xml:"testsuite"`
-		Name       string           `xml:"name,attr"`
-		Tests      int              `xml:"tests,attr"`
-		Failures   int              `xml:"failures,attr"`
-		Errors     int              `xml:"errors,attr"`
-		Skipped    int              `xml:"skipped,attr"`
-		Time       string           `xml:"time,attr,omitempty"`
-		Properties *junitProperties `xml:"properties"`
-		Cases      []junitCase      `xml:"testcase"`
-	}
-	junitProperties struct {
-		All []junitProperty `xml:"property"`
+		XMLName    xml.Name        `xml:"testsuite"`
+		Name       string          `xml:"name,attr"`
+		Tests      int             `xml:"tests,attr"`
+		Failures   int             `xml:"failures,attr"`
+		Errors     int             `xml:"errors,attr"`
+		Skipped    int             `xml:"skipped,attr"`
+		Time       string          `xml:"time,attr,omitempty"`
+		Properties []junitProperty `xml:"properties>property,omitempty"`
+		Cases      []junitCase     `xml:"testcase"`
 	}
 	junitProperty struct {
 		Name  string `xml:"name,attr"`
@@ -250,10 +247,7 @@ type (
 )
 
 func (s *junitSuite) tell(name, value string) {
-	if s.Properties == nil {
-		s.Properties = &junitProperties{}
-	}
-	s.Properties.All = append(s.Properties.All, junitProperty{name, printable(value)})
+	s.Properties = append(s.Properties, junitProperty{name, printable(value)})
 }
 
 func (s *junitSuite) add(c junitCase) {

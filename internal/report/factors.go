@@ -76,13 +76,7 @@ func (v *view) setWords(f record.Factors, names []string) string {
 
 // levels lists the levels of a factor in the order of the cells.
 func levels(cells []*analysis.Cell, name string) []string {
-	var out []string
-	for _, c := range cells {
-		if l, ok := c.Factors[name]; ok && !slices.Contains(out, l) {
-			out = append(out, l)
-		}
-	}
-	return out
+	return once(nil, each(cells, func(c *analysis.Cell) string { return c.Factors[name] })...)
 }
 
 func without(names []string, drop ...string) []string {

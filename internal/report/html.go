@@ -35,14 +35,20 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse report template: %v", err)
 	}
-	style := themes() + pageStyle + chartStyle + seriesStyle()
-	page := map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v),
-		"Style": template.CSS(style), "Script": template.JS(pageScript)}
-	var out bytes.Buffer
-	if err := t.Execute(&out, page); err != nil {
+	page, err := laidOut(t, pageScript, map[string]any{"Doc": d, "Head": headOf(v), "Sections": sections(v)})
+	if err != nil {
 		return nil, fmt.Errorf("lay out report of run %s: %v", d.Run.ID, err)
 	}
-	return []byte(printable(out.String())), nil
+	return page, nil
+}
+
+// laidOut is a page with its style and script.
+func laidOut(t *template.Template, script string, page map[string]any) ([]byte, error) {
+	page["Style"] = template.CSS(themes() + pageStyle + chartStyle + seriesStyle())
+	page["Script"] = template.JS(script)
+	var out bytes.Buffer
+	err := t.Execute(&out, page)
+	return []byte(printable(out.String())), err
 }
 
 // themes follow the reader's system; an attribute on the root overrides it.

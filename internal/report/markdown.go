@@ -29,13 +29,8 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m.items(h.Alerts)
 	m.items(pathLines(v))
 	tables := resultTables(v)
-	for _, t := range tables {
+	for _, t := range slices.Concat(tables, v.openTables()) {
 		m.table(t)
-	}
-	for _, t := range v.searchTables() {
-		if !t.Folded {
-			m.table(t)
-		}
 	}
 	m.items(searchWords(v))
 	m.items(scalingLines(v))
@@ -68,10 +63,9 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.gap()
 		m.fence(p.Text)
 	}
-	var facts []string
-	for _, f := range h.Meta {
-		facts = append(facts, strings.ToLower(f.Name[:1])+f.Name[1:]+" "+escape(f.Value))
-	}
+	facts := each(h.Meta, func(f Fact) string {
+		return strings.ToLower(f.Name[:1]) + f.Name[1:] + " " + escape(f.Value)
+	})
 	if d.Run.Version != "" {
 		facts = append(facts, "chokepoint "+escape(d.Run.Version))
 	}
@@ -101,14 +95,8 @@ func Brief(d *analysis.Document) ([]byte, error) {
 			m.table(briefTable(full))
 		}
 	}
-	var lines []string
-	for _, a := range h.Alerts {
-		lines = append(lines, a.Text)
-	}
-	for _, x := range h.Verdict {
-		lines = append(lines, x.Kind+": "+x.Text)
-	}
-	lines = append(lines, h.Points...)
+	lines := slices.Concat(each(h.Alerts, func(a Item) string { return a.Text }),
+		each(h.Verdict, func(x Item) string { return x.Kind + ": " + x.Text }), h.Points)
 	for _, l := range lines[:min(len(lines), 4)] {
 		m.line("- " + escape(l))
 	}
@@ -163,14 +151,10 @@ func (m *markdown) table(t Table) {
 		head = append(head, escape(c.Head+bracket(c.Sub)))
 		rule = append(rule, map[bool]string{true: "---:", false: "---"}[c.Numeric])
 	}
-	m.line("| " + strings.Join(head, " | ") + " |")
-	m.line("| " + strings.Join(rule, " | ") + " |")
+	m.row(head)
+	m.row(rule)
 	for _, r := range t.Rows {
-		var fields []string
-		for _, c := range r.Cells {
-			fields = append(fields, markdownCell(c))
-		}
-		m.line("| " + strings.Join(fields, " | ") + " |")
+		m.row(each(r.Cells, markdownCell))
 	}
 	m.gap()
 	for _, r := range t.Rows {
@@ -191,6 +175,8 @@ func (m *markdown) table(t Table) {
 		m.gap()
 	}
 }
+
+func (m *markdown) row(fields []string) { m.line("| " + strings.Join(fields, " | ") + " |") }
 
 // markdownCell puts an interval in brackets and anything else behind a dot.
 func markdownCell(c TableCell) string {

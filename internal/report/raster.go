@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"image/draw"
 	"image/png"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -129,9 +131,7 @@ func (r *raster) style(e xml.StartElement) *styled {
 	classes := strings.Fields(s.attribute["class"])
 	for _, rule := range r.rules {
 		if !slices.ContainsFunc(rule.classes, func(c string) bool { return !slices.Contains(classes, c) }) {
-			for name, value := range rule.set {
-				s.set[name] = value
-			}
+			maps.Copy(s.set, rule.set)
 		}
 	}
 	return s
@@ -208,7 +208,7 @@ func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
 	if fill := s.set["fill"]; fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
-		f.SetColor(hexColour(fill, opacity(s.set["fill-opacity"])))
+		f.SetColor(hexColour(fill, numberOf(cmp.Or(s.set["fill-opacity"], "1"))))
 		add(f)
 		f.Draw()
 	}
@@ -223,7 +223,7 @@ func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
 	width := fixed.Int26_6(numberOf(s.set["stroke-width"]) * r.scale * 64)
 	d := rasterx.NewDasher(w, h, scanner())
 	d.SetStroke(width, 4<<6, rasterx.ButtCap, nil, rasterx.FlatGap, rasterx.MiterClip, dash, 0)
-	d.SetColor(hexColour(stroke, opacity(s.set["stroke-opacity"])))
+	d.SetColor(hexColour(stroke, numberOf(cmp.Or(s.set["stroke-opacity"], "1"))))
 	add(d)
 	d.Draw()
 }
@@ -295,13 +295,6 @@ func (r *raster) write(s *styled, text string) error {
 	}
 	d.DrawString(text)
 	return face.Close()
-}
-
-func opacity(text string) float64 {
-	if text == "" {
-		return 1
-	}
-	return numberOf(text)
 }
 
 // hexColour reads #rrggbb.

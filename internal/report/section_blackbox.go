@@ -10,16 +10,12 @@ func blackboxSection(v *view, s *Section) {
 	s.ID, s.Title = "two-ends", "What holds it back, by what both ends see?"
 	for i := range v.Paths {
 		p := &v.Paths[i]
-		s.add(List{Title: pathTitle(len(v.Paths) > 1, p), Items: pathItems(p)})
+		title := "Without any telemetry of what lies between"
+		if len(v.Paths) > 1 {
+			title += ": " + p.Label
+		}
+		s.add(List{Title: title, Items: pathItems(p)})
 	}
-}
-
-// pathTitle names the path where there are several.
-func pathTitle(several bool, p *diagnosis.Path) string {
-	if !several {
-		return "Without any telemetry of what lies between"
-	}
-	return "Without any telemetry of what lies between: " + p.Label
 }
 
 func pathItems(p *diagnosis.Path) []Item {
@@ -45,10 +41,7 @@ func pathItems(p *diagnosis.Path) []Item {
 	for _, f := range p.Facts {
 		out = append(out, Item{Kind: "up and down", Text: f.Text})
 	}
-	for _, a := range p.Access {
-		out = append(out, Item{Kind: "would tell more", Text: a, Tone: Quiet})
-	}
-	return out
+	return append(out, lineItems("would tell more", Quiet, p.Access)...)
 }
 
 // pathLines are the same as lines, for pages without sections.

@@ -90,18 +90,14 @@ func cipherFacts(n *analysis.CipherNode) Facts {
 	return f
 }
 
-func adviceItems(n *analysis.CipherNode) (out []Item) {
-	for _, a := range n.Advice {
-		out = append(out, Item{Kind: strings.TrimSpace(a.Kind + " " + a.Library), Text: a.Text})
-	}
-	return out
+func adviceItems(n *analysis.CipherNode) []Item {
+	return each(n.Advice, func(a ciphers.Advice) Item {
+		return Item{Kind: strings.TrimSpace(a.Kind + " " + a.Library), Text: a.Text}
+	})
 }
 
-func shareItems(n *analysis.CipherNode) (out []Item) {
-	for _, s := range n.Shares {
-		out = append(out, Item{Kind: s.Label, Text: s.Text})
-	}
-	return out
+func shareItems(n *analysis.CipherNode) []Item {
+	return each(n.Shares, func(s analysis.CipherShare) Item { return Item{Kind: s.Label, Text: s.Text} })
 }
 
 // cipherLines are the same as lines, for pages without sections.
@@ -109,10 +105,9 @@ func cipherLines(v *view) []Item {
 	var out []Item
 	for i := range v.Ciphers {
 		n := &v.Ciphers[i]
-		var facts []string
-		for _, f := range cipherFacts(n).Items {
-			facts = append(facts, f.Name+": "+cmp.Or(f.Value, f.Missing))
-		}
+		facts := each(cipherFacts(n).Items, func(f Fact) string {
+			return f.Name + ": " + cmp.Or(f.Value, f.Missing)
+		})
 		out = append(out, Item{Kind: n.Node, Text: strings.Join(facts, "; ")})
 		out = append(append(out, adviceItems(n)...), shareItems(n)...)
 	}

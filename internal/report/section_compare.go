@@ -185,9 +185,7 @@ func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
 	}
-	for _, c := range k.Confounders {
-		row.Notes = append(row.Notes, Item{Kind: "confounded", Text: c, Tone: Doubt})
-	}
+	row.Notes = lineItems("confounded", Doubt, k.Confounders)
 	return row
 }
 
@@ -265,12 +263,9 @@ func skippedSection(v *view, s *Section) {
 
 // skippedLines are the same as lines.
 func skippedLines(v *view) []string {
-	var out []string
-	for _, k := range v.Skipped {
-		out = append(out, v.skippedWords(k.Factors)+": "+k.Reason)
-	}
-	for _, c := range v.Run.Cuts {
-		out = append(out, "cut to fit the time budget: "+c)
-	}
-	return out
+	cells := each(v.Skipped, func(k record.Skipped) string {
+		return v.skippedWords(k.Factors) + ": " + k.Reason
+	})
+	cut := func(text string) string { return "cut to fit the time budget: " + text }
+	return append(cells, each(v.Run.Cuts, cut)...)
 }

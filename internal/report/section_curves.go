@@ -1,8 +1,8 @@
 package report
 
 import (
+	"cmp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -117,15 +117,11 @@ func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string 
 func (v *view) curveLine(cells []*analysis.Cell, name, metric, class, label string) curveLine {
 	l := curveLine{Class: class, Name: label}
 	for _, c := range cells {
-		at, err := strconv.ParseFloat(c.Factors[name], 64)
-		if err != nil {
-			continue // curveFigure has asked already
-		}
 		x := c.Metrics[metric]
-		l.Points = append(l.Points, curvePoint{X: at, Median: x.Median, Low: x.Low, High: x.High,
-			Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect,
+		l.Points = append(l.Points, curvePoint{X: numberOf(c.Factors[name]), Median: x.Median, Low: x.Low,
+			High: x.High, Whisker: hasInterval(x), Doubt: c.Grade == evidence.GradeSuspect,
 			Title: c.Label + "\n" + v.sentence(metric, x)})
 	}
-	sort.SliceStable(l.Points, func(i, j int) bool { return l.Points[i].X < l.Points[j].X })
+	slices.SortStableFunc(l.Points, func(a, b curvePoint) int { return cmp.Compare(a.X, b.X) })
 	return l
 }

@@ -88,11 +88,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 }
 
 func (v *view) factLines(facts []evidence.Evidence) []string {
-	var out []string
-	for _, e := range facts {
-		out = once(out, v.factWords(e))
-	}
-	return out
+	return once(nil, each(facts, v.factWords)...)
 }
 
 // generatorWords say what the load generator took, where it shares the router's cores.
@@ -181,12 +177,11 @@ func (v *view) details(f finding) []Item {
 	for _, c := range others {
 		add("or", c.Text+", "+whole(c.Confidence))
 	}
-	var ruledOut []string
-	for _, x := range f.Excluded {
-		ruledOut = append(ruledOut, classWords(x.Class)+": "+v.factWords(x.By))
-	}
-	if len(ruledOut) > 0 {
-		out = append(out, Item{Kind: kindRuledOut, Text: "each by a number", Evidence: ruledOut})
+	if len(f.Excluded) > 0 {
+		out = append(out, Item{Kind: kindRuledOut, Text: "each by a number",
+			Evidence: each(f.Excluded, func(x diagnosis.Exclusion) string {
+				return classWords(x.Class) + ": " + v.factWords(x.By)
+			})})
 	}
 	if f.Named() {
 		for _, r := range f.Causes[0].Remedies {
@@ -217,9 +212,7 @@ func (v *view) unexamined() []Item {
 		own := slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
 			return count[g] == len(all)
 		})
-		for _, g := range gaps(own) {
-			out = append(out, Item{Kind: f.who(), Text: g})
-		}
+		out = append(out, lineItems(f.who(), Plain, gaps(own))...)
 		if i == 0 {
 			everywhere = slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
 				return count[g] != len(all)
@@ -233,10 +226,9 @@ func (v *view) unexamined() []Item {
 // and real.
 func (v *view) proofWords(p diagnosis.Proof) []string {
 	out := []string{p.Text}
-	var answers []string
-	for _, a := range p.Answers {
-		answers = append(answers, unit.Percent(a.Resource)+" → "+unit.Percent(a.Ratio.Median))
-	}
+	answers := each(p.Answers, func(a diagnosis.Answer) string {
+		return unit.Percent(a.Resource) + " → " + unit.Percent(a.Ratio.Median)
+	})
 	switch untouched := v.text(p.Metric, p.Untouched); {
 	case len(answers) > 0:
 		out = append(out, "resource → rate: "+strings.Join(answers, ", ")+" of "+untouched)
@@ -264,11 +256,7 @@ func gaps(all []diagnosis.Gap) []string {
 		reasons = once(reasons, g.Why)
 		classes[g.Why] = append(classes[g.Why], classWords(g.Class))
 	}
-	var out []string
-	for _, why := range reasons {
-		out = append(out, strings.Join(classes[why], ", ")+": "+why)
-	}
-	return out
+	return each(reasons, func(why string) string { return strings.Join(classes[why], ", ") + ": " + why })
 }
 
 // remedyItem is a change with its commands and its risk.

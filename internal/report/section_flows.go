@@ -20,7 +20,7 @@ func filled(tables ...Table) []Table {
 }
 
 func (v *view) with(metric string) []*analysis.Cell {
-	return v.cells(func(c *analysis.Cell) bool { _, ok := c.Metrics[metric]; return ok })
+	return v.cells(func(c *analysis.Cell) bool { return has(c, metric) })
 }
 
 func shortFlowTable(v *view) Table {

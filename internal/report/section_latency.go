@@ -89,8 +89,7 @@ func addedTable(v *view, caption string) Table {
 		for i, direction := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Directions[direction]; w.AddedNs != nil {
 				row[i+1] = cell(*w.AddedNs, w.Grade)
-				row[i+1].Num = &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median",
-					Value: *w.AddedNs}
+				row[i+1].Num = median(w.Cell, rttAdded, *w.AddedNs)
 			}
 		}
 		if p.Grade != "" {
@@ -124,14 +123,13 @@ func responsive(p analysis.UnderLoad) bool {
 func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) []TableCell {
 	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: direction}, none, none, none, none}
 	if w.AddedNs != nil {
-		cells[2] = TableCell{Text: v.text(rttAdded, *w.AddedNs),
-			Num: &Number{Cell: w.Cell.Key(), Metric: rttAdded, Stat: "median", Value: *w.AddedNs}}
+		cells[2] = TableCell{Text: v.text(rttAdded, *w.AddedNs), Num: median(w.Cell, rttAdded, *w.AddedNs)}
 		cells[3] = TableCell{Text: w.Grade, Tone: bloatTone(w.Grade)}
 	}
 	switch {
 	case w.RPM != nil:
 		cells[4] = TableCell{Text: v.text(responsiveness, *w.RPM), Sub: w.Band,
-			Num: &Number{Cell: w.Cell.Key(), Metric: responsiveness, Stat: "median", Value: *w.RPM}}
+			Num: median(w.Cell, responsiveness, *w.RPM)}
 		cells[5] = TableCell{Text: w.Confidence}
 	case w.Why != "":
 		cells[4] = TableCell{Text: "n/a", Long: "unavailable: " + w.Why, Tone: Quiet}

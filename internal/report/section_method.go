@@ -139,11 +139,9 @@ func (v *view) descriptionRest() string {
 
 // factsOf are facts by name.
 func factsOf(values map[string]string) []Fact {
-	var out []Fact
-	for _, k := range slices.Sorted(maps.Keys(values)) {
-		out = append(out, Fact{Name: k, Value: values[k]})
-	}
-	return out
+	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact {
+		return Fact{Name: k, Value: values[k]}
+	})
 }
 
 // durationWords prints whole minutes and seconds with a space: "2 s", "400 ms".
@@ -181,30 +179,26 @@ func orderWords(m record.Method) string {
 }
 
 func testerFacts(v *view) Facts {
-	f := Facts{Title: "What the tester alone can do, without a router between"}
-	for _, t := range v.Tester {
-		value := unit.ScaleOf(t.Unit, t.Value).Text(t.Value) + bracket(t.Note)
-		f.Items = append(f.Items, Fact{Name: t.Kind, Value: value})
-	}
-	return f
+	return Facts{Title: "What the tester alone can do, without a router between",
+		Items: each(v.Tester, func(t record.Ceiling) Fact {
+			return Fact{Name: t.Kind, Value: rateText(t.Unit, t.Value) + bracket(t.Note)}
+		})}
 }
 
 func observingFacts(v *view) Facts {
 	o := v.Observing
-	f := Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: []Fact{
+	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: []Fact{
 		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
 		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
 		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}}
-	return f
 }
 
 // probeFacts are what each probe cost.
 func probeFacts(v *view) Facts {
-	o, f := v.Observing, Facts{}
-	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
-		f.Items = append(f.Items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
-	}
-	return f
+	all := v.Observing.Probes
+	return Facts{Items: each(slices.Sorted(maps.Keys(all)), func(name string) Fact {
+		return Fact{Name: "Probe " + name, Value: unit.Percent(all[name])}
+	})}
 }
 
 // environmentSection: what was it measured on? What is the same on all nodes stands once.

@@ -52,11 +52,10 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		"What was measured", "#Rate|"+rateHead(cells), lostHead(cells), "#RTT idle|p50 · p99",
 		"#RTT under load|p50 · p99", "#Busiest core|"+coreOwner(cells), "#Of the tester|its own ceiling",
 		"#Power|loaded · idle", "#Goodput per W", "#Cycles|"+cycleHead(cells), "#Clock", "Validity")}
-	same := sameRuns(v.all)
-	powered := slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
-		_, ok := c.Metrics[powerLoaded]
-		return ok
+	uneven := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
+		return c.Runs != v.all[0].Runs || c.Failed != 0
 	})
+	powered := with(cells, powerLoaded)
 	for _, c := range cells {
 		busiest, _ := core(c)
 		lost := v.cellOf(c, lossRatio)
@@ -68,7 +67,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		if powered && loaded(c) {
 			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
 		}
-		row := TableRow{Cells: []TableCell{v.nameCell(c, !same), rateCell(v, c), lost,
+		row := TableRow{Cells: []TableCell{v.nameCell(c, uneven), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
 			power, efficiency, cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
@@ -81,28 +80,26 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	return t
 }
 
-// sameRuns says that all cells have the same number of runs, and none failed.
-func sameRuns(all []*analysis.Cell) bool {
-	return !slices.ContainsFunc(all, func(c *analysis.Cell) bool {
-		return c.Runs != all[0].Runs || c.Failed != 0
-	})
-}
-
 // powerCell is the power under load over that of the idle path.
 func powerCell(v *view, c *analysis.Cell) TableCell {
-	cell := v.cellOf(c, powerLoaded)
+	return v.twoLines(c, powerLoaded, "idle ", powerIdle)
+}
+
+// twoLines is a cell's median of a metric over that of another one, which pre names.
+func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
+	cell := v.cellOf(c, upper)
 	cell.Sub = ""
-	if idle, ok := c.Metrics[powerIdle]; ok {
-		cell.Pre, cell.Sub = "idle ", v.text(powerIdle, idle.Median)
-		cell.More = number(c, powerIdle)
-		cell.Long += "\n" + v.sentence(powerIdle, idle)
+	if x, ok := c.Metrics[lower]; ok {
+		cell.Pre, cell.Sub = pre, v.text(lower, x.Median)
+		cell.More = number(c, lower)
+		cell.Long += "\n" + v.sentence(lower, x)
 	}
 	return cell
 }
 
 // cyclesCell is what a byte, or an operation without a block, takes of a cipher.
 func cyclesCell(v *view, c *analysis.Cell) TableCell {
-	if _, ok := c.Metrics[metrics.CyclesPerOp]; ok {
+	if has(c, metrics.CyclesPerOp) {
 		return v.cellOf(c, metrics.CyclesPerOp)
 	}
 	return v.cellOf(c, metrics.CyclesPerByte)
@@ -178,7 +175,7 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 	}
 	for row, c := range cells {
 		for _, k := range c.Caveats {
-			add(row, Item{Kind: k.Kind, Text: k.Text, Tone: Doubt}, true)
+			add(row, caveatItem(k), true)
 		}
 		for _, r := range c.Reasons {
 			add(row, reasonItem(c.Grade, r), false)
@@ -212,11 +209,10 @@ func (t *Table) says(item Item) bool {
 
 // inAll are the items that are said of all cells, with words for that.
 func inAll(items []Item) []Item {
-	out := slices.Clone(items)
-	for i := range out {
-		out[i].Text = "in all cells: " + out[i].Text
-	}
-	return out
+	return each(items, func(item Item) Item {
+		item.Text = "in all cells: " + item.Text
+		return item
+	})
 }
 
 // sharedNote is what is said of several rows in the same words.
@@ -306,17 +302,19 @@ func numberOf(text string) float64 {
 
 // note files a caveat once and returns its index.
 func (t *Table) note(k record.Caveat) int {
-	item := Item{Kind: k.Kind, Text: k.Text, Tone: Doubt}
-	if i := indexOf(t.Notes, item); i >= 0 {
-		return i
-	}
-	t.Notes = append(t.Notes, item)
-	return len(t.Notes) - 1
+	return noted(&t.Notes, caveatItem(k))
 }
 
-// indexOf finds an item that says the same; -1 without one.
-func indexOf(items []Item, item Item) int {
-	return slices.IndexFunc(items, func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text })
+func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
+
+// noted is the place of an item in a list, to which it is added unless one there says the same.
+func noted(list *[]Item, item Item) int {
+	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
+	if i := slices.IndexFunc(*list, same); i >= 0 {
+		return i
+	}
+	*list = append(*list, item)
+	return len(*list) - 1
 }
 
 func reasonItem(grade string, r evidence.Reason) Item {
@@ -378,13 +376,12 @@ func (v *view) countedBy(where string) string {
 
 // testerWords say what the tester can do alone.
 func testerWords(v *view) string {
-	var all []string
-	for _, t := range v.Tester {
-		all = append(all, t.Kind+" "+unit.ScaleOf(t.Unit, t.Value).Text(t.Value))
-	}
-	if len(all) == 0 {
+	if len(v.Tester) == 0 {
 		return ""
 	}
+	all := each(v.Tester, func(t record.Ceiling) string {
+		return t.Kind + " " + rateText(t.Unit, t.Value)
+	})
 	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }
 
@@ -417,7 +414,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 
 // rateCell is goodput for TCP and packets per second for UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
-	if _, ok := c.Metrics[metrics.Number]; ok { // imported
+	if has(c, metrics.Number) { // imported
 		return v.cellOf(c, metrics.Number)
 	}
 	if !loaded(c) && !enciphered(c) {
@@ -455,14 +452,9 @@ func missingCell(c *analysis.Cell, metric string) TableCell {
 
 // pair shows p50 and p99 of one distribution.
 func (v *view) pair(c *analysis.Cell, stem string) TableCell {
-	upper, lower := stem+"_p50_ns", stem+"_p99_ns"
-	cell := v.cellOf(c, upper)
-	cell.Sub = ""
-	if x, ok := c.Metrics[lower]; ok {
-		cell.Pre, cell.Sub = "p99 ", v.text(lower, x.Median)
-		cell.More = number(c, lower)
-		cell.Long += "\n" + v.sentence(lower, x)
-	} else if why := c.Missing[lower]; why != "" {
+	lower := stem + "_p99_ns"
+	cell := v.twoLines(c, stem+"_p50_ns", "p99 ", lower)
+	if why := c.Missing[lower]; why != "" && !has(c, lower) {
 		cell.Sub = "p99 n/a"
 		cell.Long += "\n" + metrics.Label(lower) + ": unavailable: " + why
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -25,11 +26,7 @@ func searchSection(v *view, s *Section) {
 }
 
 func quietItems(lines []string) []Item {
-	out := lineItems("", Quiet, lines)
-	for i := range out {
-		out[i].Text = upperFirst(out[i].Text)
-	}
-	return out
+	return lineItems("", Quiet, each(lines, upperFirst))
 }
 
 // searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were
@@ -39,6 +36,11 @@ func (v *view) searchTables() []Table {
 		return nil
 	}
 	return append([]Table{searchTable(v)}, filled(standardTable(v), lossTable(v))...)
+}
+
+// openTables are those of them that are shown without being asked for.
+func (v *view) openTables() []Table {
+	return slices.DeleteFunc(v.searchTables(), func(t Table) bool { return t.Folded })
 }
 
 // searchTable has one row per search and goal.

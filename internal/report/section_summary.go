@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,14 +35,17 @@ func headOf(v *view) head {
 		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Firmware", Value: firmware(v.Environment)},
 		{Name: "Measured", Value: extent(v)},
 		{Name: "Status", Value: v.Run.Status}}}
-	h.Meta = slices.DeleteFunc(h.Meta, func(f Fact) bool { return f.Value == "" })
+	h.Meta = given(h.Meta)
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
-	for _, c := range v.Caveats {
-		h.Caveats = append(h.Caveats, Item{Kind: c.Kind, Text: c.Text, Tone: Doubt})
-	}
+	h.Caveats = each(v.Caveats, caveatItem)
 	return h
+}
+
+// given are the facts that have a value.
+func given(all []Fact) []Fact {
+	return slices.DeleteFunc(all, func(f Fact) bool { return f.Value == "" })
 }
 
 // unsaid drops the sentences that stand among the caveats anyway.
@@ -97,12 +101,7 @@ func machine(all []record.Environment) string {
 
 // firmware is the system of the real router, as it was when the run began.
 func firmware(all []record.Environment) string {
-	for _, e := range all {
-		if e.Facts["firmware"] != "" {
-			return e.Facts["firmware"]
-		}
-	}
-	return ""
+	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }
 
 func alerts(v *view) []Item {

@@ -90,12 +90,9 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 
 // addCores adds the cores of all nodes that were watched; those of several are named by their node.
 func (t *timeline) addCores(s *analysis.Series) {
-	var nodes []string
-	for _, n := range slices.SortedFunc(maps.Keys(s.Cores), coresByName) {
-		node, _, _ := strings.Cut(n, "/")
-		nodes = once(nodes, node)
-	}
-	for _, n := range slices.SortedFunc(maps.Keys(s.Cores), coresByName) {
+	names := slices.SortedFunc(maps.Keys(s.Cores), coresByName)
+	nodes := once(nil, each(names, func(n string) string { return strings.SplitN(n, "/", 2)[0] })...)
+	for _, n := range names {
 		_, short, ok := strings.Cut(n, "/")
 		if !ok || len(nodes) > 1 {
 			short = strings.Replace(n, "/", " ", 1)

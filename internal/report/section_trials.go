@@ -102,11 +102,7 @@ func pathWords(p *record.PathEvidence) string {
 func trialNotes(v *view, known ...Table) []Item {
 	var out []Item
 	add := func(item Item, trial string) {
-		i := indexOf(out, item)
-		if i < 0 {
-			i = len(out)
-			out = append(out, item)
-		}
+		i := noted(&out, item)
 		out[i].Evidence = append(out[i].Evidence, trial)
 	}
 	for i := range v.Trials {
@@ -119,7 +115,7 @@ func trialNotes(v *view, known ...Table) []Item {
 			add(item, t.ID)
 		}
 		for _, c := range t.Caveats {
-			item := Item{Kind: c.Kind, Text: c.Text, Tone: Doubt}
+			item := caveatItem(c)
 			if !slices.ContainsFunc(known, func(t Table) bool { return t.says(item) }) {
 				add(item, t.ID)
 			}

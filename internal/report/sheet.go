@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -74,7 +75,8 @@ func (s sheet) compose(width float64) *canvas {
 	y := sheetEdge
 	lines := func(class string, size float64, texts ...string) {
 		for _, text := range texts {
-			for _, l := range wrapText(text, size, room) {
+			fits := func(line string) bool { return textWidth(line, size) <= room }
+			for _, l := range broken(text, fits) {
 				c.text(class, "start", sheetEdge, y+size-3, l)
 				y += size + 5
 			}
@@ -118,22 +120,6 @@ func drawingSize(svg string) (w, h float64) {
 		return wideWidth, 0 // no drawing is without a box
 	}
 	return w, h
-}
-
-// wrapText breaks text between words at a width.
-func wrapText(text string, size, width float64) []string {
-	var out []string
-	line := ""
-	for _, w := range strings.Fields(text) {
-		if line != "" && textWidth(line+" "+w, size) > width {
-			out, line = append(out, line), ""
-		}
-		line = strings.TrimPrefix(line+" "+w, " ")
-	}
-	if line != "" {
-		out = append(out, line)
-	}
-	return out
 }
 
 // sheets are all charts of a run by name, in the order of the page.
@@ -264,23 +250,16 @@ func validityWords(cells []*analysis.Cell) string {
 func reasonNames(cells []*analysis.Cell) string {
 	var kinds []string
 	for _, c := range cells {
-		for _, r := range c.Reasons {
-			kinds = once(kinds, r.Kind)
-		}
+		kinds = once(kinds, each(c.Reasons, reasonKind)...)
 	}
 	return bracket(strings.Join(kinds, ", "))
 }
 
 // caveatNames are the kinds of caveats of the run, and of the cells that are shown.
 func caveatNames(v *view, cells []*analysis.Cell) string {
-	var kinds []string
-	for _, c := range v.Caveats {
-		kinds = once(kinds, c.Kind)
-	}
+	kinds := once(nil, each(v.Caveats, caveatKind)...)
 	for _, c := range cells {
-		for _, k := range c.Caveats {
-			kinds = once(kinds, k.Kind)
-		}
+		kinds = once(kinds, each(c.Caveats, caveatKind)...)
 	}
 	if len(kinds) == 0 {
 		return ""
@@ -300,9 +279,7 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 	if len(names) == 0 {
 		return nil, fmt.Errorf("draw a chart of run %s: it has no numbers", d.Run.ID)
 	}
-	if name == "" {
-		name = names[0]
-	}
+	name = cmp.Or(name, names[0])
 	s, ok := all[name]
 	if !ok {
 		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),

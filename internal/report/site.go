@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed" // the site's template and script
 	"fmt"
@@ -73,9 +72,7 @@ func Site(c Collection) ([]File, error) {
 	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{}}
 	taken := map[string]bool{}
 	for _, device := range s.devices {
-		stem := "device-" + strings.Trim(strings.Join(strings.FieldsFunc(slug(device), func(r rune) bool {
-			return r == '-'
-		}), "-"), "-")
+		stem := "device-" + shortSlug(device)
 		name := stem
 		for i := 2; taken[name]; i++ {
 			name = fmt.Sprint(stem, "-", i)
@@ -93,16 +90,8 @@ func Site(c Collection) ([]File, error) {
 		pages = append(pages, e)
 	}
 	pages = append(pages, s.sources())
-	var links []pageLink
-	for _, p := range pages {
-		links = append(links, pageLink{p.Name, p.Title})
-	}
-	for _, device := range s.devices {
-		pages = append(pages, s.device(device))
-	}
-	for _, b := range c.Bundles {
-		pages = append(pages, s.run(b))
-	}
+	links := each(pages, func(p *sitePage) pageLink { return pageLink{p.Name, p.Title} })
+	pages = slices.Concat(pages, each(s.devices, s.device), each(c.Bundles, s.run))
 	var files []File
 	for _, p := range pages {
 		content, err := p.lay(links)
@@ -130,11 +119,7 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	err = t.Execute(&out, map[string]any{"Page": p, "Pages": links,
-		"Style":  template.CSS(themes() + pageStyle + chartStyle + seriesStyle()),
-		"Script": template.JS(pageScript + siteScript)})
-	return []byte(printable(out.String())), err
+	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Pages": links})
 }
 
 // index is the table of all devices with the best of what was measured of each.
@@ -160,24 +145,19 @@ func (s *site) index() *sitePage {
 		rows, speeds, powers := s.Filtered(catalogue.Filter{Device: name}), s.SpeedsOf(name), s.powers(name)
 		cells := []TableCell{{Text: name, Href: s.page[name], Sub: d.SoC}, coresCell(d)}
 		for _, tunnel := range []string{"none", "wireguard", "openvpn"} {
-			cells = append(cells, s.best(rows, tunnel, "tcp"))
+			cells = append(cells, s.best(rows, tunnel))
 		}
 		power := none
-		var sources []string
-		for _, r := range rows {
-			sources = once(sources, s.shortSource(r.Source))
-		}
-		for _, x := range speeds {
-			sources = once(sources, s.shortSource(x.Source))
-		}
+		sources := slices.Concat(each(rows, func(r catalogue.Result) string { return r.Source }),
+			each(speeds, func(x catalogue.Speed) string { return x.Source }))
 		for _, w := range powers { // the last that is given, of another year only where there is no other
-			sources = once(sources, s.shortSource(w.Source))
+			sources = append(sources, w.Source)
 			if watts := w.Watts(); watts != "" && (w.Device == name || power.Text == none.Text) {
 				power = TableCell{Text: watts, Sub: w.Load}
 			}
 		}
 		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
-			Sub: strings.Join(sources, ", ")})...)
+			Sub: strings.Join(once(nil, each(sources, s.shortSource)...), ", ")})...)
 	}
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
@@ -215,12 +195,12 @@ func (s *site) sound(r catalogue.Result) bool {
 	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
 }
 
-// best is the greatest rate of some results; one that is in doubt only where there is no other.
-func (s *site) best(rows []catalogue.Result, tunnel, protocol string) TableCell {
+// best is the greatest rate of TCP of some results; one that is in doubt only where there is no other.
+func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	var best *catalogue.Result
 	for i := range rows {
 		r := &rows[i]
-		if r.Tunnel != tunnel || r.Protocol != protocol || r.GoodputBps == nil {
+		if r.Tunnel != tunnel || r.Protocol != "tcp" || r.GoodputBps == nil {
 			continue
 		}
 		if sound := s.sound(*r); best == nil || sound && !s.sound(*best) ||
@@ -264,9 +244,7 @@ func (s *site) powers(device string) []catalogue.Power {
 // comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.
 func (s *site) comparisons() (pages []*sitePage) {
 	tunnels := []string{"none", "wireguard", "openvpn"}
-	for _, r := range s.Results {
-		tunnels = once(tunnels, r.Tunnel)
-	}
+	tunnels = once(tunnels, each(s.Results, tunnelOf)...)
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
 		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", tunnelName(tunnel),
@@ -277,6 +255,8 @@ func (s *site) comparisons() (pages []*sitePage) {
 	}))
 	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
 }
+
+func tunnelOf(r catalogue.Result) string { return r.Tunnel }
 
 // tunnelName is that of a tunnel as people write it.
 func tunnelName(tunnel string) string {

@@ -92,12 +92,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 			if n.Text == "" {
 				continue
 			}
-			at := indexOf(t.Notes, n)
-			if at < 0 {
-				at = len(t.Notes)
-				t.Notes = append(t.Notes, n)
-			}
-			rate.Mark = append(rate.Mark, at)
+			rate.Mark = append(rate.Mark, noted(&t.Notes, n))
 		}
 		grade := none
 		switch {
@@ -142,16 +137,12 @@ func (s *site) device(name string) *sitePage {
 	d, _ := s.Device(name)
 	rows := s.Filtered(catalogue.Filter{Device: name})
 	p := &sitePage{Name: s.page[name], Kind: "Device", Title: name}
-	for _, f := range []Fact{{Name: "SoC", Value: d.SoC}, {Name: "Architecture", Value: d.Arch},
+	p.Meta = given([]Fact{{Name: "SoC", Value: d.SoC}, {Name: "Architecture", Value: d.Arch},
 		{Name: "Cores", Value: strings.TrimPrefix(coresCell(d).Text, none.Text)},
 		{Name: "Memory", Value: orNothing(d.MemoryMB, " MB")},
 		{Name: "Port", Value: d.Port}, {Name: "System", Value: strings.TrimSpace(d.OS + " " + d.OSVersion)},
 		{Name: "Ciphers in hardware", Value: d.Crypto}, {Name: "Note", Value: d.Note},
-		{Name: "Inferred, not printed by the study", Value: d.Inferred}, {Name: "Source", Value: d.Source}} {
-		if f.Value != "" {
-			p.Meta = append(p.Meta, f)
-		}
-	}
+		{Name: "Inferred, not printed by the study", Value: d.Inferred}, {Name: "Source", Value: d.Source}})
 	p.Lead = counted(rows, s.SpeedsOf(name), s.powers(name))
 	if best := s.bestOfAll(rows); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
@@ -195,11 +186,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 		return
 	}
 	section := Section{ID: "rates", Title: "Rates"}
-	var tunnels []string
-	for _, r := range rows {
-		tunnels = once(tunnels, r.Tunnel)
-	}
-	for _, tunnel := range tunnels {
+	for _, tunnel := range once(nil, each(rows, tunnelOf)...) {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
 		own, doubt, studies := false, false, false
 		var settings [][]string
@@ -299,12 +286,10 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 		section.add(Figure{ID: fmt.Sprint("cipher-speeds-", blocks[i]), Draw: b,
 			Title: fmt.Sprintf("Throughput, blocks of %d bytes", blocks[i])})
 	}
-	var advice []string
-	for _, a := range ciphers.Advise(ciphers.OfPublished(speeds)) {
-		advice = append(advice, upperFirst(a.Kind)+": "+a.Text)
-	}
-	if len(advice) > 0 {
-		section.add(Points{advice})
+	if advice := ciphers.Advise(ciphers.OfPublished(speeds)); len(advice) > 0 {
+		section.add(Points{each(advice, func(a ciphers.Advice) string {
+			return upperFirst(a.Kind) + ": " + a.Text
+		})})
 	}
 	t.dropEmpty()
 	p.add(section, t)
@@ -347,13 +332,8 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + d.Run.Lab +
 			" measured the machine that carried it, acting as a router"})
 	}
-	p.Alerts = append(p.Alerts, h.Verdict...)
-	p.Alerts = append(p.Alerts, h.Caveats...)
-	for _, f := range append([]Fact{{Name: "Firmware", Value: b.Firmware}, {Name: "Note", Value: b.Note},
-		{Name: "Bundle", Value: b.ID()}}, h.Meta...) {
-		if f.Value != "" {
-			p.Meta = append(p.Meta, f)
-		}
-	}
+	p.Alerts = slices.Concat(p.Alerts, h.Verdict, h.Caveats)
+	p.Meta = given(append([]Fact{{Name: "Firmware", Value: b.Firmware}, {Name: "Note", Value: b.Note},
+		{Name: "Bundle", Value: b.ID()}}, h.Meta...))
 	return p
 }

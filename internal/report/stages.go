@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -184,19 +185,17 @@ func linkText(x diagnosis.Stage) string {
 	return x.Label + " " + short(x)
 }
 
-func linkClass(x diagnosis.Stage) string {
-	if x.Choke {
-		return "link choke"
-	}
-	return "link"
-}
-
-func textClass(class string, x diagnosis.Stage) string {
-	if x.Choke {
-		return class + " choke-word"
+// marked is a class, with another one where all traffic chokes.
+func marked(choke bool, class, mark string) string {
+	if choke {
+		return class + mark
 	}
 	return class
 }
+
+func linkClass(x diagnosis.Stage) string { return marked(x.Choke, "link", " choke") }
+
+func textClass(class string, x diagnosis.Stage) string { return marked(x.Choke, class, " choke-word") }
 
 func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	k.open(stageWords(s[0]) + bracket(s[0].Why))
@@ -211,23 +210,16 @@ func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	k.close()
 }
 
-func (s stages) choked() bool {
-	for _, x := range s {
-		if x.Choke {
-			return true
-		}
-	}
-	return false
+// frame is the outline of a node with its name.
+func (s stages) frame(k *canvas, x, y, wide, high float64) {
+	choked := slices.ContainsFunc(s, func(x diagnosis.Stage) bool { return x.Choke })
+	k.box(marked(choked, "node", " choke"), x, y, wide, high, 6)
+	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
 }
 
 // box is a node with a bar for each of its stages.
 func (s stages) box(k *canvas, x, y, wide float64) {
-	class := "node"
-	if s.choked() {
-		class = "node choke"
-	}
-	k.box(class, x, y, wide, s.height(), 6)
-	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
+	s.frame(k, x, y, wide, s.height())
 	for i, stage := range s {
 		drawStage(k, stage, x+10, y+stageHead+float64(i)*stageRow, wide-20)
 	}
@@ -235,12 +227,7 @@ func (s stages) box(k *canvas, x, y, wide float64) {
 
 // strip is a box whose stages stand side by side.
 func (s stages) strip(k *canvas, x, y, wide float64) {
-	class := "node"
-	if s.choked() {
-		class = "node choke"
-	}
-	k.box(class, x, y, wide, stageHead+stageRow+4, 6)
-	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
+	s.frame(k, x, y, wide, stageHead+stageRow+4)
 	each := (wide - 20 + 16) / float64(len(s))
 	for i, stage := range s {
 		drawStage(k, stage, x+10+float64(i)*each, y+stageHead, each-16)
@@ -250,6 +237,7 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 // drawStage is a label, a number and a bar.
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
+	defer k.close()
 	number, label := short(x), x.Label
 	if x.Choke {
 		label = "▶ " + label
@@ -257,7 +245,6 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	if x.Choke && x.Utilisation == nil { // its number is none of a share
 		k.text("ax choke-word", "start", left, y+13, shorten(label, 11.5, wide))
 		k.text("ax", "start", left, y+27, shorten(x.Why, 11.5, wide))
-		k.close()
 		return
 	}
 	room := wide - textWidth(number, 12.5) - 8
@@ -268,5 +255,4 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 		k.rect(fmt.Sprintf("fill %s", map[bool]string{true: "choke", false: "free"}[x.Choke]), left, y+19,
 			wide*min(max(*x.Utilisation, 0), 1), 6)
 	}
-	k.close()
 }

@@ -45,26 +45,14 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	}
 	t.list("What both ends tell", pathLines(v))
 	tables := resultTables(v)
-	for _, table := range tables {
-		t.table(terminalTable(table))
-		t.gap()
-	}
-	for _, tab := range v.searchTables() {
-		if !tab.Folded {
-			t.table(tab)
-			t.gap()
-		}
-	}
+	t.tables(append(each(tables, terminalTable), v.openTables()...))
 	if v.Searching != nil {
 		t.list("How the rate was searched (RFC 9971, preset "+v.Searching.Preset+")", searchWords(v))
 	}
 	t.list("Scaling", scalingLines(v))
 	t.list("Soak", soakLines(v))
 	t.list("Ciphers", cipherLines(v))
-	for _, tab := range briefTables(v) {
-		t.table(tab)
-		t.gap()
-	}
+	t.tables(briefTables(v))
 	plain := func(s string) string { return s }
 	t.list("Requirements", thresholdItems(v, plain, plain))
 	t.list("Comparisons", lineItems("", Plain, comparisonLines(v)))
@@ -103,11 +91,7 @@ func runWords(v *view) string {
 }
 
 func lineItems(kind string, tone Tone, lines []string) []Item {
-	var out []Item
-	for _, l := range lines {
-		out = append(out, Item{Kind: kind, Text: l, Tone: tone})
-	}
-	return out
+	return each(lines, func(l string) Item { return Item{Kind: kind, Text: l, Tone: tone} })
 }
 
 // paragraphs are text with an empty line between them.
@@ -157,23 +141,19 @@ func (t *terminal) wrap(first, rest, text, code string) {
 	}
 }
 
-// breakLines breaks text between words; a word that is too long stays whole.
+// breakLines breaks text at a number of characters.
 func breakLines(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, w := range strings.Fields(printable(text)) {
-		switch {
-		case line == "":
-			line = w
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(w) > width:
-			lines = append(lines, line)
-			line = w
-		default:
-			line += " " + w
+	return broken(printable(text), func(line string) bool { return utf8.RuneCountInString(line) <= width })
+}
+
+// broken is a text in lines that fit, broken between words; a word that is too long stays whole.
+func broken(text string, fits func(line string) bool) (lines []string) {
+	for w := range strings.FieldsSeq(text) {
+		if last := len(lines) - 1; last >= 0 && fits(lines[last]+" "+w) {
+			lines[last] += " " + w
+		} else {
+			lines = append(lines, w)
 		}
-	}
-	if line != "" {
-		lines = append(lines, line)
 	}
 	return lines
 }
@@ -256,6 +236,13 @@ func terminalTable(full Table) Table {
 	return t
 }
 
+func (t *terminal) tables(all []Table) {
+	for _, tab := range all {
+		t.table(tab)
+		t.gap()
+	}
+}
+
 // table prints two lines per row, medians above and what belongs to them below, if the terminal is wide
 // enough; else a paragraph per row.
 func (t *terminal) table(tab Table) {
@@ -306,13 +293,10 @@ func upperLine(c TableCell) string {
 }
 
 func (t *terminal) columns(tab Table, widths []int) {
-	var head, sub []TableCell
-	for _, c := range tab.Columns {
-		head = append(head, TableCell{Text: c.Head})
-		sub = append(sub, TableCell{Text: c.Sub})
-	}
-	t.row(tab, widths, head, bold)
-	t.row(tab, widths, sub, dim)
+	head := func(c Column) TableCell { return TableCell{Text: c.Head} }
+	sub := func(c Column) TableCell { return TableCell{Text: c.Sub} }
+	t.row(tab, widths, each(tab.Columns, head), bold)
+	t.row(tab, widths, each(tab.Columns, sub), dim)
 	for _, r := range tab.Rows {
 		first := r.Cells
 		label := breakLines(upperLine(first[0]), widths[0])

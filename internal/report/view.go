@@ -133,17 +133,32 @@ func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 	return strings.Join(words, "; ")
 }
 
-// once adds a text that is not there yet.
-func once(list []string, text string) []string {
-	if text == "" || slices.Contains(list, text) {
-		return list
+// once adds the texts that are not there yet.
+func once(list []string, texts ...string) []string {
+	for _, text := range texts {
+		if text != "" && !slices.Contains(list, text) {
+			list = append(list, text)
+		}
 	}
-	return append(list, text)
+	return list
 }
 
-// number ties a median to the document.
+// each is what of makes of each of a list.
+func each[T, U any](list []T, of func(T) U) []U {
+	var out []U
+	for _, x := range list {
+		out = append(out, of(x))
+	}
+	return out
+}
+
+// number ties a cell's median to the document.
 func number(c *analysis.Cell, metric string) *Number {
-	return &Number{Cell: c.Factors.Key(), Metric: metric, Stat: "median", Value: c.Metrics[metric].Median}
+	return median(c.Factors, metric, c.Metrics[metric].Median)
+}
+
+func median(cell record.Factors, metric string, v float64) *Number {
+	return &Number{Cell: cell.Key(), Metric: metric, Stat: "median", Value: v}
 }
 
 // Metric names that the layout gives a place of their own. All others are in the table of every metric.
@@ -167,8 +182,7 @@ const (
 
 // packets says that a cell is about packets per second: UDP.
 func packets(c *analysis.Cell) bool {
-	_, ok := c.Metrics[packetRate]
-	return ok || factor.Protocol.Is(c.Factors, factor.UDP)
+	return has(c, packetRate) || factor.Protocol.Is(c.Factors, factor.UDP)
 }
 
 // enciphered says that a cell is of a node's cipher, and sent nothing.
@@ -176,13 +190,7 @@ func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
 
 // loaded says that traffic was offered in a cell, as against the latency of an idle path.
 func loaded(c *analysis.Cell) bool {
-	if enciphered(c) {
-		return false
-	}
-	_, g := c.Metrics[goodput]
-	_, p := c.Metrics[packetRate]
-	_, idle := c.Metrics[idleP50]
-	return g || p || !idle
+	return !enciphered(c) && (has(c, goodput) || has(c, packetRate) || !has(c, idleP50))
 }
 
 // unmeasured says that a cell has no trial, as where a run ended before it.
@@ -190,12 +198,15 @@ func unmeasured(c *analysis.Cell) bool {
 	return c.Grade == evidence.GradeFailed && c.Runs+c.Failed == 0
 }
 
+// has says that a cell has a number of a metric.
+func has(c *analysis.Cell, metric string) bool {
+	_, ok := c.Metrics[metric]
+	return ok
+}
+
 // with says that one of the cells has a number of a metric.
 func with(cells []*analysis.Cell, metric string) bool {
-	return slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
-		_, ok := c.Metrics[metric]
-		return ok
-	})
+	return slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return has(c, metric) })
 }
 
 // whiskerWords end a caption with what the whiskers are, if there are any.
@@ -209,7 +220,7 @@ func whiskerWords(words string) string {
 // core is the metric of the busiest core that a cell has: the router's own, or else that of the machine
 // that all roles share.
 func core(c *analysis.Cell) (metric, whose string) {
-	if _, ok := c.Metrics[routerCore]; ok {
+	if has(c, routerCore) {
 		return routerCore, "router"
 	}
 	return hostCore, "shared host"

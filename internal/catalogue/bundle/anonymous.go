@@ -152,17 +152,10 @@ func known(f record.Factors, c *factor.Catalogue) error {
 		}
 		if found := identity(level); found != "" || len(level) > 100 {
 			return fmt.Errorf("factor %s: level %.100q may be %s, which is not given away", name, level,
-				orLong(found))
+				cmp.Or(found, "anything, so long as it is"))
 		}
 	}
 	return nil
-}
-
-func orLong(found string) string {
-	if found == "" {
-		return "anything, so long as it is"
-	}
-	return found
 }
 
 func environments(all []record.Environment) []record.Environment {
@@ -245,10 +238,7 @@ func figures(all []evidence.Evidence) []evidence.Evidence {
 }
 
 func grade(text string) string {
-	if slices.Contains([]string{evidence.GradeValid, evidence.GradeSuspect}, text) {
-		return text
-	}
-	return evidence.GradeFailed
+	return cmp.Or(among(text, evidence.GradeValid, evidence.GradeSuspect), evidence.GradeFailed)
 }
 
 // declared keeps the metrics that this program declares: the names of others may be those of devices.

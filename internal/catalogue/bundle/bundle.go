@@ -53,11 +53,7 @@ func New(device, firmware, note string, d *analysis.Document) (*Bundle, error) {
 			"chokepoint list shows the runs; an imported one is given away as the file that it came from")
 	}
 	b := &Bundle{Format: Format, Device: device, Firmware: firmware, Note: note,
-		Conditions: map[string]string{}}
-	for name, text := range d.Conditions {
-		b.Conditions[name] = text
-	}
-	b.Document = d
+		Conditions: maps.Clone(d.Conditions), Document: d}
 	if err := b.settle(d.Catalogue); err != nil {
 		return nil, err
 	}
@@ -161,10 +157,11 @@ func Read(name string, content []byte, c *factor.Catalogue) (*Bundle, error) {
 	if b.Document == nil {
 		return fail(errors.New("document is missing"))
 	}
-	if err := b.settle(c); err != nil {
-		return fail(err)
+	err := b.settle(c)
+	if err == nil {
+		err = b.check()
 	}
-	if err := b.check(); err != nil {
+	if err != nil {
 		return fail(err)
 	}
 	return b, nil
@@ -199,7 +196,9 @@ func (b *Bundle) check() error {
 		return fmt.Errorf("document: %d cells and %d trials, at most %d and %d are read", len(d.Cells),
 			len(d.Trials), mostCells, mostTrials)
 	}
+	var reasons []evidence.Reason
 	for i, t := range d.Trials {
+		reasons = append(reasons, t.Reasons...)
 		values := slices.Collect(maps.Values(t.Metrics))
 		if t.Series != nil {
 			values = slices.Concat(values, t.Series.Quantile["idle"], t.Series.Quantile["loaded"])
@@ -207,10 +206,6 @@ func (b *Bundle) check() error {
 		if !sane(values...) {
 			return fmt.Errorf("document: trials[%d]: a value is beyond all measures", i)
 		}
-	}
-	var reasons []evidence.Reason
-	for _, t := range d.Trials {
-		reasons = append(reasons, t.Reasons...)
 	}
 	seen := map[string]bool{}
 	for i, cell := range d.Cells {
@@ -300,14 +295,14 @@ func Results(d *analysis.Document) []Own {
 				tunnel = family
 			}
 		}
-		rate := v.Median
 		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
 			Tool:      cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
 			Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), GoodputBps: &rate, Spread: (v.High - v.Low) / 2 / v.Median,
-			Grade: cell.Grade, Lab: inPlace(d.Run.Lab)}, cell.Label, cell})
+			Packet: count(factor.PacketSize), GoodputBps: new(v.Median),
+			Spread: (v.High - v.Low) / 2 / v.Median, Grade: cell.Grade, Lab: inPlace(d.Run.Lab)},
+			cell.Label, cell})
 	}
 	return out
 }
@@ -331,8 +326,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		if !ok || !(v.Median > 0) {
 			continue
 		}
-		value := v.Median / scale
-		s.Value = &value
+		s.Value = new(v.Median / scale)
 		want, _ := ciphers.CellOfPublished(s)
 		threads := ciphers.ThreadsFactor.Of(cell.Factors)
 		var words []string

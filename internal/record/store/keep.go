@@ -71,6 +71,10 @@ func locked(err error) bool {
 
 // Patiently repeats what finds the store locked, for so long.
 func Patiently(ctx context.Context, patience time.Duration, f func() error) error {
+	return repeat(ctx, patience, 100*time.Millisecond, f)
+}
+
+func repeat(ctx context.Context, patience, pause time.Duration, f func() error) error {
 	for end := time.Now().Add(patience); ; {
 		err := f()
 		if !locked(err) || time.Now().After(end) {
@@ -79,7 +83,7 @@ func Patiently(ctx context.Context, patience time.Duration, f func() error) erro
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -121,11 +125,7 @@ func (k *Keeper) Settle(ctx context.Context, patience time.Duration) error {
 		return fmt.Errorf("not stored, and shown from memory: %s: %w", unit.Count(k.waiting, "trial"),
 			roomHint(err, roomToRun))
 	}
-	entries, err := k.Store.Index(ctx, k.Run)
-	has := map[string]bool{}
-	for _, e := range entries {
-		has[e.Trial] = true
-	}
+	has, err := k.stored(ctx)
 	missing := 0
 	for _, t := range k.trials {
 		if !has[t.id] {
@@ -155,15 +155,21 @@ func (k *Keeper) Release() {
 
 // Count is how many trials the run has, those of an earlier part among them, and how many Trials tells of.
 func (k *Keeper) Count(ctx context.Context) int {
-	entries, _ := k.Store.Index(ctx, k.Run) // of a store that is lost what is in memory counts
-	has := map[string]bool{}
-	for _, e := range entries {
-		has[e.Trial] = true
-	}
+	has, _ := k.stored(ctx) // of a store that is lost what is in memory counts
 	for _, t := range k.trials {
 		has[t.id] = true
 	}
 	return len(has)
+}
+
+// stored are the trials that the store has.
+func (k *Keeper) stored(ctx context.Context) (map[string]bool, error) {
+	entries, err := k.Store.Index(ctx, k.Run)
+	has := map[string]bool{}
+	for _, e := range entries {
+		has[e.Trial] = true
+	}
+	return has, err
 }
 
 // Trials are those of the run, from the store or else from memory. An error stands for one that neither has

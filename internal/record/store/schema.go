@@ -142,15 +142,9 @@ func version(ctx context.Context, q interface {
 
 // migrate brings the store forward, in one transaction.
 func migrate(ctx context.Context, db *sql.DB, path string, steps []string) error {
-	has, err := version(ctx, db)
-	if err != nil {
-		return fmt.Errorf("read schema of store %s: %v", path, err)
-	}
-	if has > len(steps) {
-		return &NewerError{Path: path, Has: has, Knows: len(steps)}
-	}
-	if has == len(steps) {
-		return nil
+	err := checkReadable(ctx, db, path, steps)
+	if !errors.Is(err, ErrNone) && !errors.Is(err, errOlder) {
+		return err
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -195,17 +195,7 @@ func newDecoder(more ...zstd.DOption) (*zstd.Decoder, error) {
 // ping connects. SQLite's own patience does not cover the change to WAL: of several that open a new file at
 // once, all but one are told at once that it is busy.
 func ping(ctx context.Context, db *sql.DB) error {
-	for end := time.Now().Add(patience); ; {
-		err := db.PingContext(ctx)
-		if codeOf(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	return repeat(ctx, patience, 5*time.Millisecond, func() error { return db.PingContext(ctx) })
 }
 
 // patience is how long to wait for others that hold the file.

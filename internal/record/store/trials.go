@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,14 +173,8 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return e.Err }
 
 // Trials returns all trials of a run, in the order of rows and attempts.
-func (s *Store) Trials(ctx context.Context, runID string) ([]record.Trial, error) {
-	entries, err := s.Index(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	trials := make([]record.Trial, 0, len(entries))
-	for _, e := range entries {
-		t, err := s.Trial(ctx, runID, e.Trial)
+func (s *Store) Trials(ctx context.Context, runID string) (trials []record.Trial, err error) {
+	for t, err := range s.Each(ctx, runID) {
 		if err != nil {
 			return nil, err
 		}
@@ -345,24 +338,14 @@ const (
 // split takes the tables, the single probes and the raw output out of a trial. The trial handed in keeps
 // them: what is emptied is a copy.
 func split(t record.Trial) (bare record.Trial, parts []part) {
-	if t.Traffic != nil {
-		tr := *t.Traffic
-		tr.Flows = slices.Clone(tr.Flows)
-		for i := range tr.Flows {
-			if tcp := tr.Flows[i].TCP; tcp != nil {
-				c := *tcp
-				tr.Flows[i].TCP = &c
-			}
-		}
-		if tr.Raw != nil {
-			parts = append(parts, part{path: rawPath, kind: kindRaw, body: tr.Raw})
-			tr.Raw = nil
-		}
-		t.Traffic = &tr
+	t = t.Apart()
+	if t.Traffic != nil && t.Traffic.Raw != nil {
+		parts = append(parts, part{path: rawPath, kind: kindRaw, body: t.Traffic.Raw})
+		t.Traffic.Raw = nil
 	}
-	t.Hops = slices.Clone(t.Hops)
-	for i, h := range t.Hops {
-		t.Hops[i] = new(*h)
+	if t.Foreign != nil && t.Foreign.Raw != nil {
+		parts = append(parts, part{path: foreignPath, kind: kindRaw, body: t.Foreign.Raw})
+		t.Foreign.Raw = nil
 	}
 	for path, slot := range latencies(&t) {
 		if l := *slot; l != nil {
@@ -372,24 +355,7 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 			*slot = &rest
 		}
 	}
-	if t.Meter != nil {
-		m := *t.Meter
-		t.Meter = &m
-	}
-	if t.Foreign != nil {
-		f := *t.Foreign
-		if f.Raw != nil {
-			parts = append(parts, part{path: foreignPath, kind: kindRaw, body: f.Raw})
-			f.Raw = nil
-		}
-		t.Foreign = &f
-	}
-	t.Nodes = maps.Clone(t.Nodes)
-	for name, n := range t.Nodes {
-		n.Samples = slices.Clone(n.Samples)
-		t.Nodes[name] = n
-	}
-	for path, slot := range tables(&t) {
+	for path, slot := range t.Tables() {
 		if *slot != nil {
 			parts = append(parts, part{path: path, kind: kindTable, table: *slot})
 			*slot = nil
@@ -401,7 +367,7 @@ func split(t record.Trial) (bare record.Trial, parts []part) {
 
 // join puts the parts back. A part without a place is damage, not a detail.
 func join(t *record.Trial, parts []part) error {
-	slots, measured := tables(t), latencies(t)
+	slots, measured := t.Tables(), latencies(t)
 	for _, p := range parts {
 		slot, ok := slots[p.path]
 		latency := measured[p.path]
@@ -431,33 +397,4 @@ func latencies(t *record.Trial) map[string]**record.Latency {
 		out[at+"idle"], out[at+"loaded"] = &h.Idle, &h.Loaded
 	}
 	return out
-}
-
-// tables names every place of a trial where a table can hang.
-func tables(t *record.Trial) map[string]**record.Table {
-	slots := map[string]**record.Table{}
-	if t.Traffic != nil {
-		for i := range t.Traffic.Flows {
-			f := &t.Traffic.Flows[i]
-			at := "traffic/flows/" + strconv.Itoa(i) + "/"
-			slots[at+"sent"] = &f.Sent
-			slots[at+"received"] = &f.Received
-			if f.TCP != nil {
-				slots[at+"tcp"] = &f.TCP.Series
-			}
-		}
-	}
-	if t.Meter != nil {
-		slots["meter"] = &t.Meter.Table
-	}
-	if t.Foreign != nil {
-		slots["foreign"] = &t.Foreign.Series
-	}
-	for name, n := range t.Nodes {
-		for i := range n.Samples {
-			// n is a copy of the map's value, but its slice is the trial's.
-			slots["nodes/"+name+"/"+strconv.Itoa(i)] = &n.Samples[i].Table
-		}
-	}
-	return slots
 }
