@@ -47,7 +47,8 @@ func TestAskMachines(t *testing.T) {
 		}
 	}
 	answers := answered(machines(client, "", ""), machines(client, router, server))
-	if want := "; the same answers again: --router '" + router + "' --server '" + server + "'"; answers != want {
+	want := "; the same answers again: --router '" + router + "' --server '" + server + "'"
+	if answers != want {
 		t.Errorf("what was answered, as flags: got %q, want %q", answers, want)
 	}
 	p := &program{streams: streams{In: strings.NewReader("")}}
