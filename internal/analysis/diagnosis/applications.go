@@ -98,10 +98,10 @@ func rwndFact(s tcpShares) evidence.Evidence {
 }
 
 // streamDoses take more connections than the load has.
-func streamDoses(expect float64, why string) func(*Observation, Judgement) []Experiment {
-	return func(o *Observation, j Judgement) []Experiment {
+func streamDoses(expect float64, why string) func(*Observation) []Experiment {
+	return func(o *Observation) []Experiment {
 		n := max(o.load().Streams, 1)
-		e := Experiment{Class: j.Class, Factor: "streams", From: "tester", Expect: expect, Why: why}
+		e := Experiment{Factor: "streams", From: FromTester, Expect: expect, Why: why}
 		for _, by := range []int{2, 3, 4} {
 			e.Doses, e.Resource = append(e.Doses, strconv.Itoa(by*n)), append(e.Resource, float64(by))
 		}

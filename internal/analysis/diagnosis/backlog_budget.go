@@ -51,17 +51,6 @@ func backlogBudget() Rule {
 			j.Score += o.wants()
 			return j
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			name := "sysctl:net.core.netdev_max_backlog"
-			if j.Element == "budget" {
-				name = "sysctl:net.core.netdev_budget"
-			}
-			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "2", "4"},
-				From: "tester",
-				Why:  "fewer flows send smaller bursts and fill the backlog less"},
-				{Class: j.Class, Factor: name, Doses: []string{"300", "1000", "4000"}, From: "router",
-					Why: "with a larger one, drops and time squeezes stop"}}
-		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "lengthen the backlog",
 				Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},

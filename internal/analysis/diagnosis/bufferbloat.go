@@ -47,12 +47,12 @@ func bufferbloat() Rule {
 			j.Text = "a queue on the path is oversized: packets wait " + milliseconds(added)
 			return j
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
+		Experiments: func(o *Observation) []Experiment {
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok || got <= 0 {
 				return nil
 			}
-			e := Experiment{Class: j.Class, Factor: string(factor.Pacing), From: FromTester, Expect: 1,
+			e := Experiment{Factor: string(factor.Pacing), From: FromTester, Expect: 1,
 				Fix: fmt.Sprintf("%.0fk", got*belowLimit/1000),
 				Why: "just below the limit nothing queues: if a queue is what delays, the delay falls"}
 			if !o.IsTCP() {

@@ -43,13 +43,6 @@ func conntrackFull() Rule {
 			}
 			return best
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "connection_rate", Doses: []string{"10", "50",
-				"200"},
-				From: "tester", Why: "at a low enough connection rate the table has room and none fails"},
-				{Class: j.Class, Factor: "conntrack_max", Doses: []string{"65536", "131072", "262144"},
-					From: "router", Why: "with a larger table no connection is refused"}}
-		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the connection limit", Commands: []string{
 				"sysctl -w net.netfilter.nf_conntrack_max=262144",

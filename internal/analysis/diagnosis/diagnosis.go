@@ -30,8 +30,9 @@ type Rule struct {
 	// Delay says that the trouble is how long packets wait, so that a round trip answers an experiment.
 	Delay bool
 	Judge func(*Observation) Judgement
-	// Experiments are what would refute the cause, those from the tester's side first.
-	Experiments func(*Observation, Judgement) []Experiment
+	// Experiments are what would refute the cause, those from the tester's side first. Doses that do not say
+	// what they leave of a resource, and rates below the present one, refute nothing: see Observation.fit.
+	Experiments func(*Observation) []Experiment
 	Remedies    []Remedy
 }
 
@@ -279,6 +280,11 @@ const (
 	sharpness     = 1.80
 	unknownWeight = 2.49
 )
+
+// always are experiments that do not depend on the trial.
+func always(all ...Experiment) func(*Observation) []Experiment {
+	return func(*Observation) []Experiment { return all }
+}
 
 // ramp is a score that goes straight from one value at x = a to another at x = b, and stays there.
 func ramp(x, a, b, scoreA, scoreB float64) float64 {

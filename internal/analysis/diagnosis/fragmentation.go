@@ -44,10 +44,8 @@ func fragmentation() Rule {
 					"at the %s",
 					most, at)}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
-				Why: "segments that fit are not split: goodput rises at once"}}
-		},
+		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
+			Why: "segments that fit are not split: goodput rises at once"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "set a tunnel MTU that fits, or clamp the TCP MSS",
 				Commands: []string{

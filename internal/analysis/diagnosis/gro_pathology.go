@@ -43,10 +43,6 @@ func groPathology() Rule {
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
 				0, "rx-gro-list is off on every router port")}}
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},
-				From: "tester", Why: "another segment size changes how packets are merged"}}
-		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "turn it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},
 				Risk: "more CPU time per packet"},

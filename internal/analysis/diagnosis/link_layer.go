@@ -24,11 +24,6 @@ func linkLayer() Rule {
 			}
 			return best
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
-				From: "tester", Why: "a bad link loses frames at any rate; a queue that overflows " +
-					"does not"}}
-		},
 		Remedies: []Remedy{
 			{Do: "swap the cable and the port; enable autonegotiation at both ends",
 				Risk: "the link goes down for a few seconds"},

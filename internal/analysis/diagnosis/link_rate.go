@@ -49,7 +49,6 @@ func linkRate() Rule {
 				Text:  fmt.Sprintf("the link at %s is saturated at %s", q.place(), mbps(q.rateBps)),
 				Facts: o.heldFacts(q)}
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{{Do: "only a faster link helps; to keep its queue short, shape a few per cent " +
 			"below its rate", Risk: "a shaper costs CPU time"}}}
 }

@@ -39,11 +39,9 @@ func pcieMemory() Rule {
 			}
 			return best
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "packet_size", Doses: []string{"1400", "700", "350"},
-				Resource: []float64{1, .5, .25}, From: "tester", Expect: 1, Why: "at the same packet rate, " +
-					"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}}
-		},
+		Experiments: always(Experiment{Factor: "packet_size", Doses: []string{"1400", "700", "350"},
+			Resource: []float64{1, .5, .25}, From: FromTester, Expect: 1, Why: "at the same packet rate, " +
+				"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "check the NIC's PCIe link: if it is not at full width and speed, use " +
 				"another slot",

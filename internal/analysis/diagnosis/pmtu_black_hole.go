@@ -62,10 +62,8 @@ func pmtuBlackHole() Rule {
 			j.Facts = append(j.Facts, e)
 			return j
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
-				Why: "small segments get through a PMTU black hole: goodput recovers"}}
-		},
+		Experiments: always(Experiment{Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
+			Why: "small segments get through a PMTU black hole: goodput recovers"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "let ICMP errors through, or clamp the TCP MSS", Commands: []string{
 				"nft add rule inet filter output icmp type destination-unreachable accept",

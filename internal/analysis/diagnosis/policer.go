@@ -48,7 +48,6 @@ func policer() Rule {
 					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
 						q.drops))}, facts...)}
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "shape instead of policing, or raise the policer's burst",
 				Commands: []string{

@@ -418,14 +418,14 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 func Tests(o *Observation, j Judgement) []Experiment {
 	all := o.statedTests(j.Class)
 	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {
-		all = append(all, r.Experiments(o, j)...)
+		all = append(all, r.Experiments(o)...)
 	}
 	all = append(all, o.testerTests(j.Class)...)
 	var out []Experiment
 	for _, e := range all {
 		same := func(x Experiment) bool { return x.Factor == e.Factor }
 		e = o.fit(e)
-		if e.Class = cmp.Or(e.Class, j.Class); (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
+		if e.Class = j.Class; (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
 			!slices.ContainsFunc(out, same) {
 			out = append(out, e)
 		}

@@ -86,7 +86,6 @@ func randomLoss() Rule {
 			}
 			return j
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{{System: "linux", Do: "check the link: cable, optics, Wi-Fi, duplex",
 			Commands: []string{
 				"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},

@@ -59,28 +59,3 @@ func (o *Observation) gainToTester() float64 {
 	}
 	return o.Tester.Value / got
 }
-
-// rateDoses lower the rate from the tester's side: where a rate limits, goodput does not follow until the
-// load asks for less than it.
-func rateDoses(o *Observation, j Judgement) []Experiment {
-	got, ok := o.Metric(metrics.Goodput)
-	if !ok || got <= 0 {
-		return nil
-	}
-	e := Experiment{Class: j.Class, Factor: "pacing", From: "tester", Expect: 1,
-		Why: "below a rate limit the load gets what it asks for, without queueing or loss"}
-	if !o.IsTCP() {
-		e.Factor = "rate"
-	}
-	for _, left := range []float64{.95, .9, .8} {
-		e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", got*left/1000))
-		e.Resource = append(e.Resource, left)
-	}
-	out := []Experiment{e}
-	if o.IsTCP() {
-		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s keeps the rate, apart from headers; one in " +
-				"packets per second lowers it with packet size"})
-	}
-	return out
-}

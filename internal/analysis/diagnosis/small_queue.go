@@ -48,12 +48,6 @@ func smallQueue() Rule {
 					"no delay",
 					q.place(), unit.Percent(q.lost()))}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append(rateDoses(o, j), Experiment{Class: j.Class, Factor: "queue@" + j.Node + "." +
-				j.Element,
-				Doses: []string{"pfifo limit 1000", "fq_codel"}, From: "router", Expect: 1,
-				Why: "a longer queue absorbs bursts: goodput rises"})
-		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
 				"tc qdisc replace dev DEV root fq_codel"}, Risk: "a long FIFO adds delay", Factor: "queue",

@@ -45,11 +45,6 @@ func unstable() Rule {
 			}
 			return j
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"},
-				From: "tester",
-				Why:  "the same load, repeated: any difference is the method's own noise"}}
-		},
 		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
 }
 
