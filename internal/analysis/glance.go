@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -125,10 +126,7 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 		g.Devices = append(g.Devices, *d)
 	}
 	slices.SortFunc(g.Devices, func(a, b DeviceGlance) int {
-		if x, y := a.RxBps+a.TxBps, b.RxBps+b.TxBps; x != y {
-			return map[bool]int{true: -1, false: 1}[x > y]
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(b.RxBps+b.TxBps, a.RxBps+a.TxBps), cmp.Compare(a.Name, b.Name))
 	})
 }
 

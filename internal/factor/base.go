@@ -32,7 +32,6 @@ const (
 	Pacing       Name = "pacing"
 	MSS          Name = "mss"
 	SocketBuffer Name = "socket_buffer"
-	ECN          Name = "ecn"
 	Engine       Name = "engine"
 	DSCP         Name = "dscp"
 	VCPUs        Name = "vcpus"
@@ -200,12 +199,12 @@ func Base(o Options) []Declaration {
 			Applies: sending, Short: itself}),
 		{Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
 			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
-			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
+			Parse: OrWord(IMIX, Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
 			Dependent: true, Rank: 11, Short: insteadOf(IMIX, "IMIX", phrase("% B frames")),
 			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames"))},
 		{
 			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Kind: Load, Base: true,
-			Parse: orIMIX(Whole(1, 65535)), Applies: udp,
+			Parse: OrWord(IMIX, Whole(1, 65535)), Applies: udp,
 			Derive: func(c Cell) string {
 				if FrameSize.Is(c, IMIX) {
 					return IMIX

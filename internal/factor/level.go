@@ -50,15 +50,15 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// orIMIX makes a Declaration.Parse for sizes, or a mix of them.
-func orIMIX(parse func(string) (string, error)) func(string) (string, error) {
+// OrWord makes a Declaration.Parse for what another one reads, or a word.
+func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
 		if wrong, ok := err.(*LevelError); ok {
-			if text == IMIX {
+			if text == word {
 				return text, nil
 			}
-			wrong.Want, wrong.Near = wrong.Want+", or "+IMIX, Nearest(text, []string{IMIX})
+			wrong.Want, wrong.Near = wrong.Want+", or "+word, Nearest(text, []string{word})
 		}
 		return level, err
 	}

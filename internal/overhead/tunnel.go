@@ -46,7 +46,6 @@ const (
 	espTrailer      = 2  // pad length and next header
 	openVPNOpcode   = 4  // opcode and 24-bit peer id: drivers/net/ovpn/proto.h
 	openVPNPacketID = 4
-	openVPNTag      = 16
 	openVPNLength   = 2 // record length on TCP
 	vxlanHeader     = 8
 	greHeader       = 4

@@ -125,14 +125,8 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	if w.End == 0 && len(table.T) > 0 { // of a trial that failed before its window: all that was sampled
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}
-	for i, name := range table.Names {
-		label := ""
-		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
-			label, name = name[:cut], name[cut+1:]
-		}
-		if name == stem {
-			columns = append(columns, Column{label, statistics.NewCurve(table.T, table.V[i]), w})
-		}
+	for _, c := range metrics.ColumnsOf(table, stem) {
+		columns = append(columns, Column{c.Label, c.Curve, w})
 	}
 	if len(columns) == 0 {
 		return nil, "probe " + probe + " of " + node + " has no " + stem
@@ -180,8 +174,8 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 // Core is how one core of a node spent the window, in shares of it. Untold is work whose kind the node does
 // not tell.
 type Core struct {
-	Name                                            string
-	Busy, User, System, IRQ, Softirq, Steal, Untold float64
+	Name                                     string
+	Busy, User, System, IRQ, Softirq, Untold float64
 }
 
 // Cores are those of a node; of one without CPU samples, none.
@@ -205,7 +199,7 @@ func (o *Observation) Cores(node string) []Core {
 			continue
 		}
 		out = append(out, Core{c.Label, busy / all, user / all, system / all, irq / all, softirq / all,
-			steal / all, untold / all})
+			untold / all})
 	}
 	return out
 }

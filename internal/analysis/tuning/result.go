@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,7 +70,8 @@ func (r *Result) Expired(now map[string]string) []string {
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if was, is := r.Holds[name], now[name]; was != is {
-			out = append(out, fmt.Sprintf("%s: %s → %s", name, orNone(was), orNone(is)))
+			out = append(out, fmt.Sprintf("%s: %s → %s", name, cmp.Or(was, "not known"),
+				cmp.Or(is, "not known")))
 		}
 	}
 	return out
@@ -77,13 +79,6 @@ func (r *Result) Expired(now map[string]string) []string {
 
 // SameRouter says whether a result is of the same plan and lab, so that it can be compared at all.
 func (r *Result) SameRouter(plan, lab string) bool { return r.Plan == plan && r.Lab == lab }
-
-func orNone(text string) string {
-	if text == "" {
-		return "not known"
-	}
-	return text
-}
 
 // nanoseconds is a time such as "20us" in ns, as sysfs has it.
 func nanoseconds(level string) string {

@@ -98,19 +98,6 @@ func (s suspect) endMachines() []string {
 	return []string{t.Near, t.Far}
 }
 
-// busiestOfEnds is how busy the busiest core of each end's machine was, see Judged.Ends.
-func busiestOfEnds(s suspect) map[string]float64 {
-	out := map[string]float64{}
-	for _, node := range s.endMachines() {
-		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
-			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok {
-				out[node] = max(out[node], share)
-			}
-		}
-	}
-	return out
-}
-
 // busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of
 // sending and receiving outside of the generator's own threads.
 func busyTester(s suspect) []evidence.Reason {
