@@ -15,11 +15,7 @@ func backlogBudget() Rule {
 		Label: "the kernel's packet backlog or NAPI budget is too small",
 		Means: "a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a core ran " +
 			"out of budget at least once every 30 packets (netdev_budget), where 300 is usual",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 			sum := func(stem string) (float64, bool) {
 				return o.Sum(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
 			}
@@ -50,7 +46,7 @@ func backlogBudget() Rule {
 			}
 			j.Score += o.wants()
 			return j
-		},
+		}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "lengthen the backlog",
 				Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},

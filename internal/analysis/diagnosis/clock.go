@@ -6,7 +6,7 @@ import (
 
 // heldDown is what speaks against a full core as the cause: its quota is.
 func (o *Observation) heldDown(node string) float64 {
-	share, _ := o.throttled(node, 0, 1)
+	share, _ := o.throttled(node, 0)
 	return ramp(share, .05, .3, 0, 3.5)
 }
 
@@ -18,7 +18,7 @@ func (o *Observation) tested() (string, string) {
 	}
 	best, most := routers[0], -1.0
 	for _, node := range routers {
-		if share, ok := o.throttled(node, 0, 1); ok && share > most {
+		if share, ok := o.throttled(node, 0); ok && share > most {
 			best, most = node, share
 		}
 	}

@@ -13,8 +13,7 @@ func conntrackFull() Rule {
 		Label: "the conntrack table is full",
 		Means: "connection tracking dropped packets, and its table was at least 98 % full",
 		Judge: func(o *Observation) Judgement {
-			why := "the topology has no router"
-			best := missing(why)
+			best := missing("the topology has no router")
 			for _, node := range o.Routers() {
 				entries, no := o.level(node, "conntrack", "entries")
 				most, no2 := o.level(node, "conntrack", "max")

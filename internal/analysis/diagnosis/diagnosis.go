@@ -281,6 +281,18 @@ const (
 	unknownWeight = 2.49
 )
 
+// given judges by what a trial must tell first: where it does not, why is set and the rule not examined.
+func given[T any](read func(*Observation) (of T, why string),
+	judge func(*Observation, T) Judgement) func(*Observation) Judgement {
+	return func(o *Observation) Judgement {
+		of, why := read(o)
+		if why != "" {
+			return missing(why)
+		}
+		return judge(o, of)
+	}
+}
+
 // always are experiments that do not depend on the trial.
 func always(all ...Experiment) func(*Observation) []Experiment {
 	return func(*Observation) []Experiment { return all }

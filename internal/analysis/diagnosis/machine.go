@@ -47,7 +47,9 @@ const (
 type system struct {
 	Node  string // whose samples these are: the router, or the host that all roles share
 	Cores []Core // by name; never empty
-	Busy  float64
+	// All cores together, in cores.
+	Busy, User, Kernel, Untold float64
+
 	Full  Core // the busiest
 	Slack Core // the least busy
 }
@@ -75,7 +77,8 @@ func (o *Observation) systemAt(node string) (system, string) {
 	byLoad := slices.SortedStableFunc(slices.Values(s.Cores), byBusy)
 	s.Slack, s.Full = byLoad[0], byLoad[len(byLoad)-1]
 	for _, c := range s.Cores {
-		s.Busy += c.Busy
+		s.Busy, s.User = s.Busy+c.Busy, s.User+c.User
+		s.Kernel, s.Untold = s.Kernel+c.System, s.Untold+c.Untold
 	}
 	return s, ""
 }
@@ -115,15 +118,6 @@ func mostlySoftirq(softirq, untold, busy float64) float64 {
 		return 0
 	}
 	return ramp(ratio(softirq, busy), .3, .7, -4, .5)
-}
-
-// untold is how many cores' worth of time went to work whose kind is not told.
-func (s system) untold() float64 {
-	sum := 0.0
-	for _, c := range s.Cores {
-		sum += c.Untold
-	}
-	return sum
 }
 
 // full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
@@ -219,16 +213,16 @@ func (o *Observation) cpuTime(node, stem string) (float64, bool) {
 	return o.perSecond(ns) / 1e9, ok
 }
 
-// throttled is the share of the window, or of a part of it, in which the vCPU that was held back most had
+// throttled is the share of the window, from a part of it on, in which the vCPU that was held back most had
 // to wait for its quota; ok is false where no vCPU of the node is known.
-func (o *Observation) throttled(node string, from, to float64) (share float64, ok bool) {
+func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
 		if name, _, _ := strings.Cut(c.Label, "/"); name != node {
 			continue
 		}
-		if ns, has := c.GrewIn(from, to); has {
-			share, ok = math.Max(share, ns/1e9/((to-from)*o.Trial.Window.Seconds())), true
+		if ns, has := c.GrewIn(from, 1); has {
+			share, ok = math.Max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
 		}
 	}
 	return share, ok

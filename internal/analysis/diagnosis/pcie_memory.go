@@ -20,11 +20,7 @@ func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the PCIe bus or memory slows a NIC down",
 		Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
 			"80 %; a PCIe link below what both ends support makes it more likely",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 			best := missing("no port belongs to a physical NIC")
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
@@ -38,7 +34,7 @@ func pcieMemory() Rule {
 				}
 			}
 			return best
-		},
+		}),
 		Experiments: always(Experiment{Factor: "packet_size", Doses: []string{"1400", "700", "350"},
 			Resource: []float64{1, .5, .25}, From: FromTester, Expect: 1, Why: "at the same packet rate, " +
 				"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}),

@@ -19,14 +19,7 @@ func pmtuBlackHole() Rule {
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
 			var facts []evidence.Evidence
-			drops, at, known := 0.0, "", false
-			for _, node := range o.wayNodes() {
-				v, ok := o.grew(node, "IpFragFails", "Ip6InTooBigErrors")
-				known = known || ok
-				if v > drops {
-					drops, at = v, node
-				}
-			}
+			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
 			if drops > 0 {
 				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
 					"the %s dropped %.0f packets larger than the next link's MTU", at, drops)))

@@ -12,11 +12,7 @@ func receiveWindow() Rule {
 	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the RTT", Ends: true,
 		Means: "the receive window limits TCP for at least 40 % of the time while the receiver keeps up: " +
 			"it rarely closes its window",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
 			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
@@ -47,7 +43,7 @@ func receiveWindow() Rule {
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
 					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
-		},
+		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the receiver autotune up to a larger buffer",

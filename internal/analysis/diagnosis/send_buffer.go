@@ -12,11 +12,7 @@ func sendBuffer() Rule {
 	return Rule{Class: SendBuffer, Label: "the send buffer is too small", Ends: true,
 		Means: "the send buffer limits TCP for at least 30 % of the time; or the data in flight fills most " +
 			"of a buffer of 128 KiB or less",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			sender, _ := o.Ends()
 			send, _ := o.buffers()
 			bytes, rtt := o.inFlight()
@@ -40,7 +36,7 @@ func sendBuffer() Rule {
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
 					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
-		},
+		}),
 		Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the sender autotune up to a larger buffer",

@@ -14,11 +14,7 @@ func slowReader() Rule {
 		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it " +
 			"at least ten times per second, or its buffer has room for far more than is in flight: it is " +
 			"full of data that was not read",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			facts := []evidence.Evidence{rwndFact(s)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
@@ -54,7 +50,7 @@ func slowReader() Rule {
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+
 					"%s: its receive buffer is full", receiver, mbps(got))}
-		},
+		}),
 		Experiments: streamDoses(0, "a slow application reads no faster from several "+
 			"connections"),
 		Remedies: []Remedy{{Do: "make the application read faster: larger reads, its own thread, no " +
