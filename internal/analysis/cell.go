@@ -182,11 +182,7 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 	ceil := validity.CeilingOf(run, g.factors)
 	c.Ceiling = CellCeiling{Kind: ceil.Kind, Bps: ceil.Bps, HeaderEfficiency: ceil.Efficiency}
-	v, ok := c.Metrics[metrics.Goodput]
-	if !ok {
-		return
-	}
-	if ceil.Bps > 0 {
+	if v, ok := c.Metrics[metrics.Goodput]; ok && ceil.Bps > 0 {
 		c.Ceiling.Ratio = v.Median / ceil.Bps
 	}
 }

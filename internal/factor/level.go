@@ -64,6 +64,16 @@ func OrWord(word string, parse func(string) (string, error)) func(string) (strin
 	}
 }
 
+// Formed makes a Declaration.Parse for texts of a form, which want says in words.
+func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if !form.MatchString(text) {
+			return "", &LevelError{Text: text, Want: want}
+		}
+		return text, nil
+	}
+}
+
 // Choice makes a Declaration.Parse for a closed set of levels.
 func Choice(levels ...string) func(string) (string, error) {
 	return func(text string) (string, error) {

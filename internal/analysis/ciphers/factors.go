@@ -102,16 +102,9 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			}},
 		{Name: "node", Kind: factor.Activity, Base: true, Unit: "name", Doc: "the node whose ciphers are " +
 			"measured: by default the first router, or the near end where there is none",
-			Parse: nodeLevel, Applies: measured, Dependent: true, Rank: 24, Refuses: noNode,
+			Parse: factor.Formed(nodeForm, "the name of a node, such as router"), Applies: measured, Dependent: true, Rank: 24, Refuses: noNode,
 			Derive: func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) }},
 	}
-}
-
-func nodeLevel(text string) (string, error) {
-	if !nodeForm.MatchString(text) {
-		return "", &factor.LevelError{Text: text, Want: "the name of a node, such as router"}
-	}
-	return text, nil
 }
 
 // noNode refuses a node that the lab has not.

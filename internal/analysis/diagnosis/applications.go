@@ -124,28 +124,16 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	return busiest, all, ok
 }
 
-// near and far are the ends of the load, whichever way it goes.
-func (o *Observation) near() string {
-	if t := o.Topology(); t != nil {
-		return t.Near
-	}
-	return "client"
-}
-
-func (o *Observation) far() string {
-	if t := o.Topology(); t != nil {
-		return t.Far
-	}
-	return "server"
-}
-
-// endCPU is an end whose own CPU is what is full.
-func endCPU(class, end string, of func(*Observation) string) Rule {
+// endCPU is an end, client or server, whose own CPU is what is full.
+func endCPU(class, end string) Rule {
 	return Rule{Class: class, Label: "the " + end + "'s CPU is saturated", Ends: true,
 		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
 			"machine dedicated to this end is busy for 95 %",
 		Judge: func(o *Observation) Judgement {
-			node := of(o)
+			node, far := o.nearFar()
+			if end == "server" {
+				node = far
+			}
 			if o.Trial.Traffic == nil {
 				return missing("there was no traffic")
 			}

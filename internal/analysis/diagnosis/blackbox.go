@@ -183,14 +183,6 @@ func (c *Cell) value(metric string) (float64, bool) {
 	return v.Median, ok
 }
 
-// factors are those of a cell, of none without levels.
-func (c *Cell) factors() record.Factors {
-	if c == nil {
-		return nil
-	}
-	return c.Factors
-}
-
 // or is the median of a metric, or another value where there is none.
 func (c *Cell) or(metric string, other float64) float64 {
 	if v, ok := c.value(metric); ok {

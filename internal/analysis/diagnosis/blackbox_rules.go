@@ -271,9 +271,10 @@ func judgeFragmentation(s *sweep) Judgement {
 
 // answered is the share of new connections, begun at a rate, that were done in time.
 func (s *sweep) answered() (share, rate float64, ok bool) {
-	rate, ok = s.opened.value(metrics.FlowRate)
-	if asked := factor.ConnectionRate.Number(s.opened.factors()); ok && asked > 0 {
-		return rate / float64(asked), rate, true
+	if rate, ok = s.opened.value(metrics.FlowRate); ok {
+		if asked := factor.ConnectionRate.Number(s.opened.Factors); asked > 0 {
+			return rate / float64(asked), rate, true
+		}
 	}
 	return 0, 0, false
 }

@@ -237,18 +237,10 @@ func middle(all []Judgement) (Judgement, bool) {
 	if len(all) == 0 {
 		return Judgement{}, false
 	}
-	var with []Judgement
-	for _, j := range all {
-		if j.NotExamined == "" {
-			with = append(with, j)
-		}
-	}
-	if 2*len(with) < len(all) || len(with) == 0 {
-		for _, j := range all {
-			if j.NotExamined != "" {
-				return j, true
-			}
-		}
+	lacks := func(j Judgement) bool { return j.NotExamined != "" }
+	with := slices.DeleteFunc(slices.Clone(all), lacks)
+	if 2*len(with) < len(all) {
+		return all[slices.IndexFunc(all, lacks)], true
 	}
 	slices.SortStableFunc(with, func(a, b Judgement) int { return cmp.Compare(a.Score, b.Score) })
 	return with[(len(with)-1)/2], true

@@ -23,7 +23,8 @@ const (
 
 // pathRules are those about the path and the ends.
 func pathRules() []Rule {
-	return []Rule{linkRate(), shaper(), policer(), clientCPU(), serverCPU(), slowSender(), slowReader(),
+	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
+		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), reordering(),
 		fragmentation(),
 		pmtuBlackHole()}

@@ -22,7 +22,7 @@ func groPathology() Rule {
 			}
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
-					offloads := o.environment(node, "device:"+port+":offloads")
+					offloads := o.Run.Facts(node)["device:"+port+":offloads"]
 					if !strings.Contains(" "+offloads+" ", " rx-gro-list ") {
 						continue
 					}

@@ -245,6 +245,3 @@ func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, know
 
 // mbps is a rate in a sentence.
 func mbps(v float64) string { return unit.Bitrate(v).String() }
-
-// milliseconds is a time in a sentence.
-func milliseconds(ns float64) string { return unit.Nanoseconds(ns) }

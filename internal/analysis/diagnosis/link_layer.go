@@ -64,7 +64,7 @@ func (o *Observation) linkOf(node, port string) Judgement {
 			node, pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
-	if o.environment(node, "device:"+port+":duplex") == "half" {
+	if o.Run.Facts(node)["device:"+port+":duplex"] == "half" {
 		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
 		j.Facts = append([]evidence.Evidence{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
 	}

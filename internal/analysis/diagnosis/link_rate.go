@@ -66,5 +66,5 @@ func (o *Observation) flat(why string) Judgement {
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
 		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
 			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			milliseconds(probes)+" to the probe RTT"), least)}}
+			unit.Nanoseconds(probes)+" to the probe RTT"), least)}}
 }

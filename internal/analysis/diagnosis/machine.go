@@ -22,9 +22,6 @@ func (o *Observation) ownSystem() (system, string) {
 	return o.systemOf()
 }
 
-// environment is a fact of what the node is; "" = not known.
-func (o *Observation) environment(node, name string) string { return o.Run.Facts(node)[name] }
-
 // ports are a node's devices that are links of the topology and that probe netdev counts.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")

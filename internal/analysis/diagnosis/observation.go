@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,12 +15,7 @@ import (
 
 // nodes are those that were watched, by name.
 func (o *Observation) nodes() []string {
-	var out []string
-	for node := range o.Trial.Nodes {
-		out = append(out, node)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(o.Trial.Nodes))
 }
 
 // last is the last reading of a level in the window.
@@ -98,14 +94,19 @@ func (o *Observation) Routers() []string {
 // Ends are the nodes between which the load runs: who sends (of both directions: the near one) and who
 // receives.
 func (o *Observation) Ends() (sender, receiver string) {
-	t := o.Topology()
-	if t == nil {
-		return "client", "server"
+	near, far := o.nearFar()
+	if o.Topology() != nil && o.load().Direction == record.Down {
+		return far, near
 	}
-	if o.load().Direction == record.Down {
-		return t.Far, t.Near
+	return near, far
+}
+
+// nearFar are the ends of the load, whichever way it goes.
+func (o *Observation) nearFar() (near, far string) {
+	if t := o.Topology(); t != nil {
+		return t.Near, t.Far
 	}
-	return t.Near, t.Far
+	return "client", "server"
 }
 
 // Column is one labelled series of a probe.

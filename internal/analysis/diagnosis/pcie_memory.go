@@ -24,7 +24,7 @@ func pcieMemory() Rule {
 			best := missing("no port belongs to a physical NIC")
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
-					driver := o.environment(node, "device:"+port+":driver")
+					driver := o.Run.Facts(node)["device:"+port+":driver"]
 					if driver == "" || record.VirtualDriver(driver) {
 						continue
 					}
@@ -60,7 +60,7 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
 	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
-	now, most, known := strings.Cut(o.environment(node, "device:"+port+":pcie"), " of ")
+	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
 	if known && now != most {
 		score++
 		facts = append(facts, fact("pcie", node, port, 0,

@@ -37,7 +37,7 @@ func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
 		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			milliseconds(probes)+" to the probe RTT, "+milliseconds(tcp)+" to the TCP RTT"),
+			unit.Nanoseconds(probes)+" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"),
 			least))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+

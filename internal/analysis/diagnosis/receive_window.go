@@ -18,7 +18,7 @@ func receiveWindow() Rule {
 			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
 				fmt.Sprintf("%s kB per flow were in flight in an RTT of %s", unit.Significant(bytes/1e3,
 					3),
-					milliseconds(rtt)))}
+					unit.Nanoseconds(rtt)))}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			if hz, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)
@@ -42,7 +42,7 @@ func receiveWindow() Rule {
 			score -= elsewhere + ramp(o.atReceiver(), .4, .8, 0, 3)
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
-					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
+					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
 		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),

@@ -30,12 +30,12 @@ func sendBuffer() Rule {
 					"the send buffer was %.0f kB", send/1024)), fact("bytes_in_flight", sender, "socket",
 					bytes,
 					fmt.Sprintf("%s kB per flow were in flight in an RTT of %s",
-						unit.Significant(bytes/1e3, 3), milliseconds(rtt))))
+						unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))))
 			}
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
-					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
+					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
 		}),
 		Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 			"much"),

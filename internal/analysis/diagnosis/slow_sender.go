@@ -77,7 +77,8 @@ func (o *Observation) starved(sender string) (score, full float64, why string) {
 	}
 	_, ran, _ := o.threadUse(sender)
 	if o.load().Direction == record.Both {
-		_, too, _ := o.threadUse(o.far())
+		_, far := o.nearFar()
+		_, too, _ := o.threadUse(far)
 		ran += too
 	}
 	full = s.Busy / float64(len(s.Cores))

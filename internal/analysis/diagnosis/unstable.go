@@ -38,7 +38,7 @@ func unstable() Rule {
 				j.instead(ramp(lost, .02, .1, -4, 2.5), text+": no load can be judged on it", e)
 			}
 			if n, ns := o.outages(); n > 1 {
-				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, milliseconds(ns))
+				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, unit.Nanoseconds(ns))
 				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, "+
 					"hardly any in between", n))
 				j.instead(4, text, e)
