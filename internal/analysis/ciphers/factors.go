@@ -102,7 +102,8 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			}},
 		{Name: "node", Kind: factor.Activity, Base: true, Unit: "name", Doc: "the node whose ciphers are " +
 			"measured: by default the first router, or the near end where there is none",
-			Parse: factor.Formed(nodeForm, "the name of a node, such as router"), Applies: measured, Dependent: true, Rank: 24, Refuses: noNode,
+			Parse: factor.Formed(nodeForm, "the name of a node, such as router"), Applies: measured,
+			Dependent: true, Rank: 24, Refuses: noNode,
 			Derive: func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) }},
 	}
 }

@@ -228,8 +228,8 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 	return sum, ok
 }
 
-// mostOnWay is the node of the load's way at which one of several sums of protocol counters grew most; known is
-// false where no node told the first of them.
+// mostOnWay is the node of the load's way at which one of several sums of protocol counters grew most; known
+// is false where no node told the first of them.
 func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {
