@@ -221,11 +221,14 @@ func (c *Cell) again() float64 {
 // tcp is the better of the TCP cells with full segments; udp the most that datagrams carried.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
-func (s *sweep) udp() (most float64) {
-	for _, c := range s.flat {
-		most = max(most, c.goodput())
+func (s *sweep) udp() float64 { return most(s.flat, (*Cell).goodput) }
+
+// most is the greatest of a number of cells, 0 of none.
+func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
+	for _, c := range cells {
+		greatest = max(greatest, of(c))
 	}
-	return most
+	return greatest
 }
 
 // queueBytes is what waits while TCP fills the path.

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"math"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -87,10 +88,8 @@ func judgeOneCore(s *sweep) Judgement {
 	if why != "" {
 		return missing(why)
 	}
-	one := 0.0 // the best of any size: the limit is one per packet
-	for _, c := range s.flat {
-		one = math.Max(one, c.or(metrics.PacketRate, 0))
-	}
+	// The best of any size: the limit is one per packet.
+	one := most(s.flat, func(c *Cell) float64 { return c.or(metrics.PacketRate, 0) })
 	gain := several / math.Max(one, 1)
 	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
 		GainAtMost: gain, Text: "one core per flow: " + metrics.Say(metrics.PacketRate, one) +
@@ -175,22 +174,14 @@ func judgeSmallQueue(s *sweep) Judgement {
 
 // atRest are the cells whose rate is below the limit.
 func (s *sweep) atRest() []*Cell {
-	var out []*Cell
-	for _, c := range []*Cell{s.low, s.half} {
-		if _, ok := c.value(metrics.LossRatio); ok {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]*Cell{s.low, s.half}, func(c *Cell) bool {
+		_, ok := c.value(metrics.LossRatio)
+		return !ok
+	})
 }
 
 // restLost is the most that a load below the limit lost.
-func (s *sweep) restLost() (most float64) {
-	for _, c := range s.atRest() {
-		most = math.Max(most, c.lost())
-	}
-	return most
-}
+func (s *sweep) restLost() float64 { return most(s.atRest(), (*Cell).lost) }
 
 func judgeRandomLoss(s *sweep) Judgement {
 	rest := s.atRest()
@@ -324,40 +315,34 @@ func (s *sweep) perFlow() float64 {
 	return ramp(s.windowBytes(), 1000, 4000, -4, 4)
 }
 
-func judgeWindow(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.RwndLimited)
+// limitedBy judges TCP that something at an end limits, by the share of the time; with is said beside that.
+func (s *sweep) limitedBy(metric, what, with, text string) Judgement {
+	share, ok := s.one.value(metric)
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
-	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), s.perFlow()),
-		Text: "the receive window is too small: " + bytesText(w) + " per RTT",
-		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window limits TCP for "+unit.Percent(share)+" of the time")}}
+	return Judgement{Score: ramp(share, .15, .5, -4, 4), Text: text,
+		Facts: []evidence.Evidence{fact(metric, "", "", share,
+			"the "+what+" limits TCP for "+unit.Percent(share)+" of the time"+with)}}
+}
+
+func judgeWindow(s *sweep) Judgement {
+	j := s.limitedBy(metrics.RwndLimited, "receive window", "",
+		"the receive window is too small: "+bytesText(s.windowBytes())+" per RTT")
+	j.Score = math.Min(j.Score, s.perFlow())
+	return j
 }
 
 func judgeReader(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.RwndLimited)
-	if !ok {
-		return missing("TCP_INFO is missing")
-	}
-	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), -s.perFlow()),
-		Text: "the receiving application reads only " + metrics.Say(metrics.Goodput, s.one.goodput()),
-		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window limits TCP for "+unit.Percent(share)+" of the time, with "+bytesText(w)+
-				" in flight")}}
+	j := s.limitedBy(metrics.RwndLimited, "receive window", ", with "+bytesText(s.windowBytes())+" in flight",
+		"the receiving application reads only "+metrics.Say(metrics.Goodput, s.one.goodput()))
+	j.Score = math.Min(j.Score, -s.perFlow())
+	return j
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.SndbufLimited)
-	if !ok {
-		return missing("TCP_INFO is missing")
-	}
-	return Judgement{Score: ramp(share, .15, .5, -4, 4),
-		Text: "the send buffer is too small: " + bytesText(s.windowBytes()) + " per RTT",
-		Facts: []evidence.Evidence{fact(metrics.SndbufLimited, "", "", share,
-			"the send buffer limits TCP for "+unit.Percent(share)+" of the time")}}
+	return s.limitedBy(metrics.SndbufLimited, "send buffer", "",
+		"the send buffer is too small: "+bytesText(s.windowBytes())+" per RTT")
 }
 
 // judgeSender is a sender that has nothing to send, though the path would carry far more.
@@ -376,10 +361,7 @@ func judgeSender(s *sweep) Judgement {
 
 // judgeTester is the answer where nothing between the ends held any load back.
 func judgeTester(s *sweep) Judgement {
-	worst := 0.0
-	for _, c := range s.flat {
-		worst = math.Max(worst, c.lost())
-	}
+	worst := most(s.flat, (*Cell).lost)
 	share := s.tcp() / math.Max(s.udp(), 1)
 	score := math.Min(ramp(worst, .005, .05, 3, -3), ramp(s.addedNs, 3e6, 8e6, 3, -3))
 	return Judgement{Score: math.Min(score, ramp(share, .25, .5, -1, 3)),

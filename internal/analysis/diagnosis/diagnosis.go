@@ -30,8 +30,8 @@ type Rule struct {
 	// Delay says that the trouble is how long packets wait, so that a round trip answers an experiment.
 	Delay bool
 	Judge func(*Observation) Judgement
-	// Experiments are what would refute the cause, those from the tester's side first. Doses that do not say
-	// what they leave of a resource, and rates below the present one, refute nothing: see Observation.fit.
+	// Experiments are what would refute the cause, those from the tester's side first. Each dose says what it
+	// leaves of the resource. Rates below the present one are none: every path gives what is asked for.
 	Experiments func(*Observation) []Experiment
 	Remedies    []Remedy
 }

@@ -272,12 +272,7 @@ func (p *Proof) judgeRelief(ratios map[int]float64) {
 // opens says that traffic flows in each block where the limit is taken away, and hardly ever with it: in at
 // most one block, which is too few to compare rates.
 func (p *Proof) opens(d Doses, base map[int]float64) bool {
-	flows := 0
-	for _, r := range d.Of[p.Fix] {
-		if r > 0 {
-			flows++
-		}
-	}
+	flows := len(positive(slices.Collect(maps.Values(d.Of[p.Fix]))))
 	return p.Fix != "" && flows > 1 && flows == len(d.Untouched) && len(base) <= 1
 }
 

@@ -1,7 +1,9 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -15,11 +17,7 @@ func (o *Observation) held() (q queue, score float64, why string) {
 	if len(all) == 0 {
 		return queue{}, 0, why
 	}
-	for _, one := range all {
-		if q.node == "" || one.overlimits > q.overlimits {
-			q = one
-		}
-	}
+	q = slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.overlimits, b.overlimits) })
 	score = ramp(q.overlimits, .03, .25, -5, 2.8) + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
 	if probes, tcp, _, ok := o.addedDelay(); ok {
 		score += ramp(max(probes, tcp), 1e6, 5e6, -.5, .8)
