@@ -146,12 +146,9 @@ func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to
 		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
 		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
 	o := Observe(run, validity.Judge(run, []record.Trial{t})[0])
-	var judged []diagnosis.Judgement
-	for _, j := range diagnosis.Examine(o) {
-		if slices.Contains(ofNode, j.Class) {
-			judged = append(judged, j)
-		}
-	}
+	judged := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Judgement) bool {
+		return !slices.Contains(ofNode, j.Class)
+	})
 	d := diagnosis.Conclude([][]diagnosis.Judgement{judged})
 	if d != nil && d.Named() {
 		c := d.Causes[0]

@@ -185,14 +185,9 @@ func (o *Observation) isPort(node, device string) bool {
 	if t == nil {
 		return device != "lo"
 	}
-	for _, l := range t.Links {
-		for _, end := range l.Ends {
-			if end.Node == node && end.Port == device {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Links, func(l record.TopoLink) bool {
+		return slices.Contains(l.Ends[:], record.TopoPort{Node: node, Port: device})
+	})
 }
 
 // tunnel is what the load really went through, "" for nothing.

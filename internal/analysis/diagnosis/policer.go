@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -62,10 +63,7 @@ func policer() Rule {
 
 // blind says that no router of the way can be looked into.
 func (o *Observation) blind() bool {
-	for _, node := range o.Routers() {
-		if len(o.Trial.Nodes[node].Samples) > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
+		return len(o.Trial.Nodes[node].Samples) > 0
+	})
 }

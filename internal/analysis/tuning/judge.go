@@ -171,7 +171,7 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 	m := read(d)
 	out := make([]Judged, len(pairs))
 	var family []map[int]float64
-	var tested []*Effect
+	var tested [][2]int // the pair, and its effect
 	for i, p := range pairs {
 		arm, base := arms[p.Arm], arms[p.Against]
 		out[i] = Judged{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
@@ -193,22 +193,16 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 				e := Effect{Cell: labelOf(d, base.Cells[k]), Comparison: c,
 					Before: statistics.Median(statistics.ByBlock(before)),
 					After:  statistics.Median(statistics.ByBlock(after))}
-				out[i].Effects = append(out[i].Effects, e)
 				if c.N >= statistics.MinInterval {
-					family = append(family, logs)
+					family, tested = append(family, logs), append(tested, [2]int{i, len(out[i].Effects)})
 				}
-			}
-		}
-	}
-	for i := range out {
-		for k := range out[i].Effects {
-			if e := &out[i].Effects[k]; e.N >= statistics.MinInterval {
-				tested = append(tested, e)
+				out[i].Effects = append(out[i].Effects, e)
 			}
 		}
 	}
 	p, test := statistics.FamilyTest(family)
-	for i, e := range tested {
+	for i, at := range tested {
+		e := &out[at[0]].Effects[at[1]]
 		e.PValue, e.Test = p[i], test
 	}
 	for i := range out {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -40,16 +41,14 @@ var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel"
 // HoldsFor are the kernel, the CPU and the drivers of the routers, and the workload.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
-	routers := map[string]bool{}
-	for _, t := range d.Topologies {
-		for _, r := range t.Routers {
-			routers[r] = true
-		}
-	}
 	for _, e := range d.Environment {
+		if !slices.ContainsFunc(d.Topologies, func(t record.Topology) bool {
+			return slices.Contains(t.Routers, e.Node)
+		}) {
+			continue
+		}
 		for name, fact := range e.Facts {
-			keep := strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name)
-			if routers[e.Node] && keep {
+			if strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name) {
 				out[e.Node+" "+name] = fact
 			}
 		}
