@@ -212,9 +212,8 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
 	if run.Near().CPUs != record.CPUsShared && top < 1.2*value {
-		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonTesterLimited,
+		g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
-		c.Grade = evidence.GradeSuspect
 	}
 }
 

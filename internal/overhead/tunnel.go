@@ -223,8 +223,8 @@ func Named(kind string) (Tunnel, bool) {
 // one of several is a stream, whose segments no formula gives.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
-	for i := len(list) - 1; i >= 0; i-- {
-		next, known := Named(list[i])
+	for i, name := range slices.Backward(list) {
+		next, known := Named(name)
 		if !known || len(list) > 1 && next.Kind == OpenVPNTCP {
 			return Tunnel{}, false
 		}
