@@ -21,40 +21,45 @@ type Permanent struct {
 // Systems that commands are known for.
 var Systems = [...]string{"linux", "openwrt", "routeros"}
 
-// recipes are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
+// recipe are the commands of a factor by system. {dev} is the port or DEVICE, {level} the level, {mask} a
 // list of CPUs as a mask, {name} what follows the factor's colon. A line for OpenWrt's rc.local goes first in
 // it: the last one there is "exit 0".
-var recipes = map[string]map[string][]string{
-	"queue": {
+type recipe struct {
+	factor string
+	lines  map[string][]string
+}
+
+var recipes = [...]recipe{
+	{"queue", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root {level}",
 			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
 				"in /etc/sysctl.d"},
 		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' >> /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
-	},
-	"cpus": {
+	}},
+	{"cpus", map[string][]string{
 		"linux": {"echo {mask} | tee /sys/class/net/{dev}/queues/rx-*/rps_cpus",
 			"# at every start: the same from a udev rule for the device"},
 		"openwrt": {"uci set network.@globals[0].packet_steering=1", "uci commit network",
 			"service network reload"},
 		"routeros": {"/system resource irq rps enable [find name={dev}]"},
-	},
-	"irq_affinity": {
+	}},
+	{"irq_affinity", map[string][]string{
 		"linux": {"for i in $(ls /sys/class/net/{dev}/device/msi_irqs); do echo {level} > " +
 			"/proc/irq/$i/smp_affinity_list; done", "systemctl disable --now irqbalance"},
 		"openwrt":  {"# the lines for linux, in /etc/rc.local"},
 		"routeros": {"/system resource irq set [find users~\"{dev}\"] cpu=auto"},
-	},
-	"napi_threaded": {
+	}},
+	{"napi_threaded", map[string][]string{
 		"linux":   {"echo {bit} > /sys/class/net/{dev}/threaded", "# at every start: from a udev rule"},
 		"openwrt": {"sed -i '1i echo {bit} > /sys/class/net/{dev}/threaded' /etc/rc.local"},
-	},
-	"gro_flush_timeout": {
+	}},
+	{"gro_flush_timeout", map[string][]string{
 		"linux": {"echo {ns} > /sys/class/net/{dev}/gro_flush_timeout",
 			"# at every start: from a udev rule"},
 		"openwrt": {"sed -i '1i echo {ns} > /sys/class/net/{dev}/gro_flush_timeout' /etc/rc.local"},
-	},
-	"flowtable": {
+	}},
+	{"flowtable", map[string][]string{
 		"linux": {"# in /etc/nftables.conf: " +
 			"flowtable ft { hook ingress priority 0; devices = { LAN, WAN }; }",
 			"# first rule of the forward chain: ct state established flow add @ft"},
@@ -62,66 +67,76 @@ var recipes = map[string]map[string][]string{
 			"service firewall restart"},
 		"routeros": {"/ip firewall filter add chain=forward action=fasttrack-connection " +
 			"connection-state=established,related place-before=0"},
-	},
-	"firewall": {
+	}},
+	{"firewall", map[string][]string{
 		"linux": {"# in /etc/nftables.conf: the addresses of the list as elements of one set, and one " +
 			"rule: ip saddr @NAME drop; no log where none is needed"},
 		"openwrt": {"uci add firewall ipset",
 			"# then one rule with option ipset instead of one for each address; option log off"},
 		"routeros": {"/ip firewall address-list add list=NAME address=ADDRESS",
 			"# then one rule with src-address-list=NAME instead of one for each; log=no"},
-	},
-	"cpu_quota": {
+	}},
+	{"cpu_quota", map[string][]string{
 		"linux": {"cpupower frequency-set -g performance",
 			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"performance > $g; done' /etc/rc.local"},
 		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
-	},
-	"governor": {
+	}},
+	{"governor", map[string][]string{
 		"linux": {"cpupower frequency-set -g {level}",
 			"# at every start: GOVERNOR={level} in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"{level} > $g; done' /etc/rc.local"},
 		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
-	},
-	"mss_clamp": {
+	}},
+	{"mss_clamp", map[string][]string{
 		"linux": {"# in /etc/nftables.conf, chain forward: " +
 			"tcp flags syn / syn,rst tcp option maxseg size set rt mtu; or a number of bytes"},
 		"openwrt": {"uci set firewall.@zone[1].mtu_fix=1", "uci commit firewall", "service firewall restart"},
 		"routeros": {"/ip firewall mangle add chain=forward protocol=tcp tcp-flags=syn action=change-mss " +
 			"new-mss=clamp-to-pmtu passthrough=yes"},
-	},
-	"sysctl": {
+	}},
+	{"sysctl", map[string][]string{
 		"linux":   {"echo '{name} = {level}' >> /etc/sysctl.d/60-tuned.conf", "sysctl --system"},
 		"openwrt": {"echo '{name}={level}' >> /etc/sysctl.conf", "service sysctl restart"},
-	},
-	"mtu": {
+	}},
+	{"mtu", map[string][]string{
 		"linux": {"ip link set TUNNEL mtu {level}",
 			"# at every start: MTU = {level} in /etc/wireguard/TUNNEL.conf"},
 		"openwrt":  {"uci set network.TUNNEL.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface wireguard set TUNNEL mtu={level}"},
-	},
-	"link_mtu": {
+	}},
+	{"link_mtu", map[string][]string{
 		"linux":    {"ip link set {dev} mtu {level}"},
 		"openwrt":  {"uci set network.INTERFACE.mtu={level}", "uci commit network", "service network reload"},
 		"routeros": {"/interface ethernet set {dev} mtu={level}"},
-	},
-	"shape": {
+	}},
+	{"shape", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root cake bandwidth {level}bit"},
 		"openwrt": {"uci set sqm.@queue[0].upload={kbit}", "uci set sqm.@queue[0].enabled=1",
 			"uci commit sqm", "service sqm restart"},
 		"routeros": {"/queue simple add name=shaper target={dev} max-limit={level}/{level} " +
 			"queue=fq-codel/fq-codel"},
-	},
-	"txqueuelen": {"linux": {"ip link set {dev} txqueuelen {level}"}},
-	"conntrack_max": {
+	}},
+	{"txqueuelen", map[string][]string{"linux": {"ip link set {dev} txqueuelen {level}"}}},
+	{"conntrack_max", map[string][]string{
 		"linux": {"echo 'net.netfilter.nf_conntrack_max = {level}' >> /etc/sysctl.d/60-tuned.conf",
 			"sysctl --system"},
 		"openwrt": {"echo 'net.netfilter.nf_conntrack_max={level}' >> /etc/sysctl.conf",
 			"service sysctl restart"},
 		"routeros": {"# the table grows by itself: /ip firewall connection tracking print shows its limit"},
-	},
+	}},
+}
+
+// recipeOf are the commands of a factor, nil if none are known.
+func recipeOf(name string) map[string][]string {
+	for _, r := range recipes {
+		if r.factor == name {
+			return r.lines
+		}
+	}
+	return nil
 }
 
 // Commands make a change permanent on every system that they are known for. cell is what the plan's cell has
@@ -140,14 +155,14 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 				" as the system has it"}})
 			continue
 		}
-		if recipes[family] == nil {
+		if recipeOf(family) == nil {
 			out = append(out, Permanent{Change: c.String(), Commands: []string{"# set " + name +
 				" to " + level}})
 			continue
 		}
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
-			lines := recipes[family][system]
+			lines := recipeOf(family)[system]
 			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
 				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
 					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
