@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -86,10 +87,18 @@ func (o *Observation) atReceiver() float64 {
 
 // zeroWindows are how often the receiver said that it takes nothing now, per second; ok is false where
 // nothing counted it.
-func (o *Observation) zeroWindows() (hz float64, ok bool) {
+func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
-	return o.perSecond(n), ok
+	hz = o.perSecond(n)
+	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz, "the receiver advertised a zero window "+
+		unit.Significant(hz, 3)+" times per second"), ok
+}
+
+// flightFact is how much an end had under way, see inFlight.
+func flightFact(node string, bytes, rtt float64) evidence.Evidence {
+	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
+		"of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {

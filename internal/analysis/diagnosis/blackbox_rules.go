@@ -25,13 +25,25 @@ type pathRule struct {
 
 // sweepRules lists the classes, in the order in which the reference has them.
 func sweepRules() []pathRule {
-	return []pathRule{{perPacket, judgePerPacket}, {oneCorePerFlow, judgeOneCore}, {perByte, judgePerByte},
-		{Shaper, judgeShaper}, {Policer, judgePolicer}, {SmallQueue, judgeSmallQueue},
+	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, judgeOneCore},
+		{perByte, limited(judgePerByte)}, {Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)},
+		{SmallQueue, judgeSmallQueue},
 		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering},
 		{PMTUBlackHole, judgeBlackHole}, {Fragmentation, judgeFragmentation},
 		{ConntrackFull, judgeTable}, {ConnectionRate, judgeConnections},
 		{ReceiveWindow, judgeWindow}, {SlowReader, judgeReader}, {SendBuffer, judgeSendBuffer},
 		{SlowSender, judgeSender}, {Tester, judgeTester}}
+}
+
+// limited judges by how much the limit counts packets, and bytes, where that is known.
+func limited(judge func(s *sweep, packets, bytes float64) Judgement) func(*sweep) Judgement {
+	return func(s *sweep) Judgement {
+		packets, bytes, why := s.counted()
+		if why != "" {
+			return missing(why)
+		}
+		return judge(s, packets, bytes)
+	}
 }
 
 // judge asks every class.
@@ -69,11 +81,7 @@ func (s *sweep) said() evidence.Evidence {
 	return against(e, b)
 }
 
-func judgePerPacket(s *sweep) Judgement {
-	packets, _, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePerPacket(s *sweep, packets, _ float64) Judgement {
 	return Judgement{Score: packets, Facts: []evidence.Evidence{s.said()}, Text: metrics.Say(
 		metrics.PacketRate, s.pps) + " at any packet size: a per-packet limit, typical of a CPU"}
 }
@@ -108,11 +116,7 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 
 // judgePerByte is a limit that counts bytes and is no rate limiter: it is uneven, or several streams pass it
 // faster than one.
-func judgePerByte(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	rates := make([]float64, 0, len(s.limited))
 	for _, c := range s.limited {
 		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
@@ -124,22 +128,14 @@ func judgePerByte(s *sweep) Judgement {
 			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
 }
 
-func judgeShaper(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgeShaper(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	return Judgement{Score: math.Min(bytes, queue), Facts: []evidence.Evidence{s.said(), added},
 		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", with " +
 			bytesText(s.queueBytes()) + " queued in front of it"}
 }
 
-func judgePolicer(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	again := math.Max(s.one.again(), s.many.again())
 	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),

@@ -27,9 +27,8 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			facts := []evidence.Evidence{against(fact("rtt_loaded_p50_ns", "", "", least+probes, "the "+
-				"median probe RTT was "+unit.Nanoseconds(least+probes)+" under load, against a minimum of "+
-				unit.Nanoseconds(least)), least)}
+			facts := []evidence.Evidence{delayFact(least, probes, "the median probe RTT was "+
+				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
 			j := Judgement{Score: score, Element: "path", Facts: facts}
 			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
 				j.Node, j.Element = q.node, q.port

@@ -65,6 +65,6 @@ func (o *Observation) flat(why string) Judgement {
 	return Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
 		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
-			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			unit.Nanoseconds(probes)+" to the probe RTT"), least)}}
+			unit.Percent(uneven)), delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
+			" to the probe RTT")}}
 }

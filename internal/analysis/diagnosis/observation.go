@@ -219,5 +219,10 @@ func against(e evidence.Evidence, baseline float64) evidence.Evidence {
 	return e
 }
 
+// delayFact is the median round trip under load, against the least that was seen.
+func delayFact(least, added float64, text string) evidence.Evidence {
+	return against(fact("rtt_loaded_p50_ns", "", "", least+added, text), least)
+}
+
 // missing is a judgement that could not be made.
 func missing(why string) Judgement { return Judgement{NotExamined: why} }

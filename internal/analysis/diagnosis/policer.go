@@ -28,8 +28,8 @@ func policer() Rule {
 				}
 			}
 			facts := []evidence.Evidence{fact(name, "", "", loss, unit.Percent(loss)+
-				" of the load's packets were lost"), against(fact("rtt_loaded_p50_ns", "", "", least+probes,
-				"queueing added "+unit.Nanoseconds(probes)+" to the probe RTT"), least)}
+				" of the load's packets were lost"), delayFact(least, probes, "queueing added "+
+				unit.Nanoseconds(probes)+" to the probe RTT")}
 			got, _ := o.Metric(metrics.Goodput)
 			if q.drops == 0 {
 				score := -4.0

@@ -34,9 +34,8 @@ func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
-		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			unit.Nanoseconds(probes)+" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"),
-			least))
+		out = append(out, delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
+			" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
 		"packets",

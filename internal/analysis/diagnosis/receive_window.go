@@ -15,16 +15,11 @@ func receiveWindow() Rule {
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
-			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
-				fmt.Sprintf("%s kB per flow were in flight in an RTT of %s", unit.Significant(bytes/1e3,
-					3),
-					unit.Nanoseconds(rtt)))}
+			facts := []evidence.Evidence{rwndFact(s), flightFact(receiver, bytes, rtt)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
-			if hz, ok := o.zeroWindows(); ok {
+			if hz, e, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)
-				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver advertised a zero window %s times per second",
-						unit.Significant(hz, 3))))
+				facts = append(facts, e)
 			}
 			elsewhere := 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {

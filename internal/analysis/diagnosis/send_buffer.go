@@ -27,10 +27,7 @@ func sendBuffer() Rule {
 				}
 				score = max(score, full) + ramp(send, 128<<10, 512<<10, 1, -1)
 				facts = append(facts, fact("sndbuf_bytes", sender, "socket", send, fmt.Sprintf(
-					"the send buffer was %.0f kB", send/1024)), fact("bytes_in_flight", sender, "socket",
-					bytes,
-					fmt.Sprintf("%s kB per flow were in flight in an RTT of %s",
-						unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))))
+					"the send buffer was %.0f kB", send/1024)), flightFact(sender, bytes, rtt))
 			}
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,

@@ -24,13 +24,10 @@ func slowReader() Rule {
 			}
 			waits, _, _ := o.starved(receiver)
 			score -= waits
-			hz, counted := o.zeroWindows()
 			closes := -3.
-			if counted {
+			if hz, e, ok := o.zeroWindows(); ok {
 				closes = ramp(hz, 2, 15, -3, 3)
-				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver advertised a zero window %s times per second",
-						unit.Significant(hz, 3))))
+				facts = append(facts, e)
 			}
 			if _, receive := o.buffers(); receive > 0 {
 				// A window that has room for much more than is in flight, and yet limits, is filled with data

@@ -35,9 +35,7 @@ func smallQueue() Rule {
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
-				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing "+
-					"added only "+
-					unit.Nanoseconds(probes)), least))
+				facts = append(facts, delayFact(least, probes, "queueing added only "+unit.Nanoseconds(probes)))
 			}
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
