@@ -91,14 +91,14 @@ func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
 	hz = o.perSecond(n)
-	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz, "the receiver advertised a zero window "+
-		unit.Significant(hz, 3)+" times per second"), ok
+	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz, "the receiver advertised a zero "+
+		"window "+unit.Significant(hz, 3)+" times per second"), ok
 }
 
 // flightFact is how much an end had under way, see inFlight.
 func flightFact(node string, bytes, rtt float64) evidence.Evidence {
-	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
-		"of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
+	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an "+
+		"RTT of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {

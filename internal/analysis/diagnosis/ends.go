@@ -30,8 +30,8 @@ func pathRules() []Rule {
 		pmtuBlackHole()}
 }
 
-// atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is held
-// below what the CPUs could move: where one of these is seen to hold it, a full CPU is not why.
+// atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is
+// held below what the CPUs could move: where one of these is seen to hold it, a full CPU is not why.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}

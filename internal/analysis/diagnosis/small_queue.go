@@ -35,7 +35,8 @@ func smallQueue() Rule {
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
-				facts = append(facts, delayFact(least, probes, "queueing added only "+unit.Nanoseconds(probes)))
+				facts = append(facts, delayFact(least, probes, "queueing added only "+
+					unit.Nanoseconds(probes)))
 			}
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
