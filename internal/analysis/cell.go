@@ -182,11 +182,7 @@ func (g *group) addCeiling(run *record.Run) {
 	}
 	ceil := validity.CeilingOf(run, g.factors)
 	c.Ceiling = CellCeiling{Kind: ceil.Kind, Bps: ceil.Bps, HeaderEfficiency: ceil.Efficiency}
-	v, ok := c.Metrics[metrics.Goodput]
-	if !ok {
-		return
-	}
-	if ceil.Bps > 0 {
+	if v, ok := c.Metrics[metrics.Goodput]; ok && ceil.Bps > 0 {
 		c.Ceiling.Ratio = v.Median / ceil.Bps
 	}
 }
@@ -216,9 +212,8 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
 	if run.Near().CPUs != record.CPUsShared && top < 1.2*value {
-		c.Reasons = append(c.Reasons, evidence.Reason{Kind: evidence.ReasonTesterLimited,
+		g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
-		c.Grade = evidence.GradeSuspect
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -73,15 +72,6 @@ func rangeOf(sorted []float64, say func(float64) string) string {
 		return low
 	}
 	return fmt.Sprintf("%s to %s, median %s", low, high, say(sorted[len(sorted)/2]))
-}
-
-// nodeChanges says in one line which nodes only one of two runs has.
-func nodeChanges[V any](left, right map[string]V) []Change {
-	x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", ")
-	if x == y || x == "" || y == "" {
-		return nil
-	}
-	return []Change{{"environment", "nodes", x, y, true}}
 }
 
 // addSides puts the two values beside each ratio, and how far they can be trusted.

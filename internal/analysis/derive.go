@@ -77,53 +77,48 @@ func (x *Derivation) Caveat(c record.Caveat) { x.run.Caveats = append(x.run.Cave
 
 // Document joins what was added.
 func (x *Derivation) Document() *Document {
-	slices.SortStableFunc(x.all, func(a, b *validity.Judged) int {
-		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
-	})
-	return x.join(x.run, x.all)
-}
-
-func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
-	cells := groups(&run, all)
+	run, all := &x.run, x.all
+	validity.Sort(all)
+	cells := groups(run, all)
 	declarations := metrics.Metrics()
-	readSearches(&run, cells)
+	readSearches(run, cells)
 	for _, g := range cells {
 		g.addAdded()
 	}
 	for _, g := range cells {
 		v := validity.OfCell(g.good(), g.trials, g.verify,
-			"not measured: the run "+validity.StatusWords(&run))
+			"not measured: the run "+validity.StatusWords(run))
 		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
 			Runs: v.Runs, Failed: v.Failed, Findings: []evidence.Finding{}}
-		g.summariseCell(&run, declarations)
+		g.summariseCell(run, declarations)
 		g.addResolved()
 		g.addFindings()
 		g.clockCaveat()
 		g.addIrregular()
-		g.diagnose(&run, x.causes)
+		g.diagnose(run, x.causes)
 	}
 	labels(run.Design.Catalogue, cells)
 	for _, g := range cells {
-		g.addTester(&run, cells)
+		g.addTester(run, cells)
 	}
 	sides := make([]*comparison.Cell, 0, len(cells))
 	for _, g := range cells {
 		sides = append(sides, &comparison.Cell{Factors: g.factors, Label: g.cell.Label, Grade: g.cell.Grade,
 			Reasons: g.cell.Reasons, Metrics: g.cell.Metrics, Missing: g.cell.Missing, ByBlock: g.byBlock})
 	}
-	d := &Document{Format: record.Format, Run: head(&run), Catalogue: run.Design.Catalogue,
+	d := &Document{Format: record.Format, Run: head(run), Catalogue: run.Design.Catalogue,
 		Environment: orEmpty(merged(run.Environments)), Conditions: run.Design.Conditions,
-		Topologies: orEmpty(run.Topologies), Ways: ways(&run), Nodes: nodes(&run),
-		Skipped: skippedCells(&run, all), Tester: run.Ceilings,
-		Ciphers: cipherNodes(&run, cells), UnderLoad: underLoad(run.Design.Catalogue, cells),
+		Topologies: orEmpty(run.Topologies), Ways: ways(run), Nodes: nodes(run),
+		Skipped: skippedCells(run, all), Tester: run.Ceilings,
+		Ciphers: cipherNodes(run, cells), UnderLoad: underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
 		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
 	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
-	d.addSearches(&run, cells)
-	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(&run, cells, x.memory)
+	d.addSearches(run, cells)
+	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(run, cells, x.memory)
 	for _, j := range all {
 		d.Trials = append(d.Trials, view(j, x.charts[j]))
 	}
@@ -134,10 +129,10 @@ func (x *Derivation) join(run record.Run, all []*validity.Judged) *Document {
 	for i := range d.Cells {
 		runs, factors = append(runs, d.Cells[i].Runs), append(factors, d.Cells[i].Factors)
 	}
-	d.Caveats = validity.Caveats(&run, all, runs, factors)
-	d.Proof = proofOf(&run, cells)
+	d.Caveats = validity.Caveats(run, all, runs, factors)
+	d.Proof = proofOf(run, cells)
 	d.Effects = EffectsOf(d)
-	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(&run, d)
+	d.Verdicts, d.Summary = Verdicts(d.Cells), summary(run, d)
 	return d
 }
 

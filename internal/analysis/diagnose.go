@@ -121,11 +121,8 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 // systemOf is the system of the device under test, as remedies call it; "" where it is not known.
 func systemOf(run *record.Run) string {
 	tested := run.Tested()
-	if tested.Driven == "" {
-		return "" // nothing reaches it
-	}
 	if tested.Driven != record.DrivenByAgent {
-		return tested.Driven
+		return tested.Driven // "": nothing reaches it
 	}
 	system := ""
 	for _, e := range run.Environments {

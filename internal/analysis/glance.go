@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -125,10 +126,7 @@ func (g *Glance) devices(data record.NodeData, from, to int64) {
 		g.Devices = append(g.Devices, *d)
 	}
 	slices.SortFunc(g.Devices, func(a, b DeviceGlance) int {
-		if x, y := a.RxBps+a.TxBps, b.RxBps+b.TxBps; x != y {
-			return map[bool]int{true: -1, false: 1}[x > y]
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(b.RxBps+b.TxBps, a.RxBps+a.TxBps), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -148,12 +146,9 @@ func (g *Glance) candidate(node record.NodeFacts, data record.NodeData, from, to
 		Window:  record.Window{Begin: from, Start: from, End: to, Stop: to},
 		Traffic: &record.Traffic{}, Nodes: map[string]record.NodeData{node.Name: data}}
 	o := Observe(run, validity.Judge(run, []record.Trial{t})[0])
-	var judged []diagnosis.Judgement
-	for _, j := range diagnosis.Examine(o) {
-		if slices.Contains(ofNode, j.Class) {
-			judged = append(judged, j)
-		}
-	}
+	judged := slices.DeleteFunc(diagnosis.Examine(o), func(j diagnosis.Judgement) bool {
+		return !slices.Contains(ofNode, j.Class)
+	})
 	d := diagnosis.Conclude([][]diagnosis.Judgement{judged})
 	if d != nil && d.Named() {
 		c := d.Causes[0]

@@ -37,23 +37,17 @@ func (g *group) summariseLatency(good []*validity.Judged) {
 
 // probed are the trials in which a probe ran, whether it was answered or not.
 func probed(trials []*validity.Judged, kind string) []*validity.Judged {
-	var out []*validity.Judged
-	for _, j := range trials {
-		if _, ran := j.Metrics.RTTs[kind]; ran {
-			out = append(out, j)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(trials), func(j *validity.Judged) bool {
+		_, ran := j.Metrics.RTTs[kind]
+		return !ran
+	})
 }
 
 func (g *group) addPercentiles(kind string, ran []*validity.Judged, why string) {
 	var pool []float64
-	var trials []*validity.Judged
-	for _, j := range ran {
-		if len(j.Metrics.RTTs[kind]) > 0 {
-			trials = append(trials, j)
-		}
-	}
+	trials := slices.DeleteFunc(slices.Clone(ran), func(j *validity.Judged) bool {
+		return len(j.Metrics.RTTs[kind]) == 0
+	})
 	if len(ran) > 0 {
 		why = metrics.TooFewProbes(0, metrics.Percentiles[0])
 	}

@@ -270,7 +270,10 @@ func environmentChanges(a, b []record.Environment) []Change {
 	left, right := facts(a), facts(b)
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
-	out := nodeChanges(left, right)
+	var out []Change
+	if x, y := strings.Join(keys(left), ", "), strings.Join(keys(right), ", "); x != y && x != "" && y != "" {
+		out = append(out, Change{"environment", "nodes", x, y, true})
+	}
 	for _, node := range keys(left, right) {
 		if left[node] == nil || right[node] == nil {
 			continue // said at once

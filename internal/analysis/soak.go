@@ -143,17 +143,16 @@ type memoryUse struct {
 func memoryOf(t *record.Trial) map[string]memoryUse {
 	out := map[string]memoryUse{}
 	for node := range t.Nodes {
-		bytes, missing := memoryUsed(t, node)
-		out[node] = memoryUse{bytes, missing}
+		out[node] = memoryUsed(t, node)
 	}
 	return out
 }
 
 // memoryUsed is the mean of what programs could not get, in a window.
-func memoryUsed(t *record.Trial, node string) (float64, string) {
+func memoryUsed(t *record.Trial, node string) memoryUse {
 	table, why := metrics.SamplesOf(t.Nodes[node], "memory")
 	if table == nil {
-		return 0, why
+		return memoryUse{missing: why}
 	}
 	mean := map[string]float64{}
 	for _, stem := range []string{"total_bytes", "available_bytes"} {
@@ -165,9 +164,9 @@ func memoryUsed(t *record.Trial, node string) (float64, string) {
 	}
 	total, available := mean["total_bytes"], mean["available_bytes"]
 	if total == 0 || available == 0 {
-		return 0, "no sample in the window"
+		return memoryUse{missing: "no sample in the window"}
 	}
-	return total - available, ""
+	return memoryUse{bytes: total - available}
 }
 
 // along fits the trend and judges it.

@@ -22,15 +22,11 @@ func summary(run *record.Run, d *Document) []string {
 		out = append(out, w.Words())
 	}
 	out = append(out, opening(run))
-	out = append(out, fastest(d)...)
-	out = append(out, tunnelCost(d)...)
-	out = append(out, smallPackets(d)...)
-	out = append(out, latencyWords(d)...)
-	out = append(out, responsivenessWords(d)...)
-	out = append(out, cipherWords(d)...)
-	out = append(out, thresholdWords(d)...)
-	out = append(out, doubts(d)...)
-	return append(out, caveatWords(d)...)
+	for _, say := range []func(*Document) []string{fastest, tunnelCost, smallPackets, latencyWords,
+		responsivenessWords, cipherWords, thresholdWords, doubts, caveatWords} {
+		out = append(out, say(d)...)
+	}
+	return out
 }
 
 // opening is the first sentence of the plan's description.

@@ -32,7 +32,6 @@ const (
 	Pacing       Name = "pacing"
 	MSS          Name = "mss"
 	SocketBuffer Name = "socket_buffer"
-	ECN          Name = "ecn"
 	Engine       Name = "engine"
 	DSCP         Name = "dscp"
 	VCPUs        Name = "vcpus"
@@ -200,12 +199,12 @@ func Base(o Options) []Declaration {
 			Applies: sending, Short: itself}),
 		{Name: "frame_size", Unit: "bytes, imix, rfc2544", Kind: Load, Applies: udp,
 			Doc:   "Ethernet frame with its check sequence, untagged; rfc2544 is a list of seven sizes",
-			Parse: orIMIX(Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
+			Parse: OrWord(IMIX, Whole(64, 65535)), Sets: map[string][]string{"rfc2544": frameSizes[:]},
 			Dependent: true, Rank: 11, Short: insteadOf(IMIX, "IMIX", phrase("% B frames")),
 			Long: insteadOf(IMIX, "IMIX frames", phrase("%-byte frames"))},
 		{
 			Name: "packet_size", Unit: "bytes, imix", Doc: "length of the IP packet", Kind: Load, Base: true,
-			Parse: orIMIX(Whole(1, 65535)), Applies: udp,
+			Parse: OrWord(IMIX, Whole(1, 65535)), Applies: udp,
 			Derive: func(c Cell) string {
 				if FrameSize.Is(c, IMIX) {
 					return IMIX
@@ -229,7 +228,8 @@ func Base(o Options) []Declaration {
 			Parse: Choice("auto", Off)},
 		choice(o.Congestions, Declaration{Name: "congestion",
 			Doc: "TCP congestion control: these, or another that the kernel offers; streams take several, " +
-				"joined by +, in turn", Kind: Load, Applies: tcp, Parse: severalOf(congestion),
+				"joined by +, in turn", Kind: Load, Applies: tcp,
+			Parse:     severalOf(Formed(congestionForm, "the name of a congestion control, such as cubic")),
 			Dependent: true, Rank: 21}),
 		{Name: "pacing", Unit: "bit/s", Kind: Load, Applies: tcp,
 			Doc:   "TCP payload of all streams together, at which the kernel paces them",
@@ -329,16 +329,9 @@ func tunnelName(level string) string {
 	return level
 }
 
-// congestionForm is that of a name that the kernel takes (TCP_CA_NAME_MAX).
+// congestionForm is that of a name that the kernel takes (TCP_CA_NAME_MAX). Whether a kernel has it is found
+// out on the lab.
 var congestionForm = regexp.MustCompile(`^[a-z][a-z0-9_]{1,14}$`)
-
-// congestion reads the name of a congestion control. Whether a kernel has it is found out on the lab.
-func congestion(text string) (string, error) {
-	if !congestionForm.MatchString(text) {
-		return "", &LevelError{Text: text, Want: "the name of a congestion control, such as cubic"}
-	}
-	return text, nil
-}
 
 // severalOf reads levels joined by "+", each once.
 func severalOf(parse func(string) (string, error)) func(string) (string, error) {

@@ -248,9 +248,8 @@ func (c *Catalogue) Lookup(name string) (Declaration, bool) {
 	placed := plain != name
 	d, ok := c.plain(plain, placed)
 	switch {
-	case !ok, placed && !placeForm.MatchString(place):
-		return Declaration{}, false
-	case placed && place == Host && d.Placed&OnHost == 0, placed && place != Host && d.Placed&Placed == 0:
+	case !ok, placed && !placeForm.MatchString(place),
+		placed && place == Host && d.Placed&OnHost == 0, placed && place != Host && d.Placed&Placed == 0:
 		return Declaration{}, false
 	}
 	d.Name = name

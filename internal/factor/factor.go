@@ -28,6 +28,16 @@ func (c Cell) Key() string {
 	return strings.Join(pairs, " ")
 }
 
+// Has says whether the cell has all of these levels.
+func (c Cell) Has(levels map[string]string) bool {
+	for name, level := range levels {
+		if c[name] != level {
+			return false
+		}
+	}
+	return true
+}
+
 // Names lists the names of a cell's factors, sorted.
 func (c Cell) Names() []string { return slices.Sorted(maps.Keys(c)) }
 

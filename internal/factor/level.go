@@ -50,17 +50,27 @@ func Whole(low, high int64) func(string) (string, error) {
 	}
 }
 
-// orIMIX makes a Declaration.Parse for sizes, or a mix of them.
-func orIMIX(parse func(string) (string, error)) func(string) (string, error) {
+// OrWord makes a Declaration.Parse for what another one reads, or a word.
+func OrWord(word string, parse func(string) (string, error)) func(string) (string, error) {
 	return func(text string) (string, error) {
 		level, err := parse(text)
 		if wrong, ok := err.(*LevelError); ok {
-			if text == IMIX {
+			if text == word {
 				return text, nil
 			}
-			wrong.Want, wrong.Near = wrong.Want+", or "+IMIX, Nearest(text, []string{IMIX})
+			wrong.Want, wrong.Near = wrong.Want+", or "+word, Nearest(text, []string{word})
 		}
 		return level, err
+	}
+}
+
+// Formed makes a Declaration.Parse for texts of a form, which want says in words.
+func Formed(form *regexp.Regexp, want string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if !form.MatchString(text) {
+			return "", &LevelError{Text: text, Want: want}
+		}
+		return text, nil
 	}
 }
 

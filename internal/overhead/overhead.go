@@ -40,6 +40,14 @@ func (v IP) Header() int {
 	return IPv4Header
 }
 
+// Headers is the length of the version's header with that of UDP, or of TCP with time stamps.
+func (v IP) Headers(udp bool) int {
+	if udp {
+		return v.Header() + UDPHeader
+	}
+	return v.Header() + TCPHeader + TCPTimestamps
+}
+
 // Link is what an Ethernet link adds to an IP packet.
 type Link struct {
 	MTU   int  // largest L3 length; 0 = 1500

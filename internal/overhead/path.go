@@ -30,7 +30,7 @@ func (p Path) Bytes(m int, at Layer) int {
 // BytesBy is Bytes as something else counts each IP packet.
 func (p Path) BytesBy(m int, count func(l3 int) int) int {
 	if p.Tunnel.Kind == OpenVPNTCP {
-		header := p.Tunnel.OuterIP.Header() + TCPHeader + TCPTimestamps // of each segment of the stream
+		header := p.Tunnel.OuterIP.Headers(false) // of each segment of the stream
 		length, room := p.Tunnel.Outer(m)-header, p.Link.mtu()-header
 		if room <= 0 {
 			return 0

@@ -46,7 +46,6 @@ const (
 	espTrailer      = 2  // pad length and next header
 	openVPNOpcode   = 4  // opcode and 24-bit peer id: drivers/net/ovpn/proto.h
 	openVPNPacketID = 4
-	openVPNTag      = 16
 	openVPNLength   = 2 // record length on TCP
 	vxlanHeader     = 8
 	greHeader       = 4
@@ -224,8 +223,8 @@ func Named(kind string) (Tunnel, bool) {
 // one of several is a stream, whose segments no formula gives.
 func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 	list := strings.Split(names, "+")
-	for i := len(list) - 1; i >= 0; i-- {
-		next, known := Named(list[i])
+	for i, name := range slices.Backward(list) {
+		next, known := Named(name)
 		if !known || len(list) > 1 && next.Kind == OpenVPNTCP {
 			return Tunnel{}, false
 		}

@@ -19,15 +19,12 @@ import (
 func (r *reader) experiment(n *yaml.Node, d *record.Design) error {
 	e := &record.Experiment{Expect: 1}
 	var f factor.Declaration
-	level := func(n *yaml.Node) (text string, err error) {
+	level := func(n *yaml.Node) (string, error) {
 		if f.Name == "" {
 			return "", r.fail(n, "name it above: factor: shape@router.wan",
 				"the experiment has no factor yet")
 		}
-		if text, err = r.scalar(n, f.Name); err == nil {
-			text, err = r.level(n, f, text)
-		}
-		return text, err
+		return r.scalarLevel(n, f)
 	}
 	err := r.object(n, "experiment", []field{
 		{"run", r.text("run", maxLabel, &e.Run)},

@@ -129,12 +129,8 @@ func (r *reader) namedBaseline(n *yaml.Node, d *record.Design) error {
 	r.baseline, d.Baseline = n, factor.Cell{}
 	return r.pairs(n, "baseline", func(key, value *yaml.Node) error {
 		f, err := r.lookup(key, key.Value)
-		if err != nil {
-			return err
-		}
-		text, err := r.scalar(value, f.Name)
 		if err == nil {
-			d.Baseline[f.Name], err = r.level(value, f, text)
+			d.Baseline[f.Name], err = r.scalarLevel(value, f)
 		}
 		return err
 	})
@@ -174,11 +170,7 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	if set, ok := f.Sets[n.Value]; ok {
 		return slices.Clone(set), nil
 	}
-	text, err := r.scalar(n, f.Name)
-	if err != nil {
-		return nil, err
-	}
-	level, err := r.level(n, f, text)
+	level, err := r.scalarLevel(n, f)
 	return []string{level}, err
 }
 
@@ -186,13 +178,7 @@ func (r *reader) named(n *yaml.Node, f factor.Declaration) ([]string, error) {
 func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) {
 	var level, label string
 	err := r.object(n, f.Name, []field{
-		{"level", func(n *yaml.Node) error {
-			text, err := r.scalar(n, f.Name)
-			if err == nil {
-				level, err = r.level(n, f, text)
-			}
-			return err
-		}},
+		{"level", func(n *yaml.Node) (err error) { level, err = r.scalarLevel(n, f); return err }},
 		{"label", r.text("label", maxLabel, &label)}})
 	switch {
 	case err != nil:
@@ -216,6 +202,15 @@ func (r *reader) labelled(n *yaml.Node, f factor.Declaration) ([]string, error) 
 	}
 	r.labels[f.Name][level] = label
 	return []string{level}, nil
+}
+
+// scalarLevel reads one level.
+func (r *reader) scalarLevel(n *yaml.Node, f factor.Declaration) (string, error) {
+	text, err := r.scalar(n, f.Name)
+	if err != nil {
+		return "", err
+	}
+	return r.level(n, f, text)
 }
 
 // level is the canonical text of a level.

@@ -155,15 +155,7 @@ func (r *reader) conditionsOf(n *yaml.Node, text string) (map[string]string, err
 // missed, and that is shown.
 func (r *reader) checkWhere(p *Plan) {
 	for _, w := range r.where {
-		match := func(cell factor.Cell) bool {
-			for name, level := range w.req.Where {
-				if factor.Name(name).Of(cell) != level {
-					return false
-				}
-			}
-			return true
-		}
-		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !match(c) })
+		cells := slices.DeleteFunc(p.combinations(), func(c factor.Cell) bool { return !c.Has(w.req.Where) })
 		if len(cells) == 0 {
 			r.note(r.fail(w.at, "chokepoint plan expand prints the cells",
 				"no cell matches the threshold %q", w.req.Text))

@@ -247,13 +247,8 @@ var features = [...]Feature{
 func Features(flags []string) []Feature {
 	var out []Feature
 	for _, f := range features {
-		has := Feature{f.Name, []string{}}
-		for _, flag := range f.Flags {
-			if slices.Contains(flags, flag) {
-				has.Flags = append(has.Flags, flag)
-			}
-		}
-		out = append(out, has)
+		lacks := func(flag string) bool { return !slices.Contains(flags, flag) }
+		out = append(out, Feature{f.Name, slices.DeleteFunc(slices.Clone(f.Flags), lacks)})
 	}
 	return out
 }

@@ -92,7 +92,8 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			Dependent: true, Rank: 19, Leading: true,
 			Short: func(level string) string { return level + " B blocks" }},
 		{Name: "threads", Kind: factor.Activity, Base: true, Unit: "count, all", Default: "1",
-			Doc: "how many work at once; all is one for each CPU of the node", Parse: threadsLevel,
+			Doc:     "how many work at once; all is one for each CPU of the node",
+			Parse:   factor.OrWord(AllThreads, factor.Whole(1, MaxThreads)),
 			Applies: measured, Dependent: true, Rank: 23, Leading: true, Short: func(level string) string {
 				if level == "1" {
 					return "1 thread"
@@ -101,27 +102,10 @@ func Factors(shapes []factor.Shape) []factor.Declaration {
 			}},
 		{Name: "node", Kind: factor.Activity, Base: true, Unit: "name", Doc: "the node whose ciphers are " +
 			"measured: by default the first router, or the near end where there is none",
-			Parse: nodeLevel, Applies: measured, Dependent: true, Rank: 24, Refuses: noNode,
+			Parse: factor.Formed(nodeForm, "the name of a node, such as router"), Applies: measured,
+			Dependent: true, Rank: 24, Refuses: noNode,
 			Derive: func(c factor.Cell) string { return usualNode(shapes, factor.Topology.Of(c)) }},
 	}
-}
-
-func threadsLevel(text string) (string, error) {
-	level, err := factor.Whole(1, MaxThreads)(text)
-	if wrong, ok := err.(*factor.LevelError); ok {
-		if text == AllThreads {
-			return text, nil
-		}
-		wrong.Want, wrong.Near = wrong.Want+", or "+AllThreads, factor.Nearest(text, []string{AllThreads})
-	}
-	return level, err
-}
-
-func nodeLevel(text string) (string, error) {
-	if !nodeForm.MatchString(text) {
-		return "", &factor.LevelError{Text: text, Want: "the name of a node, such as router"}
-	}
-	return text, nil
 }
 
 // noNode refuses a node that the lab has not.

@@ -88,24 +88,19 @@ func ParseSpeed(text []byte) (Speed, error) {
 				}
 			}
 		case "+F5", "+F6":
-			of := fields[min(3, len(fields)):] // behind its number and bits
+			behind, rates := 3, 1 // its number and bits, and how long one takes is no rate
 			if fields[0] == "+F6" {
-				of = fields[min(4, len(fields)):] // and its name
+				behind, rates = 4, 2 // its name, too
 			}
+			of := fields[min(behind, len(fields)):]
 			if len(of) != 2 {
 				return Speed{}, errors.New("parse openssl speed: want two figures of operations")
 			}
-			first, err := rate(of[0])
-			if err != nil {
-				return Speed{}, err
-			}
-			s.Ops = []float64{first}
-			if fields[0] == "+F6" {
-				second, err := rate(of[1])
-				if err != nil {
+			s.Ops = make([]float64, rates)
+			for i := range s.Ops {
+				if s.Ops[i], err = rate(of[i]); err != nil {
 					return Speed{}, err
 				}
-				s.Ops = append(s.Ops, second)
 			}
 		}
 	}

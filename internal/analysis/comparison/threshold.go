@@ -67,16 +67,10 @@ func check(r record.Requirement, c *Cell) Threshold {
 		return t
 	}
 	t.Value = v.Median
-	switch r.Op {
-	case ">=":
-		t.Met = v.Median >= r.Value
-	case ">":
-		t.Met = v.Median > r.Value
-	case "<=":
-		t.Met = v.Median <= r.Value
-	case "<":
-		t.Met = v.Median < r.Value
-	default:
+	var known bool
+	t.Met, known = map[string]bool{">=": v.Median >= r.Value, ">": v.Median > r.Value,
+		"<=": v.Median <= r.Value, "<": v.Median < r.Value}[r.Op]
+	if !known {
 		t.Reason = "unknown comparison " + r.Op
 	}
 	return t

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -86,10 +87,18 @@ func (o *Observation) atReceiver() float64 {
 
 // zeroWindows are how often the receiver said that it takes nothing now, per second; ok is false where
 // nothing counted it.
-func (o *Observation) zeroWindows() (hz float64, ok bool) {
+func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
-	return o.perSecond(n), ok
+	hz = o.perSecond(n)
+	return hz, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz, "the receiver advertised a zero "+
+		"window "+unit.Significant(hz, 3)+" times per second"), ok
+}
+
+// flightFact is how much an end had under way, see inFlight.
+func flightFact(node string, bytes, rtt float64) evidence.Evidence {
+	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an "+
+		"RTT of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
 }
 
 func rwndFact(s tcpShares) evidence.Evidence {
@@ -98,10 +107,10 @@ func rwndFact(s tcpShares) evidence.Evidence {
 }
 
 // streamDoses take more connections than the load has.
-func streamDoses(expect float64, why string) func(*Observation, Judgement) []Experiment {
-	return func(o *Observation, j Judgement) []Experiment {
+func streamDoses(expect float64, why string) func(*Observation) []Experiment {
+	return func(o *Observation) []Experiment {
 		n := max(o.load().Streams, 1)
-		e := Experiment{Class: j.Class, Factor: "streams", From: "tester", Expect: expect, Why: why}
+		e := Experiment{Factor: "streams", From: FromTester, Expect: expect, Why: why}
 		for _, by := range []int{2, 3, 4} {
 			e.Doses, e.Resource = append(e.Doses, strconv.Itoa(by*n)), append(e.Resource, float64(by))
 		}
@@ -124,28 +133,16 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	return busiest, all, ok
 }
 
-// near and far are the ends of the load, whichever way it goes.
-func (o *Observation) near() string {
-	if t := o.Topology(); t != nil {
-		return t.Near
-	}
-	return "client"
-}
-
-func (o *Observation) far() string {
-	if t := o.Topology(); t != nil {
-		return t.Far
-	}
-	return "server"
-}
-
-// endCPU is an end whose own CPU is what is full.
-func endCPU(class, end string, of func(*Observation) string) Rule {
+// endCPU is an end, client or server, whose own CPU is what is full.
+func endCPU(class, end string) Rule {
 	return Rule{Class: class, Label: "the " + end + "'s CPU is saturated", Ends: true,
 		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
 			"machine dedicated to this end is busy for 95 %",
 		Judge: func(o *Observation) Judgement {
-			node := of(o)
+			node, far := o.nearFar()
+			if end == "server" {
+				node = far
+			}
 			if o.Trial.Traffic == nil {
 				return missing("there was no traffic")
 			}

@@ -15,11 +15,7 @@ func backlogBudget() Rule {
 		Label: "the kernel's packet backlog or NAPI budget is too small",
 		Means: "a core's backlog dropped at least 0.3 % of its packets (netdev_max_backlog); or a core ran " +
 			"out of budget at least once every 30 packets (netdev_budget), where 300 is usual",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 			sum := func(stem string) (float64, bool) {
 				return o.Sum(s.Node, "softnet", stem, func(label string) bool { return len(label) > 3 })
 			}
@@ -50,18 +46,7 @@ func backlogBudget() Rule {
 			}
 			j.Score += o.wants()
 			return j
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			name := "sysctl:net.core.netdev_max_backlog"
-			if j.Element == "budget" {
-				name = "sysctl:net.core.netdev_budget"
-			}
-			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "2", "4"},
-				From: "tester",
-				Why:  "fewer flows send smaller bursts and fill the backlog less"},
-				{Class: j.Class, Factor: name, Doses: []string{"300", "1000", "4000"}, From: "router",
-					Why: "with a larger one, drops and time squeezes stop"}}
-		},
+		}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "lengthen the backlog",
 				Commands: []string{"sysctl -w net.core.netdev_max_backlog=4000"},

@@ -73,7 +73,6 @@ func ofPath(all []Judgement) map[string]float64 { return shares(all, 1, 1) }
 
 // sweep are the cells of one direction by what they ask.
 type sweep struct {
-	direction        string
 	one, many, short *Cell   // TCP: one stream, several, small segments
 	flat             []*Cell // UDP flat out, one stream, by size
 	spread           *Cell   // UDP flat out, several streams
@@ -82,7 +81,6 @@ type sweep struct {
 	bursts           *Cell   // the same, each with as many segments as a connection begins with
 	limited          []*Cell // of flat: those of which the path lost some
 	slope            float64 // Δ ln pps ÷ Δ ln size over the limited ones; NaN = not known
-	slopeBound       bool    // it is a bound: the sender filled only one of the two
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
 	addedNs, idleNs  float64
 }
@@ -100,7 +98,7 @@ const ethernetHeader = 14
 const burstBytes = 14_000
 
 func sweepOf(cells []Cell, direction string) *sweep {
-	s := &sweep{direction: direction, slope: math.NaN()}
+	s := &sweep{slope: math.NaN()}
 	for i := range cells {
 		c := &cells[i]
 		f := c.Factors
@@ -170,11 +168,9 @@ func (s *sweep) measure() {
 	}
 	// Of a load that the sender did not get above the limit only the least is known that passes.
 	slope := math.Log(b/a) / math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
-	switch least, most := small.exceeds(), large.exceeds(); {
-	case least && most:
+	least, most := small.exceeds(), large.exceeds()
+	if least && most || most && slope < -.3 || least && slope > -.3 {
 		s.slope = slope
-	case most && slope < -.3, least && slope > -.3:
-		s.slope, s.slopeBound = slope, true
 	}
 }
 
@@ -185,14 +181,6 @@ func (c *Cell) value(metric string) (float64, bool) {
 	}
 	v, ok := c.Metrics[metric]
 	return v.Median, ok
-}
-
-// factors are those of a cell, of none without levels.
-func (c *Cell) factors() record.Factors {
-	if c == nil {
-		return nil
-	}
-	return c.Factors
 }
 
 // or is the median of a metric, or another value where there is none.
@@ -233,11 +221,14 @@ func (c *Cell) again() float64 {
 // tcp is the better of the TCP cells with full segments; udp the most that datagrams carried.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
-func (s *sweep) udp() (most float64) {
-	for _, c := range s.flat {
-		most = max(most, c.goodput())
+func (s *sweep) udp() float64 { return most(s.flat, (*Cell).goodput) }
+
+// most is the greatest of a number of cells, 0 of none.
+func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
+	for _, c := range cells {
+		greatest = max(greatest, of(c))
 	}
-	return most
+	return greatest
 }
 
 // queueBytes is what waits while TCP fills the path.

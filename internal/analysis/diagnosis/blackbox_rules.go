@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"math"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -24,13 +25,25 @@ type pathRule struct {
 
 // sweepRules lists the classes, in the order in which the reference has them.
 func sweepRules() []pathRule {
-	return []pathRule{{perPacket, judgePerPacket}, {oneCorePerFlow, judgeOneCore}, {perByte, judgePerByte},
-		{Shaper, judgeShaper}, {Policer, judgePolicer}, {SmallQueue, judgeSmallQueue},
+	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, judgeOneCore},
+		{perByte, limited(judgePerByte)}, {Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)},
+		{SmallQueue, judgeSmallQueue},
 		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering},
 		{PMTUBlackHole, judgeBlackHole}, {Fragmentation, judgeFragmentation},
 		{ConntrackFull, judgeTable}, {ConnectionRate, judgeConnections},
 		{ReceiveWindow, judgeWindow}, {SlowReader, judgeReader}, {SendBuffer, judgeSendBuffer},
 		{SlowSender, judgeSender}, {Tester, judgeTester}}
+}
+
+// limited judges by how much the limit counts packets, and bytes, where that is known.
+func limited(judge func(s *sweep, packets, bytes float64) Judgement) func(*sweep) Judgement {
+	return func(s *sweep) Judgement {
+		packets, bytes, why := s.counted()
+		if why != "" {
+			return missing(why)
+		}
+		return judge(s, packets, bytes)
+	}
 }
 
 // judge asks every class.
@@ -68,11 +81,7 @@ func (s *sweep) said() evidence.Evidence {
 	return against(e, b)
 }
 
-func judgePerPacket(s *sweep) Judgement {
-	packets, _, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePerPacket(s *sweep, packets, _ float64) Judgement {
 	return Judgement{Score: packets, Facts: []evidence.Evidence{s.said()}, Text: metrics.Say(
 		metrics.PacketRate, s.pps) + " at any packet size: a per-packet limit, typical of a CPU"}
 }
@@ -87,10 +96,8 @@ func judgeOneCore(s *sweep) Judgement {
 	if why != "" {
 		return missing(why)
 	}
-	one := 0.0 // the best of any size: the limit is one per packet
-	for _, c := range s.flat {
-		one = math.Max(one, c.or(metrics.PacketRate, 0))
-	}
+	// The best of any size: the limit is one per packet.
+	one := most(s.flat, func(c *Cell) float64 { return c.or(metrics.PacketRate, 0) })
 	gain := several / math.Max(one, 1)
 	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
 		GainAtMost: gain, Text: "one core per flow: " + metrics.Say(metrics.PacketRate, one) +
@@ -109,11 +116,7 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 
 // judgePerByte is a limit that counts bytes and is no rate limiter: it is uneven, or several streams pass it
 // faster than one.
-func judgePerByte(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	rates := make([]float64, 0, len(s.limited))
 	for _, c := range s.limited {
 		rates = append(rates, c.or(metrics.PacketRate, 0)*(c.size()+ethernetHeader)*8)
@@ -125,22 +128,14 @@ func judgePerByte(s *sweep) Judgement {
 			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
 }
 
-func judgeShaper(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgeShaper(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	return Judgement{Score: math.Min(bytes, queue), Facts: []evidence.Evidence{s.said(), added},
 		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", with " +
 			bytesText(s.queueBytes()) + " queued in front of it"}
 }
 
-func judgePolicer(s *sweep) Judgement {
-	_, bytes, why := s.counted()
-	if why != "" {
-		return missing(why)
-	}
+func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	again := math.Max(s.one.again(), s.many.again())
 	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),
@@ -175,22 +170,14 @@ func judgeSmallQueue(s *sweep) Judgement {
 
 // atRest are the cells whose rate is below the limit.
 func (s *sweep) atRest() []*Cell {
-	var out []*Cell
-	for _, c := range []*Cell{s.low, s.half} {
-		if _, ok := c.value(metrics.LossRatio); ok {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]*Cell{s.low, s.half}, func(c *Cell) bool {
+		_, ok := c.value(metrics.LossRatio)
+		return !ok
+	})
 }
 
 // restLost is the most that a load below the limit lost.
-func (s *sweep) restLost() (most float64) {
-	for _, c := range s.atRest() {
-		most = math.Max(most, c.lost())
-	}
-	return most
-}
+func (s *sweep) restLost() float64 { return most(s.atRest(), (*Cell).lost) }
 
 func judgeRandomLoss(s *sweep) Judgement {
 	rest := s.atRest()
@@ -271,9 +258,10 @@ func judgeFragmentation(s *sweep) Judgement {
 
 // answered is the share of new connections, begun at a rate, that were done in time.
 func (s *sweep) answered() (share, rate float64, ok bool) {
-	rate, ok = s.opened.value(metrics.FlowRate)
-	if asked := factor.ConnectionRate.Number(s.opened.factors()); ok && asked > 0 {
-		return rate / float64(asked), rate, true
+	if rate, ok = s.opened.value(metrics.FlowRate); ok {
+		if asked := factor.ConnectionRate.Number(s.opened.Factors); asked > 0 {
+			return rate / float64(asked), rate, true
+		}
 	}
 	return 0, 0, false
 }
@@ -323,40 +311,34 @@ func (s *sweep) perFlow() float64 {
 	return ramp(s.windowBytes(), 1000, 4000, -4, 4)
 }
 
-func judgeWindow(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.RwndLimited)
+// limitedBy judges TCP that something at an end limits, by the share of the time; with is said beside that.
+func (s *sweep) limitedBy(metric, what, with, text string) Judgement {
+	share, ok := s.one.value(metric)
 	if !ok {
 		return missing("TCP_INFO is missing")
 	}
-	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), s.perFlow()),
-		Text: "the receive window is too small: " + bytesText(w) + " per RTT",
-		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window limits TCP for "+unit.Percent(share)+" of the time")}}
+	return Judgement{Score: ramp(share, .15, .5, -4, 4), Text: text,
+		Facts: []evidence.Evidence{fact(metric, "", "", share,
+			"the "+what+" limits TCP for "+unit.Percent(share)+" of the time"+with)}}
+}
+
+func judgeWindow(s *sweep) Judgement {
+	j := s.limitedBy(metrics.RwndLimited, "receive window", "",
+		"the receive window is too small: "+bytesText(s.windowBytes())+" per RTT")
+	j.Score = math.Min(j.Score, s.perFlow())
+	return j
 }
 
 func judgeReader(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.RwndLimited)
-	if !ok {
-		return missing("TCP_INFO is missing")
-	}
-	w := s.windowBytes()
-	return Judgement{Score: math.Min(ramp(share, .15, .5, -4, 4), -s.perFlow()),
-		Text: "the receiving application reads only " + metrics.Say(metrics.Goodput, s.one.goodput()),
-		Facts: []evidence.Evidence{fact(metrics.RwndLimited, "", "", share,
-			"the receive window limits TCP for "+unit.Percent(share)+" of the time, with "+bytesText(w)+
-				" in flight")}}
+	j := s.limitedBy(metrics.RwndLimited, "receive window", ", with "+bytesText(s.windowBytes())+" in flight",
+		"the receiving application reads only "+metrics.Say(metrics.Goodput, s.one.goodput()))
+	j.Score = math.Min(j.Score, -s.perFlow())
+	return j
 }
 
 func judgeSendBuffer(s *sweep) Judgement {
-	share, ok := s.one.value(metrics.SndbufLimited)
-	if !ok {
-		return missing("TCP_INFO is missing")
-	}
-	return Judgement{Score: ramp(share, .15, .5, -4, 4),
-		Text: "the send buffer is too small: " + bytesText(s.windowBytes()) + " per RTT",
-		Facts: []evidence.Evidence{fact(metrics.SndbufLimited, "", "", share,
-			"the send buffer limits TCP for "+unit.Percent(share)+" of the time")}}
+	return s.limitedBy(metrics.SndbufLimited, "send buffer", "",
+		"the send buffer is too small: "+bytesText(s.windowBytes())+" per RTT")
 }
 
 // judgeSender is a sender that has nothing to send, though the path would carry far more.
@@ -375,10 +357,7 @@ func judgeSender(s *sweep) Judgement {
 
 // judgeTester is the answer where nothing between the ends held any load back.
 func judgeTester(s *sweep) Judgement {
-	worst := 0.0
-	for _, c := range s.flat {
-		worst = math.Max(worst, c.lost())
-	}
+	worst := most(s.flat, (*Cell).lost)
 	share := s.tcp() / math.Max(s.udp(), 1)
 	score := math.Min(ramp(worst, .005, .05, 3, -3), ramp(s.addedNs, 3e6, 8e6, 3, -3))
 	return Judgement{Score: math.Min(score, ramp(share, .25, .5, -1, 3)),

@@ -48,7 +48,7 @@ func (s *sweep) numbers() []evidence.Evidence {
 			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
 	}
 	if share, rate, ok := s.answered(); ok {
-		asked := factor.ConnectionRate.Of(s.opened.factors())
+		asked := factor.ConnectionRate.Of(s.opened.Factors)
 		say(metrics.FlowRate, rate, unit.Percent(math.Min(share, 1))+" of "+asked+
 			" new connections/s are answered")
 	}

@@ -27,9 +27,8 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			facts := []evidence.Evidence{against(fact("rtt_loaded_p50_ns", "", "", least+probes, "the "+
-				"median probe RTT was "+milliseconds(least+probes)+" under load, against a minimum of "+
-				milliseconds(least)), least)}
+			facts := []evidence.Evidence{delayFact(least, probes, "the median probe RTT was "+
+				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
 			j := Judgement{Score: score, Element: "path", Facts: facts}
 			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
 				j.Node, j.Element = q.node, q.port
@@ -39,20 +38,20 @@ func bufferbloat() Rule {
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue at %s is oversized: packets wait %s at %s, about %s kB",
 					q.place(),
-					milliseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
+					unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 				return j
 			}
 			j.Score -= ramp(o.fullest(), .85, .97, 0, 6) // packets wait for a full CPU, too
-			j.Text = "a queue on the path is oversized: packets wait " + milliseconds(added)
+			j.Text = "a queue on the path is oversized: packets wait " + unit.Nanoseconds(added)
 			return j
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
+		Experiments: func(o *Observation) []Experiment {
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok || got <= 0 {
 				return nil
 			}
-			e := Experiment{Class: j.Class, Factor: string(factor.Pacing), From: FromTester, Expect: 1,
+			e := Experiment{Factor: string(factor.Pacing), From: FromTester, Expect: 1,
 				Fix: fmt.Sprintf("%.0fk", got*belowLimit/1000),
 				Why: "just below the limit nothing queues: if a queue is what delays, the delay falls"}
 			if !o.IsTCP() {

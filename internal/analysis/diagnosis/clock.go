@@ -1,12 +1,10 @@
 package diagnosis
 
-import (
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
-)
+import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
 // heldDown is what speaks against a full core as the cause: its quota is.
 func (o *Observation) heldDown(node string) float64 {
-	share, _ := o.throttled(node, 0, 1)
+	share, _ := o.throttled(node, 0)
 	return ramp(share, .05, .3, 0, 3.5)
 }
 
@@ -18,7 +16,7 @@ func (o *Observation) tested() (string, string) {
 	}
 	best, most := routers[0], -1.0
 	for _, node := range routers {
-		if share, ok := o.throttled(node, 0, 1); ok && share > most {
+		if share, ok := o.throttled(node, 0); ok && share > most {
 			best, most = node, share
 		}
 	}
@@ -36,13 +34,9 @@ func (o *Observation) tightened() float64 {
 // fell is how much less arrived in the window's last third than in its first: 0.5 = half as much.
 func (o *Observation) fell() float64 {
 	early, late := 0.0, 0.0
-	for i := range o.Trial.Traffic.Flows {
-		f := &o.Trial.Traffic.Flows[i]
-		bytes := f.Received.Column("bytes")
-		if len(bytes) == 0 {
-			continue
-		}
-		c := Column{curve: statistics.NewCurve(f.Received.T, bytes), w: o.Trial.Window}
+	curves, _ := metrics.Received(o.Trial.Traffic)
+	for _, curve := range curves {
+		c := Column{curve: curve, w: o.Trial.Window}
 		a, ok1 := c.GrewIn(0, .34)
 		b, ok2 := c.GrewIn(.66, 1)
 		if ok1 && ok2 {

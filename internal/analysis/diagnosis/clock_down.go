@@ -15,12 +15,8 @@ func clockDown() Rule {
 	return Rule{Class: ClockDown, Label: "the router's CPU runs below full speed",
 		Means: "the clock is capped at least 20 % below the hardware maximum while a core is saturated; or " +
 			"a quota throttles a vCPU for 30 % of the window",
-		Judge: func(o *Observation) Judgement {
-			node, why := o.tested()
-			if why != "" {
-				return missing(why)
-			}
-			if share, ok := o.throttled(node, 0, 1); ok {
+		Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
+			if share, ok := o.throttled(node, 0); ok {
 				score := ramp(share, .05, .3, unlikely, 4.5) + o.wants() - o.tightened()
 				return Judgement{Score: score, Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
 					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
@@ -51,7 +47,7 @@ func clockDown() Rule {
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
 				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
 					"the clock limit is "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
-		},
+		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "let the CPU run at its maximum clock", Commands: []string{

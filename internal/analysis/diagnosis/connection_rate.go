@@ -39,12 +39,7 @@ func connectionRate() Rule {
 				Facts: []evidence.Evidence{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
 					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()}}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append([]Experiment{{Class: j.Class, Factor: "flow_size", Doses: []string{"2000", "4000",
-				"8000"},
-				From: "tester", Why: "with larger flows the connection rate stays the same and goodput " +
-					"rises with their size"}}, cpuDoses(o, j)...)
-		},
+		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "do not track connections that need no state", Commands: []string{
 				"nft add rule inet raw prerouting udp dport 53 notrack"},

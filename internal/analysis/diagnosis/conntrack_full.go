@@ -13,8 +13,7 @@ func conntrackFull() Rule {
 		Label: "the conntrack table is full",
 		Means: "connection tracking dropped packets, and its table was at least 98 % full",
 		Judge: func(o *Observation) Judgement {
-			why := "the topology has no router"
-			best := missing(why)
+			best := missing("the topology has no router")
 			for _, node := range o.Routers() {
 				entries, no := o.level(node, "conntrack", "entries")
 				most, no2 := o.level(node, "conntrack", "max")
@@ -42,13 +41,6 @@ func conntrackFull() Rule {
 				}
 			}
 			return best
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "connection_rate", Doses: []string{"10", "50",
-				"200"},
-				From: "tester", Why: "at a low enough connection rate the table has room and none fails"},
-				{Class: j.Class, Factor: "conntrack_max", Doses: []string{"65536", "131072", "262144"},
-					From: "router", Why: "with a larger table no connection is refused"}}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the connection limit", Commands: []string{

@@ -30,8 +30,9 @@ type Rule struct {
 	// Delay says that the trouble is how long packets wait, so that a round trip answers an experiment.
 	Delay bool
 	Judge func(*Observation) Judgement
-	// Experiments are what would refute the cause, those from the tester's side first.
-	Experiments func(*Observation, Judgement) []Experiment
+	// Experiments are what would refute the cause, those from the tester's side first. Each dose says what it
+	// leaves of the resource. Rates below the present one are none: every path gives what is asked for.
+	Experiments func(*Observation) []Experiment
 	Remedies    []Remedy
 }
 
@@ -236,18 +237,10 @@ func middle(all []Judgement) (Judgement, bool) {
 	if len(all) == 0 {
 		return Judgement{}, false
 	}
-	var with []Judgement
-	for _, j := range all {
-		if j.NotExamined == "" {
-			with = append(with, j)
-		}
-	}
-	if 2*len(with) < len(all) || len(with) == 0 {
-		for _, j := range all {
-			if j.NotExamined != "" {
-				return j, true
-			}
-		}
+	lacks := func(j Judgement) bool { return j.NotExamined != "" }
+	with := slices.DeleteFunc(slices.Clone(all), lacks)
+	if 2*len(with) < len(all) {
+		return all[slices.IndexFunc(all, lacks)], true
 	}
 	slices.SortStableFunc(with, func(a, b Judgement) int { return cmp.Compare(a.Score, b.Score) })
 	return with[(len(with)-1)/2], true
@@ -279,6 +272,23 @@ const (
 	sharpness     = 1.80
 	unknownWeight = 2.49
 )
+
+// given judges by what a trial must tell first: where it does not, why is set and the rule not examined.
+func given[T any](read func(*Observation) (of T, why string),
+	judge func(*Observation, T) Judgement) func(*Observation) Judgement {
+	return func(o *Observation) Judgement {
+		of, why := read(o)
+		if why != "" {
+			return missing(why)
+		}
+		return judge(o, of)
+	}
+}
+
+// always are experiments that do not depend on the trial.
+func always(all ...Experiment) func(*Observation) []Experiment {
+	return func(*Observation) []Experiment { return all }
+}
 
 // ramp is a score that goes straight from one value at x = a to another at x = b, and stays there.
 func ramp(x, a, b, scoreA, scoreB float64) float64 {

@@ -56,7 +56,7 @@ var planted = map[string][]string{
 	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
 	Policer:        {"policer"},
 	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer", "rate", "pacing"},
+	SlowSender:     {"slow_writer"}, // below a rate that it asks for, every path gives what is asked for
 	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
 	SendBuffer:     {"send_buffer", "socket_buffer"},
 	SmallQueue:     {"tiny_queue"},
@@ -348,14 +348,8 @@ func (o *Observation) fit(e Experiment) Experiment {
 	cell := o.Trial.Row.Factors
 	doses, resource := e.Doses, e.Resource
 	e.Doses, e.Resource = nil, nil
-	if slices.Contains([]factor.Name{factor.Pacing, factor.Rate}, factor.Name(e.Factor)) {
-		return e // below the present rate every path gives what is asked for: that refutes nothing
-	}
-	for i, level := range doses {
-		if i >= len(resource) {
-			break
-		}
-		share := resource[i]
+	for i, share := range resource {
+		level := doses[i]
 		switch size, sizes := o.packetSize(); {
 		case e.Factor == sizes:
 			bytes, err := strconv.Atoi(level)

@@ -23,15 +23,15 @@ const (
 
 // pathRules are those about the path and the ends.
 func pathRules() []Rule {
-	return []Rule{linkRate(), shaper(), policer(), clientCPU(), serverCPU(), slowSender(), slowReader(),
+	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
+		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), reordering(),
 		fragmentation(),
 		pmtuBlackHole()}
 }
 
 // atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is
-// held
-// below what the CPUs could move: where one of these is seen to hold it, a full CPU is not why.
+// held below what the CPUs could move: where one of these is seen to hold it, a full CPU is not why.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}

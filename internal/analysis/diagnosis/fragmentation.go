@@ -16,15 +16,8 @@ func fragmentation() Rule {
 		Judge: func(o *Observation) Judgement {
 			got, _ := o.Metric(metrics.Goodput)
 			packets := got / 8 * o.Trial.Window.Seconds() / 1400
-			most, at, known := 0.0, "", false
-			for _, node := range o.wayNodes() {
-				made, ok := o.grew(node, "IpFragCreates", "Ip6FragCreates")
-				joined, _ := o.grew(node, "IpReasmReqds", "Ip6ReasmReqds")
-				known = known || ok
-				if v := max(made, joined); v > most {
-					most, at = v, node
-				}
-			}
+			most, at, known := o.mostOnWay([]string{"IpFragCreates", "Ip6FragCreates"},
+				[]string{"IpReasmReqds", "Ip6ReasmReqds"})
 			if !known {
 				return missing("no node's protocol counters were read")
 			}
@@ -44,10 +37,8 @@ func fragmentation() Rule {
 					"at the %s",
 					most, at)}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
-				Why: "segments that fit are not split: goodput rises at once"}}
-		},
+		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
+			Why: "segments that fit are not split: goodput rises at once"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "set a tunnel MTU that fits, or clamp the TCP MSS",
 				Commands: []string{

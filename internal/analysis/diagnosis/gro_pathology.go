@@ -22,7 +22,7 @@ func groPathology() Rule {
 			}
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
-					offloads := o.environment(node, "device:"+port+":offloads")
+					offloads := o.Run.Facts(node)["device:"+port+":offloads"]
 					if !strings.Contains(" "+offloads+" ", " rx-gro-list ") {
 						continue
 					}
@@ -42,10 +42,6 @@ func groPathology() Rule {
 			}
 			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
 				0, "rx-gro-list is off on every router port")}}
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1300", "1100", "900"},
-				From: "tester", Why: "another segment size changes how packets are merged"}}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "turn it off", Commands: []string{"ethtool -K DEV rx-gro-list off"},

@@ -47,9 +47,8 @@ func healthy() Rule {
 			lost, _ := o.Metric(metrics.ProbeLoss)
 			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 				" of the requested rate arrived"), rate)
-			facts := []evidence.Evidence{asked, lossFact(name, loss), against(fact("rtt_loaded_p50_ns", "",
-				"", least+added, "the load added "+milliseconds(added)+" to an RTT of "+
-					milliseconds(least)), least)}
+			facts := []evidence.Evidence{asked, lossFact(name, loss), delayFact(least, added, "the load "+
+				"added "+unit.Nanoseconds(added)+" to an RTT of "+unit.Nanoseconds(least))}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
 					" of the probes were lost"))

@@ -228,8 +228,20 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 	return sum, ok
 }
 
+// mostOnWay is the node of the load's way at which one of several sums of protocol counters grew most; known
+// is false where no node told the first of them.
+func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, known bool) {
+	for _, node := range o.wayNodes() {
+		for i, stems := range sums {
+			v, ok := o.grew(node, stems...)
+			known = known || ok && i == 0
+			if v > most {
+				most, at = v, node
+			}
+		}
+	}
+	return most, at, known
+}
+
 // mbps is a rate in a sentence.
 func mbps(v float64) string { return unit.Bitrate(v).String() }
-
-// milliseconds is a time in a sentence.
-func milliseconds(ns float64) string { return unit.Nanoseconds(ns) }

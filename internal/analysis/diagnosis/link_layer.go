@@ -24,11 +24,6 @@ func linkLayer() Rule {
 			}
 			return best
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "rate", Doses: []string{"10M", "50M", "200M"},
-				From: "tester", Why: "a bad link loses frames at any rate; a queue that overflows " +
-					"does not"}}
-		},
 		Remedies: []Remedy{
 			{Do: "swap the cable and the port; enable autonegotiation at both ends",
 				Risk: "the link goes down for a few seconds"},
@@ -69,7 +64,7 @@ func (o *Observation) linkOf(node, port string) Judgement {
 			node, pauses)
 		j.Facts = []evidence.Evidence{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
-	if o.environment(node, "device:"+port+":duplex") == "half" {
+	if o.Run.Facts(node)["device:"+port+":duplex"] == "half" {
 		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
 		j.Facts = append([]evidence.Evidence{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
 	}

@@ -49,7 +49,6 @@ func linkRate() Rule {
 				Text:  fmt.Sprintf("the link at %s is saturated at %s", q.place(), mbps(q.rateBps)),
 				Facts: o.heldFacts(q)}
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{{Do: "only a faster link helps; to keep its queue short, shape a few per cent " +
 			"below its rate", Risk: "a shaper costs CPU time"}}}
 }
@@ -66,6 +65,6 @@ func (o *Observation) flat(why string) Judgement {
 	return Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
 		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
-			unit.Percent(uneven)), against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			milliseconds(probes)+" to the probe RTT"), least)}}
+			unit.Percent(uneven)), delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
+			" to the probe RTT")}}
 }

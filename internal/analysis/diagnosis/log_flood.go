@@ -12,11 +12,7 @@ import (
 func logFlood() Rule {
 	return Rule{Class: LogFlood, Wasteful: true, Label: "the kernel log is flooded",
 		Means: "the router's kernel logs at least 50 lines per second, and a core is saturated",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 			lines, ok := o.Sum(s.Node, "kernellog", "lines", nil)
 			if !ok {
 				_, why := o.Columns(s.Node, "kernellog", "lines")
@@ -30,7 +26,7 @@ func logFlood() Rule {
 				Node: s.Node, Element: "kernel log", Facts: facts,
 				Text: fmt.Sprintf("the %s's kernel logs %s lines per second: logging takes the CPU time",
 					s.Node, unit.Significant(rate, 2))}
-		},
+		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "rate-limit the packet filter's logging", Commands: []string{

@@ -22,9 +22,6 @@ func (o *Observation) ownSystem() (system, string) {
 	return o.systemOf()
 }
 
-// environment is a fact of what the node is; "" = not known.
-func (o *Observation) environment(node, name string) string { return o.Run.Facts(node)[name] }
-
 // ports are a node's devices that are links of the topology and that probe netdev counts.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
@@ -47,7 +44,9 @@ const (
 type system struct {
 	Node  string // whose samples these are: the router, or the host that all roles share
 	Cores []Core // by name; never empty
-	Busy  float64
+	// All cores together, in cores.
+	Busy, User, Kernel, Untold float64
+
 	Full  Core // the busiest
 	Slack Core // the least busy
 }
@@ -75,7 +74,8 @@ func (o *Observation) systemAt(node string) (system, string) {
 	byLoad := slices.SortedStableFunc(slices.Values(s.Cores), byBusy)
 	s.Slack, s.Full = byLoad[0], byLoad[len(byLoad)-1]
 	for _, c := range s.Cores {
-		s.Busy += c.Busy
+		s.Busy, s.User = s.Busy+c.Busy, s.User+c.User
+		s.Kernel, s.Untold = s.Kernel+c.System, s.Untold+c.Untold
 	}
 	return s, ""
 }
@@ -115,15 +115,6 @@ func mostlySoftirq(softirq, untold, busy float64) float64 {
 		return 0
 	}
 	return ramp(ratio(softirq, busy), .3, .7, -4, .5)
-}
-
-// untold is how many cores' worth of time went to work whose kind is not told.
-func (s system) untold() float64 {
-	sum := 0.0
-	for _, c := range s.Cores {
-		sum += c.Untold
-	}
-	return sum
 }
 
 // full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
@@ -194,14 +185,9 @@ func (o *Observation) isPort(node, device string) bool {
 	if t == nil {
 		return device != "lo"
 	}
-	for _, l := range t.Links {
-		for _, end := range l.Ends {
-			if end.Node == node && end.Port == device {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Links, func(l record.TopoLink) bool {
+		return slices.Contains(l.Ends[:], record.TopoPort{Node: node, Port: device})
+	})
 }
 
 // tunnel is what the load really went through, "" for nothing.
@@ -219,16 +205,16 @@ func (o *Observation) cpuTime(node, stem string) (float64, bool) {
 	return o.perSecond(ns) / 1e9, ok
 }
 
-// throttled is the share of the window, or of a part of it, in which the vCPU that was held back most had
+// throttled is the share of the window, from a part of it on, in which the vCPU that was held back most had
 // to wait for its quota; ok is false where no vCPU of the node is known.
-func (o *Observation) throttled(node string, from, to float64) (share float64, ok bool) {
+func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
 		if name, _, _ := strings.Cut(c.Label, "/"); name != node {
 			continue
 		}
-		if ns, has := c.GrewIn(from, to); has {
-			share, ok = math.Max(share, ns/1e9/((to-from)*o.Trial.Window.Seconds())), true
+		if ns, has := c.GrewIn(from, 1); has {
+			share, ok = math.Max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
 		}
 	}
 	return share, ok

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,12 +15,7 @@ import (
 
 // nodes are those that were watched, by name.
 func (o *Observation) nodes() []string {
-	var out []string
-	for node := range o.Trial.Nodes {
-		out = append(out, node)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(o.Trial.Nodes))
 }
 
 // last is the last reading of a level in the window.
@@ -98,14 +94,19 @@ func (o *Observation) Routers() []string {
 // Ends are the nodes between which the load runs: who sends (of both directions: the near one) and who
 // receives.
 func (o *Observation) Ends() (sender, receiver string) {
-	t := o.Topology()
-	if t == nil {
-		return "client", "server"
+	near, far := o.nearFar()
+	if o.Topology() != nil && o.load().Direction == record.Down {
+		return far, near
 	}
-	if o.load().Direction == record.Down {
-		return t.Far, t.Near
+	return near, far
+}
+
+// nearFar are the ends of the load, whichever way it goes.
+func (o *Observation) nearFar() (near, far string) {
+	if t := o.Topology(); t != nil {
+		return t.Near, t.Far
 	}
-	return t.Near, t.Far
+	return "client", "server"
 }
 
 // Column is one labelled series of a probe.
@@ -125,14 +126,8 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	if w.End == 0 && len(table.T) > 0 { // of a trial that failed before its window: all that was sampled
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}
-	for i, name := range table.Names {
-		label := ""
-		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
-			label, name = name[:cut], name[cut+1:]
-		}
-		if name == stem {
-			columns = append(columns, Column{label, statistics.NewCurve(table.T, table.V[i]), w})
-		}
+	for _, c := range metrics.ColumnsOf(table, stem) {
+		columns = append(columns, Column{c.Label, c.Curve, w})
 	}
 	if len(columns) == 0 {
 		return nil, "probe " + probe + " of " + node + " has no " + stem
@@ -180,8 +175,8 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 // Core is how one core of a node spent the window, in shares of it. Untold is work whose kind the node does
 // not tell.
 type Core struct {
-	Name                                            string
-	Busy, User, System, IRQ, Softirq, Steal, Untold float64
+	Name                                     string
+	Busy, User, System, IRQ, Softirq, Untold float64
 }
 
 // Cores are those of a node; of one without CPU samples, none.
@@ -205,7 +200,7 @@ func (o *Observation) Cores(node string) []Core {
 			continue
 		}
 		out = append(out, Core{c.Label, busy / all, user / all, system / all, irq / all, softirq / all,
-			steal / all, untold / all})
+			untold / all})
 	}
 	return out
 }
@@ -222,6 +217,11 @@ func fact(metric, node, element string, value float64, text string) evidence.Evi
 func against(e evidence.Evidence, baseline float64) evidence.Evidence {
 	e.Baseline = &baseline
 	return e
+}
+
+// delayFact is the median round trip under load, against the least that was seen.
+func delayFact(least, added float64, text string) evidence.Evidence {
+	return against(fact("rtt_loaded_p50_ns", "", "", least+added, text), least)
 }
 
 // missing is a judgement that could not be made.

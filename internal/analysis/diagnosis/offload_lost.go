@@ -44,12 +44,6 @@ func offloadLost() Rule {
 					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at the peak", last,
 						most)), most)}}
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "streams", Doses: []string{"1", "16", "256"},
-				From: "tester", Why: "if the table is too small, only a few connections stay offloaded"},
-				{Class: j.Class, Factor: "flowtable", Doses: []string{"off", "on"}, From: "router",
-					Why: "after switching it off and on, connections enter the table again"}}
-		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "check that traffic reaches the rule that adds flows", Commands: []string{
 				"nft list ruleset | grep -B2 'flow add'"}, Factor: "flowtable", Level: "on"},

@@ -32,10 +32,10 @@ func oneTunnelOneCore() Rule {
 				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
 					"all streams share one tunnel")}}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append([]Experiment{{Class: j.Class, Factor: "tunnels", Doses: []string{"1", "2", "4"},
-				Resource: []float64{1, 2, 4}, From: "tester", Expect: 1, Why: "parallel tunnels run on " +
-					"more cores"}}, cpuDoses(o, j)...)
+		Experiments: func(o *Observation) []Experiment {
+			return append([]Experiment{{Factor: "tunnels", Doses: []string{"1", "2", "4"},
+				Resource: []float64{1, 2, 4}, From: FromTester, Expect: 1,
+				Why: "parallel tunnels run on more cores"}}, cpuDoses(o)...)
 		},
 		Remedies: append([]Remedy{{Do: "spread the traffic over several tunnels", Factor: "tunnels",
 			Level: "2", Risk: "each flow still uses one tunnel"}}, spreadRemedies()...)}

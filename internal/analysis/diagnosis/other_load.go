@@ -100,12 +100,9 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		}
 		return foreign, own, ""
 	}
-	user, kernel := 0.0, 0.0
-	for _, c := range s.Cores {
-		user, kernel = user+c.User, kernel+c.System
-	}
+	user := s.User
 	if factor.InUserspace(o.tunnel()) {
-		user = max(user-kernel, 0) // a tunnel's process spends as long in system calls
+		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
 	}
 	return max(user, foreign), own, ""
 }

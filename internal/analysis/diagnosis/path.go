@@ -199,16 +199,8 @@ func (o *Observation) queueStages(node string) []Stage {
 
 // tableStage is how full the table of connections of a router was, if it follows any.
 func (o *Observation) tableStage(node string) (Stage, bool) {
-	largest := func(stem string) float64 {
-		columns, _ := o.Columns(node, "conntrack", stem)
-		for _, c := range columns {
-			if v, ok := c.Largest(); ok {
-				return v
-			}
-		}
-		return 0
-	}
-	entries, limit := largest("entries"), largest("max")
+	entries, _ := o.level(node, "conntrack", "entries")
+	limit, _ := o.level(node, "conntrack", "max")
 	if entries == 0 || limit <= 0 {
 		return Stage{}, false
 	}

@@ -20,15 +20,11 @@ func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the PCIe bus or memory slows a NIC down",
 		Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +
 			"80 %; a PCIe link below what both ends support makes it more likely",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.systemOf()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).systemOf, func(o *Observation, s system) Judgement {
 			best := missing("no port belongs to a physical NIC")
 			for _, node := range o.Routers() {
 				for _, port := range o.ports(node) {
-					driver := o.environment(node, "device:"+port+":driver")
+					driver := o.Run.Facts(node)["device:"+port+":driver"]
 					if driver == "" || record.VirtualDriver(driver) {
 						continue
 					}
@@ -38,12 +34,10 @@ func pcieMemory() Rule {
 				}
 			}
 			return best
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "packet_size", Doses: []string{"1400", "700", "350"},
-				Resource: []float64{1, .5, .25}, From: "tester", Expect: 1, Why: "at the same packet rate, " +
-					"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}}
-		},
+		}),
+		Experiments: always(Experiment{Factor: "packet_size", Doses: []string{"1400", "700", "350"},
+			Resource: []float64{1, .5, .25}, From: FromTester, Expect: 1, Why: "at the same packet rate, " +
+				"smaller packets put fewer bytes on the bus: discards stop if bytes are the limit"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "check the NIC's PCIe link: if it is not at full width and speed, use " +
 				"another slot",
@@ -66,7 +60,7 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
 	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
-	now, most, known := strings.Cut(o.environment(node, "device:"+port+":pcie"), " of ")
+	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
 	if known && now != most {
 		score++
 		facts = append(facts, fact("pcie", node, port, 0,

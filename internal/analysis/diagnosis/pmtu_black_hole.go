@@ -19,14 +19,7 @@ func pmtuBlackHole() Rule {
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
 			var facts []evidence.Evidence
-			drops, at, known := 0.0, "", false
-			for _, node := range o.wayNodes() {
-				v, ok := o.grew(node, "IpFragFails", "Ip6InTooBigErrors")
-				known = known || ok
-				if v > drops {
-					drops, at = v, node
-				}
-			}
+			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
 			if drops > 0 {
 				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
 					"the %s dropped %.0f packets larger than the next link's MTU", at, drops)))
@@ -62,10 +55,8 @@ func pmtuBlackHole() Rule {
 			j.Facts = append(j.Facts, e)
 			return j
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
-				Why: "small segments get through a PMTU black hole: goodput recovers"}}
-		},
+		Experiments: always(Experiment{Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
+			Why: "small segments get through a PMTU black hole: goodput recovers"}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "let ICMP errors through, or clamp the TCP MSS", Commands: []string{
 				"nft add rule inet filter output icmp type destination-unreachable accept",

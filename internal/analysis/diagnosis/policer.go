@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -27,8 +28,8 @@ func policer() Rule {
 				}
 			}
 			facts := []evidence.Evidence{fact(name, "", "", loss, unit.Percent(loss)+
-				" of the load's packets were lost"), against(fact("rtt_loaded_p50_ns", "", "", least+probes,
-				"queueing added "+milliseconds(probes)+" to the probe RTT"), least)}
+				" of the load's packets were lost"), delayFact(least, probes, "queueing added "+
+				unit.Nanoseconds(probes)+" to the probe RTT")}
 			got, _ := o.Metric(metrics.Goodput)
 			if q.drops == 0 {
 				score := -4.0
@@ -48,7 +49,6 @@ func policer() Rule {
 					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
 						q.drops))}, facts...)}
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "shape instead of policing, or raise the policer's burst",
 				Commands: []string{
@@ -63,10 +63,7 @@ func policer() Rule {
 
 // blind says that no router of the way can be looked into.
 func (o *Observation) blind() bool {
-	for _, node := range o.Routers() {
-		if len(o.Trial.Nodes[node].Samples) > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
+		return len(o.Trial.Nodes[node].Samples) > 0
+	})
 }

@@ -272,12 +272,7 @@ func (p *Proof) judgeRelief(ratios map[int]float64) {
 // opens says that traffic flows in each block where the limit is taken away, and hardly ever with it: in at
 // most one block, which is too few to compare rates.
 func (p *Proof) opens(d Doses, base map[int]float64) bool {
-	flows := 0
-	for _, r := range d.Of[p.Fix] {
-		if r > 0 {
-			flows++
-		}
-	}
+	flows := len(positive(slices.Collect(maps.Values(d.Of[p.Fix]))))
 	return p.Fix != "" && flows > 1 && flows == len(d.Untouched) && len(base) <= 1
 }
 
@@ -418,14 +413,14 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 func Tests(o *Observation, j Judgement) []Experiment {
 	all := o.statedTests(j.Class)
 	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {
-		all = append(all, r.Experiments(o, j)...)
+		all = append(all, r.Experiments(o)...)
 	}
 	all = append(all, o.testerTests(j.Class)...)
 	var out []Experiment
 	for _, e := range all {
 		same := func(x Experiment) bool { return x.Factor == e.Factor }
 		e = o.fit(e)
-		if e.Class = cmp.Or(e.Class, j.Class); (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
+		if e.Class = j.Class; (len(e.Doses) > 1 || len(e.Doses) == 0 && e.Fix != "") &&
 			!slices.ContainsFunc(out, same) {
 			out = append(out, e)
 		}

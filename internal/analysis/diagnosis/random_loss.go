@@ -33,8 +33,7 @@ func randomLoss() Rule {
 			}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
-				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes,
-					"queueing added "+milliseconds(probes)), least))
+				facts = append(facts, delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)))
 			}
 			if bursts, _ := o.outages(); bursts > 1 {
 				score -= 6 // see unstable
@@ -86,7 +85,6 @@ func randomLoss() Rule {
 			}
 			return j
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{{System: "linux", Do: "check the link: cable, optics, Wi-Fi, duplex",
 			Commands: []string{
 				"ethtool -S DEV | grep -iE 'err|drop|crc'", "ip -s -s link show dev DEV"}},

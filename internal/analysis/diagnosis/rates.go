@@ -1,7 +1,9 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
@@ -15,11 +17,7 @@ func (o *Observation) held() (q queue, score float64, why string) {
 	if len(all) == 0 {
 		return queue{}, 0, why
 	}
-	for _, one := range all {
-		if q.node == "" || one.overlimits > q.overlimits {
-			q = one
-		}
-	}
+	q = slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.overlimits, b.overlimits) })
 	score = ramp(q.overlimits, .03, .25, -5, 2.8) + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
 	if probes, tcp, _, ok := o.addedDelay(); ok {
 		score += ramp(max(probes, tcp), 1e6, 5e6, -.5, .8)
@@ -36,9 +34,8 @@ func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
-		out = append(out, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing added "+
-			milliseconds(probes)+" to the probe RTT, "+milliseconds(tcp)+" to the TCP RTT"),
-			least))
+		out = append(out, delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
+			" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
 		"packets",
@@ -58,29 +55,4 @@ func (o *Observation) gainToTester() float64 {
 		return 0
 	}
 	return o.Tester.Value / got
-}
-
-// rateDoses lower the rate from the tester's side: where a rate limits, goodput does not follow until the
-// load asks for less than it.
-func rateDoses(o *Observation, j Judgement) []Experiment {
-	got, ok := o.Metric(metrics.Goodput)
-	if !ok || got <= 0 {
-		return nil
-	}
-	e := Experiment{Class: j.Class, Factor: "pacing", From: "tester", Expect: 1,
-		Why: "below a rate limit the load gets what it asks for, without queueing or loss"}
-	if !o.IsTCP() {
-		e.Factor = "rate"
-	}
-	for _, left := range []float64{.95, .9, .8} {
-		e.Doses = append(e.Doses, fmt.Sprintf("%.0fk", got*left/1000))
-		e.Resource = append(e.Resource, left)
-	}
-	out := []Experiment{e}
-	if o.IsTCP() {
-		out = append(out, Experiment{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "600"},
-			From: "tester", Expect: 0, Why: "a limit in bit/s keeps the rate, apart from headers; one in " +
-				"packets per second lowers it with packet size"})
-	}
-	return out
 }

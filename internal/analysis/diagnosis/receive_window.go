@@ -12,23 +12,14 @@ func receiveWindow() Rule {
 	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the RTT", Ends: true,
 		Means: "the receive window limits TCP for at least 40 % of the time while the receiver keeps up: " +
 			"it rarely closes its window",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
-			facts := []evidence.Evidence{rwndFact(s), fact("bytes_in_flight", receiver, "socket", bytes,
-				fmt.Sprintf("%s kB per flow were in flight in an RTT of %s", unit.Significant(bytes/1e3,
-					3),
-					milliseconds(rtt)))}
+			facts := []evidence.Evidence{rwndFact(s), flightFact(receiver, bytes, rtt)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
-			if hz, ok := o.zeroWindows(); ok {
+			if hz, e, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)
-				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver advertised a zero window %s times per second",
-						unit.Significant(hz, 3))))
+				facts = append(facts, e)
 			}
 			elsewhere := 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
@@ -46,8 +37,8 @@ func receiveWindow() Rule {
 			score -= elsewhere + ramp(o.atReceiver(), .4, .8, 0, 3)
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
-					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
-		},
+					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
+		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the receiver autotune up to a larger buffer",

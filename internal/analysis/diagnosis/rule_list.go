@@ -68,11 +68,7 @@ func ruleList() Rule {
 						"about "+unit.Percent(share)+" of the CPU time used"),
 					s.coreFact()}}
 		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append(cpuDoses(o, j), Experiment{Class: j.Class, Factor: "flowtable",
-				Doses: []string{"on"}, From: "router", Expect: 1, Why: "established connections then skip " +
-					"the rules: goodput rises if the list was the limit"})
-		},
+		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "accept established connections first; match addresses with a set or map",
 				Commands: []string{"nft insert rule inet filter forward ct state established,related accept"},

@@ -12,11 +12,7 @@ func sendBuffer() Rule {
 	return Rule{Class: SendBuffer, Label: "the send buffer is too small", Ends: true,
 		Means: "the send buffer limits TCP for at least 30 % of the time; or the data in flight fills most " +
 			"of a buffer of 128 KiB or less",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			sender, _ := o.Ends()
 			send, _ := o.buffers()
 			bytes, rtt := o.inFlight()
@@ -31,16 +27,13 @@ func sendBuffer() Rule {
 				}
 				score = max(score, full) + ramp(send, 128<<10, 512<<10, 1, -1)
 				facts = append(facts, fact("sndbuf_bytes", sender, "socket", send, fmt.Sprintf(
-					"the send buffer was %.0f kB", send/1024)), fact("bytes_in_flight", sender, "socket",
-					bytes,
-					fmt.Sprintf("%s kB per flow were in flight in an RTT of %s",
-						unit.Significant(bytes/1e3, 3), milliseconds(rtt))))
+					"the send buffer was %.0f kB", send/1024)), flightFact(sender, bytes, rtt))
 			}
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
-					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), milliseconds(rtt))}
-		},
+					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
+		}),
 		Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the sender autotune up to a larger buffer",

@@ -23,7 +23,6 @@ func shaper() Rule {
 				Text:  fmt.Sprintf("a shaper at %s on %s", mbps(q.rateBps), q.place()),
 				Facts: o.heldFacts(q)}
 		},
-		Experiments: rateDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the shaper's rate if the link behind it can carry more",
 				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},

@@ -35,11 +35,9 @@ func sharedCPU() Rule {
 				Facts: []evidence.Evidence{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
 					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}}
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1200", "900", "700"},
-				Resource: []float64{.83, .62, .48}, From: "tester", Expect: 1, Why: "saturated cores move " +
-					"a fixed number of packets, whatever their size"}}
-		},
+		Experiments: always(Experiment{Factor: "mss", Doses: []string{"1200", "900", "700"},
+			Resource: []float64{.83, .62, .48}, From: FromTester, Expect: 1, Why: "saturated cores move " +
+				"a fixed number of packets, whatever their size"}),
 		Remedies: []Remedy{{Do: "use a machine with more cores, or a separate machine for each role (peer)"}}}
 }
 

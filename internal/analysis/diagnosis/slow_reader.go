@@ -14,11 +14,7 @@ func slowReader() Rule {
 		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it " +
 			"at least ten times per second, or its buffer has room for far more than is in flight: it is " +
 			"full of data that was not read",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			facts := []evidence.Evidence{rwndFact(s)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
@@ -28,13 +24,10 @@ func slowReader() Rule {
 			}
 			waits, _, _ := o.starved(receiver)
 			score -= waits
-			hz, counted := o.zeroWindows()
 			closes := -3.
-			if counted {
+			if hz, e, ok := o.zeroWindows(); ok {
 				closes = ramp(hz, 2, 15, -3, 3)
-				facts = append(facts, fact("TcpExtTCPToZeroWindowAdv", receiver, "socket", hz,
-					fmt.Sprintf("the receiver advertised a zero window %s times per second",
-						unit.Significant(hz, 3))))
+				facts = append(facts, e)
 			}
 			if _, receive := o.buffers(); receive > 0 {
 				// A window that has room for much more than is in flight, and yet limits, is filled with data
@@ -54,7 +47,7 @@ func slowReader() Rule {
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+
 					"%s: its receive buffer is full", receiver, mbps(got))}
-		},
+		}),
 		Experiments: streamDoses(0, "a slow application reads no faster from several "+
 			"connections"),
 		Remedies: []Remedy{{Do: "make the application read faster: larger reads, its own thread, no " +

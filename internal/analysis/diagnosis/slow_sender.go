@@ -15,11 +15,7 @@ func slowSender() Rule {
 		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
 			"quarter of what the congestion window allows was in flight; with a normal buffer size, and " +
 			"its thread was neither busy nor waiting for a shared core",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.tcpShares()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			sender, _ := o.Ends()
 			facts := []evidence.Evidence{fact("tcp_busy_ratio", sender, "application", s.busy,
 				"TCP had data to send for "+unit.Percent(s.busy)+" of the window")}
@@ -61,7 +57,7 @@ func slowSender() Rule {
 				GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("the application on the %s sends only %s", sender,
 					mbps(got))}
-		},
+		}),
 		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),
 		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work " +
@@ -81,7 +77,8 @@ func (o *Observation) starved(sender string) (score, full float64, why string) {
 	}
 	_, ran, _ := o.threadUse(sender)
 	if o.load().Direction == record.Both {
-		_, too, _ := o.threadUse(o.far())
+		_, far := o.nearFar()
+		_, too, _ := o.threadUse(far)
 		ran += too
 	}
 	full = s.Busy / float64(len(s.Cores))

@@ -35,9 +35,8 @@ func smallQueue() Rule {
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
-				facts = append(facts, against(fact("rtt_loaded_p50_ns", "", "", least+probes, "queueing "+
-					"added only "+
-					milliseconds(probes)), least))
+				facts = append(facts, delayFact(least, probes, "queueing added only "+
+					unit.Nanoseconds(probes)))
 			}
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
@@ -47,12 +46,6 @@ func smallQueue() Rule {
 				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
 					"no delay",
 					q.place(), unit.Percent(q.lost()))}
-		},
-		Experiments: func(o *Observation, j Judgement) []Experiment {
-			return append(rateDoses(o, j), Experiment{Class: j.Class, Factor: "queue@" + j.Node + "." +
-				j.Element,
-				Doses: []string{"pfifo limit 1000", "fq_codel"}, From: "router", Expect: 1,
-				Why: "a longer queue absorbs bursts: goodput rises"})
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
@@ -87,8 +80,8 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
 			"the window, %.0f in it", q.place(), q.early, q.drops)),
 		fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
-			"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), milliseconds(rtt),
-			milliseconds(2*grows*1e9))),
+			"of %s: TCP needs %s to double that", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt),
+			unit.Nanoseconds(2*grows*1e9))),
 		fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
 			"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}
 	return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,

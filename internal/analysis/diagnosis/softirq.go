@@ -26,19 +26,17 @@ func spreadRemedies() []Remedy {
 
 // cpuDoses take a part of the CPU away: goodput then falls in proportion where the CPU limits. From the
 // tester's side, smaller packets at the same bit rate cost more of them.
-func cpuDoses(o *Observation, j Judgement) []Experiment {
-	out := []Experiment{{Class: j.Class, Factor: "mss", Doses: []string{"1050", "700", "450"},
-		Resource: []float64{.73, .48, .31}, From: "tester", Expect: 1, Why: "a saturated CPU moves a " +
-			"fixed number of packets: with smaller ones, goodput falls with their size"}}
-	if !o.IsTCP() {
-		out = nil
+func cpuDoses(o *Observation) (out []Experiment) {
+	if o.IsTCP() {
+		out = []Experiment{{Factor: "mss", Doses: []string{"1050", "700", "450"},
+			Resource: []float64{.73, .48, .31}, From: FromTester, Expect: 1, Why: "a saturated CPU moves a " +
+				"fixed number of packets: with smaller ones, goodput falls with their size"}}
 	}
 	for _, node := range o.Routers() {
 		if o.Run.Node(node).Guest() {
-			return append(out, Experiment{Class: j.Class, Factor: "cpu_quota@host",
-				Doses: []string{"80%", "60%", "45%"}, Resource: []float64{.8, .6, .45}, From: "router",
-				Expect: 1,
-				Why:    "a saturated core moves proportionally fewer packets with less CPU time"})
+			return append(out, Experiment{Factor: "cpu_quota@host", Doses: []string{"80%", "60%", "45%"},
+				Resource: []float64{.8, .6, .45}, From: FromRouter, Expect: 1,
+				Why: "a saturated core moves proportionally fewer packets with less CPU time"})
 		}
 	}
 	return out

@@ -11,20 +11,16 @@ func softirqAllCores() Rule {
 	return Rule{Class: SoftirqAllCores, Label: "all cores of the router are saturated by softirq",
 		Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
 			"softirqs",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.ownSystem()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 			score := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5) + o.wants() +
-				mostlySoftirq(s.softirq(), s.untold(), s.Busy) - o.heldDown(s.Node)
+				mostlySoftirq(s.softirq(), s.Untold, s.Busy) - o.heldDown(s.Node)
 			text := fmt.Sprintf("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 			if len(s.Cores) == 1 {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
 			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
 				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact()}}
-		},
+		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "let established connections skip the forwarding path (nftables flowtable)",

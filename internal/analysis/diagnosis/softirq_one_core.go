@@ -12,11 +12,7 @@ func softirqOneCore() Rule {
 	return Rule{Class: SoftirqOneCore, Label: "one core of the router is saturated by softirq",
 		Means: "a core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
 			"softirqs, while another idles for at least 40 %",
-		Judge: func(o *Observation) Judgement {
-			s, why := o.ownSystem()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 			facts := []evidence.Evidence{s.coreFact(), s.softirqFact()}
 			if len(s.Cores) == 1 {
 				return Judgement{Score: absent, Facts: []evidence.Evidence{fact("cpu_cores", s.Node, "", 1,
@@ -32,7 +28,7 @@ func softirqOneCore() Rule {
 					"receive queue",
 					s.Node, coreName(s.Full.Name), coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
 				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts}
-		},
+		}),
 		Experiments: cpuDoses,
 		Remedies:    spreadRemedies()}
 }

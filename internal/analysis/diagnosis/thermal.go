@@ -17,11 +17,7 @@ func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU slows down over time",
 		Means: "the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput falls by " +
 			"45 % from the first third of a window of at least three seconds to the last",
-		Judge: func(o *Observation) Judgement {
-			node, why := o.tested()
-			if why != "" {
-				return missing(why)
-			}
+		Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 			for _, r := range o.Reasons {
 				if r.Kind == evidence.ReasonThrottled {
 					return Judgement{Score: 4 + o.wants(), Node: node, Element: "cpu",
@@ -31,8 +27,8 @@ func thermal() Rule {
 			if o.Trial.Window.Seconds() < leastFall {
 				return missing("the window is too short to show a decline: it must be at least three seconds")
 			}
-			if share, ok := o.throttled(node, 0, 1); ok {
-				late, _ := o.throttled(node, .66, 1)
+			if share, ok := o.throttled(node, 0); ok {
+				late, _ := o.throttled(node, .66)
 				share = max(share, late)
 				fell := o.fell()
 				facts := []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
@@ -56,7 +52,7 @@ func thermal() Rule {
 			}
 			return Judgement{Score: unlikely, Facts: []evidence.Evidence{fact("core_throttles", at, "cpu", 0,
 				"no core or cooling device reported thermal throttling")}}
-		},
+		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{Do: "improve the cooling: remove dust, add a fan, keep it away from heat sources", Risk: "none"},

@@ -38,17 +38,12 @@ func unstable() Rule {
 				j.instead(ramp(lost, .02, .1, -4, 2.5), text+": no load can be judged on it", e)
 			}
 			if n, ns := o.outages(); n > 1 {
-				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, milliseconds(ns))
+				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, unit.Nanoseconds(ns))
 				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, "+
 					"hardly any in between", n))
 				j.instead(4, text, e)
 			}
 			return j
-		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "copy", Doses: []string{"a", "b", "c"},
-				From: "tester",
-				Why:  "the same load, repeated: any difference is the method's own noise"}}
 		},
 		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
 }

@@ -87,11 +87,7 @@ func (o *Observation) tunnelEnd() string {
 // of which a process that only computes is no tunnel's: a tunnel spends as long in system calls.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
-		user, kernel := 0.0, 0.0
-		for _, c := range s.Cores {
-			user, kernel = user+c.User, kernel+c.System
-		}
-		return min(user, kernel) + kernel, ""
+		return min(s.User, s.Kernel) + s.Kernel, ""
 	}
 	lab, ok := o.cpuTime(s.Node, "lab_cpu_ns")
 	if !ok {

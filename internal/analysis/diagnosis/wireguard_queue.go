@@ -49,13 +49,6 @@ func wireguardQueue() Rule {
 			}
 			return best
 		},
-		Experiments: func(_ *Observation, j Judgement) []Experiment {
-			return []Experiment{{Class: j.Class, Factor: "pacing", Doses: []string{"50M", "100M", "200M"},
-				From: "tester", Why: "paced below what the tunnel's workers can sustain, senders fill " +
-					"no queue"},
-				{Class: j.Class, Factor: "streams", Doses: []string{"1", "4", "16"}, From: "tester",
-					Why: "more senders fill the queue sooner"}}
-		},
 		Remedies: []Remedy{{System: "linux", Do: "lengthen the tunnel device's queue",
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "more latency",
 			Factor: "txqueuelen", Level: "1000"},

@@ -1,6 +1,7 @@
 package method
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
@@ -118,13 +119,7 @@ func Points(trials []Trial) []Point {
 			continue
 		}
 		i, found := slices.BinarySearchFunc(out, t.Load, func(p Point, load float64) int {
-			switch {
-			case p.Load < load:
-				return -1
-			case p.Load > load:
-				return 1
-			}
-			return 0
+			return cmp.Compare(p.Load, load)
 		})
 		if !found {
 			out = slices.Insert(out, i, Point{Load: t.Load})

@@ -60,8 +60,5 @@ func PayloadShareBy(f record.Factors, headers int, count func(size int) int) flo
 
 // HeadersOf is the length of the IP and transport headers of a cell's packets: of TCP with time stamps.
 func HeadersOf(f record.Factors) int {
-	if factor.Protocol.Is(f, factor.UDP) {
-		return IPOf(f, factor.IP).Header() + overhead.UDPHeader
-	}
-	return IPOf(f, factor.IP).Header() + overhead.TCPHeader + overhead.TCPTimestamps
+	return IPOf(f, factor.IP).Headers(factor.Protocol.Is(f, factor.UDP))
 }

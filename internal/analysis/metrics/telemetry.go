@@ -128,11 +128,13 @@ func CoresOf(n record.NodeData) []core {
 		for _, stem := range idleStates {
 			add(all, stem)
 		}
-		clean := statistics.NewCurve(table.T, all) // drops samples that failed
-		if len(clean.T) != len(table.T) {
-			busy = withoutGaps(busy, all)
+		for j, v := range all {
+			if math.IsNaN(v) { // the sample failed
+				busy[j] = v
+			}
 		}
-		c := core{Name: label, busyNs: statistics.Curve{T: clean.T, V: busy}, all: clean}
+		c := core{Name: label, busyNs: statistics.NewCurve(table.T, busy),
+			all: statistics.NewCurve(table.T, all)}
 		if k, ok := index[label+"/softirq_ns"]; ok {
 			c.softirq = statistics.NewCurve(table.T, table.V[k])
 		}
@@ -145,16 +147,6 @@ func CoresOf(n record.NodeData) []core {
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return cores
-}
-
-func withoutGaps(v, mark []float64) []float64 {
-	var out []float64
-	for i, x := range v {
-		if !math.IsNaN(mark[i]) {
-			out = append(out, x)
-		}
-	}
-	return out
 }
 
 // Busy is the share of a stretch in which the core worked.

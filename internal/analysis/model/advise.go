@@ -171,8 +171,7 @@ func watts(c *catalogue.Catalogue, device string) string {
 		case all.Low == nil:
 			all = p
 		default:
-			low, high := min(*all.Low, *p.Low), max(*all.High, *p.High)
-			all.Low, all.High = &low, &high
+			all.Low, all.High = new(min(*all.Low, *p.Low)), new(max(*all.High, *p.High))
 		}
 	}
 	return all.Watts()

@@ -258,18 +258,6 @@ func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
 	return out
 }
 
-// headers of the IP packet that carries the payload, in bytes.
-func headers(r catalogue.Result) int {
-	n := overhead.V4.Header()
-	if r.IP == "6" {
-		n = overhead.V6.Header()
-	}
-	if r.Protocol == "udp" {
-		return n + overhead.UDPHeader
-	}
-	return n + overhead.TCPHeader + overhead.TCPTimestamps
-}
-
 // packetOf is the inner packet of a result: its length, its payload and the number of packets outside. A
 // length that agrees with the packet rate only as payload is taken as that.
 func packetOf(r catalogue.Result) (packet, payload, outside int) {
@@ -284,7 +272,11 @@ func packetOf(r catalogue.Result) (packet, payload, outside int) {
 	default:
 		packet = overhead.TunnelMTU(r.Tunnel, 4, 1500)
 	}
-	payload = packet - headers(r)
+	ip := overhead.V4
+	if r.IP == "6" {
+		ip = overhead.V6
+	}
+	payload = packet - ip.Headers(r.Protocol == "udp")
 	if r.Packet > 0 && r.PacketRate != nil && r.GoodputBps != nil {
 		implied := *r.GoodputBps / 8 / *r.PacketRate
 		if math.Abs(implied-float64(packet)) < math.Abs(implied-float64(payload)) {

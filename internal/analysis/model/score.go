@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -139,11 +140,7 @@ func (e Errors) Reasons() []string {
 			count[s.Refused]++
 		}
 	}
-	var names []string
-	for reason := range count {
-		names = append(names, reason)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
 	})
 	for i, reason := range names {

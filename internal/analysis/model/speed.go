@@ -45,8 +45,7 @@ func PredictSpeed(c *catalogue.Catalogue, device, algorithm string, mhz float64)
 			reach, d.ClockMHz)
 	default:
 		for _, s := range p.Measured {
-			v := *s.Value * by
-			s.Value = &v
+			s.Value = new(*s.Value * by)
 			p.Scaled = append(p.Scaled, s)
 		}
 	}

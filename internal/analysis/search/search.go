@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -262,6 +261,5 @@ func PayloadBits(t *record.Trial) float64 {
 	if sizes == nil {
 		return 0
 	}
-	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors, factor.IP).Header()+
-		overhead.UDPHeader))
+	return 8 * (record.MeanSize(sizes) - float64(metrics.IPOf(t.Row.Factors, factor.IP).Headers(true)))
 }

@@ -3,6 +3,7 @@ package statistics
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -81,12 +82,10 @@ func choose(tops []Aligned, wall int64) (Aligned, error) {
 	if len(tops) < 2 || tops[1].Match < best.Match-rivalMatch {
 		return best, nil
 	}
-	var near []Aligned // by how far they are from what the wall clocks tell
-	for _, a := range tops {
-		if a.Match >= best.Match-rivalMatch {
-			near = append(near, a)
-		}
-	}
+	near := slices.DeleteFunc(slices.Clone(tops), func(a Aligned) bool {
+		return !(a.Match >= best.Match-rivalMatch)
+	})
+	// How far they are from what the wall clocks tell.
 	far := func(a Aligned) int64 { return max(a.Offset-wall, wall-a.Offset) }
 	sort.Slice(near, func(a, b int) bool { return far(near[a]) < far(near[b]) })
 	if wall == 0 || far(near[0]) > wallWithin || far(near[0]) > far(near[1])/2 {

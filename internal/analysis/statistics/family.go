@@ -11,7 +11,8 @@ import (
 // Holm adjusts p-values for being the outcomes of one family of tests (Holm, 1979): the chance that any
 // true null is rejected stays at the level.
 func Holm(p []float64) []float64 {
-	order := byValue(p)
+	order := upTo(len(p))
+	sort.SliceStable(order, func(a, b int) bool { return p[order[a]] < p[order[b]] })
 	adjusted := make([]float64, len(p))
 	worst := 0.0
 	for i, k := range order {
@@ -19,12 +20,6 @@ func Holm(p []float64) []float64 {
 		adjusted[k] = worst
 	}
 	return adjusted
-}
-
-func byValue(p []float64) []int {
-	order := upTo(len(p))
-	sort.SliceStable(order, func(a, b int) bool { return p[order[a]] < p[order[b]] })
-	return order
 }
 
 // enumerable is the largest number of blocks whose sign patterns are all tried: 2¹² = 4096.
@@ -169,11 +164,8 @@ func Total(v []float64) float64 {
 // stepDown counts, for each comparison from the strongest, the sign patterns in which the largest statistic
 // of it and the weaker ones is as large.
 func stepDown(scores [][]float64, observed []float64, patterns []int) []float64 {
-	negated := make([]float64, len(observed))
-	for i, o := range observed {
-		negated[i] = -o
-	}
-	order := byValue(negated)
+	order := upTo(len(observed))
+	sort.SliceStable(order, func(a, b int) bool { return observed[order[a]] > observed[order[b]] })
 	reached := make([]int, len(order))
 	const same = 1e-9
 	for _, pattern := range patterns {

@@ -180,10 +180,7 @@ func rankSumShare(n, m int) []float64 {
 			share[s] += share[s-i]
 		}
 	}
-	sum := 0.0
-	for _, w := range share {
-		sum += w
-	}
+	sum := Total(share)
 	for s := range share {
 		share[s] = math.Max(share[s], 0) / sum
 	}

@@ -34,11 +34,12 @@ func ConsistencyWord(ratio float64) string {
 // deviation it is not ruled by one stall, and unlike the median deviation it does not overlook drops that
 // fill less than half the window. The trend is removed because a slow change is drift, a reason of its own.
 func WindowEvenness(curves []Curve, from, to int64) (float64, bool) {
-	bins := int(min((to-from)/evenBin, evenBinsMax))
-	if bins < evenBinsMin {
-		return 0, false
-	}
-	return Evenness(Rates(curves, from, to, bins))
+	return Evenness(binned(curves, from, to, evenBin, evenBinsMax))
+}
+
+// binned are the rates of a window in bins of a length, or of a greater one where that were more than most.
+func binned(curves []Curve, from, to, length, most int64) []float64 {
+	return Rates(curves, from, to, int(max(min((to-from)/length, most), 0)))
 }
 
 // Evenness is the consistency ratio of equally spaced rates; false if they are too few or nothing flowed.
@@ -79,11 +80,7 @@ const (
 // both beyond chance (Mann–Whitney) and at least ten per cent. False alarms on steady series are simulated
 // in the tests.
 func WindowDrift(curves []Curve, from, to int64) (float64, bool) {
-	bins := int(min((to-from)/driftBin, driftBinsMax))
-	if bins < driftBinsMin {
-		return 0, false
-	}
-	return Drift(Rates(curves, from, to, bins))
+	return Drift(binned(curves, from, to, driftBin, driftBinsMax))
 }
 
 // Drift is the test on equally spaced rates: the relative change from the first to the last third, and

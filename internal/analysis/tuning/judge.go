@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -72,33 +72,20 @@ type Judged struct {
 // delays are what probes beside a load measured, the tail that enough of them carry first.
 var delays = [...]string{"rtt_loaded_p99_ns", "rtt_loaded_p90_ns", "rtt_loaded_p50_ns"}
 
-func rateOf(cell factor.Cell) string {
-	switch {
-	case factor.Engine.Is(cell, "flows"):
-		return "flows_per_s"
-	case factor.Engine.Is(cell, "requests"):
-		return "requests_per_s"
-	}
-	return metrics.RateOf(cell)
-}
-
-// measured are the numbers of a document's trials by cell and block.
-type measured struct {
-	trials map[string]map[int]analysis.TrialView // cell → block → the last attempt
-	doc    *analysis.Document
-}
+// measured are a document's trials of loads: cell → block → the last attempt.
+type measured map[string]map[int]analysis.TrialView
 
 func read(d *analysis.Document) measured {
-	m := measured{map[string]map[int]analysis.TrialView{}, d}
+	m := measured{}
 	for _, t := range d.Trials {
 		if t.Kind != record.RowLoad {
 			continue
 		}
 		key := t.Factors.Key()
-		if m.trials[key] == nil {
-			m.trials[key] = map[int]analysis.TrialView{}
+		if m[key] == nil {
+			m[key] = map[int]analysis.TrialView{}
 		}
-		m.trials[key][t.Block] = t
+		m[key][t.Block] = t
 	}
 	return m
 }
@@ -106,7 +93,7 @@ func read(d *analysis.Document) measured {
 // by are the values of a metric by block.
 func (m measured) by(cell factor.Cell, metric string) map[int]float64 {
 	out := map[int]float64{}
-	for block, t := range m.trials[cell.Key()] {
+	for block, t := range m[cell.Key()] {
 		if v, ok := t.Metrics[metric]; ok && t.Grade != evidence.GradeFailed {
 			out[block] = v
 		}
@@ -123,7 +110,7 @@ func (m measured) median(cell factor.Cell, metric string) (float64, bool) {
 }
 
 func (m measured) failure(cell factor.Cell) string {
-	for _, t := range m.trials[cell.Key()] {
+	for _, t := range m[cell.Key()] {
 		if t.Grade == evidence.GradeFailed && t.Failure != nil {
 			return t.Failure.Phase + ": " + t.Failure.Error
 		}
@@ -133,7 +120,7 @@ func (m measured) failure(cell factor.Cell) string {
 
 // goals are what is compared of a cell: its rate, and the delay that enough probes measured.
 func (m measured) goals(a, b factor.Cell) []string {
-	out := []string{rateOf(a)}
+	out := []string{validity.TesterMetric(a)}
 	for _, d := range delays {
 		_, before := m.median(a, d)
 		if _, after := m.median(b, d); before && after {
@@ -184,7 +171,7 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 	m := read(d)
 	out := make([]Judged, len(pairs))
 	var family []map[int]float64
-	var tested []*Effect
+	var tested [][2]int // the pair, and its effect
 	for i, p := range pairs {
 		arm, base := arms[p.Arm], arms[p.Against]
 		out[i] = Judged{Set: arm.Set, Against: base.Set, Verdict: Impossible, Why: arm.Why}
@@ -206,22 +193,16 @@ func Judge(d *analysis.Document, arms []Arm, pairs []Pair, idle []float64, b Bud
 				e := Effect{Cell: labelOf(d, base.Cells[k]), Comparison: c,
 					Before: statistics.Median(statistics.ByBlock(before)),
 					After:  statistics.Median(statistics.ByBlock(after))}
-				out[i].Effects = append(out[i].Effects, e)
 				if c.N >= statistics.MinInterval {
-					family = append(family, logs)
+					family, tested = append(family, logs), append(tested, [2]int{i, len(out[i].Effects)})
 				}
-			}
-		}
-	}
-	for i := range out {
-		for k := range out[i].Effects {
-			if e := &out[i].Effects[k]; e.N >= statistics.MinInterval {
-				tested = append(tested, e)
+				out[i].Effects = append(out[i].Effects, e)
 			}
 		}
 	}
 	p, test := statistics.FamilyTest(family)
-	for i, e := range tested {
+	for i, at := range tested {
+		e := &out[at[0]].Effects[at[1]]
 		e.PValue, e.Test = p[i], test
 	}
 	for i := range out {

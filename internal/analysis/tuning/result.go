@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -39,16 +41,14 @@ var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel"
 // HoldsFor are the kernel, the CPU and the drivers of the routers, and the workload.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
-	routers := map[string]bool{}
-	for _, t := range d.Topologies {
-		for _, r := range t.Routers {
-			routers[r] = true
-		}
-	}
 	for _, e := range d.Environment {
+		if !slices.ContainsFunc(d.Topologies, func(t record.Topology) bool {
+			return slices.Contains(t.Routers, e.Node)
+		}) {
+			continue
+		}
 		for name, fact := range e.Facts {
-			keep := strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name)
-			if routers[e.Node] && keep {
+			if strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name) {
 				out[e.Node+" "+name] = fact
 			}
 		}
@@ -69,7 +69,8 @@ func (r *Result) Expired(now map[string]string) []string {
 	maps.Copy(names, now)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if was, is := r.Holds[name], now[name]; was != is {
-			out = append(out, fmt.Sprintf("%s: %s → %s", name, orNone(was), orNone(is)))
+			out = append(out, fmt.Sprintf("%s: %s → %s", name, cmp.Or(was, "not known"),
+				cmp.Or(is, "not known")))
 		}
 	}
 	return out
@@ -77,13 +78,6 @@ func (r *Result) Expired(now map[string]string) []string {
 
 // SameRouter says whether a result is of the same plan and lab, so that it can be compared at all.
 func (r *Result) SameRouter(plan, lab string) bool { return r.Plan == plan && r.Lab == lab }
-
-func orNone(text string) string {
-	if text == "" {
-		return "not known"
-	}
-	return text
-}
 
 // nanoseconds is a time such as "20us" in ns, as sysfs has it.
 func nanoseconds(level string) string {

@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"slices"
 )
 
@@ -135,15 +136,7 @@ func (s *Search) tried(found []Judged) {
 		found = found[1:]
 	}
 	single := slices.DeleteFunc(slices.Clone(found), func(j Judged) bool { return len(j.Set) != was+1 })
-	slices.SortStableFunc(single, func(a, b Judged) int {
-		switch {
-		case a.Gain > b.Gain:
-			return -1
-		case a.Gain < b.Gain:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(single, func(a, b Judged) int { return cmp.Compare(b.Gain, a.Gain) })
 	for _, j := range single {
 		c := j.Set[was]
 		switch {

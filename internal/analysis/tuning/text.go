@@ -84,13 +84,9 @@ func (r *Result) triedTable() string {
 
 // added are the changes that the set it is held against has not.
 func (j *Judged) added() Set {
-	var out Set
-	for _, c := range j.Set {
-		if len(j.Against.without(c)) == len(j.Against) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(j.Set), func(c Change) bool {
+		return len(j.Against.without(c)) < len(j.Against)
+	})
 }
 
 // worst is the effect on a rate with the lowest interval, nil if no rate was compared.

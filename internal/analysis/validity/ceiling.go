@@ -373,12 +373,7 @@ func ControlOf(control, cell record.Factors) bool {
 	control = control.Clone()
 	factor.Topology.Set(control, factor.Topology.Of(cell))
 	factor.NAT.Set(control, factor.NAT.Of(cell))
-	for name, level := range control {
-		if cell[name] != level {
-			return false
-		}
-	}
-	return true
+	return cell.Has(control)
 }
 
 // framesOfACore is more frames per second than one core makes, on any machine known: where a search for the

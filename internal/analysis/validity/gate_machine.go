@@ -38,19 +38,25 @@ func throttled(s suspect) []evidence.Reason {
 // nothing.
 var slowing = [...]string{"processor", "cpufreq", "cpu-idle", "cpuidle", "devfreq"}
 
-func throttleSign(name string, c statistics.Curve, w record.Window) string {
+// parted is the label, in lower case, and the stem of a column.
+func parted(name string) (label, stem string) {
 	cut := strings.LastIndexByte(name, '/')
-	label, stem := strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
+	return strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
+}
+
+func slows(label string) bool {
+	return slices.ContainsFunc(slowing[:], func(p string) bool { return strings.Contains(label, p) })
+}
+
+func throttleSign(name string, c statistics.Curve, w record.Window) string {
+	label, stem := parted(name)
 	switch {
 	case strings.Contains(stem, "throttle"):
 		if d, ok := c.Moved(w.Start, w.End); ok && d > 0 {
 			return fmt.Sprintf("%s grew by %.0f in the window", name, d)
 		}
 	case stem == "cooling_state":
-		v, ok := c.Largest(w.Start, w.End)
-		if ok && v > 0 && slices.ContainsFunc(slowing[:], func(p string) bool {
-			return strings.Contains(label, p)
-		}) {
+		if v, ok := c.Largest(w.Start, w.End); ok && v > 0 && slows(label) {
 			return fmt.Sprintf("%s was %.0f in the window", name, v)
 		}
 	case stem == "limit_hz":
@@ -96,19 +102,6 @@ func (s suspect) endMachines() []string {
 		return nil
 	}
 	return []string{t.Near, t.Far}
-}
-
-// busiestOfEnds is how busy the busiest core of each end's machine was, see Judged.Ends.
-func busiestOfEnds(s suspect) map[string]float64 {
-	out := map[string]float64{}
-	for _, node := range s.endMachines() {
-		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
-			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok {
-				out[node] = max(out[node], share)
-			}
-		}
-	}
-	return out
 }
 
 // busyTester fires when a core of an end's machine was always busy: the kernel does most of the work of

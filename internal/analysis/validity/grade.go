@@ -25,9 +25,6 @@ type Judged struct {
 	Reasons []evidence.Reason
 	// Unchecked are the checks that could not be made, of a trial of a load.
 	Unchecked []evidence.Unchecked
-	// Ends is the share of the window for which the busiest core of each end was, where these are machines
-	// of their own.
-	Ends map[string]float64
 }
 
 func Judge(run *record.Run, trials []record.Trial) []*Judged {
@@ -46,16 +43,21 @@ func Judge(run *record.Run, trials []record.Trial) []*Judged {
 			j.Metrics = metrics.Measure(t, metrics.PlaceOf(run, t.Row.Factors))
 			s := suspect{run, t, j.Metrics, c}
 			if j.Reasons = gate(s); t.Row.OfCell() {
-				j.Unchecked, j.Ends = unchecked(s), busiestOfEnds(s)
+				j.Unchecked = unchecked(s)
 			}
 		}
 		j.Grade = grade(t, j.Reasons)
 		all = append(all, j)
 	}
+	Sort(all)
+	return all
+}
+
+// Sort puts trials in the order in which they ran.
+func Sort(all []*Judged) {
 	slices.SortStableFunc(all, func(a, b *Judged) int {
 		return cmp.Or(a.Trial.Row.Index-b.Trial.Row.Index, a.Trial.Attempt-b.Trial.Attempt)
 	})
-	return all
 }
 
 // StatusWords completes "the run …".

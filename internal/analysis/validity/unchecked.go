@@ -162,10 +162,8 @@ func (s suspect) lacking(nodes []string, why func(record.NodeData) string) strin
 
 // tellsThrottling says whether throttleSign can read a column.
 func tellsThrottling(name string) bool {
-	cut := strings.LastIndexByte(name, '/')
-	label, stem := strings.ToLower(name[:max(cut, 0)]), name[cut+1:]
-	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" &&
-		slices.ContainsFunc(slowing[:], func(p string) bool { return strings.Contains(label, p) })
+	label, stem := parted(name)
+	return strings.Contains(stem, "throttle") || stem == "limit_hz" || stem == "cooling_state" && slows(label)
 }
 
 // uncheckedIn is the caveat that counts what could not be checked in the trials of cells, if anything.
