@@ -60,7 +60,8 @@ func clockDown() Rule {
 				"echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor"},
 				Risk: "more heat; lost on reboot"},
 			{System: "routeros", Do: "set the CPU frequency to its maximum", Commands: []string{
-				"/system routerboard settings set cpu-frequency=auto"}, Risk: "more heat; needs a reboot"},
+				"/system routerboard settings set cpu-frequency=auto"}, Risk: "more heat; needs a reboot, " +
+				"and routerboard in the device-mode, which takes its button or a power cycle"},
 			{System: "freebsd", Do: "stop powerd, or set it to hiadaptive", Commands: []string{
 				"sysrc powerd_flags='-a hiadaptive'", "service powerd restart"}, Risk: "more power"},
 		}}

@@ -29,6 +29,10 @@ type recipe struct {
 	lines  map[string][]string
 }
 
+var rosClock = []string{"# from 7.17 on, where /system/device-mode/print says routerboard: no, first " +
+	"/system/device-mode/update routerboard=yes, and its button or a power cycle within 5 minutes",
+	"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"}
+
 var recipes = [...]recipe{
 	{"queue", map[string][]string{
 		"linux": {"tc qdisc replace dev {dev} root {level}",
@@ -81,14 +85,14 @@ var recipes = [...]recipe{
 			"# at every start: GOVERNOR=performance in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"performance > $g; done' /etc/rc.local"},
-		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
+		"routeros": rosClock,
 	}},
 	{"governor", map[string][]string{
 		"linux": {"cpupower frequency-set -g {level}",
 			"# at every start: GOVERNOR={level} in /etc/default/cpupower"},
 		"openwrt": {"sed -i '1i for g in /sys/devices/system/cpu/cpufreq/policy*/scaling_governor; do echo " +
 			"{level} > $g; done' /etc/rc.local"},
-		"routeros": {"/system routerboard settings set cpu-frequency=HIGHEST", "/system reboot"},
+		"routeros": rosClock,
 	}},
 	{"mss_clamp", map[string][]string{
 		"linux": {"# in /etc/nftables.conf, chain forward: " +
