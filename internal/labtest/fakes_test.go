@@ -18,7 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
-	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -460,36 +459,5 @@ func TestRenewLaysDeadTunnelsAgain(t *testing.T) {
 	}
 	if err := l.Close(Context(t)); err != nil {
 		t.Errorf("close: %v", err)
-	}
-}
-
-// TestFakeEngineConforms holds the fake to the real one's suite.
-func TestFakeEngineConforms(t *testing.T) {
-	f := &Lab{Topology: lab.Topologies()[0], Engine: Engine{Loss: 0.1}}
-	l, err := f.Up()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close(context.Background()) })
-	for name, load := range Loads() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			EngineSuite(t, l, f.Engine, load)
-		})
-	}
-}
-
-// TestARejectedResultDoesNotPassTheEngineSuite: an end that read its counts late by more than half of the
-// window has measured nothing, however well its accounts add up.
-func TestARejectedResultDoesNotPassTheEngineSuite(t *testing.T) {
-	load := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, Duration: time.Second}
-	for _, late := range []time.Duration{0, 600 * time.Millisecond} {
-		r := &steady.Trial{TB: t}
-		accounts(r, &record.Traffic{Load: load, Ends: map[string]record.EndUsage{
-			"near": {Node: "near", UserNs: 1}, "far": {Node: "far", UserNs: 1, EdgeLateNs: int64(late)}},
-			Flows: []record.Flow{{SentBytes: 1, ReceivedBytes: 1, SenderNs: 1e9, ReceiverNs: 1e9}}}, load)
-		if got := r.Found(); (len(got) > 0) != (late > 0) {
-			t.Errorf("counts read %v late: got %q, want a fault only where they are late", late, got)
-		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package labtest holds what tests of labs and campaigns are made of: fakes of every contract, and the
-// conformance suites that run over every entry of the registry. It is linked into no program.
+// conformance suites of drivers and tunnels. It is linked into no program.
 package labtest
 
 import (

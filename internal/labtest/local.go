@@ -79,8 +79,8 @@ func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	return l, o.ID
 }
 
-// mustDo ends the test with what was being done, unless it went well.
-func mustDo(t testing.TB, err error, doing string, args ...any) {
+// MustDo ends the test with what was being done, unless it went well.
+func MustDo(t testing.TB, err error, doing string, args ...any) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf(doing+": %v", append(args, err)...)
@@ -102,8 +102,8 @@ func nodeOf(t testing.TB, l *lab.Lab, name string) *lab.Node {
 	return n
 }
 
-// eventually waits for something that takes a little while; false if it does not come.
-func eventually(within time.Duration, is func() bool) bool {
+// Eventually waits for something that takes a little while; false if it does not come.
+func Eventually(within time.Duration, is func() bool) bool {
 	for deadline := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
@@ -112,8 +112,8 @@ func eventually(within time.Duration, is func() bool) bool {
 	return true
 }
 
-// able skips the test of what conclusively does not work here.
-func able(t testing.TB, what string, a check.Answer) {
+// Able skips the test of what conclusively does not work here.
+func Able(t testing.TB, what string, a check.Answer) {
 	t.Helper()
 	if a.State == check.No && a.Reason != "" {
 		t.Skip("skip: " + what + ": " + a.Reason)
@@ -144,7 +144,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	var out, talk strings.Builder
 	for {
 		var o agent.ExecOutput
-		mustDo(t, s.Recv(&o), "execute %v on %s", args, node)
+		MustDo(t, s.Recv(&o), "execute %v on %s", args, node)
 		out.Write(o.Out)
 		talk.Write(o.Err)
 		if o.Exit == nil {
@@ -186,7 +186,7 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 		}
 		s.Close()
 	}()
-	mustDo(t, s.Recv(nil), "echo on %s at %s", l.Topology.Far, far)
+	MustDo(t, s.Recv(nil), "echo on %s at %s", l.Topology.Far, far)
 	var out agent.Reached
 	if err := nodeOf(t, l, l.Topology.Near).Agent.Invoke(ctx, agent.VerbReach,
 		agent.Reach{From: near, To: far, Port: port, Sizes: sizes, Beyond: beyond}, &out); err != nil {
@@ -253,7 +253,7 @@ func LeavesNothing(t *testing.T, f func()) {
 	before := Machine(t)
 	f()
 	var left []string
-	if !eventually(2*time.Second, func() bool {
+	if !Eventually(2*time.Second, func() bool {
 		left = slices.DeleteFunc(Machine(t), func(s string) bool { return slices.Contains(before, s) })
 		return len(left) == 0
 	}) {

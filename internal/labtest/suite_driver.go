@@ -44,7 +44,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	}
 	read := func(s record.Setting) string {
 		text, err := d.Read(ctx, h, s)
-		mustDo(t, err, "read %s", s.Knob)
+		MustDo(t, err, "read %s", s.Knob)
 		return text
 	}
 	forms := func() map[record.Setting]string {
@@ -60,7 +60,7 @@ func DriverSuite(t *testing.T, d driver.Driver, h host.Host, settings []record.S
 	for i, s := range settings {
 		before[i] = read(s)
 		for range 2 { // a setting that holds already is no error
-			mustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
+			MustDo(t, d.Apply(ctx, h, s), "apply %s=%s", s.Knob, s.Value)
 		}
 		if got, err := d.Read(ctx, h, s); err != nil || got != s.Value {
 			t.Errorf("read back %s: got %q, %v, want %q", s.Knob, got, err, s.Value)
@@ -101,11 +101,11 @@ func driverSamples(t *testing.T, d driver.Sampling, h host.Host, devices []strin
 	ctx := Context(t)
 	from := host.Monotonic()
 	w, err := d.Watch(ctx, h, time.Second)
-	mustDo(t, err, "watch")
+	MustDo(t, err, "watch")
 	time.Sleep(2500 * time.Millisecond)
 	to := host.Monotonic()
 	got, err := w.Collect(ctx, from, to)
-	mustDo(t, err, "collect")
+	MustDo(t, err, "collect")
 	found := false
 	for _, s := range got.Samples {
 		if s.Table == nil {

@@ -17,11 +17,11 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 	ctx := Context(t)
 	near, far, err := l.Ends(ctx, kind.Name(), slot)
 	must(t, err)
-	able(t, "this kernel has no such tunnel", kind.Check(ctx, near, far))
+	Able(t, "this kernel has no such tunnel", kind.Check(ctx, near, far))
 	before := residue(t, l)
 	for range 2 {
 		p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun3", MTU: mtu, Port: 51823})
-		mustDo(t, err, "up")
+		MustDo(t, err, "up")
 		tunnelCarries(t, l, p, slot, mtu)
 		for range 2 {
 			if err := p.Down(ctx); err != nil {
@@ -32,7 +32,7 @@ func TunnelSuite(t *testing.T, l *lab.Lab, kind tunnel.Tunnel) {
 			t.Error("counters of a tunnel that is down: got no error, want one")
 		}
 		var left []string
-		if !eventually(2*time.Second, func() bool {
+		if !Eventually(2*time.Second, func() bool {
 			left = residue(t, l)
 			return slices.Equal(left, before)
 		}) {
@@ -54,14 +54,14 @@ func tunnelCarries(t *testing.T, l *lab.Lab, p tunnel.Path, slot, mtu int) {
 	}
 	for ip := 4; ip <= 6; ip += 2 {
 		before, err := p.Counters(ctx, false)
-		mustDo(t, err, "counters")
+		MustDo(t, err, "counters")
 		got := Reach(t, l, slot, ip, mtu+1, 100, mtu)
 		if !slices.Equal(got.Back, []int{100, mtu}) {
 			t.Errorf("IPv%d packets of 100, %d and %d bytes: %v came back (%s), want the first two", ip, mtu,
 				mtu+1, got.Back, got.Note)
 		}
 		after, err := p.Counters(ctx, false)
-		mustDo(t, err, "counters")
+		MustDo(t, err, "counters")
 		if sent, received := int64(after.Sent-before.Sent),
 			int64(after.Received-before.Received); sent < got.Bytes || received < got.Bytes {
 			t.Errorf("IPv%d, %d bytes each way: counters moved by %d sent and %d received", ip, got.Bytes,

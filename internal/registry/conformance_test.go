@@ -146,7 +146,7 @@ func TestKnobs(t *testing.T) {
 				s.Knob = k.Name()
 			}
 			t.Run(s.Knob+"="+s.Value+"@"+s.Node+"."+s.Port, func(t *testing.T) {
-				labtest.KnobSuite(t, l, func() *lab.Lab {
+				knobSuite(t, l, func() *lab.Lab {
 					other, err := lab.Attach(dir, id, registry.LabParts(), nil)
 					if err != nil {
 						t.Fatal(err)
@@ -170,8 +170,8 @@ func TestEngines(t *testing.T) {
 					continue // each takes seconds where the engine only knows whole ones
 				}
 				t.Run(name, func(t *testing.T) {
-					labtest.LeavesNothingAt(t, l)
-					labtest.EngineSuite(t, l, e, load)
+					leavesNothingAt(t, l)
+					engineSuite(t, l, e, load)
 				})
 			}
 		})
@@ -215,7 +215,7 @@ func TestProbers(t *testing.T) {
 		t.Run(topology, func(t *testing.T) {
 			l := labtest.Up(t, topology, registry.LabParts())
 			for _, p := range node.Probers() {
-				t.Run(p.Name(), func(t *testing.T) { labtest.ProberSuite(t, l, p) })
+				t.Run(p.Name(), func(t *testing.T) { proberSuite(t, l, p) })
 			}
 		})
 	}

@@ -54,15 +54,15 @@ var faults = []struct {
 	}, "parse canonical"},
 	{"engine that loses count", func(t *testing.T) {
 		l, f := fakeLab(t, "")
-		labtest.EngineSuite(t, l, miscount{f.Engine}, labtest.Loads()["udp 20M"])
+		engineSuite(t, l, miscount{f.Engine}, labtest.Loads()["udp 20M"])
 	}, "want sent = received + lost"},
 	{"engine that hides its end", func(t *testing.T) {
 		l, f := fakeLab(t, "")
-		labtest.EngineSuite(t, l, smooth{f.Engine}, labtest.Loads()["tcp up"])
+		engineSuite(t, l, smooth{f.Engine}, labtest.Loads()["tcp up"])
 	}, "cancelled: got <nil>"},
 	{"prober that leaves out probes", func(t *testing.T) {
 		l, _ := fakeLab(t, "")
-		labtest.ProberSuite(t, l, hasty{})
+		proberSuite(t, l, hasty{})
 	}, "slots skipped"},
 	{"probe with an undeclared column", func(t *testing.T) {
 		l, _ := fakeLab(t, "")
@@ -120,7 +120,7 @@ func fakeKnob(t *testing.T, stuck string, knobs []knob.Knob) {
 	l, f := fakeLab(t, stuck)
 	for _, k := range knobs {
 		if k.Name() == "nat" {
-			labtest.KnobSuite(t, l, func() *lab.Lab {
+			knobSuite(t, l, func() *lab.Lab {
 				other, err := f.Attach()
 				if err != nil {
 					t.Fatal(err)

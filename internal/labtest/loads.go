@@ -1,0 +1,119 @@
+package labtest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// Ends are the two ends of a slot's path on a lab.
+func Ends(t testing.TB, l *lab.Lab, slot, ip int) (near, far traffic.End) {
+	t.Helper()
+	ctx := Context(t)
+	for i, end := range []*traffic.End{&near, &far} {
+		name := []string{l.Topology.Near, l.Topology.Far}[i]
+		n := nodeOf(t, l, name)
+		offset, _, err := n.Agent.Clock(ctx)
+		must(t, err)
+		a := l.Address(slot, i, ip)
+		*end = traffic.End{Node: name, Agent: n.Agent, Addr: a, Target: a, Offset: offset}
+		if port, ok := l.Neighbor(name); ok {
+			end.Next = &traffic.Neighbor{Node: port.Node, Agent: nodeOf(t, l, port.Node).Agent,
+				Device: port.Port}
+		}
+	}
+	return near, far
+}
+
+// Conductor keeps one engine in time: a warm-up of a fifth of its window.
+type Conductor struct {
+	Length time.Duration
+	Drain  time.Duration // Drain is how long what was begun in the window may still take, at least 20 ms.
+	Start  func()        // Start, where it is set, is called when the timeline is fixed.
+
+	mu     sync.Mutex
+	window record.Window
+}
+
+// Ready implements traffic.Conductor.
+func (c *Conductor) Ready(context.Context) (record.Window, error) {
+	begin := host.Monotonic() + int64(15*time.Millisecond)
+	w := record.Window{Begin: begin, Start: begin + int64(c.Length/5)}
+	w.End = w.Start + int64(c.Length)
+	w.Stop = w.End + int64(max(c.Drain, 20*time.Millisecond))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.window = w
+	if c.Start != nil {
+		c.Start()
+	}
+	return w, nil
+}
+
+// Progress implements traffic.Conductor.
+func (c *Conductor) Progress(traffic.Progress) {}
+
+// Loads are what every engine is tried with. Rates are modest: the suite judges the accounts, not the speed.
+func Loads() map[string]record.Load {
+	base := record.Load{Protocol: "tcp", Direction: record.Up, Streams: 1, IP: 4, Congestion: "cubic",
+		Opener: "near", Port: 20000, Duration: 250 * time.Millisecond, Warmup: 50 * time.Millisecond,
+		Interval: 50 * time.Millisecond, Tag: "suite"}
+	udp, counted := base, base
+	udp.Protocol, counted.Protocol, counted.UDPMode = "udp", "udp", record.UDPCount
+	with := func(l record.Load, change func(l *record.Load)) record.Load {
+		change(&l)
+		return l
+	}
+	loads := map[string]record.Load{
+		"tcp up":          base,
+		"tcp down, 4":     with(base, func(l *record.Load) { l.Direction, l.Streams = record.Down, 4 }),
+		"tcp both, IPv6":  with(base, func(l *record.Load) { l.Direction, l.IP = record.Both, 6 }),
+		"tcp far opens":   with(base, func(l *record.Load) { l.Opener = "far" }),
+		"tcp, 40 streams": with(base, func(l *record.Load) { l.Streams, l.RateBps = 40, 200e6 }),
+		"tcp, every byte": with(base, func(l *record.Load) { l.Verify = true }),
+		"tcp paced, marked": with(base, func(l *record.Load) {
+			l.RateBps, l.DSCP, l.MSS, l.Buffer = 50e6, 46, 1000, 1<<20
+		}),
+		"udp 20M": with(udp, func(l *record.Load) { l.PacketSize, l.RateBps = 500, 20e6 }),
+		"udp down, 2": with(udp, func(l *record.Load) {
+			l.PacketSize, l.RateBps, l.Direction, l.Streams = 200, 5e6, record.Down, 2
+		}),
+		"udp flat, IPv6": with(udp, func(l *record.Load) { l.PacketSize, l.IP = 1500, 6 }),
+		"udp one by one": with(udp, func(l *record.Load) { l.PacketSize, l.GSO = 500, record.GSOOff }),
+		"udp, 200 flows": with(udp, func(l *record.Load) {
+			l.PacketSize, l.Streams, l.RateBps = 200, 200, 20e6
+		}),
+		"udp counted": with(counted, func(l *record.Load) { l.PacketSize = 92 }),
+		"udp imix": with(udp, func(l *record.Load) {
+			l.Sizes, l.Streams, l.RateBps = factor.IMIXSizes("4"), 3, 20e6
+		}),
+		"udp imix, IPv6, checked": with(udp, func(l *record.Load) {
+			l.Sizes, l.IP, l.Verify = factor.IMIXSizes("6"), 6, true
+		}),
+		"udp counted, IPv6, both": with(counted, func(l *record.Load) {
+			l.PacketSize, l.IP, l.Direction = 1500, 6, record.Both
+		}),
+		"udp counted, one by one": with(counted, func(l *record.Load) {
+			l.PacketSize, l.GSO, l.RateBps = 500, record.GSOOff, 20e6
+		}),
+		"udp counted, 200 flows, far opens": with(counted, func(l *record.Load) {
+			l.PacketSize, l.Streams, l.RateBps, l.Opener = 200, 200, 20e6, "far"
+		}),
+	}
+	for name, l := range loads {
+		if l.Protocol == "tcp" {
+			// A packet that a busy machine loses is sent again after 0.2 s, a connection's first after a
+			// second (RFC 6298): silence until then.
+			l.Duration = 1200 * time.Millisecond
+			loads[name] = l
+		}
+	}
+	return loads
+}
