@@ -2,7 +2,6 @@ package labtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,50 +109,4 @@ func (f *Lab) State() []string {
 		}
 	}
 	return out
-}
-
-// Labs lends fake labs, as lab.Locals lends real ones.
-type Labs struct {
-	Agentless []string
-	Engine    Engine
-	Changed   func(router, setting, value string)
-	Missing   map[string]string  // topology → why there is no lab of it
-	Fakes     map[string]*Lab    // those that were lent
-	Sizes     []record.GuestSize // that were asked for
-
-	up map[string]*lab.Lab
-}
-
-// For implements trial.Labs.
-func (o *Labs) For(_ context.Context, topology string, size record.GuestSize) (*lab.Lab, error) {
-	o.Sizes = append(o.Sizes, size)
-	if why := o.Missing[topology]; why != "" {
-		return nil, &lab.NoTopology{Topology: topology, Reason: why}
-	}
-	if l := o.up[topology]; l != nil {
-		return l, nil
-	}
-	t, err := lab.TopologyNamed(topology)
-	if err != nil {
-		return nil, err
-	}
-	f := &Lab{Topology: t, Agentless: o.Agentless, Engine: o.Engine, Changed: o.Changed}
-	l, err := f.Up()
-	if err != nil {
-		return nil, err
-	}
-	if o.up == nil {
-		o.up, o.Fakes = map[string]*lab.Lab{}, map[string]*Lab{}
-	}
-	o.up[topology], o.Fakes[topology] = l, f
-	return l, nil
-}
-
-// Close implements trial.Labs.
-func (o *Labs) Close(ctx context.Context) error {
-	var err error
-	for _, topology := range slices.Sorted(maps.Keys(o.up)) {
-		err = errors.Join(err, o.up[topology].Close(ctx))
-	}
-	return err
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
-func rig(t testing.TB, text string) *labtest.Rig {
+func rig(t testing.TB, text string) *fakeCampaign {
 	t.Helper()
-	return &labtest.Rig{Plan: labtest.ReadPlan(t, text, registry.Vocabulary()), Labs: &labtest.Labs{}}
+	return &fakeCampaign{Plan: labtest.ReadPlan(t, text, registry.Vocabulary()), Labs: &fakeLabs{}}
 }
 
-func execute(t testing.TB, r *labtest.Rig) {
+func execute(t testing.TB, r *fakeCampaign) {
 	t.Helper()
 	if err := r.Execute(context.Background()); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func execute(t testing.TB, r *labtest.Rig) {
 }
 
 // wantPutBack: no setting and no tunnel of the campaign is left.
-func wantPutBack(t *testing.T, r *labtest.Rig) {
+func wantPutBack(t *testing.T, r *fakeCampaign) {
 	t.Helper()
 	for topology, f := range r.Labs.Fakes {
 		if left := f.State(); len(left) > 0 {
@@ -42,7 +42,7 @@ func wantPutBack(t *testing.T, r *labtest.Rig) {
 }
 
 // story is what happened, a line each: events, and what reached the router and the engine.
-func story(r *labtest.Rig) string {
+func story(r *fakeCampaign) string {
 	var b strings.Builder
 	for _, e := range r.Events("lab", "trial-started", "phase", "note", "step", "trial-ended") {
 		switch e.Event {

@@ -31,7 +31,7 @@ func (v versioned) Facts(context.Context, host.Host) (map[string]string, error) 
 
 // realRouter lends labs whose router is a machine of its own with a version.
 func realRouter(version *string) edited {
-	return edited{&labtest.Labs{Agentless: []string{"router"}}, 0, func(n *lab.Node) {
+	return edited{&fakeLabs{Agentless: []string{"router"}}, 0, func(n *lab.Node) {
 		if n.Name == "router" {
 			n.Driver, n.Facts.CPUs = versioned{version: version}, record.CPUsOwn
 		}
@@ -167,7 +167,7 @@ func TestFirmwareThatCannotBeHad(t *testing.T) {
 
 // TestFirmwareOfARouterThatHasNone: a namespace and a guest are no machines whose system could be another.
 func TestFirmwareOfARouterThatHasNone(t *testing.T) {
-	_, told := prepared(t, twoFirmwares, &labtest.Labs{})
+	_, told := prepared(t, twoFirmwares, &fakeLabs{})
 	want := "skipped: firmware on router: it is no machine of its own, whose system could be another " +
 		"(4 cells)"
 	if !slices.Contains(told["warning"], want) {

@@ -30,7 +30,7 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 		{"resumed", map[string]string{"direct": "the cable is gone"}, []string{"forward 7", "direct 7",
 			"direct 1"}},
 	} {
-		labs := &labtest.Labs{Missing: tc.missing}
+		labs := &fakeLabs{Missing: tc.missing}
 		labs.Engine.Refuse = func(load record.Load) string {
 			if load.Streams == 7 {
 				return "seven is too many"
@@ -85,7 +85,7 @@ func TestLatencyIsToldAsWhatItIs(t *testing.T) {
 
 // TestSizesOfRouters: a cell that names the size of its routers has a lab of its own, each once.
 func TestSizesOfRouters(t *testing.T) {
-	labs := &labtest.Labs{}
+	labs := &fakeLabs{}
 	p := labtest.ReadPlan(t, "matrix: {vcpus: [1, 2], memory: [256, 512], streams: [1, 4]}\n"+
 		"include: [{streams: 8}, {streams: 8, mitigations: auto}]\n", registry.Vocabulary())
 	c := &trial.Campaign{Run: record.Run{ID: "r", Design: p.Design}, Plan: p, Labs: labs, Knobs: knob.All(),
@@ -107,7 +107,7 @@ func TestSizesOfRouters(t *testing.T) {
 func TestAReasonToSkipIsToldOnce(t *testing.T) {
 	p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: [forward, direct], streams: "+
 		"[1, 2, 7]}\n", registry.Vocabulary())
-	labs := &labtest.Labs{Missing: map[string]string{"direct": "the cable is gone"}}
+	labs := &fakeLabs{Missing: map[string]string{"direct": "the cable is gone"}}
 	labs.Engine.Refuse = func(load record.Load) string {
 		if load.Streams == 7 {
 			return "seven is too many"
@@ -137,14 +137,14 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 
 // edited lends labs that take a while to come up, and are changed by a test.
 type edited struct {
-	*labtest.Labs
+	*fakeLabs
 	takes time.Duration
 	edit  func(*lab.Node)
 }
 
 func (e edited) For(ctx context.Context, topology string, size record.GuestSize) (*lab.Lab, error) {
 	time.Sleep(e.takes)
-	l, err := e.Labs.For(ctx, topology, size)
+	l, err := e.fakeLabs.For(ctx, topology, size)
 	if err != nil || e.edit == nil {
 		return l, err
 	}
@@ -181,7 +181,7 @@ func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) 
 
 // TestWhatIsFixedIsToldOnce, whatever would have been set.
 func TestWhatIsFixedIsToldOnce(t *testing.T) {
-	_, told := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&labtest.Labs{}, 0,
+	_, told := prepared(t, "matrix: {queue: [fq_codel, cake, pfifo_fast]}\n", edited{&fakeLabs{}, 0,
 		func(n *lab.Node) { n.Facts.Fixed = "nothing is changed here" }})
 	want := []string{"skipped: queue on router: nothing is changed here (3 cells)"}
 	if diff := cmp.Diff(want, told["warning"]); diff != "" {
@@ -191,7 +191,7 @@ func TestWhatIsFixedIsToldOnce(t *testing.T) {
 
 // TestASlowLabIsTold: a guest takes long to boot, and then somebody waits.
 func TestASlowLabIsTold(t *testing.T) {
-	_, told := prepared(t, "matrix: {streams: 1}\n", edited{&labtest.Labs{}, 1200 * time.Millisecond, nil})
+	_, told := prepared(t, "matrix: {streams: 1}\n", edited{&fakeLabs{}, 1200 * time.Millisecond, nil})
 	want := []string{"waiting for forward to come up", "lab fake-forward is up: forward"}
 	if diff := cmp.Diff(want, told["lab"]); diff != "" {
 		t.Errorf("told of the lab (-want +got):\n%s", diff)
@@ -204,7 +204,7 @@ func TestWhatIsAheadIsWithoutTheSkipped(t *testing.T) {
 		"measure: {latency_idle: off, verify: false}\n"
 	var done []record.Trial
 	for _, want := range [][2]int{{2, 2}, {2, 1}} {
-		c, _ := prepared(t, text, &labtest.Labs{Missing: map[string]string{"direct": "no cable"}}, done...)
+		c, _ := prepared(t, text, &fakeLabs{Missing: map[string]string{"direct": "no cable"}}, done...)
 		var row record.Row
 		for _, r := range c.Plan.Rows() {
 			if r.Factors["topology"] == "forward" {
@@ -226,7 +226,7 @@ func TestCountedDatagramsAreNotVerified(t *testing.T) {
 	for verify, want := range map[string][]string{"all": {"skipped: count mode looks at no content, which " +
 		"is to be verified in every load"}, "true": nil} {
 		_, told := prepared(t, "matrix: {protocol: udp, udp_mode: [exact, count]}\nmeasure: {verify: "+verify+
-			"}\n", &labtest.Labs{})
+			"}\n", &fakeLabs{})
 		if diff := cmp.Diff(want, told["warning"]); diff != "" {
 			t.Errorf("verify: %s: warnings (-want +got):\n%s", verify, diff)
 		}

@@ -29,7 +29,7 @@ measure: {latency_idle: block, latency_loaded: true, verify: false}
 
 // searchRig shortens the trials of a search, so that it takes a second. edits are texts of the plan with
 // what replaces each.
-func searchRig(t *testing.T, more string, edits ...string) *labtest.Rig {
+func searchRig(t *testing.T, more string, edits ...string) *fakeCampaign {
 	t.Helper()
 	r := rig(t, strings.NewReplacer(append(edits, "%s", more)...).Replace(searchPlan))
 	s := r.Plan.Design.Method.Search
@@ -51,7 +51,7 @@ func searchRig(t *testing.T, more string, edits ...string) *labtest.Rig {
 	return r
 }
 
-func searchesOf(t *testing.T, r *labtest.Rig, trials []record.Trial) []analysis.SearchView {
+func searchesOf(t *testing.T, r *fakeCampaign, trials []record.Trial) []analysis.SearchView {
 	t.Helper()
 	return analysis.Derive(r.Campaign.Run, trials).Searches
 }

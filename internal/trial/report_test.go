@@ -1,4 +1,4 @@
-package labtest_test
+package trial_test
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ measure: {latency_idle: block, latency_loaded: true}
 `
 
 // carry takes the plan through campaign, store, analysis and report.
-func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
+func carry(t testing.TB, r *fakeCampaign) (*analysis.Document, string) {
 	t.Helper()
 	ctx := context.Background()
 	s, err := store.Open(ctx, filepath.Join(t.TempDir(), "store.db"))
@@ -40,11 +40,11 @@ func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	rig.Begin = func(ctx context.Context, run record.Run) (trial.Store, error) {
+	r.Begin = func(ctx context.Context, run record.Run) (trial.Store, error) {
 		return s,
 			s.CreateRun(ctx, run)
 	}
-	if err := rig.Execute(ctx); err != nil {
+	if err := r.Execute(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.EndRun(ctx, "run-1", record.RunDone, "", time.Now().UTC()); err != nil {
@@ -66,7 +66,7 @@ func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
 	if again, err := report.HTML(doc); err != nil || !bytes.Equal(page, again) {
 		t.Errorf("report: got other bytes the second time (%v), want the same", err)
 	}
-	for topology, f := range rig.Labs.Fakes {
+	for topology, f := range r.Labs.Fakes {
 		if left := f.State(); len(left) > 0 {
 			t.Errorf("after the run, lab %s: got %v, want everything as it was found", topology, left)
 		}
@@ -75,9 +75,9 @@ func carry(t testing.TB, rig *labtest.Rig) (*analysis.Document, string) {
 }
 
 func TestPlanToReport(t *testing.T) {
-	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, wholePlan, registry.Vocabulary()), Labs: &labtest.Labs{}}
+	r := rig(t, wholePlan)
 	began := time.Now()
-	doc, page := carry(t, rig)
+	doc, page := carry(t, r)
 	t.Logf("took %s", time.Since(began))
 	for _, tr := range doc.Trials {
 		if tr.Failure != nil {
@@ -103,9 +103,9 @@ func TestPlanToReport(t *testing.T) {
 // needs an agent is skipped with the reason.
 func TestAgentlessRouters(t *testing.T) {
 	routers := []string{"router", "router-a", "router-b"}
-	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, wholePlan, registry.Vocabulary()),
-		Labs: &labtest.Labs{Agentless: routers}}
-	doc, _ := carry(t, rig)
+	r := rig(t, wholePlan)
+	r.Labs.Agentless = routers
+	doc, _ := carry(t, r)
 	for _, tr := range doc.Trials {
 		if tr.Failure != nil {
 			t.Errorf("trial %s of %v: got %+v, want no failure", tr.ID, tr.Factors, *tr.Failure)
@@ -128,7 +128,7 @@ func TestAgentlessRouters(t *testing.T) {
 	wantSkipped(t, doc, "topology=site-to-site tunnel=wireguard",
 		"tunnel wireguard: node router-a has no agent to hold a tunnel's end")
 	for _, name := range []string{"router-a", "router-b"} {
-		ran := rig.Labs.Fakes["site-to-site"].Routers[name].Ran()
+		ran := r.Labs.Fakes["site-to-site"].Routers[name].Ran()
 		for _, want := range []string{"set firewall 10", "set firewall off"} {
 			if !slices.Contains(ran, want) {
 				t.Errorf("commands of %s: got %v, want %q among them", name, ran, want)
@@ -157,17 +157,16 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 
 // TestDetourIsNoticed: the proof of the path is no formality.
 func TestDetourIsNoticed(t *testing.T) {
-	rig := &labtest.Rig{Plan: labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n",
-		registry.Vocabulary()), Labs: &labtest.Labs{}}
-	l, err := rig.Labs.For(context.Background(), "forward", record.GuestSize{})
+	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n")
+	l, err := r.Labs.For(context.Background(), "forward", record.GuestSize{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig.Labs.Fakes[l.Topology.Name].Wire.Detour("router")
-	if err := rig.Execute(context.Background()); err != nil {
+	r.Labs.Fakes[l.Topology.Name].Wire.Detour("router")
+	if err := r.Execute(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, tr := range rig.Trials {
+	for _, tr := range r.Trials {
 		if tr.Status != record.TrialFailed || tr.Failure.Phase != record.PhaseVerify || tr.Traffic != nil ||
 			!strings.Contains(tr.Failure.Error, "did not pass the router") {
 			t.Errorf("trial %s past a router that was avoided: got %s (%+v), want failed in %s without "+
@@ -196,7 +195,7 @@ func TestDetourInTheWindowIsNoticed(t *testing.T) {
 				p := labtest.ReadPlan(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward, tunnel: "+
 					tt.tunnel+"}\nmeasure: {verify: false, latency_idle: off}\n", registry.Vocabulary())
 				p.Design.Method.Warmup, p.Design.Method.Duration = 600*time.Millisecond, 300*time.Millisecond
-				doc, _ := carry(t, &labtest.Rig{Plan: p, Labs: &labtest.Labs{Agentless: tt.agentless,
+				doc, _ := carry(t, &fakeCampaign{Plan: p, Labs: &fakeLabs{Agentless: tt.agentless,
 					Engine: labtest.Engine{AtStart: tt.plant}}})
 				c, tr := doc.Cells[0], doc.Trials[0]
 				noticed := slices.ContainsFunc(c.Reasons, func(r evidence.Reason) bool {

@@ -1,0 +1,31 @@
+package labtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// ReadPlan reads a plan and shortens its times, so that a campaign over fakes takes milliseconds per row:
+// the file's own least durations are for real traffic.
+func ReadPlan(t testing.TB, text string, v plan.Vocabulary) *plan.Plan {
+	t.Helper()
+	p, err := plan.Read("test.yaml", []byte(text), v, nil)
+	must(t, err)
+	m := &p.Design.Method
+	m.Duration, m.Warmup, m.Cooldown, m.Idle = 10*time.Millisecond, 0, 0, 5*time.Millisecond
+	p.Design.Measure.ProbeInterval = time.Millisecond
+	return p
+}
+
+// Trials is a store in memory.
+type Trials []record.Trial
+
+// AppendTrial implements trial.Store.
+func (s *Trials) AppendTrial(_ context.Context, t record.Trial) error {
+	*s = append(*s, t)
+	return nil
+}
