@@ -65,8 +65,6 @@ type client struct {
 	due    *flowArrivals // of flows begun at a rate
 	turn   int
 	number uint64
-	again  []*clientConn
-	spare  []*clientConn
 	err    error // of a connection that was to stay
 }
 
@@ -118,23 +116,21 @@ func (a *client) round(p *traffic.Phases) error {
 	next := a.launch(p)
 	wait := traffic.CallTimeout
 	switch {
-	case len(a.again) > 0 || next <= traffic.Monotonic():
+	case len(a.table.again) > 0 || next <= traffic.Monotonic():
 		wait = 0
 	case next < traffic.Monotonic()+int64(traffic.CallTimeout):
 		a.alarm.set(next)
 	}
-	n, err := traffic.EpollWait(a.table.poll, a.table.events, wait)
-	if err != nil && err != unix.EINTR {
-		return fmt.Errorf("wait for connections: %w", err)
+	again, events, err := a.table.wait(wait)
+	if err != nil {
+		return err
 	}
-	again := a.again
-	a.again = nil
 	for _, c := range again {
 		c.again = false
 		a.serve(c)
 	}
-	for i := range max(n, 0) {
-		if c := a.table.of(&a.table.events[i]); c != nil {
+	for i := range events {
+		if c := a.table.of(&events[i]); c != nil {
 			a.serve(c)
 		}
 	}
@@ -227,17 +223,11 @@ func (a *client) sizesOf(s *clientStream) (gives, takes int64) {
 
 // fresh is a flow without a past.
 func (a *client) fresh(s *clientStream) *clientConn {
-	c := s.kept
-	switch n := len(a.spare); {
-	case c != nil:
+	if c := s.kept; c != nil {
 		*c = clientConn{flowConn: flowConn{fd: c.fd}, slot: c.slot}
 		return c
-	case n > 0:
-		c = a.spare[n-1]
-		a.spare = a.spare[:n-1]
-	default:
-		c = new(clientConn)
 	}
+	c := a.table.room()
 	*c = clientConn{flowConn: flowConn{fd: -1}, slot: noSlot}
 	return c
 }
@@ -253,7 +243,7 @@ func (a *client) serve(c *clientConn) {
 		a.failed(c, err)
 	case more:
 		c.again = true
-		a.again = append(a.again, c)
+		a.table.again = append(a.table.again, c)
 	}
 }
 
@@ -312,10 +302,10 @@ func (a *client) answered(c *clientConn) error {
 // (TIME_WAIT); a port of this end is free at once.
 func (a *client) awaitClose(c *clientConn) error {
 	if !a.kept {
-		if n, err := receiveFlow(c.fd, a.buffers.nothing[:1], 0); err == unix.EAGAIN || err == unix.EINTR {
-			return nil
-		} else if n > 0 {
+		if n, err := c.receive(a.buffers.nothing[:1], 0); n > 0 {
 			return errAnswer
+		} else if err == nil {
+			return nil
 		}
 		closeFlow(c.fd)
 	}
@@ -336,7 +326,7 @@ func (a *client) release(c *clientConn, from int64) {
 		a.table.remove(c.slot)
 	}
 	c.fd = -1
-	a.spare = append(a.spare, c)
+	a.table.spare = append(a.table.spare, c)
 }
 
 func (a *client) failed(c *clientConn, err error) {

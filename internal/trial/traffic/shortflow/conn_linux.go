@@ -2,8 +2,10 @@ package shortflow
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -151,19 +153,28 @@ func (c *flowConn) push(b *flowBuffers) (more bool, err error) {
 	return false, nil
 }
 
+// receive takes what is there: without an error 0 is nothing so far.
+func (c *flowConn) receive(b []byte, flags int) (int, error) {
+	for {
+		n, err := receiveFlow(c.fd, b, flags)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return 0, nil
+		case err == nil && n == 0:
+			return 0, io.EOF
+		}
+		return n, err
+	}
+}
+
 // head receives into the room for it; true once it is full.
 func (c *flowConn) head() (bool, error) {
 	for c.got < len(c.in) {
-		n, err := receiveFlow(c.fd, c.in[c.got:], 0)
-		switch {
-		case err == unix.EAGAIN:
-			return false, nil
-		case err == unix.EINTR:
-			continue
-		case err != nil:
+		n, err := c.receive(c.in[c.got:], 0)
+		if n == 0 {
 			return false, err
-		case n == 0:
-			return false, io.EOF
 		}
 		c.got += n
 	}
@@ -181,16 +192,9 @@ func (c *flowConn) pull(b *flowBuffers) (more bool, err error) {
 			room, flags = b.verified, 0
 		}
 		room = room[:min(c.take-c.took, int64(len(room)))]
-		n, err := receiveFlow(c.fd, room, flags)
-		switch {
-		case err == unix.EAGAIN:
-			return false, nil
-		case err == unix.EINTR:
-			continue
-		case err != nil:
+		n, err := c.receive(room, flags)
+		if n == 0 {
 			return false, err
-		case n == 0:
-			return false, io.EOF
 		}
 		if b.verify {
 			wrong := c.takes.pattern.Mismatches(room[:n], flowPosition(c.number)+uint64(c.took))
@@ -216,6 +220,8 @@ type flowTable[C any] struct {
 	slots  []tableSlot[C]
 	free   []int32
 	used   int
+	again  []*C // whose turn ended before they did
+	spare  []*C // room of connections that have gone, see room
 }
 
 type tableSlot[C any] struct {
@@ -249,6 +255,28 @@ func (t *flowTable[C]) add(fd int, c *C) (int32, error) {
 		return noSlot, err
 	}
 	return slot, nil
+}
+
+// wait gives those whose turn ended before, and the events that come within a time.
+func (t *flowTable[C]) wait(within time.Duration) (again []*C, events []unix.EpollEvent, err error) {
+	n, err := traffic.EpollWait(t.poll, t.events, within)
+	if err != nil && err != unix.EINTR {
+		return nil, nil, fmt.Errorf("wait for connections: %w", err)
+	}
+	again, t.again = t.again, nil
+	return again, t.events[:max(n, 0)], nil
+}
+
+// room is a connection's, with a past. It is used again, because a collection of garbage would stop all
+// threads until those that wait are awake.
+func (t *flowTable[C]) room() *C {
+	n := len(t.spare)
+	if n == 0 {
+		return new(C)
+	}
+	c := t.spare[n-1]
+	t.spare = t.spare[:n-1]
+	return c
 }
 
 // remove forgets a connection, whose descriptor is closed.

@@ -31,8 +31,6 @@ type server struct {
 
 	table   *flowTable[serverConn]
 	pending []pendingRef // in the order in which they came; some have been recognised since
-	again   []*serverConn
-	spare   []*serverConn
 	swept   int64
 }
 
@@ -82,23 +80,21 @@ func (a *server) Run(p *traffic.Phases) error {
 
 func (a *server) round(p *traffic.Phases) error {
 	wait := traffic.CallTimeout
-	if len(a.again) > 0 {
+	if len(a.table.again) > 0 {
 		wait = 0
 	}
-	n, err := traffic.EpollWait(a.table.poll, a.table.events, wait)
-	if err != nil && err != unix.EINTR {
-		return fmt.Errorf("wait for connections: %w", err)
+	again, events, err := a.table.wait(wait)
+	if err != nil {
+		return err
 	}
-	again := a.again
-	a.again = nil
 	for _, c := range again {
 		c.again = false
 		if err := a.serve(p, c); err != nil {
 			return err
 		}
 	}
-	for i := range max(n, 0) {
-		e := &a.table.events[i]
+	for i := range events {
+		e := &events[i]
 		if e.Fd == noSlot {
 			a.admit(a.listeners[e.Pad])
 			continue
@@ -125,7 +121,7 @@ func (a *server) admit(listener int) {
 			}
 			return
 		}
-		c := a.unused()
+		c := a.table.room()
 		*c = serverConn{flowConn: flowConn{fd: fd, fresh: true}, pending: true}
 		c.expect(traffic.PreambleSize + flowHeaderSize)
 		if c.slot, err = a.table.add(fd, c); err != nil {
@@ -134,18 +130,6 @@ func (a *server) admit(listener int) {
 		}
 		a.pending = append(a.pending, pendingRef{c.slot, a.table.slots[c.slot].turn, traffic.Monotonic()})
 	}
-}
-
-// unused is a connection's room. It is used again, because a collection of garbage would stop all threads
-// until those that wait are awake.
-func (a *server) unused() *serverConn {
-	n := len(a.spare)
-	if n == 0 {
-		return new(serverConn)
-	}
-	c := a.spare[n-1]
-	a.spare = a.spare[:n-1]
-	return c
 }
 
 // sweepEvery is how often pending connections are looked at.
@@ -197,7 +181,7 @@ func (a *server) dismiss(c *serverConn) {
 func (a *server) forget(c *serverConn) {
 	a.table.remove(c.slot)
 	c.fd, c.pending = -1, false
-	a.spare = append(a.spare, c)
+	a.table.spare = append(a.table.spare, c)
 }
 
 // serve moves a connection as far as it goes. One that ends is only the other end's failed flow, unless it
@@ -214,7 +198,7 @@ func (a *server) serve(p *traffic.Phases, c *serverConn) error {
 		a.dismiss(c)
 	case more:
 		c.again = true
-		a.again = append(a.again, c)
+		a.table.again = append(a.table.again, c)
 	}
 	return nil
 }
