@@ -12,6 +12,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -274,20 +275,9 @@ func cpuList(text string) ([]int, error) {
 	if text == "off" {
 		return nil, nil
 	}
-	var out []int
-	for part := range strings.SplitSeq(text, ",") {
-		lo, hi, isRange := strings.Cut(part, "-")
-		if !isRange {
-			hi = lo
-		}
-		a, errA := strconv.Atoi(lo)
-		b, errB := strconv.Atoi(hi)
-		if errA != nil || errB != nil || a < 0 || b < a || b > maxCore {
-			return nil, fmt.Errorf("read cores %q: want a list such as 0-1,3", text)
-		}
-		for c := a; c <= b; c++ {
-			out = append(out, c)
-		}
+	list, ok := kernel.CPUList(text, maxCore)
+	if !ok {
+		return nil, fmt.Errorf("read cores %q: want a list such as 0-1,3", text)
 	}
-	return out, nil
+	return list, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -138,6 +139,25 @@ func SysctlPath(name string) (string, error) {
 }
 
 func odd(r rune) bool { return r <= ' ' || r > '~' || r == '=' }
+
+// CPUList reads a list of CPUs such as "0-1,3", none above most.
+func CPUList(text string, most int) (list []int, ok bool) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, ranged := strings.Cut(strings.TrimSpace(part), "-")
+		if !ranged {
+			to = from
+		}
+		a, err1 := strconv.ParseUint(from, 10, 16)
+		b, err2 := strconv.ParseUint(to, 10, 16)
+		if err1 != nil || err2 != nil || a > b || int(b) > most {
+			return nil, false
+		}
+		for i := a; i <= b; i++ {
+			list = append(list, int(i))
+		}
+	}
+	return list, true
+}
 
 // Quota is how much of one core each vCPU of a lab's guests may use, in hundredths of a percent; 0 is
 // without a limit.

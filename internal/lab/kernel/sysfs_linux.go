@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -217,7 +218,10 @@ func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
 		if err == nil {
-			*into, err = countCPUs(strings.TrimSpace(string(b)))
+			list, ok := CPUList(strings.TrimSpace(string(b)), math.MaxUint16)
+			if *into = len(list); !ok {
+				err = fmt.Errorf("parse list of CPUs %q", strings.TrimSpace(string(b)))
+			}
 		}
 		if err != nil {
 			return 0, 0, explain(bare(err), "read CPUs %s", what)
@@ -255,24 +259,6 @@ func SetOnlineCPUs(n int) error {
 		}
 	}
 	return nil
-}
-
-// countCPUs counts a list such as "0-1,3".
-func countCPUs(list string) (int, error) {
-	n := 0
-	for part := range strings.SplitSeq(list, ",") {
-		from, to, ranged := strings.Cut(part, "-")
-		if !ranged {
-			to = from
-		}
-		a, err1 := strconv.ParseUint(from, 10, 16)
-		b, err2 := strconv.ParseUint(to, 10, 16)
-		if err1 != nil || err2 != nil || a > b {
-			return 0, fmt.Errorf("parse list of CPUs %q", list)
-		}
-		n += int(b-a) + 1
-	}
-	return n, nil
 }
 
 // Governors reads what decides on the clock, for each domain of CPUs that share one

@@ -110,20 +110,13 @@ func mapped(sets []*big.Int, spell func(set *big.Int) string) []string {
 
 // parseCPUList reads a list such as "0-1,3".
 func parseCPUList(text string) (*big.Int, error) {
+	list, ok := kernel.CPUList(text, maxCPU)
+	if !ok {
+		return nil, fmt.Errorf("%q is no list of CPUs", text)
+	}
 	set := new(big.Int)
-	for part := range strings.SplitSeq(text, ",") {
-		from, to, ranged := strings.Cut(strings.TrimSpace(part), "-")
-		if !ranged {
-			to = from
-		}
-		a, err1 := strconv.ParseUint(from, 10, 16)
-		b, err2 := strconv.ParseUint(to, 10, 16)
-		if err1 != nil || err2 != nil || a > b || b > maxCPU {
-			return nil, fmt.Errorf("%q is no list of CPUs", text)
-		}
-		for i := a; i <= b; i++ {
-			set.SetBit(set, int(i), 1)
-		}
+	for _, i := range list {
+		set.SetBit(set, i, 1)
 	}
 	return set, nil
 }
