@@ -22,15 +22,11 @@ func Divert(from, to string, besides ...netip.Addr) error {
 }
 
 func divert(from, to string, besides []netip.Addr) error {
-	l, err := find(from)
+	routes, err := routesOf(from, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
 	out, err := find(to)
-	if err != nil {
-		return err
-	}
-	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -105,11 +101,7 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 
 // Neighbourly routes are those by way of a neighbour on a device.
 func Neighbourly(dev string) (out []Via, err error) {
-	l, err := find(dev)
-	var routes []netlink.Route
-	if err == nil {
-		routes, err = dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, unix.AF_INET) })
-	}
+	routes, err := routesOf(dev, unix.AF_INET)
 	for _, r := range routes {
 		if gw, ok := netip.AddrFromSlice(r.Gw); ok && r.Dst != nil {
 			out = append(out, Via{prefixOf(r.Dst), gw.Unmap()})

@@ -135,22 +135,19 @@ func (n *NICStats) Close() error { return unix.Close(n.fd) }
 
 // PauseFrames reads what a device has agreed on about pause frames; virtual devices answer ErrUnsupported.
 func PauseFrames(dev string) (Pause, error) {
-	var p ethtool.Pause
-	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		p, err = e.GetPause(dev)
-		return err
-	})
+	p, err := askEthtool(dev, (*ethtool.Ethtool).GetPause)
 	return Pause{p.Autoneg != 0, p.RxPause != 0, p.TxPause != 0}, explain(err, "read pause frames of %s", dev)
 }
 
-func withEthtool(do func(*ethtool.Ethtool) error) error {
+func askEthtool[T any](dev string, ask func(e *ethtool.Ethtool, dev string) (T, error)) (got T, err error) {
 	e, err := ethtool.NewEthtool()
 	if err != nil {
-		return err
+		return got, err
 	}
 	defer e.Close()
 	growStack()
-	return absence(do(e))
+	got, err = ask(e, dev)
+	return got, absence(err)
 }
 
 // growStack makes the goroutine's stack larger than package ethtool needs. It hands the kernel addresses of
@@ -167,11 +164,7 @@ func growStack() byte {
 // rxQueues is how many receive queues of a device are in use. A driver that does not say uses all that it
 // has.
 func rxQueues(a *netlink.LinkAttrs) int {
-	var c ethtool.Channels
-	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		c, err = e.GetChannels(a.Name)
-		return err
-	})
+	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)
 	if n := int(c.RxCount + c.CombinedCount); err == nil && n > 0 {
 		return n
 	}
@@ -180,28 +173,21 @@ func rxQueues(a *netlink.LinkAttrs) int {
 
 // Features reads a device's offloads by the kernel's names, such as tx-tcp-segmentation and rx-gro.
 func Features(dev string) (map[string]bool, error) {
-	var f map[string]bool
-	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		f, err = e.Features(dev)
-		return err
-	})
+	f, err := askEthtool(dev, (*ethtool.Ethtool).Features)
 	return f, explain(err, "read offloads of %s", dev)
 }
 
 // FixedFeatures are the offloads that this device does not let change. What a tap does not segment now
 // counts as one, see UDPSegmentation.
 func FixedFeatures(dev string) (map[string]bool, error) {
-	var f map[string]ethtool.FeatureState
-	var driver string
-	err := withEthtool(func(e *ethtool.Ethtool) (err error) {
-		if f, err = e.FeaturesWithState(dev); err == nil {
-			driver, err = e.DriverName(dev)
-		}
-		if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
-			err = nil // a device that does not tell its driver is no tap
-		}
-		return err
-	})
+	f, err := askEthtool(dev, (*ethtool.Ethtool).FeaturesWithState)
+	driver := ""
+	if err == nil {
+		driver, err = askEthtool(dev, (*ethtool.Ethtool).DriverName)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) && f != nil {
+		err = nil // a device that does not tell its driver is no tap
+	}
 	if err != nil {
 		return nil, explain(err, "read offloads of %s", dev)
 	}
@@ -229,7 +215,9 @@ func SetFeatures(dev string, want map[string]bool) error {
 			return explain(ErrUnsupported, "set offload %s of %s", name, dev)
 		}
 	}
-	err = withEthtool(func(e *ethtool.Ethtool) error { return e.Change(dev, want) })
+	_, err = askEthtool(dev, func(e *ethtool.Ethtool, dev string) (struct{}, error) {
+		return struct{}{}, e.Change(dev, want)
+	})
 	if errors.Is(err, unix.EINVAL) {
 		err = fmt.Errorf("%w: fixed", ErrUnsupported)
 	}

@@ -22,13 +22,6 @@ func Addresses(dev string) ([]netip.Prefix, error)                { return nil, 
 func AddAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func DelAddress(dev string, p netip.Prefix) error                 { return ErrUnsupported }
 func AddRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
-func Divert(from, to string, besides ...netip.Addr) error         { return ErrUnsupported }
-func EndDivert() error                                            { return ErrUnsupported }
-func DefaultDevices() ([]string, error)                           { return nil, ErrUnsupported }
-func AdvertisedDevices() ([]string, error)                        { return nil, ErrUnsupported }
-func Down(dev string) error                                       { return ErrUnsupported }
-func IsUp(dev string) (bool, error)                               { return false, ErrUnsupported }
-func Neighbourly(dev string) ([]Via, error)                       { return nil, ErrUnsupported }
 func ProbePPPoE() error                                           { return ErrUnsupported }
 func ForgetPathMTUs6() error                                      { return ErrUnsupported }
 func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {

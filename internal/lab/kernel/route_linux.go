@@ -79,6 +79,15 @@ func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error {
 	return explain(err, "delete route to %s via %s dev %s", dst, orLink(via), dev)
 }
 
+// routesOf lists the routes by way of a device.
+func routesOf(dev string, family int) ([]netlink.Route, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	return dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, family) })
+}
+
 // ForgetPathMTUs6 drops what was learnt of paths over IPv6 (RFC 8201), as ip -6 route flush cache does.
 func ForgetPathMTUs6() error {
 	list := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)

@@ -86,11 +86,7 @@ func moveAddresses(from, to string) error {
 	if err != nil {
 		return err
 	}
-	l, err := find(from)
-	if err != nil {
-		return err
-	}
-	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	routes, err := routesOf(from, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
