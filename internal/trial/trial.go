@@ -363,12 +363,7 @@ func (a *attempt) offer(ctx context.Context, engine traffic.Engine, con *conduct
 
 // drain lets queues run empty before the next row.
 func (a *attempt) drain(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(a.c.Run.Design.Method.Cooldown):
-		return nil
-	}
+	return host.Pause(ctx, a.c.Run.Design.Method.Cooldown)
 }
 
 func (a *attempt) collect(ctx context.Context) (err error) {

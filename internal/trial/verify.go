@@ -177,11 +177,9 @@ type edge struct {
 func (w way) startEdge(ctx context.Context, win record.Window) <-chan edge {
 	out := make(chan edge, 1)
 	go func() {
-		select {
-		case <-ctx.Done():
-			out <- edge{err: context.Cause(ctx)}
+		if err := host.Pause(ctx, time.Duration(win.Start-int64(edgeLead)-host.Monotonic())); err != nil {
+			out <- edge{err: err}
 			return
-		case <-time.After(time.Duration(win.Start - int64(edgeLead) - host.Monotonic())):
 		}
 		counters, err := w.counters(ctx, true)
 		out <- edge{counters, host.Monotonic(), err}

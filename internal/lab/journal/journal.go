@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -275,26 +276,20 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("lock journal directory %s: %w", dir, err)
 		}
-		select {
-		case <-ctx.Done():
+		if err := host.Pause(ctx, 10*time.Millisecond); err != nil {
 			f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
+			return nil, err
 		}
 	}
 }
 
 // Living names the owners in dir that live.
 func Living(dir string) (living []string, err error) {
-	err = each(dir, func(owner, path string) error {
-		f, openErr := openOwn(path, unix.O_RDONLY)
-		if openErr == nil && locked(f) {
+	err = each(dir, func(owner, _ string) error {
+		if Lives(dir, owner) { // what a journal that is no good says is for restore to tell
 			living = append(living, owner)
 		}
-		if openErr == nil {
-			f.Close()
-		}
-		return nil // what a journal that is no good says is for restore to tell
+		return nil
 	})
 	return living, err
 }
