@@ -96,10 +96,7 @@ type Half struct {
 }
 
 func (l *Half) Close() {
-	if l.EndSetup != nil {
-		l.EndSetup()
-		l.EndSetup = nil
-	}
+	l.endSetup()
 	for _, f := range l.Flows {
 		if f != nil {
 			f.Close()
@@ -112,12 +109,16 @@ func (l *Half) Close() {
 	}
 }
 
-// Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
-func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) ([]any, error) {
+func (l *Half) endSetup() {
 	if l.EndSetup != nil {
 		l.EndSetup()
 		l.EndSetup = nil
 	}
+}
+
+// Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
+func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) ([]any, error) {
+	l.endSetup()
 	if l.Begin != nil {
 		l.Begin(ctx, w)
 	}

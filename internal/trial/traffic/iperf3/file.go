@@ -51,7 +51,7 @@ func ReadFile(text []byte) (*File, error) {
 		f.Began = time.Unix(int64(s), 0).UTC()
 	}
 	if f.Alone {
-		err = r.keepOwn(t)
+		err = r.keepOwn(t, load.Opener == "near")
 	}
 	return f, err
 }
@@ -102,9 +102,8 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn leaves out the series that only the other end has.
-func (r *iperf3Report) keepOwn(t *record.Traffic) error {
-	near := t.Load.Opener == "near"
+// keepOwn leaves out the series that only the other end has, of the near end's or of the far end's own report.
+func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]
 		if near {

@@ -315,18 +315,8 @@ func joinThirdParty(load record.Load, client []byte, started int64) (*record.Tra
 	if err != nil {
 		return nil, err
 	}
-	for i := range t.Flows {
-		f := &t.Flows[i]
-		f.Local, f.Remote = r.bothNames(f.Local)
-		if f.Direction == record.Up {
-			f.Received = nil
-			continue
-		}
-		f.Local, f.Remote = f.Remote, f.Local
-		f.Sent = nil
-		if f.TCP != nil {
-			f.TCP.Series = nil // of the sender, which is the third party
-		}
+	if err := r.keepOwn(t, true); err != nil {
+		return nil, err
 	}
 	t.Caveats = append(t.Caveats, record.Caveat{Kind: "third-party",
 		Text: "the far end is a third party's iperf3: its counts are what it told, and of its machine " +
