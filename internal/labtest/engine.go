@@ -33,8 +33,6 @@ type Engine struct {
 	AtStart func(w *Wire)
 
 	wire *Wire // the node half's: what the load crosses
-
-	traffic.Pair
 }
 
 // Name implements traffic.Engine: it takes the name that plans use.
@@ -211,12 +209,7 @@ func (e Engine) carry(o order, bytes int64) {
 
 // until waits for a time of the monotonic clock.
 func until(ctx context.Context, at int64) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Duration(at - host.Monotonic())):
-		return nil
-	}
+	return host.Pause(ctx, time.Duration(at-host.Monotonic()))
 }
 
 // Prober is a latency probe that sends nothing: every round trip takes RTT, and 1 ms if that is zero. Fail,
@@ -224,7 +217,6 @@ func until(ctx context.Context, at int64) error {
 type Prober struct {
 	RTT  time.Duration
 	Fail error
-	traffic.Pair
 }
 
 // Name implements traffic.Prober.

@@ -104,7 +104,7 @@ type conduct struct {
 	load      record.Load
 	conductor Conductor
 	cancel    context.CancelCauseFunc
-	parties   []*party
+	parties   [2]*party
 
 	mu   sync.Mutex
 	last map[string]Glimpse
@@ -112,17 +112,16 @@ type conduct struct {
 
 // Conduct is the controller half that all activities share: it opens the listening end, then the connecting
 // one, waits until both are ready, shares them the timeline and collects the parts of each one's result:
-// index 0 is near's. An activity of one node has one end. A third party's has no result: the other end
-// connects to it, at the load's port.
+// index 0 is near's. A third party's has no result: the other end connects to it, at the load's port.
 func Conduct(parent context.Context, name string, load record.Load, c Conductor,
-	ends ...End) (results [2][]json.RawMessage, err error) {
+	near, far End) (results [2][]json.RawMessage, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
 		last: map[string]Glimpse{}}
-	for i, end := range ends {
-		r.parties = append(r.parties, &party{side: sides[i], end: end, listening: make(chan int, 1),
-			ready: make(chan int, 1), done: make(chan struct{})})
+	for i, end := range []End{near, far} {
+		r.parties[i] = &party{side: sides[i], end: end, listening: make(chan int, 1),
+			ready: make(chan int, 1), done: make(chan struct{})}
 	}
 	defer func() {
 		for _, p := range r.parties {
@@ -151,12 +150,12 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 var sides = [2]string{"near", "far"}
 
 func (r *conduct) run(ctx context.Context) error {
-	opener, listener, port := r.parties[0], r.parties[len(r.parties)-1], r.load.Port
+	opener, listener, port := r.parties[0], r.parties[1], r.load.Port
 	if r.load.Opener == "far" && listener.end.ThirdParty == "" {
 		opener, listener = listener, opener
 	}
 	ours := []*party{opener}
-	if listener != opener && listener.end.ThirdParty == "" {
+	if listener.end.ThirdParty == "" {
 		ours = append(ours, listener)
 		err := r.open(ctx, listener, opener.end, true, port)
 		if err == nil {

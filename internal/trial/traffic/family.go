@@ -56,17 +56,9 @@ type Progress struct {
 // Activity is what nodes do for a trial between two times: offer load, probe latency.
 type Activity interface {
 	Name() string
-	// Nodes is how many nodes take part: 1, or 2 for the ends of the path.
-	Nodes() int
 	// Serve is the node half. It runs in a process of its own.
 	Serve(ctx context.Context, s host.Session) error
 }
-
-// Pair is embedded by an activity of two nodes.
-type Pair struct{}
-
-// Nodes is two.
-func (Pair) Nodes() int { return 2 }
 
 // Engine is an activity that offers load between two ends.
 type Engine interface {

@@ -96,8 +96,8 @@ func udpMixManyFlows(t *steady.Trial) {
 			checkMix(t, f, i)
 			packets, unsent, bytes = packets+f.Packets.Sent, unsent+f.Packets.Unsent, bytes+f.SentBytes
 		}
-		if mean := float64(bytes) / float64(packets); math.Abs(mean/stream.MeanPayload(load)-1) > .01 {
-			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, stream.MeanPayload(load))
+		if mean := float64(bytes) / float64(packets); math.Abs(mean/traffic.MeanPayload(load)-1) > .01 {
+			t.Errorf("%s opens: %v bytes in the mean, want %v", opener, mean, traffic.MeanPayload(load))
 		}
 		// What a busy machine did not send is counted as unsent.
 		if total := packets + unsent; total < 4500 || total > 6000 {

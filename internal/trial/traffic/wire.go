@@ -22,6 +22,11 @@ func PacketOverhead(ip int) int {
 	return Ipv4Header + udpHeader
 }
 
+// MeanPayload is that of a load's datagrams.
+func MeanPayload(load record.Load) float64 {
+	return record.MeanSize(load.PacketSizes()) - float64(PacketOverhead(load.IP))
+}
+
 // FlowKey names one stream in one direction.
 type FlowKey struct {
 	Stream    int

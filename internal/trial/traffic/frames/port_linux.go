@@ -79,7 +79,7 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	for i, k := range l.Keys {
 		local, remote := g.local[i], g.remote[i]
 		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
-			fd: g.sockets[i], mean: meanPayload(q.Load), table: record.NewTable("bytes", "packets")}
+			fd: g.sockets[i], mean: traffic.MeanPayload(q.Load), table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {
 			f.index, f.leads = len(p.sending), len(p.sending) == 0

@@ -46,7 +46,7 @@ func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64, size
 		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, Sizes: sizes, PPS: pps,
 			Source: make([]byte, 6), Next: make([]byte, 6)}}
 	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, receives: true, load: p.load}
-	mean := meanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
+	mean := traffic.MeanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
 	l := &socketLoad{}
 	for i := range flows {
 		p.load.Send = append(p.load.Send, bpf.Tuple{From: netip.AddrPortFrom(netip.IPv6Loopback(),

@@ -22,7 +22,6 @@ import (
 // stack. Its node half needs Linux and the right to load BPF programs. Where a device cannot take frames
 // so, the load is offered by sendmmsg, and the result says so.
 type XDP struct {
-	traffic.Pair
 	// Fallback offers the load by sockets where no frames can be sent; nil refuses such a load.
 	Fallback traffic.Engine
 }
@@ -205,15 +204,10 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 	}, nil
 }
 
-// meanPayload is that of a load's frames.
-func meanPayload(load record.Load) float64 {
-	return record.MeanSize(load.PacketSizes()) - float64(traffic.PacketOverhead(load.IP))
-}
-
 // ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP
 // payload of all streams, both directions together.
 func ratePPS(load record.Load) float64 {
-	bits := 8 * meanPayload(load)
+	bits := 8 * traffic.MeanPayload(load)
 	if load.Direction == record.Both {
 		bits *= 2
 	}

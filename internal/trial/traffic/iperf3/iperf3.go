@@ -18,7 +18,7 @@ import (
 
 // Engine offers load by an installed iperf3, so that results can be compared with those of everybody else.
 // Its measured window is what iperf3 reports after its own warm-up, and begins when its connections are made.
-type Engine struct{ traffic.Pair }
+type Engine struct{}
 
 // Name is "iperf3".
 func (Engine) Name() string { return "iperf3" }

@@ -17,7 +17,7 @@ import (
 // Echo measures latency by UDP probes at fixed times, on an idle path or beside a load. The probe is at the
 // end that opens connections, the echo at the other. Its node half on Linux has the kernel stamp each probe,
 // elsewhere it is ServePortable.
-type Echo struct{ traffic.Pair }
+type Echo struct{}
 
 // Name is "echo".
 func (Echo) Name() string { return "echo" }

@@ -17,7 +17,7 @@ import (
 
 // ICMP measures latency by ICMP echo requests, which the far kernel answers: nothing of this program runs
 // between a probe and its answer there. Its node half needs Linux.
-type ICMP struct{ traffic.Pair }
+type ICMP struct{}
 
 // Name is "icmp".
 func (ICMP) Name() string { return "icmp" }

@@ -21,7 +21,7 @@ import (
 // on those that carry the load, as draft-ietf-ippm-responsiveness describes. It speaks neither TLS nor
 // HTTP: the request is a few bytes of its own protocol, and the number of load-carrying connections is the
 // load's, not raised until the path is full. Its node half needs Linux.
-type Engine struct{ traffic.Pair }
+type Engine struct{}
 
 // Name is "responsiveness".
 func (Engine) Name() string { return "responsiveness" }

@@ -11,7 +11,7 @@ import (
 
 // Native is the built-in load generator: TCP and UDP with exact accounting. Its node half on Linux uses what
 // that kernel has for it, elsewhere it is ServePortable.
-type Native struct{ traffic.Pair }
+type Native struct{}
 
 // Name is "native".
 func (Native) Name() string { return "native" }

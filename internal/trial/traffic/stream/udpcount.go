@@ -238,8 +238,3 @@ func (s *sizes) bytes(n uint64) int64 {
 	round := uint64(len(s.cycle))
 	return int64(n/round)*s.ahead[round] + s.ahead[n%round]
 }
-
-// MeanPayload is that of a load's datagrams.
-func MeanPayload(load record.Load) float64 {
-	return record.MeanSize(load.PacketSizes()) - float64(traffic.PacketOverhead(load.IP))
-}

@@ -29,8 +29,8 @@ type udpSource struct {
 // newUDPSource sends flows, which have an equal part of the rate of all.
 func newUDPSource(flows []*udpFlow, q traffic.Request, all int) *udpSource {
 	return &udpSource{flows: flows, phase: traffic.PhaseWarmup,
-		length: MeanPayload(q.Load) + float64(traffic.PacketOverhead(q.Load.IP)),
-		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), MeanPayload(q.Load))}
+		length: traffic.MeanPayload(q.Load) + float64(traffic.PacketOverhead(q.Load.IP)),
+		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), traffic.MeanPayload(q.Load))}
 }
 
 func (s *udpSource) Name() string { return workerName(s.flows) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // TestSizesAddUp: the bytes of the first n datagrams are the sum of their sizes, of every flow.
@@ -37,7 +38,7 @@ func TestFlowsBeginAtDifferentSizes(t *testing.T) {
 	if diff := cmp.Diff([]int{100, 1500, 1500, 60, 60, 100, 100, 1500}, got); diff != "" {
 		t.Errorf("sizes of the first two datagrams of four flows (-want +got):\n%s", diff)
 	}
-	if got, want := MeanPayload(load), float64(100+1500+60)/3-28; got != want {
+	if got, want := traffic.MeanPayload(load), float64(100+1500+60)/3-28; got != want {
 		t.Errorf("mean payload %v, want %v", got, want)
 	}
 }
