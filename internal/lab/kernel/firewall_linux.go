@@ -70,20 +70,11 @@ const sourcesSet = "sources"
 
 // SetFirewall replaces our rules, and counts them back.
 func SetFirewall(want Firewall) error {
-	err := onFilter(func(f filter) error {
-		return replaced(want, equal, func() error { return f.remove(firewallTable) }, func() error {
-			for _, family := range families() {
-				if !want.On {
-					break
-				}
-				if err := f.addFirewall(f.newTable(firewallTable, family), true, want); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, ReadFirewall)
-	})
-	return explain(err, "set firewall of %d rules", want.Rules)
+	return explain(setTable(firewallTable, want, equal, want.On, func(f filter) error {
+		return f.inTables(firewallTable, func(t *nftables.Table) error {
+			return f.addFirewall(t, true, want)
+		})
+	}, ReadFirewall), "set firewall of %d rules", want.Rules)
 }
 
 // ProbeFirewall makes rules like the wanted ones in a chain that no packet sees, and deletes them again.
@@ -94,17 +85,8 @@ func ProbeFirewall(like Firewall) error {
 	}), "probe firewall")
 }
 
-// forwardChain is a chain of our rules, which sees the forwarded packets if it is hooked.
-func (f filter) forwardChain(t *nftables.Table, hooked bool) *nftables.Chain {
-	if !hooked {
-		return f.newChain(t, rulesChain)
-	}
-	return f.conn.AddChain(&nftables.Chain{Name: rulesChain, Table: t, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-}
-
 func (f filter) addFirewall(t *nftables.Table, hooked bool, want Firewall) error {
-	c := f.forwardChain(t, hooked)
+	c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
 	if want.Stateful {
 		f.newChain(t, statefulMark)
 		f.newRule(c, knownConnection()...)
@@ -247,14 +229,9 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 // SetFlowtable replaces our flow table, and reads it back.
 func SetFlowtable(want Flowtable) error {
 	want.Devices = slices.Sorted(slices.Values(want.Devices))
-	return explain(onFilter(func(f filter) error {
-		return replaced(want, sameFlowtable, func() error { return f.remove(flowtableTable) }, func() error {
-			if len(want.Devices) == 0 {
-				return nil
-			}
-			return f.addFlowtable(flowtableTable, want, true)
-		}, ReadFlowtable)
-	}), "set flow table of %v", want.Devices)
+	return explain(setTable(flowtableTable, want, sameFlowtable, len(want.Devices) > 0, func(f filter) error {
+		return f.addFlowtable(flowtableTable, want, true)
+	}, ReadFlowtable), "set flow table of %v", want.Devices)
 }
 
 // ProbeFlowtable makes a flow table like the wanted one that no connection is added to, and deletes it
@@ -278,7 +255,8 @@ func (f filter) addFlowtable(table string, want Flowtable, hooked bool) error {
 		t := f.newTable(table, family)
 		f.conn.AddFlowtable(&nftables.Flowtable{Table: t, Name: flowtableName, Devices: want.Devices,
 			Flags: flags})
-		f.newRule(f.forwardChain(t, hooked), &expr.FlowOffload{Name: flowtableName})
+		f.newRule(f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked),
+			&expr.FlowOffload{Name: flowtableName})
 	}
 	return f.add()
 }
@@ -297,14 +275,9 @@ func ReadSilence() (bool, error) {
 // SetSilence drops the ICMP errors that the machine sends of packets that do not reach or do not fit, or no
 // longer does.
 func SetSilence(on bool) error {
-	return explain(onFilter(func(f filter) error {
-		return replaced(on, equal, func() error { return f.remove(silenceTable) }, func() error {
-			if !on {
-				return nil
-			}
-			return f.addSilence(silenceTable, true)
-		}, ReadSilence)
-	}), "drop ICMP errors")
+	return explain(setTable(silenceTable, on, equal, on, func(f filter) error {
+		return f.addSilence(silenceTable, true)
+	}, ReadSilence), "drop ICMP errors")
 }
 
 // ProbeSilence makes such rules in a chain that no packet sees, and deletes them again.
@@ -322,12 +295,8 @@ func (f filter) addSilence(table string, hooked bool) error {
 			kind, number = unix.IPPROTO_ICMPV6, 2
 		}
 		t := f.newTable(table, family)
-		c := &nftables.Chain{Name: "output", Table: t}
-		if hooked {
-			c.Type, c.Hooknum, c.Priority = nftables.ChainTypeFilter, nftables.ChainHookOutput,
-				nftables.ChainPriorityFilter
-		}
-		f.newRule(f.conn.AddChain(c), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{kind}),
+		c := f.filterChain(t, "output", nftables.ChainHookOutput, hooked)
+		f.newRule(c, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{kind}),
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
 			equals([]byte{number}), &expr.Verdict{Kind: expr.VerdictDrop})
 	}

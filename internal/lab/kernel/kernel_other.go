@@ -114,11 +114,5 @@ func OpenWireGuard() (*WireGuardReader, error)                   { return nil, E
 func (*WireGuardReader) Close() error                            { return nil }
 func (*WireGuardReader) Peers([]string) ([]WireGuardPeer, error) { return nil, ErrUnsupported }
 
-// RouteDevice is the device by which packets to an address leave.
-func RouteDevice(to netip.Addr) (string, error) {
-	w, err := WayTo(to)
-	return w.Device, err
-}
-
 // WayTo is how packets to an address leave.
 func WayTo(to netip.Addr) (Way, error) { return wayBySocket(to) }

@@ -40,19 +40,9 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 
 // SetMSSClamp replaces what ReadMSSClamp reads, and reads it back.
 func SetMSSClamp(size int) error {
-	return explain(onFilter(func(f filter) error {
-		return replaced(size, equal, func() error { return f.remove(mssTable) }, func() error {
-			for _, family := range families() {
-				if size == 0 {
-					break
-				}
-				if err := f.addMSSClamp(f.newTable(mssTable, family), true, size); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, ReadMSSClamp)
-	}), "set mss clamp")
+	return explain(setTable(mssTable, size, equal, size != 0, func(f filter) error {
+		return f.inTables(mssTable, func(t *nftables.Table) error { return f.addMSSClamp(t, true, size) })
+	}, ReadMSSClamp), "set mss clamp")
 }
 
 // ProbeMSSClamp makes such a rule in a chain that no packet sees, and deletes it again.
@@ -65,7 +55,7 @@ func ProbeMSSClamp(size int) error {
 // addMSSClamp is what nft(8) makes of "tcp flags syn / syn,rst tcp option maxseg size set rt mtu", or of a
 // size that is lower than what the segment says.
 func (f filter) addMSSClamp(t *nftables.Table, hooked bool, size int) error {
-	c := f.forwardChain(t, hooked)
+	c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
 	f.newChain(t, mssMark+strconv.Itoa(size))
 	const maxseg = unix.TCP_MAXSEG // also the option's kind (RFC 9293, section 3.2)
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}),

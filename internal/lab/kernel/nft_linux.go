@@ -61,6 +61,30 @@ func probeFilter(add func(f filter, table string) error) error {
 	})
 }
 
+// setTable replaces one of our tables, in both versions of IP, by what add makes, where anything is wanted,
+// and reads it back: it is there whole, or nothing of it is.
+func setTable[T any](name string, want T, same func(a, b T) bool, anything bool, add func(f filter) error,
+	read func() (T, error)) error {
+	return onFilter(func(f filter) error {
+		return replaced(want, same, func() error { return f.remove(name) }, func() error {
+			if !anything {
+				return nil
+			}
+			return add(f)
+		}, read)
+	})
+}
+
+// inTables adds the same to a table of each version of IP.
+func (f filter) inTables(name string, add func(t *nftables.Table) error) error {
+	for _, family := range families() {
+		if err := add(f.newTable(name, family)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f filter) flush() error { return filterError(f.conn.Flush()) }
 
 // add is flush for what is new: there "no such file" means that the kernel lacks a kind of chain or of
@@ -81,6 +105,16 @@ func (f filter) newTable(name string, family nftables.TableFamily) *nftables.Tab
 // newChain begins a chain of a table, which no packet sees unless it has a hook.
 func (f filter) newChain(t *nftables.Table, name string) *nftables.Chain {
 	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t})
+}
+
+// filterChain is a chain of our rules, which sees the packets at a hook if it is hooked.
+func (f filter) filterChain(t *nftables.Table, name string, at *nftables.ChainHook,
+	hooked bool) *nftables.Chain {
+	if !hooked {
+		return f.newChain(t, name)
+	}
+	return f.conn.AddChain(&nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: at,
+		Priority: nftables.ChainPriorityFilter})
 }
 
 func (f filter) newRule(c *nftables.Chain, e ...expr.Any) {

@@ -104,12 +104,6 @@ func ForgetPathMTUs6() error {
 	return explain(err, "forget the MTU of paths over IPv6")
 }
 
-// RouteDevice is the device by which packets to an address leave.
-func RouteDevice(to netip.Addr) (string, error) {
-	w, err := WayTo(to)
-	return w.Device, err
-}
-
 // WayTo is how packets to an address leave.
 func WayTo(to netip.Addr) (Way, error) {
 	r, l, err := routeTo(to)

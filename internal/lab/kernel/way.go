@@ -6,6 +6,12 @@ import (
 	"net/netip"
 )
 
+// RouteDevice is the device by which packets to an address leave.
+func RouteDevice(to netip.Addr) (string, error) {
+	w, err := WayTo(to)
+	return w.Device, err
+}
+
 // wayBySocket is how packets to an address leave, by what a socket says that is connected to it, through
 // which nothing is sent: their source, and the device that has that address. The neighbour is not known.
 func wayBySocket(to netip.Addr) (w Way, err error) {
