@@ -18,29 +18,36 @@ const maxCPU = 1023
 // steering): "off" for those they arrive on, or a list such as "0-1,3". Where a device's receive queues
 // differ it is "masks 1 2", one hexadecimal mask per queue.
 func CPUs() Knob {
+	return cpuSets(factor.Declaration{Name: "cpus", Unit: "off, or cores such as 0-1,3",
+		Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
+		Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
+		Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter,
+	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS, kernel.SetRPS)
+}
+
+// cpuSets is a knob of sets of CPUs that a device has several of. parse reads a state; each begins that of
+// sets that differ; parseOne and spellOne are of the texts that the kernel has of one set.
+func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
+	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
+	read func(dev string) ([]string, error), write func(dev string, texts []string) error) Knob {
 	return &perPort[[]*big.Int]{
-		declared: declared{&factor.Declaration{Name: "cpus", Unit: "off, or cores such as 0-1,3",
-			Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
-			Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
-			Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter}},
+		declared: declared{&d},
 		spelling: spelling[[]*big.Int]{
-			parse: parseCPUs,
-			spell: func(sets []*big.Int) State { return spellEach(sets, eachQueue, spellMask) },
+			parse: parse,
+			spell: func(sets []*big.Int) State { return spellEach(sets, each, spellOne) },
 		},
 		read: func(dev string) ([]*big.Int, error) {
-			masks, err := kernel.RPS(dev)
+			texts, err := read(dev)
 			if err != nil {
 				return nil, err
 			}
-			sets, err := parseEach(masks, parseMask)
+			sets, err := parseEach(texts, parseOne)
 			if err != nil {
-				return nil, fmt.Errorf("read cpus: %w", err)
+				return nil, fmt.Errorf("read %s: %w", d.Name, err)
 			}
 			return sets, nil
 		},
-		apply: func(dev string, sets []*big.Int) error {
-			return kernel.SetRPS(dev, mapped(sets, spellMask))
-		},
+		apply:  func(dev string, sets []*big.Int) error { return write(dev, mapped(sets, spellOne)) },
 		trying: true, // the kernel refuses on the write, not on the opening
 	}
 }

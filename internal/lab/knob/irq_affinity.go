@@ -1,7 +1,6 @@
 package knob
 
 import (
-	"fmt"
 	"math/big"
 	"strings"
 
@@ -13,31 +12,11 @@ import (
 // they differ between its interrupts it is "each 0 0-1", in the order of their numbers. Virtual links have
 // no interrupts: only the ports of a guest do.
 func IRQAffinity() Knob {
-	return &perPort[[]*big.Int]{
-		declared: declared{&factor.Declaration{Name: "irq_affinity", Unit: "CPUs such as 0-1",
-			Doc:     "CPUs that serve the interrupts of the virtual router's ports",
-			Without: &factor.Without{Words: "of the same with interrupts where they were"},
-			Placed:  factor.Placed, Needs: factor.NeedsRouter}},
-		spelling: spelling[[]*big.Int]{
-			parse: parseAffinity,
-			spell: func(sets []*big.Int) State { return spellEach(sets, eachInterrupt, spellCPUs) },
-		},
-		read: func(dev string) ([]*big.Int, error) {
-			lists, err := kernel.IRQAffinity(dev)
-			if err != nil {
-				return nil, err
-			}
-			sets, err := parseEach(lists, parseCPUList)
-			if err != nil {
-				return nil, fmt.Errorf("read irq_affinity: %w", err)
-			}
-			return sets, nil
-		},
-		apply: func(dev string, sets []*big.Int) error {
-			return kernel.SetIRQAffinity(dev, mapped(sets, spellCPUs))
-		},
-		trying: true,
-	}
+	return cpuSets(factor.Declaration{Name: "irq_affinity", Unit: "CPUs such as 0-1",
+		Doc:     "CPUs that serve the interrupts of the virtual router's ports",
+		Without: &factor.Without{Words: "of the same with interrupts where they were"},
+		Placed:  factor.Placed, Needs: factor.NeedsRouter,
+	}, parseAffinity, eachInterrupt, parseCPUList, spellCPUs, kernel.IRQAffinity, kernel.SetIRQAffinity)
 }
 
 const eachInterrupt = "each "
