@@ -10,18 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// runCommand starts the command, each line of which is a reading, and starts it again a second after it has
-// ended. So it may print once, or go on.
-func (m *Meter) runCommand(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := m.command(ctx); err != nil && ctx.Err() == nil {
-			m.take(host.Monotonic(), "", err)
-		}
-		_ = host.Pause(ctx, every)
-	}
-}
-
-// command runs the command once. One that is silent for too long is killed.
+// command runs the command once, each line of which is a reading: so it may print once, or go on. One that is
+// silent for too long is killed.
 func (m *Meter) command(ctx context.Context) error {
 	p, err := host.Local().Start(ctx, host.Command{Path: m.spec.words[0], Args: m.spec.words[1:]})
 	if err != nil {

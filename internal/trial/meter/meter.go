@@ -92,13 +92,23 @@ func (s spec) password() (host.Secret, error) {
 func (m *Meter) Run(ctx context.Context) {
 	switch m.spec.scheme {
 	case command:
-		m.runCommand(ctx)
+		m.follow(ctx, m.command)
 	case mqtt, mqtts:
-		m.runTopic(ctx)
+		m.follow(ctx, m.listen)
 	default:
 		p := newPlug(m.spec, m.password)
 		defer p.client.CloseIdleConnections()
 		m.poll(ctx, p.read)
+	}
+}
+
+// follow takes what tells readings by itself, and begins again a second after that has ended.
+func (m *Meter) follow(ctx context.Context, once func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := once(ctx); err != nil && ctx.Err() == nil {
+			m.take(host.Monotonic(), "", err)
+		}
+		_ = host.Pause(ctx, every)
 	}
 }
 

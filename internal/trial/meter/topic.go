@@ -15,17 +15,7 @@ import (
 // ports are those that IANA has registered for MQTT.
 var ports = map[string]string{mqtt: "1883", mqtts: "8883"}
 
-// runTopic takes what is told on the topic, and connects again a second after the connection was lost.
-func (m *Meter) runTopic(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := m.listen(ctx); err != nil && ctx.Err() == nil {
-			m.take(host.Monotonic(), "", err)
-		}
-		_ = host.Pause(ctx, every)
-	}
-}
-
-// listen takes what is told until the connection is lost or ctx ends.
+// listen takes what is told on the topic until the connection is lost or ctx ends.
 func (m *Meter) listen(ctx context.Context) error {
 	lost := make(chan error, 1)
 	o := paho.NewClientOptions().AddBroker(m.spec.broker()).SetClientID("chokepoint-" + rand.Text()[:12]).
