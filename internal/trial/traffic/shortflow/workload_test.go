@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 func TestFlowSizesFollowTheirDistribution(t *testing.T) {
@@ -98,8 +99,10 @@ func TestTimesKeepASixtyFourth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 100_000 {
 		v := int64(math.Exp(rng.Float64() * 30))
-		edge := timesEdge(timesBucket(v))
-		if width := max(v/64, 64); edge > v || v-edge > width || timesBucket(edge) != timesBucket(v) {
+		bucket := traffic.BucketOf(v, timesOctave)
+		edge := traffic.BucketEdge(bucket, timesOctave)
+		again := traffic.BucketOf(edge, timesOctave)
+		if width := max(v/64, 64); edge > v || v-edge > width || again != bucket {
 			t.Fatalf("%d is in the bucket from %d", v, edge)
 		}
 	}

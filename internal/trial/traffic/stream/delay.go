@@ -1,9 +1,8 @@
 package stream
 
 import (
-	"math/bits"
-
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // A datagram's send time is the low bits of its sender's clock, in ticks of 4 ns, so that delays within
@@ -23,12 +22,8 @@ type delays struct {
 	below  []int64
 }
 
-// Buckets: sixteen of 64 ns, then sixteen per doubling.
-const (
-	finest     = 6 // log2 of the finest bucket in ns
-	perOctave  = 4 // log2 of the buckets per doubling
-	firstRange = finest + perOctave
-)
+// delayOctave is log2 of the buckets per doubling, see traffic.BucketOf.
+const delayOctave = 4
 
 // see takes note of a packet sent at a tick and received at a time.
 func (d *delays) see(sent uint32, received int64) {
@@ -42,28 +37,11 @@ func (d *delays) see(sent uint32, received int64) {
 	if v < 0 {
 		side, v = &d.below, -v
 	}
-	i := delayBucket(v)
+	i := traffic.BucketOf(v, delayOctave)
 	for len(*side) <= i {
 		*side = append(*side, 0)
 	}
 	(*side)[i]++
-}
-
-func delayBucket(ns int64) int {
-	if ns < 1<<firstRange {
-		return int(ns >> finest)
-	}
-	e := bits.Len64(uint64(ns)) - 1
-	return (e-firstRange+1)<<perOctave + int(ns>>(e-perOctave))&(1<<perOctave-1)
-}
-
-// delayEdge is the least delay of a bucket.
-func delayEdge(i int) int64 {
-	if i < 1<<perOctave {
-		return int64(i) << finest
-	}
-	e := i>>perOctave - 1 + firstRange
-	return (1<<perOctave | int64(i&(1<<perOctave-1))) << (e - perOctave)
 }
 
 // variation is the distribution above the lowest delay; nil if nothing was seen.
@@ -78,10 +56,10 @@ func (d *delays) variation(stamps string) *record.DelayVariation {
 		}
 	}
 	for i := len(d.below) - 1; i >= 0; i-- {
-		add(-delayEdge(i+1), d.below[i])
+		add(-traffic.BucketEdge(i+1, delayOctave), d.below[i])
 	}
 	for i, n := range d.above {
-		add(delayEdge(i), n)
+		add(traffic.BucketEdge(i, delayOctave), n)
 	}
 	return out
 }

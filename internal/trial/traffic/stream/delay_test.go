@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // TestDelaysMatchModel: each bucket holds as many as the plain list of delays has in its range, however far
@@ -57,10 +59,10 @@ func TestDelaysMatchModel(t *testing.T) {
 
 func TestDelayBucketsMeet(t *testing.T) {
 	for i := range 400 {
-		lo, hi := delayEdge(i), delayEdge(i+1)
-		if delayBucket(lo) != i || delayBucket(hi-1) != i || delayBucket(hi) != i+1 {
-			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, delayBucket(lo), delayBucket(hi-1),
-				delayBucket(hi))
+		lo, hi := traffic.BucketEdge(i, delayOctave), traffic.BucketEdge(i+1, delayOctave)
+		bucket := func(ns int64) int { return traffic.BucketOf(ns, delayOctave) }
+		if bucket(lo) != i || bucket(hi-1) != i || bucket(hi) != i+1 {
+			t.Fatalf("bucket %d: [%d, %d) holds %d, %d, %d", i, lo, hi, bucket(lo), bucket(hi-1), bucket(hi))
 		}
 		if w := hi - lo; w != 64 && w > hi/16 {
 			t.Errorf("bucket %d is %d wide at %d", i, w, lo)

@@ -1,0 +1,26 @@
+package traffic
+
+import "math/bits"
+
+// bucketFinest is log2 of the finest bucket in ns.
+const bucketFinest = 6
+
+// BucketOf is the bucket of a duration: the first 2<<octave are 64 ns wide, then 1<<octave share each
+// doubling.
+func BucketOf(ns int64, octave int) int {
+	linear := bucketFinest + octave
+	if ns < 1<<linear {
+		return int(ns >> bucketFinest)
+	}
+	e := bits.Len64(uint64(ns)) - 1
+	return (e-linear+1)<<octave + int(ns>>(e-octave))&(1<<octave-1)
+}
+
+// BucketEdge is the least duration of a bucket.
+func BucketEdge(i, octave int) int64 {
+	if i < 1<<octave {
+		return int64(i) << bucketFinest
+	}
+	e := i>>octave - 1 + bucketFinest
+	return (1<<octave | int64(i&(1<<octave-1))) << e
+}
