@@ -141,7 +141,6 @@ func mapHalf(fd int, offset int64, at unix.XDPRingOffset, entry uintptr) (half, 
 	}, nil
 }
 
-// frame is the i-th slot.
 func (r *ring) frame(i int) []byte { return r.umem[i*slotSize:][:r.size] }
 
 func (r *ring) slot() []byte {

@@ -15,6 +15,8 @@ import (
 // A txSocket takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
 // queued has left once it gives the slot back. One thread uses it.
 type txSocket interface {
+	// frame is the i-th of txSlots.
+	frame(i int) []byte
 	// slot is one to fill, or nil while all are taken.
 	slot() []byte
 	// queue gives the slot back, filled so far.
@@ -40,24 +42,20 @@ const (
 
 // openTxSocket opens a socket of a kind. The slots hold frames as the writer begins them.
 func openTxSocket(mode string, device int, w *bpf.Writer) (txSocket, error) {
+	var s txSocket
+	var err error
 	if mode == record.FramesAFXDP {
-		r, err := openRing(device, w.Size())
-		if err != nil {
-			return nil, err
-		}
-		for i := range txSlots {
-			w.Begin(r.frame(i))
-		}
-		return r, nil
+		s, err = openRing(device, w.Size())
+	} else {
+		s, err = openPacket(device, w.Size())
 	}
-	p, err := openPacket(device, w.Size())
 	if err != nil {
 		return nil, err
 	}
 	for i := range txSlots {
-		w.Begin(p.batch.At(i))
+		w.Begin(s.frame(i))
 	}
-	return p, nil
+	return s, nil
 }
 
 // txSender is the thread that sends for all flows of an end by a socket.
@@ -246,6 +244,8 @@ func (p *packetSocket) open(device int) error {
 	}
 	return nil
 }
+
+func (p *packetSocket) frame(i int) []byte { return p.batch.At(i) }
 
 func (p *packetSocket) slot() []byte {
 	if p.tail == txSlots {

@@ -1,7 +1,6 @@
 package iperf3
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -185,9 +184,8 @@ func (c *child) awaitListening(ctx context.Context, port int) error {
 func listens(table []byte, port int) bool {
 	const listening = "0A"
 	want := fmt.Sprintf(":%04X", port)
-	lines := bufio.NewScanner(bytes.NewReader(table))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for line := range bytes.Lines(table) {
+		f := strings.Fields(string(line))
 		if len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == listening {
 			return true
 		}

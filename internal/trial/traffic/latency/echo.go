@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -114,6 +115,23 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	answered.Usage.Node = map[string]string{"near": near.Node, "far": far.Node}[sides[1]]
 	l.Ends[sides[1]] = answered.Usage
 	return l, nil
+}
+
+// serveEcho is the node half of the echo: the listener echoes, the opener probes.
+func serveEcho(ctx context.Context, s host.Session, echo traffic.Connector,
+	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
+	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
+		listening func(port int) error) (traffic.Running, error) {
+		if err := complete(&q.Load); err != nil {
+			return nil, err
+		}
+		// Threads that only sleep must not keep goroutines from running.
+		traffic.MakeRoom(4)
+		if q.Listen {
+			return echo(ctx, q, listening)
+		}
+		return probe(ctx, q)
+	})
 }
 
 // echoReport is the last word of the echo.

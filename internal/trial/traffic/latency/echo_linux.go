@@ -16,19 +16,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// Serve is the node half of the latency probe: the listener echoes, the opener probes.
+// Serve is the node half of the latency probe.
 func (Echo) Serve(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
-		listening func(port int) error) (traffic.Running, error) {
-		if err := complete(&q.Load); err != nil {
-			return nil, err
-		}
-		traffic.MakeRoom(4)
-		if q.Listen {
-			return newEchoer(ctx, q, listening)
-		}
-		return connectEcho(ctx, q)
-	})
+	return serveEcho(ctx, s, newEchoer, connectEcho)
 }
 
 // newEchoer answers probes from the first hello on, for which it waits.

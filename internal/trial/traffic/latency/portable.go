@@ -19,18 +19,7 @@ import (
 // the kernel's, so that round trips have the wake-ups of both ends' processes in them, whatever the other end
 // is.
 func ServePortable(ctx context.Context, s host.Session) error {
-	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
-		listening func(port int) error) (traffic.Running, error) {
-		if err := complete(&q.Load); err != nil {
-			return nil, err
-		}
-		// On Linux, where tests have it, threads that only sleep must not keep goroutines from running.
-		traffic.MakeRoom(4)
-		if q.Listen {
-			return newPortableEchoer(ctx, q, listening)
-		}
-		return newPortableProber(ctx, q)
-	})
+	return serveEcho(ctx, s, newPortableEchoer, newPortableProber)
 }
 
 // portableWait is how long a receiver waits before it looks whether it is over.
