@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,6 +114,14 @@ func (l *Half) endSetup() {
 	if l.EndSetup != nil {
 		l.EndSetup()
 		l.EndSetup = nil
+	}
+}
+
+// UsesCongestion notes a stream's congestion control, in the order in which streams take them.
+func (l *Half) UsesCongestion(name string) {
+	had := l.Details["congestion"]
+	if name != "" && !slices.Contains(strings.Split(had, "+"), name) {
+		l.Details["congestion"] = strings.TrimPrefix(had+"+"+name, "+")
 	}
 }
 

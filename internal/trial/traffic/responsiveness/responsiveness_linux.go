@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +79,6 @@ func connect(ctx context.Context, l *traffic.Half, listening func(port int) erro
 	if err != nil {
 		return err
 	}
-	var controls []string
 	for i, fd := range fds {
 		f := &requestFlow{Socket: traffic.Socket{FD: fd}, outbox: make(chan frame, outboxRoom),
 			quit: make(chan struct{}), ByteFlow: traffic.ByteFlow{Key: l.Keys[i],
@@ -95,14 +92,11 @@ func connect(ctx context.Context, l *traffic.Half, listening func(port int) erro
 		if failed != nil {
 			err = fmt.Errorf("prepare %s: %w", f.Name(), failed)
 		}
-		if !slices.Contains(controls, control) {
-			controls = append(controls, control)
-		}
+		l.UsesCongestion(control)
 	}
 	if err != nil {
 		return err
 	}
-	l.Details["congestion"] = strings.Join(controls, "+")
 	if q.Listen {
 		a, err := answerForeign(ctx, q, port, len(l.Keys))
 		if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -32,7 +30,6 @@ func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(por
 	if err != nil {
 		return err
 	}
-	var controls []string
 	for i, c := range conns {
 		f := &portableTCP{newByteStream(q, i, l.Keys[i]), c}
 		f.Addr = c.LocalAddr().String()
@@ -47,14 +44,9 @@ func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(por
 		if failed != nil {
 			err = fmt.Errorf("set the congestion control of %s: %w", f.Name(), failed)
 		}
-		if name != "" && !slices.Contains(controls, name) {
-			controls = append(controls, name)
-		}
+		l.UsesCongestion(name)
 	}
 	l.Mode = func() string { return "portable: a goroutine for each stream" }
-	if len(controls) > 0 {
-		l.Details["congestion"] = strings.Join(controls, "+") // in the order in which streams take them
-	}
 	return err
 }
 

@@ -38,7 +38,8 @@ func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(por
 	q := l.Request
 	flows := make([]*portableUDP, len(l.Keys))
 	for i, k := range l.Keys {
-		f := &portableUDP{pace: traffic.NewPace(q.Load.RateBps/float64(len(l.Keys)), traffic.MeanPayload(q.Load))}
+		f := &portableUDP{pace: traffic.NewPace(q.Load.RateBps/float64(len(l.Keys)),
+			traffic.MeanPayload(q.Load))}
 		f.open(q, i, k, len(l.Keys))
 		flows[i] = f
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -256,7 +254,6 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 	mode := tcpMode{verify: q.Load.Verify, pool: len(l.Keys) > traffic.OwnThreads}.
 		with(featuresTo(q.Peer), q.Peer, threadsPerStream*len(l.Keys) <= cores)
 	shared := newTCPBuffers(q)
-	var controls []string
 	var pooled [2][]*tcpFlow // receivers, senders
 	for i, fd := range fds {
 		f, failed := newTCPFlow(fd, q, i, l.Keys[i], mode)
@@ -266,9 +263,7 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 		}
 		f.prepare(shared)
 		l.Flows[i] = f
-		if !slices.Contains(controls, f.congestion) {
-			controls = append(controls, f.congestion)
-		}
+		l.UsesCongestion(f.congestion)
 		switch {
 		case !mode.pool:
 			l.Workers = append(l.Workers, f)
@@ -289,7 +284,6 @@ func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) e
 		}
 	}
 	l.Mode = mode.String
-	l.Details["congestion"] = strings.Join(controls, "+") // in the order in which streams take them
 	return err
 }
 
