@@ -105,12 +105,7 @@ type follower struct {
 
 func (f follower) Ready(ctx context.Context) (record.Window, error) {
 	f.started()
-	select {
-	case <-f.start:
-		return f.window, f.err
-	case <-ctx.Done():
-		return record.Window{}, context.Cause(ctx)
-	}
+	return f.begun(ctx)
 }
 
 func (follower) Progress(traffic.Progress) {}

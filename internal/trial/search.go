@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
 // maxSearchFailures is how many trials of a search may fail in a row before it is given up.
@@ -107,7 +108,7 @@ func (d *demand) asks(s *record.SearchTrial) error {
 	}
 	bits := 1.0
 	if s.Unit == record.UnitPackets {
-		bits = 8 * (record.MeanSize(d.load.PacketSizes()) - float64(packetHeaders(d.ip)))
+		bits = 8 * (record.MeanSize(d.load.PacketSizes()) - float64(traffic.PacketOverhead(d.ip)))
 	}
 	if bits <= 0 {
 		return fmt.Errorf("search for a rate: a packet of %d bytes has no payload", d.load.PacketSize)
@@ -117,14 +118,6 @@ func (d *demand) asks(s *record.SearchTrial) error {
 		d.load.Warmup = 0 // a queue must be empty before a burst
 	}
 	return nil
-}
-
-// packetHeaders are the IP and UDP headers of a packet.
-func packetHeaders(ip int) int {
-	if ip == 6 {
-		return 48
-	}
-	return 28
 }
 
 // shareOf is the load, in payload bits per second, of a cell that takes a share of a rate which another

@@ -418,6 +418,11 @@ func (c *conductor) Ready(ctx context.Context) (record.Window, error) {
 		close(c.start)
 	}
 	c.mu.Unlock()
+	return c.begun(ctx)
+}
+
+// begun waits for the timeline.
+func (c *conductor) begun(ctx context.Context) (record.Window, error) {
 	select {
 	case <-c.start:
 		return c.window, c.err

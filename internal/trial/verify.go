@@ -334,16 +334,8 @@ func (w way) echoAt(ctx context.Context, e traffic.End, at netip.Addr) (host.Ses
 // echoEnd is how long a node may take to close the echo's port.
 const echoEnd = 2 * time.Second
 
-// endEcho ends the echo and waits until the node has closed its port, which the next check uses again. A
-// node that is silent is not waited for.
-func endEcho(s host.Session) {
-	ctx, cancel := context.WithTimeout(context.Background(), echoEnd)
-	defer cancel()
-	s.Finish()
-	for host.Await(ctx, s, nil) == nil {
-	}
-	s.Close()
-}
+// endEcho ends the echo and waits until the node has closed its port, which the next check uses again.
+func endEcho(s host.Session) { traffic.LetGo(s, echoEnd) }
 
 // judge compares the counters with what was sent.
 func (w way) judge(e *record.PathEvidence) error {

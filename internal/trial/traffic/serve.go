@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -36,6 +37,17 @@ func Halves(connect func(ctx context.Context, l *Half, listening func(port int) 
 		}
 		return l, nil
 	}
+}
+
+// LetGo ends what a node holds as long as a session lasts, and waits until that is undone. A node that is
+// silent is waited for no longer than within.
+func LetGo(s host.Session, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	s.Finish()
+	for host.Await(ctx, s, nil) == nil {
+	}
+	s.Close()
 }
 
 // Serve is the node half that all activities share: it answers a check, or connects, waits for the

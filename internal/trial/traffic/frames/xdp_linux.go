@@ -194,14 +194,7 @@ func (x XDP) prepare(ctx context.Context, n *traffic.Neighbor) (letGo func(), er
 		s.Close()
 		return nil, err
 	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), traffic.Patience)
-		defer cancel()
-		s.Finish()
-		for host.Await(ctx, s, nil) == nil {
-		}
-		s.Close()
-	}, nil
+	return func() { traffic.LetGo(s, traffic.Patience) }, nil
 }
 
 // ratePPS is the load's rate in one direction, all flows together; 0 is flat out. A rate is of the UDP

@@ -102,7 +102,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e7) * float64(time.Second))
 }
 
-// keepOwn leaves out the series that only the other end has, of the near end's or of the far end's own report.
+// keepOwn leaves out the series that only the other end has; near says which end's report it is.
 func (r *iperf3Report) keepOwn(t *record.Traffic, near bool) error {
 	for i := range t.Flows {
 		f := &t.Flows[i]
