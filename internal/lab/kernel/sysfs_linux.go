@@ -17,8 +17,7 @@ import (
 // queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
 // /sys of the namespace.
 func RPS(dev string) ([]string, error) {
-	files, err := rpsFiles(dev)
-	masks, err := readEach(files, err)
+	masks, err := readEach(rpsFiles(dev))
 	return masks, explain(err, "read packet steering of %s", dev)
 }
 
@@ -134,8 +133,7 @@ func SpreadQueues(dev string) error {
 // IRQAffinity reads, for each interrupt of a device in the order of their numbers, the CPUs that it may be
 // served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
 func IRQAffinity(dev string) ([]string, error) {
-	files, err := affinityFiles(dev)
-	lists, err := readEach(files, err)
+	lists, err := readEach(affinityFiles(dev))
 	return lists, explain(err, "read interrupt affinity of %s", dev)
 }
 
@@ -265,8 +263,7 @@ func SetOnlineCPUs(n int) error {
 // (Documentation/admin-guide/pm/cpufreq.rst). A machine whose kernel does not set the clock is
 // ErrUnsupported.
 func Governors() ([]string, error) {
-	files, err := clockFiles(cpuDir, "scaling_governor")
-	names, err := readEach(files, err)
+	names, err := readEach(clockFiles(cpuDir, "scaling_governor"))
 	return names, explain(err, "read clock governor")
 }
 
@@ -279,8 +276,7 @@ func SetGovernors(names []string) error {
 
 // GovernorsOffered are those that every domain can have.
 func GovernorsOffered() ([]string, error) {
-	files, err := clockFiles(cpuDir, "scaling_available_governors")
-	lists, err := readEach(files, err)
+	lists, err := readEach(clockFiles(cpuDir, "scaling_available_governors"))
 	if err != nil {
 		return nil, explain(err, "read clock governors")
 	}
