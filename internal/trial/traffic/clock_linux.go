@@ -33,8 +33,12 @@ func Nap(d time.Duration) {
 // packets. Such a call must end by itself or by a signal within tens of milliseconds, since a collection of
 // garbage waits for it.
 func Write(fd int, b []byte) (int, error) {
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)))
+	return Returned(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b))))
+}
+
+// Returned is what a raw call that counts has returned.
+func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
 	}
@@ -68,12 +72,8 @@ func Watch(fds []int, events uint32) (poll int, err error) {
 
 // EpollWait is epoll_wait(2) as a raw call; up to CallTimeout.
 func EpollWait(poll int, events []unix.EpollEvent, wait time.Duration) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
-		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return Returned(unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(wait.Milliseconds()), 0, 0))
 }
 
 // tellsThreads says whether the kernel tells what each thread did.

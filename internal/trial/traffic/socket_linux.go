@@ -266,12 +266,8 @@ func (b *Batch) Address(i int, to *RawAddr, control []byte) {
 
 // Send gives the datagrams from i to j to the kernel and returns how many it took.
 func (b *Batch) Send(fd, i, j int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
-		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return Returned(unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
+		uintptr(unsafe.Pointer(&b.messages[i])), uintptr(j-i), 0, 0, 0))
 }
 
 // SendGSO gives the datagrams from i to j to the kernel as one write, which it cuts.
@@ -294,14 +290,11 @@ func (b *Batch) Receive(fd int) (int, error) {
 			b.messages[i].header.SetControllen(b.each)
 		}
 	}
-	b.used = 0
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[0])),
-		uintptr(len(b.messages)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	b.used = int(n)
-	return int(n), nil
+	n, err := Returned(unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
+		uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)),
+		unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0))
+	b.used = n
+	return n, err
 }
 
 // Length is the full length of the i-th received datagram.

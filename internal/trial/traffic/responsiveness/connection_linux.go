@@ -1,6 +1,7 @@
 package responsiveness
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -104,10 +105,7 @@ func (f *requestFlow) Run(p *traffic.Phases) error {
 		f.Unblock(traffic.AtOnce)
 	}
 	reader.Wait()
-	if err == nil {
-		err = readErr
-	}
-	return err
+	return cmp.Or(err, readErr)
 }
 
 func (f *requestFlow) send(p *traffic.Phases) error {

@@ -88,30 +88,18 @@ func pendingError(fd int) error {
 }
 
 func acceptFlow(listener int) (int, error) {
-	r, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0,
-		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(r), nil
+	return traffic.Returned(unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0,
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0))
 }
 
 func sendFlow(fd int, b []byte, flags int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return traffic.Returned(unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(flags|unix.MSG_NOSIGNAL), 0, 0))
 }
 
 func receiveFlow(fd int, b []byte, flags int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
-		uintptr(len(b)), uintptr(flags), 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return traffic.Returned(unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), uintptr(flags), 0, 0))
 }
 
 func closeFlow(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
