@@ -182,7 +182,7 @@ func (c *Campaign) bench(ctx context.Context, cell record.Factors) (*bench, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{lab: l}
+	b := &bench{lab: l, ciphers: map[string]*cipherNode{}}
 	if err := c.attend(ctx, b); err != nil {
 		return nil, err
 	}

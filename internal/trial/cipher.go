@@ -173,9 +173,6 @@ func (b *bench) ciphersOf(ctx context.Context, name string) (*cipherNode, error)
 	if err != nil {
 		return nil, err
 	}
-	if b.ciphers == nil {
-		b.ciphers = map[string]*cipherNode{}
-	}
 	b.ciphers[name] = n
 	return n, nil
 }

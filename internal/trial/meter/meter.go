@@ -4,6 +4,7 @@ package meter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,10 +201,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 		failing = m.failed
 	}
 	if last < from {
-		why := errors.New("it told nothing")
-		if failing != nil {
-			why = failing
-		}
+		why := cmp.Or(failing, errors.New("it told nothing"))
 		s.Unavailable = "the meter gave no reading: " + check.Plain(why.Error())
 		return s, failing
 	}

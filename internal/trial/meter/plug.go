@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -101,12 +102,8 @@ func (p *plug) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	return data, nil
 }
 
-func (p *plug) user() string {
-	if p.spec.user != "" {
-		return p.spec.user
-	}
-	return "admin" // as both kinds call it
-}
+// user is admin unless another is named: both kinds call it so.
+func (p *plug) user() string { return cmp.Or(p.spec.user, "admin") }
 
 func (p *plug) once(ctx context.Context, path string, query url.Values, authorization string) (data []byte,
 	status int, challenge string, err error) {
