@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -66,10 +65,18 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 		return check.OK()
 	}
 	t, near, far, err := l.tunnelEnds(ctx, s, 1)
+	var leave func(context.Context) error
+	if err == nil {
+		leave, err = l.drive(ctx, s.Kind, 1, nil, &near, &far)
+	}
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	return t.Check(ctx, near, far)
+	a := t.Check(ctx, near, far)
+	if err := leave(ctx); err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	return a
 }
 
 // Path returns the way that a row wants, laying its tunnels unless they are up. Those that burden other
@@ -137,15 +144,22 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	leave := func(context.Context) error { return nil }
+	unlead := func(context.Context) error { return nil }
+	var routes []agent.Route
 	if l.lead != nil {
-		if leave, err = l.lead(ctx, slot); err != nil {
+		if routes, unlead, err = l.lead(ctx, slot); err != nil {
 			return nil, err
 		}
 	}
-	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU,
-		Port: 51820 + slot, Queue: s.Queue})
+	undrive, err := l.drive(ctx, s.Kind, slot, routes, &near, &far)
 	if err != nil {
+		return nil, errors.Join(err, unlead(context.WithoutCancel(ctx)))
+	}
+	leave := func(ctx context.Context) error { return errors.Join(undrive(ctx), unlead(ctx)) }
+	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
+		Queue: s.Queue})
+	if err != nil {
+		err = check.WithHint(err, l.needs(ctx, slot, near, far))
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
 	t := &laid{Path: p, slot: slot, leave: leave}
@@ -155,6 +169,9 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	l.tunnels[key] = t
 	return t, nil
 }
+
+func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
+func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
 // kept is how many tunnels stay up for rows to come: an end of one may be a process.
 const kept = 4
@@ -211,18 +228,16 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 			return nil, near, far, errors.New(n.Facts.Fixed)
 		}
 		a, err := n.AgentFor("hold a tunnel's end")
-		if by, ok := n.Driver.(driver.Restricted); ok && err != nil {
-			err = fmt.Errorf("%w%s", err, by.TunnelByHand(s.Kind, l.plan.tunnel(slot, e)[0],
-				l.plan.tunnel(slot, 1-e)[0]))
-		}
-		if err != nil {
-			return nil, near, far, err
+		driven := err != nil && n.canDrive(s.Kind)
+		if err != nil && !driven {
+			return nil, near, far, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
 		}
 		outer, err := l.outer(e, cmp.Or(s.Outer, 4))
 		if err != nil {
 			return nil, near, far, err
 		}
-		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e)}
+		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e),
+			Driven: driven}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}

@@ -21,8 +21,10 @@ type crossing struct {
 }
 
 // lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
-// ways: the client's leads into the tunnel. It goes on until what it returns is called.
-func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Context) error, err error) {
+// ways: the client's leads into the tunnel. It goes on until what it returns is called. The routes of a router
+// without an agent are returned: they are part of its end of the tunnel.
+func (x *surveyed) lead(ctx context.Context, slot int) (routes []agent.Route,
+	leave func(context.Context) error, err error) {
 	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
 	var there, between agent.Hold
 	why := errors.New("the router's addresses are not known")
@@ -42,7 +44,12 @@ func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Conte
 		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
 	}
 	if len(there.Addresses) == 0 {
-		return nil, why
+		return nil, nil, why
+	}
+	hold := map[string]agent.Hold{server: there, router: between}
+	if n, err := x.l.Node(ctx, router); err == nil && n.HasDriver() {
+		delete(hold, router)
+		routes = between.Routes
 	}
 	var held []host.Session
 	leave = func(ctx context.Context) (err error) {
@@ -52,7 +59,7 @@ func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Conte
 		}
 		return err
 	}
-	for node, what := range map[string]agent.Hold{server: there, router: between} {
+	for node, what := range hold {
 		n, err := x.l.Node(ctx, node)
 		var s host.Session
 		if err == nil {
@@ -66,9 +73,9 @@ func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Conte
 			err = host.Await(ctx, s, nil)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
+			return nil, nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
 				leave(context.WithoutCancel(ctx)))
 		}
 	}
-	return leave, nil
+	return routes, leave, nil
 }
