@@ -433,9 +433,6 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	if err != nil {
 		return Followed{}, err
 	}
-	if n.HasDriver() {
-		return Followed{s, "driver " + n.Driver.Name() + " sets nothing on the device of a tunnel"}, nil
-	}
 	k, state, p, err := l.resolve(s, n)
 	if err != nil {
 		return Followed{}, err
