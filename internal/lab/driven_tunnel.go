@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
@@ -22,51 +22,45 @@ type drivenEnd struct {
 	n      *Node
 	by     driver.Tunneling
 	device string
-	byHand string
 	state  knob.End
+	agent  host.Agent // in this process, until release
 }
 
-// drive has this process hold the ends that drivers make, in a slot, until what it returns is called, which
-// undoes them. A driven router has to know the routes as well.
-func (l *Lab) drive(ctx context.Context, kind string, slot int, routes []agent.Route, ends ...*tunnel.End) (
-	leave func(context.Context) error, err error) {
-	var leaves []func(context.Context) error
-	for _, end := range ends {
-		if !end.Driven {
-			continue
-		}
-		n, err := l.Node(ctx, end.Node)
-		if err != nil {
-			return nil, err
-		}
-		e := &drivenEnd{l: l, n: n, by: n.Driver.(driver.Tunneling), device: slotDevice(slot),
-			byHand: l.byHand(n, kind, slot)}
-		for _, r := range routes {
-			e.state.Behind = append(e.state.Behind, knob.Behind{To: r.To, Via: r.Via})
-		}
-		end.Agent = tunnel.Driven(context.WithoutCancel(ctx), e)
-		leaves = append(leaves, func(ctx context.Context) error {
-			return errors.Join(end.Agent.Close(), e.undo(ctx))
-		})
+// drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
+func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
+	by, ok := n.Driver.(driver.Tunneling)
+	if !ok || !n.HasDriver() || !slices.Contains(tunnel.DrivenKinds(), kind) {
+		return nil
 	}
-	return func(ctx context.Context) (err error) {
-		for _, leave := range leaves {
-			err = errors.Join(err, leave(ctx))
+	return &drivenEnd{l: l, n: n, by: by, device: slotDevice(slot),
+		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
+}
+
+// release undoes what was made, if there is such an end.
+func (e *drivenEnd) release(ctx context.Context) error {
+	if e == nil {
+		return nil
+	}
+	err := e.agent.Close()
+	var ours []*applied
+	for _, t := range e.l.settings {
+		if t.ofTunnel && t.setting.Node == e.n.Name && t.setting.Port == e.device {
+			ours = append(ours, t)
 		}
-		return err
-	}, nil
+	}
+	return errors.Join(err, e.l.undo(ctx, ours))
 }
 
 // byHand is what an owner types for an end on a node, in a slot; nothing where no driver knows.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
-	if by, ok := n.Driver.(driver.Restricted); ok && end >= 0 {
+	if by, ok := n.Driver.(driver.Restricted); ok {
 		return by.TunnelByHand(kind, l.plan.tunnel(slot, end)[0], l.plan.tunnel(slot, 1-end)[0])
 	}
 	return ""
 }
 
-func (e *drivenEnd) driven(value knob.State) driven {
+func (e *drivenEnd) setting(value knob.State) driven {
 	k := knob.TunnelEnd()
 	return driven{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
 		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}}
@@ -75,10 +69,7 @@ func (e *drivenEnd) driven(value knob.State) driven {
 // set makes the end as it is to be now.
 func (e *drivenEnd) set(ctx context.Context) error {
 	value := e.state.State()
-	if _, err := knob.ParseEnd(string(value)); err != nil {
-		return err
-	}
-	t, err := e.driven(value).apply(ctx, value)
+	t, err := e.setting(value).apply(ctx, value)
 	if t != nil {
 		t.ofTunnel = true
 		e.l.settings = append(e.l.settings, t)
@@ -86,28 +77,14 @@ func (e *drivenEnd) set(ctx context.Context) error {
 	return err
 }
 
-func (e *drivenEnd) undo(ctx context.Context) error {
-	var ours []*applied
-	for _, t := range e.l.settings {
-		if t.ofTunnel && t.setting.Node == e.n.Name && t.setting.Port == e.device {
-			ours = append(ours, t)
-		}
-	}
-	return e.l.undo(ctx, ours)
-}
-
 // Check implements tunnel.Router.
 func (e *drivenEnd) Check(ctx context.Context) check.Answer {
-	a := e.driven(knob.NoEnd).check(ctx)
-	if a.State == check.No {
-		a.Reason += e.byHand
-	}
-	return a
+	return e.setting(knob.NoEnd).check(ctx)
 }
 
 // Open implements tunnel.Router.
 func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
-	e.state.Port, e.state.MTU, e.state.Inner = s.Port, s.MTU, inner
+	e.state.Port, e.state.MTU, e.state.Inner = uint16(s.Port), uint16(s.MTU), inner
 	if err := e.set(ctx); err != nil {
 		return "", err
 	}
@@ -117,7 +94,7 @@ func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefi
 // Connect implements tunnel.Router.
 func (e *drivenEnd) Connect(ctx context.Context, public string, endpoint netip.AddrPort,
 	allowed []netip.Prefix) error {
-	e.state.Peer = &knob.Peer{Key: public, Endpoint: endpoint, Allowed: allowed}
+	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
 	return e.set(ctx)
 }
 
@@ -129,20 +106,4 @@ func (e *drivenEnd) Read(ctx context.Context) (kernel.LinkCounters, int64, error
 // Send implements tunnel.Router.
 func (e *drivenEnd) Send(ctx context.Context, to []netip.Addr) error {
 	return e.by.Ping(ctx, e.n.Host, to)
-}
-
-// needs is what may be missing where a tunnel with a driven end carries nothing.
-func (l *Lab) needs(ctx context.Context, slot int, ends ...tunnel.End) string {
-	for _, end := range ends {
-		if n, err := l.Node(ctx, end.Node); err == nil && end.Driven {
-			return n.Driver.(driver.Tunneling).TunnelNeeds(slotPort(slot))
-		}
-	}
-	return ""
-}
-
-// canDrive reports whether a node's driver makes an end of a kind of tunnel.
-func (n *Node) canDrive(kind string) bool {
-	_, ok := n.Driver.(driver.Tunneling)
-	return ok && n.HasDriver() && slices.Contains(tunnel.DrivenKinds(), kind)
 }

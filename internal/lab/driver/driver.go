@@ -63,8 +63,6 @@ type Tunneling interface {
 		err error)
 	// Ping sends a packet to each address. Whether one is answered does not matter.
 	Ping(ctx context.Context, h host.Host, to []netip.Addr) error
-	// TunnelNeeds says what may be missing where no packet arrives.
-	TunnelNeeds(port int) string
 }
 
 // WithoutNAT is the advice of a node's driver; a node without one has an agent, and Linux.

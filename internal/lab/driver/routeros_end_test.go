@@ -20,9 +20,9 @@ import (
 // Ends of a tunnel: before the peer is known, and after.
 const (
 	bareEnd = `{"port":51821,"mtu":1420,"inner":["198.19.1.2/24","2001:2:0:101::2/64"],` +
-		`"behind":[{"to":"198.19.65.2/32","via":"198.51.100.7"}]`
-	wholeEnd = bareEnd + `,"peer":{"key":"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",` +
-		`"endpoint":"192.0.2.10:51821","allowed":["198.19.1.1/32","2001:2:0:101::1/128"]}}`
+		`"behind":{"198.19.65.2/32":"198.51.100.7"}`
+	wholeEnd = bareEnd + `,"key":"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",` +
+		`"endpoint":"192.0.2.10:51821","allowed":["198.19.1.1/32","2001:2:0:101::1/128"]}`
 )
 
 func endOf(value string) record.Setting {

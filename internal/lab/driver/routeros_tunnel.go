@@ -2,10 +2,13 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/netip"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -21,90 +24,52 @@ const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/
 func endName(device string) string { return rosMark + "-" + device }
 func endMark(device string) string { return rosMark + " tunnel " + device }
 
-// several reads what the prints of several menus give, in one command.
-func several(ctx context.Context, h host.Host, prints ...string) (out [][]item, err error) {
-	var put []string
-	for _, print := range prints {
-		put = append(put, ":put "+quoteROS(partMark), toJSON(print))
-	}
-	text, err := console(ctx, h, put...)
-	if err != nil {
-		return nil, err
-	}
-	parts := strings.Split(text, partMark)[1:]
-	if len(parts) != len(prints) {
-		return nil, fmt.Errorf("the console answers %d of %d questions", len(parts), len(prints))
-	}
-	for _, part := range parts {
-		all, err := parseItems(part)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, all)
-	}
-	return out, nil
-}
-
 func readROSEnd(ctx context.Context, h host.Host, dev string) (string, error) {
-	ours := " where comment=" + quoteROS(endMark(dev))
-	all, err := several(ctx, h, wireguard+"/print as-value proplist=name,mtu,listen-port"+ours,
-		wireguardPeers+"/print as-value proplist=public-key,allowed-address,endpoint-address,endpoint-port"+ours,
-		"/ip/address/print as-value proplist=address"+ours, "/ipv6/address/print as-value proplist=address"+ours,
-		"/ip/route/print as-value proplist=dst-address,gateway"+ours,
-		"/ipv6/route/print as-value proplist=dst-address,gateway"+ours)
-	if err != nil {
-		return "", err
+	var all [6][]item
+	for i, print := range [...]string{wireguard + "/print as-value proplist=mtu,listen-port",
+		wireguardPeers + "/print as-value proplist=public-key,allowed-address,endpoint-address,endpoint-port",
+		"/ip/address/print as-value proplist=address", "/ipv6/address/print as-value proplist=address",
+		"/ip/route/print as-value proplist=dst-address,gateway",
+		"/ipv6/route/print as-value proplist=dst-address,gateway"} {
+		var err error
+		if all[i], err = items(ctx, h, print+" where comment="+quoteROS(endMark(dev))); err != nil {
+			return "", err
+		}
 	}
-	e, err := parseROSEnd([6][]item(all))
+	e, err := parseROSEnd(all)
 	return string(e.State()), err
 }
 
 // parseROSEnd reads what the router has of an end: interface, peer, and of each version of IP addresses and
 // routes.
-func parseROSEnd(all [6][]item) (*knob.End, error) {
+func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if len(all[0]) == 0 {
 		return nil, nil
 	}
 	if len(all[0]) > 1 || len(all[1]) > 1 {
 		return nil, fmt.Errorf("the tunnel's end has %d interfaces with %d peers", len(all[0]), len(all[1]))
 	}
-	var errs []error
-	number := func(i item, name string, most uint64) int {
-		n, known := i.number(name)
-		if !known || n > most {
-			errs = append(errs, fmt.Errorf("its %s is no number to %d", name, most))
-		}
-		return int(min(n, most))
+	inner, behind := []string{}, map[string]string{}
+	for _, a := range slices.Concat(all[2], all[3]) {
+		inner = append(inner, a["address"])
 	}
-	prefix := func(text string) netip.Prefix {
-		p, err := netip.ParsePrefix(text)
-		if a, wrong := netip.ParseAddr(text); wrong == nil && a.Zone() == "" {
-			p, err = a.Prefix(a.BitLen())
-		}
-		errs = append(errs, err)
-		return p
+	for _, r := range slices.Concat(all[4], all[5]) {
+		behind[r["dst-address"]] = r["gateway"]
 	}
-	e := &knob.End{Port: number(all[0][0], "listen-port", 65535), MTU: number(all[0][0], "mtu", 65535)}
+	told := map[string]any{"port": json.Number(all[0][0]["listen-port"]), "mtu": json.Number(all[0][0]["mtu"]),
+		"inner": inner, "behind": behind}
 	for _, p := range all[1] {
-		at, err := netip.ParseAddr(p["endpoint-address"])
-		errs = append(errs, err)
-		e.Peer = &knob.Peer{Key: p["public-key"],
-			Endpoint: netip.AddrPortFrom(at, uint16(number(p, "endpoint-port", 65535)))}
-		for text := range strings.FieldsFuncSeq(p["allowed-address"], func(r rune) bool { return r == ',' }) {
-			e.Peer.Allowed = append(e.Peer.Allowed, prefix(text))
-		}
+		told["key"], told["allowed"] = p["public-key"], strings.Split(p["allowed-address"], ",")
+		told["endpoint"] = net.JoinHostPort(p["endpoint-address"], p["endpoint-port"])
 	}
-	for i := range 2 {
-		for _, a := range all[2+i] {
-			e.Inner = append(e.Inner, prefix(a["address"]))
-		}
-		for _, r := range all[4+i] {
-			via, err := netip.ParseAddr(r["gateway"])
-			errs = append(errs, err)
-			e.Behind = append(e.Behind, knob.Behind{To: prefix(r["dst-address"]), Via: via})
-		}
+	text, err := json.Marshal(told)
+	if err == nil {
+		err = json.Unmarshal(text, &e)
 	}
-	return e, errors.Join(errs...)
+	if err != nil {
+		return nil, fmt.Errorf("the tunnel's end: %w", err)
+	}
+	return e, nil
 }
 
 // makeROSEnd removes what hangs on the interface, and makes it anew; the interface stays, and with it its key.
@@ -133,17 +98,15 @@ func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string
 		}
 		out = append(out, add+comment)
 	}
-	for _, b := range e.Behind {
-		out = append(out, menu(b.Via)+"/route/add dst-address="+b.To.String()+" gateway="+b.Via.String()+comment)
+	for _, to := range slices.SortedFunc(maps.Keys(e.Behind), netip.Prefix.Compare) {
+		out = append(out, menu(to.Addr())+"/route/add dst-address="+to.String()+" gateway="+
+			e.Behind[to].String()+comment)
 	}
-	if p := e.Peer; p != nil {
-		var allowed []string
-		for _, a := range p.Allowed {
-			allowed = append(allowed, a.String())
-		}
-		out = append(out, wireguardPeers+"/add interface="+name+" public-key="+quoteROS(p.Key)+
-			" allowed-address="+strings.Join(allowed, ",")+" endpoint-address="+p.Endpoint.Addr().String()+
-			" endpoint-port="+strconv.Itoa(int(p.Endpoint.Port()))+comment)
+	if e.Key != "" {
+		allowed := strings.Trim(fmt.Sprint(e.Allowed), "[]")
+		out = append(out, fmt.Sprintf("%s/add interface=%s public-key=%s allowed-address=%s "+
+			"endpoint-address=%s endpoint-port=%d%s", wireguardPeers, name, quoteROS(e.Key),
+			strings.ReplaceAll(allowed, " ", ","), e.Endpoint.Addr(), e.Endpoint.Port(), comment))
 	}
 	return out, nil
 }
@@ -186,10 +149,4 @@ func (RouterOS) Ping(ctx context.Context, h host.Host, to []netip.Addr) error {
 	}
 	_, err := console(ctx, h, send...)
 	return err
-}
-
-// TunnelNeeds implements Tunneling.
-func (RouterOS) TunnelNeeds(port int) string {
-	return fmt.Sprintf("UDP port %d must pass the router's chain input, and what leaves the tunnel its chain "+
-		"forward: /ip/firewall/filter/print; IPv6 has rules of its own: /ipv6/firewall/filter/print", port)
 }

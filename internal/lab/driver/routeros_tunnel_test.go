@@ -12,9 +12,9 @@ import (
 
 // endState is an end with everything: of a tunnel over IPv6, with an address and a route of each version of IP.
 const endState = `{"port":51821,"mtu":1420,"inner":["198.19.1.2/24","2001:2:0:101::2/64"],` +
-	`"behind":[{"to":"198.19.65.2/32","via":"192.0.2.10"},{"to":"2001:2:0:201::2/128","via":"2001:db8::10"}],` +
-	`"peer":{"key":"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=","endpoint":"[2001:db8:1::2]:51821",` +
-	`"allowed":["198.19.1.1/32","2001:2:0:101::1/128"]}}`
+	`"behind":{"198.19.65.2/32":"192.0.2.10","2001:2:0:201::2/128":"2001:db8::10"},` +
+	`"key":"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=","endpoint":"[2001:db8:1::2]:51821",` +
+	`"allowed":["198.19.1.1/32","2001:2:0:101::1/128"]}`
 
 // TestMakeROSEnd: each line that an end is made of, and no other.
 func TestMakeROSEnd(t *testing.T) {
