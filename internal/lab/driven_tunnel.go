@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drivenEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
-// which are in force for as long as the tunnel is: they are journalled and guarded like all others.
+// drivenEnd is the end of a tunnel on a node without an agent, a tunnel.Router. It consists of settings of the
+// node's driver, in force for as long as the tunnel is: they are journalled and guarded like all others.
 type drivenEnd struct {
 	l      *Lab
 	n      *Node
@@ -77,12 +77,10 @@ func (e *drivenEnd) set(ctx context.Context) error {
 	return err
 }
 
-// Check implements tunnel.Router.
 func (e *drivenEnd) Check(ctx context.Context) check.Answer {
 	return e.setting(knob.NoEnd).check(ctx)
 }
 
-// Open implements tunnel.Router.
 func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
 	e.state.Port, e.state.MTU, e.state.Inner = uint16(s.Port), uint16(s.MTU), inner
 	if err := e.set(ctx); err != nil {
@@ -91,19 +89,16 @@ func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefi
 	return e.by.TunnelKey(ctx, e.n.Host, e.device)
 }
 
-// Connect implements tunnel.Router.
 func (e *drivenEnd) Connect(ctx context.Context, public string, endpoint netip.AddrPort,
 	allowed []netip.Prefix) error {
 	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
 	return e.set(ctx)
 }
 
-// Read implements tunnel.Router.
 func (e *drivenEnd) Read(ctx context.Context) (kernel.LinkCounters, int64, error) {
 	return e.by.TunnelMoved(ctx, e.n.Host, e.device)
 }
 
-// Send implements tunnel.Router.
-func (e *drivenEnd) Send(ctx context.Context, to []netip.Addr) error {
+func (e *drivenEnd) Send(ctx context.Context, to netip.Addr) error {
 	return e.by.Ping(ctx, e.n.Host, to)
 }

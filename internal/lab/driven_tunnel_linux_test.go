@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -139,11 +138,10 @@ func TestTunnelEndsOnADrivenRouter(t *testing.T) {
 	l, j, _ := behindRouterOS(t, d, w)
 	ctx := t.Context()
 	led := 0
-	l.lead = func(context.Context, int) ([]agent.Route, func(context.Context) error, error) {
+	l.lead = func(_ context.Context, _ int, driven *drivenEnd) (func(context.Context) error, error) {
 		led++
-		to := l.plan.behind(1, 1)[0]
-		return []agent.Route{{To: to, Via: l.plan.link(1, 1)[0].Addr(), Dev: "wan"}},
-			func(context.Context) error { led--; return nil }, nil
+		driven.state.Behind[l.plan.behind(1, 1)[0]] = l.plan.link(1, 1)[0].Addr()
+		return func(context.Context) error { led--; return nil }, nil
 	}
 	p, err := l.Path(ctx, TunnelSpec{Kind: "wireguard", MTU: 1380})
 	if err != nil {

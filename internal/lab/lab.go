@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -61,9 +60,9 @@ type supply struct {
 	// regularly has something done every now and then, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
 	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
-	// until the function that it returns is called; nil: they do, or there can be no tunnel. A driven end of
-	// the tunnel has to know the routes besides.
-	lead func(ctx context.Context, slot int) ([]agent.Route, func(context.Context) error, error)
+	// until the function that it returns is called; nil: they do, or there can be no tunnel. An end that is
+	// driven, nil if none is, is told its routes.
+	lead func(ctx context.Context, slot int, driven *drivenEnd) (func(context.Context) error, error)
 	// again finds the path between the ends anew, and the devices that face it; nil: they are known.
 	again func(ctx context.Context) error
 	// leave ends what is to end while the nodes can still be reached; nil: nothing.

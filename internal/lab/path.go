@@ -68,10 +68,8 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if err != nil {
 		return check.Not("%v", err)
 	}
+	defer driven.release(ctx) // nothing is made
 	a := t.Check(ctx, near, far)
-	if err := driven.release(ctx); err != nil {
-		return check.CouldNotTell("%v", err)
-	}
 	if driven != nil && a.State == check.No {
 		a.Reason += l.byHand(driven.n, s.Kind, 1)
 	}
@@ -143,15 +141,11 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	var routes []agent.Route
 	unlead := func(context.Context) error { return nil }
 	if l.lead != nil {
-		if routes, unlead, err = l.lead(ctx, slot); err != nil {
+		if unlead, err = l.lead(ctx, slot, driven); err != nil {
 			return nil, errors.Join(err, driven.release(ctx))
 		}
-	}
-	for _, r := range routes {
-		driven.state.Behind[r.To] = r.Via
 	}
 	leave := func(ctx context.Context) error { return errors.Join(driven.release(ctx), unlead(ctx)) }
 	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),

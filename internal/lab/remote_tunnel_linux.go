@@ -21,10 +21,10 @@ type crossing struct {
 }
 
 // lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
-// ways: the client's leads into the tunnel. It goes on until what it returns is called. The routes of a router
-// without an agent are returned: they are part of its end of the tunnel.
-func (x *surveyed) lead(ctx context.Context, slot int) (routes []agent.Route,
-	leave func(context.Context) error, err error) {
+// ways: the client's leads into the tunnel. It goes on until what it returns is called. Those of a router
+// without an agent are part of its end of the tunnel.
+func (x *surveyed) lead(ctx context.Context, slot int, driven *drivenEnd) (leave func(context.Context) error,
+	err error) {
 	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
 	var there, between agent.Hold
 	why := errors.New("the router's addresses are not known")
@@ -44,12 +44,14 @@ func (x *surveyed) lead(ctx context.Context, slot int) (routes []agent.Route,
 		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
 	}
 	if len(there.Addresses) == 0 {
-		return nil, nil, why
+		return nil, why
 	}
 	hold := map[string]agent.Hold{server: there, router: between}
-	if n, err := x.l.Node(ctx, router); err == nil && n.HasDriver() {
+	if driven != nil {
 		delete(hold, router)
-		routes = between.Routes
+		for _, r := range between.Routes {
+			driven.state.Behind[r.To] = r.Via
+		}
 	}
 	var held []host.Session
 	leave = func(ctx context.Context) (err error) {
@@ -73,9 +75,9 @@ func (x *surveyed) lead(ctx context.Context, slot int) (routes []agent.Route,
 			err = host.Await(ctx, s, nil)
 		}
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
+			return nil, errors.Join(fmt.Errorf("lead the path behind a tunnel by %s: %w", node, err),
 				leave(context.WithoutCancel(ctx)))
 		}
 	}
-	return routes, leave, nil
+	return leave, nil
 }

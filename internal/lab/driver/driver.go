@@ -61,8 +61,8 @@ type Tunneling interface {
 	// TunnelMoved is what a device has carried, and the age of its peer's last handshake in ns, -1 = none.
 	TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters, handshake int64,
 		err error)
-	// Ping sends a packet to each address. Whether one is answered does not matter.
-	Ping(ctx context.Context, h host.Host, to []netip.Addr) error
+	// Ping sends a packet to an address. Whether it is answered does not matter.
+	Ping(ctx context.Context, h host.Host, to netip.Addr) error
 }
 
 // WithoutNAT is the advice of a node's driver; a node without one has an agent, and Linux.

@@ -83,7 +83,8 @@ func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 	}
 	var pinged []string
 	d.Pinged = func(a string) { pinged = append(pinged, a) }
-	err = r.Ping(ctx, w, []netip.Addr{netip.MustParseAddr("198.19.1.1"), netip.MustParseAddr("2001:2:0:101::1")})
+	err = errors.Join(r.Ping(ctx, w, netip.MustParseAddr("198.19.1.1")),
+		r.Ping(ctx, w, netip.MustParseAddr("2001:2:0:101::1")))
 	if diff := cmp.Diff([]string{"198.19.1.1", "2001:2:0:101::1"}, pinged); err != nil || diff != "" {
 		t.Errorf("ping: %v (-want +got):\n%s", err, diff)
 	}

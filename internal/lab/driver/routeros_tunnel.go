@@ -142,11 +142,8 @@ func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c 
 }
 
 // Ping implements Tunneling.
-func (RouterOS) Ping(ctx context.Context, h host.Host, to []netip.Addr) error {
-	var send []string
-	for _, a := range to {
-		send = append(send, ":do {/ping address="+a.WithZone("").String()+" count=1 interval=200ms} on-error={}")
-	}
-	_, err := console(ctx, h, send...)
+func (RouterOS) Ping(ctx context.Context, h host.Host, to netip.Addr) error {
+	_, err := console(ctx, h, ":do {/ping address="+to.WithZone("").String()+
+		" count=1 interval=200ms} on-error={}")
 	return err
 }

@@ -19,11 +19,11 @@ type Router interface {
 	Connect(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
 	// Read gives what the device carried, and the age of the last handshake in ns, -1 = none.
 	Read(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
-	// Send sends a packet to each address of the other end.
-	Send(ctx context.Context, to []netip.Addr) error
+	// Send sends a packet to an address of the other end.
+	Send(ctx context.Context, to netip.Addr) error
 }
 
-// Kinds that Driven serves.
+// DrivenKinds are those that Driven serves.
 func DrivenKinds() []string { return []string{nameAuto, nameKernel} }
 
 // Driven returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
@@ -49,12 +49,7 @@ func Driven(ctx context.Context, by Router) host.Agent {
 			return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
 				ReceivedPackets: c.RxPackets, Handshake: handshake, MTU: r.MTU}, err
 		}
-		send := func(to []netip.Addr) error {
-			if len(to) == 0 {
-				return nil
-			}
-			return by.Send(ctx, to)
-		}
+		send := func(to netip.Addr) error { return by.Send(ctx, to) }
 		if err := meet(ctx, s, public, configure); err != nil {
 			return ended(err)
 		}

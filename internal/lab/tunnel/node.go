@@ -116,7 +116,7 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 	if err := meet(ctx, s, e.public(), e.configure); err != nil {
 		return ended(err)
 	}
-	return ended(report(ctx, s, e.read, sendDatagrams))
+	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
 // clearEnd waits until no process holds the end any more, and removes what the last one has left.
@@ -180,7 +180,7 @@ func meet(ctx context.Context, s host.Session, public string,
 
 // report tells the state, and again after each question.
 func report(ctx context.Context, s host.Session, read func() (status, error),
-	send func(to []netip.Addr) error) error {
+	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {
 		now, err := read()
 		if err != nil {
@@ -193,8 +193,10 @@ func report(ctx context.Context, s host.Session, read func() (status, error),
 		if err := s.Recv(&a); err != nil {
 			return err
 		}
-		if err := send(a.Prove); err != nil {
-			return err
+		for _, to := range a.Prove {
+			if err := send(to); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -241,16 +243,7 @@ func kernelAnswer(err error, lacks, hint string) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// sendDatagrams sends one to the discard port (RFC 863) of the other end by each of its addresses.
-func sendDatagrams(to []netip.Addr) error {
-	for _, a := range to {
-		if err := sendDatagram(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// sendDatagram sends one to the discard port (RFC 863) of the other end.
 func sendDatagram(to netip.Addr) error {
 	const discard = 9
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))

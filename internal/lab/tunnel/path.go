@@ -325,7 +325,7 @@ func (e *end) implementation() string {
 
 // Counters reads the near end's. No answer in time ends the tunnel: its session would hear nothing else.
 func (p *path) Counters(ctx context.Context, underLoad bool) (Counters, error) {
-	within, cancel := withinTime(context.Background(), p.ends[0].patience())
+	within, cancel := withinTime(context.Background(), answerTime)
 	if underLoad {
 		within, cancel = host.Beyond(ctx, answerTime)
 	}
@@ -355,7 +355,7 @@ func (p *path) Down(ctx context.Context) error {
 		return nil
 	}
 	p.down = true
-	within, cancel := withinTime(ctx, max(p.ends[0].patience(), p.ends[1].patience()))
+	within, cancel := withinTime(ctx, answerTime)
 	defer cancel()
 	var errs []error
 	for i, e := range p.ends {
