@@ -18,11 +18,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 )
 
-// playRouterOS is "routeros ADDRESS DIR", see routeros.Play, until it is told to end. Its tunnels carry packets.
+// playRouterOS is "routeros ADDRESS DIR", see routeros.Play, until it is told to end. Its tunnels carry
+// packets.
 func playRouterOS() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	if err := routeros.Play(ctx, os.Args[1], os.Args[2], func(d *routeros.Device) { carry(ctx, d) }); err != nil {
+	with := func(d *routeros.Device) { carry(ctx, d) }
+	if err := routeros.Play(ctx, os.Args[1], os.Args[2], with); err != nil {
 		fmt.Fprintln(os.Stderr, "routeros:", err)
 		os.Exit(1)
 	}
@@ -65,7 +67,8 @@ func carry(ctx context.Context, d *routeros.Device) {
 			var offer struct{ Public string }
 			port, err := strconv.Atoi(row["listen-port"])
 			mtu, wrong := strconv.Atoi(row["mtu"])
-			s, more := node.Open(ctx, "wireguard", map[string]any{"device": row["name"], "port": port, "mtu": mtu})
+			s, more := node.Open(ctx, "wireguard", map[string]any{"device": row["name"], "port": port,
+				"mtu": mtu})
 			if err = errors.Join(err, wrong, more); err == nil {
 				err = s.Recv(&offer)
 			}
@@ -76,8 +79,9 @@ func carry(ctx context.Context, d *routeros.Device) {
 			peers[row["public-key"]] = dev
 			err := end.Session.(host.SecretSession).SendSecret(host.SecretFrom(make([]byte, 32)))
 			if err == nil {
-				err = end.Send(map[string]any{"public": row["public-key"], "endpoint": net.JoinHostPort(
-					row["endpoint-address"], row["endpoint-port"]), "allowed": strings.Split(row["allowed-address"], ",")})
+				err = end.Send(map[string]any{"public": row["public-key"],
+					"endpoint": net.JoinHostPort(row["endpoint-address"], row["endpoint-port"]),
+					"allowed":  strings.Split(row["allowed-address"], ",")})
 			}
 			complain(errors.Join(err, end.Recv(nil)))
 		case strings.HasSuffix(menu, "/address") && ours:
@@ -95,8 +99,8 @@ func carry(ctx context.Context, d *routeros.Device) {
 		if !ours || errors.Join(end.Send(struct{}{}), end.Recv(&s)) != nil || s.Handshake < 0 {
 			return nil
 		}
-		return map[string]string{"rx": strconv.FormatUint(s.Received, 10), "tx": strconv.FormatUint(s.Sent, 10),
-			"last-handshake": time.Duration(s.Handshake).Round(time.Second).String()}
+		return map[string]string{"rx": strconv.FormatUint(s.Received, 10),
+			"tx": strconv.FormatUint(s.Sent, 10), "last-handshake": time.Duration(s.Handshake).Round(time.Second).String()}
 	}
 	d.Pinged = func(address string) {
 		c, err := net.Dial("udp", net.JoinHostPort(address, "9"))

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
@@ -15,15 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drivenEnd is the end of a tunnel on a node without an agent, a tunnel.Router. It consists of settings of the
-// node's driver, in force for as long as the tunnel is: they are journalled and guarded like all others.
+// drivenEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
+// in force for as long as the tunnel is: they are journalled and guarded like all others.
 type drivenEnd struct {
 	l      *Lab
 	n      *Node
 	by     driver.Tunneling
 	device string
 	state  knob.End
-	agent  host.Agent // in this process, until release
+	agent  host.Agent // see hold
 }
 
 // drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
@@ -34,6 +33,18 @@ func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
 	}
 	return &drivenEnd{l: l, n: n, by: by, device: slotDevice(slot),
 		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
+}
+
+// hold serves the end to the tunnel's other half, until release.
+func (e *drivenEnd) hold(ctx context.Context) host.Agent {
+	e.agent = tunnel.Driven(context.WithoutCancel(ctx), tunnel.Router{
+		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
+		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
+			return e.by.TunnelMoved(ctx, e.n.Host, e.device)
+		},
+		Send: func(ctx context.Context, to netip.Addr) error { return e.by.Ping(ctx, e.n.Host, to) },
+	})
+	return e.agent
 }
 
 // release undoes what was made, if there is such an end.
@@ -77,11 +88,7 @@ func (e *drivenEnd) set(ctx context.Context) error {
 	return err
 }
 
-func (e *drivenEnd) Check(ctx context.Context) check.Answer {
-	return e.setting(knob.NoEnd).check(ctx)
-}
-
-func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
+func (e *drivenEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
 	e.state.Port, e.state.MTU, e.state.Inner = uint16(s.Port), uint16(s.MTU), inner
 	if err := e.set(ctx); err != nil {
 		return "", err
@@ -89,16 +96,8 @@ func (e *drivenEnd) Open(ctx context.Context, s tunnel.Spec, inner []netip.Prefi
 	return e.by.TunnelKey(ctx, e.n.Host, e.device)
 }
 
-func (e *drivenEnd) Connect(ctx context.Context, public string, endpoint netip.AddrPort,
+func (e *drivenEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,
 	allowed []netip.Prefix) error {
 	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
 	return e.set(ctx)
-}
-
-func (e *drivenEnd) Read(ctx context.Context) (kernel.LinkCounters, int64, error) {
-	return e.by.TunnelMoved(ctx, e.n.Host, e.device)
-}
-
-func (e *drivenEnd) Send(ctx context.Context, to netip.Addr) error {
-	return e.by.Ping(ctx, e.n.Host, to)
 }

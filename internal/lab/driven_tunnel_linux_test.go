@@ -126,7 +126,7 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.regularly = func(func(context.Context) error) { d.Each = 0 } // in place of keeping in touch with the guard
+	l.regularly = func(func(context.Context) error) { d.Each = 0 } // in place of keeping in touch
 	return l, j, dir
 }
 
@@ -159,10 +159,12 @@ func TestTunnelEndsOnADrivenRouter(t *testing.T) {
 	if r := made["/ip/route"][3]; r["dst-address"] != "198.19.65.2/32" || r["gateway"] != "198.18.2.2" {
 		t.Errorf("route behind: got %v", r)
 	}
-	if w.public != wg["public-key"] || w.outer != "198.18.1.2:51821" || !bytes.Equal(w.secret, make([]byte, 32)) ||
+	if w.public != wg["public-key"] || w.outer != "198.18.1.2:51821" ||
+		!bytes.Equal(w.secret, make([]byte, 32)) ||
 		!slices.Equal(w.allowed, []string{"198.19.1.2/32", "2001:2:0:101::2/128", "198.19.65.2/32",
 			"2001:2:0:201::2/128"}) {
-		t.Errorf("the near end was told %q at %q, secret %d, allowed %v", w.public, w.outer, len(w.secret), w.allowed)
+		t.Errorf("the near end was told %q at %q, secret %d, allowed %v", w.public, w.outer, len(w.secret),
+			w.allowed)
 	}
 	if p.Resolved != "wireguard-kernel" || p.Tunnel.MTU() != 1380 || led != 1 {
 		t.Errorf("got %+v, mtu %d, led %d", p, p.Tunnel.MTU(), led)
@@ -203,7 +205,8 @@ func TestDrivenTunnelThatFails(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, err := l.Path(ctx, TunnelSpec{Kind: "wireguard"})
-			if err == nil || errors.Is(err, ErrDirty) || strings.Contains(err.Error(), routeros.WireGuardSecret) ||
+			if err == nil || errors.Is(err, ErrDirty) ||
+				strings.Contains(err.Error(), routeros.WireGuardSecret) ||
 				!strings.Contains(check.HintOf(err), "the firewall of router must let in UDP port 51821") {
 				t.Errorf("got %v, hint %q", err, check.HintOf(err))
 			}
@@ -218,8 +221,8 @@ func TestDrivenTunnelThatFails(t *testing.T) {
 	}
 }
 
-// TestDrivenTunnelThatStays: what the router does not remove keeps its guard and its place in the journal, and
-// nothing is measured until it is gone.
+// TestDrivenTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
+// and nothing is measured until it is gone.
 func TestDrivenTunnelThatStays(t *testing.T) {
 	d := routeros.New()
 	before := d.Config()
@@ -243,8 +246,8 @@ func TestDrivenTunnelThatStays(t *testing.T) {
 	}
 }
 
-// TestRestoreRemovesADrivenTunnel of a run that was killed, also in the middle of laying it, and says so where
-// the guard has done it.
+// TestRestoreRemovesADrivenTunnel of a run that was killed, also in the middle of laying it, and says so
+// where the guard has done it.
 func TestRestoreRemovesADrivenTunnel(t *testing.T) {
 	for _, tt := range []struct{ name, broken, want string }{{"whole", "", "put back tunnel_end=none"},
 		{"without a peer", "/interface/wireguard/peers/add", "already as before"},
@@ -254,7 +257,8 @@ func TestRestoreRemovesADrivenTunnel(t *testing.T) {
 			before := d.Config()
 			l, j, dir := behindRouterOS(t, d, onWire(t, d))
 			d.Broken = tt.broken
-			if _, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"}); (err != nil) != (tt.broken != "") {
+			_, err := l.Path(t.Context(), TunnelSpec{Kind: "wireguard"})
+			if (err != nil) != (tt.broken != "") {
 				t.Fatal(err)
 			}
 			left := j.Close()
@@ -267,8 +271,8 @@ func TestRestoreRemovesADrivenTunnel(t *testing.T) {
 				t.Fatalf("journal: got %v, %v, %v", stale, left, err)
 			}
 			text, _ := os.ReadFile(filepath.Join(dir, "me.jsonl"))
-			if strings.Contains(string(text), routeros.WireGuardSecret) || !strings.Contains(string(text), nearKey) &&
-				tt.broken == "" {
+			if strings.Contains(string(text), routeros.WireGuardSecret) ||
+				!strings.Contains(string(text), nearKey) && tt.broken == "" {
 				t.Errorf("journal: %s", text)
 			}
 			o := reached(t, &Node{Name: "router", Host: d, Driver: driver.RouterOS{},

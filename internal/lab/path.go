@@ -152,8 +152,8 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 		Queue: s.Queue})
 	if err != nil {
 		if driven != nil {
-			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward what "+
-				"leaves the tunnel; IPv6 has rules of its own", driven.n.Name, slotPort(slot)))
+			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+
+				"what leaves the tunnel; IPv6 has rules of its own", driven.n.Name, slotPort(slot)))
 		}
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
@@ -243,8 +243,7 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 	}
 	for e := range ends {
 		if ends[e].Driven {
-			driven.agent = tunnel.Driven(context.WithoutCancel(ctx), driven)
-			ends[e].Agent = driven.agent
+			ends[e].Agent = driven.hold(ctx)
 		}
 	}
 	return l.parts.Tunnels[i], ends[0], ends[1], driven, nil

@@ -143,7 +143,8 @@ func TestRouterOSTunnelEndThatFails(t *testing.T) {
 	}
 }
 
-// TestRouterOSTunnelEndGuarded: the guard removes an end when nobody keeps in touch with it, and after a reboot.
+// TestRouterOSTunnelEndGuarded: the guard removes an end when nobody keeps in touch with it, and after a
+// reboot.
 func TestRouterOSTunnelEndGuarded(t *testing.T) {
 	for name, end := range map[string]func(d *routeros.Device){
 		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) }, "reboot": (*routeros.Device).Reboot} {

@@ -27,7 +27,8 @@ func endMark(device string) string { return rosMark + " tunnel " + device }
 func readROSEnd(ctx context.Context, h host.Host, dev string) (string, error) {
 	var all [6][]item
 	for i, print := range [...]string{wireguard + "/print as-value proplist=mtu,listen-port",
-		wireguardPeers + "/print as-value proplist=public-key,allowed-address,endpoint-address,endpoint-port",
+		wireguardPeers + "/print as-value proplist=public-key,allowed-address,endpoint-address," +
+			"endpoint-port",
 		"/ip/address/print as-value proplist=address", "/ipv6/address/print as-value proplist=address",
 		"/ip/route/print as-value proplist=dst-address,gateway",
 		"/ipv6/route/print as-value proplist=dst-address,gateway"} {
@@ -56,8 +57,8 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	for _, r := range slices.Concat(all[4], all[5]) {
 		behind[r["dst-address"]] = r["gateway"]
 	}
-	told := map[string]any{"port": json.Number(all[0][0]["listen-port"]), "mtu": json.Number(all[0][0]["mtu"]),
-		"inner": inner, "behind": behind}
+	told := map[string]any{"port": json.Number(all[0][0]["listen-port"]),
+		"mtu": json.Number(all[0][0]["mtu"]), "inner": inner, "behind": behind}
 	for _, p := range all[1] {
 		told["key"], told["allowed"] = p["public-key"], strings.Split(p["allowed-address"], ",")
 		told["endpoint"] = net.JoinHostPort(p["endpoint-address"], p["endpoint-port"])
@@ -72,7 +73,7 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	return e, nil
 }
 
-// makeROSEnd removes what hangs on the interface, and makes it anew; the interface stays, and with it its key.
+// makeROSEnd removes what hangs on the interface, and makes it anew; the interface stays, with its key.
 func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string, err error) {
 	e, err := knob.ParseEnd(value)
 	if err != nil {
@@ -80,7 +81,7 @@ func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string
 	}
 	mark := endMark(dev)
 	menu := func(a netip.Addr) string { return map[bool]string{true: "/ip", false: "/ipv6"}[a.Is4()] }
-	for _, m := range [...]string{"/ip/route", "/ipv6/route", "/ip/address", "/ipv6/address", wireguardPeers} {
+	for _, m := range []string{"/ip/route", "/ipv6/route", "/ip/address", "/ipv6/address", wireguardPeers} {
 		out = append(out, m+"/remove "+find(m, "comment", mark))
 	}
 	own := find(wireguard, "comment", mark)

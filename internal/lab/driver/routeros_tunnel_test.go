@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// endState is an end with everything: of a tunnel over IPv6, with an address and a route of each version of IP.
+// endState is an end with everything: of a tunnel over IPv6, with an address and a route of each version.
 const endState = `{"port":51821,"mtu":1420,"inner":["198.19.1.2/24","2001:2:0:101::2/64"],` +
 	`"behind":{"198.19.65.2/32":"192.0.2.10","2001:2:0:201::2/128":"2001:db8::10"},` +
 	`"key":"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=","endpoint":"[2001:db8:1::2]:51821",` +
@@ -42,8 +42,8 @@ func TestMakeROSEnd(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", state, err, diff)
 		}
 	}
-	for _, state := range []string{"", "None", "{}", endState + " ", strings.Replace(endState, "198.19.65.2/32",
-		`x\"; /system/reboot`, 1), strings.Replace(endState, `"mtu":1420`, `"mtu":1420,"x":1`, 1)} {
+	for _, state := range []string{"", "None", "{}", endState + " ",
+		strings.Replace(endState, "198.19.65.2/32", `x\"; /system/reboot`, 1), strings.Replace(endState, `"mtu":1420`, `"mtu":1420,"x":1`, 1)} {
 		if got, err := makeROSEnd(t.Context(), nil, "tun1", state); err == nil {
 			t.Errorf("%s: got %q, want an error", state, got)
 		}

@@ -9,18 +9,18 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Router makes an end of a WireGuard tunnel on a router without an agent, which has the protocol in its kernel,
-// and makes and keeps the private key. Whoever supplies it undoes what it made, once the path is down.
-type Router interface {
-	Check(ctx context.Context) check.Answer
+// Router makes an end of a WireGuard tunnel on a router without an agent, which has the protocol in its
+// kernel and makes the private key itself. Whoever supplies it undoes what was made, once the path is down.
+type Router struct {
+	Check func(ctx context.Context) check.Answer
 	// Open makes a device with these addresses and returns its public key.
-	Open(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
+	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
 	// Connect names the peer: its public key, outer address, and what it may send and be sent.
-	Connect(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
+	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
 	// Read gives what the device carried, and the age of the last handshake in ns, -1 = none.
-	Read(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
+	Read func(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
 	// Send sends a packet to an address of the other end.
-	Send(ctx context.Context, to netip.Addr) error
+	Send func(ctx context.Context, to netip.Addr) error
 }
 
 // DrivenKinds are those that Driven serves.

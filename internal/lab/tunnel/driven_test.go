@@ -38,6 +38,11 @@ func (e drivenEnd) step(name string) error {
 	return nil
 }
 
+// held is an agent that holds the end.
+func (e drivenEnd) held(t *testing.T) host.Agent {
+	return Driven(t.Context(), Router{e.Check, e.Open, e.Connect, e.Read, e.Send})
+}
+
 func (e drivenEnd) Check(context.Context) check.Answer {
 	if err := e.step("check"); err != nil {
 		return check.Not("%v", err)
@@ -49,7 +54,8 @@ func (e drivenEnd) Open(_ context.Context, s Spec, inner []netip.Prefix) (string
 	return []string{"near", "far"}[e.i], e.step("open " + s.Device + " " + inner[0].String())
 }
 
-func (e drivenEnd) Connect(_ context.Context, public string, at netip.AddrPort, allowed []netip.Prefix) error {
+func (e drivenEnd) Connect(_ context.Context, public string, at netip.AddrPort,
+	allowed []netip.Prefix) error {
 	return e.step("connect " + public + " " + at.String() + " " + allowed[0].String())
 }
 
@@ -72,20 +78,22 @@ func (e drivenEnd) Send(context.Context, netip.Addr) error {
 	return nil
 }
 
-// TestDriven: driven ends are laid by the same exchange as others, each step once; what fails is said, and both
-// ends' sessions end.
+// TestDriven: driven ends are laid by the same exchange as others, each step once; what fails is said, and
+// both ends' sessions end.
 func TestDriven(t *testing.T) {
 	for _, tt := range []struct{ kind, fail, want string }{
 		{nameAuto, "", ""}, {nameKernel, "", ""},
 		{nameKernel, "open", "far: it is broken"}, {nameKernel, "connect", "far: it is broken"},
-		{nameKernel, "read", "far: it is broken"}, {nameAuto, "dead", "prove the path from near to far: it is late"},
+		{nameKernel, "read", "far: it is broken"},
+		{nameAuto, "dead", "prove the path from near to far: it is late"},
 	} {
 		e := &both{fail: tt.fail, dead: tt.fail == "dead"}
 		var ends [2]End
 		for i, node := range []string{"near", "far"} {
 			address := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-			ends[i] = End{Node: node, Agent: Driven(t.Context(), drivenEnd{e, i}), Outer: address, Driven: true,
-				Inner: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 1, byte(i + 1)}), 24)}}
+			inner := netip.AddrFrom4([4]byte{198, 19, 1, byte(i + 1)})
+			ends[i] = End{Node: node, Agent: drivenEnd{e, i}.held(t), Outer: address, Driven: true,
+				Inner: []netip.Prefix{netip.PrefixFrom(inner, 24)}}
 		}
 		var kind Tunnel = WireGuardKernel()
 		if tt.kind == nameAuto {
@@ -126,13 +134,14 @@ func TestDriven(t *testing.T) {
 func TestDrivenCheck(t *testing.T) {
 	for _, fail := range []string{"", "check"} {
 		e := &both{fail: fail}
-		near, far := Driven(t.Context(), drivenEnd{e, 0}), Driven(t.Context(), drivenEnd{e, 1})
+		near, far := drivenEnd{e, 0}.held(t), drivenEnd{e, 1}.held(t)
 		for _, kind := range []Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()} {
 			a := kind.Check(t.Context(), End{Node: "near", Agent: near, Driven: true},
 				End{Node: "far", Agent: far, Driven: true})
 			want := map[bool]check.State{true: check.Yes, false: check.No}[fail == "" &&
 				kind.Name() != nameUserspace]
-			if a.State != want || fail != "" && kind.Name() != nameUserspace && a.Reason != "far: it is broken" {
+			if a.State != want || fail != "" && kind.Name() != nameUserspace &&
+				a.Reason != "far: it is broken" {
 				t.Errorf("fails at %q: %s: got %v (%s)", fail, kind.Name(), a.State, a.Reason)
 			}
 		}
@@ -146,8 +155,7 @@ func TestDrivenCheck(t *testing.T) {
 func TestDrivenAloneHasNoPresharedKey(t *testing.T) {
 	for _, driven := range []bool{true, false} {
 		got := make(chan []byte, 1)
-		near := host.Inside(t.Context(), map[string]host.Handler{"tunnel/" + nameKernel: func(ctx context.Context,
-			s host.Session) error {
+		serve := func(ctx context.Context, s host.Session) error {
 			var r request
 			if err := s.Recv(&r); err != nil {
 				return err
@@ -156,14 +164,15 @@ func TestDrivenAloneHasNoPresharedKey(t *testing.T) {
 				got <- append([]byte(nil), secret...)
 				return errors.New("that is all")
 			})
-		}})
-		far := Driven(t.Context(), drivenEnd{&both{}, 1})
+		}
+		near := host.Inside(t.Context(), map[string]host.Handler{"tunnel/" + nameKernel: serve})
+		far := drivenEnd{&both{}, 1}.held(t)
 		in := func(last byte) []netip.Prefix {
 			return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 1, last}), 24)}
 		}
 		_, err := WireGuardKernel().Up(t.Context(), End{Node: "near", Agent: near, Inner: in(1),
-			Outer: netip.MustParseAddr("192.0.2.1")}, End{Node: "far", Agent: far, Inner: in(2), Driven: driven,
-			Outer: netip.MustParseAddr("192.0.2.2")}, Spec{})
+			Outer: netip.MustParseAddr("192.0.2.1")}, End{Node: "far", Agent: far, Inner: in(2),
+			Driven: driven, Outer: netip.MustParseAddr("192.0.2.2")}, Spec{})
 		if err == nil || !strings.Contains(err.Error(), "near: that is all") {
 			t.Fatal(err)
 		}
