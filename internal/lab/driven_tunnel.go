@@ -28,7 +28,7 @@ type drivenEnd struct {
 // drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
 func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
 	by, ok := n.Driver.(driver.Tunneling)
-	if !ok || !n.HasDriver() || !slices.Contains(tunnel.DrivenKinds(), kind) {
+	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
 		return nil
 	}
 	return &drivenEnd{l: l, n: n, by: by, device: slotDevice(slot),
@@ -40,7 +40,7 @@ func (e *drivenEnd) hold(ctx context.Context) host.Agent {
 	e.agent = tunnel.Driven(context.WithoutCancel(ctx), tunnel.Router{
 		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
 		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
-			return e.by.TunnelMoved(ctx, e.n.Host, e.device)
+			return e.by.TunnelMoved(ctx, e.n.Reads(), e.device)
 		},
 		Send: func(ctx context.Context, to netip.Addr) error { return e.by.Ping(ctx, e.n.Host, to) },
 	})
@@ -93,7 +93,7 @@ func (e *drivenEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefi
 	if err := e.set(ctx); err != nil {
 		return "", err
 	}
-	return e.by.TunnelKey(ctx, e.n.Host, e.device)
+	return e.by.TunnelKey(ctx, e.n.Reads(), e.device)
 }
 
 func (e *drivenEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,

@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -67,10 +66,7 @@ func parseROSEnd(all [6][]item) (e *knob.End, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("the tunnel's end: %w", err)
-	}
-	return e, nil
+	return e, err
 }
 
 // makeROSEnd removes what hangs on the interface, and makes it anew; the interface stays, with its key.
@@ -114,32 +110,24 @@ func makeROSEnd(_ context.Context, _ host.Host, dev, value string) (out []string
 
 // TunnelKey implements Tunneling.
 func (RouterOS) TunnelKey(ctx context.Context, h host.Host, device string) (string, error) {
-	i, err := first(ctx, h, wireguard+"/print as-value proplist=public-key where name="+
-		quoteROS(endName(device)))
-	if err != nil {
-		return "", fmt.Errorf("read the public key of %s on %s: %w", endName(device), h.Name(), err)
-	}
-	return i["public-key"], nil
+	i, err := first(ctx, h, wireguard+"/print as-value proplist=public-key where comment="+
+		quoteROS(endMark(device)))
+	return i["public-key"], err
 }
 
 // TunnelMoved implements Tunneling. A peer that nothing was received from has shaken no hands.
 func (RouterOS) TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters,
 	handshake int64, err error) {
 	all, err := RouterOS{}.Counters(ctx, h, []string{endName(device)})
-	if err != nil {
-		return c, -1, err
+	var peer item
+	if err == nil {
+		peer, err = first(ctx, h, peersPrint+" where comment="+quoteROS(endMark(device)))
 	}
-	peers, err := items(ctx, h, peersPrint+" where comment="+quoteROS(endMark(device)))
-	if err != nil || len(peers) != 1 {
-		return c, -1, errors.Join(err, fmt.Errorf("read the peer of %s on %s: there are %d", endName(device),
-			h.Name(), len(peers)))
+	age, wrong := parseROSTime(peer["last-handshake"])
+	if n, _ := peer.number("rx"); n == 0 || wrong != nil {
+		age = -1
 	}
-	handshake = -1
-	age, wrong := parseROSTime(peers[0]["last-handshake"])
-	if n, _ := peers[0].number("rx"); n > 0 && wrong == nil {
-		handshake = int64(age)
-	}
-	return all[endName(device)], handshake, nil
+	return all[endName(device)], int64(age), err
 }
 
 // Ping implements Tunneling.

@@ -23,9 +23,6 @@ type Router struct {
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// DrivenKinds are those that Driven serves.
-func DrivenKinds() []string { return []string{nameAuto, nameKernel} }
-
 // Driven returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
 // the one of the tunnel's kind.
 func Driven(ctx context.Context, by Router) host.Agent {
@@ -49,11 +46,10 @@ func Driven(ctx context.Context, by Router) host.Agent {
 			return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
 				ReceivedPackets: c.RxPackets, Handshake: handshake, MTU: r.MTU}, err
 		}
-		send := func(to netip.Addr) error { return by.Send(ctx, to) }
 		if err := meet(ctx, s, public, configure); err != nil {
 			return ended(err)
 		}
-		return ended(report(ctx, s, read, send))
+		return ended(report(ctx, s, read, func(to netip.Addr) error { return by.Send(ctx, to) }))
 	}
 	return host.Inside(ctx, map[string]host.Handler{host.Verb(host.FamilyTunnel, nameKernel): serve})
 }
