@@ -23,6 +23,7 @@ type drivenEnd struct {
 	device string
 	state  knob.End
 	agent  host.Agent // see hold
+	stop   func()     // stops what it does for the tunnel, as nobody waits for it any more
 }
 
 // drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
@@ -37,7 +38,8 @@ func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
 
 // hold serves the end to the tunnel's other half, until release.
 func (e *drivenEnd) hold(ctx context.Context) host.Agent {
-	e.agent = tunnel.Driven(context.WithoutCancel(ctx), tunnel.Router{
+	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
+	e.agent = tunnel.Driven(ctx, tunnel.Router{
 		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
 		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
 			return e.by.TunnelMoved(ctx, e.n.Reads(), e.device)
@@ -52,6 +54,7 @@ func (e *drivenEnd) release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
+	e.stop()
 	err := e.agent.Close()
 	var ours []*applied
 	for _, t := range e.l.settings {

@@ -221,6 +221,41 @@ func TestDrivenTunnelThatFails(t *testing.T) {
 	}
 }
 
+// mute is a router that does not answer a command with some words in it.
+type mute struct {
+	*routeros.Device
+	words string
+	asked func()
+}
+
+func (m mute) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if !strings.Contains(c.Path, m.words) {
+		return m.Device.Start(ctx, c)
+	}
+	m.asked()
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// TestDrivenTunnelThatIsGivenUp: whoever lays it need not wait for a router that does not answer.
+func TestDrivenTunnelThatIsGivenUp(t *testing.T) {
+	d := routeros.New()
+	before := d.Config()
+	l, j, _ := behindRouterOS(t, d, onWire(t, d))
+	ctx, cancel := context.WithCancel(t.Context())
+	l.nodes["router"].Host = mute{d, "proplist=public-key where", cancel}
+	begun := time.Now()
+	if _, err := l.Path(ctx, TunnelSpec{Kind: "wireguard"}); err == nil || time.Since(begun) > 20*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(begun))
+	}
+	if err := errors.Join(l.Close(t.Context()), j.Close()); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(before, d.Config()); diff != "" {
+		t.Errorf("configuration (-before +after):\n%s", diff)
+	}
+}
+
 // TestDrivenTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
 // and nothing is measured until it is gone.
 func TestDrivenTunnelThatStays(t *testing.T) {

@@ -148,6 +148,9 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 		}
 	}
 	leave := func(ctx context.Context) error { return errors.Join(driven.release(ctx), unlead(ctx)) }
+	if driven != nil { // it may take long for an answer
+		defer context.AfterFunc(ctx, driven.stop)()
+	}
 	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
 		Queue: s.Queue})
 	if err != nil {
