@@ -7,9 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // End is an end of a WireGuard tunnel on a router without an agent, whose device is named by Place.Port. It
@@ -28,16 +26,14 @@ type End struct {
 // NoEnd is the state of a device that there is not.
 const NoEnd State = "none"
 
-// TunnelEnd is the knob of these ends, which no plan sets: a lab lays tunnels by it where a driver makes it.
+// TunnelEnd is the knob of these ends, of which there is but the language: a lab lays tunnels by it where a
+// driver makes it, and no agent does.
 func TunnelEnd() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{Name: "tunnel_end"}},
 		spelling: verbatim(func(text string) (State, error) {
 			e, err := ParseEnd(text)
 			return e.State(), err
-		}),
-		read:  func(Place) (State, error) { return "", host.ErrUnsupported },
-		apply: func(Place, State) error { return host.ErrUnsupported },
-		check: func(p Place, _ State) check.Answer { return check.Not("node %s has an agent", p.Node) }}
+		})}
 }
 
 // State is the canonical text of an end, of none the text NoEnd. It sorts what is listed.
