@@ -44,7 +44,7 @@ func (x *surveyed) lead(ctx context.Context, slot int, driven *drivenEnd) (leave
 		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
 	}
 	if len(there.Addresses) == 0 {
-		return nil, why
+		return nil, fmt.Errorf("%w: %w", host.ErrUnsupported, why)
 	}
 	hold := map[string]agent.Hold{server: there, router: between}
 	if driven != nil {

@@ -184,7 +184,10 @@ func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
 	if err := l.Clear(context.WithoutCancel(ctx)); err != nil {
 		return a, errors.Join(laid, err)
 	}
-	if laid != nil { // it said that it could
+	switch {
+	case errors.Is(laid, host.ErrUnsupported):
+		a = check.Not("%v", laid)
+	case laid != nil: // it said that it could
 		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
 	}
 	return a, ctx.Err()
