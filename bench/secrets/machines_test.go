@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "routeros" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		if err := routeros.Play(ctx, os.Args[2], os.Args[3]); err != nil {
+		if err := routeros.Play(ctx, os.Args[2], os.Args[3], func(*routeros.Device) {}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

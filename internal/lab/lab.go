@@ -60,8 +60,9 @@ type supply struct {
 	// regularly has something done every now and then, until it fails or the lab goes down.
 	regularly func(func(context.Context) error)
 	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
-	// until the function that it returns is called; nil: they do, or there can be no tunnel.
-	lead func(ctx context.Context, slot int) (func(context.Context) error, error)
+	// until the function that it returns is called; nil: they do, or there can be no tunnel. An end that is
+	// driven, nil if none is, is told its routes.
+	lead func(ctx context.Context, slot int, driven *drivenEnd) (func(context.Context) error, error)
 	// again finds the path between the ends anew, and the devices that face it; nil: they are known.
 	again func(ctx context.Context) error
 	// leave ends what is to end while the nodes can still be reached; nil: nothing.
@@ -215,6 +216,6 @@ func Assemble(id string, t record.Topology, nodes []*Node, parts Parts, j *journ
 // Ends are the two nodes between which a tunnel of a kind would be laid in a slot (1 to Slots-1), with
 // their addresses.
 func (l *Lab) Ends(ctx context.Context, kind string, slot int) (near, far tunnel.End, err error) {
-	_, near, far, err = l.tunnelEnds(ctx, TunnelSpec{Kind: kind}, slot)
+	_, near, far, _, err = l.tunnelEnds(ctx, TunnelSpec{Kind: kind}, slot)
 	return near, far, err
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -65,11 +64,16 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
 	}
-	t, near, far, err := l.tunnelEnds(ctx, s, 1)
+	t, near, far, driven, err := l.tunnelEnds(ctx, s, 1)
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	return t.Check(ctx, near, far)
+	defer driven.release(ctx) // nothing is made
+	a := t.Check(ctx, near, far)
+	if driven != nil && a.State == check.No {
+		a.Reason += l.byHand(driven.n, s.Kind, 1)
+	}
+	return a
 }
 
 // Path returns the way that a row wants, laying its tunnels unless they are up. Those that burden other
@@ -133,19 +137,27 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	kind, near, far, err := l.tunnelEnds(ctx, s, slot)
+	kind, near, far, driven, err := l.tunnelEnds(ctx, s, slot)
 	if err != nil {
 		return nil, err
 	}
-	leave := func(context.Context) error { return nil }
+	unlead := func(context.Context) error { return nil }
 	if l.lead != nil {
-		if leave, err = l.lead(ctx, slot); err != nil {
-			return nil, err
+		if unlead, err = l.lead(ctx, slot, driven); err != nil {
+			return nil, errors.Join(err, driven.release(ctx))
 		}
 	}
-	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: "tun" + strconv.Itoa(slot), MTU: s.MTU,
-		Port: 51820 + slot, Queue: s.Queue})
+	leave := func(ctx context.Context) error { return errors.Join(driven.release(ctx), unlead(ctx)) }
+	if driven != nil { // it may take long for an answer
+		defer context.AfterFunc(ctx, driven.stop)()
+	}
+	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
+		Queue: s.Queue})
 	if err != nil {
+		if driven != nil {
+			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+
+				"what leaves the tunnel; IPv6 has rules of its own", driven.n.Name, slotPort(slot)))
+		}
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
 	t := &laid{Path: p, slot: slot, leave: leave}
@@ -155,6 +167,9 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	l.tunnels[key] = t
 	return t, nil
 }
+
+func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
+func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
 // kept is how many tunnels stay up for rows to come: an end of one may be a process.
 const kept = 4
@@ -191,43 +206,50 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
+// tunnelEnds are those of a tunnel in a slot. One that no agent holds is to be released.
 func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End,
-	err error) {
+	driven *drivenEnd, err error) {
 	i := slices.IndexFunc(l.parts.Tunnels, func(t tunnel.Tunnel) bool { return t.Name() == s.Kind })
 	if i < 0 {
-		return nil, near, far, fmt.Errorf("no such tunnel: %s", s.Kind)
+		return nil, near, far, nil, fmt.Errorf("no such tunnel: %s", s.Kind)
 	}
 	if !l.OwnNetwork() && l.lead == nil && l.journal != nil {
-		return nil, near, far, errors.New("between machines whose network is not the lab's " +
+		return nil, near, far, nil, errors.New("between machines whose network is not the lab's " +
 			"own no tunnel is laid")
 	}
 	ends := [2]tunnel.End{}
 	for e, name := range l.Topology.Tunnel {
 		n, err := l.Node(ctx, name)
 		if err != nil {
-			return nil, near, far, err
+			return nil, near, far, nil, err
 		}
 		if n.Facts.Fixed != "" {
-			return nil, near, far, errors.New(n.Facts.Fixed)
+			return nil, near, far, nil, errors.New(n.Facts.Fixed)
 		}
 		a, err := n.AgentFor("hold a tunnel's end")
-		if by, ok := n.Driver.(driver.Restricted); ok && err != nil {
-			err = fmt.Errorf("%w%s", err, by.TunnelByHand(s.Kind, l.plan.tunnel(slot, e)[0],
-				l.plan.tunnel(slot, 1-e)[0]))
+		if err != nil && driven == nil {
+			driven = l.drivenEnd(n, s.Kind, slot)
+			ends[e].Driven = driven != nil
 		}
-		if err != nil {
-			return nil, near, far, err
+		if err != nil && !ends[e].Driven {
+			return nil, near, far, nil, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
 		}
 		outer, err := l.outer(e, cmp.Or(s.Outer, 4))
 		if err != nil {
-			return nil, near, far, err
+			return nil, near, far, nil, err
 		}
-		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e)}
+		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e),
+			Driven: ends[e].Driven}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}
 	}
-	return l.parts.Tunnels[i], ends[0], ends[1], nil
+	for e := range ends {
+		if ends[e].Driven {
+			ends[e].Agent = driven.hold(ctx)
+		}
+	}
+	return l.parts.Tunnels[i], ends[0], ends[1], driven, nil
 }
 
 // AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of

@@ -49,7 +49,7 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
 	b := leftover{e: e, p: t.Place}
-	if b.k, _ = knobNamed(knob.All(), e.Knob); b.k == nil {
+	if b.k, _ = knobNamed(append(knob.All(), knob.TunnelEnd()), e.Knob); b.k == nil {
 		return "", fmt.Errorf("%s: no such knob", what)
 	}
 	for _, x := range o.of.Entries {

@@ -21,8 +21,10 @@ type crossing struct {
 }
 
 // lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
-// ways: the client's leads into the tunnel. It goes on until what it returns is called.
-func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Context) error, err error) {
+// ways: the client's leads into the tunnel. It goes on until what it returns is called. Those of a router
+// without an agent are part of its end of the tunnel.
+func (x *surveyed) lead(ctx context.Context, slot int, driven *drivenEnd) (leave func(context.Context) error,
+	err error) {
 	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
 	var there, between agent.Hold
 	why := errors.New("the router's addresses are not known")
@@ -42,7 +44,14 @@ func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Conte
 		between.Routes = append(between.Routes, agent.Route{To: behind, Via: c.target, Dev: c.toFar.Device})
 	}
 	if len(there.Addresses) == 0 {
-		return nil, why
+		return nil, fmt.Errorf("%w: %w", host.ErrUnsupported, why)
+	}
+	hold := map[string]agent.Hold{server: there, router: between}
+	if driven != nil {
+		delete(hold, router)
+		for _, r := range between.Routes {
+			driven.state.Behind[r.To] = r.Via
+		}
 	}
 	var held []host.Session
 	leave = func(ctx context.Context) (err error) {
@@ -52,7 +61,7 @@ func (x *surveyed) lead(ctx context.Context, slot int) (leave func(context.Conte
 		}
 		return err
 	}
-	for node, what := range map[string]agent.Hold{server: there, router: between} {
+	for node, what := range hold {
 		n, err := x.l.Node(ctx, node)
 		var s host.Session
 		if err == nil {

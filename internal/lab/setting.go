@@ -26,12 +26,15 @@ type applied struct {
 	again   func(ctx context.Context) error // undoes it where undo has failed; nil: undo does
 	stuck   bool                            // undo has failed: what holds there is not known
 	guarded []record.Setting                // what the node's guard undoes it by
+	// ofTunnel: it is part of a tunnel's end, and is undone with the tunnel.
+	ofTunnel bool
 }
 
 // sameAs reports whether both are of one knob and node: then the later one's "before" is what the earlier
-// one made.
+// one made. Those of tunnels are of one tunnel.
 func (t *applied) sameAs(o *applied) bool {
-	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node
+	return t.setting.Knob == o.setting.Knob && t.setting.Node == o.setting.Node &&
+		(!t.ofTunnel || t.setting.Port == o.setting.Port)
 }
 
 // Settle makes exactly the wanted settings hold: what is in force and not wanted is undone, last first;
@@ -48,7 +51,7 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 	// unwanted one made.
 	var drop []*applied
 	for i, t := range l.settings {
-		if t.stuck || !slices.Contains(want, t.setting) || slices.ContainsFunc(l.settings[:i],
+		if t.stuck || !t.ofTunnel && !slices.Contains(want, t.setting) || slices.ContainsFunc(l.settings[:i],
 			func(o *applied) bool { return slices.Contains(drop, o) && o.sameAs(t) }) {
 			drop = append(drop, t)
 		}
@@ -75,6 +78,10 @@ func (l *Lab) Settle(ctx context.Context, want []record.Setting) error {
 func (l *Lab) Relieve(ctx context.Context) error {
 	var keep []record.Setting
 	for _, t := range l.settings {
+		if t.ofTunnel {
+			keep = append(keep, t.setting)
+			continue
+		}
 		n, err := l.Node(ctx, t.setting.Node)
 		if err != nil {
 			return err

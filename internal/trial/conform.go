@@ -28,7 +28,7 @@ type Conformance struct {
 	Driven  string            `json:"driven"` // by the agent, or by which driver
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
-	Tried   []Capability      `json:"tried"`             // of areas machine, setting, counters, samples
+	Tried   []Capability      `json:"tried"`             // of areas machine, setting, tunnel, counters, samples
 	Sampled []string          `json:"sampled"`           // names of the metrics that were sampled
 	// NotSampled says of a probe why there is nothing of it.
 	NotSampled map[string]string `json:"not_sampled,omitempty"`
@@ -120,6 +120,16 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 			return out, err
 		}
 	}
+	out.trying = "tunnel"
+	if near, err := l.Node(ctx, l.Topology.Tunnel[0]); err == nil && near.HasAgent() {
+		a, err := tryTunnel(ctx, l)
+		if err == nil {
+			err = add("tunnel", conformTunnel, a)
+		}
+		if err != nil {
+			return out, err
+		}
+	}
 	out.trying = "counters"
 	counted, err := l.Counters(ctx, router, l.Ports(router)...)
 	a := check.OK()
@@ -158,6 +168,29 @@ func try(ctx context.Context, l *lab.Lab, s record.Setting) (check.Answer, error
 		return check.CouldNotTell("%v", made), nil
 	}
 	return check.OK(), nil
+}
+
+// conformTunnel is the tunnel that Conform lays, where there is an end to lay it from.
+const conformTunnel = "wireguard"
+
+// tryTunnel lays a tunnel that ends on the router, and takes it down.
+func tryTunnel(ctx context.Context, l *lab.Lab) (check.Answer, error) {
+	spec := lab.TunnelSpec{Kind: conformTunnel}
+	a := l.CheckTunnel(ctx, spec)
+	if a.State != check.Yes {
+		return a, ctx.Err()
+	}
+	_, laid := l.Path(ctx, spec)
+	if err := l.Clear(context.WithoutCancel(ctx)); err != nil {
+		return a, errors.Join(laid, err)
+	}
+	switch {
+	case errors.Is(laid, host.ErrUnsupported):
+		a = check.Not("%v", laid)
+	case laid != nil: // it said that it could
+		a = check.CouldNotTell("%v", laid).Hinted("%s", check.HintOf(laid))
+	}
+	return a, ctx.Err()
 }
 
 // sample watches the router for a time, and notes what was seen.

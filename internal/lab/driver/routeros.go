@@ -319,6 +319,7 @@ func rosSettings(s record.Setting) map[string]rosSetting {
 		"firewall":   {false, readROSFirewall, makeROSFirewall},
 		"nat":        {false, readROSNAT, makeROSNAT},
 		"flowtable":  {false, readFastTrack, makeFastTrack},
+		"tunnel_end": {false, readROSEnd, makeROSEnd},
 		"governor":   clock, "cpu_quota": clock,
 	}
 }

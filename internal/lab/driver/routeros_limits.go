@@ -82,10 +82,10 @@ func (RouterOS) TunnelByHand(kind string, own, other netip.Prefix) string {
 	if !strings.HasPrefix(kind, "wireguard") {
 		return ""
 	}
-	return strings.NewReplacer("NAME", rosMark+"-wg", "OWN", own.String(), "OTHER", other.String(), "PEER",
+	return strings.NewReplacer("NAME", rosMark+"-wg", "OWN", own.String(), "THERE", other.String(), "PEER",
 		other.Addr().String()).Replace("; by hand: /interface/wireguard/add name=NAME listen-port=51820 " +
 		"mtu=1420; /ip/address/add interface=NAME address=OWN; /interface/wireguard/peers/add " +
 		"interface=NAME allowed-address=PEER/32 public-key=\"THE OTHER END'S\"; :put " +
-		"[/interface/wireguard/get NAME public-key] for the other end, at OTHER; UDP port 51820 must " +
+		"[/interface/wireguard/get NAME public-key] for the other end, at THERE; UDP port 51820 must " +
 		"pass the chain input; then measured as found, with --router-lan NAME and without tunnel in the plan")
 }

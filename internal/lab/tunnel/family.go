@@ -17,6 +17,7 @@ type End struct {
 	Outer  netip.Addr     // underlay address
 	Inner  []netip.Prefix // addresses of the tunnel device
 	Routes []netip.Prefix // what lies behind the other end
+	Driven bool           // Agent is of Driven
 }
 
 // Spec says what is wanted of a tunnel.

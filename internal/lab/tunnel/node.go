@@ -113,10 +113,10 @@ func serve(ctx context.Context, s host.Session, k nodeHalf) (err error) {
 		return conclude(err)
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	if err := meet(ctx, s, e); err != nil {
+	if err := meet(ctx, s, e.public(), e.configure); err != nil {
 		return ended(err)
 	}
-	return ended(report(ctx, s, e.read))
+	return ended(report(ctx, s, e.read, sendDatagram))
 }
 
 // clearEnd waits until no process holds the end any more, and removes what the last one has left.
@@ -152,8 +152,9 @@ func unused(device string) error {
 
 // meet tells the other end what is public, hears of it and the secret, and sets this end up. The secret is
 // overwritten before it returns; what an implementation keeps lives as long as its device.
-func meet(ctx context.Context, s host.Session, e side) error {
-	if err := s.Send(offer{Public: e.public(), Answer: check.OK()}); err != nil {
+func meet(ctx context.Context, s host.Session, public string,
+	configure func(ctx context.Context, secret []byte, c connect) error) error {
+	if err := s.Send(offer{Public: public, Answer: check.OK()}); err != nil {
 		return err
 	}
 	carrier, ok := s.(host.SecretSession)
@@ -173,12 +174,13 @@ func meet(ctx context.Context, s host.Session, e side) error {
 		if err := s.Recv(&c); err != nil {
 			return err
 		}
-		return e.configure(ctx, b, c)
+		return configure(ctx, b, c)
 	})
 }
 
 // report tells the state, and again after each question.
-func report(ctx context.Context, s host.Session, read func() (status, error)) error {
+func report(ctx context.Context, s host.Session, read func() (status, error),
+	send func(to netip.Addr) error) error {
 	for ctx.Err() == nil {
 		now, err := read()
 		if err != nil {
@@ -192,7 +194,7 @@ func report(ctx context.Context, s host.Session, read func() (status, error)) er
 			return err
 		}
 		for _, to := range a.Prove {
-			if err := sendDatagram(to); err != nil {
+			if err := send(to); err != nil {
 				return err
 			}
 		}

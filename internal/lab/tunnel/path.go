@@ -25,6 +25,10 @@ const presharedSize = 32               // the length in bytes of what both ends 
 // killTime is how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
+// drivenTime is answerTime of an end that is driven: each answer takes a slow router several commands, and
+// the first one a guard, whose start the router's scheduler has to prove.
+const drivenTime = 90 * time.Second
+
 // end is one node of a path with the session that holds its device.
 type end struct {
 	End
@@ -35,6 +39,14 @@ type end struct {
 	failed  bool   // the node has said so, and undone what it did
 	opened  bool   // its device was made
 	hung    bool   // it gave no answer in time
+}
+
+// patience is how long the end may take for an answer.
+func (e *end) patience() time.Duration {
+	if e.Driven {
+		return drivenTime
+	}
+	return answerTime
 }
 
 // path is a tunnel that is up, seen from the controller.
@@ -164,6 +176,9 @@ func (p *path) lay(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	preshared := host.NewSecret(presharedSize)
+	if p.driven() { // nothing but zeros is none: the router would be told in a command, and keep it
+		preshared = host.SecretFrom(make([]byte, presharedSize))
+	}
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
 	order := p.ends
 	if p.serverFirst {
@@ -188,7 +203,7 @@ func (p *path) open(ctx context.Context, e *end) (err error) {
 		return err
 	}
 	var o offer
-	if err := e.receive(&o, answerTime); err != nil {
+	if err := e.receive(&o, e.patience()); err != nil {
 		return err
 	}
 	e.public, e.opened = o.Public, true
@@ -207,7 +222,7 @@ func (p *path) connect(e, peer *end, preshared host.Secret) error {
 		return err
 	}
 	var s status
-	if err := e.receive(&s, cmp.Or(p.connectTime, answerTime)); err != nil {
+	if err := e.receive(&s, cmp.Or(p.connectTime, e.patience())); err != nil {
 		return err
 	}
 	p.mtu = s.MTU
@@ -235,7 +250,11 @@ func (p *path) request(e *end) request {
 
 // prove sends datagrams from one end until they are counted at the other.
 func (p *path) prove(ctx context.Context, from, to *end) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, proof, fmt.Errorf("nothing arrived within %v", proof))
+	most := proof
+	if p.driven() {
+		most = 3 * proof // each look at the router is a command there
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
 	defer cancel()
 	before, err := to.inquire(ask{})
 	if err != nil {
@@ -264,6 +283,8 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 		}
 	}
 }
+
+func (p *path) driven() bool { return p.ends[0].Driven || p.ends[1].Driven }
 
 func (s status) words(node string, mute bool) string {
 	handshake := ""
@@ -395,7 +416,7 @@ func withinTime(ctx context.Context, d time.Duration) (context.Context, context.
 }
 
 func (e *end) inquire(a ask) (status, error) {
-	within, cancel := withinTime(context.Background(), answerTime)
+	within, cancel := withinTime(context.Background(), e.patience())
 	defer cancel()
 	return e.inquireWithin(within, a)
 }

@@ -355,7 +355,8 @@ func TestNodeKeepsItsPrivateKey(t *testing.T) {
 	e := &wireguardSide{device: k}
 	e.own, err = newKey(&e.private)
 	check0(t, err)
-	err = meet(t.Context(), script{log: log, connect: connect{Public: spellPublic(public)}}, e)
+	err = meet(t.Context(), script{log: log, connect: connect{Public: spellPublic(public)}}, e.public(),
+		e.configure)
 	if err == nil || err.Error() != "configured" {
 		t.Fatalf("meeting gives %v, want what the device said", err)
 	}

@@ -3,6 +3,8 @@ package routeros
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"maps"
@@ -26,6 +28,11 @@ type Device struct {
 	Each   time.Duration // of its own time that passes with each command
 	// Counters are those of a device as /interface/print stats calls them; nil: they count up by themselves.
 	Counters func(device string) map[string]uint64
+	// Changed hears of a row of a menu that is added or, gone, removed, and Pinged of an address; what a peer
+	// of a public key has moved is what Moved says, as its print calls it. None need be there.
+	Changed func(menu string, row map[string]string, gone bool)
+	Pinged  func(address string)
+	Moved   func(key string) map[string]string
 
 	mu     sync.Mutex
 	last   int
@@ -53,10 +60,13 @@ var parameters = map[string]string{
 	"/system/scheduler":           "name start-time interval on-event policy comment disabled",
 	"/system/script":              "name policy source comment",
 	"/system/resource":            "", "/system/resource/cpu": "", "/ip/firewall/connection/tracking": "",
-	"/ip/address": "address interface", "/ipv6/address": "", "/ip/route": "", "/ipv6/route": "",
-	"/interface/wireguard":       "name mtu listen-port private-key",
-	"/interface/wireguard/peers": "interface public-key allowed-address preshared-key",
-	"/system/device-mode":        "", "/system/routerboard/settings": "cpu-frequency",
+	"/ip/address": "address interface comment", "/ipv6/address": "address interface advertise comment",
+	"/ip/route": "dst-address gateway comment", "/ipv6/route": "dst-address gateway comment",
+	"/interface/wireguard": "name mtu listen-port private-key comment",
+	"/interface/wireguard/peers": "interface public-key allowed-address preshared-key endpoint-address " +
+		"endpoint-port comment",
+	"":                    "address count interval", // /ping
+	"/system/device-mode": "", "/system/routerboard/settings": "cpu-frequency",
 }
 
 // modes are the features of device-mode without which a menu takes no change (manual, Device-mode).
@@ -311,6 +321,13 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		r.fail("failure: not allowed by device-mode")
 	}
 	switch verb {
+	case "ping":
+		known()
+		if d.Pinged != nil {
+			d.Pinged(values["address"])
+		}
+		fmt.Fprintf(r.out, "  SEQ HOST                                     SIZE TTL TIME       STATUS\n"+
+			"    0 %s timeout\n    sent=1 received=0 packet-loss=100%%\n", values["address"])
 	case "find":
 		ids := []any{}
 		for _, row := range matching() {
@@ -335,6 +352,11 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 					for c, n := range d.Counters(row["name"]) {
 						fields[c] = n
 					}
+				}
+			}
+			if menu == "/interface/wireguard/peers" && d.Moved != nil {
+				for name, v := range d.Moved(row["public-key"]) {
+					fields[name] = printed(v)
 				}
 			}
 			if list := strings.Split(values["proplist"], ","); list[0] != "" {
@@ -366,7 +388,15 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		d.last++
 		row[".id"] = fmt.Sprintf("*%X", d.last)
 		if menu == "/interface/wireguard" { // it makes the keys itself
-			row["private-key"], row["public-key"] = WireGuardSecret, fmt.Sprintf("cHVibGlj%X", d.last)
+			public := sha256.Sum256([]byte(row[".id"]))
+			row["private-key"] = WireGuardSecret
+			row["public-key"] = base64.StdEncoding.EncodeToString(public[:])
+			d.Tables["/interface"] = append(d.Tables["/interface"], map[string]string{".id": row[".id"],
+				"name": row["name"], "type": "wg", "mtu": row["mtu"], "actual-mtu": row["mtu"],
+				"running": "true"})
+		}
+		if d.Changed != nil {
+			d.Changed(menu, row, false)
 		}
 		for _, of := range [...][2]string{{"timeout", "expires"}, {"interval", "due"}} {
 			if t, err := time.ParseDuration(row[of[0]]); err == nil {
@@ -387,6 +417,15 @@ func (r *running) run(menu, verb string, bare []any, values map[string]string, s
 		}
 	case "remove":
 		gone := chosen()
+		for _, row := range gone {
+			if menu == "/interface/wireguard" {
+				d.Tables["/interface"] = slices.DeleteFunc(d.Tables["/interface"],
+					func(i map[string]string) bool { return i[".id"] == row[".id"] })
+			}
+			if d.Changed != nil {
+				d.Changed(menu, row, true)
+			}
+		}
 		d.Tables[menu] = slices.DeleteFunc(d.Tables[menu], func(row map[string]string) bool {
 			return slices.ContainsFunc(gone, func(g map[string]string) bool { return g[".id"] == row[".id"] })
 		})

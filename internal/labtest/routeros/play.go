@@ -18,14 +18,15 @@ import (
 // Play is a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, whose REST API is at an address until
 // ctx ends, for a user tester with the password that stands in dir. There it writes where it is reached, its
 // certificate's fingerprint, its process, and what it is configured to, twice a second. Its time and its
-// ports' counters are those of this machine.
-func Play(ctx context.Context, address, dir string) error {
+// ports' counters are those of this machine. More may be played with it.
+func Play(ctx context.Context, address, dir string, with func(d *Device)) error {
 	password, err := os.ReadFile(filepath.Join(dir, "password"))
 	if err != nil {
 		return err
 	}
 	d := New()
 	d.Each, d.Counters = 0, portCounters
+	with(d)
 	d.Tables["/interface"][0]["mac-address"] = "02:FC:00:00:77:01"
 	d.Tables["/ip/address"] = []map[string]string{{"address": "198.18.1.2/24"}, {"address": "198.18.2.1/24"}}
 	d.Tables["/ip/route"] = []map[string]string{

@@ -1,0 +1,106 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/tunnel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// drivenEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
+// in force for as long as the tunnel is: they are journalled and guarded like all others.
+type drivenEnd struct {
+	l      *Lab
+	n      *Node
+	by     driver.Tunneling
+	device string
+	state  knob.End
+	agent  host.Agent // see hold
+	stop   func()     // stops what it does for the tunnel, as nobody waits for it any more
+}
+
+// drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
+func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
+	by, ok := n.Driver.(driver.Tunneling)
+	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
+		return nil
+	}
+	return &drivenEnd{l: l, n: n, by: by, device: slotDevice(slot),
+		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
+}
+
+// hold serves the end to the tunnel's other half, until release.
+func (e *drivenEnd) hold(ctx context.Context) host.Agent {
+	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
+	e.agent = tunnel.Driven(ctx, tunnel.Router{
+		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
+		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
+			return e.by.TunnelMoved(ctx, e.n.Reads(), e.device)
+		},
+		Send: func(ctx context.Context, to netip.Addr) error { return e.by.Ping(ctx, e.n.Host, to) },
+	})
+	return e.agent
+}
+
+// release undoes what was made, if there is such an end.
+func (e *drivenEnd) release(ctx context.Context) error {
+	if e == nil {
+		return nil
+	}
+	e.stop()
+	err := e.agent.Close()
+	var ours []*applied
+	for _, t := range e.l.settings {
+		if t.ofTunnel && t.setting.Node == e.n.Name && t.setting.Port == e.device {
+			ours = append(ours, t)
+		}
+	}
+	return errors.Join(err, e.l.undo(ctx, ours))
+}
+
+// byHand is what an owner types for an end on a node, in a slot; nothing where no driver knows.
+func (l *Lab) byHand(n *Node, kind string, slot int) string {
+	end := slices.Index(l.Topology.Tunnel[:], n.Name)
+	if by, ok := n.Driver.(driver.Restricted); ok {
+		return by.TunnelByHand(kind, l.plan.tunnel(slot, end)[0], l.plan.tunnel(slot, 1-end)[0])
+	}
+	return ""
+}
+
+func (e *drivenEnd) setting(value knob.State) driven {
+	k := knob.TunnelEnd()
+	return driven{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
+		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}}
+}
+
+// set makes the end as it is to be now.
+func (e *drivenEnd) set(ctx context.Context) error {
+	value := e.state.State()
+	t, err := e.setting(value).apply(ctx, value)
+	if t != nil {
+		t.ofTunnel = true
+		e.l.settings = append(e.l.settings, t)
+	}
+	return err
+}
+
+func (e *drivenEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
+	e.state.Port, e.state.MTU, e.state.Inner = uint16(s.Port), uint16(s.MTU), inner
+	if err := e.set(ctx); err != nil {
+		return "", err
+	}
+	return e.by.TunnelKey(ctx, e.n.Reads(), e.device)
+}
+
+func (e *drivenEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,
+	allowed []netip.Prefix) error {
+	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
+	return e.set(ctx)
+}

@@ -1,0 +1,77 @@
+package knob
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// End is an end of a WireGuard tunnel on a router without an agent, whose device is named by Place.Port. It
+// holds no secret: the router makes the private key, and there is no preshared one.
+type End struct {
+	Port   uint16                      `json:"port"` // UDP
+	MTU    uint16                      `json:"mtu"`
+	Inner  []netip.Prefix              `json:"inner"`            // addresses of the device
+	Behind map[netip.Prefix]netip.Addr `json:"behind,omitempty"` // routes that only the tunnel's path takes
+	// Of the other end, once it is known: its public key in base64, and what it may send and be sent.
+	Key      string         `json:"key,omitempty"`
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	Allowed  []netip.Prefix `json:"allowed,omitempty"`
+}
+
+// NoEnd is the state of a device that there is not.
+const NoEnd State = "none"
+
+// TunnelEnd is the knob of these ends, of which there is but the language: a lab lays tunnels by it where a
+// driver makes it, and no agent does.
+func TunnelEnd() Knob {
+	return &ofNode[State]{declared: declared{&factor.Declaration{Name: "tunnel_end"}},
+		spelling: verbatim(func(text string) (State, error) {
+			e, err := ParseEnd(text)
+			return e.State(), err
+		})}
+}
+
+// State is the canonical text of an end, of none the text NoEnd. It sorts what is listed.
+func (e *End) State() State {
+	if e == nil {
+		return NoEnd
+	}
+	slices.SortFunc(e.Inner, netip.Prefix.Compare)
+	slices.SortFunc(e.Allowed, netip.Prefix.Compare)
+	text, _ := json.Marshal(e) // of numbers and texts
+	return State(text)
+}
+
+// ParseEnd reads a canonical state and no other text, nil of NoEnd. What it returns is of plain addresses and
+// numbers, whoever wrote the text.
+func ParseEnd(text string) (*End, error) {
+	if text == string(NoEnd) {
+		return nil, nil
+	}
+	var e End
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d.DisallowUnknownFields()
+	err := d.Decode(&e)
+	key, wrong := base64.StdEncoding.DecodeString(e.Key)
+	zone := e.Endpoint.Addr().Zone()
+	for _, via := range e.Behind {
+		zone += via.Zone()
+	}
+	switch whole := e.Endpoint.IsValid() && len(e.Allowed) > 0; {
+	case err != nil:
+	case wrong != nil || len(key) != 0 && len(key) != 32 || whole != (len(key) > 0),
+		base64.StdEncoding.EncodeToString(key) != e.Key:
+		err = want("a public key of 32 bytes in base64 with an endpoint and addresses, or none of them")
+	case zone != "" || string(e.State()) != text:
+		err = want("it in its canonical form, without zones")
+	}
+	if err != nil {
+		return nil, refuse("tunnel_end", text, err)
+	}
+	return &e, nil
+}

@@ -1,0 +1,55 @@
+package tunnel
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Router makes an end of a WireGuard tunnel on a router without an agent, which has the protocol in its
+// kernel and makes the private key itself. Whoever supplies it undoes what was made, once the path is down.
+type Router struct {
+	Check func(ctx context.Context) check.Answer
+	// Open makes a device with these addresses and returns its public key.
+	Open func(ctx context.Context, s Spec, inner []netip.Prefix) (public string, err error)
+	// Connect names the peer: its public key, outer address, and what it may send and be sent.
+	Connect func(ctx context.Context, public string, endpoint netip.AddrPort, allowed []netip.Prefix) error
+	// Read gives what the device carried, and the age of the last handshake in ns, -1 = none.
+	Read func(ctx context.Context) (c kernel.LinkCounters, handshake int64, err error)
+	// Send sends a packet to an address of the other end.
+	Send func(ctx context.Context, to netip.Addr) error
+}
+
+// Driven returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
+// the one of the tunnel's kind.
+func Driven(ctx context.Context, by Router) host.Agent {
+	serve := func(ctx context.Context, s host.Session) error {
+		var r request
+		if err := s.Recv(&r); err != nil || r.Clear != nil {
+			return ended(err)
+		}
+		if r.Probe {
+			return s.Send(offer{Answer: by.Check(ctx)})
+		}
+		public, err := by.Open(ctx, Spec{Device: r.Device, MTU: r.MTU, Port: r.Port}, r.Inner)
+		if err != nil {
+			return conclude(err)
+		}
+		configure := func(ctx context.Context, _ []byte, c connect) error {
+			return by.Connect(ctx, c.Public, c.Endpoint, c.Allowed)
+		}
+		read := func() (status, error) {
+			c, handshake, err := by.Read(ctx)
+			return status{Sent: c.TxBytes, Received: c.RxBytes, SentPackets: c.TxPackets,
+				ReceivedPackets: c.RxPackets, Handshake: handshake, MTU: r.MTU}, err
+		}
+		if err := meet(ctx, s, public, configure); err != nil {
+			return ended(err)
+		}
+		return ended(report(ctx, s, read, func(to netip.Addr) error { return by.Send(ctx, to) }))
+	}
+	return host.Inside(ctx, map[string]host.Handler{host.Verb(host.FamilyTunnel, nameKernel): serve})
+}
