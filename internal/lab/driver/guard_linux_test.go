@@ -4,17 +4,34 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
+// ownNetwork has what the test starts run in a network namespace of its own, where it can make one: there no
+// other test plays a controller.
+func ownNetwork(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	runtime.LockOSThread() // never unlocked: the thread is thrown away
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestGuard: a guard undoes what it was given last when nobody keeps in touch with it, and leaves nothing;
 // one that is dismissed does nothing. The settings are files of the test's.
 func TestGuard(t *testing.T) {
+	ownNetwork(t)
 	h, ctx := host.Local(), t.Context()
 	file := filepath.Join(t.TempDir(), "it's a setting")
 	undo := func(value string) string {
@@ -80,6 +97,7 @@ func TestGuard(t *testing.T) {
 
 // TestAGuardIsKilled: a guard that was killed is missed, and keeps nobody away; one that lives does.
 func TestAGuardIsKilled(t *testing.T) {
+	ownNetwork(t)
 	h, ctx := host.Local(), t.Context()
 	name, err := Linux{}.Guard(ctx, h, "", nil, time.Hour)
 	if err != nil {
