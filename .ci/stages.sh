@@ -472,7 +472,7 @@ foreign() {
 	local disk="$WORK/foreign/disk" before
 	bench/guestdisk/build "$disk"
 	before=$(sha256sum "$disk"/disk.*)
-	CHOKEPOINT_DISK=$disk as_root go test -v -count=1 -timeout 20m -run TestForeignImage ./internal/lab
+	CHOKEPOINT_DISK=$disk as_root go test -v -count=1 -timeout 20m -run '^TestForeign' ./internal/lab
 	as_root "$PROGRAM" run quick --lab vm --image "$disk/disk.img" --image-key "$disk/key"
 	as_root "$PROGRAM" show --json latest >"$WORK/foreign.json"
 	"$ASSERT" cells -plan quick -lab vm -flooded "$WORK/foreign.json" || fail "the cells of quick on a foreign image"

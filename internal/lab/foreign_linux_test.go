@@ -28,6 +28,13 @@ func aDisk(t *testing.T) string {
 
 // foreignLab boots a disk image as the router.
 func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, error) {
+	return foreignLabIn(t, t.TempDir(), file, login)
+}
+
+// foreignID is that of such a lab, and of its folder.
+const foreignID = "foreign"
+
+func foreignLabIn(t *testing.T, dir, file string, login vm.Login) (*lab.Lab, vm.Disk, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	d, err := vm.OpenDisk(file)
@@ -47,7 +54,7 @@ func foreignLab(t *testing.T, file string, login vm.Login) (*lab.Lab, vm.Disk, e
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lab.Local{ID: "foreign", Topology: topology, Dir: t.TempDir(), Guest: &g,
+	l, err := lab.Local{ID: foreignID, Topology: topology, Dir: dir, Guest: &g,
 		Parts: registry.LabParts()}.Up(ctx)
 	labtest.Refused(t, err)
 	return l, d, err
@@ -107,6 +114,23 @@ func TestForeignImage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForeignSamplingCost is TestGuestSamplingCost of a whole Debian that is reached over ssh: what its sshd
+// takes is in the machine's account.
+func TestForeignSamplingCost(t *testing.T) {
+	disk, dir := aDisk(t), t.TempDir()
+	l, _, err := foreignLabIn(t, dir, filepath.Join(disk, "disk.qcow2"), vm.Login{Method: vm.LoginSSH,
+		User: "root", Key: filepath.Join(disk, "key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	ofMachine(t, l, filepath.Join(dir, foreignID))
 }
 
 // TestForeignImageRefusesUs: an image that lets nobody in is told of, with the flag that is missing, and is

@@ -162,6 +162,11 @@ func TestGuestSamplingCost(t *testing.T) {
 func ofGuest(t *testing.T, guest *vm.Guest) {
 	dir := t.TempDir()
 	l, id := labtest.UpGuest(t, dir, "forward", guest, registry.LabParts())
+	ofMachine(t, l, filepath.Join(dir, id))
+}
+
+// ofMachine is of a lab whose router is a guest; dir is the lab's folder.
+func ofMachine(t *testing.T, l *lab.Lab, dir string) {
 	fifth := record.Setting{Knob: "cpu_quota", Node: lab.HostNode, Value: "20%"}
 	if a := l.CheckSetting(t.Context(), fifth); a.State != check.Yes {
 		t.Fatal(a.Reason)
@@ -175,7 +180,7 @@ func ofGuest(t *testing.T, guest *vm.Guest) {
 	}
 	t.Logf("note: a guest by %s at a cpu_quota of 20 %%", accel)
 	byAgent, byShell := samplingCost(t, l, samplingTime(), func() time.Duration {
-		used, err := kernel.GuestCPUTime(filepath.Join(dir, id))
+		used, err := kernel.GuestCPUTime(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
