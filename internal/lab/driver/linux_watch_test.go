@@ -255,23 +255,23 @@ func TestNoSampling(t *testing.T) {
 	}
 }
 
-// listened keeps all that commands on a host print.
-type listened struct {
+// Heard is a host that keeps all that its commands print.
+type Heard struct {
 	host.Host
-	all *bytes.Buffer
+	All *bytes.Buffer
 }
 
-func (h listened) Start(ctx context.Context, c host.Command) (host.Process, error) {
+func (h Heard) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	p, err := h.Host.Start(ctx, c)
-	return listenedTo{p, h.all}, err
+	return overheard{p, h.All}, err
 }
 
-type listenedTo struct {
+type overheard struct {
 	host.Process
 	all *bytes.Buffer
 }
 
-func (p listenedTo) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p.all) }
+func (p overheard) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p.all) }
 
 // TestPeers: what WireGuard's peers have moved is read at both ends of a time, by every shell, and neither a
 // key nor an address of theirs leaves the router.
@@ -297,7 +297,7 @@ func TestPeers(t *testing.T) {
 	}
 	for _, d := range []Sampling{FreeBSD{}, Linux{}, OpenWrt{}} {
 		dump(180)
-		h := listened{host.Local(), &bytes.Buffer{}}
+		h := Heard{host.Local(), &bytes.Buffer{}}
 		w, err := d.Watch(context.WithoutCancel(t.Context()), h, time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -328,12 +328,12 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%T: handshakes %v ns ago, want 83 s", d, age)
 		}
 		for _, secret := range []string{"PRIVATE", "SHARED", "PEER", "PUBLIC", "198.51.100.10", "10.66.0.2"} {
-			if strings.Contains(h.all.String(), secret) {
+			if strings.Contains(h.All.String(), secret) {
 				t.Errorf("%T: %s has left the router", d, secret)
 			}
 		}
-		if !strings.Contains(h.all.String(), "wg0 1 - 0 148\n") {
-			t.Errorf("%T: the router has told %q", d, h.all)
+		if !strings.Contains(h.All.String(), "wg0 1 - 0 148\n") {
+			t.Errorf("%T: the router has told %q", d, h.All)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -511,28 +512,10 @@ func TestRouterOSTunnelByHand(t *testing.T) {
 	}
 }
 
-// heard is a host that keeps all that its commands print.
-type heard struct {
-	host.Host
-	all *strings.Builder
-}
-
-func (h heard) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	p, err := h.Host.Start(ctx, c)
-	return overheard{p, h.all}, err
-}
-
-type overheard struct {
-	host.Process
-	all *strings.Builder
-}
-
-func (p overheard) Stdout() io.Reader { return io.TeeReader(p.Process.Stdout(), p.all) }
-
 // TestRouterOSPeers: what WireGuard's peers have moved is read at both ends of a time, without their keys.
 func TestRouterOSPeers(t *testing.T) {
 	d := routeros.New()
-	h := heard{d, &strings.Builder{}}
+	h := driver.Heard{Host: d, All: &bytes.Buffer{}}
 	w, err := driver.RouterOS{}.Watch(t.Context(), h, time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -559,7 +542,7 @@ func TestRouterOSPeers(t *testing.T) {
 	if _, err := (driver.RouterOS{}).Facts(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
-	said := h.all.String()
+	said := h.All.String()
 	if strings.Contains(said, routeros.WireGuardSecret) || !strings.Contains(said, "5427") {
 		t.Errorf("the router was made to print a key: %q", said)
 	}

@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -30,11 +31,11 @@ func endOf(value string) record.Setting {
 }
 
 // watched is a host that keeps all that is said to it and that it says.
-type watched struct{ heard }
+type watched struct{ driver.Heard }
 
 func (w watched) Start(ctx context.Context, c host.Command) (host.Process, error) {
-	w.all.WriteString(c.Path + "\n")
-	return w.heard.Start(ctx, c)
+	w.All.WriteString(c.Path + "\n")
+	return w.Heard.Start(ctx, c)
 }
 
 // TestRouterOSTunnelEnd: an end is made in two steps by which its key stays, read back, counted, and removed;
@@ -43,7 +44,7 @@ func TestRouterOSTunnelEnd(t *testing.T) { overBoth(t, rosTunnelEnd) }
 
 func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 	ctx, r, before := t.Context(), driver.RouterOS{}, d.Config()
-	w := watched{heard{h, &strings.Builder{}}}
+	w := watched{driver.Heard{Host: h, All: &bytes.Buffer{}}}
 	apply := func(value string) {
 		t.Helper()
 		if err := r.Apply(ctx, w, endOf(value)); err != nil {
@@ -94,7 +95,7 @@ func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 	if _, _, err := r.TunnelMoved(ctx, w, "tun1"); err == nil {
 		t.Error("what an end that is gone has moved: got no error")
 	}
-	said := w.all.String()
+	said := w.All.String()
 	if strings.Contains(said, routeros.WireGuardSecret) || strings.Contains(said, "private") ||
 		strings.Contains(said, "preshared") || !strings.Contains(said, key) {
 		t.Errorf("a private key was asked for or told: %s", said)
