@@ -24,7 +24,8 @@ import (
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
 	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`, or https://USER@HOST[:PORT] "+
-		"with RouterOS and the password in "+host.RouterPassword+"; without one it is not looked into")
+		"with RouterOS, https://HOST[:PORT] with OPNsense, and the password or API key in "+
+		host.RouterPassword+"; without one it is not looked into")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
 	f.StringVar(&m.Client.Address, "client-address", "", "the data comes from `ADDRESS` of the client "+
 		"(default: found)")
@@ -96,12 +97,25 @@ func wrongREST(m record.Machine, named func(key string) string) (key string, err
 		if m.Certificate+m.PasswordFile != "" {
 			key = map[bool]string{true: certificate, false: password}[m.Certificate != ""]
 			return key, &usageError{named(key) + " of a router that is not reached by https",
-				"write https://USER@HOST"}
+				rest.Wanted}
+		}
+		if m.Driver == (driver.OPNsense{}).Name() {
+			return "router.driver", &usageError{named("router.driver") + " " + m.Driver +
+				" of a router that is not reached by https", "over ssh OPNsense is driver freebsd: leave " +
+				"it out, or write https://HOST"}
 		}
 		return "", nil
 	}
+	d, err := rest.Parse(m.At)
+	if err != nil {
+		return "router", &usageError{err.Error(), check.HintOf(err)}
+	}
+	by := driver.RouterOS{}.Name()
+	if d.OPNsense() {
+		by = driver.OPNsense{}.Name()
+	}
 	key = password
-	if _, err = rest.Password(m.PasswordFile); err == nil && m.Certificate != "" {
+	if _, err = rest.Password(d, m.PasswordFile); err == nil && m.Certificate != "" {
 		key = certificate
 		_, err = rest.ParseCertificate(m.Certificate)
 	}
@@ -111,10 +125,11 @@ func wrongREST(m record.Machine, named func(key string) string) (key string, err
 		return key, &usageError{err.Error(), check.HintOf(err)}
 	case m.Certificate != "" && !secure:
 		return certificate, &usageError{named(certificate) + " of a router that is reached by http",
-			"write https://USER@HOST"}
-	case m.Driver != "" && m.Driver != driver.RouterOS{}.Name():
-		return "router.driver", &usageError{fmt.Sprintf("%s %s of a router that is reached by https",
-			named("router.driver"), m.Driver), "leave it out, or write ssh://HOST"}
+			"write https://"}
+	case m.Driver != "" && m.Driver != by:
+		return "router.driver", &usageError{fmt.Sprintf("%s %s of a router that is reached by https and so "+
+			"has driver %s", named("router.driver"), m.Driver, by), "leave it out, or write ssh://HOST; " +
+			rest.Wanted}
 	}
 	return "", nil
 }

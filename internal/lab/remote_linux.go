@@ -264,7 +264,7 @@ func (r *remote) askByREST(ctx context.Context, n *Node, m record.Machine) error
 	d, err := rest.Parse(m.At)
 	o := rest.Options{Certificate: m.Certificate}
 	if err == nil {
-		o.Password, err = rest.Password(m.PasswordFile)
+		o.Password, err = rest.Password(d, m.PasswordFile)
 	}
 	if err != nil {
 		return err
@@ -275,7 +275,11 @@ func (r *remote) askByREST(ctx context.Context, n *Node, m record.Machine) error
 	}
 	n.Host, n.Facts.Clock = c.Commands(), ""
 	n.Unagented = "it is reached by " + d.Scheme + ", which starts no agent"
-	if n.Driver, err = suited(ctx, n.Host, driver.RouterOS{}); err != nil {
+	by := driver.Driver(driver.RouterOS{})
+	if d.OPNsense() {
+		by = driver.OPNsense{}
+	}
+	if n.Driver, err = suited(ctx, n.Host, by); err != nil {
 		return errors.Join(err, c.Close())
 	}
 	r.conns[n.Name] = c

@@ -114,13 +114,13 @@ type Watch interface {
 	Close(ctx context.Context) error
 }
 
-// All lists the drivers, in the order in which a router without an agent is asked whether it is theirs: what
-// is made of Linux is ahead of it.
+// All lists the drivers, in the order in which a router without an agent is asked over ssh whether it is
+// theirs: what is made of Linux is ahead of it.
 func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
-// Named finds a driver by its name.
+// Named finds a driver by its name, also OPNsense, which is not reached over ssh.
 func Named(name string) (Driver, bool) {
-	for _, d := range All() {
+	for _, d := range append(All(), OPNsense{}) {
 		if d.Name() == name {
 			return d, true
 		}

@@ -143,14 +143,15 @@ func TestParseROSSample(t *testing.T) {
 	}); diff != "" {
 		t.Errorf("sample (-got +want):\n%s", diff)
 	}
-	w := &rosWatch{busy: map[string]float64{}}
+	w := &polled{}
+	hear := rosLines(w.add)
 	for i, at := range []string{"1000000000", "3000000000", "4000000000"} {
 		text := strings.Replace(rosPrinted, "1729680660992477203", at, 1) + consoleDone
 		if i == 1 { // one that was cut off is left out
 			text = text[:200] + "\n" + text
 		}
 		for line := range strings.SplitSeq(text, "\n") {
-			w.hear(line + "\r")
+			hear(line + "\r")
 		}
 	}
 	if len(w.samples) != 3 {
@@ -207,11 +208,12 @@ func FuzzRouterOS(f *testing.F) {
 	f.Add("1 9 0 0 0 0 1 9 0 0 0 0")
 	f.Add("1w2d00:00:05.5")
 	f.Fuzz(func(t *testing.T, text string) {
-		w := &rosWatch{busy: map[string]float64{}}
+		w := &polled{}
+		hear := rosLines(w.add)
 		for line := range strings.Lines(text) {
-			w.hear(strings.TrimSuffix(line, "\n"))
+			hear(strings.TrimSuffix(line, "\n"))
 		}
-		w.hear(consoleDone)
+		hear(consoleDone)
 		for _, s := range rosTables(w.samples, 0, "") {
 			if s.Table != nil && len(s.Table.T) == 0 {
 				t.Errorf("%s: a table without samples", s.Probe)

@@ -11,11 +11,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Commands is the router as a host that takes lines of the console: a command's path is the line, and it has
-// no arguments. It has no files. What a command prints is there when it has ended.
-func (c *Connection) Commands() host.Host { return console{c} }
+// Commands is the router as a host that takes lines of the console, or of OPNsense the questions of a line,
+// see Connection.answers: a command's path is the line, and it has no arguments. It has no files. What a command
+// prints is there when it has ended.
+func (c *Connection) Commands() host.Host {
+	if c.OPNsense() {
+		return console{c, c.answers}
+	}
+	return console{c, c.execute}
+}
 
-type console struct{ c *Connection }
+type console struct {
+	c   *Connection
+	run func(ctx context.Context, line string) (printed string, err error)
+}
 
 func (h console) Name() string { return h.c.String() }
 
@@ -39,7 +48,7 @@ func (h console) Start(ctx context.Context, c host.Command) (host.Process, error
 	if err := h.shell(c); err != nil {
 		return nil, err
 	}
-	said, err := h.c.execute(ctx, c.Path)
+	said, err := h.run(ctx, c.Path)
 	return ended{strings.NewReader(said), exit(err)}, nil
 }
 
@@ -83,7 +92,7 @@ func (h console) Repeat(ctx context.Context, c host.Command, every time.Duration
 		defer w.Close()
 		next := host.Monotonic()
 		for failures := 0; failures < mostFailures; {
-			said, err := h.c.execute(ctx, c.Path)
+			said, err := h.run(ctx, c.Path)
 			if p.err = exit(err); err != nil {
 				failures++
 			} else {

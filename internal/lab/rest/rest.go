@@ -1,6 +1,7 @@
-// Package rest reaches a router with MikroTik's RouterOS by its REST API, which runs a line of the console
-// and answers with what that printed
-// (https://help.mikrotik.com/docs/spaces/ROS/pages/47579162/REST+API). It knows nothing of labs.
+// Package rest reaches a router by its REST API: one with MikroTik's RouterOS, which runs a line of the
+// console and answers with what that printed
+// (https://help.mikrotik.com/docs/spaces/ROS/pages/47579162/REST+API), or one with OPNsense, which answers
+// questions (https://docs.opnsense.org/development/api.html). It knows nothing of labs.
 package rest
 
 import (
@@ -36,13 +37,21 @@ func Addressed(at string) bool {
 	return strings.HasPrefix(at, Secure+"://") || strings.HasPrefix(at, Plain+"://")
 }
 
-// Destination is a router as the user names it.
+// Wanted says how such a router is named.
+const Wanted = "write https://USER@HOST of a router with RouterOS, https://HOST of one with OPNsense; " +
+	"a port may follow"
+
+// Destination is a router as the user names it: one without a user has OPNsense, whose API has keys instead.
 type Destination struct {
 	Scheme, User, Host string
 	Port               int // 0 = the scheme's own
 }
 
-// Parse reads "https://USER@HOST[:PORT]", or http. A password has no place in it: command lines are stored.
+// OPNsense reports whether it is a router with OPNsense.
+func (d Destination) OPNsense() bool { return d.User == "" }
+
+// Parse reads "https://USER@HOST[:PORT]" of RouterOS, or "https://HOST[:PORT]" of OPNsense, or http. A
+// password or key has no place in it: command lines are stored.
 func Parse(text string) (d Destination, err error) {
 	wrong := func(format string, args ...any) (Destination, error) {
 		shown := text
@@ -52,7 +61,7 @@ func Parse(text string) (d Destination, err error) {
 			}
 		}
 		return Destination{}, check.WithHint(fmt.Errorf("%q is no router: %s", check.Plain(shown),
-			fmt.Sprintf(format, args...)), "write https://USER@HOST or https://USER@HOST:PORT")
+			fmt.Sprintf(format, args...)), Wanted)
 	}
 	u, err := url.Parse(text)
 	if err != nil || !Addressed(text) {
@@ -67,7 +76,7 @@ func Parse(text string) (d Destination, err error) {
 	case secret:
 		return wrong("a password does not belong there; set %s, or name a file: password_file in the lab "+
 			"file", host.RouterPassword)
-	case d.User == "":
+	case d.User == "" && u.User != nil:
 		return wrong("it names no user")
 	case d.Host == "":
 		return wrong("it names no host")
@@ -95,7 +104,9 @@ func (d Destination) origin() url.URL {
 
 func (d Destination) String() string {
 	u := d.origin()
-	u.User = url.User(d.User)
+	if !d.OPNsense() {
+		u.User = url.User(d.User)
+	}
 	return u.String()
 }
 
@@ -170,10 +181,12 @@ const (
 	grace = 5 * time.Second
 )
 
-// Dial makes sure that the router runs scripts for that user.
+// Dial makes sure that the router runs scripts for that user, or answers that key.
 func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
 	c, err := connection(d, o)
-	if err == nil {
+	if err == nil && d.OPNsense() {
+		_, err = c.get(ctx, "diagnostics/system/system_information")
+	} else if err == nil {
 		var said string
 		if said, err = c.execute(ctx, ""); errors.Is(err, errRefused) {
 			err = check.WithHint(fmt.Errorf("its console says %q", shorten(said)),
@@ -231,29 +244,48 @@ func (c *Connection) execute(ctx context.Context, script string) (said string, e
 	if err != nil {
 		return "", err
 	}
-	ctx, over := patient(ctx)
-	defer over()
-	at := c.origin()
-	at.Path = "/rest/execute"
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), &body)
+	status, data, err := c.ask(ctx, http.MethodPost, "/rest/execute", &body)
 	if err != nil {
 		return "", err
 	}
-	q.Header.Set("Content-Type", "application/json")
-	_ = c.password.Use(func(b []byte) error { q.SetBasicAuth(c.User, string(b)); return nil })
+	return parseAnswer(tag, status, data)
+}
+
+// ask sends a request and returns what is answered to it.
+func (c *Connection) ask(ctx context.Context, method, path string, body io.Reader) (status int, data []byte,
+	err error) {
+	ctx, over := patient(ctx)
+	defer over()
+	at := c.origin()
+	at.Path = path
+	q, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != nil {
+		q.Header.Set("Content-Type", "application/json")
+	}
+	_ = c.password.Use(func(b []byte) error {
+		user, secret := c.User, string(b)
+		if c.OPNsense() {
+			user, secret, _ = strings.Cut(secret, ":")
+		}
+		q.SetBasicAuth(user, secret)
+		return nil
+	})
 	answer, err := c.client.Do(q)
 	if err != nil {
-		return "", c.explain(err)
+		return 0, nil, c.explain(err)
 	}
 	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	data, err = io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
 	switch {
 	case len(data) > mostAnswer:
-		return "", fmt.Errorf("it answers more than %d MB", mostAnswer>>20)
+		return 0, nil, fmt.Errorf("it answers more than %d MB", mostAnswer>>20)
 	case err != nil:
-		return "", c.explain(err)
+		return 0, nil, c.explain(err)
 	}
-	return parseAnswer(tag, answer.StatusCode, data)
+	return answer.StatusCode, data, nil
 }
 
 // explain says what to do about a request without an answer.
@@ -266,8 +298,12 @@ func (c *Connection) explain(err error) error {
 		if len(unknown.UnverifiedCertificates) > 0 {
 			seen = fingerprint(unknown.UnverifiedCertificates[0].Raw)
 		}
+		shown := "/certificate/print detail on the router"
+		if c.OPNsense() {
+			shown = "openssl x509 -noout -fingerprint -sha256 -in /var/etc/cert.pem on the router"
+		}
 		return check.WithHint(fmt.Errorf("its certificate is not trusted: %s", shorten(unknown.Err.Error())),
-			"if /certificate/print detail on the router shows the fingerprint of "+seen+
+			"if "+shown+" shows the fingerprint of "+seen+
 				", name it by --router-certificate, or as certificate: in the lab file")
 	}
 	said := shorten(err.Error())
@@ -278,19 +314,21 @@ func (c *Connection) explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		said = fmt.Sprintf("no answer within %s", mostTime)
 	case strings.Contains(said, "handshake failure"):
-		return check.WithHint(errors.New(said), "has its service "+c.service()+" a certificate? "+
-			"/ip/service/print")
+		return check.WithHint(errors.New(said), "has "+c.service()+" a certificate?")
 	}
 	return check.WithHint(fmt.Errorf("%w: %s", host.ErrUnreachable, said),
-		"is its service "+c.service()+" enabled for this address? /ip/service/print")
+		"is "+c.service()+" enabled for this address?")
 }
 
-// service is what RouterOS calls the one that answers.
+// service is what a router calls the one that answers, and where it is seen.
 func (d Destination) service() string {
-	if d.Scheme == Plain {
-		return "www"
+	switch {
+	case d.OPNsense():
+		return "its web interface (System, Settings, Administration)"
+	case d.Scheme == Plain:
+		return "its service www (/ip/service/print)"
 	}
-	return "www-ssl"
+	return "its service www-ssl (/ip/service/print)"
 }
 
 // errRefused is of a script in whose place the console said something else.

@@ -62,7 +62,10 @@ func TestParse(t *testing.T) {
 		"http://a.b@[2001:db8::1]:80":      {"http", "a.b", "2001:db8::1", 80},
 		"https://u%20x@[fe80::1%25eth0]/":  {},
 		"https://admin@[fe80::1%25eth0]":   {"https", "admin", "fe80::1%eth0", 0},
-		"https://admin:" + password + "@h": {}, "https://admin:@h": {}, "https://192.0.2.1": {},
+		"https://admin:" + password + "@h": {}, "https://admin:@h": {},
+		"https://192.0.2.1":     {"https", "", "192.0.2.1", 0},
+		"http://[2001:db8::1]/": {"http", "", "2001:db8::1", 0},
+		"https://fw.lan:444":    {"https", "", "fw.lan", 444}, "https://@fw.lan": {}, "https://:444": {},
 		"https://admin@": {}, "https://admin@h:0": {}, "https://admin@h:65536": {}, "ssh://admin@h": {},
 		"https://admin@h/rest": {}, "https://admin@h?x": {}, "https://admin@h#x": {},
 		"https://a\x1b@h": {}, "https://a@h\x1b": {}, "ftp://a@h": {}, "": {},
@@ -420,12 +423,15 @@ func TestPassword(t *testing.T) {
 		}
 		return path
 	}
+	ros, opn := Destination{User: user}, Destination{}
 	os.Unsetenv(host.RouterPassword)
-	if _, err := Password(""); err == nil || check.HintOf(err) == "" {
-		t.Errorf("not told: got %v, want an error with a hint", err)
+	for _, d := range []Destination{ros, opn} {
+		if _, err := Password(d, ""); err == nil || check.HintOf(err) == "" {
+			t.Errorf("not told: got %v, want an error with a hint", err)
+		}
 	}
 	t.Setenv(host.RouterPassword, "")
-	if s, err := Password(""); err != nil || told(s) != "" {
+	if s, err := Password(ros, ""); err != nil || told(s) != "" {
 		t.Errorf("an empty one: got %v, want it", err)
 	}
 	t.Setenv(host.RouterPassword, "by environment")
@@ -434,11 +440,26 @@ func TestPassword(t *testing.T) {
 		file("empty", "\n", 0o600): "", file("group", "x", 0o640): "",
 		file("others", "x", 0o604): "", file("long", strings.Repeat("x", 1<<20), 0o600): "", dir: "",
 		filepath.Join(dir, "none"): ""} {
-		s, err := Password(path)
+		s, err := Password(ros, path)
 		if told(s) != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", path, told(s), err, want)
 		}
 	}
+	for text, want := range map[string]string{"key=a/b+c=\nsecret=d/e==\n": "a/b+c=:d/e==",
+		"secret=s\r\nkey=k\r\n": "k:s", "k:s": "k:s", "k:s\nmore:text\n": "k:s", "key=k": "", "secret=s": "",
+		"key=\nsecret=s\n": "", "alone": "", ":s": "", "": ""} {
+		t.Setenv(host.RouterPassword, text)
+		for _, path := range []string{"", file("apikey.txt", text, 0o600)} {
+			s, err := Password(opn, path)
+			if told(s) != want || (err == nil) != (want != "") {
+				t.Errorf("API key %q: got %q, %v, want %q", text, told(s), err, want)
+			}
+			if err != nil && (check.HintOf(err) == "" || text != "" && strings.Contains(err.Error(), text)) {
+				t.Errorf("API key %q: got %v, want a hint, and the key not shown", text, err)
+			}
+		}
+	}
+	t.Setenv(host.RouterPassword, "by environment")
 	out, err := host.Run(t.Context(), host.Local(), host.Command{Path: "env"})
 	if err != nil || strings.Contains(string(out), "by environment") {
 		t.Errorf("a program that is started sees it: %v", err)
