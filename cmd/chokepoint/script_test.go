@@ -24,11 +24,12 @@ import (
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
-// again under that name. So do the agent of a machine, the printer, the intruder, the router, and the soak
+// again under that name. So do the agent of a machine, the printer, the intruder, the routers, and the soak
 // that ends.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
-		"intruder": intrude, "routeros": playRouterOS, endSoak: endSoakMain})
+		"intruder": intrude, "routeros": playRouterOS, "opnsense": playOPNsense,
+		endSoak: endSoakMain})
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it

@@ -28,7 +28,7 @@ type watchOptions struct {
 	stopAfter time.Duration
 }
 
-// Between two glances; a router without an agent is sampled once a second.
+// Between two glances; a router without an agent is sampled once a second, OPNsense less often.
 const (
 	leastGlance = time.Second
 	usualGlance = 2 * time.Second

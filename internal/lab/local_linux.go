@@ -148,6 +148,10 @@ func holdDir(dir string, how int) (*os.File, error) {
 
 // drivenNote says what a router without an agent lacks.
 func drivenNote(who, by string) string {
+	if by == (driver.OPNsense{}).Name() {
+		return fmt.Sprintf("%s driven by driver %s: it sets nothing, and is asked for a sample every %s", who,
+			by, driver.OPNsenseEvery)
+	}
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
 }

@@ -174,8 +174,9 @@ var opnSettings = settings{of: func(name string) (setting, error) {
 	if _, err := bsdSettingOf(name); err != nil {
 		return setting{}, err
 	}
-	return setting{}, fmt.Errorf("%w: the API sets nothing but the configuration, which outlives a reboot; "+
-		"name the router ssh://HOST, and driver freebsd sets it", host.ErrUnsupported)
+	return setting{}, fmt.Errorf("%w: the API does not tell it, and sets the configuration alone, which "+
+		"outlives a reboot; name the router ssh://HOST, and driver freebsd reads and sets it",
+		host.ErrUnsupported)
 }}
 
 // Read implements Driver: there is nothing that could be set.

@@ -109,8 +109,7 @@ func TestOPNsenseTells(t *testing.T) {
 	counters, err := d.Counters(t.Context(), h, []string{"igb0"})
 	if diff := cmp.Diff(map[string]kernel.LinkCounters{"igb0": {RxBytes: 98765432, RxPackets: 123456,
 		RxErrors: 1, RxDropped: 3, TxBytes: 87654321, TxPackets: 654321, TxErrors: 2}},
-		counters); err != nil ||
-		diff != "" {
+		counters); err != nil || diff != "" {
 		t.Errorf("counters (-want +got): %v\n%s", err, diff)
 	}
 	if _, err := d.Counters(t.Context(), h, []string{"igb7"}); err == nil || check.HintOf(err) == "" {
@@ -129,8 +128,8 @@ func TestOPNsenseTells(t *testing.T) {
 	if !slices.Equal(own, want) {
 		t.Errorf("its own addresses: got %v, want %v", own, want)
 	}
-	for knob, want := range map[string]string{"link_mtu": "driver freebsd sets it", "nat": "Firewall, NAT",
-		"sysctl:net.isr.dispatch": "driver freebsd sets it", "flowtable": "no such thing"} {
+	for knob, want := range map[string]string{"link_mtu": "driver freebsd reads and sets it", "nat": "Firewall, NAT",
+		"sysctl:net.isr.dispatch": "driver freebsd reads and sets it", "flowtable": "no such thing"} {
 		s := record.Setting{Knob: knob, Value: "1"}
 		_, err := d.Read(t.Context(), h, s)
 		for _, err := range []error{err, d.Apply(t.Context(), h, s)} {
@@ -190,7 +189,7 @@ func TestOPNsenseSamples(t *testing.T) {
 		t.Errorf("peers: got %v, want two, one of which has met nobody", peers)
 	}
 	cpu, threads := last(d, "cpu"), last(d, "kthreads")
-	total := cpu["cpu0/idle_ns"] + cpu["cpu0/softirq_ns"] + cpu["cpu0/untold_ns"]
+	total := cpu["cpu0/idle_ns"] + cpu["cpu0/softirq_ns"] + cpu["cpu0/system_ns"]
 	if total < 4e9 || total > 60e9 { // five seconds, and how late the machine is
 		t.Fatalf("the first core has worked and rested %v s in %v", total/1e9, cpu)
 	}
@@ -200,8 +199,9 @@ func TestOPNsenseSamples(t *testing.T) {
 		got[column] = share(column, cpu)
 	}
 	got["wg"] = share("wg-crypt/kthread_cpu_ns", threads)
-	want := map[string]float64{"cpu0/idle_ns": 0.39, "cpu0/softirq_ns": 99.12, "cpu0/untold_ns": 0.49,
-		"cpu1/idle_ns": 98, "cpu1/softirq_ns": 0.5, "cpu1/irq_ns": 0.25, "cpu1/untold_ns": 1.25, "wg": 1}
+	want := map[string]float64{"cpu0/idle_ns": 0.39, "cpu0/softirq_ns": 99.12, "cpu0/system_ns": 0.49,
+		"cpu1/idle_ns": 98, "cpu1/softirq_ns": 0.5, "cpu1/irq_ns": 0.25, "cpu1/user_ns": 0.5,
+		"cpu1/system_ns": 0.75, "wg": 1}
 	near := cmp.Comparer(func(a, b float64) bool { return max(a-b, b-a) < 0.01 })
 	if diff := cmp.Diff(want, got, near); diff != "" {
 		t.Errorf("shares of the cores (-want +got):\n%s", diff)

@@ -12,9 +12,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// opnEvery is how often OPNsense is asked for a sample: each starts programs on the router, and its top takes
+// OPNsenseEvery is how often OPNsense is asked for a sample: each starts programs on the router, and its top takes
 // two seconds (core, scripts/system/activity.py).
-const opnEvery = 5 * time.Second
+const OPNsenseEvery = 5 * time.Second
 
 // What is asked for each sample, and at both ends of a trial.
 const (
@@ -50,7 +50,7 @@ func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 		keep: func(context.Context) {}, leave: func(context.Context) error { return nil }}
 	return w.begin(ctx, func() (host.Process, error) {
 		return r.Repeat(context.WithoutCancel(ctx), host.Command{Path: strings.Join(opnSample, " ")},
-			max(every, opnEvery))
+			max(every, OPNsenseEvery))
 	}, func(line string) {
 		all, err := opnAnswers([]byte(line), opnSample...)
 		var s taken
@@ -79,42 +79,46 @@ func opnTaken(all map[string]any) (s taken, err error) {
 	}
 	cpu := s.probes["cpu"]
 	cores := map[string]bool{}
+	take := func(core, column string, share float64) {
+		n, err := strconv.ParseUint(strings.TrimPrefix(core, "CPU"), 10, 16)
+		if err != nil || n >= mostCores {
+			return
+		}
+		name := "cpu" + strconv.FormatUint(n, 10) + "/"
+		cpu[name+column] += share
+		cores[name] = cores[name] || column == "idle_ns"
+	}
 	for _, t := range elements(within(all[opnActivity], "details")) {
-		// "[idle{idle: cpu0}]", "[kernel{if_io_tqg_0}]", "[intr{irq27: igc0:rxq0}]"
-		_, thread, _ := strings.Cut(strings.TrimRight(word(t, "COMMAND"), "]}"), "{")
 		share, err := strconv.ParseFloat(strings.TrimSuffix(word(t, "WCPU"), "%"), 64)
 		if err != nil || share < 0 {
 			continue
 		}
 		share = min(share, 100)
-		core := func(number string) (string, bool) {
-			n, err := strconv.ParseUint(number, 10, 16)
-			return "cpu" + strconv.FormatUint(n, 10), err == nil && n < mostCores
-		}
-		if n, ok := strings.CutPrefix(thread, "idle: cpu"); ok {
-			if name, ok := core(n); ok {
-				cores[name], cpu[name+"/idle_ns"] = true, share
-			}
-		} else if n, ok := strings.CutPrefix(thread, "if_io_tqg_"); ok {
-			if name, ok := core(n); ok {
-				cpu[name+"/softirq_ns"] = share
-			}
-		} else if strings.HasPrefix(thread, "irq") || strings.HasPrefix(thread, "swi") {
-			if name, ok := core(strings.TrimPrefix(word(t, "C"), "CPU")); ok {
-				cpu[name+"/irq_ns"] += share
-			}
+		// "[idle{idle: cpu0}]", "[kernel{if_io_tqg_0}]", "[intr{irq27: igc0:rxq0}]", "/usr/local/bin/php-cgi"
+		kernel, isKernel := strings.CutPrefix(word(t, "COMMAND"), "[")
+		process, thread, _ := strings.Cut(strings.TrimRight(kernel, "]}"), "{")
+		if core, ok := strings.CutPrefix(thread, "idle: cpu"); ok {
+			take(core, "idle_ns", share)
+		} else if core, ok := strings.CutPrefix(thread, "if_io_tqg_"); ok {
+			take(core, "softirq_ns", share)
 		} else if strings.HasPrefix(thread, "wg_tqg_") {
 			s.probes["kthreads"]["wg-crypt/kthread_cpu_ns"] += share
+		} else if isKernel && process == "intr" {
+			take(word(t, "C"), "irq_ns", share)
+		} else if !isKernel {
+			take(word(t, "C"), "user_ns", share)
 		}
-	}
-	for name := range cores {
-		cpu[name+"/untold_ns"] = max(0, 100-cpu[name+"/idle_ns"]-cpu[name+"/softirq_ns"]-
-			cpu[name+"/irq_ns"])
 	}
 	maps.DeleteFunc(cpu, func(column string, _ float64) bool { // of a core whose idle time is not told
 		name, _, _ := strings.Cut(column, "/")
-		return !cores[name]
+		return !cores[name+"/"]
 	})
+	for name := range cores {
+		if cores[name] {
+			cpu[name+"system_ns"] = max(0, 100-cpu[name+"idle_ns"]-cpu[name+"softirq_ns"]-
+				cpu[name+"irq_ns"]-cpu[name+"user_ns"])
+		}
+	}
 	return s, nil
 }
 
@@ -181,8 +185,9 @@ const (
 
 // opnSources are the probes whose series OPNsense's API has.
 var opnSources = []source{
-	{"cpu", "of the core, integrated from shares of two seconds, of top's threads idle, if_io_tqg_N " +
-		"(softirq_ns) and intr (irq_ns); untold_ns is the rest", "top lists no idle threads", nil},
+	{"cpu", "of the core, integrated from shares of two seconds, of top's threads: idle, if_io_tqg_N " +
+		"(softirq_ns), intr (irq_ns) and programs (user_ns), the latter on the core that each was on last; " +
+		"system_ns is the rest", "top lists no idle threads", nil},
 	{"kthreads", "CPU time of the threads wg_tqg_N, which encrypt for WireGuard, from shares of two seconds",
 		"no such threads run", nil},
 	{"netdev", "of the device of an interface that is assigned and enabled", opnNotTold, nil},
@@ -197,9 +202,7 @@ var opnSources = []source{
 
 // opnTables are the series of samples as the probes record them, or why there are none.
 func opnTables(samples []taken, offset int64, why string) []record.Samples {
-	out := tablesOf(opnSources, samples, offset, why,
-		record.Metric{Name: "untold_ns", Unit: "ns", Counter: true})
-	out = untold(out, "OPNsense's API does not tell it", "cpufreq", "softirq", "snmp", "qdisc")
+	out := untold(tablesOf(opnSources, samples, offset, why), "OPNsense's API does not tell it", "cpufreq", "softirq", "snmp", "qdisc")
 	return untold(out, "what the sampling costs the router is not known: the API does not tell the CPU time "+
 		"of its programs", "driver opnsense")
 }

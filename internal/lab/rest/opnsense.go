@@ -7,13 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// get asks OPNsense's API a question, which changes nothing, and returns the answer, on one line.
+// ofOwner are members of answers that tell of the router's owner and whom he meets, which nobody here needs.
+var ofOwner = []string{"name", "ifname", "intf_description", "id", "public-key", "endpoint", "allowed-ips"}
+
+// impersonal leaves those away.
+func impersonal(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = impersonal(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			if v[key] = impersonal(v[key]); slices.Contains(ofOwner, key) {
+				delete(v, key)
+			}
+		}
+	}
+	return v
+}
+
+// get asks OPNsense's API a question, which changes nothing, and returns the answer, on one line and without
+// names and keys.
 func (c *Connection) get(ctx context.Context, path string) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -24,12 +46,14 @@ func (c *Connection) get(ctx context.Context, path string) ([]byte, error) {
 	}
 	switch e := (&Error{Status: status, Message: path}); status {
 	case http.StatusOK:
-		var line bytes.Buffer
-		if json.Compact(&line, data) != nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.UseNumber()
+		var v any
+		if d.Decode(&v) != nil || d.More() {
 			return nil, check.WithHint(fmt.Errorf("%w: %s is answered by %q, want JSON", host.ErrUnsupported,
 				path, shorten(string(data))), "is it OPNsense? A router with RouterOS is https://USER@HOST")
 		}
-		return line.Bytes(), nil
+		return json.Marshal(impersonal(v))
 	case http.StatusUnauthorized:
 		e.Message = "it does not take this API key"
 		return nil, check.WithHint(e, "is it that of "+host.RouterPassword+", or in the lab file's "+

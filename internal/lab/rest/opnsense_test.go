@@ -39,7 +39,8 @@ const systemInformation = "diagnostics/system/system_information"
 
 func TestOPNsense(t *testing.T) {
 	s := quietly(t, opnsense(map[string]string{systemInformation: "{\n \"versions\": [\"OPNsense 26.1\"]\n}",
-		"a/b": `[1, "x  y"]`, "a/forbidden": "403", "a/page": "<html>"}))
+		"a/b": `[1, "x  y"]`, "a/forbidden": "403", "a/page": "<html>",
+		"a/owner": `{"rows":[{"if":"wg0","public-key":"k","endpoint":"192.0.2.1:5","rx":1e3}],"name":{"a":1}}`}))
 	d, o := reach(t, s)
 	d.User = ""
 	o.Password = host.SecretFrom([]byte("k/e+y=:" + password))
@@ -55,6 +56,7 @@ func TestOPNsense(t *testing.T) {
 	for line, want := range map[string]string{"a/b": `[[1,"x  y"]]`,
 		"a/b a/forbidden a/b":         `[[1,"x  y"],null,[1,"x  y"]]`,
 		"a/none " + systemInformation: `[null,{"versions":["OPNsense 26.1"]}]`,
+		"a/owner":                     `[{"rows":[{"if":"wg0","rx":1e3}]}]`,
 		"a/none a/forbidden":          "[null,null]"} {
 		out, err := host.Run(t.Context(), h, host.Command{Path: line})
 		if err != nil || string(out) != want {
