@@ -158,8 +158,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	}{
 		{&m.Client.At, "The client, on the LAN side: ssh://[USER@]HOST; nothing for local",
 			record.LocalMachine},
-		{&m.Router.At, "The router: ssh://[USER@]HOST or https://USER@HOST; nothing if nobody can log in " +
-			"to it", ""},
+		{&m.Router.At, "The router: ssh://[USER@]HOST, https://USER@HOST of RouterOS or https://HOST of " +
+			"OPNsense; nothing if nobody can log in to it", ""},
 		{&m.Server.At, "The server, beyond the router: local, or ssh://[USER@]HOST", ""},
 	} {
 		for done := *q.into != ""; !done; {

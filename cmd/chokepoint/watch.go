@@ -42,8 +42,9 @@ func newWatchCommand(p *program) *cobra.Command {
 		Long: "Show what a machine does while whatever traffic flows through it: its cores and their\n" +
 			"softirqs, packets and drops of its devices, clock, heat and power, and a candidate for\n" +
 			"what holds the traffic back. Nothing is changed there, and nothing stays. MACHINE is\n" +
-			"local, ssh://[USER@]HOST[:PORT], or https://USER@HOST[:PORT] with RouterOS and the\n" +
-			"password in CHOKEPOINT_ROUTER_PASSWORD.",
+			"local, ssh://[USER@]HOST[:PORT], https://USER@HOST[:PORT] with RouterOS, or\n" +
+			"https://HOST[:PORT] with OPNsense; the password or API key is in\n" +
+			"CHOKEPOINT_ROUTER_PASSWORD.",
 		Args: exactArgs("MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.machines.Router.At = args[0]

@@ -145,7 +145,8 @@ func remediesFor(system, tunnel string, all []diagnosis.Remedy) []diagnosis.Reme
 		case !strings.HasPrefix(tunnel, r.Tunnel):
 		case r.System == system && system != "":
 			own = append(own, r)
-		case r.System == "" || system == "" || system == "openwrt" && r.System == "linux":
+		case r.System == "" || system == "" || system == "openwrt" && r.System == "linux",
+			system == "opnsense" && r.System == "freebsd":
 			general = append(general, r)
 		}
 	}

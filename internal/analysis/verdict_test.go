@@ -86,7 +86,7 @@ func TestCandidateOfOneTrial(t *testing.T) {
 func TestRemediesAreTheSystems(t *testing.T) {
 	all := []diagnosis.Remedy{{System: "linux"}, {System: "openwrt"}, {System: "freebsd"}, {System: ""}}
 	for system, want := range map[string]string{"linux": "linux,", "openwrt": "openwrt,linux,",
-		"freebsd": "freebsd,", "": "linux,openwrt,freebsd,"} {
+		"freebsd": "freebsd,", "opnsense": "freebsd,", "": "linux,openwrt,freebsd,"} {
 		var got []string
 		for _, r := range remediesFor(system, "wireguard", all) {
 			got = append(got, r.System)

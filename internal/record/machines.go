@@ -5,7 +5,7 @@ const LocalMachine = "local"
 
 // Machine is one of a lab of real machines, as it was named.
 type Machine struct {
-	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]"; of a router also "https://USER@HOST[:PORT]" or the
+	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]"; of a router also "https://[USER@]HOST[:PORT]" or the
 	// same with http.
 	At string `json:"at"`
 	// Address of an end is where its data goes; "" = found.
@@ -15,7 +15,7 @@ type Machine struct {
 	// Certificate is the only one that a router reached by https may have, "SHA256:" and its digest; "" = one
 	// that this machine trusts.
 	Certificate string `json:"certificate,omitempty"`
-	// PasswordFile has the password of a router's user; "" = the environment has it.
+	// PasswordFile has the password of a router's user, or OPNsense's API key; "" = the environment has it.
 	PasswordFile string `json:"password_file,omitempty"`
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
