@@ -19,9 +19,9 @@ import (
 )
 
 // playOPNsense is "opnsense ADDRESS DIR": a router with OPNsense between the devices lan and wan of this
-// network, whose API is at an address until it is told to end, for the key of the file apikey.txt in DIR. There
-// it writes where it is reached, its certificate's fingerprint and its process. Routes, counters, times of the
-// cores and the clock are those of this machine.
+// network, whose API is at an address until it is told to end, for the key of the file apikey.txt in DIR.
+// There it writes where it is reached, its certificate's fingerprint and its process. Routes, counters, times
+// of the cores and the clock are those of this machine.
 func playOPNsense() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
@@ -103,8 +103,9 @@ func opnsenseInterfaces() any {
 	for _, dev := range []string{"lan", "wan"} {
 		i := map[string]any{"device": dev, "name": strings.ToUpper(dev), "driver": "igc",
 			"line rate": "1000000000 bit/s", "mtu": sysOf(dev, "mtu")}
-		for theirs, ours := range map[string]string{"bytes received": "rx_bytes", "packets received": "rx_packets",
-			"input errors": "rx_errors", "input queue drops": "rx_dropped", "bytes transmitted": "tx_bytes",
+		for theirs, ours := range map[string]string{"bytes received": "rx_bytes",
+			"packets received": "rx_packets",
+			"input errors":     "rx_errors", "input queue drops": "rx_dropped", "bytes transmitted": "tx_bytes",
 			"packets transmitted": "tx_packets", "output errors": "tx_errors", "send queue drops": "tx_dropped",
 			"collisions": "collisions"} {
 			i[theirs] = sysOf(dev, "statistics/"+ours)
@@ -156,8 +157,8 @@ func opnsenseActivity() any {
 		// user nice system idle iowait irq softirq (proc(5))
 		for thread, share := range map[string]float64{"[idle{idle: " + core + "}]": after[3] + after[4],
 			"[kernel{if_io_tqg_" + strings.TrimPrefix(core, "cpu") + "}]": after[6]} {
-			details = append(details, map[string]string{"C": strings.TrimPrefix(core, "cpu"), "COMMAND": thread,
-				"WCPU": fmt.Sprintf("%.2f%%", 100*share/total)})
+			details = append(details, map[string]string{"C": strings.TrimPrefix(core, "cpu"),
+				"COMMAND": thread, "WCPU": fmt.Sprintf("%.2f%%", 100*share/total)})
 		}
 	}
 	return map[string]any{"headers": []string{}, "details": details}

@@ -128,8 +128,8 @@ func TestOPNsenseTells(t *testing.T) {
 	if !slices.Equal(own, want) {
 		t.Errorf("its own addresses: got %v, want %v", own, want)
 	}
-	for knob, want := range map[string]string{"link_mtu": "driver freebsd reads and sets it", "nat": "Firewall, NAT",
-		"sysctl:net.isr.dispatch": "driver freebsd reads and sets it", "flowtable": "no such thing"} {
+	for knob, want := range map[string]string{"link_mtu": "driver freebsd reads and sets it",
+		"nat": "Firewall, NAT", "sysctl:net.isr.dispatch": "driver freebsd reads and sets it", "flowtable": "no such thing"} {
 		s := record.Setting{Knob: knob, Value: "1"}
 		_, err := d.Read(t.Context(), h, s)
 		for _, err := range []error{err, d.Apply(t.Context(), h, s)} {

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OPNsenseEvery is how often OPNsense is asked for a sample: each starts programs on the router, and its top takes
-// two seconds (core, scripts/system/activity.py).
+// OPNsenseEvery is how often OPNsense is asked for a sample: each starts programs on the router, and its top
+// takes two seconds (core, scripts/system/activity.py).
 const OPNsenseEvery = 5 * time.Second
 
 // What is asked for each sample, and at both ends of a trial.
@@ -202,7 +202,8 @@ var opnSources = []source{
 
 // opnTables are the series of samples as the probes record them, or why there are none.
 func opnTables(samples []taken, offset int64, why string) []record.Samples {
-	out := untold(tablesOf(opnSources, samples, offset, why), "OPNsense's API does not tell it", "cpufreq", "softirq", "snmp", "qdisc")
+	out := untold(tablesOf(opnSources, samples, offset, why), "OPNsense's API does not tell it", "cpufreq",
+		"softirq", "snmp", "qdisc")
 	return untold(out, "what the sampling costs the router is not known: the API does not tell the CPU time "+
 		"of its programs", "driver opnsense")
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Commands is the router as a host that takes lines of the console, or of OPNsense the questions of a line,
-// see Connection.answers: a command's path is the line, and it has no arguments. It has no files. What a command
-// prints is there when it has ended.
+// see Connection.answers: a command's path is the line, and it has no arguments. It has no files. What a
+// command prints is there when it has ended.
 func (c *Connection) Commands() host.Host {
 	if c.OPNsense() {
 		return console{c, c.answers}
