@@ -144,7 +144,7 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 
 // documentMemory is from where on the making of a document rather works than uses memory; the trials of a run
 // of a day are many and long.
-const documentMemory = 96 << 20
+const documentMemory = 80 << 20
 
 // outcome is what a finished run's document means for the exit code: failed trials, nothing measured, missed
 // thresholds, or nil. A trial that failed and was measured well in a later attempt does not count.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -108,9 +109,10 @@ func readSeries(b []byte) ([]part, error) {
 
 // reader takes values off an encoded series. After the first that is not there it gives nothing.
 type reader struct {
-	rest   []byte
-	size   int // of all
-	failed bool
+	rest    []byte
+	size    int // of all
+	failed  bool
+	scratch []int64 // for the numbers of one column
 }
 
 func (r *reader) take(n int) []byte {
@@ -150,7 +152,7 @@ func (r *reader) whole(beside []int64) []int64 {
 	if n == 0 || r.failed {
 		return nil
 	}
-	values := r.steps(int(n))
+	values := r.steps(nil, int(n))
 	if len(beside) == len(values) {
 		for i := range values {
 			values[i] += beside[i]
@@ -159,8 +161,8 @@ func (r *reader) whole(beside []int64) []int64 {
 	return values
 }
 
-// steps decodes what appendSteps wrote of n values.
-func (r *reader) steps(n int) []int64 {
+// steps decodes what appendSteps wrote of n values, into a slice that has room for them or a new one.
+func (r *reader) steps(into []int64, n int) []int64 {
 	if n == 0 || r.failed {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (r *reader) steps(n int) []int64 {
 		r.failed = true
 		return nil
 	}
-	values := make([]int64, n)
+	values := slices.Grow(into[:0], n)[:n]
 	values[0] = int64(zigzag>>1) ^ -int64(zigzag&1)
 	for i := 1; i < n; i++ {
 		step := uint64(0)
@@ -221,7 +223,8 @@ func (r *reader) wholes(out []float64, gaps bool) {
 		}
 	}
 	unit := float64(r.number())
-	values := r.steps(min(n, len(out)))
+	r.scratch = r.steps(r.scratch, min(n, len(out)))
+	values := r.scratch
 	for i := range out {
 		switch {
 		case gaps && !r.failed && present[i/8]>>(i%8)&1 == 0:
@@ -253,7 +256,7 @@ func appendColumn(b []byte, column []float64) []byte {
 		b = append(b, present...)
 	}
 	b = binary.AppendUvarint(b, uint64(unit))
-	var whole []int64
+	whole := make([]int64, 0, len(column))
 	for _, v := range column {
 		if v == v {
 			whole = append(whole, int64(v)/unit)
@@ -269,17 +272,19 @@ func appendSteps(b []byte, values []int64) []byte {
 		return b
 	}
 	b = binary.AppendVarint(b, values[0])
-	steps, all := make([]uint64, len(values)-1), uint64(0)
-	for i := range steps {
-		d := values[i+1] - values[i]
-		steps[i] = uint64(d<<1) ^ uint64(d>>63)
-		all |= steps[i]
+	step := func(i int) uint64 {
+		d := values[i] - values[i-1]
+		return uint64(d<<1) ^ uint64(d>>63)
+	}
+	all := uint64(0)
+	for i := range values[1:] {
+		all |= step(i + 1)
 	}
 	width := (bits.Len64(all) + 7) / 8
 	b = append(b, byte(width))
 	for plane := range width {
-		for _, s := range steps {
-			b = append(b, byte(s>>(8*plane)))
+		for i := range values[1:] {
+			b = append(b, byte(step(i+1)>>(8*plane)))
 		}
 	}
 	return b
