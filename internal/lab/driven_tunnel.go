@@ -68,7 +68,7 @@ func (e *drivenEnd) release(ctx context.Context) error {
 // byHand is what an owner types for an end on a node, in a slot; nothing where no driver knows.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
-	if by, ok := n.Driver.(driver.Restricted); ok {
+	if by, ok := n.Driver.(driver.ByHand); ok {
 		return by.TunnelByHand(kind, l.plan.tunnel(slot, end)[0], l.plan.tunnel(slot, 1-end)[0])
 	}
 	return ""

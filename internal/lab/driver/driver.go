@@ -46,10 +46,14 @@ type Advising interface {
 	WithoutNAT() string
 }
 
-// Restricted drivers say by a router's facts what it forbids us itself and how its owner allows that; and
-// what he types so that it holds the end of a tunnel of a kind, "" where they know nothing.
+// Restricted drivers say by a router's facts what it forbids us itself and how its owner allows that.
 type Restricted interface {
 	Restrictions(facts map[string]string) string
+}
+
+// ByHand drivers say what an owner types so that a router holds the end of a tunnel of a kind, "" where they
+// know nothing.
+type ByHand interface {
 	TunnelByHand(kind string, own, other netip.Prefix) string
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -75,17 +74,4 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 		"shows there; /system/reboot; then leave %s out of the plan: the clock is measured as found, and "+
 		"sampled",
 		host.ErrUnsupported, steps, now, value, s.Knob)
-}
-
-// TunnelByHand implements Restricted. RouterOS makes the private key itself, and no command here shows it.
-func (RouterOS) TunnelByHand(kind string, own, other netip.Prefix) string {
-	if !strings.HasPrefix(kind, "wireguard") {
-		return ""
-	}
-	return strings.NewReplacer("NAME", rosMark+"-wg", "OWN", own.String(), "THERE", other.String(), "PEER",
-		other.Addr().String()).Replace("; by hand: /interface/wireguard/add name=NAME listen-port=51820 " +
-		"mtu=1420; /ip/address/add interface=NAME address=OWN; /interface/wireguard/peers/add " +
-		"interface=NAME allowed-address=PEER/32 public-key=\"THE OTHER END'S\"; :put " +
-		"[/interface/wireguard/get NAME public-key] for the other end, at THERE; UDP port 51820 must " +
-		"pass the chain input; then measured as found, with --router-lan NAME and without tunnel in the plan")
 }
