@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
@@ -209,6 +210,8 @@ func (o labOptions) check() error {
 			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
 	case o.driver != "" && !known:
 		return unknownDriver(o.driver)
+	case o.driver == driver.OPNsense{}.Name():
+		return &usageError{"--driver opnsense with a lab of this machine, whose routers have Linux", rest.Wanted}
 	case o.driver != "" && o.image.File != "":
 		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
 	case o.queues < 1 || o.queues > maxQueues:

@@ -397,11 +397,17 @@ func readBSDFreq(s bsdSample) (out values) {
 	return out
 }
 
+// bsdSensor is a short name of a sensor, of "dev.cpu.0", "hw.acpi.thermal.tz0", "dev.amdtemp.0.core0.sensor0".
+func bsdSensor(sysctl string) string {
+	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd", "sensor", "s",
+		".", "").Replace(sysctl)
+}
+
 // readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".
 func readBSDThermal(s bsdSample) (out values) {
 	for _, name := range slices.Sorted(maps.Keys(s.sysctl)) {
 		rest, ok := strings.CutSuffix(name, ".temperature")
-		label := strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", ".", "").Replace(rest)
+		label := bsdSensor(rest)
 		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
 		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < mostCores &&
 			!slices.Contains(out.names, label+"/temperature_c") {

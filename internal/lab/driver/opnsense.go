@@ -167,7 +167,9 @@ func opnFacts(all map[string]any) map[string]string {
 }
 
 // WithoutNAT implements Advising.
-func (OPNsense) WithoutNAT() string { return "in Firewall, NAT, Outbound, disable its rules" }
+func (OPNsense) WithoutNAT() string {
+	return "set Firewall, NAT, Outbound (Source NAT from 26.1 on) to disable outbound NAT"
+}
 
 // opnSettings says of each setting how else it is made.
 var opnSettings = settings{of: func(name string) (setting, error) {
@@ -234,7 +236,7 @@ func (OPNsense) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []
 	for _, r := range elements(all[opnRoutes]) {
 		prefix, dev := opnPrefix(word(r, "destination"), word(r, "proto")), word(r, "netif")
 		flags := word(r, "flags")
-		if !prefix.IsValid() || !deviceLike(dev) || strings.ContainsAny(flags, "RB") { // it is refused there
+		if !prefix.IsValid() || !deviceLike(dev) {
 			continue
 		}
 		if a := prefix.Addr(); prefix.IsSingleIP() && strings.HasPrefix(dev, "lo") && a.IsGlobalUnicast() {
@@ -243,6 +245,9 @@ func (OPNsense) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []
 		for i, a := range to {
 			if prefix.Contains(a) && prefix.Bits() >= longest[i] {
 				longest[i] = prefix.Bits()
+				if ways[i] = (kernel.Way{}); strings.ContainsAny(flags, "RB") { // it is refused there
+					continue
+				}
 				// The gateway is "link#2" on the link itself.
 				ways[i] = kernel.Way{Device: dev, Via: bsdAddress(word(r, "gateway"))}
 			}

@@ -119,7 +119,7 @@ func TestOPNsenseTells(t *testing.T) {
 	ways, own, err := d.Ways(t.Context(), h, []netip.Addr{at("192.0.2.5"), at("192.0.2.200"),
 		at("203.0.113.7"), at("8.8.8.8"), at("2001:db8:1::7"), at("2001:db8:2::7"), at("192.0.2.1")})
 	if diff := cmp.Diff([]kernel.Way{{Device: "igb1"}, {Device: "igb1", Via: at("192.0.2.9")},
-		{Device: "igb0", Via: at("198.51.100.1")}, {Device: "igb0", Via: at("198.51.100.1")},
+		{}, {Device: "igb0", Via: at("198.51.100.1")},
 		{Device: "igb1"}, {Device: "igb0", Via: at("fe80::1")}, {Device: "lo0"}}, ways,
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("ways (-want +got): %v\n%s", err, diff)
@@ -205,6 +205,50 @@ func TestOPNsenseSamples(t *testing.T) {
 	near := cmp.Comparer(func(a, b float64) bool { return max(a-b, b-a) < 0.01 })
 	if diff := cmp.Diff(want, got, near); diff != "" {
 		t.Errorf("shares of the cores (-want +got):\n%s", diff)
+	}
+}
+
+// TestOPNsenseOdd: a router with many threads, or with one core, or that tells no numbers.
+func TestOPNsenseOdd(t *testing.T) {
+	t.Parallel()
+	thread := `{"C":"0","PID":"1","THR":"100001","USERNAME":"root","TIME":"0:00","WCPU":"%s","COMMAND":"%s"},`
+	many := strings.Repeat(fmt.Sprintf(thread, "0.01%", "[kernel{some_name_or_other}]"), 2000)
+	for name, tt := range map[string]struct{ details, column string }{
+		"many":     {many + fmt.Sprintf(thread, "40.00%", "[idle{idle: cpu0}]"), "cpu0/idle_ns"},
+		"one core": {fmt.Sprintf(thread, "40.00%", "[idle]"), "cpu0/idle_ns"},
+		"cut off":  {fmt.Sprintf(thread, "40.00%", "[idle{idle:"), "cpu0/idle_ns"},
+		"numbers": {fmt.Sprintf(thread, "NaN%", "[idle{idle: cpu0}]") + fmt.Sprintf(thread, "-1%", "[idle]") +
+			fmt.Sprintf(thread, "Inf%", "[idle{idle: cpu1}]"), "cpu1/idle_ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, err := driver.OPNsense{}.Watch(t.Context(), opnRouter(t, map[string]string{
+				"diagnostics/activity/get_activity":   `{"details":[` + strings.TrimSuffix(tt.details, ",") + `]}`,
+				"diagnostics/system/system_resources": `{"memory":{"total":"Inf","used":1}}`,
+			}), time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := w.Collect(t.Context(), host.Monotonic(), host.Monotonic())
+			if err := errors.Join(err, w.Close(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			cpu := last(d, "cpu")
+			if _, told := cpu[tt.column]; !told || len(last(d, "memory")) > 0 {
+				t.Errorf("got %v and memory %v, want %s and no memory", cpu, last(d, "memory"), tt.column)
+			}
+			for column, v := range cpu {
+				if !strings.HasPrefix(column, tt.column[:4]) || !(v >= 0 && v < 60e9) {
+					t.Errorf("%s = %v, want times of %s alone", column, v, tt.column[:4])
+				}
+			}
+		})
+	}
+	// One that is silent is given up with the reason.
+	h := opnRouter(t, map[string]string{"diagnostics/activity/get_activity": "<html>"})
+	if _, err := (driver.OPNsense{}).Watch(t.Context(), h, time.Second); err == nil ||
+		!strings.Contains(err.Error(), "want JSON") {
+		t.Errorf("pages in place of answers: got %v, want the reason", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -90,15 +91,18 @@ func opnTaken(all map[string]any) (s taken, err error) {
 	}
 	for _, t := range elements(within(all[opnActivity], "details")) {
 		share, err := strconv.ParseFloat(strings.TrimSuffix(word(t, "WCPU"), "%"), 64)
-		if err != nil || share < 0 {
+		if err != nil || !(share >= 0) { // or no number
 			continue
 		}
 		share = min(share, 100)
-		// "[idle{idle: cpu0}]", "[kernel{if_io_tqg_0}]", "[intr{irq27: igc0:rxq0}]", "/usr/local/bin/php-cgi"
+		// "[idle{idle: cpu0}]", "[idle]" of one core, "[kernel{if_io_tqg_0}]", "[intr{irq27: igc0:rxq0}]",
+		// "" of programs; with one core the name ends at its first space (core, scripts/system/activity.py)
 		kernel, isKernel := strings.CutPrefix(word(t, "COMMAND"), "[")
 		process, thread, _ := strings.Cut(strings.TrimRight(kernel, "]}"), "{")
 		if core, ok := strings.CutPrefix(thread, "idle: cpu"); ok {
 			take(core, "idle_ns", share)
+		} else if process == "idle" {
+			take(word(t, "C"), "idle_ns", share)
 		} else if core, ok := strings.CutPrefix(thread, "if_io_tqg_"); ok {
 			take(core, "softirq_ns", share)
 		} else if strings.HasPrefix(thread, "wg_tqg_") {
@@ -150,7 +154,7 @@ func opnEnds(at int64, all map[string]any) taken {
 		if !numbered {
 			name += word(t, "device_seq")
 		}
-		name = strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", ".", "").Replace(name)
+		name = bsdSensor(name)
 		if c, err := strconv.ParseFloat(word(t, "temperature"), 64); err == nil && c > 0 && c < 200 &&
 			deviceLike(name) && len(s.probes["thermal"]) < mostCores {
 			s.probes["thermal"][name+"/temperature_c"] = c
@@ -158,13 +162,13 @@ func opnEnds(at int64, all map[string]any) taken {
 	}
 	total, err := strconv.ParseFloat(word(all[opnMemory], "memory", "total"), 64)
 	used, err2 := strconv.ParseFloat(word(all[opnMemory], "memory", "used"), 64)
-	if err == nil && err2 == nil && used <= total {
+	if err == nil && err2 == nil && 0 <= used && used <= total && !math.IsInf(total, 0) {
 		s.probes["memory"]["total_bytes"], s.probes["memory"]["free_bytes"] = total, total-used
 	}
 	n := map[string]int{}
 	for _, p := range elements(within(all[opnPeers], "rows")) {
 		dev := word(p, "if")
-		if word(p, "type") != "peer" || !deviceLike(dev) || n[dev] >= mostDevices {
+		if word(p, "type") != "peer" || !deviceLike(dev) || len(s.probes[wireguardProbe]) >= 3*mostDevices {
 			continue
 		}
 		peer := fmt.Sprintf("%s.peer%d/", dev, n[dev])

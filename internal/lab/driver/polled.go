@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	mostLine    = 4 << 20         // bytes of a line
 	mostSamples = 2 * keptSamples // are held for those who ask
 	clockDrift  = 1e9             // in ns, by which a router's clock may go otherwise between two readings
 )
@@ -52,6 +53,8 @@ type polled struct {
 	loop        host.Process
 	said, ended <-chan struct{}
 	closed      bool
+	once        sync.Once
+	why, killed error // see over
 
 	mu            sync.Mutex
 	offset, bound int64 // the router's clock = our CLOCK_MONOTONIC + offset, ± bound
@@ -72,7 +75,7 @@ func (w *polled) begin(ctx context.Context, loop func() (host.Process, error), h
 		return nil, fmt.Errorf("watch %s: %w", w.host.Name(), err)
 	}
 	w.said = host.Lines(w.loop.Stderr(), func(string) {})
-	w.ended = host.Lines(w.loop.Stdout(), hear)
+	w.ended = host.LongLines(w.loop.Stdout(), mostLine, hear)
 	if err := w.await(ctx, math.MinInt64); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", w.host.Name(), err), w.Close(ctx))
 	}
@@ -101,11 +104,22 @@ func (w *polled) relate(ctx context.Context) error {
 func (w *polled) Keep(ctx context.Context) error {
 	select {
 	case <-w.ended:
-		return fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name())
+		return errors.Join(fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name()), w.over())
 	default:
 	}
 	w.keep(ctx)
 	return nil
+}
+
+// over ends the loop, and tells how it has ended.
+func (w *polled) over() error {
+	w.once.Do(func() {
+		w.killed = w.loop.Kill()
+		<-w.ended
+		<-w.said
+		_, w.why = w.loop.Wait()
+	})
+	return w.why
 }
 
 // add takes a sample, or why there is none.
@@ -146,7 +160,7 @@ func (w *polled) await(ctx context.Context, at int64) error {
 		}
 		select {
 		case <-w.ended:
-			return errors.Join(errors.New("the sampling loop has ended"), trouble)
+			return errors.Join(errors.New("the sampling loop has ended"), w.over(), trouble)
 		default:
 		}
 		if host.Monotonic()-begun > int64(patience) {
@@ -226,11 +240,9 @@ func (w *polled) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	err := errors.Join(w.leave(ctx), w.loop.Kill())
-	<-w.ended
-	<-w.said
-	_, _ = w.loop.Wait() // it was killed
-	if err != nil {
+	err := w.leave(ctx)
+	_ = w.over() // it is killed
+	if err = errors.Join(err, w.killed); err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}
 	return nil

@@ -41,8 +41,10 @@ func (FreeBSD) TunnelByHand(kind string, own, other netip.Prefix) string {
 
 // TunnelByHand implements ByHand.
 func (OPNsense) TunnelByHand(kind string, own, other netip.Prefix) string {
-	return byHandWireGuard(kind, own, other, "in VPN, WireGuard an instance with listen port 51820, MTU "+
-		"1420 and tunnel address OWN, and a peer with allowed IPs PEER/32; its public key is")
+	return strings.Replace(byHandWireGuard(kind, own, other, "in VPN, WireGuard a peer with the other end's "+
+		"public key and allowed IPs PEER/32, and an instance with listen port 51820, MTU 1420, tunnel address "+
+		"OWN and that peer; in Interfaces, Assignments its device wgN, enabled; the instance's public key is"),
+		rosMark+"-wg", "wgN", 1)
 }
 
 // TunnelByHand implements ByHand.

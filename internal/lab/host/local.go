@@ -171,11 +171,16 @@ const longestLine = 64 << 10
 // Lines hands each line of r to f, without its end, until r ends; done is closed then. A line of more than
 // 64 KiB ends the reading, too.
 func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
+	return LongLines(r, longestLine, f)
+}
+
+// LongLines is Lines for lines of so many bytes.
+func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struct{}) {
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
 		s := bufio.NewScanner(r)
-		s.Buffer(make([]byte, 0, 4096), longestLine)
+		s.Buffer(make([]byte, 0, 4096), longest)
 		for s.Scan() {
 			f(s.Text())
 		}

@@ -14,38 +14,56 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// ofOwner are members of answers that tell of the router's owner and whom he meets, which nobody here needs.
-var ofOwner = []string{"name", "ifname", "intf_description", "id", "public-key", "endpoint", "allowed-ips"}
+// unneeded are members of answers that tell of the router's owner and whom he meets, or that nobody here needs.
+var unneeded = []string{"name", "ifname", "intf_description", "id", "public-key", "endpoint", "allowed-ips",
+	"headers", "USERNAME", "PID", "THR", "PRI", "NICE", "SIZE", "RES", "STATE", "TIME"}
 
-// impersonal leaves those away.
-func impersonal(v any) any {
+// reduced leaves those away; the lines of programs and their arguments; and of a list of threads those that do
+// nothing, but for the idle ones, since a router has hundreds.
+func reduced(v any) any {
 	switch v := v.(type) {
 	case []any:
 		for i := range v {
-			v[i] = impersonal(v[i])
+			v[i] = reduced(v[i])
 		}
+		return slices.DeleteFunc(v, func(each any) bool {
+			m, _ := each.(map[string]any)
+			command, _ := m["COMMAND"].(string)
+			return m["WCPU"] == "0.00%" && !strings.HasPrefix(command, "[idle")
+		})
 	case map[string]any:
 		for key := range v {
-			if v[key] = impersonal(v[key]); slices.Contains(ofOwner, key) {
+			if v[key] = reduced(v[key]); slices.Contains(unneeded, key) {
 				delete(v, key)
 			}
+		}
+		if command, ok := v["COMMAND"].(string); ok && !strings.HasPrefix(command, "[") {
+			v["COMMAND"] = ""
 		}
 	}
 	return v
 }
 
-// get asks OPNsense's API a question, which changes nothing, and returns the answer, on one line and without
-// names and keys.
+// get asks OPNsense's API a question, which changes nothing, and returns the answer, reduced, on one line.
 func (c *Connection) get(ctx context.Context, path string) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if e, known := c.forbidden.Load(path); known { // the router logs each try
+		return nil, e.(error)
+	}
 	status, data, err := c.ask(ctx, http.MethodGet, "/api/"+path, nil)
+	if err == nil && status == http.StatusForbidden { // the privileges of releases before 25.7 name it so
+		status, data, err = c.ask(ctx, http.MethodGet, "/api/"+camelCase(path), nil)
+	}
 	if err != nil {
 		return nil, err
 	}
 	switch e := (&Error{Status: status, Message: path}); status {
 	case http.StatusOK:
+		if len(bytes.TrimSpace(data)) == 0 { // of a program of the router that failed
+			return []byte("null"), nil
+		}
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.UseNumber()
 		var v any
@@ -53,19 +71,35 @@ func (c *Connection) get(ctx context.Context, path string) ([]byte, error) {
 			return nil, check.WithHint(fmt.Errorf("%w: %s is answered by %q, want JSON", host.ErrUnsupported,
 				path, shorten(string(data))), "is it OPNsense? A router with RouterOS is https://USER@HOST")
 		}
-		return json.Marshal(impersonal(v))
+		return json.Marshal(reduced(v))
 	case http.StatusUnauthorized:
 		e.Message = "it does not take this API key"
 		return nil, check.WithHint(e, "is it that of "+host.RouterPassword+", or in the lab file's "+
 			"password_file? The router shows its keys in System, Access, Users")
 	case http.StatusForbidden:
-		return nil, check.WithHint(e, "the key's user lacks a privilege: see the router's page in the guide")
+		err := check.WithHint(e, "the key's user lacks a privilege, of those in docs/howto/real-router.md")
+		c.forbidden.Store(path, err)
+		return nil, err
 	case http.StatusNotFound:
 		return nil, check.WithHint(fmt.Errorf("%w: %w", host.ErrUnsupported, e),
 			"OPNsense 24.7 or later is needed; a router with RouterOS is https://USER@HOST")
 	default:
 		return nil, e
 	}
+}
+
+// camelCase writes the command in a path, which is its third part, as OPNsense's controllers call it.
+func camelCase(path string) string {
+	parts := strings.SplitN(path, "/", 4)
+	if len(parts) < 3 {
+		return path
+	}
+	words := strings.Split(parts[2], "_")
+	for i, w := range words[1:] {
+		words[i+1] = strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):]
+	}
+	parts[2] = strings.Join(words, "")
+	return strings.Join(parts, "/")
 }
 
 // answers asks the questions of a line, paths below /api, and returns what is answered, in their order, as a

@@ -40,6 +40,10 @@ const systemInformation = "diagnostics/system/system_information"
 func TestOPNsense(t *testing.T) {
 	s := quietly(t, opnsense(map[string]string{systemInformation: "{\n \"versions\": [\"OPNsense 26.1\"]\n}",
 		"a/b": `[1, "x  y"]`, "a/forbidden": "403", "a/page": "<html>",
+		"a/empty": "", "a/b/old_er_name/x_y": "403", "a/b/oldErName/x_y": "7",
+		"a/threads": `{"headers":["x"],"details":[{"C":"0","PID":"1","WCPU":"0.00%","COMMAND":"[kernel{a}]"},` +
+			`{"C":"1","WCPU":"0.00%","COMMAND":"[idle{idle: cpu1}]"},` +
+			`{"USERNAME":"me","WCPU":"5.00%","COMMAND":"/bin/x --password=p"}]}`,
 		"a/owner": `{"rows":[{"if":"wg0","public-key":"k","endpoint":"192.0.2.1:5","rx":1e3}],"name":{"a":1}}`}))
 	d, o := reach(t, s)
 	d.User = ""
@@ -57,7 +61,11 @@ func TestOPNsense(t *testing.T) {
 		"a/b a/forbidden a/b":         `[[1,"x  y"],null,[1,"x  y"]]`,
 		"a/none " + systemInformation: `[null,{"versions":["OPNsense 26.1"]}]`,
 		"a/owner":                     `[{"rows":[{"if":"wg0","rx":1e3}]}]`,
-		"a/none a/forbidden":          "[null,null]"} {
+		"a/empty a/b":                 `[null,[1,"x  y"]]`,
+		"a/b/old_er_name/x_y":         "[7]",
+		"a/threads": `[{"details":[{"C":"1","COMMAND":"[idle{idle: cpu1}]","WCPU":"0.00%"},` +
+			`{"COMMAND":"","WCPU":"5.00%"}]}]`,
+		"a/none a/forbidden": "[null,null]"} {
 		out, err := host.Run(t.Context(), h, host.Command{Path: line})
 		if err != nil || string(out) != want {
 			t.Errorf("%s: got %q, %v, want %q", line, out, err, want)
@@ -129,7 +137,7 @@ func TestOPNsenseRefused(t *testing.T) {
 	d, o := reach(t, s)
 	d.User, o.Certificate = "", ""
 	_, err := Dial(t.Context(), d, o)
-	if err == nil || !strings.Contains(check.HintOf(err), "/var/etc/cert.pem") {
+	if err == nil || !strings.Contains(check.HintOf(err), "/lighttpd_webgui/cert.pem") {
 		t.Errorf("a certificate that is not known: got %v, hint %q", err, check.HintOf(err))
 	}
 }

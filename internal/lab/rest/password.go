@@ -22,7 +22,7 @@ func Password(d Destination, file string) (host.Secret, error) {
 	if file != "" {
 		b, err := private(file)
 		if err != nil {
-			return host.Secret{}, fmt.Errorf("read the router's password: %w", err)
+			return host.Secret{}, fmt.Errorf("read the router's password or API key: %w", err)
 		}
 		text = string(b)
 	} else if !set {

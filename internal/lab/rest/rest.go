@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -134,7 +135,7 @@ func ParseCertificate(text string) (string, error) {
 	sum, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
 	if !ok || err != nil || len(sum) != sha256.Size {
 		return "", check.WithHint(fmt.Errorf("%q is no fingerprint of a certificate", check.Plain(text)),
-			"write SHA256: and the 64 digits that /certificate/print detail shows on the router")
+			"write SHA256: and the 64 digits that the router shows, RouterOS by /certificate/print detail")
 	}
 	return fingerprintMark + hex.EncodeToString(sum), nil
 }
@@ -165,17 +166,20 @@ func trust(certificate string) (*tls.Config, error) {
 // Connection is to a router. It is safe for concurrent use.
 type Connection struct {
 	Destination
-	password host.Secret
-	client   *http.Client
+	password  host.Secret
+	client    *http.Client
+	forbidden sync.Map // questions that the key may not ask, and the errors
 }
 
 // Time and size that an answer may take. RouterOS ends a request after 60 seconds (manual, REST API).
 const (
 	mostTime   = 70 * time.Second
 	mostAnswer = 32 << 20
-	mostHeader = 64 << 10
-	dialTime   = 10 * time.Second
-	idleTime   = 4 * time.Second // after which a connection is not used again: the router may have closed it
+	// OPNsense's top takes two seconds; no list that it is asked for has more than some hundred lines.
+	opnTime, opnAnswer = 30 * time.Second, 4 << 20
+	mostHeader         = 64 << 10
+	dialTime           = 10 * time.Second
+	idleTime           = 4 * time.Second // after which a connection is not used again: the router may have closed it
 	// A request that its client gives up can harm the router's answers to the next ones for some seconds
 	// (github.com/tikoci/quickchr, test/lab/www-abort-damage): one under way is given this time.
 	grace = 5 * time.Second
@@ -219,9 +223,17 @@ func (c *Connection) Close() error {
 	return nil
 }
 
+// limits are the longest time and size of an answer.
+func (d Destination) limits() (time.Duration, int) {
+	if d.OPNsense() {
+		return opnTime, opnAnswer
+	}
+	return mostTime, mostAnswer
+}
+
 // patient is a context for one request, which outlives ctx by the time of grace.
-func patient(ctx context.Context) (context.Context, func()) {
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostTime)
+func patient(ctx context.Context, most time.Duration) (context.Context, func()) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	stop := context.AfterFunc(ctx, func() {
 		_ = host.Pause(out, grace) // or until the request is over
 		cancel()
@@ -254,7 +266,8 @@ func (c *Connection) execute(ctx context.Context, script string) (said string, e
 // ask sends a request and returns what is answered to it.
 func (c *Connection) ask(ctx context.Context, method, path string, body io.Reader) (status int, data []byte,
 	err error) {
-	ctx, over := patient(ctx)
+	most, longest := c.limits()
+	ctx, over := patient(ctx, most)
 	defer over()
 	at := c.origin()
 	at.Path = path
@@ -278,10 +291,10 @@ func (c *Connection) ask(ctx context.Context, method, path string, body io.Reade
 		return 0, nil, c.explain(err)
 	}
 	defer answer.Body.Close()
-	data, err = io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	data, err = io.ReadAll(io.LimitReader(answer.Body, int64(longest)+1))
 	switch {
-	case len(data) > mostAnswer:
-		return 0, nil, fmt.Errorf("it answers more than %d MB", mostAnswer>>20)
+	case len(data) > longest:
+		return 0, nil, fmt.Errorf("it answers more than %d MB", longest>>20)
 	case err != nil:
 		return 0, nil, c.explain(err)
 	}
@@ -300,7 +313,8 @@ func (c *Connection) explain(err error) error {
 		}
 		shown := "/certificate/print detail on the router"
 		if c.OPNsense() {
-			shown = "openssl x509 -noout -fingerprint -sha256 -in /var/etc/cert.pem on the router"
+			shown = "openssl x509 -noout -fingerprint -sha256 -in " +
+				"/usr/local/etc/lighttpd_webgui/cert.pem on the router"
 		}
 		return check.WithHint(fmt.Errorf("its certificate is not trusted: %s", shorten(unknown.Err.Error())),
 			"if "+shown+" shows the fingerprint of "+seen+
@@ -312,7 +326,8 @@ func (c *Connection) explain(err error) error {
 		return check.WithHint(errors.New(said),
 			"find out why; only if the router has been given a new one, name that")
 	case errors.Is(err, context.DeadlineExceeded):
-		said = fmt.Sprintf("no answer within %s", mostTime)
+		most, _ := c.limits()
+		said = fmt.Sprintf("no answer within %s", most)
 	case strings.Contains(said, "handshake failure"):
 		return check.WithHint(errors.New(said), "has "+c.service()+" a certificate?")
 	}
