@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -26,8 +25,8 @@ func (o *Observation) held() (q queue, score float64, why string) {
 }
 
 // heldFacts are the numbers of a queue that holds back.
-func (o *Observation) heldFacts(q queue) []evidence.Evidence {
-	out := []evidence.Evidence{
+func (o *Observation) heldFacts(q queue) grounds {
+	out := grounds{
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue at %s throttled its output "+
 			"%s times per packet", q.place(), unit.Significant(q.overlimits, 2))),
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, varying by %s",

@@ -2,8 +2,6 @@ package diagnosis
 
 import (
 	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
 
 // softirqAllCores is a router whose cores are all full of packet work.
@@ -19,7 +17,7 @@ func softirqAllCores() Rule {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
 			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
-				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact()}}
+				Facts: grounds{s.coreFact(), s.softirqFact()}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
