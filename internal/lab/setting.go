@@ -356,8 +356,7 @@ func driverOf(n *Node) string {
 // finish ends a knob's session and waits until the node has put it back, which it has done before it
 // reports any other error than that it could not.
 func finish(ctx context.Context, s host.Session) error {
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
 		return err
 	}

@@ -138,8 +138,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	s, err := nodeOf(t, l, node).Command(ctx, args...)
 	must(t, err)
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	must(t, s.Finish())
 	var out, talk strings.Builder
 	for {

@@ -310,8 +310,7 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 		return agent.Reached{}, err
 	}
 	defer endEcho(session)
-	stop := context.AfterFunc(ctx, func() { session.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { session.Close() })()
 	var back agent.Reached
 	err = opener.Agent.Invoke(ctx, agent.VerbReach, r, &back)
 	return back, err
