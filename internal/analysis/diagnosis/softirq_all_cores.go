@@ -1,8 +1,6 @@
 package diagnosis
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // softirqAllCores is a router whose cores are all full of packet work.
 func softirqAllCores() Rule {
