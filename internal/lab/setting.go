@@ -371,8 +371,8 @@ func finish(ctx context.Context, s host.Session) error {
 // leftBy is what the end of a session tells of what is left: nothing by its ordinary end, and by an error of
 // the node that says nothing else.
 func leftBy(err error) error {
-	var ended *host.RemoteError
-	if errors.Is(err, io.EOF) || errors.As(err, &ended) && !errors.Is(err, host.ErrNotUndone) {
+	_, ended := errors.AsType[*host.RemoteError](err)
+	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
 		return nil
 	}
 	return err
