@@ -26,8 +26,7 @@ func newLabCommand(p *program) *cobra.Command {
 		Long: "A lab is client, router and server as namespaces of this machine. run makes its\n" +
 			"own; lab up makes one that stays, for run --attach and for looking into it."}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
-		newLabCheckCommand(p), newLabConformCommand(p),
-		newLabDownCommand(p), newLabRestoreCommand(p))
+		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
 }
 

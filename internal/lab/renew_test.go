@@ -251,7 +251,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 		t.Fatal(err)
 	}
 	var trials labtest.Trials
-	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs, Engines: node.Engines(),
+	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
+		Engines: node.Engines(),
 		Prober: node.Prober(), Probes: node.Probes(), Store: &trials}
 	started := 0
 	c.Sink = func(e record.Event) {

@@ -16,7 +16,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Time is how long a single step of a test on a real lab may take.
@@ -194,27 +193,6 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// Machine is what a test on a real lab may not leave behind, as text: the network devices and mounts of
-// this namespace, and the processes that descend from this one.
-func Machine(t testing.TB) []string {
-	t.Helper()
-	var out []string
-	entries, err := os.ReadDir("/sys/class/net")
-	must(t, err)
-	for _, e := range entries {
-		out = append(out, "device "+e.Name())
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	must(t, err)
-	for line := range strings.Lines(string(mounts)) {
-		out = append(out, "mount "+strings.TrimSpace(line))
-	}
-	for _, pid := range Descendants(os.Getpid()) {
-		out = append(out, "process "+strconv.Itoa(pid))
-	}
-	return out
-}
-
 // Descendants lists the processes that descend from one, zombies left out.
 func Descendants(of int) []int {
 	parents := map[int]int{}
@@ -242,34 +220,6 @@ func Descendants(of int) []int {
 		}
 	}
 	slices.Sort(out)
-	return out
-}
-
-// LeavesNothing runs f and compares the machine before and after; what ends a little later than f is waited
-// for.
-func LeavesNothing(t *testing.T, f func()) {
-	t.Helper()
-	before := Machine(t)
-	f()
-	var left []string
-	if !Eventually(2*time.Second, func() bool {
-		left = slices.DeleteFunc(Machine(t), func(s string) bool { return slices.Contains(before, s) })
-		return len(left) == 0
-	}) {
-		t.Errorf("left behind: %v, want nothing", left)
-	}
-}
-
-// Ports lists a node's devices in a topology.
-func Ports(topology record.Topology, node string) []string {
-	var out []string
-	for _, l := range topology.Links {
-		for _, e := range l.Ends {
-			if e.Node == node {
-				out = append(out, e.Port)
-			}
-		}
-	}
 	return out
 }
 

@@ -368,8 +368,7 @@ func (c *Campaign) pending(done map[string]bool) []record.Row {
 }
 
 // one runs a trial of a row, or the next one of its search, and stores it.
-func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial,
-	error) {
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial, error) {
 	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
 		Left: c.pace.left(false)}
 	switch {

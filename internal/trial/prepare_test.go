@@ -114,7 +114,8 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 		return ""
 	}
 	var got []string
-	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
+	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs,
+		Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
 		Probes: labtest.Probes(), Sink: func(e record.Event) {
 			if e.Event == "warning" {
 				got = append(got, e.Text)

@@ -137,8 +137,7 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 		for _, port := range ports {
 			c := all[port]
 			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets",
-				c.TxPackets),
-				move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
+				c.TxPackets), move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
 		}
 	}
 	return out, nil

@@ -36,8 +36,7 @@ func bufferbloat() Rule {
 				}
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue at %s is oversized: packets wait %s at %s, about %s kB",
-					q.place(),
-					unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
+					q.place(), unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 				return j
 			}

@@ -33,8 +33,7 @@ func fragmentation() Rule {
 			return Judgement{Score: ramp(share, .02, .2, -3, 5.2) + o.wants()/3, Node: at, Element: element,
 				Facts: grounds{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
 				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
-					"at the %s",
-					most, at)}
+					"at the %s", most, at)}
 		},
 		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
 			Why: "segments that fit are not split: goodput rises at once"}),

@@ -37,8 +37,7 @@ func (o *Observation) heldFacts(q queue) grounds {
 			" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
-		"packets",
-		unit.Percent(q.lost()))))
+		"packets", unit.Percent(q.lost()))))
 }
 
 // lineShare is goodput ÷ the rate of the path that is stated or read; 0 where none is.

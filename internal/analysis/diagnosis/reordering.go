@@ -46,8 +46,7 @@ func reordering() Rule {
 					"%s were retransmitted", unit.Percent(share), unit.Percent(loss)),
 				Facts: grounds{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
-					"", "",
-					spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
+					"", "", spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
 			if seen > 0 {
 				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
 					unit.Percent(seen)+" of the segments reordered"))

@@ -59,8 +59,7 @@ func slowSender() Rule {
 		}),
 		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),
-		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work " +
-			"between writes"}}}
+		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work between writes"}}}
 }
 
 // starved is how much a full machine explains of a sender that has nothing to send: on cores that all roles

@@ -43,8 +43,7 @@ func smallQueue() Rule {
 			return Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
 				GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
-					"no delay",
-					q.place(), unit.Percent(q.lost()))}
+					"no delay", q.place(), unit.Percent(q.lost()))}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
