@@ -198,7 +198,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 // transmit queue of its own for each processor.
 func TestLinksOfSeveralQueues(t *testing.T) {
 	for _, queues := range []int{1, 2, 5} {
-		l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
+		l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: registry.LabParts()},
+			"forward")
 		if got := strings.Contains(l.Note, "each virtual link has"); got != (queues > 1) {
 			t.Errorf("%d queues: note %q, want one of several queues only", queues, l.Note)
 		}

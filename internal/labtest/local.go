@@ -37,20 +37,14 @@ func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	return l
 }
 
-// UpQueues is Up with virtual links of several queues each.
-func UpQueues(t testing.TB, topology string, queues int, parts lab.Parts) *lab.Lab {
-	t.Helper()
-	l, _ := up(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: parts}, topology)
-	return l
-}
-
 // UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return up(t, lab.Local{Dir: dir, Parts: parts}, topology)
+	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
+// UpLocal is UpIn for a lab that has more than namespaces with links: queues, guests, a driver.
+func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
 	o.Topology, err = lab.TopologyNamed(topology)
@@ -263,11 +257,5 @@ const GuestTime = 90 * time.Second
 // UpGuest is UpIn for a lab whose routers are such guests.
 func UpGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return up(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
-}
-
-// UpDriven is UpIn for a lab of topology forward whose router, a namespace or such a guest, is driven.
-func UpDriven(t testing.TB, dir, driver string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
-	t.Helper()
-	return up(t, lab.Local{Dir: dir, Guest: g, Driver: driver, Parts: parts}, "forward")
+	return UpLocal(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
 }
