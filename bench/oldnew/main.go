@@ -55,11 +55,11 @@ type bench struct {
 	lab       string
 	tolerance float64
 	renamed   map[string]string // factors: an old name, its new one
-	out, log  io.Writer
+	out       io.Writer
 }
 
 func run(ctx context.Context, args []string, out, log io.Writer) error {
-	b := bench{out: out, log: log, renamed: map[string]string{}}
+	b := bench{out: out, renamed: map[string]string{}}
 	flags := flag.NewFlagSet("oldnew", flag.ContinueOnError)
 	old := flags.String("old", "", "the old chokepoint")
 	now := flags.String("new", "", "the new one (default: built from the source here)")

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -68,7 +65,7 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	if err != nil {
 		return err
 	}
-	id := "conform-" + store.NewID(time.Now(), uint16(rand.Uint32()))
+	id := "conform-" + newID()
 	return p.withJournal(id, func(j *journal.Journal) (err error) {
 		l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
 			Guest: guest, Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)

@@ -297,11 +297,10 @@ func cryptoChart(d *ciphers.Document, library string) string {
 	if len(shown) < 2 {
 		return ""
 	}
-	var rows [][]string
-	for _, r := range shown {
-		rows = append(rows, []string{"  " + r.Algorithm, r.Mode, bar(r.Rate.Median / most),
-			unit.Bitrate(8 * r.Rate.Median).String()})
-	}
+	rows := each(shown, func(r ciphers.Result) []string {
+		return []string{"  " + r.Algorithm, r.Mode, bar(r.Rate.Median / most),
+			unit.Bitrate(8 * r.Rate.Median).String()}
+	})
 	return fmt.Sprintf("\n%s, encrypting blocks of %d bytes with one thread\n%s", library, ciphers.Packet,
 		table(rows, 0))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -48,7 +46,7 @@ type findings struct {
 }
 
 func runDoctor(ctx context.Context, p *program) error {
-	id := "doctor-" + store.NewID(time.Now(), uint16(rand.Uint32()))
+	id := "doctor-" + newID()
 	f := findings{Version: readVersion().String(), Kernel: probe.KernelRelease()}
 	err := p.withJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
 	if ctx.Err() != nil {

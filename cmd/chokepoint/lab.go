@@ -18,7 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -27,8 +26,7 @@ func newLabCommand(p *program) *cobra.Command {
 		Long: "A lab is client, router and server as namespaces of this machine. run makes its\n" +
 			"own; lab up makes one that stays, for run --attach and for looking into it."}
 	cmd.AddCommand(newLabInitCommand(p), newLabUpCommand(p), newLabListCommand(p), newLabExecCommand(p),
-		newLabCheckCommand(p), newLabConformCommand(p),
-		newLabDownCommand(p), newLabRestoreCommand(p))
+		newLabCheckCommand(p), newLabConformCommand(p), newLabDownCommand(p), newLabRestoreCommand(p))
 	return cmd
 }
 
@@ -80,7 +78,7 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if err := prepare(p.dirs.Runtime); err != nil {
 		return err
 	}
-	id := strings.ToLower(store.NewID(time.Now(), uint16(rand.Uint32())))
+	id := strings.ToLower(newID())
 	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
 		Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
@@ -197,8 +195,7 @@ func labExec(ctx context.Context, name, node string, command []string, p *progra
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	go func() { // ends with the input, or with the program
 		buf := make([]byte, 32<<10)
 		for {
@@ -305,8 +302,9 @@ func newLabCheckCommand(p *program) *cobra.Command {
 					return p.survey(cmd.Context(), l)
 				})
 			}
-			return p.withJournal("check-"+store.NewID(time.Now(), uint16(rand.Uint32())),
-				func(j *journal.Journal) error { return labCheck(cmd.Context(), o, j, p) })
+			return p.withJournal("check-"+newID(), func(j *journal.Journal) error {
+				return labCheck(cmd.Context(), o, j, p)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&o.kind, "lab", record.LabLocal, "`KIND` of lab: local, vm, vm:ARCH, or a lab file")

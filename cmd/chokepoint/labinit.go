@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -20,7 +18,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -180,7 +177,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 
 // withMachines has f look at a lab of real machines, which is up meanwhile.
 func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
-	id := "check-" + store.NewID(time.Now(), uint16(rand.Uint32()))
+	id := "check-" + newID()
 	return p.withJournal(id, func(j *journal.Journal) (err error) {
 		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j,
 			Parts: registry.LabParts(), Program: p.agentProgram}.Up(ctx)

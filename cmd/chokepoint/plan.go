@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -158,8 +156,7 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 // tryPlan is the plan without the cells that a lab cannot run, which it has as skipped ones.
 func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, attach string,
 	other otherEnd) (*plan.Plan, error) {
-	x := &execution{p: p, plan: pl, attach: attach, run: record.Run{ID: "plan-" + store.NewID(time.Now(),
-		uint16(rand.Uint32())), Design: pl.Design}}
+	x := &execution{p: p, plan: pl, attach: attach, run: record.Run{ID: "plan-" + newID(), Design: pl.Design}}
 	o.describe(&x.run)
 	if err := x.with(ctx, other); err != nil {
 		return nil, err

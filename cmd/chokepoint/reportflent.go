@@ -39,8 +39,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	}
 	if file == standard && len(ids) > 1 {
 		return &usageError{fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
-			len(ids)),
-			"name a file: each trial's name is put before " + flentSuffix}
+			len(ids)), "name a file: each trial's name is put before " + flentSuffix}
 	}
 	if file == "" {
 		dir := filepath.Dir(p.dirs.reportFile(doc.Run.ID))

@@ -125,6 +125,9 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	return errors.Join(err, x.proved(ctx, o.other.codeFile))
 }
 
+// newID is an id of now, for what makes a lab without being a run.
+func newID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
+
 // newRun is the head of a run of a plan on a lab, which begins now.
 func newRun(pl *plan.Plan, on *labOptions) record.Run {
 	now := time.Now()
@@ -427,7 +430,7 @@ func ahead(c *trial.Campaign, told []byte) (record.Event, error) {
 }
 
 func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
-	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Engines: node.Engines(),
 		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes(),
 		Install: x.installer()}
 }

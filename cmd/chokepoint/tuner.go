@@ -462,7 +462,7 @@ func (t *tuner) earlier() []tuning.Change {
 		switch {
 		case err != nil:
 			t.p.note("read an earlier result: %s: %v", name, underlying(err))
-		case r.SameRouter(t.result.Plan, t.result.Lab) && r.Ended == "done":
+		case r.Plan == t.result.Plan && r.Lab == t.result.Lab && r.Ended == "done":
 			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
 				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
 					strings.Join(changed, ", "))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
@@ -103,7 +101,7 @@ func (p *program) reach(ctx context.Context, purpose string, m *record.Machines)
 	if err := absolute(pathsOf(m)...); err != nil {
 		return nil, err
 	}
-	return lab.Remote{ID: purpose + "-" + store.NewID(time.Now(), uint16(rand.Uint32())), Machines: *m,
+	return lab.Remote{ID: purpose + "-" + newID(), Machines: *m,
 		Dir: labsDir(p.dirs), Parts: registry.LabParts(), Program: p.agentProgram}.Reach(ctx)
 }
 

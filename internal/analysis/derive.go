@@ -86,8 +86,7 @@ func (x *Derivation) Document() *Document {
 		g.addAdded()
 	}
 	for _, g := range cells {
-		v := validity.OfCell(g.good(), g.trials, g.verify,
-			"not measured: the run "+validity.StatusWords(run))
+		v := validity.OfCell(g.good(), g.trials, g.verify, "not measured: the run "+validity.StatusWords(run))
 		g.cell = Cell{Factors: g.factors, Grade: v.Grade, Reasons: v.Reasons, Caveats: v.Caveats,
 			Runs: v.Runs, Failed: v.Failed, Findings: []evidence.Finding{}}
 		g.summariseCell(run, declarations)

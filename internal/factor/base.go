@@ -147,8 +147,7 @@ func Base(o Options) []Declaration {
 	for _, s := range o.Shapes {
 		topologies = append(topologies, s.Name)
 	}
-	tunnelled := Beside(Tunnel, "there is no tunnel",
-		func(t string) bool { return t != NoTunnel && t != "" })
+	tunnelled := Beside(Tunnel, "there is no tunnel", func(t string) bool { return t != NoTunnel && t != "" })
 	udp := Beside(Protocol, "protocol is not udp", func(p string) bool { return p == UDP })
 	tcp := Beside(Protocol, "protocol is not tcp", func(p string) bool { return p == TCP })
 	itself := func(level string) string { return level }

@@ -148,9 +148,7 @@ func (s *sheet) addRates(tr *record.Traffic, from, step int64) {
 		part.Flows = nil
 		for _, f := range tr.Flows {
 			if f.Direction == direction {
-				if f.Received == nil {
-					f.Received = f.Sent
-				}
+				f.Received = cmp.Or(f.Received, f.Sent)
 				part.Flows = append(part.Flows, f)
 			}
 		}

@@ -71,7 +71,7 @@ func alive(pids []int) []int {
 // rest.
 func TestKilledControllerTakesItsLabAlong(t *testing.T) {
 	dir := t.TempDir()
-	labtest.LeavesNothing(t, func() {
+	leavesNothing(t, func() {
 		cmd := controller(t, "owner", dir)
 		pids := labtest.Descendants(cmd.Process.Pid)
 		if len(pids) < 5 {

@@ -56,12 +56,9 @@ func (e *drivenEnd) release(ctx context.Context) error {
 	}
 	e.stop()
 	err := e.agent.Close()
-	var ours []*applied
-	for _, t := range e.l.settings {
-		if t.ofTunnel && t.setting.Node == e.n.Name && t.setting.Port == e.device {
-			ours = append(ours, t)
-		}
-	}
+	ours := slices.DeleteFunc(slices.Clone(e.l.settings), func(t *applied) bool {
+		return !t.ofTunnel || t.setting.Node != e.n.Name || t.setting.Port != e.device
+	})
 	return errors.Join(err, e.l.undo(ctx, ours))
 }
 

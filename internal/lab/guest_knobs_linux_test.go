@@ -7,6 +7,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -237,7 +238,7 @@ func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want strin
 		}
 		t.Fatalf("check: got %v (%s), want yes", a.State, a.Reason)
 	}
-	before := labtest.ReadSetting(t, l, node.Knobs(), s)
+	before := readSetting(t, l, node.Knobs(), s)
 	if err := l.Settle(labtest.Context(t), []record.Setting{s}); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,31 @@ func turnAndBack(t *testing.T, l *lab.Lab, s record.Setting, command, want strin
 	if err := l.Settle(labtest.Context(t), nil); err != nil {
 		t.Fatalf("undo: %v", err)
 	}
-	if after := labtest.ReadSetting(t, l, node.Knobs(), s); after != before {
+	if after := readSetting(t, l, node.Knobs(), s); after != before {
 		t.Errorf("undone: got %q, want %q as before", after, before)
 	}
+}
+
+// readSetting is the present state of what a setting would change, in the words of its knob.
+func readSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) knob.State {
+	t.Helper()
+	for _, k := range knobs {
+		text := s.Value
+		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
+			member, ok := strings.CutPrefix(s.Knob, family+":")
+			if !ok {
+				continue
+			}
+			text = member + "=" + text
+		} else if k.Name() != s.Knob {
+			continue
+		}
+		want, err := k.Parse(text)
+		labtest.MustDo(t, err, "parse %s=%s", s.Knob, s.Value)
+		got, err := labtest.ReadState(t, l, k, s, want)
+		labtest.MustDo(t, err, "read %s", s.Knob)
+		return got
+	}
+	t.Fatalf("no knob %s", s.Knob)
+	return ""
 }

@@ -199,8 +199,8 @@ measure: {latency_idle: off, latency_loaded: false, verify: false, telemetry: tr
 	}
 	var trials labtest.Trials
 	c := &trial.Campaign{Run: record.Run{ID: "run", Design: p.Design}, Plan: p, Labs: labs,
-		Knobs: node.Knobs(), Engines: node.Engines(),
-		Prober: node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 20 * time.Second}
+		Engines: node.Engines(),
+		Prober:  node.Prober(), Probes: node.Probes(), Store: &trials, Slack: 20 * time.Second}
 	if err := errors.Join(c.Prepare(ctx), execute(ctx, c)); err != nil {
 		t.Error(err)
 	}

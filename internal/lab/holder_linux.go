@@ -44,13 +44,8 @@ type holderAnswer struct {
 func answer(to io.Writer, err error) error {
 	var a holderAnswer
 	if err != nil {
-		a.Error = err.Error()
-		var r *refused
-		a.Refused = errors.As(err, &r)
-		var h interface{ Hint() string }
-		if errors.As(err, &h) {
-			a.Hint = h.Hint()
-		}
+		a.Error, a.Hint = err.Error(), check.HintOf(err)
+		_, a.Refused = errors.AsType[*refused](err)
 	}
 	return errors.Join(err, json.NewEncoder(to).Encode(a))
 }

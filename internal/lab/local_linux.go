@@ -251,8 +251,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 			err = fmt.Errorf("%w (%s)", err, last)
 		}
 	}
-	var r *refused
-	if errors.As(err, &r) {
+	if _, ok := errors.AsType[*refused](err); ok {
 		err = noNamespaces(err)
 	}
 	return nil, err
@@ -302,11 +301,7 @@ func (r *refused) Unwrap() error { return r.error }
 
 // noNamespaces adds what to do when the kernel refuses namespaces.
 func noNamespaces(err error) error {
-	if os.Geteuid() == 0 {
-		return err
-	}
-	var h interface{ Hint() string }
-	if errors.As(err, &h) && h.Hint() != "" {
+	if os.Geteuid() == 0 || check.HintOf(err) != "" {
 		return err
 	}
 	return check.WithHint(err, "run as root, or let ordinary users make user namespaces: "+

@@ -43,13 +43,49 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
+// machine is what a test on a real lab may not leave behind, as text: the network devices and mounts of
+// this namespace, and the processes that descend from this one.
+func machine(t testing.TB) []string {
+	t.Helper()
+	var out []string
+	entries, err := os.ReadDir("/sys/class/net")
+	labtest.MustDo(t, err, "list devices")
+	for _, e := range entries {
+		out = append(out, "device "+e.Name())
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	labtest.MustDo(t, err, "read mounts")
+	for line := range strings.Lines(string(mounts)) {
+		out = append(out, "mount "+strings.TrimSpace(line))
+	}
+	for _, pid := range labtest.Descendants(os.Getpid()) {
+		out = append(out, "process "+strconv.Itoa(pid))
+	}
+	return out
+}
+
+// leavesNothing runs f and compares the machine before and after; what ends a little later than f is waited
+// for.
+func leavesNothing(t *testing.T, f func()) {
+	t.Helper()
+	before := machine(t)
+	f()
+	var left []string
+	if !labtest.Eventually(2*time.Second, func() bool {
+		left = slices.DeleteFunc(machine(t), func(s string) bool { return slices.Contains(before, s) })
+		return len(left) == 0
+	}) {
+		t.Errorf("left behind: %v, want nothing", left)
+	}
+}
+
 // TestUpCarriesAndLeavesNothing brings up each topology, sends full packets of both IP versions along its
 // plain path, and finds nothing after Close.
 func TestUpCarriesAndLeavesNothing(t *testing.T) {
 	for _, shape := range lab.Topologies() {
 		t.Run(shape.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			labtest.LeavesNothing(t, func() {
+			leavesNothing(t, func() {
 				l, err := lab.Local{ID: "one", Topology: shape, Dir: dir,
 					Parts: registry.LabParts()}.Up(labtest.Context(t))
 				labtest.Refused(t, err)
@@ -74,7 +110,7 @@ func TestUpCarriesAndLeavesNothing(t *testing.T) {
 
 func TestTwoLabsSideBySide(t *testing.T) {
 	dir := t.TempDir()
-	labtest.LeavesNothing(t, func() {
+	leavesNothing(t, func() {
 		var labs []*lab.Lab
 		for _, id := range []string{"a", "b"} {
 			l, err := lab.Local{ID: id, Topology: forward(t), Dir: dir,
@@ -144,7 +180,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 			o := lab.Local{ID: "x", Topology: shape, Dir: t.TempDir(), Parts: registry.LabParts()}
 			dir := o.Dir
 			tt.plant(t, &o)
-			labtest.LeavesNothing(t, func() {
+			leavesNothing(t, func() {
 				_, err := o.Up(labtest.Context(t))
 				if err == nil || strings.Count(err.Error(), tt.want) != 1 {
 					labtest.Refused(t, err)
@@ -162,7 +198,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 // transmit queue of its own for each processor.
 func TestLinksOfSeveralQueues(t *testing.T) {
 	for _, queues := range []int{1, 2, 5} {
-		l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
+		l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: registry.LabParts()},
+			"forward")
 		if got := strings.Contains(l.Note, "each virtual link has"); got != (queues > 1) {
 			t.Errorf("%d queues: note %q, want one of several queues only", queues, l.Note)
 		}
@@ -220,7 +257,7 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 	cause := errors.New("changed my mind")
 	for delay := time.Duration(0); delay <= 30*time.Millisecond; delay += 5 * time.Millisecond {
 		dir := t.TempDir()
-		labtest.LeavesNothing(t, func() {
+		leavesNothing(t, func() {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			timer := time.AfterFunc(delay, func() { cancel(cause) })
 			defer timer.Stop()
@@ -244,7 +281,7 @@ func TestUpCanBeCancelledAtAnyMoment(t *testing.T) {
 
 func TestDetachedLabStaysUntilDown(t *testing.T) {
 	dir := t.TempDir()
-	labtest.LeavesNothing(t, func() {
+	leavesNothing(t, func() {
 		up, err := lab.Local{ID: "kept", Topology: forward(t), Dir: dir, Detached: true,
 			Parts: registry.LabParts()}.Up(labtest.Context(t))
 		labtest.Refused(t, err)
@@ -311,7 +348,7 @@ func takeTurns(t *testing.T, dir string) {
 // TestLocalsLendEachTopologyOnce, and take back what they made.
 func TestLocalsLendEachTopologyOnce(t *testing.T) {
 	dir := t.TempDir()
-	labtest.LeavesNothing(t, func() {
+	leavesNothing(t, func() {
 		labs := &lab.Locals{Owner: "run", Dir: dir, Parts: registry.LabParts()}
 		seen := map[*lab.Lab]bool{}
 		for _, topology := range []string{"to-router", "direct", "to-router"} {

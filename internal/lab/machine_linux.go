@@ -226,8 +226,7 @@ func bootBest(may check.Answer, kvm, emulated time.Duration,
 		if err == nil {
 			return g, bootedAs{KVM: true}, nil
 		}
-		var refused *refusedLogin
-		if errors.Is(err, host.ErrUnsupported) || errors.As(err, &refused) {
+		if _, refused := errors.AsType[*refusedLogin](err); refused || errors.Is(err, host.ErrUnsupported) {
 			return nil, as, err
 		}
 		as.Why = fmt.Sprintf("KVM was tried first: %v", err)

@@ -216,8 +216,7 @@ func (o *Peers) For(ctx context.Context, topology string, size record.GuestSize)
 		return nil, &NoTopology{topology, noGuests}
 	}
 	if topology != "forward" {
-		return nil, &NoTopology{topology,
-			"two machines with what lies between them are topology forward"}
+		return nil, &NoTopology{topology, "two machines with what lies between them are topology forward"}
 	}
 	if o.lab == nil {
 		o.lab, err = o.Up(ctx)

@@ -286,12 +286,8 @@ const (
 
 // Ports lists the ports of a node, on which the lab's links end.
 func (l *Lab) Ports(node string) (ports []string) {
-	for _, link := range l.Topology.Links {
-		for _, end := range link.Ends {
-			if end.Node == node {
-				ports = append(ports, end.Port)
-			}
-		}
+	for _, p := range l.Topology.Ports(node) {
+		ports = append(ports, p.Port)
 	}
 	return ports
 }

@@ -309,8 +309,7 @@ func (b leftover) read(ctx context.Context) (knob.State, error) {
 		return "", err
 	}
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	var held agent.Held
 	err = s.Recv(&held)
 	return held.State, err

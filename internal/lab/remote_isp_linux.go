@@ -54,8 +54,7 @@ func (r *remote) endProviding(ctx context.Context) error {
 		return nil
 	}
 	r.provided = nil
-	stop := context.AfterFunc(ctx, func() { p.session.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { p.session.Close() })()
 	err := p.session.Finish()
 	<-p.ended
 	if err = errors.Join(err, leftBy(p.why)); err != nil {

@@ -160,8 +160,7 @@ func owns(s *journal.Stale, id string) bool {
 }
 
 // undoEntry says what it has undone, nothing with an error.
-func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string,
-	err error) {
+func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string, err error) {
 	defer func() {
 		if err != nil {
 			text = ""

@@ -356,8 +356,7 @@ func driverOf(n *Node) string {
 // finish ends a knob's session and waits until the node has put it back, which it has done before it
 // reports any other error than that it could not.
 func finish(ctx context.Context, s host.Session) error {
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
 		return err
 	}
@@ -372,8 +371,8 @@ func finish(ctx context.Context, s host.Session) error {
 // leftBy is what the end of a session tells of what is left: nothing by its ordinary end, and by an error of
 // the node that says nothing else.
 func leftBy(err error) error {
-	var ended *host.RemoteError
-	if errors.Is(err, io.EOF) || errors.As(err, &ended) && !errors.Is(err, host.ErrNotUndone) {
+	_, ended := errors.AsType[*host.RemoteError](err)
+	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {
 		return nil
 	}
 	return err

@@ -52,7 +52,7 @@ func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
 			labs.Attached, err = lab.Attach(dir, id, registry.LabParts(), nil)
 			must(t, err)
 			c := &trial.Campaign{Run: record.Run{ID: "run", Lab: record.LabLocal, Attached: id,
-				Design: p.Design}, Plan: p, Labs: labs, Knobs: node.Knobs(), Engines: node.Engines(),
+				Design: p.Design}, Plan: p, Labs: labs, Engines: node.Engines(),
 				Prober: node.Prober()}
 			if strings.HasSuffix(name, "resumed") {
 				c.Done = make([]record.Trial, 1)

@@ -42,7 +42,11 @@ func (f *Lab) Up() (*lab.Lab, error) {
 	var nodes []*lab.Node
 	for _, n := range append(slices.Clone(f.Topology.Nodes), record.TopoNode{Name: lab.HostNode}) {
 		if slices.Contains(f.Agentless, n.Name) {
-			f.Routers[n.Name] = NewRouter(n.Name, Ports(f.Topology, n.Name), f.changed(n.Name))
+			var ports []string
+			for _, p := range f.Topology.Ports(n.Name) {
+				ports = append(ports, p.Port)
+			}
+			f.Routers[n.Name] = NewRouter(n.Name, ports, f.changed(n.Name))
 			nodes = append(nodes, &lab.Node{Name: n.Name, Host: f.Routers[n.Name], Driver: RouterDriver{}})
 			continue
 		}

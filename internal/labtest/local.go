@@ -16,7 +16,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Time is how long a single step of a test on a real lab may take.
@@ -38,20 +37,14 @@ func Up(t testing.TB, topology string, parts lab.Parts) *lab.Lab {
 	return l
 }
 
-// UpQueues is Up with virtual links of several queues each.
-func UpQueues(t testing.TB, topology string, queues int, parts lab.Parts) *lab.Lab {
-	t.Helper()
-	l, _ := up(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: parts}, topology)
-	return l
-}
-
 // UpIn is Up below a runtime directory, for those who want to attach to the lab too: it returns the lab's id.
 func UpIn(t testing.TB, dir, topology string, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return up(t, lab.Local{Dir: dir, Parts: parts}, topology)
+	return UpLocal(t, lab.Local{Dir: dir, Parts: parts}, topology)
 }
 
-func up(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
+// UpLocal is UpIn for a lab that has more than namespaces with links: queues, guests, a driver.
+func UpLocal(t testing.TB, o lab.Local, topology string) (*lab.Lab, string) {
 	t.Helper()
 	var err error
 	o.Topology, err = lab.TopologyNamed(topology)
@@ -138,8 +131,7 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	s, err := nodeOf(t, l, node).Command(ctx, args...)
 	must(t, err)
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	must(t, s.Finish())
 	var out, talk strings.Builder
 	for {
@@ -195,27 +187,6 @@ func Reach(t testing.TB, l *lab.Lab, slot, ip, beyond int, sizes ...int) agent.R
 	return out
 }
 
-// Machine is what a test on a real lab may not leave behind, as text: the network devices and mounts of
-// this namespace, and the processes that descend from this one.
-func Machine(t testing.TB) []string {
-	t.Helper()
-	var out []string
-	entries, err := os.ReadDir("/sys/class/net")
-	must(t, err)
-	for _, e := range entries {
-		out = append(out, "device "+e.Name())
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	must(t, err)
-	for line := range strings.Lines(string(mounts)) {
-		out = append(out, "mount "+strings.TrimSpace(line))
-	}
-	for _, pid := range Descendants(os.Getpid()) {
-		out = append(out, "process "+strconv.Itoa(pid))
-	}
-	return out
-}
-
 // Descendants lists the processes that descend from one, zombies left out.
 func Descendants(of int) []int {
 	parents := map[int]int{}
@@ -243,34 +214,6 @@ func Descendants(of int) []int {
 		}
 	}
 	slices.Sort(out)
-	return out
-}
-
-// LeavesNothing runs f and compares the machine before and after; what ends a little later than f is waited
-// for.
-func LeavesNothing(t *testing.T, f func()) {
-	t.Helper()
-	before := Machine(t)
-	f()
-	var left []string
-	if !Eventually(2*time.Second, func() bool {
-		left = slices.DeleteFunc(Machine(t), func(s string) bool { return slices.Contains(before, s) })
-		return len(left) == 0
-	}) {
-		t.Errorf("left behind: %v, want nothing", left)
-	}
-}
-
-// Ports lists a node's devices in a topology.
-func Ports(topology record.Topology, node string) []string {
-	var out []string
-	for _, l := range topology.Links {
-		for _, e := range l.Ends {
-			if e.Node == node {
-				out = append(out, e.Port)
-			}
-		}
-	}
 	return out
 }
 
@@ -314,11 +257,5 @@ const GuestTime = 90 * time.Second
 // UpGuest is UpIn for a lab whose routers are such guests.
 func UpGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
 	t.Helper()
-	return up(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
-}
-
-// UpDriven is UpIn for a lab of topology forward whose router, a namespace or such a guest, is driven.
-func UpDriven(t testing.TB, dir, driver string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
-	t.Helper()
-	return up(t, lab.Local{Dir: dir, Guest: g, Driver: driver, Parts: parts}, "forward")
+	return UpLocal(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
 }

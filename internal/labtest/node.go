@@ -38,12 +38,17 @@ func (s *served) Close() error {
 // handlers are the verbs of a node on a wire: the agent's own for knobs, and fakes of what needs a kernel.
 func (f *Lab) handlers(node string) map[string]host.Handler {
 	h := agent.Handlers(agent.ChildRole, agent.Parts{Knobs: f.knobs(node)})
-	h[agent.VerbCounters] = answer(func(devices []string) (map[string]kernel.LinkCounters, error) {
+	h[agent.VerbCounters] = host.Answering(func(_ context.Context, devices []string) (
+		map[string]kernel.LinkCounters, error) {
 		return f.counters(node, devices)
 	})
 	h[agent.VerbEcho] = Tunnel{}.Serve // which answers, and holds on as an echo does
-	h[agent.VerbReach] = answer(func(r agent.Reach) (agent.Reached, error) { return f.reach(node, r), nil })
-	h[agent.VerbReassembly] = answer(func(struct{}) (float64, error) { return f.reassembly(node), nil })
+	h[agent.VerbReach] = host.Answering(func(_ context.Context, r agent.Reach) (agent.Reached, error) {
+		return f.reach(node, r), nil
+	})
+	h[agent.VerbReassembly] = host.Answering(func(context.Context, struct{}) (float64, error) {
+		return f.reassembly(node), nil
+	})
 	h[host.Verb(host.FamilyTunnel, Tunnel{}.Name())] = Tunnel{}.Serve
 	engine := f.Engine
 	engine.wire = f.Wire
@@ -55,21 +60,6 @@ func (f *Lab) handlers(node string) map[string]host.Handler {
 	h[watch.Verb] = watch.Serve(list)
 	h[probe.VerbEnvironment] = probe.ServeEnvironment(probe.Root{})
 	return h
-}
-
-// answer is a verb with one question and one answer.
-func answer[Q, A any](f func(Q) (A, error)) host.Handler {
-	return func(_ context.Context, s host.Session) error {
-		var q Q
-		if err := s.Recv(&q); err != nil {
-			return err
-		}
-		a, err := f(q)
-		if err != nil {
-			return err
-		}
-		return s.Send(a)
-	}
 }
 
 func (f *Lab) reassembly(node string) (used float64) {

@@ -2,7 +2,6 @@ package labtest
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
@@ -14,8 +13,7 @@ import (
 
 // ReadState reads a setting without changing it: it begins to turn the knob and leaves when the node has
 // said what it found.
-func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State,
-	error) {
+func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want knob.State) (knob.State, error) {
 	ctx := Context(t)
 	n, err := l.Node(ctx, s.Node)
 	if err != nil {
@@ -33,30 +31,6 @@ func ReadState(t *testing.T, l *lab.Lab, k knob.Knob, s record.Setting, want kno
 		return "", fmt.Errorf("begin to turn %s: %w", k.Name(), err)
 	}
 	return held.State, nil
-}
-
-// ReadSetting is the present state of what a setting would change, in the words of its knob.
-func ReadSetting(t *testing.T, l *lab.Lab, knobs []knob.Knob, s record.Setting) knob.State {
-	t.Helper()
-	for _, k := range knobs {
-		text := s.Value
-		if family, isFamily := strings.CutSuffix(k.Name(), ":"); isFamily {
-			member, ok := strings.CutPrefix(s.Knob, family+":")
-			if !ok {
-				continue
-			}
-			text = member + "=" + text
-		} else if k.Name() != s.Knob {
-			continue
-		}
-		want, err := k.Parse(text)
-		MustDo(t, err, "parse %s=%s", s.Knob, s.Value)
-		got, err := ReadState(t, l, k, s, want)
-		MustDo(t, err, "read %s", s.Knob)
-		return got
-	}
-	t.Fatalf("no knob %s", s.Knob)
-	return ""
 }
 
 // surroundings are what a port forward joins: the near node's addresses and the router's own, on the port

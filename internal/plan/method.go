@@ -237,38 +237,31 @@ func (r *reader) count(what string, low, high int64, into *int) func(*yaml.Node)
 	})
 }
 
-func (r *reader) word(what string, into *string, words ...string) func(*yaml.Node) error {
+// oneOf reads one of some words.
+func (r *reader) oneOf(what string, take func(word string), words ...string) func(*yaml.Node) error {
 	return r.scalarOf(what, func(n *yaml.Node, text string) error {
 		if !slices.Contains(words, text) {
 			return r.fail(n, choiceHint(text, "allowed", words), "%s: %q is not %s", what, text,
 				factor.OneOf(words))
 		}
-		*into = text
+		take(text)
 		return nil
 	})
 }
 
+func (r *reader) word(what string, into *string, words ...string) func(*yaml.Node) error {
+	return r.oneOf(what, func(word string) { *into = word }, words...)
+}
+
 // verify reads what of the content is checked: nothing, a short trial of each path, or every load as well.
 func (r *reader) verify(m *record.Measure) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		var text string
-		if err := r.word("verify", &text, "true", "false", "all")(n); err != nil {
-			return err
-		}
-		m.Verify, m.VerifyAll = text != "false", text == "all"
-		return nil
-	}
+	return r.oneOf("verify", func(word string) {
+		m.Verify, m.VerifyAll = word != "false", word == "all"
+	}, "true", "false", "all")
 }
 
 func (r *reader) yesNo(what string, into *bool) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		var text string
-		if err := r.word(what, &text, "true", "false")(n); err != nil {
-			return err
-		}
-		*into = text == "true"
-		return nil
-	}
+	return r.oneOf(what, func(word string) { *into = word == "true" }, "true", "false")
 }
 
 // durationForm is one number with a unit, or several without spaces: 1m30s.

@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // TestIMIXIsThatOfCSIT: 28 : 16 : 4 frames of 64, 570 and 1518 bytes, of 353.83 in the mean, and never two
 // large ones in a row.
 func TestIMIXIsThatOfCSIT(t *testing.T) {
 	for ip, small := range map[string]int{"4": 64, "6": 84} {
-		sizes := Factors{"packet_size": IMIX, "ip": ip}.PacketSizes()
+		sizes := Factors{"packet_size": factor.IMIX, "ip": ip}.PacketSizes()
 		frames := map[int]int{}
 		for i, n := range sizes {
 			frames[n+18]++

@@ -106,9 +106,6 @@ const (
 // late to read its count at the window's end has not seen silence in between.
 const SendersMargin = 20 * time.Millisecond
 
-// IMIX is the packet size that stands for packets of several sizes, in turn.
-const IMIX = factor.IMIX
-
 // PacketSizes are the IP lengths of the load's packets, which each flow repeats in this order.
 func (l Load) PacketSizes() []int {
 	if len(l.Sizes) > 0 {

@@ -48,7 +48,8 @@ queue=noqueue`
 // driven brings up a lab whose router is driven.
 func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
 	t.Helper()
-	l, _ := labtest.UpDriven(t, t.TempDir(), d.Name(), guest, registry.LabParts())
+	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Guest: guest, Driver: d.Name(),
+		Parts: registry.LabParts()}, "forward")
 	n, err := l.Node(labtest.Context(t), "router")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
@@ -61,7 +62,7 @@ func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
 		watch.Verb:                   host.Vetted(all[watch.Verb], judged(g.watch)),
 		probe.VerbEnvironment:        all[probe.VerbEnvironment],
 		lab.VerbAbout:                func(_ context.Context, s host.Session) error { return s.Send(about) },
-		lab.VerbCeilings:             ceilings,
+		lab.VerbCeilings:             host.Answering(ceilings),
 		trafficVerb(iperf3.Engine{}): refused("starts no other program"),
 		trafficVerb(frames.XDP{}):    refused("puts no program into its kernel"),
 	}
@@ -197,15 +198,8 @@ func (g guard) watch(r *watch.Request) error {
 }
 
 // ceilings measures what this machine can do alone.
-func ceilings(ctx context.Context, s host.Session) error {
-	var kinds []ceiling.Kind
-	if err := s.Recv(&kinds); err != nil {
-		return err
-	}
+func ceilings(ctx context.Context, kinds []ceiling.Kind) ([]record.Ceiling, error) {
 	a := host.Inside(ctx, agent.Handlers(agent.Role, node.Parts()))
 	found, err := ceiling.Loopback(ctx, a, kinds)
-	if err = errors.Join(err, a.Close()); err != nil {
-		return err
-	}
-	return s.Send(found)
+	return found, errors.Join(err, a.Close())
 }

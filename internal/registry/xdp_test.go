@@ -45,7 +45,8 @@ func framesLab(t *testing.T) *lab.Lab { return framesLabOf(t, 1) }
 // framesLabOf is framesLab with virtual links of several queues.
 func framesLabOf(t *testing.T, queues int) *lab.Lab {
 	t.Helper()
-	l := labtest.UpQueues(t, "forward", queues, registry.LabParts())
+	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Queues: queues, Parts: registry.LabParts()},
+		"forward")
 	if why := lesserWay(t, l); why != "" {
 		t.Skip("skip: the engine offers no such load here: " + why)
 	}

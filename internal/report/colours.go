@@ -57,12 +57,10 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 		}
 		return []LegendItem{{class + v.class(cells[0].Factors), words}}
 	}
-	var out []LegendItem
-	for _, level := range l {
-		out = append(out, LegendItem{class + v.colour(v.line, level), strings.TrimPrefix(words+": ", ": ") +
-			v.Catalogue.Of(v.line).Words(level)})
-	}
-	return out
+	return each(l, func(level string) LegendItem {
+		return LegendItem{class + v.colour(v.line, level), strings.TrimPrefix(words+": ", ": ") +
+			v.Catalogue.Of(v.line).Words(level)}
+	})
 }
 
 // tunnelClass is the colour of a tunnel in the picture of a path, that of its level if there is one.

@@ -39,8 +39,7 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	out := bytes.NewBufferString("\uFEFF")
 	w := csv.NewWriter(out)
 	w.UseCRLF = true // RFC 4180
-	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats",
-		"imported_from"}
+	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats", "imported_from"}
 	lines := [][]string{append(append(head, factors...), "metric", "unit", "value", "missing")}
 	for i := range d.Trials {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)

@@ -216,10 +216,9 @@ func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
 	if stroke == "" || stroke == "none" {
 		return
 	}
-	var dash []float64
-	for _, d := range strings.Fields(s.set["stroke-dasharray"]) {
-		dash = append(dash, numberOf(d)*r.scale)
-	}
+	dash := each(strings.Fields(s.set["stroke-dasharray"]), func(d string) float64 {
+		return numberOf(d) * r.scale
+	})
 	width := fixed.Int26_6(numberOf(s.set["stroke-width"]) * r.scale * 64)
 	d := rasterx.NewDasher(w, h, scanner())
 	d.SetStroke(width, 4<<6, rasterx.ButtCap, nil, rasterx.FlatGap, rasterx.MiterClip, dash, 0)

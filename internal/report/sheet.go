@@ -51,8 +51,7 @@ func (s sheet) svg(size Size) (file string, pixels Size, unit float64, err error
 		}
 	}
 	return "", size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
-		size.Height),
-		"give a greater --size, or none: the chart is then as high as it needs")
+		size.Height), "give a greater --size, or none: the chart is then as high as it needs")
 }
 
 // file is the drawing with its style and its size in pixels, that of zeros being its own.

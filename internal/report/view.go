@@ -227,13 +227,7 @@ func core(c *analysis.Cell) (metric, whose string) {
 }
 
 func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
-	var out []*analysis.Cell
-	for _, c := range v.all {
-		if want(c) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(v.all), func(c *analysis.Cell) bool { return !want(c) })
 }
 
 // printable drops what steers, so that nothing a node reports can move a terminal's cursor or break

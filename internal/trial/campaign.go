@@ -17,7 +17,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -44,7 +43,6 @@ type Campaign struct {
 	Run     record.Run
 	Plan    *plan.Plan
 	Labs    Labs
-	Knobs   []knob.Knob
 	Engines []traffic.Engine
 	Prober  traffic.Prober
 	Hopper  traffic.Prober // of the routers between machines; nil: they are not probed
@@ -364,18 +362,13 @@ func (c *Campaign) row(ctx context.Context, row record.Row, out *Outcome) error 
 }
 
 func (c *Campaign) pending(done map[string]bool) []record.Row {
-	var out []record.Row
-	for _, row := range c.Plan.Rows() {
-		if !c.skipped(row) && !done[row.ID] && (row.Kind != record.RowIdle || !c.silent(row)) {
-			out = append(out, row)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(c.Plan.Rows()), func(row record.Row) bool {
+		return c.skipped(row) || done[row.ID] || row.Kind == record.RowIdle && c.silent(row)
+	})
 }
 
 // one runs a trial of a row, or the next one of its search, and stores it.
-func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial,
-	error) {
+func (c *Campaign) one(ctx context.Context, row record.Row, step *record.SearchTrial) (*record.Trial, error) {
 	began := record.Event{Event: "trial-started", Row: row.ID, Cell: row.Factors, Text: row.Kind,
 		Left: c.pace.left(false)}
 	switch {

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -37,7 +36,7 @@ func TestResumeAddsWhatIsNewlyImpossible(t *testing.T) {
 			}
 			return ""
 		}
-		c := &trial.Campaign{Run: run, Plan: p, Labs: labs, Knobs: knob.All(),
+		c := &trial.Campaign{Run: run, Plan: p, Labs: labs,
 			Engines: []traffic.Engine{labs.Engine},
 			Prober:  labtest.Prober{}, Probes: labtest.Probes()}
 		if err := c.Prepare(context.Background()); err != nil {
@@ -88,7 +87,7 @@ func TestSizesOfRouters(t *testing.T) {
 	labs := &fakeLabs{}
 	p := labtest.ReadPlan(t, "matrix: {vcpus: [1, 2], memory: [256, 512], streams: [1, 4]}\n"+
 		"include: [{streams: 8}, {streams: 8, mitigations: auto}]\n", registry.Vocabulary())
-	c := &trial.Campaign{Run: record.Run{ID: "r", Design: p.Design}, Plan: p, Labs: labs, Knobs: knob.All(),
+	c := &trial.Campaign{Run: record.Run{ID: "r", Design: p.Design}, Plan: p, Labs: labs,
 		Engines: []traffic.Engine{labtest.Engine{}}}
 	if err := c.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
@@ -116,7 +115,7 @@ func TestAReasonToSkipIsToldOnce(t *testing.T) {
 	}
 	var got []string
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs,
-		Knobs: knob.All(), Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
+		Engines: []traffic.Engine{labs.Engine}, Prober: labtest.Prober{},
 		Probes: labtest.Probes(), Sink: func(e record.Event) {
 			if e.Event == "warning" {
 				got = append(got, e.Text)
@@ -165,7 +164,7 @@ func prepared(t *testing.T, text string, labs trial.Labs, done ...record.Trial) 
 	p := labtest.ReadPlan(t, text, registry.Vocabulary())
 	told := map[string][]string{}
 	c := &trial.Campaign{Run: record.Run{ID: "run-1", Design: p.Design}, Plan: p, Labs: labs, Done: done,
-		Knobs: knob.All(), Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
+		Engines: []traffic.Engine{labtest.Engine{}}, Prober: labtest.Prober{},
 		Probes: labtest.Probes()}
 	c.Sink = func(e record.Event) { told[e.Event] = append(told[e.Event], e.Text) }
 	if err := c.Prepare(t.Context()); err != nil {

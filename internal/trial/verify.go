@@ -137,8 +137,7 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 		for _, port := range ports {
 			c := all[port]
 			out = append(out, move(r, port, "rx_packets", c.RxPackets), move(r, port, "tx_packets",
-				c.TxPackets),
-				move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
+				c.TxPackets), move(r, port, "rx_bytes", c.RxBytes), move(r, port, "tx_bytes", c.TxBytes))
 		}
 	}
 	return out, nil
@@ -310,8 +309,7 @@ func (w way) exchange(ctx context.Context, sub int, r agent.Reach) (agent.Reache
 		return agent.Reached{}, err
 	}
 	defer endEcho(session)
-	stop := context.AfterFunc(ctx, func() { session.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { session.Close() })()
 	var back agent.Reached
 	err = opener.Agent.Invoke(ctx, agent.VerbReach, r, &back)
 	return back, err

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -21,8 +20,8 @@ func bytesText(n float64) string {
 }
 
 // numbers are what is known of one direction whatever its class.
-func (s *sweep) numbers() []evidence.Evidence {
-	var out []evidence.Evidence
+func (s *sweep) numbers() grounds {
+	var out grounds
 	say := func(metric string, value float64, text string) {
 		out = append(out, fact(metric, "", "", value, text))
 	}

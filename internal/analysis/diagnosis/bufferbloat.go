@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -27,7 +26,7 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			facts := []evidence.Evidence{delayFact(least, probes, "the median probe RTT was "+
+			facts := grounds{delayFact(least, probes, "the median probe RTT was "+
 				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
 			j := Judgement{Score: score, Element: "path", Facts: facts}
 			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
@@ -37,8 +36,7 @@ func bufferbloat() Rule {
 				}
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue at %s is oversized: packets wait %s at %s, about %s kB",
-					q.place(),
-					unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
+					q.place(), unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 				return j
 			}

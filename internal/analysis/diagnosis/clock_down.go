@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -21,7 +20,7 @@ func clockDown() Rule {
 				return Judgement{Score: score, Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
 					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
 						unit.Percent(share)),
-					Facts: []evidence.Evidence{fact("guest_throttled_ns", node, "vcpu", share,
+					Facts: grounds{fact("guest_throttled_ns", node, "vcpu", share,
 						"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")}}
 			}
 			at := node
@@ -45,7 +44,7 @@ func clockDown() Rule {
 				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
 				Text: fmt.Sprintf("%s CPU clock is capped at %s, %s below the hardware maximum", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: []evidence.Evidence{against(fact("limit_hz", at, "cpu", limit,
+				Facts: grounds{against(fact("limit_hz", at, "cpu", limit,
 					"the clock limit is "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()}}
 		}),
 		Experiments: cpuDoses,

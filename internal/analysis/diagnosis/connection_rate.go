@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -36,7 +35,7 @@ func connectionRate() Rule {
 				Element: "cpu",
 				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
 					unit.Significant(rate, 3)),
-				Facts: []evidence.Evidence{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
+				Facts: grounds{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
 					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()}}
 		},
 		Experiments: cpuDoses,

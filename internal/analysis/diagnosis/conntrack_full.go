@@ -3,8 +3,6 @@ package diagnosis
 import (
 	"cmp"
 	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 )
 
 // conntrackFull is a table of connections that has no room for another.
@@ -31,9 +29,8 @@ func conntrackFull() Rule {
 					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's conntrack table is "+
 						"full: %.0f of %.0f, %.0f packets of new connections dropped", node, entries,
 						most, drops),
-					Facts: []evidence.Evidence{against(fact("entries", node, "conntrack", entries,
-						fmt.Sprintf(
-							"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
+					Facts: grounds{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
+						"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
 						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
 							"because the table was full", drops))}}
 				if best.NotExamined != "" || j.Score > best.Score {

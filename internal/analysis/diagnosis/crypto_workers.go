@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -35,7 +34,7 @@ func cryptoWorkers() Rule {
 				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
 				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate all cores",
 					s.Node, unit.Percent(share)),
-				Facts: []evidence.Evidence{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
+				Facts: grounds{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
 					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()}}
 		},
 		Experiments: cpuDoses,

@@ -258,8 +258,7 @@ func (o *Observation) testerTests(class string) []Experiment {
 		add("streams", 1, "with a per-flow limit, more flows carry more", whole(streams), 2, 4)
 	case byWindow:
 		if w := o.leastWindow(); o.IsTCP() && w > 0 && !o.statesWindow() {
-			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5,
-				4)
+			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5, 4)
 		}
 	}
 	return out

@@ -26,8 +26,7 @@ func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), reordering(),
-		fragmentation(),
-		pmtuBlackHole()}
+		fragmentation(), pmtuBlackHole()}
 }
 
 // atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -25,17 +24,16 @@ func fragmentation() Rule {
 			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, for %s "+
 				"of the packets", most, unit.Percent(min(share, 1))))
 			if most < 20 {
-				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
+				return Judgement{Score: absent, Facts: grounds{e}}
 			}
 			element := "ip"
 			if o.tunnel() != "" {
 				element = "tunnel"
 			}
 			return Judgement{Score: ramp(share, .02, .2, -3, 5.2) + o.wants()/3, Node: at, Element: element,
-				Facts: []evidence.Evidence{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
+				Facts: grounds{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
 				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
-					"at the %s",
-					most, at)}
+					"at the %s", most, at)}
 		},
 		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
 			Why: "segments that fit are not split: goodput rises at once"}),

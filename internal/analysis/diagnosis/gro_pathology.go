@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -36,11 +35,11 @@ func groPathology() Rule {
 						o.wants(), Node: node, Element: port,
 						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
 							"retransmits %s while no core is saturated", port, node, unit.Percent(share)),
-						Facts: []evidence.Evidence{fact(metrics.Retransmits, node, port, again,
+						Facts: grounds{fact(metrics.Retransmits, node, port, again,
 							"TCP retransmitted "+unit.Percent(share)+" of its packets"), s.coreFact()}}
 				}
 			}
-			return Judgement{Score: absent, Facts: []evidence.Evidence{fact("offloads", s.Node, "rx-gro-list",
+			return Judgement{Score: absent, Facts: grounds{fact("offloads", s.Node, "rx-gro-list",
 				0, "rx-gro-list is off on every router port")}}
 		},
 		Remedies: []Remedy{

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"cmp"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -47,7 +46,7 @@ func healthy() Rule {
 			lost, _ := o.Metric(metrics.ProbeLoss)
 			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 				" of the requested rate arrived"), rate)
-			facts := []evidence.Evidence{asked, lossFact(name, loss), delayFact(least, added, "the load "+
+			facts := grounds{asked, lossFact(name, loss), delayFact(least, added, "the load "+
 				"added "+unit.Nanoseconds(added)+" to an RTT of "+unit.Nanoseconds(least))}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
@@ -70,7 +69,7 @@ func (o *Observation) allConnections() Judgement {
 	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) -
 		o.lostWhenIdle(),
 		Text: "nothing holds this load back: every connection completes at the requested rate",
-		Facts: []evidence.Evidence{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
+		Facts: grounds{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
 			" of the connections due in the window completed in it"), o.load().ConnectionRate),
 			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")}}
 }

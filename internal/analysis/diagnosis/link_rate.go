@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -33,7 +32,7 @@ func linkRate() Rule {
 				return Judgement{Score: line, Element: o.Line.Kind, GainAtMost: max(1/max(share, .1), 1),
 					Text: "the link is saturated: " + mbps(got) + " of the " + mbps(o.Line.Value) +
 						" of payload that it can carry",
-					Facts: []evidence.Evidence{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
+					Facts: grounds{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 						" of the payload that "+o.Line.Kind+" can carry arrived"), o.Line.Value)}}
 			}
 			if q.managed {
@@ -64,7 +63,7 @@ func (o *Observation) flat(why string) Judgement {
 	score := ramp(uneven, .03, .2, 1, -2) + ramp(max(probes, tcp), 2e6, 15e6, -4, .8) + o.wants()
 	return Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
-		Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
+		Facts: grounds{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
 			unit.Percent(uneven)), delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
 			" to the probe RTT")}}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -19,7 +18,7 @@ func logFlood() Rule {
 				return missing(cmp.Or(why, "the kernel log was not read"))
 			}
 			rate := o.perSecond(lines)
-			facts := []evidence.Evidence{fact("lines", s.Node, "kernel log", lines,
+			facts := grounds{fact("lines", s.Node, "kernel log", lines,
 				fmt.Sprintf("the kernel logged %s lines per second", unit.Significant(rate, 3))),
 				s.coreFact()}
 			return Judgement{Score: ramp(rate, 5, 50, -5, 4) + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),

@@ -208,6 +208,9 @@ func (o *Observation) Cores(node string) []Core {
 // Shared says that all roles share this machine's cores, so that a busy core is nobody's alone.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
+// grounds are the facts that a judgement stands on.
+type grounds = []evidence.Evidence
+
 // fact is an observation that a judgement stands on.
 func fact(metric, node, element string, value float64, text string) evidence.Evidence {
 	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: text}

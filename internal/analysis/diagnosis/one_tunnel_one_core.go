@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -29,7 +28,7 @@ func oneTunnelOneCore() Rule {
 				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
 				Text: fmt.Sprintf("a single tunnel saturates %s of the %s while %s idles for %s",
 					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
-				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
+				Facts: grounds{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
 					"all streams share one tunnel")}}
 		},
 		Experiments: func(o *Observation) []Experiment {

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -64,7 +63,7 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 			score -= ramp(g.Full.Busy, .6, .9, 0, 4)
 		}
 	}
-	facts := []evidence.Evidence{fact("other_cores", node, "processes", other,
+	facts := grounds{fact("other_cores", node, "processes", other,
 		unit.Significant(other, 2)+" cores' worth of CPU time went to work unrelated to forwarding"),
 		s.coreFact()}
 	if own > .1 {

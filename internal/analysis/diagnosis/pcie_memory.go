@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -58,7 +57,7 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
 	share := ratio(discards, received+discards)
 	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
-	facts := []evidence.Evidence{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
+	facts := grounds{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
 	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
 	if known && now != most {

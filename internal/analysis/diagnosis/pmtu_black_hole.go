@@ -18,7 +18,7 @@ func pmtuBlackHole() Rule {
 		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
-			var facts []evidence.Evidence
+			var facts grounds
 			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
 			if drops > 0 {
 				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
@@ -46,7 +46,7 @@ func pmtuBlackHole() Rule {
 			e := fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput, with "+
 				unit.Significant(timeouts, 3)+" TCP timeouts")
 			if got > 1e6 || !known && timeouts == 0 {
-				return Judgement{Score: absent, Facts: []evidence.Evidence{e}}
+				return Judgement{Score: absent, Facts: grounds{e}}
 			}
 			if known && drops == 0 {
 				j.Score = -3 // none of the nodes that were watched

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -27,7 +26,7 @@ func policer() Rule {
 					q = one
 				}
 			}
-			facts := []evidence.Evidence{fact(name, "", "", loss, unit.Percent(loss)+
+			facts := grounds{fact(name, "", "", loss, unit.Percent(loss)+
 				" of the load's packets were lost"), delayFact(least, probes, "queueing added "+
 				unit.Nanoseconds(probes)+" to the probe RTT")}
 			got, _ := o.Metric(metrics.Goodput)
@@ -45,7 +44,7 @@ func policer() Rule {
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
-				Facts: append([]evidence.Evidence{fact("drops", q.node, q.port+"@ingress", q.drops,
+				Facts: append(grounds{fact("drops", q.node, q.port+"@ingress", q.drops,
 					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
 						q.drops))}, facts...)}
 		},

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -19,7 +18,7 @@ func randomLoss() Rule {
 			if !ok {
 				return missing("nothing counted lost packets")
 			}
-			facts := []evidence.Evidence{lossFact(name, loss)}
+			facts := grounds{lossFact(name, loss)}
 			score := ramp(loss, .001, .004, -4, 1.5)
 			idle, _ := o.idle(metrics.ProbeLossIdle)
 			loaded, _ := o.Metric(metrics.ProbeLoss)

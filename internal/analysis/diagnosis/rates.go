@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -26,8 +25,8 @@ func (o *Observation) held() (q queue, score float64, why string) {
 }
 
 // heldFacts are the numbers of a queue that holds back.
-func (o *Observation) heldFacts(q queue) []evidence.Evidence {
-	out := []evidence.Evidence{
+func (o *Observation) heldFacts(q queue) grounds {
+	out := grounds{
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue at %s throttled its output "+
 			"%s times per packet", q.place(), unit.Significant(q.overlimits, 2))),
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, varying by %s",
@@ -38,8 +37,7 @@ func (o *Observation) heldFacts(q queue) []evidence.Evidence {
 			" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
-		"packets",
-		unit.Percent(q.lost()))))
+		"packets", unit.Percent(q.lost()))))
 }
 
 // lineShare is goodput ÷ the rate of the path that is stated or read; 0 where none is.

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -15,7 +14,7 @@ func receiveWindow() Rule {
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
-			facts := []evidence.Evidence{rwndFact(s), flightFact(receiver, bytes, rtt)}
+			facts := grounds{rwndFact(s), flightFact(receiver, bytes, rtt)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			if hz, e, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -28,7 +27,7 @@ func reordering() Rule {
 				share := ratio(o.perSecond(n), rate)
 				return Judgement{Score: ramp(share, .002, .02, -5, 3.5), Element: "path",
 					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order",
-					Facts: []evidence.Evidence{fact("reordered", "", "", n, fmt.Sprintf(
+					Facts: grounds{fact("reordered", "", "", n, fmt.Sprintf(
 						"%.0f packets arrived after one with a higher sequence number", n))}}
 			}
 			share, spurious, seen, ok := o.reorderSigns()
@@ -45,10 +44,9 @@ func reordering() Rule {
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("packets are reordered: %s of the segments arrive out of order, "+
 					"%s were retransmitted", unit.Percent(share), unit.Percent(loss)),
-				Facts: []evidence.Evidence{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
+				Facts: grounds{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
-					"", "",
-					spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
+					"", "", spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
 			if seen > 0 {
 				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
 					unit.Percent(seen)+" of the segments reordered"))

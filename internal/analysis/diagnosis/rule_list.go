@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -62,7 +61,7 @@ func ruleList() Rule {
 				Element: "forward", GainAtMost: 1 / (1 - share),
 				Text: fmt.Sprintf("the %s's packet filter matches each packet against %.0f rules", node,
 					rules),
-				Facts: []evidence.Evidence{fact("filter_rules", node, "forward", rules,
+				Facts: grounds{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
 					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
 						"about "+unit.Percent(share)+" of the CPU time used"),

@@ -1,8 +1,6 @@
 package diagnosis
 
-import (
-	"slices"
-)
+import "slices"
 
 // Classes of limits that other packages name.
 const (

@@ -1,8 +1,6 @@
 package diagnosis
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // shaper is a queue that holds packets to a rate.
 func shaper() Rule {

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -32,7 +31,7 @@ func sharedCPU() Rule {
 			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
 				Text: fmt.Sprintf("client, router and server share this machine's %d cores, which are "+
 					"saturated", len(s.Cores)),
-				Facts: []evidence.Evidence{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
+				Facts: grounds{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
 					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}}
 		},
 		Experiments: always(Experiment{Factor: "mss", Doses: []string{"1200", "900", "700"},

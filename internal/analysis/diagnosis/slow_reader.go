@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -16,7 +15,7 @@ func slowReader() Rule {
 			"full of data that was not read",
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
-			facts := []evidence.Evidence{rwndFact(s)}
+			facts := grounds{rwndFact(s)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			uneven, known := o.Metric(metrics.Consistency)
 			if known {

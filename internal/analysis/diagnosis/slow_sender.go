@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -17,7 +16,7 @@ func slowSender() Rule {
 			"its thread was neither busy nor waiting for a shared core",
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			sender, _ := o.Ends()
-			facts := []evidence.Evidence{fact("tcp_busy_ratio", sender, "application", s.busy,
+			facts := grounds{fact("tcp_busy_ratio", sender, "application", s.busy,
 				"TCP had data to send for "+unit.Percent(s.busy)+" of the window")}
 			waits, full, why := o.starved(sender)
 			if why != "" {
@@ -60,8 +59,7 @@ func slowSender() Rule {
 		}),
 		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),
-		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work " +
-			"between writes"}}}
+		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work between writes"}}}
 }
 
 // starved is how much a full machine explains of a sender that has nothing to send: on cores that all roles

@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -24,14 +23,14 @@ func smallQueue() Rule {
 				return j
 			}
 			if q.drops == 0 {
-				return Judgement{Score: absent, Facts: []evidence.Evidence{fact("drops", "", "", 0,
+				return Judgement{Score: absent, Facts: grounds{fact("drops", "", "", 0,
 					"no FIFO on the path dropped a packet")}}
 			}
 			score := ramp(q.lost(), .0002, .0015, -3, 3) + ramp(q.overlimits, .02, .2, 0, -5) + o.wants()
 			if q.kind != "" {
 				score += .8
 			}
-			facts := []evidence.Evidence{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
+			facts := grounds{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
@@ -44,8 +43,7 @@ func smallQueue() Rule {
 			return Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
 				GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
-					"no delay",
-					q.place(), unit.Percent(q.lost()))}
+					"no delay", q.place(), unit.Percent(q.lost()))}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
@@ -76,7 +74,7 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
 		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + ramp(q.overlimits, .02, .2, 0, -5) +
 		o.wants()
-	facts := []evidence.Evidence{
+	facts := grounds{
 		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
 			"the window, %.0f in it", q.place(), q.early, q.drops)),
 		fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+

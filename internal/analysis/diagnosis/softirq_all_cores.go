@@ -1,10 +1,6 @@
 package diagnosis
 
-import (
-	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
-)
+import "fmt"
 
 // softirqAllCores is a router whose cores are all full of packet work.
 func softirqAllCores() Rule {
@@ -19,7 +15,7 @@ func softirqAllCores() Rule {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
 			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
-				Facts: []evidence.Evidence{s.coreFact(), s.softirqFact()}}
+				Facts: grounds{s.coreFact(), s.softirqFact()}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -24,7 +24,7 @@ func unstable() Rule {
 				text := "throughput varies by " + unit.Percent(uneven)
 				j = Judgement{Score: ramp(uneven, .2, .6, -4, 1) + o.wants(),
 					Text:  text + ": no single number describes it",
-					Facts: []evidence.Evidence{fact(metrics.Consistency, "", "", uneven, text)}}
+					Facts: grounds{fact(metrics.Consistency, "", "", uneven, text)}}
 				for _, r := range o.Reasons {
 					if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
 						j.Score = max(j.Score, -.5) + 1
@@ -55,7 +55,7 @@ func (j *Judgement) instead(score float64, text string, e evidence.Evidence) {
 		return
 	}
 	j.Score, j.Text, j.NotExamined = score, text, ""
-	j.Facts = append([]evidence.Evidence{e}, j.Facts...)
+	j.Facts = append(grounds{e}, j.Facts...)
 }
 
 // lostWhenIdle is what loss without a load speaks against causes that need one.
@@ -102,7 +102,7 @@ func makeIncredible(judged []Judgement, classes []string, by float64, e evidence
 		j := &judged[i]
 		if j.NotExamined == "" && slices.Contains(classes, j.Class) {
 			j.Score -= by
-			j.Facts = append([]evidence.Evidence{e}, j.Facts[:min(len(j.Facts), mostFacts-1)]...)
+			j.Facts = append(grounds{e}, j.Facts[:min(len(j.Facts), mostFacts-1)]...)
 		}
 	}
 }

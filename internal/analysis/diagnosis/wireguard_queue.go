@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -38,7 +37,7 @@ func wireguardQueue() Rule {
 					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
 						Element: device, Text: fmt.Sprintf("the queue of tunnel device %s on %s "+
 							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
-						Facts: []evidence.Evidence{against(fact("tx_dropped", node, device, drops,
+						Facts: grounds{against(fact("tx_dropped", node, device, drops,
 							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
 								drops, sent)),
 							sent)}}

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/method"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestPayloadBitsOfAMix(t *testing.T) {
-	trial := &record.Trial{Row: record.Row{Factors: record.Factors{"ip": "4", "packet_size": record.IMIX}},
+	trial := &record.Trial{Row: record.Row{Factors: record.Factors{"ip": "4", "packet_size": factor.IMIX}},
 		Search: &record.SearchTrial{Unit: record.UnitPackets}}
 	if got, want := PayloadBits(trial), 8*(4030.0/12-28); math.Abs(got-want) > 1e-9 {
 		t.Errorf("IPv4: got %v bits, want %v", got, want)

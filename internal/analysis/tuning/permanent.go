@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/big"
@@ -150,10 +151,7 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	for _, name := range c.Levels.Names() {
 		plain, place := factor.Split(name)
 		family, param, _ := strings.Cut(plain, ":")
-		level := c.Levels[name]
-		if level == "" {
-			level = cell[name]
-		}
+		level := cmp.Or(c.Levels[name], cell[name])
 		if level == "" {
 			out = append(out, Permanent{Change: c.String(), Commands: []string{"# leave " + plain +
 				" as the system has it"}})

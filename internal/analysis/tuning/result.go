@@ -76,9 +76,6 @@ func (r *Result) Expired(now map[string]string) []string {
 	return out
 }
 
-// SameRouter says whether a result is of the same plan and lab, so that it can be compared at all.
-func (r *Result) SameRouter(plan, lab string) bool { return r.Plan == plan && r.Lab == lab }
-
 // nanoseconds is a time such as "20us" in ns, as sysfs has it.
 func nanoseconds(level string) string {
 	d, err := time.ParseDuration(level)

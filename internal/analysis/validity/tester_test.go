@@ -3,6 +3,7 @@ package validity
 import (
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -36,7 +37,7 @@ func TestFramesHaveNoCeilingOfSockets(t *testing.T) {
 // TestIMIXHasACeilingOfItsOwn: it is never sent in UDP GSO batches, so that ceilings of one size say
 // nothing of it.
 func TestIMIXHasACeilingOfItsOwn(t *testing.T) {
-	mix := record.Factors{"protocol": "udp", "packet_size": record.IMIX, "engine": "native"}
+	mix := record.Factors{"protocol": "udp", "packet_size": factor.IMIX, "engine": "native"}
 	run := &record.Run{Ceilings: []record.Ceiling{
 		{Kind: "udp loopback, 350-byte packets", Unit: "pps", Value: 9e5, PacketSize: 350},
 		{Kind: "udp loopback, IMIX packets", Unit: "pps", Value: 2e5, IMIX: true},

@@ -125,11 +125,11 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 	for _, k := range p.Knobs {
 		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, may, guarded)
 	}
-	maps.Copy(handlers, map[string]host.Handler{VerbCounters: answering(tellCounters), VerbEcho: echo,
-		VerbReach: answering(reach), VerbReassembly: answering(tellReassembly), VerbRoute: answering(route),
-		VerbFacing: answering(facing),
-		VerbFree:   asking(free),
-		VerbExec:   execute, VerbArrange: answering(arrange)})
+	maps.Copy(handlers, map[string]host.Handler{VerbCounters: host.Answering(tellCounters),
+		VerbEcho: host.Asked(echo), VerbReach: host.Answering(reach),
+		VerbReassembly: host.Answering(tellReassembly), VerbRoute: host.Answering(route),
+		VerbFacing: host.Answering(facing), VerbFree: asking(free),
+		VerbExec: host.Asked(execute), VerbArrange: host.Answering(arrange)})
 	if role == LineRole {
 		handlers[VerbPowerOff] = powerOff
 	}
@@ -148,22 +148,9 @@ func after(may func(context.Context) error, h host.Handler) host.Handler {
 
 // asking is the handler of a verb that answers with nothing, or refuses.
 func asking(f func(context.Context) error) host.Handler {
-	return answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) { return none, f(ctx) })
-}
-
-// answering is the handler of a verb that answers one question.
-func answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) host.Handler {
-	return func(ctx context.Context, s host.Session) error {
-		var q Q
-		if err := s.Recv(&q); err != nil {
-			return err
-		}
-		a, err := answer(ctx, q)
-		if err != nil {
-			return err
-		}
-		return s.Send(a)
-	}
+	return host.Answering(func(ctx context.Context, _ struct{}) (none struct{}, err error) {
+		return none, f(ctx)
+	})
 }
 
 // VerbFree fails where another controller has set something on the machine, or is about to.
@@ -189,11 +176,7 @@ func powerOff(_ context.Context, s host.Session) error {
 
 // inChild passes a session on to a process of its own.
 func inChild(verb string) host.Handler {
-	return func(ctx context.Context, s host.Session) error {
-		var first json.RawMessage
-		if err := s.Recv(&first); err != nil {
-			return err
-		}
+	return host.Asked(func(ctx context.Context, s host.Session, first json.RawMessage) error {
 		process, err := host.Spawn{Args: []string{ChildRole}}.Start()
 		if err != nil {
 			return fmt.Errorf("%s: %w", verb, err)
@@ -201,8 +184,7 @@ func inChild(verb string) host.Handler {
 		child := host.Connect(process)
 		defer child.Close() // hangs up: the child undoes and leaves
 		// A child that does not leave by itself must not hold up the agent.
-		stop := context.AfterFunc(ctx, func() { child.Close() })
-		defer stop()
+		defer context.AfterFunc(ctx, func() { child.Close() })()
 		far, err := child.Open(ctx, verb, first)
 		if err != nil {
 			return err
@@ -212,5 +194,5 @@ func inChild(verb string) host.Handler {
 			return fmt.Errorf("%s: its process ended unexpectedly", verb)
 		}
 		return err
-	}
+	})
 }

@@ -25,11 +25,7 @@ type ExecOutput struct {
 	Exit *int   `json:"exit,omitempty"`
 }
 
-func execute(ctx context.Context, s host.Session) error {
-	var q Exec
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
+func execute(ctx context.Context, s host.Session, q Exec) error {
 	if len(q.Args) == 0 {
 		return errors.New("execute: no command")
 	}

@@ -71,8 +71,7 @@ func (x *guard) hold(ctx context.Context, s host.Session, name string, t Turn) e
 		return err
 	}
 	defer far.Close()
-	stop := context.AfterFunc(ctx, func() { far.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { far.Close() })()
 	err = host.Relay(s, far)
 	if errors.Is(err, host.ErrUnreachable) {
 		return fmt.Errorf("set %s: %w: the guard that held it has ended", name, host.ErrNotUndone)

@@ -31,11 +31,7 @@ type Held struct {
 // whatever a journal says. Before anything is set, may is asked. A guard, where there is one, holds the
 // setting.
 func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, guarded *guard) host.Handler {
-	return func(ctx context.Context, s host.Session) error {
-		var t Turn
-		if err := s.Recv(&t); err != nil {
-			return err
-		}
+	return host.Asked(func(ctx context.Context, s host.Session, t Turn) error {
 		t.Place.OwnKernel = t.Place.OwnKernel && machine
 		if t.Check {
 			a := k.Check(ctx, t.Place, t.Want)
@@ -55,7 +51,7 @@ func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, guarde
 			return guarded.hold(ctx, s, k.Name(), t)
 		}
 		return turn(ctx, s, k, t)
-	}
+	})
 }
 
 // applied sets the place and reads it back.

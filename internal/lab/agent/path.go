@@ -99,11 +99,7 @@ func listenExact(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-func echo(ctx context.Context, s host.Session) error {
-	var at EchoAt
-	if err := s.Recv(&at); err != nil {
-		return err
-	}
+func echo(ctx context.Context, s host.Session, at EchoAt) error {
 	c, err := listenExact(ctx, netip.AddrPortFrom(at.Addr, uint16(at.Port)))
 	if err != nil {
 		return fmt.Errorf("listen for the path check: %w", err)
@@ -193,8 +189,7 @@ func reach(ctx context.Context, r Reach) (out Reached, err error) {
 		return out, fmt.Errorf("check the path from %s: %w", r.From, err)
 	}
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
 	cookie := uint64(0)
 	if r.Tag != "" {
 		if cookie, err = askCookie(c, r); err != nil {

@@ -141,8 +141,7 @@ func (a *client) Invoke(ctx context.Context, verb string, in, out any) error {
 		return err
 	}
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	if err := s.Finish(); err != nil {
 		return fmt.Errorf("%s: %w: %w", verb, ErrUnreachable, err)
 	}

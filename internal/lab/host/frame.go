@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // The wire between controller and agent: frames of a 20-byte header and a payload. Header: "CP", version,
@@ -88,16 +90,12 @@ func (e *RemoteError) Is(target error) bool {
 }
 
 func toWire(err error) wireError {
-	w := wireError{Code: codeError, Text: err.Error()}
+	w := wireError{Code: codeError, Text: err.Error(), Hint: check.HintOf(err)}
 	for _, t := range typed {
 		if errors.Is(err, t.err) {
 			w.Code = t.code
 			break
 		}
-	}
-	var h interface{ Hint() string }
-	if errors.As(err, &h) {
-		w.Hint = h.Hint()
 	}
 	return w
 }

@@ -39,8 +39,7 @@ func newServer(rwc io.ReadWriteCloser, find func(verb string) Handler) *server {
 func (s *server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { s.link.rwc.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.link.rwc.Close() })()
 	err := s.read(ctx)
 	told := ctx.Err() != nil // before we cancel it ourselves
 	cancel()
@@ -200,6 +199,28 @@ func (s *server) abandonAll() {
 
 func tellClock(_ context.Context, s Session) error { return s.Send(Monotonic()) }
 
+// Asked is a handler that is given what the session begins with.
+func Asked[Q any](h func(ctx context.Context, s Session, q Q) error) Handler {
+	return func(ctx context.Context, s Session) error {
+		var q Q
+		if err := s.Recv(&q); err != nil {
+			return err
+		}
+		return h(ctx, s, q)
+	}
+}
+
+// Answering is the handler of a verb that answers one question.
+func Answering[Q, A any](answer func(ctx context.Context, q Q) (A, error)) Handler {
+	return Asked(func(ctx context.Context, s Session, q Q) error {
+		a, err := answer(ctx, q)
+		if err != nil {
+			return err
+		}
+		return s.Send(a)
+	})
+}
+
 // Vetted has judge see what a session begins with before the handler does: it returns what the handler gets
 // in its place, or why the session is refused.
 func Vetted(h Handler, judge func(first json.RawMessage) (any, error)) Handler {
@@ -255,13 +276,13 @@ func Gateway(ctx context.Context, conn io.ReadWriteCloser, far Agent, own map[st
 		if h := own[verb]; h != nil {
 			return h
 		}
-		return func(ctx context.Context, near Session) error {
-			err := pass(ctx, verb, near, far)
+		return Asked(func(ctx context.Context, near Session, first json.RawMessage) error {
+			err := pass(ctx, verb, first, near, far)
 			if err != nil && explain != nil && ctx.Err() == nil {
 				err = explain(err)
 			}
 			return err
-		}
+		})
 	}).serve(ctx)
 }
 
@@ -273,17 +294,12 @@ func Refuse(ctx context.Context, conn io.ReadWriteCloser, err error) error {
 	}).serve(ctx)
 }
 
-func pass(ctx context.Context, verb string, near Session, far Agent) error {
-	var first json.RawMessage
-	if err := near.Recv(&first); err != nil {
-		return err
-	}
+func pass(ctx context.Context, verb string, first json.RawMessage, near Session, far Agent) error {
 	s, err := far.Open(ctx, verb, first)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	return Relay(near, s)
 }

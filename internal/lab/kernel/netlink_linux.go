@@ -66,8 +66,7 @@ func explain(err error, format string, args ...any) error {
 
 func find(dev string) (netlink.Link, error) {
 	l, err := dump(func() (netlink.Link, error) { return netlink.LinkByName(dev) })
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return nil, fmt.Errorf("device %s %w", dev, ErrAbsent)
 	}
 	return l, err

@@ -89,8 +89,7 @@ func writeEach(files, words []string, err error) error {
 
 // bare leaves out the path, which repeats the device.
 func bare(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

@@ -24,14 +24,14 @@ func CPUCount() Knob {
 			if online, _, err := kernel.OnlineCPUs(); err == nil && online == n {
 				return nil
 			}
-			if !p.OwnKernel {
-				return notItsOwn("cpu_count", p)
+			if err := itsOwn("cpu_count", p); err != nil {
+				return err
 			}
 			return kernel.SetOnlineCPUs(n)
 		},
 		check: func(p Place, n int) check.Answer {
-			if !p.OwnKernel {
-				return check.Not("%v", notItsOwn("cpu_count", p)).
+			if err := itsOwn("cpu_count", p); err != nil {
+				return check.Not("%v", err).
 					Hinted("take a lab whose router has a kernel of its own, such as vm")
 			}
 			_, has, err := kernel.OnlineCPUs()

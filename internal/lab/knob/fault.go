@@ -352,5 +352,6 @@ func (k faultKnob) Companions(p Place, s State) []Companion {
 
 // Companions are the node halves of the verbs of companions.
 func Companions() map[string]host.Handler {
-	return map[string]host.Handler{verbHog: hog, verbTighten: tighten, verbCross: cross}
+	return map[string]host.Handler{verbHog: hog, verbTighten: host.Asked(tighten),
+		verbCross: host.Asked(cross)}
 }

@@ -47,11 +47,7 @@ const (
 
 // tighten takes the steps from when the guests get busy, and begins anew once they were idle: so every trial
 // sees all of them.
-func tighten(ctx context.Context, s host.Session) error {
-	var t tightening
-	if err := s.Recv(&t); err != nil {
-		return err
-	}
+func tighten(ctx context.Context, s host.Session, t tightening) error {
 	var steps []kernel.Quota
 	for part := range strings.SplitSeq(string(t.Steps), ",") {
 		q, err := parsePercent(part)

@@ -34,11 +34,7 @@ func crossTraffic(p Place, level State) []Companion {
 }
 
 // cross sends until it is told to leave.
-func cross(ctx context.Context, s host.Session) error {
-	var q crossing
-	if err := s.Recv(&q); err != nil {
-		return err
-	}
+func cross(ctx context.Context, s host.Session, q crossing) error {
 	to, err := q.target()
 	if err != nil {
 		return err

@@ -14,12 +14,6 @@ import (
 // schedutil performance", in the order of their numbers.
 func Governor() Knob {
 	wrong := want("a governor of the router's kernel, such as performance or schedutil")
-	own := func(p Place) error {
-		if !p.OwnKernel {
-			return notItsOwn("governor", p)
-		}
-		return nil
-	}
 	return &ofNode[[]string]{declared: declared{&factor.Declaration{
 		Name: "governor", Unit: "performance, schedutil, ...", Doc: "what decides on the clock of the " +
 			"router's CPUs (cpufreq), by the kernel's names",
@@ -43,13 +37,13 @@ func Governor() Knob {
 		},
 		read: func(Place) ([]string, error) { return kernel.Governors() },
 		apply: func(p Place, names []string) error {
-			if err := own(p); err != nil {
+			if err := itsOwn("governor", p); err != nil {
 				return err
 			}
 			return kernel.SetGovernors(names)
 		},
 		check: func(p Place, names []string) check.Answer {
-			if err := own(p); err != nil {
+			if err := itsOwn("governor", p); err != nil {
 				return check.Not("%v", err).
 					Hinted("take a router that is a machine of its own, with a clock that its kernel sets")
 			}

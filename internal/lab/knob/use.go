@@ -43,8 +43,11 @@ func conclude(err error) error {
 	return err
 }
 
-// notItsOwn refuses a setting of a whole machine at a node that is only part of one.
-func notItsOwn(name string, p Place) error {
+// itsOwn refuses a setting of a whole machine at a node that is only part of one.
+func itsOwn(name string, p Place) error {
+	if p.OwnKernel {
+		return nil
+	}
 	return impossible{fmt.Errorf("set %s: %s is part of this machine, which all of the lab shares", name,
 		p.Node)}
 }

@@ -116,8 +116,7 @@ func (d *Listener) Serve(ctx context.Context, ln net.Listener, serve func(ctx co
 		all.Go(func() {
 			defer raw.Close()
 			defer drop(nil)
-			stop := context.AfterFunc(proving, func() { raw.Close() })
-			defer stop()
+			defer context.AfterFunc(proving, func() { raw.Close() })()
 			v, err := d.admit(proving, raw, config)
 			if err != nil {
 				raw.Close()

@@ -102,8 +102,7 @@ func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err e
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
 	}
-	stop := context.AfterFunc(ctx, func() { p.shell.Kill() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { p.shell.Kill() })()
 	defer func() {
 		if err != nil {
 			p.leave()

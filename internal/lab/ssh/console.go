@@ -36,8 +36,7 @@ func (c *Connection) dialConsole(ctx context.Context) (err error) {
 		defer close(c.held)
 		_, _ = io.Copy(io.Discard, c.master) // until it ends
 	}()
-	stop := context.AfterFunc(ctx, func() { c.master.Kill() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { c.master.Kill() })()
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
 		out, err = c.do(ctx, "/system/resource/print", strings.NewReader(""))

@@ -159,8 +159,7 @@ func Dial(ctx context.Context, d Destination, o Options) (c *Connection, err err
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.master.Kill() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { c.master.Kill() })()
 	_, err = io.WriteString(c.master, hello)
 	var heard strings.Builder
 	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(c.master, mostHello), &heard)))
@@ -385,8 +384,7 @@ func (c *Connection) do(ctx context.Context, command string, in io.Reader) (stri
 	if err != nil {
 		return "", err
 	}
-	stop := context.AfterFunc(ctx, func() { child.Kill() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { child.Kill() })()
 	_, sendErr := io.Copy(child, in)
 	child.HangUp()
 	out, readErr := io.ReadAll(io.LimitReader(child, mostHello))

@@ -17,14 +17,13 @@ import (
 // both ends are given, and live as long as the tunnel.
 func ESP() Tunnel { return espKind("esp", kernel.ESPAESGCM128, false) }
 
-// ESPPolicy is ESP without a device, policy-based: the kernel compares every packet with the policies.
-func ESPPolicy() Tunnel { return espKind("esp-policy", kernel.ESPAESGCM128, true) }
-
-// espKinds are ESP with each cipher.
+// espKinds are ESP with each cipher, and without a device, policy-based: the kernel compares every packet
+// with the policies.
 func espKinds() []Tunnel {
 	return []Tunnel{ESP(), espKind("esp-aes-gcm-256", kernel.ESPAESGCM256, false),
 		espKind("esp-aes-cbc-sha256", kernel.ESPAESCBC256SHA256, false),
-		espKind("esp-chacha20-poly1305", kernel.ESPChaCha20Poly1305, false), ESPPolicy()}
+		espKind("esp-chacha20-poly1305", kernel.ESPChaCha20Poly1305, false),
+		espKind("esp-policy", kernel.ESPAESGCM128, true)}
 }
 
 // espKind burdens: while any policy is loaded, the kernel looks for one for every packet.

@@ -397,12 +397,11 @@ func (e *end) finish(ctx context.Context) error {
 	for {
 		var last status
 		err := host.Await(ctx, s, &last)
-		var told *host.RemoteError
 		if ctx.Err() != nil && err != nil {
 			e.hung = true
 			return err
 		}
-		if errors.As(err, &told) {
+		if _, told := errors.AsType[*host.RemoteError](err); told {
 			return err // of its undoing
 		}
 		if err != nil {
@@ -442,7 +441,7 @@ func (e *end) receive(v any, d time.Duration) error {
 func (e *end) receiveWithin(ctx context.Context, v any) error {
 	err := host.Await(ctx, e.session, v)
 	e.hung = e.hung || err != nil && ctx.Err() != nil
-	var told *host.RemoteError
-	e.failed = e.failed || errors.As(err, &told)
+	_, told := errors.AsType[*host.RemoteError](err)
+	e.failed = e.failed || told
 	return err
 }

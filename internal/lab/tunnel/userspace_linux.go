@@ -93,8 +93,7 @@ func (d *userspaceDevice) configure(w kernel.WireGuard) error {
 // set hides what the library says of a line, but for the error's number: it might say the line.
 func (d *userspaceDevice) set(config []byte) error {
 	err := d.wg.IpcSetOperation(bytes.NewReader(config))
-	var refused *wg.IPCError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*wg.IPCError](err); ok {
 		return fmt.Errorf("configure userspace device %s: refused with code %d", d.name, refused.ErrorCode())
 	}
 	if err != nil {

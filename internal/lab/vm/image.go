@@ -3,6 +3,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -353,9 +354,7 @@ func (r root) kernel() (kernel, modules string, err error) {
 			"there are several"), ownKernel)
 	}
 	_, release, _ := strings.Cut(filepath.Base(kernel), "-")
-	if release == "" {
-		release = filepath.Base(filepath.Dir(kernel))
-	}
+	release = cmp.Or(release, filepath.Base(filepath.Dir(kernel)))
 	for _, lib := range []string{"usr/lib/modules", "lib/modules"} {
 		dir := filepath.Join(r.dir, lib, release)
 		if _, err := os.Stat(filepath.Join(dir, "kernel")); err == nil {

@@ -65,20 +65,12 @@ func Handlers() map[string]host.Handler {
 }
 
 func serve(hire func(Request) (worker, error)) host.Handler {
-	return func(ctx context.Context, s host.Session) error {
-		var q Request
-		if err := s.Recv(&q); err != nil {
-			return err
-		}
+	return host.Answering(func(ctx context.Context, q Request) (Done, error) {
 		if err := q.check(); err != nil {
-			return err
+			return Done{}, err
 		}
-		d, err := measure(ctx, q, hire)
-		if err != nil {
-			return err
-		}
-		return s.Send(d)
-	}
+		return measure(ctx, q, hire)
+	})
 }
 
 // measure has all workers begin at once, and stops them when the time is over.

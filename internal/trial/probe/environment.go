@@ -40,13 +40,9 @@ func Environment(ctx context.Context, agent host.Agent, node string) (record.Env
 
 // ServeEnvironment is the node half of Environment.
 func ServeEnvironment(root Root) host.Handler {
-	return func(_ context.Context, s host.Session) error {
-		var request struct{}
-		if err := s.Recv(&request); err != nil {
-			return err
-		}
-		return s.Send(Fingerprint(root))
-	}
+	return host.Answering(func(context.Context, struct{}) (record.Environment, error) {
+		return Fingerprint(root), nil
+	})
 }
 
 // Fingerprint reads the environment of this process' machine and namespace; Node is left empty. Facts never

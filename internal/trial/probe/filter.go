@@ -26,7 +26,22 @@ func filterRules(root Root) Probe {
 	return entry{name: "filter", scope: record.ScopeNode, slow: true, rare: true, metrics: []record.Metric{
 		level("filter_rules", "count", "rules of the packet filter in this network namespace (nftables), "+
 			"of the version of IP with more"),
-	}, open: func(Options) (Sampler, error) { return openFilterRules(root) }}
+	}, open: func(Options) (Sampler, error) {
+		if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
+			return nil, absent("this kernel has no packet filter: %v", err)
+		}
+		s := &filterSampler{columns: columns{"filter_rules"}}
+		var err error
+		s.list, err = openDump(netlinkNetfilter, getRule, nfHeader, "rules of the packet filter")
+		if err != nil {
+			return nil, err
+		}
+		s.change, err = openDump(netlinkNetfilter, getGeneration, nfHeader, "the packet filter's generation")
+		if err != nil {
+			return nil, errors.Join(err, s.list.Close())
+		}
+		return s, s.Sample(make([]float64, 1))
+	}}
 }
 
 type filterSampler struct {
@@ -34,22 +49,6 @@ type filterSampler struct {
 	list, change *dumpSocket
 	generation   uint32 // of the rules that were counted
 	rules        float64
-}
-
-func openFilterRules(root Root) (Sampler, error) {
-	if _, err := os.Stat(root.proc("net/netfilter")); err != nil {
-		return nil, absent("this kernel has no packet filter: %v", err)
-	}
-	s := &filterSampler{columns: columns{"filter_rules"}}
-	var err error
-	if s.list, err = openDump(netlinkNetfilter, getRule, nfHeader, "rules of the packet filter"); err != nil {
-		return nil, err
-	}
-	s.change, err = openDump(netlinkNetfilter, getGeneration, nfHeader, "the packet filter's generation")
-	if err != nil {
-		return nil, errors.Join(err, s.list.Close())
-	}
-	return s, s.Sample(make([]float64, 1))
 }
 
 func (s *filterSampler) Sample(dst []float64) error {

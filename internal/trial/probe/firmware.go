@@ -1,8 +1,6 @@
 package probe
 
-import (
-	"strings"
-)
+import "strings"
 
 // Firmware is what a machine's facts tell of its system, in one line: the distribution with its version, and
 // the kernel. It is what levels of the factor firmware are looked for in; "" where nothing is known.

@@ -84,7 +84,20 @@ func flows(root Root) Probe {
 		level("flows_offloaded", "count",
 			"of these, connections that a flow table carries past the rules (OFFLOAD)"),
 		level("flows_offloaded_hw", "count", "of these, connections that hardware carries (HW_OFFLOAD)"),
-	}, open: func(Options) (Sampler, error) { return openFlows(root) }}
+	}, open: func(Options) (Sampler, error) {
+		// Asking loads connection tracking, so it is asked only where it is loaded.
+		count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
+			"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
+		if err != nil {
+			return nil, err
+		}
+		s := &flowsSampler{count: count, none: noFlowTables(root),
+			columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
+		if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
+			_, err = s.read()
+		}
+		return s, err
+	}}
 }
 
 type flowsSampler struct {
@@ -104,21 +117,6 @@ func noFlowTables(root Root) bool {
 	}
 	_, err := os.Stat(root.proc("sys/net/netfilter/nf_flowtable_tcp_timeout"))
 	return (major > 5 || major == 5 && minor >= 14) && errors.Is(err, fs.ErrNotExist)
-}
-
-func openFlows(root Root) (Sampler, error) {
-	// Asking loads connection tracking, so it is asked only where it is loaded.
-	count, err := openFile(root.proc("sys/net/netfilter/nf_conntrack_count"),
-		"connection tracking is not in use on this kernel (nf_conntrack is not loaded)")
-	if err != nil {
-		return nil, err
-	}
-	s := &flowsSampler{count: count, none: noFlowTables(root),
-		columns: columns{"flows_tracked", "flows_offloaded", "flows_offloaded_hw"}}
-	if s.socket, err = openDump(netlinkNetfilter, getFlow, nfHeader, "tracked connections"); err == nil {
-		_, err = s.read()
-	}
-	return s, err
 }
 
 func (s *flowsSampler) Sample(dst []float64) error {

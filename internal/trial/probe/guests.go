@@ -168,10 +168,7 @@ func (s *guestsSampler) ours(pid int, parents map[int]int) bool {
 func (s *guestsSampler) threadsOf(pid int) []guestThread {
 	process := filepath.Join(s.dir, strconv.Itoa(pid))
 	line, _ := os.ReadFile(filepath.Join(process, "cmdline"))
-	guest := guestName(line)
-	if guest == "" {
-		guest = "qemu" + strconv.Itoa(pid)
-	}
+	guest := cmp.Or(guestName(line), "qemu"+strconv.Itoa(pid))
 	var out []guestThread
 	for _, path := range matches(filepath.Join(process, "task", "*", "stat")) {
 		p, err := readPidStat(path, s.buf)

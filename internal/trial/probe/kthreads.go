@@ -25,7 +25,18 @@ func kthreads(root Root) Probe {
 		counter("kthread_cpu_ns", "ns", "CPU time since the watch began of the kernel's threads of a kind: "+
 			"softirqs (ksoftirqd), napi (threaded NAPI), wg-crypt (WireGuard's workers), irq (threaded "+
 			"interrupts)"),
-	}, open: func(Options) (Sampler, error) { return openKthreads(root) }}
+	}, open: func(Options) (Sampler, error) {
+		s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
+			len(kthreadKinds)), buf: make([]byte, 4096)}
+		// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
+		if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
+			return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
+		}
+		for _, kind := range kthreadKinds {
+			s.columns = append(s.columns, kind+"/kthread_cpu_ns")
+		}
+		return s, s.Sample(make([]float64, len(s.columns)))
+	}}
 }
 
 // kthreadsSampler walks the kernel's threads. A worker works for whoever needs one: its time counts for the
@@ -36,19 +47,6 @@ type kthreadsSampler struct {
 	seen map[int]pidStat
 	sum  []float64
 	buf  []byte
-}
-
-func openKthreads(root Root) (Sampler, error) {
-	s := &kthreadsSampler{dir: root.proc(""), seen: map[int]pidStat{}, sum: make([]float64,
-		len(kthreadKinds)), buf: make([]byte, 4096)}
-	// Process 2 is the parent of all kernel threads, and only the initial process namespace has it.
-	if p, err := readPidStat(filepath.Join(s.dir, "2", "stat"), s.buf); err != nil || !p.kernel {
-		return nil, absent("the kernel's threads cannot be seen from inside a process namespace")
-	}
-	for _, kind := range kthreadKinds {
-		s.columns = append(s.columns, kind+"/kthread_cpu_ns")
-	}
-	return s, s.Sample(make([]float64, len(s.columns)))
 }
 
 func (s *kthreadsSampler) Sample(dst []float64) error {

@@ -92,10 +92,7 @@ type softirqSampler struct {
 // of are the counts of the core at c, and whether it ran any.
 func (t *softirqText) of(c int) (counts []float64, active bool) {
 	counts = t.counts[c*len(softirqRows) : (c+1)*len(softirqRows)]
-	for _, v := range counts {
-		active = active || v > 0
-	}
-	return counts, active
+	return counts, slices.Max(counts) > 0
 }
 
 func (s *softirqSampler) describe() error {

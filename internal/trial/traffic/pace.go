@@ -1,8 +1,6 @@
 package traffic
 
-import (
-	"time"
-)
+import "time"
 
 // Pace says when how many packets are due. Deadlines are absolute, so that a late wake-up is made good, in
 // short bursts, up to MaxDebt; what is older is given up and counted as unsent.

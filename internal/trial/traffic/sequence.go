@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -157,10 +158,5 @@ func (g *gaps) add(length int64) {
 
 // List gives the lengths in order.
 func (g gaps) List() []record.Gap {
-	var out []record.Gap
-	for _, b := range g {
-		out = append(out, b)
-	}
-	slices.SortFunc(out, func(a, b record.Gap) int { return int(a.Length - b.Length) })
-	return out
+	return slices.SortedFunc(maps.Values(g), func(a, b record.Gap) int { return int(a.Length - b.Length) })
 }

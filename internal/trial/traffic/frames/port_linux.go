@@ -44,7 +44,6 @@ type xdpPort struct {
 type xdpFlow struct {
 	port   *xdpPort
 	thread *xdpSender // that sends its BPF test-run frames; else nil
-	key    traffic.FlowKey
 	sends  bool
 	index  int  // among those of its direction
 	first  bool // of the end's flows; it does the work of all
@@ -78,7 +77,7 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	var receiving []*xdpFlow
 	for i, k := range l.Keys {
 		local, remote := g.local[i], g.remote[i]
-		f := &xdpFlow{port: p, key: k, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
+		f := &xdpFlow{port: p, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
 			fd: g.sockets[i], mean: traffic.MeanPayload(q.Load), table: record.NewTable("bytes", "packets")}
 		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
 		if f.sends {

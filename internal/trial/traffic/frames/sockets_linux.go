@@ -36,8 +36,7 @@ const (
 	// backlog of 1000 has room for.
 	txRoom = 128 << 10
 
-	ethernetHeader = 14
-	ethernetLeast  = 60 // without the check sequence
+	ethernetLeast = 60 // without the check sequence
 )
 
 // openTxSocket opens a socket of a kind. The slots hold frames as the writer begins them.

@@ -104,8 +104,7 @@ func connectICMP(ctx context.Context, q traffic.Request, listening func(port int
 	if err != nil {
 		return nil, err
 	}
-	p := newStampedProber(fd, q,
-		icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
+	p := newStampedProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
 	p.kernel, p.back = true, traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)

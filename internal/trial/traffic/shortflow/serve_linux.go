@@ -141,7 +141,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening fu
 // startServers makes the listener's threads.
 func (e *flowEnd) startServers(l *traffic.Half) {
 	serve := func(s server) {
-		s.request, s.streams, s.buffers = e.request, e.streams, newFlowBuffers(e.request)
+		s.streams, s.buffers = e.streams, newFlowBuffers(e.request)
 		s.hello = newFlowHello(e.request.Load.Tag)
 		l.Workers = append(l.Workers, &s)
 	}

@@ -21,7 +21,6 @@ type serverConn struct {
 
 // server is a thread of the end that listens.
 type server struct {
-	request   traffic.Request
 	streams   []*halfStream
 	listeners []int // watched by all threads
 	kept      []keptConn
