@@ -441,7 +441,7 @@ guest_tests() {
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" vm build
-	PART=1 judge as_root go test -vet=off -timeout 25m -run Guest -skip "$(later "$GUEST_LATER")" ./internal/lab
+	PART=1 judge as_root go test -vet=off -timeout 25m -p 1 -run Guest -skip "$(later "$GUEST_LATER")" ./internal/lab ./internal/registry
 }
 
 # Nightly only: two cells that are the same, twenty times: how often is anything

@@ -31,9 +31,7 @@ func (d dirs) storeFile() string { return filepath.Join(d.Data, "runs.db") }
 func (d dirs) vmCache() string { return filepath.Join(d.Cache, "vm") }
 
 // reportFile is where the report of a run is put unless told otherwise.
-func (d dirs) reportFile(run string) string {
-	return filepath.Join(d.Data, "runs", run, "report.html")
-}
+func (d dirs) reportFile(run string) string { return filepath.Join(d.Data, "runs", run, "report.html") }
 
 // findDirs reads the environment. Without a home directory that can be written to, everything is kept below
 // /var/tmp, in a directory of this user.

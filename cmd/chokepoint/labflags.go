@@ -211,7 +211,8 @@ func (o labOptions) check() error {
 	case o.driver != "" && !known:
 		return unknownDriver(o.driver)
 	case o.driver == driver.OPNsense{}.Name():
-		return &usageError{"--driver opnsense with a lab of this machine, whose routers have Linux", rest.Wanted}
+		return &usageError{"--driver opnsense with a lab of this machine, whose routers have Linux",
+			rest.Wanted}
 	case o.driver != "" && o.image.File != "":
 		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
 	case o.queues < 1 || o.queues > maxQueues:

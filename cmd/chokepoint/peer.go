@@ -173,8 +173,7 @@ func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Add
 		}
 		secret = "code\n  in " + o.codeFile + "\n"
 	}
-	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run --peer " + o.target(own) +
-		"\n")
+	b.WriteString("\n" + secret + "\non the other machine\n  chokepoint run --peer " + o.target(own) + "\n")
 	return write(p.Out, b.String())
 }
 

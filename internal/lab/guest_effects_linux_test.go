@@ -62,7 +62,7 @@ const ticks = `t=0; for d in /proc/[0-9]*; do case "$(cat $d/comm 2>/dev/null)" 
 // TestGuestEffects: settings of a router with a kernel of its own change what its traffic or its counters
 // do, and not only what is read back.
 func TestGuestEffects(t *testing.T) {
-	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
 	set := func(knob, value string) {
 		t.Helper()
 		hold(t, l, record.Setting{Knob: knob, Node: "router", Value: value})
@@ -136,7 +136,7 @@ func TestGuestEffects(t *testing.T) {
 func TestGuestCoreEffects(t *testing.T) {
 	guest := labtest.Guest(t)
 	guest.CPUs = 2
-	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
 	grew := func(count string) float64 {
 		t.Helper()
 		before := number(t, l, count)

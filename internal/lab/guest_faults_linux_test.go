@@ -10,7 +10,7 @@ import (
 
 // TestGuestFaults: each fault of a router shows in what its traffic or its counters do.
 func TestGuestFaults(t *testing.T) {
-	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
 	plant := func(t *testing.T, node, port, level string) {
 		t.Helper()
 		hold(t, l, record.Setting{Knob: "fault", Node: node, Port: port, Value: level})

@@ -95,7 +95,7 @@ func guestSetting(line string) (s record.Setting, command, want string) {
 // TestGuestKnobs: on a router with a kernel of its own every level is applied, read back, seen by another
 // program, and undone.
 func TestGuestKnobs(t *testing.T) {
-	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", labtest.Guest(t), registry.LabParts())
 	turnAll(t, l, guestLevels)
 	t.Run("packet sizes", func(t *testing.T) { packetSizes(t, l) })
 	t.Run("log", func(t *testing.T) { logs(t, l) })
@@ -106,7 +106,7 @@ func TestGuestKnobs(t *testing.T) {
 func TestGuestCores(t *testing.T) {
 	guest := labtest.Guest(t)
 	guest.CPUs = 2
-	l, _ := labtest.UpGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "forward", guest, registry.LabParts())
 	turnAll(t, l, coreLevels)
 }
 

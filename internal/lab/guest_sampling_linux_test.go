@@ -161,7 +161,7 @@ func TestGuestSamplingCost(t *testing.T) {
 
 func ofGuest(t *testing.T, guest *vm.Guest) {
 	dir := t.TempDir()
-	l, id := labtest.UpGuest(t, dir, "forward", guest, registry.LabParts())
+	l, id := upGuest(t, dir, "forward", guest, registry.LabParts())
 	ofMachine(t, l, filepath.Join(dir, id))
 }
 

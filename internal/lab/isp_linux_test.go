@@ -157,7 +157,7 @@ func TestGuestPPPoE(t *testing.T) {
 		Modules: os.Getenv("CHOKEPOINT_PPP_MODULES")}.Image(ctx)
 	must(t, err)
 	guest := vm.NewGuest(img)
-	l, _ := labtest.UpGuest(t, t.TempDir(), "site-to-site", &guest, registry.LabParts())
+	l, _ := upGuest(t, t.TempDir(), "site-to-site", &guest, registry.LabParts())
 	near, err := l.Node(ctx, "router-a")
 	must(t, err)
 	far, err := l.Node(ctx, "router-b")

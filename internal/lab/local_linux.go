@@ -72,8 +72,7 @@ func (o Local) Up(ctx context.Context) (*Lab, error) {
 	}
 	info := Info{o, child.Pid(), bornAt(child.Pid()), time.Now().UTC()}
 	info.Dir = ""
-	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Pid: info.Pid,
-		Born: info.Born})
+	seq, err := o.Journal.Add(journal.Entry{Kind: journal.KindLab, Lab: o.ID, Pid: info.Pid, Born: info.Born})
 	if err == nil {
 		err = writeJSON(filepath.Join(dir, infoFile), info)
 	}

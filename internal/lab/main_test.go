@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -91,4 +92,10 @@ func play(part, dir string) error {
 	fmt.Println("ready")
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// upGuest is labtest.UpIn for a lab whose routers are such guests.
+func upGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
+	t.Helper()
+	return labtest.UpLocal(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
 }

@@ -170,9 +170,7 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 }
 
 // belongs tells what follows the name of a device from the rest of another one's.
-func belongs(rest string) bool {
-	return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0]))
-}
+func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
 // connection is what the node is reached by, nil if by nothing that can be lost.
 func (n *Node) connection() host.Agent {

@@ -356,8 +356,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 			continue
 		}
 		var to []netip.Addr
-		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() &&
-			!c.Remote.IsLoopback() {
+		if c, _ := r.conns[node].(*ssh.Connection); c != nil && c.Remote.IsValid() && !c.Remote.IsLoopback() {
 			to = append(to, c.Remote)
 		}
 		own, err := x.ask(ctx, node, to...)

@@ -253,9 +253,3 @@ func GuestCache(t testing.TB) string {
 
 // GuestTime bounds the boot of a lab of guests.
 const GuestTime = 90 * time.Second
-
-// UpGuest is UpIn for a lab whose routers are such guests.
-func UpGuest(t testing.TB, dir, topology string, g *vm.Guest, parts lab.Parts) (*lab.Lab, string) {
-	t.Helper()
-	return UpLocal(t, lab.Local{Dir: dir, Guest: g, Parts: parts}, topology)
-}

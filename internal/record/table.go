@@ -21,9 +21,7 @@ type Table struct {
 }
 
 // NewTable returns an empty table with the given columns.
-func NewTable(names ...string) *Table {
-	return &Table{Names: names, V: make([][]float64, len(names))}
-}
+func NewTable(names ...string) *Table { return &Table{Names: names, V: make([][]float64, len(names))} }
 
 // Append adds one line. It panics if the number of values is wrong.
 func (t *Table) Append(at int64, values ...float64) {

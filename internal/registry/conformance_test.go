@@ -41,7 +41,7 @@ func TestTunnels(t *testing.T) {
 	for _, topology := range []string{"forward", "site-to-site"} {
 		l := labtest.Up(t, topology, registry.LabParts())
 		for _, kind := range node.Tunnels() {
-			t.Run(topology+"/"+kind.Name(), func(t *testing.T) { labtest.TunnelSuite(t, l, kind) })
+			t.Run(topology+"/"+kind.Name(), func(t *testing.T) { tunnelSuite(t, l, kind) })
 		}
 	}
 }

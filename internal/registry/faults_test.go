@@ -40,11 +40,11 @@ var faults = []struct {
 			[]record.Setting{{Knob: "firewall", Node: "router", Value: "10"}})
 	}, "canonical forms after restoring"},
 	{"tunnel that stays", func(t *testing.T) {
-		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
+		tunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
 			odd{userspace(), func(p tunnel.Path) tunnel.Path { return eternal{p} }})
 	}, "after down"},
 	{"tunnel that counts nothing", func(t *testing.T) {
-		labtest.TunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
+		tunnelSuite(t, labtest.Up(t, "direct", registry.LabParts()),
 			odd{userspace(), func(p tunnel.Path) tunnel.Path { return uncounted{p} }})
 	}, "counters moved by 0 sent"},
 	{"knob that is not put back", func(t *testing.T) { fakeKnob(t, "nat", node.Knobs()) },

@@ -148,8 +148,7 @@ func forestLine(v *view, k comparison.Comparison) forestRow {
 		Text: ratioText(k.Ratio, k), Doubt: v.doubt(k.Factors) || v.doubt(k.Against),
 		Ratio: k.Ratio, Low: k.Low, High: k.High,
 		Whisker: k.Interval != statistics.IntervalSingle && k.High > k.Low,
-		Title: v.label(k.Factors) + " " + k.Name + ": " + ratioText(k.Ratio, k) + " — " +
-			k.Verdict}
+		Title:   v.label(k.Factors) + " " + k.Name + ": " + ratioText(k.Ratio, k) + " — " + k.Verdict}
 	if r.Whisker {
 		r.Text += " (" + ratioRange(k) + ")"
 	}

@@ -301,9 +301,7 @@ func numberOf(text string) float64 {
 }
 
 // note files a caveat once and returns its index.
-func (t *Table) note(k record.Caveat) int {
-	return noted(&t.Notes, caveatItem(k))
-}
+func (t *Table) note(k record.Caveat) int { return noted(&t.Notes, caveatItem(k)) }
 
 func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
 

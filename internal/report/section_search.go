@@ -25,9 +25,7 @@ func searchSection(v *view, s *Section) {
 		Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
 }
 
-func quietItems(lines []string) []Item {
-	return lineItems("", Quiet, each(lines, upperFirst))
-}
+func quietItems(lines []string) []Item { return lineItems("", Quiet, each(lines, upperFirst)) }
 
 // searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were
 // any.

@@ -169,9 +169,7 @@ func statedRate(f record.Factors) (float64, error) {
 }
 
 // wholeSeconds rounds up, so that the conductor's window is the engine's.
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
-}
+func wholeSeconds(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }
 
 // SettingsOf are those that the factors of a cell ask of a lab.
 func SettingsOf(cell record.Factors, t record.Topology, c *factor.Catalogue) ([]record.Setting, error) {

@@ -129,8 +129,7 @@ func (c *Campaign) shareOf(found factor.Found) (float64, error) {
 	rows := map[string]bool{} // searched ones
 	for i := range c.trials {
 		t := &c.trials[i]
-		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() ||
-			rows[t.Row.ID] {
+		if t.Search == nil || t.Status != record.TrialOK || t.Row.Cell() != found.Of.Key() || rows[t.Row.ID] {
 			continue
 		}
 		rows[t.Row.ID] = true

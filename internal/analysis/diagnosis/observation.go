@@ -14,9 +14,7 @@ import (
 )
 
 // nodes are those that were watched, by name.
-func (o *Observation) nodes() []string {
-	return slices.Sorted(maps.Keys(o.Trial.Nodes))
-}
+func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Trial.Nodes)) }
 
 // last is the last reading of a level in the window.
 func (c Column) last() float64 {

@@ -66,9 +66,7 @@ func (g grid) below(x float64) int {
 }
 
 // steps is a width in whole steps, at least one.
-func (g grid) steps(width float64) int {
-	return max(int(math.Floor(logWidth(width)/g.step)), 1)
-}
+func (g grid) steps(width float64) int { return max(int(math.Floor(logWidth(width)/g.step)), 1) }
 
 // middle splits the interval between two indexes. One part is a power of two of the width, so that further
 // halving ends at the width exactly; the split that is most even is taken, the smaller part below. An

@@ -161,9 +161,7 @@ func newIntervals(c Curve) intervals {
 }
 
 // of is the rate of the interval that ends with a sample.
-func (r intervals) of(i int) float64 {
-	return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1))
-}
+func (r intervals) of(i int) float64 { return (r.V[i] - r.V[i-1]) / float64(max(r.T[i]-r.T[i-1], 1)) }
 
 // agree is the correlation with the rates of another counter, whose clock is d behind. Where that one has
 // no points its rate is zero.

@@ -137,9 +137,7 @@ func MedianInterval(n int) (low, high int, level float64, ok bool) {
 }
 
 // binomialHalf is the probability of k heads in n fair throws.
-func binomialHalf(n, k int) float64 {
-	return math.Exp(logChoose(n, k) - float64(n)*math.Ln2)
-}
+func binomialHalf(n, k int) float64 { return math.Exp(logChoose(n, k) - float64(n)*math.Ln2) }
 
 func logChoose(n, k int) float64 {
 	a, _ := math.Lgamma(float64(n + 1))

@@ -91,9 +91,7 @@ func (p part) plus(q part) part {
 
 // queued is what arrived in the window, but had entered the path before: no more than what had been sent by
 // then, nor than what had passed the counter.
-func (p part) queued(entered float64) float64 {
-	return max(min(p.sent, entered)-p.arrived, 0)
-}
+func (p part) queued(entered float64) float64 { return max(min(p.sent, entered)-p.arrived, 0) }
 
 // carried is a trial's payload by direction, and that of the streams which took each of several tunnels.
 type carried struct {

@@ -329,19 +329,38 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
 	all := parseNetstat(out)
-	counters := map[string]kernel.LinkCounters{}
+	return linkCounters(h, devices, bsdColumns, func(dev, name string) (uint64, error) {
+		n, ok := all[dev][name]
+		if !ok {
+			return 0, errors.New("no such column")
+		}
+		return n, nil
+	})
+}
+
+// linkCounters are those of devices, by what they are called there and by probe netdev; each has some of
+// bytes and packets.
+func linkCounters(h host.Host, devices []string, names [][2]string,
+	of func(dev, name string) (uint64, error)) (map[string]kernel.LinkCounters, error) {
+	out := map[string]kernel.LinkCounters{}
 	for _, dev := range devices {
-		c := all[dev]
-		for _, name := range []string{"Ibytes", "Ipkts", "Obytes", "Opkts"} {
-			if _, ok := c[name]; !ok {
-				return nil, fmt.Errorf("read counters on %s: netstat tells none of %s", h.Name(), dev)
+		var c kernel.LinkCounters
+		to := map[string]*uint64{"rx_bytes": &c.RxBytes, "rx_packets": &c.RxPackets, "rx_errors": &c.RxErrors,
+			"rx_dropped": &c.RxDropped, "tx_bytes": &c.TxBytes, "tx_packets": &c.TxPackets,
+			"tx_errors": &c.TxErrors, "tx_dropped": &c.TxDropped}
+		for _, name := range names {
+			n, err := of(dev, name[0])
+			if err != nil && (strings.HasSuffix(name[1], "_bytes") ||
+				strings.HasSuffix(name[1], "_packets")) {
+				return nil, fmt.Errorf("read counters on %s: none is told of %s", h.Name(), dev)
+			}
+			if into := to[name[1]]; into != nil {
+				*into = n
 			}
 		}
-		counters[dev] = kernel.LinkCounters{RxBytes: c["Ibytes"], RxPackets: c["Ipkts"],
-			RxErrors: c["Ierrs"], RxDropped: c["Idrop"], TxBytes: c["Obytes"], TxPackets: c["Opkts"],
-			TxErrors: c["Oerrs"], TxDropped: c["Drop"]}
+		out[dev] = c
 	}
-	return counters, nil
+	return out, nil
 }
 
 // netstatDevices prints the devices' counters. Its JSON has two values of one name, those of Idrop and Drop

@@ -337,7 +337,7 @@ func readNetisr(s bsdSample) (out values) {
 }
 
 // bsdColumns are the columns of netstat -i and the stems of probe netdev.
-var bsdColumns = []struct{ column, stem string }{{"Ibytes", "rx_bytes"}, {"Ipkts", "rx_packets"},
+var bsdColumns = [][2]string{{"Ibytes", "rx_bytes"}, {"Ipkts", "rx_packets"},
 	{"Ierrs", "rx_errors"}, {"Idrop", "rx_dropped"}, {"Obytes", "tx_bytes"}, {"Opkts", "tx_packets"},
 	{"Oerrs", "tx_errors"}, {"Drop", "tx_dropped"}, {"Coll", "tx_collisions"}}
 
@@ -348,8 +348,8 @@ func readBSDDevices(s bsdSample) (out values) {
 	all := parseNetstat(s.text("netstat"))
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		for _, c := range bsdColumns {
-			if v, ok := all[name][c.column]; ok && i < mostDevices && !strings.HasPrefix(name, "lo") {
-				out.add(name+"/"+c.stem, float64(v))
+			if v, ok := all[name][c[0]]; ok && i < mostDevices && !strings.HasPrefix(name, "lo") {
+				out.add(name+"/"+c[1], float64(v))
 			}
 		}
 	}
@@ -397,10 +397,10 @@ func readBSDFreq(s bsdSample) (out values) {
 	return out
 }
 
-// bsdSensor is a short name of a sensor, of "dev.cpu.0", "hw.acpi.thermal.tz0", "dev.amdtemp.0.core0.sensor0".
+// bsdSensor is a sensor's short name, of "dev.cpu.0", "hw.acpi.thermal.tz0", "dev.amdtemp.0.core0.sensor0".
 func bsdSensor(sysctl string) string {
-	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd", "sensor", "s",
-		".", "").Replace(sysctl)
+	return strings.NewReplacer("dev.", "", "hw.acpi.thermal.", "", "hw.acpi.", "", "amdtemp", "amd",
+		"sensor", "s", ".", "").Replace(sysctl)
 }
 
 // readBSDThermal reads "dev.cpu.0.temperature: 45.0C" and "hw.acpi.thermal.tz0.temperature: 27.9C".

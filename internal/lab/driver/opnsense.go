@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,11 +103,7 @@ func word(v any, names ...string) string {
 // elements are those of a list, or of a map.
 func elements(v any) []any {
 	if m, ok := v.(map[string]any); ok {
-		var out []any
-		for _, each := range m {
-			out = append(out, each)
-		}
-		return out
+		return slices.Collect(maps.Values(m))
 	}
 	list, _ := v.([]any)
 	return list
@@ -204,23 +202,14 @@ func (OPNsense) Counters(ctx context.Context, h host.Host, devices []string) (ma
 	if err != nil {
 		return nil, err
 	}
-	told, out := opnDevices(all), map[string]kernel.LinkCounters{}
-	for _, dev := range devices {
-		n := map[string]uint64{}
-		for _, c := range opnCounters {
-			v, err := strconv.ParseUint(word(told[dev], c[0]), 10, 64)
-			if err != nil && strings.HasSuffix(c[1], "s") && !strings.HasSuffix(c[1], "_errors") &&
-				c[1] != "tx_collisions" {
-				return nil, check.WithHint(fmt.Errorf("read counters on %s: %s of %s is not told", h.Name(),
-					c[0], dev), "it tells those of interfaces that are assigned and enabled")
-			}
-			n[c[1]] = v
-		}
-		out[dev] = kernel.LinkCounters{RxBytes: n["rx_bytes"], RxPackets: n["rx_packets"],
-			RxErrors: n["rx_errors"], RxDropped: n["rx_dropped"], TxBytes: n["tx_bytes"],
-			TxPackets: n["tx_packets"], TxErrors: n["tx_errors"], TxDropped: n["tx_dropped"]}
+	told := opnDevices(all)
+	out, err := linkCounters(h, devices, opnCounters[:], func(dev, name string) (uint64, error) {
+		return strconv.ParseUint(word(told[dev], name), 10, 64)
+	})
+	if err != nil {
+		err = check.WithHint(err, "it tells those of interfaces that are assigned and enabled")
 	}
-	return out, nil
+	return out, err
 }
 
 // Ways implements Routing, by the routes that the router lists: it looks none up for us, and does not tell

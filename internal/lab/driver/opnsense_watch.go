@@ -63,9 +63,7 @@ func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 }
 
 // opnTime is the router's clock as the counters of its interfaces were read, in ns.
-func opnTime(all map[string]any) (int64, error) {
-	return bsdSeconds(word(all[opnInterfaces], "time"))
-}
+func opnTime(all map[string]any) (int64, error) { return bsdSeconds(word(all[opnInterfaces], "time")) }
 
 // opnTaken reads a sample. The shares are those of the two seconds before.
 func opnTaken(all map[string]any) (s taken, err error) {

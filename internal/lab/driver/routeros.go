@@ -422,22 +422,11 @@ func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (ma
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
-	out := map[string]kernel.LinkCounters{}
-	for _, dev := range devices {
+	return linkCounters(h, devices, counted[:], func(dev, name string) (uint64, error) {
 		at := slices.IndexFunc(all, func(i item) bool { return i["name"] == dev })
 		if at < 0 {
-			return nil, fmt.Errorf("read counters on %s: it has no device %s", h.Name(), dev)
+			return 0, errors.New("no such device")
 		}
-		var c kernel.LinkCounters
-		for i, to := range []*uint64{&c.RxBytes, &c.RxPackets, &c.RxErrors, &c.RxDropped, &c.TxBytes,
-			&c.TxPackets, &c.TxErrors, &c.TxDropped} {
-			n, has := all[at].number(counted[i][0])
-			if name := counted[i][0]; !has && i%4 < 2 { // of bytes and packets
-				return nil, fmt.Errorf("read counters on %s: device %s has no %s", h.Name(), dev, name)
-			}
-			*to = n
-		}
-		out[dev] = c
-	}
-	return out, nil
+		return strconv.ParseUint(all[at][name], 10, 64)
+	})
 }

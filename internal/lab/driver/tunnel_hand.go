@@ -18,18 +18,10 @@ func byHandWireGuard(kind string, own, other netip.Prefix, steps string) string 
 
 // TunnelByHand implements ByHand.
 func (Linux) TunnelByHand(kind string, own, other netip.Prefix) string {
-	return byHandWireGuard(kind, own, other, "ip link add NAME type wireguard; wg genkey | wg set NAME "+
+	return byHandWireGuard(kind, own, other, "ip link add NAME type wireguard (on OpenWrt with the packages "+
+		"kmod-wireguard and wireguard-tools); wg genkey | wg set NAME "+
 		"listen-port 51820 private-key /dev/stdin peer \"THE OTHER END'S\" allowed-ips PEER/32; ip addr add "+
 		"OWN dev NAME; ip link set NAME mtu 1420 up; wg show NAME public-key")
-}
-
-// TunnelByHand implements ByHand.
-func (OpenWrt) TunnelByHand(kind string, own, other netip.Prefix) string {
-	text, steps, ours := strings.Cut(Linux{}.TunnelByHand(kind, own, other), "; by hand: ")
-	if !ours {
-		return text
-	}
-	return "; by hand, with the packages kmod-wireguard and wireguard-tools: " + steps
 }
 
 // TunnelByHand implements ByHand.
@@ -41,10 +33,10 @@ func (FreeBSD) TunnelByHand(kind string, own, other netip.Prefix) string {
 
 // TunnelByHand implements ByHand.
 func (OPNsense) TunnelByHand(kind string, own, other netip.Prefix) string {
-	return strings.Replace(byHandWireGuard(kind, own, other, "in VPN, WireGuard a peer with the other end's "+
-		"public key and allowed IPs PEER/32, and an instance with listen port 51820, MTU 1420, tunnel address "+
-		"OWN and that peer; in Interfaces, Assignments its device wgN, enabled; the instance's public key is"),
-		rosMark+"-wg", "wgN", 1)
+	return strings.Replace(byHandWireGuard(kind, own, other, "in VPN, WireGuard a peer with the other "+
+		"end's public key and allowed IPs PEER/32, and an instance with listen port 51820, MTU 1420, tunnel "+
+		"address OWN and that peer; in Interfaces, Assignments its device wgN, enabled; the instance's "+
+		"public key is"), rosMark+"-wg", "wgN", 1)
 }
 
 // TunnelByHand implements ByHand.

@@ -152,9 +152,7 @@ func (s *session) Recv(v any) error {
 	return nil
 }
 
-func (s *session) SendSecret(x Secret) error {
-	return s.link.write(frame{frameSecret, s.id, x.read()})
-}
+func (s *session) SendSecret(x Secret) error { return s.link.write(frame{frameSecret, s.id, x.read()}) }
 
 func (s *session) RecvSecret() (Secret, error) {
 	f, err := s.in.get()

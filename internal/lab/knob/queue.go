@@ -163,9 +163,7 @@ func plainQueue(level string) string {
 }
 
 // bounded rounds up to whole KiB, within what 31 bits can carry.
-func bounded(v, least uint64) uint64 {
-	return min(max((v+1023)&^1023, least), 1<<31-1024)
-}
+func bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
 func spellQueue(q kernel.Queue) State {
 	parameters, _ := kernel.QueueParameters(q.Kind)

@@ -24,9 +24,7 @@ const (
 
 const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-func letters() *base32.Encoding {
-	return base32.NewEncoding(alphabet).WithPadding(base32.NoPadding)
-}
+func letters() *base32.Encoding { return base32.NewEncoding(alphabet).WithPadding(base32.NoPadding) }
 
 // ErrCode means that a text is no code, or was mistyped.
 var ErrCode = errors.New("not a code")

@@ -80,9 +80,7 @@ type hello struct {
 	proof   []byte
 }
 
-func (h hello) bytes() []byte {
-	return append(append([]byte(magic), h.version), h.proof...)
-}
+func (h hello) bytes() []byte { return append(append([]byte(magic), h.version), h.proof...) }
 
 var errProtocol = errors.New("does not speak the pair protocol")
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,12 +15,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// unneeded are members of answers that tell of the router's owner and whom he meets, or that nobody here needs.
+// unneeded are members of answers that tell of the router's owner and whom he meets, or that nobody needs.
 var unneeded = []string{"name", "ifname", "intf_description", "id", "public-key", "endpoint", "allowed-ips",
 	"headers", "USERNAME", "PID", "THR", "PRI", "NICE", "SIZE", "RES", "STATE", "TIME"}
 
-// reduced leaves those away; the lines of programs and their arguments; and of a list of threads those that do
-// nothing, but for the idle ones, since a router has hundreds.
+// reduced leaves those away; the command lines of programs; and of a list of threads those that do nothing,
+// but for the idle ones, since a router has hundreds.
 func reduced(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -94,11 +95,9 @@ func camelCase(path string) string {
 	if len(parts) < 3 {
 		return path
 	}
-	words := strings.Split(parts[2], "_")
-	for i, w := range words[1:] {
-		words[i+1] = strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):]
-	}
-	parts[2] = strings.Join(words, "")
+	parts[2] = regexp.MustCompile("_.").ReplaceAllStringFunc(parts[2], func(s string) string {
+		return strings.ToUpper(s[1:])
+	})
 	return strings.Join(parts, "/")
 }
 

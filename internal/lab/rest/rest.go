@@ -179,7 +179,8 @@ const (
 	opnTime, opnAnswer = 30 * time.Second, 4 << 20
 	mostHeader         = 64 << 10
 	dialTime           = 10 * time.Second
-	idleTime           = 4 * time.Second // after which a connection is not used again: the router may have closed it
+	// idleTime is after which a connection is not used again: the router may have closed it.
+	idleTime = 4 * time.Second
 	// A request that its client gives up can harm the router's answers to the next ones for some seconds
 	// (github.com/tikoci/quickchr, test/lab/www-abort-damage): one under way is given this time.
 	grace = 5 * time.Second

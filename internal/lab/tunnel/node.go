@@ -269,9 +269,7 @@ func gone(dev string) error {
 }
 
 // ended makes the ordinary ends of a session no error.
-func ended(err error) error {
-	return conclude(host.Quiet(err))
-}
+func ended(err error) error { return conclude(host.Quiet(err)) }
 
 // conclude lets the controller tell "this kernel cannot" from other errors.
 func conclude(err error) error {

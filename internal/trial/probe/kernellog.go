@@ -65,9 +65,7 @@ func hardwareAddress(text string) bool {
 	return true
 }
 
-func wordByte(c byte) bool {
-	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-}
+func wordByte(c byte) bool { return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // Bounds of what is kept: a kernel in trouble can log thousands of lines per second, and the first ones say
 // what is wrong.
@@ -109,9 +107,7 @@ type kernelLogSampler struct {
 
 var errNoRecord = errors.New("no kernel log record now")
 
-func (*kernelLogSampler) Columns() []string {
-	return []string{"lines", "warnings", "errors", "unkept"}
-}
+func (*kernelLogSampler) Columns() []string { return []string{"lines", "warnings", "errors", "unkept"} }
 
 func (s *kernelLogSampler) Sample(dst []float64) error {
 	now := s.now()

@@ -49,9 +49,7 @@ func (s *series) current(columns []string) *block {
 	return &s.blocks[len(s.blocks)-1]
 }
 
-func sameList(a, b []string) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
+func sameList(a, b []string) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // forget drops the blocks that ended before t.
 func (s *series) forget(t int64) {

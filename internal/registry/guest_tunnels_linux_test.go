@@ -1,8 +1,9 @@
-package lab_test
+package registry_test
 
 import (
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -10,8 +11,9 @@ import (
 
 // TestGuestTunnels: between two routers with kernels of their own every kind of tunnel is to be had.
 func TestGuestTunnels(t *testing.T) {
-	l, _ := labtest.UpGuest(t, t.TempDir(), "site-to-site", labtest.Guest(t), registry.LabParts())
+	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Guest: labtest.Guest(t),
+		Parts: registry.LabParts()}, "site-to-site")
 	for _, kind := range node.Tunnels() {
-		t.Run(kind.Name(), func(t *testing.T) { labtest.TunnelSuite(t, l, kind) })
+		t.Run(kind.Name(), func(t *testing.T) { tunnelSuite(t, l, kind) })
 	}
 }
