@@ -183,7 +183,7 @@ func TestOPNsenseSamples(t *testing.T) {
 			"igb1/tx_dropped": 1, "igb1/tx_collisions": 0},
 		"softnet": {"cpu/processed": 346, "cpu/dropped": 4, "cpu/backlog": 11, "cpu0/processed": 129,
 			"cpu0/dropped": 1, "cpu0/backlog": 7, "cpu1/processed": 217, "cpu1/dropped": 3, "cpu1/backlog": 4},
-		"conntrack": {"entries": 42350, "max": 200000, "drop": 0, "insert_failed": 1623},
+		"conntrack": {"entries": 14132, "max": 200000, "drop": 0, "insert_failed": 1623},
 		"thermal":   {"thermal0/temperature_c": 45.5, "cpu0/temperature_c": 62},
 		"memory":    {"total_bytes": 8589934592, "free_bytes": 8589934592 - 4294967296},
 	} {

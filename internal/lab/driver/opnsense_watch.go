@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -27,7 +28,7 @@ const (
 	opnPeers    = "wireguard/service/show"
 )
 
-var opnSample = []string{opnActivity, opnInterfaces}
+var opnSample = []string{opnActivity, opnInterfaces, opnPF}
 
 // Watch implements Sampling.
 func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
@@ -35,6 +36,8 @@ func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 	if !repeats {
 		return nil, fmt.Errorf("watch %s: %w: it is not reached by https", h.Name(), host.ErrUnsupported)
 	}
+	var limit atomic.Value // of pf's states, as it was told last
+	limit.Store("")
 	w := &polled{host: h, tables: opnTables,
 		clock: func(ctx context.Context) (int64, error) {
 			all, err := opnAsk(ctx, h, opnInterfaces)
@@ -45,7 +48,8 @@ func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 		},
 		besides: func(ctx context.Context, at int64) taken {
 			// What is not told has no value.
-			all, _ := opnAsk(ctx, h, opnNetisr, opnPF, opnStates, opnHeat, opnMemory, opnPeers)
+			all, _ := opnAsk(ctx, h, opnNetisr, opnStates, opnHeat, opnMemory, opnPeers)
+			limit.Store(word(all[opnStates], "limit"))
 			return opnEnds(at, all)
 		},
 		keep: func(context.Context) {}, leave: func(context.Context) error { return nil }}
@@ -57,6 +61,7 @@ func (OPNsense) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 		var s taken
 		if err == nil {
 			s, err = opnTaken(all)
+			s.put("conntrack", "max", limit.Load().(string), 1)
 		}
 		w.add(s, err)
 	})
@@ -67,10 +72,13 @@ func opnTime(all map[string]any) (int64, error) { return bsdSeconds(word(all[opn
 
 // opnTaken reads a sample. The shares are those of the two seconds before.
 func opnTaken(all map[string]any) (s taken, err error) {
-	s.probes = map[string]map[string]float64{"cpu": {}, "kthreads": {}, "netdev": {}}
+	s.probes = map[string]map[string]float64{"cpu": {}, "kthreads": {}, "netdev": {}, "conntrack": {}}
 	if s.at, err = opnTime(all); err != nil {
 		return s, fmt.Errorf("the interfaces are told without a time: %w", err)
 	}
+	s.put("conntrack", "entries", word(all[opnPF], "info", "state-table", "current-entries", "total"), 1)
+	s.put("conntrack", "drop", word(all[opnPF], "info", "counters", "memory", "total"), 1)
+	s.put("conntrack", "insert_failed", word(all[opnPF], "info", "counters", "state-insert", "total"), 1)
 	for dev, i := range opnDevices(all) {
 		for _, c := range opnCounters {
 			s.put("netdev", dev+"/"+c[1], word(i, c[0]), 1)
@@ -126,8 +134,8 @@ func opnTaken(all map[string]any) (s taken, err error) {
 
 // opnEnds reads what is asked at both ends of a trial.
 func opnEnds(at int64, all map[string]any) taken {
-	s := taken{at, map[string]map[string]float64{"softnet": {}, "conntrack": {}, "thermal": {},
-		"memory": {}, wireguardProbe: {}}}
+	s := taken{at, map[string]map[string]float64{"softnet": {}, "thermal": {}, "memory": {},
+		wireguardProbe: {}}}
 	for _, stream := range elements(within(all[opnNetisr], "netisr", "workstream")) {
 		for _, work := range elements(within(stream, "work")) {
 			n, err := strconv.ParseUint(word(work, "cpu"), 10, 16)
@@ -143,10 +151,6 @@ func opnEnds(at int64, all map[string]any) taken {
 			}
 		}
 	}
-	s.put("conntrack", "drop", word(all[opnPF], "info", "counters", "memory", "total"), 1)
-	s.put("conntrack", "insert_failed", word(all[opnPF], "info", "counters", "state-insert", "total"), 1)
-	s.put("conntrack", "entries", word(all[opnStates], "current"), 1)
-	s.put("conntrack", "max", word(all[opnStates], "limit"), 1)
 	for _, t := range elements(all[opnHeat]) {
 		name, numbered := strings.CutSuffix(word(t, "device"), ".temperature") // "dev.cpu.0.temperature"
 		if !numbered {
@@ -195,8 +199,9 @@ var opnSources = []source{
 	{"netdev", "of the device of an interface that is assigned and enabled", opnNotTold, nil},
 	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol" + opnAtEnds,
 		opnNotTold, nil},
-	{"conntrack", "states of pf: those now, their limit, packets dropped because there was no room for one " +
-		"(memory), and states that were there already (state-insert)" + opnAtEnds, opnNotTold, nil},
+	{"conntrack", "states of pf: those now, their limit as read before the first trial and after each, packets " +
+		"dropped because there was no room for one (memory), and states that were there already " +
+		"(state-insert)", opnNotTold, nil},
 	{"thermal", "of a core or zone" + opnAtEnds, opnNotTold, nil},
 	{"memory", "of the router" + opnAtEnds, opnNotTold, nil},
 	ofPeers,
