@@ -199,8 +199,8 @@ var opnSources = []source{
 	{"netdev", "of the device of an interface that is assigned and enabled", opnNotTold, nil},
 	{"softnet", "of the core's netisr queues, where a packet counts once for each protocol" + opnAtEnds,
 		opnNotTold, nil},
-	{"conntrack", "states of pf: those now, their limit as read before the first trial and after each, packets " +
-		"dropped because there was no room for one (memory), and states that were there already " +
+	{"conntrack", "states of pf: those now, their limit as read before the first trial and after each, " +
+		"packets dropped because there was no room for one (memory), and states that were there already " +
 		"(state-insert)", opnNotTold, nil},
 	{"thermal", "of a core or zone" + opnAtEnds, opnNotTold, nil},
 	{"memory", "of the router" + opnAtEnds, opnNotTold, nil},
