@@ -23,8 +23,8 @@ type Glance struct {
 	ClockHz      *float64 `json:"clock_hz,omitempty"`
 	TemperatureC *float64 `json:"temperature_c,omitempty"`
 	PowerW       *float64 `json:"power_w,omitempty"`
-	// ObservingRatio is what observing costs, of one core.
-	ObservingRatio float64 `json:"observing_ratio"`
+	// ObservingRatio is what observing costs, of one core; nil where the machine does not tell.
+	ObservingRatio *float64 `json:"observing_ratio,omitempty"`
 	// Candidate is what may hold traffic back there; nil: nothing that the node tells of itself.
 	Candidate *GlanceCause `json:"candidate,omitempty"`
 }
@@ -83,7 +83,8 @@ func LookAt(node record.NodeFacts, data record.NodeData, from, to int64) *Glance
 	}
 	for _, c := range data.Cost {
 		if c.OverNs > 0 {
-			g.ObservingRatio += float64(c.CPUNs) / float64(c.OverNs)
+			ratio := float64(c.CPUNs)/float64(c.OverNs) + *cmp.Or(g.ObservingRatio, new(float64))
+			g.ObservingRatio = &ratio
 		}
 	}
 	g.candidate(node, data, from, to)

@@ -56,7 +56,7 @@ func TestLookAt(t *testing.T) {
 	near("softirq", g.Cores[0].Softirq, .99)
 	near("temperature", *g.TemperatureC, 61)
 	near("power of a package that is shown twice", *g.PowerW, 20)
-	near("observing", g.ObservingRatio, .002)
+	near("observing", *g.ObservingRatio, .002)
 	lan, wan := g.Devices[0], g.Devices[1]
 	if lan.Name != "lan" || wan.Name != "wan" {
 		t.Fatalf("devices: got %+v", g.Devices)

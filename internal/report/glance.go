@@ -43,7 +43,11 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	if g.PowerW != nil {
 		facts = append(facts, unit.Significant(*g.PowerW, 3)+" W")
 	}
-	facts = append(facts, "observing costs "+unit.Percent(g.ObservingRatio)+" of one core")
+	if g.ObservingRatio != nil {
+		facts = append(facts, "observing costs "+unit.Percent(*g.ObservingRatio)+" of one core")
+	} else {
+		facts = append(facts, "what observing costs is not told")
+	}
 	t.wrap("  ", "  ", strings.Join(facts, ", "), dim)
 	if c := g.Candidate; c != nil {
 		t.wrap("  ", "  ", fmt.Sprintf("candidate: %s, %s sure", c.Text, unit.Percent(c.Confidence)), bold)
