@@ -208,6 +208,7 @@ func TestOPNsenseSamples(t *testing.T) {
 	}
 	got["wg"] = share("wg-crypt/kthread_cpu_ns", threads)
 	want := map[string]float64{"cpu0/idle_ns": 0.39, "cpu0/softirq_ns": 99.12, "cpu0/system_ns": 0.49,
+		"cpu0/irq_ns": 0, "cpu0/user_ns": 0,
 		"cpu1/idle_ns": 98, "cpu1/softirq_ns": 0.5, "cpu1/irq_ns": 0.25, "cpu1/user_ns": 0.5,
 		"cpu1/system_ns": 0.75, "wg": 1}
 	near := cmp.Comparer(func(a, b float64) bool { return max(a-b, b-a) < 0.01 })

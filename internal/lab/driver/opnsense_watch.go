@@ -125,6 +125,8 @@ func opnTaken(all map[string]any) (s taken, err error) {
 	})
 	for name := range cores {
 		if cores[name] {
+			cpu[name+"irq_ns"] += 0 // threads that do nothing are not listed
+			cpu[name+"user_ns"] += 0
 			cpu[name+"system_ns"] = max(0, 100-cpu[name+"idle_ns"]-cpu[name+"softirq_ns"]-
 				cpu[name+"irq_ns"]-cpu[name+"user_ns"])
 		}

@@ -20,7 +20,7 @@ var unneeded = []string{"name", "ifname", "intf_description", "id", "public-key"
 	"headers", "USERNAME", "PID", "THR", "PRI", "NICE", "SIZE", "RES", "STATE", "TIME"}
 
 // reduced leaves those away; the command lines of programs; and of a list of threads those that do nothing,
-// but for the idle ones, since a router has hundreds.
+// but for the idle ones and those that move packets, since a router has hundreds.
 func reduced(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -30,7 +30,8 @@ func reduced(v any) any {
 		return slices.DeleteFunc(v, func(each any) bool {
 			m, _ := each.(map[string]any)
 			command, _ := m["COMMAND"].(string)
-			return m["WCPU"] == "0.00%" && !strings.HasPrefix(command, "[idle")
+			return m["WCPU"] == "0.00%" && !strings.HasPrefix(command, "[idle") &&
+				!strings.Contains(command, "_tqg_")
 		})
 	case map[string]any:
 		for key := range v {

@@ -43,6 +43,7 @@ func TestOPNsense(t *testing.T) {
 		"a/empty": "", "a/b/old_er_name/x_y": "403", "a/b/oldErName/x_y": "7",
 		"a/threads": `{"headers":["x"],"details":[{"C":"0","PID":"1","WCPU":"0.00%","COMMAND":"[kernel{a}]"},` +
 			`{"C":"1","WCPU":"0.00%","COMMAND":"[idle{idle: cpu1}]"},` +
+			`{"C":"1","WCPU":"0.00%","COMMAND":"[kernel{if_io_tqg_1}]"},` +
 			`{"USERNAME":"me","WCPU":"5.00%","COMMAND":"/bin/x --password=p"}]}`,
 		"a/owner": `{"rows":[{"if":"wg0","public-key":"k","endpoint":"192.0.2.1:5","rx":1e3}],"name":{"a":1}}`}))
 	d, o := reach(t, s)
@@ -64,6 +65,7 @@ func TestOPNsense(t *testing.T) {
 		"a/empty a/b":                 `[null,[1,"x  y"]]`,
 		"a/b/old_er_name/x_y":         "[7]",
 		"a/threads": `[{"details":[{"C":"1","COMMAND":"[idle{idle: cpu1}]","WCPU":"0.00%"},` +
+			`{"C":"1","COMMAND":"[kernel{if_io_tqg_1}]","WCPU":"0.00%"},` +
 			`{"COMMAND":"","WCPU":"5.00%"}]}]`,
 		"a/none a/forbidden": "[null,null]"} {
 		out, err := host.Run(t.Context(), h, host.Command{Path: line})
