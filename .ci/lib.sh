@@ -2,7 +2,7 @@
 # count; snapshots of the machine; an ordinary user; installing packages.
 # Sourced by bash, also once per stage in a shell of its own.
 
-export CGO_ENABLED=0 GOTOOLCHAIN=local LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 : "${WORK:=}" # scratch space of this CI run, set by begin
 
@@ -38,16 +38,19 @@ begin() {
 	trap 'finally' EXIT
 	# An ordinary user cannot read root's caches, so everybody uses ones in the
 	# scratch space, filled from the present ones where possible. The build
-	# cache is open to all. What is built names no folder, so that every clone
-	# shares what the first one compiled, but for the outcome of its tests.
+	# cache is open to all. All stages share one clone, and what was compiled there.
 	local cache build kept=${CI_CACHE:-$WORK} # CI_CACHE names a folder that is kept for the next time
 	cache=$(go env GOMODCACHE) build=$(go env GOCACHE)
-	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" GOFLAGS="-modcacherw -trimpath -count=1"
+	export GOPROXY="file://$cache/cache/download,$(go env GOPROXY)" README_GOFLAGS=-modcacherw
+	export README_GOFLAGS GOFLAGS="$README_GOFLAGS -count=1"
 	mkdir -p "$kept"
 	export GOMODCACHE="$kept/modules" GOCACHE="$kept/build"
 	if [[ -d $build && ! -d $GOCACHE ]] && fits "$build" "$kept"; then cp -r "$build" "$GOCACHE"; fi
 	mkdir -p "$GOCACHE"/{{0..9},{a..f}}{{0..9},{a..f}}
 	chmod -R a+rwX "$GOCACHE"
+	[[ -z $(git status --porcelain) ]] || say "note: what is not committed is not tested"
+	export SOURCE="$WORK/source"
+	fresh_clone "$SOURCE"
 }
 
 # fits FROM TO: whether a copy leaves the stages three quarters of the room there
@@ -78,7 +81,7 @@ stage() {
 	export STAGE_COUNTS="$WORK/$body.counts"
 	: >"$STAGE_COUNTS"
 	say "=== $name"
-	timeout --kill-after=20 "$limit" bash -euo pipefail -c '. "$0"; cd "$TOP"; "$1"' \
+	timeout --kill-after=20 "$limit" bash -euo pipefail -c '. "$0"; cd "$SOURCE"; "$1"' \
 		"$STAGES" "$body" >"$log" 2>&1 </dev/null
 	status=$?
 	((status == 124 || status == 137)) && say "fail: stopped after $limit s" >>"$log"
@@ -144,7 +147,7 @@ finish() {
 
 # as_root COMMAND… runs it as root: directly, or through sudo.
 as_root() {
-	if ((EUID == 0)); then "$@"; else sudo -n --preserve-env=CHOKEPOINT_VM_CACHE,CHOKEPOINT_RACE,CHOKEPOINT_LONG,CHOKEPOINT_DISK,GOPROXY,GOMODCACHE,GOCACHE,GOFLAGS,CGO_ENABLED,GOTOOLCHAIN,HOME,TMPDIR,XDG_DATA_HOME,XDG_STATE_HOME,XDG_RUNTIME_DIR,XDG_CONFIG_HOME,XDG_CACHE_HOME env PATH="$PATH" "$@"; fi
+	if ((EUID == 0)); then "$@"; else sudo -n --preserve-env=CHOKEPOINT_VM_CACHE,CHOKEPOINT_LONG,CHOKEPOINT_DISK,GOPROXY,GOMODCACHE,GOCACHE,GOFLAGS,CGO_ENABLED,GOTOOLCHAIN,HOME,TMPDIR,XDG_DATA_HOME,XDG_STATE_HOME,XDG_RUNTIME_DIR,XDG_CONFIG_HOME,XDG_CACHE_HOME env PATH="$PATH" "$@"; fi
 }
 
 # as_user COMMAND… runs it as a user without any privilege.

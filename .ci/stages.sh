@@ -1,10 +1,9 @@
 # The stages of .ci/run and .ci/nightly, one function each. Each runs in a
-# shell of its own with -euo pipefail, no standard input, in the top folder.
+# shell of its own with -euo pipefail, no standard input, in the run's fresh clone.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PROGRAM="${WORK:-}/bin/chokepoint"
 ASSERT="${WORK:-}/bin/assert"
-export PATH="${WORK:+$WORK/python/bin:}$PATH" # of duckdb_python
 
 modules() {
 	go mod download
@@ -29,12 +28,25 @@ lint() { go tool staticcheck ./...; }
 
 tidy() { go mod tidy -diff; }
 
+# Both read the whole source and wait for the other's idle core.
+lint_vulnerabilities() {
+	local linting
+	bash -euo pipefail -c '. "$STAGES"; lint' >"$WORK/lint.txt" 2>&1 &
+	linting=$!
+	vulnerabilities
+	wait $linting || {
+		cat "$WORK/lint.txt"
+		fail "go tool staticcheck ./..."
+	}
+}
+
 # Whether what is called, of ours or others, is known to be vulnerable. Without the
 # database nothing is known, which is no pass: where its own address cannot be reached,
 # the Go module that it is made of is indexed here. What is known and why it stays is
 # listed in .ci/known-vulnerabilities; all else is a failure.
 GOVULNCHECK=golang.org/x/vuln/cmd/govulncheck@v1.9.0
 vulnerabilities() {
+	export GOTOOLCHAIN=auto # the release of Go that go.mod names, which releases are built with
 	local log="$WORK/vulnerabilities.txt" status=0 from id unknown=() where=()
 	mkdir -p "$WORK/bin"
 	GOBIN="$WORK/bin" go install "$GOVULNCHECK"
@@ -66,35 +78,28 @@ vulnerabilities() {
 }
 
 generate() {
-	fresh_clone "$WORK/generated"
-	cd "$WORK/generated"
 	go generate ./...
 	git diff --exit-code || fail "go generate changes the tree"
 	[[ -z $(git status --porcelain) ]] || fail "go generate adds files: $(git status --porcelain)"
 }
 
 build() {
+	export CGO_ENABLED=0 # as a release, and as cross-build does: it is compiled once
 	mkdir -p "$WORK/bin"
-	fresh_clone "$WORK/source"
-	cd "$WORK/source"
-	go build -o "$PROGRAM" ./cmd/chokepoint
-	go build -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
-	go build -o "$ASSERT" ./bench/assert
+	go build -trimpath -o "$PROGRAM" ./cmd/chokepoint
+	go build -trimpath -o "$WORK/bin/chokepoint-agent" ./cmd/chokepoint-agent
+	go build -trimpath -o "$ASSERT" ./bench/assert
 }
 
-# The README's first command in a fresh clone, by root.
+# The README's first command, by root.
 run_as_root() {
-	fresh_clone "$WORK/root-clone"
 	private_home "$WORK/root-home" root
-	cd "$WORK/root-clone"
 	first_command as_root
 }
 
 # The same by a user who owns nothing here and cannot write to the folder.
 run_as_user() {
-	fresh_clone "$WORK/user-clone"
 	private_home "$WORK/user-home" user
-	cd "$WORK/user-clone"
 	! as_user touch here 2>/dev/null || ((EUID != 0)) || fail "the clone can be written to, so this proves nothing"
 	as_user unshare --user --map-root-user --net true ||
 		fail "this kernel allows no user namespaces: an ordinary user cannot be tested here"
@@ -132,63 +137,60 @@ install_tools() {
 	command -v gcc iperf3 chromium nft ip openvpn clang sshd sudo busybox tcsh openssl flent irtt ping
 	echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 || as_root apt-get install -q -y libc6-dev
 	/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || as_root apt-get install -q -y --no-install-recommends python3-matplotlib
-	python3 -c 'import ensurepip' 2>/dev/null || as_root apt-get install -q -y python3-venv
-	duckdb_python
 }
 
-# A Python that has DuckDB, which reads the Parquet that is written.
-duckdb_python() {
-	[[ -x $WORK/python/bin/python3 ]] || python3 -m venv "$WORK/python"
-	"$WORK/python/bin/pip" install -q duckdb==2.0.1
-	"$WORK/python/bin/python3" -c 'import duckdb'
-}
-
-# judge TESTS… runs go test, counts, and refuses a skip that is not on a list and
-# a package of which too little was run. What go itself says counts too: a run that
-# broke may leave a stream of events in which nothing failed.
+# judge TESTS… runs go test, counts, and refuses a skip that is not on a list. What go itself says counts too: a
+# run that broke may leave a stream of events in which nothing failed.
 judge() {
 	local status=(0 0)
 	cat "$TOP"/.ci/allowed-skips ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} >"$STAGE_COUNTS.allowed"
-	cat "$TOP"/.ci/least ${ALSO_LEAST:+"$ALSO_LEAST"} >"$STAGE_COUNTS.least"
-	"$@" -json | "$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" -least "$STAGE_COUNTS.least" ${PART:+-part} ${LOGS:+-logs} \
-		-source "$TOP" -skipped "$WORK/skipped" -counts "$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
+	"$@" -json | "$ASSERT" tests -allowed "$STAGE_COUNTS.allowed" ${LOGS:+-logs} -skipped "$WORK/skipped" \
+		-counts "$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
 	[[ ${status[*]} == "0 0" ]] || fail "exit status ${status[0]} of: $* (its judge's: ${status[1]})"
 }
 
-# RACED are the packages whose threads meet: the labs, the trials and what runs
-# them. Those of WAITING load no core for long.
-RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./internal/record/... ./internal/progress ./internal/labtest/... ./cmd/chokepoint-agent)
-WAITING=(./internal/lab/{agent,driver,host,journal,pair,tunnel,vm/...} ./internal/trial ./internal/trial/watch ./internal/record/... ./internal/progress ./internal/labtest ./cmd/chokepoint-agent)
-
-# What the README's second command tests, in a fresh clone, each package once:
-# those whose threads meet with the race detector, one after the other where a
-# load takes both cores; and the others, which compute, or bound the time
-# and memory of the program, without. The race detector slows what is timed: there a
-# test looks at everything else, and the nightly stage tests-timed at the times too.
+# The README's test command, as it stands there and with Go's defaults. It must take no more than ten minutes.
 tests() {
-	export CHOKEPOINT_VM_CACHE="$WORK/none" # a stage of their own boots guests
-	fresh_clone "$WORK/tests-clone"
-	cd "$WORK/tests-clone"
-	go list "${RACED[@]}" | sort >"$WORK/raced"
-	go list "${WAITING[@]}" | sort >"$WORK/waiting"
-	# What the race detector needs is built while scripts wait, which they do more than they compute.
-	CGO_ENABLED=1 nice -n 19 go build -race "${RACED[@]}" &
-	trap "kill $! 2>/dev/null || true" EXIT
-	# What vet says has a stage of its own.
-	judge as_root go test -vet=off -parallel 4 $(go list ./... | sort | comm -23 - "$WORK/raced")
-	wait $!
-	trap - EXIT
-	export CGO_ENABLED=1
-	judge as_root go test -race -vet=off -p 3 $(comm -12 "$WORK/raced" "$WORK/waiting")
-	# While one is tested, the next is built.
-	judge as_root go test -race -vet=off -p 2 -exec "flock -o $WORK/one" -parallel 4 $(comm -23 "$WORK/raced" "$WORK/waiting")
+	local began=$SECONDS
+	unset CHOKEPOINT_LONG
+	GOFLAGS=$README_GOFLAGS judge as_root go test ./...
+	note "go test ./... took $((SECONDS - began)) s"
+	((SECONDS - began <= 600)) || fail "go test ./... took more than ten minutes"
+	[[ -z $(git status --porcelain) ]] || fail "tests change the tree: $(git status --porcelain)"
 }
 
-# Nightly only: the packages with tests of times and rates, one after the other,
-# without the race detector.
-tests_timed() {
-	export CHOKEPOINT_VM_CACHE="$WORK/none" PART=1
-	judge as_root go test -p 1 $(git grep -l labtest/steady -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# Nightly only: the same with the tests that are asked for, which boot guests or take long; one package after the
+# other, so that nothing disturbs what is timed.
+tests_long() {
+	private_home "$WORK/guest" root
+	export CHOKEPOINT_LONG=1 CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
+	as_root "$PROGRAM" vm build
+	judge as_root go test -p 1 -timeout 0 ./...
+}
+
+# Nightly only: the README's test command on a bare machine, played by a root of its own: Debian's smallest system
+# with Go, without compiler, sshd, QEMU or iproute2. .ci/allowed-skips-bare lists what is skipped for want of them.
+tests_bare() {
+	local root="$WORK/bare" go
+	go=$(go env GOROOT)
+	unset CHOKEPOINT_LONG
+	install_packages debootstrap=debootstrap
+	as_root debootstrap --variant=minbase --include=ca-certificates bookworm "$root" >/dev/null
+	as_root mkdir -p "$root/usr/local/go" "$root/modules" "$root/chokepoint"
+	as_root cp -a "$SOURCE/." "$root/chokepoint"
+	ALSO_ALLOWED="$TOP/.ci/allowed-skips-bare" judge as_root unshare --mount --pid --fork --kill-child bash -euc '
+		mount --bind "$0" "$0" # a root is a mount point
+		cd "$0"
+		mount --rbind /dev dev
+		mount --rbind /sys sys
+		mount -t proc proc proc
+		mount --bind "$1" usr/local/go
+		mount --bind "$2" modules
+		pivot_root . . # who is in a chroot may make no user namespaces
+		umount -l .
+		exec env -i HOME=/ GOMODCACHE=/modules LANG=C.UTF-8 PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+			sh -c "cd /chokepoint; \"\$@\"; exit" sh "${@:3}"' \
+		"$root" "$go" "$GOMODCACHE" go test ./...
 }
 
 # later TESTS prints which tests .ci/run leaves to .ci/nightly, where WHOLE is set: none.
@@ -197,32 +199,28 @@ later() { if [[ -n ${WHOLE:-} ]]; then say '^$'; else say "$1"; fi; }
 # What .ci/run leaves out as an ordinary user: it takes long, and meets no privilege that the rest does not.
 USER_LATER='^TestMemoryOfLongRuns$|^TestSuitesCanFail$|^TestCeilingsOfEveryEngine$|^TestProbers$|^TestFlowsCrossTheRouter$|^TestCountersAgreeWithTheEngine$'
 USER_LATER+='|^TestRequestsTakeAsLongAsTheRateSays$|^TestResponsivenessSeesAKnownQueue$|^TestEngines$/^(flows|requests|iperf3)$'
-USER_LATER+='|^TestScripts$/^(import|lab_queues|peer_blocked|peer_dies|peer_flood|peer_iperf3|peer_path|prove|run_steps|tune_lab|import_foreign|catalog_site|crypto_plan|peer_hops)$|^TestLengths|^TestPortable'
+USER_LATER+='|^TestScripts$/^(catalog|import|import_openssl|lab_queues|peer_blocked|peer_dies|peer_flood|peer_iperf3|peer_path|peer_run|prove|resume|run_meter|run_steps|tune_lab|import_foreign|catalog_site|crypto_plan)$|^TestLengths|^TestPortable'
 
 # As an ordinary user, what differs by privilege: the tests in files that make
 # namespaces, need root, or ask who they are.
 tests_as_user() {
-	local clone="$WORK/user-tests" files names
-	fresh_clone "$clone"
+	local files names
 	private_home "$WORK/user-home" user
-	((EUID != 0)) || chown -R 65534:65534 "$clone"
 	files=$(git grep -lE 'labtest\.(Up|LeavesNothing)|needs root|Get(e)?uid|unshare|ordinary user|Chmod' -- \
 		'cmd/*_test.go' 'internal/*_test.go')
 	names=$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $files | grep -vx TestMain | sort -u | paste -sd '|')
-	cd "$clone"
-	PART=1 ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" ALSO_LEAST="$TOP/.ci/least-user" \
+	ALSO_ALLOWED="$TOP/.ci/allowed-skips-user" \
 		judge as_user go test -vet=off -run "^($names)\$" -skip "$(later "$USER_LATER")" \
 		$(xargs -n 1 dirname <<<"$files" | sort -u | sed 's|^|./|')
 }
 
-# Nightly only: the race detector also over the tests of times, as they are.
+# Nightly only: the packages whose threads meet, with the race detector: the labs, the trials and what runs them.
+RACED=(./internal/lab/... ./internal/trial/... ./internal/registry/... ./internal/record/... ./internal/progress
+	./internal/labtest/... ./cmd/chokepoint-agent)
 race() {
-	export CGO_ENABLED=1 CHOKEPOINT_VM_CACHE="$WORK/none" CHOKEPOINT_RACE=timed
-	judge as_root go test -race -vet=off -p 1 "${RACED[@]}"
+	unset CHOKEPOINT_LONG
+	CGO_ENABLED=1 judge as_root go test -race -vet=off -p 1 -timeout 20m "${RACED[@]}"
 }
-
-# Nightly only: what a run of a day takes to be shown.
-long_runs() { PART=1 judge as_root go test -count=1 -run TestMemoryOfLongRuns ./cmd/chokepoint; }
 
 # Nightly only: a router under load for long; drift, throttling and leaks. Then
 # hundreds of short trials, in which no process of the program may grow.
@@ -314,7 +312,8 @@ fuzz_target() {
 # names the rarer ones, for the nightly run.
 cross_build() {
 	local target os arch variant size
-	for target in linux/amd64 linux/arm64 linux/arm/7 linux/mipsle/softfloat freebsd/amd64 \
+	export CGO_ENABLED=0
+	for target in linux/amd64 linux/arm64 linux/mipsle/softfloat freebsd/amd64 \
 		${ALSO:-}; do
 		IFS=/ read -r os arch variant <<<"$target"
 		GOOS=$os GOARCH=$arch GOARM=${variant/softfloat/7} GOMIPS=softfloat \
@@ -326,7 +325,7 @@ cross_build() {
 			say "fail: chokepoint-agent $target has $size bytes, 12 MB are allowed"
 		fi
 	done
-	for target in linux/amd64 linux/arm64 $(tr ' ' '\n' <<<"${ALSO:-}" | grep "^linux/.*64$" || true); do
+	for target in linux/amd64 ${WHOLE:+linux/arm64} $(tr ' ' '\n' <<<"${ALSO:-}" | grep "^linux/.*64$" || true); do
 		GOOS=${target%/*} GOARCH=${target#*/} go build -trimpath -ldflags='-s -w' -o "$WORK/whole" ./cmd/chokepoint
 		note "chokepoint $target: $(stat -c %s "$WORK/whole") bytes"
 		count 1 0 0
@@ -393,7 +392,7 @@ document() {
 
 # suite FOLDER FLAGS… runs a suite of bench, which go test alone skips, and shows
 # what it logs.
-suite() { PART=1 LOGS=1 judge as_root go test -vet=off -timeout 0 "./bench/$@"; }
+suite() { LOGS=1 judge as_root go test -vet=off -timeout 0 "./bench/$@"; }
 
 secrets() { suite secrets -planted -run TestSecrets; }
 
@@ -426,22 +425,12 @@ families() {
 	private_home "$WORK/families" root
 	install_packages qemu-system-aarch64=qemu-system-arm qemu-system-mipsel=qemu-system-mips
 	local arch
-	cd "$TOP" # the guest's program is built from the source
-	for arch in arm64 mipsel; do
+	for arch in arm64 mipsel; do # as a release has its agents
+		CGO_ENABLED=0 GOARCH=${arch/mipsel/mipsle} GOMIPS=softfloat go build -trimpath \
+			-o "$WORK/bin/chokepoint-agent-linux-$arch" ./cmd/chokepoint-agent
 		as_root "$PROGRAM" run quick --lab "vm:$arch" | sed 's/^/note: /'
 		count 1 0 0
 	done
-}
-
-# What .ci/run leaves out of the tests that boot a guest: what settings do to traffic, and guests that stall.
-GUEST_LATER='^TestGuest(Effects|CoreEffects|Faults|SamplingCost)$|^TestAStoppedGuestMarksItsTrial$|^TestCampaignOutlivesAGuest$/^stalls$'
-
-# The tests of the suite that boot a guest.
-guest_tests() {
-	private_home "$WORK/guest" root
-	export CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
-	as_root "$PROGRAM" vm build
-	PART=1 judge as_root go test -vet=off -timeout 25m -p 1 -run Guest -skip "$(later "$GUEST_LATER")" ./internal/lab ./internal/registry
 }
 
 # Nightly only: two cells that are the same, twenty times: how often is anything
@@ -456,12 +445,6 @@ same() {
 plans() {
 	private_home "$WORK/guest" root
 	suite guest -binary "$PROGRAM" -run "TestPlans/^(${PLANS:-wireguard})\$"
-}
-
-# Nightly only: images of every architecture, from packages.
-images() {
-	private_home "$WORK/images" root
-	CHOKEPOINT_VM_CACHE="$WORK/images/cache" go test -v -count=1 -timeout 30m -run TestRealImages ./internal/lab/vm
 }
 
 # Nightly only: a Debian disk made from packages is booted as a foreign image,
@@ -497,7 +480,7 @@ pppoe() {
 	for script in isp_pppoe ssh_pppoe; do
 		install -D {cmd/chokepoint,"$pack"}/testdata/script/$script.txt
 	done
-	go test -c -ldflags='-s -w' -o "$pack/t" ./cmd/chokepoint
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o "$pack/t" ./cmd/chokepoint
 	boot_disk "$disk" linux-image-amd64 ppp nftables openssh-client dhcpcd-base
 	tar -C "$pack" -czf - . | in_disk "$disk" 'busybox tar xzf - && modprobe pppoe &&
 		./t -test.v -test.parallel 1 -test.run "TestScripts/.*_pppoe"' >"$WORK/pppoe-disk.log" || status=1
@@ -511,7 +494,7 @@ pppoe() {
 # in a virtual machine; those of this machine are tried by the tests.
 lengths() {
 	local disk="$WORK/foreign/disk" status=0
-	go test -c -o "$WORK/lengths.test" ./internal/lab/tunnel
+	CGO_ENABLED=0 go test -c -o "$WORK/lengths.test" ./internal/lab/tunnel
 	boot_disk "$disk"
 	gzip -c "$WORK/lengths.test" | in_disk "$disk" 'gzip -d >t && chmod +x t &&
 		modprobe -a tun wireguard ip_gre ip6_gre ipip ip6_tunnel vxlan xfrm_interface esp4 esp6 &&
