@@ -34,6 +34,9 @@ func TestPublishedIsWhole(t *testing.T) {
 	if got, want := c.Results[8].How(), "median of 5 × 60 s"; got != want {
 		t.Errorf("How() = %q, want %q", got, want)
 	}
+	if soak := c.Results[29]; soak.Statistic != "soak" || soak.GoodputBps != nil {
+		t.Errorf("row 30: got %s, want no payload: the study gives the rate of the link", soak.Rate())
+	}
 	if s := c.Speeds[14]; s.Algorithm != "chacha20-poly1305" || *s.Value != 225897130 || s.Unit != "B/s" {
 		t.Errorf("speed 14 = %+v", s)
 	}

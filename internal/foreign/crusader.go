@@ -101,8 +101,7 @@ func readCrusader(text []byte) ([]Result, error) {
 }
 
 func (f *crusaderFile) result(direction string) *Result {
-	r := newResult(strings.TrimPrefix(string(f.Program), "Crusader "), oneRun, "the time of day",
-		"kernel time stamps")
+	r := newResult(strings.TrimPrefix(string(f.Program), "Crusader "), oneRun, "kernel time stamps")
 	set(r.Factors, factor.Engine, "crusader")
 	set(r.Factors, factor.Direction, direction)
 	set(r.Factors, factor.IP, map[bool]string{true: "6", false: "4"}[f.IPv6])

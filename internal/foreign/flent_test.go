@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,8 @@ func TestFlentTellsNobody(t *testing.T) {
 	}
 	all := strings.Join([]string{string(out), string(kept), in[0].Factors.Key(),
 		strings.Join(in[0].Foreign.Series.Names, ",")}, "\n")
-	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331"} {
+	for _, told := range []string{"192.0.2", "2001:db8", "example", "pc-5", "pc-6", "gate", "root", "0331",
+		"me@"} {
 		if strings.Contains(all, told) {
 			t.Errorf("%s is told:\n%s", told, all)
 		}
@@ -143,13 +145,65 @@ func TestFlentTellsNobody(t *testing.T) {
 	if diff := cmp.Diff(want, in[0].Foreign.Series.Names); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
-	const wantNote = "at home: (address 1)-(address 2), wan-(address 9).53, (host 4), (address 10), " +
+	const wantNote = "at home: (address 1)-(address 2), wan-(address 10).53, (host 4), (address 11), " +
 		"127.0.0.1 in 5 ms"
 	if got := in[0].Foreign.Facts["NOTE"]; got != wantNote {
 		t.Errorf("got %q, want %q", got, wantNote)
 	}
 	if n := len(in[0].Traffic.Flows); n != 4 {
 		t.Errorf("got %d flows, want 4", n)
+	}
+	again := read(t, exported(t, &trials[0]), "")
+	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("what is read of both (-first +second):\n%s", diff)
+	}
+}
+
+// homes is spelt so that no path of a developer's machine stands in the tree.
+const homes = "/" + "home"
+
+// flentPeople names somebody, his network, his files and his device, in keys and in words.
+const flentPeople = `{"version": 4, "x_values": [0.2, 0.4], "results": {"TCP upload": [1, 2],
+"Ping (ms) ICMP Zorkwell": [9, 9]},
+"raw_values": {"TCP upload": [{"t": 1767323045.2, "val": 1, "dur": 0.2, "ssid": "Zorkwell Nest 5G"}]},
+"metadata": {"NAME": "` + homes + `/zorkwell/tests/mine", "TITLE": "kitchen, SSID: Attic-7, user=qwertz",
+ "T0": "2026-01-02T03:04:05.000000Z", "NOTE": "by qwertz, mail to asdf.jkl@example.org, on Zorkwell Nest 5G",
+ "WIFI": {"SSID": "Zorkwell Nest 5G", "signal": -50, "channel": "36"}, "USER": "zorkwell", "BATCH_UUID": "f00d-1",
+ "EGRESS_INFO": {"driver": "ath9k", "serial_number": "ZX81-4711", "SERIAL": 4712, "iface": "wlx020000140331"},
+ "DATA_FILENAME": "/mnt/my disk/Zork Well/rrul.flent.gz", "LOG": "C:\\Users\\Yuiop\\flent.log",
+ "TEST_PARAMETERS": {"cmd": "~/bin/x --serial=ZX82 /sys/class/net/eth0 -o=/srv/zorkstore/a"},
+ "HTTP_GETTER_URLLIST": "https://zork:pw@localhost/a/b", "SHARE": "\\\\nas\\zorkfiles",
+ "SERIES_META": {"TCP upload": {"UNITS": "Mbits/s", "COMMAND": "/usr/bin/netperf -F ` + homes + `/zorkwell/f -H localhost"},
+  "Ping (ms) ICMP Zorkwell": {"UNITS": "ms"}}}}`
+
+// TestFlentScrubsPeople: nothing that is kept or goes out names a person, a network, a folder or a serial
+// number, wherever it stands; what a system calls its own files stays.
+func TestFlentScrubsPeople(t *testing.T) {
+	in := read(t, []byte(flentPeople), "")
+	_, trials := foreign.Run("20260102-030405-cccc", time.Now(), []foreign.Source{{File: "x", Results: in}},
+		nil)
+	out, err := json.Marshal(unzipped(t, exported(t, &trials[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := json.Marshal(trials[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := string(out) + string(kept)
+	for _, told := range []string{"zorkwell", "Nest", "Attic", "qwertz", "asdf", "ZX8", "4711", "4712",
+		"f00d",
+		"my disk", "Zork Well", "Yuiop", "zorkstore", "zork:", "zorkfiles", "example", "0331"} {
+		if strings.Contains(all, told) {
+			t.Errorf("%s is told:\n%s", told, all)
+		}
+	}
+	for _, stays := range []string{"/usr/bin/netperf -F", "/sys/class/net/eth0", "https://localhost/a/b",
+		"ath9k",
+		`"channel":"36"`, `"signal":-50`, `"NAME":"mine"`, "kitchen"} {
+		if !strings.Contains(all, stays) {
+			t.Errorf("%s is lost:\n%s", stays, all)
+		}
 	}
 	again := read(t, exported(t, &trials[0]), "")
 	if diff := cmp.Diff(in, again, cmpopts.EquateNaNs()); diff != "" {
@@ -174,6 +228,79 @@ func TestFlentRawIsAList(t *testing.T) {
 		raw := unzipped(t, exported(t, &trials[0]))["raw_values"]
 		if diff := cmp.Diff(map[string]any{}, raw); diff != "" {
 			t.Errorf("of a file with %q (-want +got):\n%s", none, diff)
+		}
+	}
+}
+
+// hostPings is a test of flent's with round trips to several hosts, each with its idle and loaded round trip
+// in
+// ms; 0 is no answer. The load is on from 1 s to 3 s.
+func hostPings(series []string, idle, loaded []float64) string {
+	var results, raw []string
+	for i, n := range series {
+		var points []string
+		for k := range 30 {
+			at, rtt := float64(k)/10, idle[i]
+			if at >= 1 {
+				rtt = loaded[i]
+			}
+			if rtt > 0 {
+				points = append(points, fmt.Sprintf(`{"t": %f, "val": %g, "seq": %d}`, 1767323045+at+rtt/1e3, rtt, k))
+			}
+		}
+		results = append(results, fmt.Sprintf("%q: [null, null]", n))
+		raw = append(raw, fmt.Sprintf("%q: [%s]", n, strings.Join(points, ",")))
+	}
+	return `{"version": 4, "x_values": [1, 3], "results": {"TCP upload": [5, 5],` + strings.Join(results, ",") +
+		`}, "raw_values": {"TCP upload": [{"t": 1767323047, "val": 5, "dur": 1}, {"t": 1767323048, "val": 5, "dur": 1}],` +
+		strings.Join(raw, ",") + `}, "metadata": {"NAME": "rtt_fair", "T0": "2026-01-02T03:04:05.0Z"}}`
+}
+
+// TestFlentHosts: of several series of round trips the worst is taken and named, and all are listed; those of
+// ICMP go before others, and a host that answers little hides no other.
+func TestFlentHosts(t *testing.T) {
+	const a, b, c = "Ping (ms) ICMP a", "Ping (ms) ICMP b", "Ping (ms) ICMP c"
+	for _, tt := range []struct {
+		name         string
+		series       []string
+		idle, loaded []float64
+		want         string
+		loadedMs     float64
+		listed       []string
+	}{
+		{"the last", []string{a, b, c}, []float64{20, 5, 4}, []float64{21, 6, 55}, c, 55,
+			[]string{"worst of 3 series, " + c, a + ": idle 20.0 ms, under load 21.0 ms", c +
+				": idle 4.00 ms, under load 55.0 ms"}},
+		{"the far one is not the worst", []string{a, b}, []float64{200, 2}, []float64{201, 40}, b, 40,
+			[]string{"worst of 2 series, " + b}},
+		{"one without an answer", []string{a, b}, []float64{0, 2}, []float64{0, 40}, b, 40,
+			[]string{a + ": no answer"}},
+		{"one without an answer under load", []string{a, b}, []float64{9, 2}, []float64{0, 4}, b, 4,
+			[]string{a + ": idle 9.00 ms, no answer under load"}},
+		{"ICMP beside other kinds", []string{"Ping (ms) UDP BE", "Ping (ms) ICMP", "Ping (ms) avg"},
+			[]float64{2, 2, 2}, []float64{90, 30, 60}, "Ping (ms) ICMP", 30, nil},
+		{"other kinds alone", []string{"Ping (ms) UDP BE", "Ping (ms) UDP BK"}, []float64{2, 2},
+			[]float64{9, 30}, "Ping (ms) UDP BK", 30, []string{"worst of 2 series, Ping (ms) UDP BK"}},
+		{"numbered", []string{"Ping (ms) ICMP::1", "Ping (ms) ICMP::2", "Ping (ms) ICMP::delay_up"},
+			[]float64{2, 2, 2}, []float64{9, 30, 90}, "Ping (ms) ICMP::2", 30, []string{"of 2 series"}},
+	} {
+		r := read(t, []byte(hostPings(tt.series, tt.idle, tt.loaded)), "")[0]
+		if r.Loaded == nil || float64(r.Loaded.RTT[3]) != tt.loadedMs*1e6 ||
+			!strings.HasSuffix(r.Loaded.Includes, tt.want) {
+			t.Errorf("%s: got the round trips %+v, want those of %s", tt.name, r.Loaded, tt.want)
+		}
+		d := derive(t, nil, r)
+		var said []string
+		for _, k := range d.Trials[0].Caveats {
+			said = append(said, k.Text)
+		}
+		if len(said) > 0 != (len(tt.listed) > 0) {
+			t.Errorf("%s: said %q", tt.name, said)
+		}
+		for _, want := range tt.listed {
+			if !strings.Contains(strings.Join(said, " "), want) {
+				t.Errorf("%s: got %q, want %q in it", tt.name, said, want)
+			}
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
 // MostText bounds a file's text, decompressed, in bytes.
@@ -44,6 +45,9 @@ type Result struct {
 	Idle, Loaded *record.Latency
 	Window       record.Window
 	Foreign      record.Foreign
+	Caveats      []record.Caveat
+	// LeftOut says which part of the file gave no number, where and why. Such a result makes no trial.
+	LeftOut string
 }
 
 // newResult has no number yet. It lacks what is named and what no other program has.
@@ -60,15 +64,20 @@ type format struct {
 
 func formats() []format {
 	return []format{
-		{"iperf3", "iperf3 --json", readIperf3},
-		{"flent", ".flent.gz of flent", readFlent},
-		{"irtt", "irtt client -o", readIRTT},
-		{"crusader", "crusader export", readCrusader},
-		{"networkquality", "networkQuality -c", readNetworkQuality},
+		{"iperf3", "iperf3 with or without --json", readIperf3},
+		{"flent", ".flent.gz of flent", each(readFlent)},
+		{"irtt", "irtt client -o", each(readIRTT)},
+		{"crusader", "crusader export", each(readCrusader)},
+		{"networkquality", "networkQuality -c", each(readNetworkQuality)},
 		{"openssl", "openssl speed", readOpenSSL},
 		{"wg-bench", "rows of wg-bench's table", readWGBench},
 		{"ministat", "columns of numbers", readMinistat},
 	}
+}
+
+// each reads texts that hold one JSON document or several.
+func each(read func([]byte) ([]Result, error)) func([]byte) ([]Result, error) {
+	return func(text []byte) ([]Result, error) { return eachDocument(text, read) }
 }
 
 // known lists what is read, and what is added to a run.
@@ -103,6 +112,18 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// failedError is the error of a test that failed, in the words of its program.
+type failedError struct{ text string }
+
+func (e *failedError) Error() string { return e.text }
+
+// Failed reports whether a file could be read, and tells of nothing but tests that failed.
+func Failed(err error) bool {
+	_, ours := errors.AsType[*failedError](err)
+	_, iperf := errors.AsType[*iperf3.FailedError](err)
+	return ours || iperf
+}
 
 // Read reads the text of a file in a format of Formats, "" for what it looks like. An error is an *Error.
 func Read(text []byte, name string) ([]Result, error) {
@@ -156,8 +177,10 @@ func Text(from io.Reader) ([]byte, error) {
 		return nil, &Error{Err: fmt.Errorf("after %d decompressed bytes: %w", len(text), err)}
 	case err == nil && len(text) > MostText:
 		return nil, &Error{Err: fmt.Errorf("it holds more than %d MiB, decompressed", MostText>>20)}
+	case err != nil:
+		return nil, err
 	}
-	return text, err
+	return decoded(text)
 }
 
 // present says that a key of an object is there, whatever its value.
@@ -165,57 +188,69 @@ type present bool
 
 func (p *present) UnmarshalJSON([]byte) error { *p = true; return nil }
 
-// detect tells a text's format, "" if it is none.
+// detect returns the format of a text, "" if it has none.
 func detect(text []byte) string {
-	start := bytes.TrimLeft(text[:min(len(text), 4096)], "\ufeff \t\r\n")
-	if bytes.HasPrefix(start, []byte("{")) {
-		var keys struct {
-			X       present `json:"x_values"`
-			Trips   present `json:"round_trips"`
-			Groups  present `json:"stream_groups"`
-			Down    present `json:"dl_throughput"`
-			Up      present `json:"ul_throughput"`
-			Domain  present `json:"error_domain"`
-			Latency present `json:"unloaded_latency_ms"`
-			Start   present `json:"start"`
-			Event   present `json:"event"`
+	docs, err := documents(text)
+	for _, d := range docs {
+		if name := detectJSON(d.text); name != "" {
+			return name
 		}
-		if json.NewDecoder(bytes.NewReader(text)).Decode(&keys) != nil {
-			// It is damaged, perhaps cut: what stands in it may still tell.
-			for _, k := range []struct{ name, format string }{{"x_values", "flent"}, {"raw_values", "flent"},
-				{"round_trips", "irtt"}, {"stream_groups", "crusader"}, {"dl_throughput", "networkquality"},
-				{"intervals", "iperf3"}, {"test_start", "iperf3"}} {
-				if bytes.Contains(text, []byte(`"`+k.name+`"`)) {
-					return k.format
-				}
+	}
+	if err != nil { // it is damaged, perhaps cut: what stands in it may still tell
+		for _, k := range []struct{ name, format string }{{"x_values", "flent"}, {"raw_values", "flent"},
+			{"round_trips", "irtt"}, {"stream_groups", "crusader"}, {"dl_throughput", "networkquality"},
+			{"intervals", "iperf3"}, {"test_start", "iperf3"}, {"event", "iperf3"}} {
+			if bytes.Contains(text, []byte(`"`+k.name+`"`)) {
+				return k.format
 			}
-		}
-		switch {
-		case bool(keys.X):
-			return "flent"
-		case bool(keys.Trips):
-			return "irtt"
-		case bool(keys.Groups):
-			return "crusader"
-		case bool(keys.Down), bool(keys.Up), bool(keys.Domain), bool(keys.Latency):
-			return "networkquality"
-		case bool(keys.Start), bool(keys.Event):
-			return "iperf3"
 		}
 		return ""
 	}
 	for _, l := range linesOf(text[:min(len(text), 64<<10)], 64<<10) {
 		switch {
+		case iperf3.LooksPrinted(l):
+			return "iperf3"
 		case strings.HasPrefix(l, "+H:"), strings.HasPrefix(l, "+F"), strings.HasPrefix(l, "Got: +"),
 			strings.HasPrefix(l, "The 'numbers' are in"), strings.HasSuffix(l, "op/s"),
-			strings.HasSuffix(l, "verify/s"):
+			strings.HasSuffix(l, "verify/s"), strings.HasPrefix(l, elapsedMessage):
 			return "openssl"
-		case strings.HasPrefix(l, "|") && strings.Contains(l, "bits/sec"):
+		case isWGBench(l):
 			return "wg-bench"
 		}
 	}
-	if mostlyNumbers(text[:min(len(text), 64<<10)]) {
+	if mostlyNumbers(text[:min(len(text), 64<<10)]) || summary(text) != nil {
 		return "ministat"
+	}
+	return ""
+}
+
+// detectJSON returns the format of a document, "" if it has none.
+func detectJSON(text []byte) string {
+	var keys struct {
+		X       present `json:"x_values"`
+		Trips   present `json:"round_trips"`
+		Groups  present `json:"stream_groups"`
+		Down    present `json:"dl_throughput"`
+		Up      present `json:"ul_throughput"`
+		Domain  present `json:"error_domain"`
+		Latency present `json:"unloaded_latency_ms"`
+		Start   present `json:"start"`
+		Event   present `json:"event"`
+	}
+	if json.Unmarshal(text, &keys) != nil {
+		return ""
+	}
+	switch {
+	case bool(keys.X):
+		return "flent"
+	case bool(keys.Trips):
+		return "irtt"
+	case bool(keys.Groups):
+		return "crusader"
+	case bool(keys.Down), bool(keys.Up), bool(keys.Domain), bool(keys.Latency):
+		return "networkquality"
+	case bool(keys.Start), bool(keys.Event):
+		return "iperf3"
 	}
 	return ""
 }

@@ -2,8 +2,10 @@ package foreign_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,12 +28,23 @@ func fuzz(f *testing.F, format string, seeds ...string) {
 			}
 			return
 		}
+		parts := len(results)
+		results = slices.DeleteFunc(results, func(r foreign.Result) bool { return r.LeftOut != "" })
+		if parts > 0 && len(results) == 0 {
+			t.Fatalf("%d parts left out, and no result", parts)
+		}
 		for i := range results {
 			sound(t, &results[i])
 		}
 		run, trials := foreign.Run("20260102-030405-abcd", time.Unix(1, 0), []foreign.Source{{File: "f",
 			Results: results}}, nil)
-		if len(trials) != len(results) || len(run.ImportedFrom) == 0 {
+		left := 0
+		for _, r := range results {
+			if r.LeftOut != "" {
+				left++
+			}
+		}
+		if len(trials)+left != len(results) || len(trials) == 0 || len(run.ImportedFrom) == 0 {
 			t.Fatalf("%d results made %d trials", len(results), len(trials))
 		}
 		for i := range trials[:min(len(trials), 2)] {
@@ -72,7 +85,12 @@ func FuzzIperf3(f *testing.F) {
 		string(file(f, iperf3Samples+"udp-bidir.client.json")),
 		string(file(f, iperf3Samples+"refused.client.json")),
 		`{"event":"start","data":{"test_start":{"protocol":"TCP","num_streams":1}}}`+"\n"+
-			`{"event":"end","data":{"streams":[{"sender":{"bytes":1,"end":1},"receiver":{"bytes":1,"end":1}}]}}`)
+			`{"event":"end","data":{"streams":[{"sender":{"bytes":1,"end":1},"receiver":{"bytes":1,"end":1}}]}}`,
+		string(file(f, iperf3Samples+"tcp-3.printed.txt")),
+		string(file(f, iperf3Samples+"udp-bidir.printed.txt")),
+		string(file(f, iperf3Samples+"server.printed.txt")), "iperf3: error - no\n"+iperf3Error,
+		iperf3Error+"\n"+iperf3Error, "$ iperf3 -J\n```\n"+iperf3Error+"\n```\n",
+		`{"event":"start","data":{}}{"event":"error","data":"no"}{"event":"start","data":{}}{"start":{}}`)
 }
 
 func FuzzFlent(f *testing.F) {
@@ -80,7 +98,8 @@ func FuzzFlent(f *testing.F) {
 		`"raw_values":{"TCP upload":[{"t":1767225600.2,"val":5,"dur":0.2},{"t":1767225600.4,"val":5,"dur":0.2}],`+
 		`"Ping (ms) ICMP":[{"t":1767225600.3,"val":5.5,"seq":1},{"t":1767225600.5,"val":6,"seq":4}]},`+
 		`"metadata":{"NAME":"tcp_upload","T0":"2026-01-01T00:00:00.000000Z","STEP_SIZE":0.2,"SERIES_META":`+
-		`{"TCP upload":{"UNITS":"Mbits/s"}}}}`, flentText)
+		`{"TCP upload":{"UNITS":"Mbits/s"}}}}`, flentText, flentPeople,
+		hostPings([]string{"Ping (ms) ICMP a", "Ping (ms) ICMP b"}, []float64{2, 0}, []float64{40, 3}))
 }
 
 func FuzzIRTT(f *testing.F) {
@@ -104,13 +123,16 @@ func FuzzNetworkQuality(f *testing.F) {
 }
 
 func FuzzOpenSSL(f *testing.F) {
-	fuzz(f, "openssl", string(file(f, "testdata/openssl.txt")), string(file(f, "testdata/openssl-mr.txt")))
+	fuzz(f, "openssl", string(file(f, "testdata/openssl.txt")), string(file(f, "testdata/openssl-mr.txt")),
+		engineText+elapsedText+doingText+tableText+lowText, engineText+machineText,
+		"+H:16:1024\n+F:1:sha1:nan:5.00\n", "type 16 bytes\nsha1 infk\n")
 }
 
-func FuzzWGBench(f *testing.F) { fuzz(f, "wg-bench", string(file(f, "testdata/wg-bench.md"))) }
+func FuzzWGBench(f *testing.F) { fuzz(f, "wg-bench", string(file(f, "testdata/wg-bench.md")), wgTable) }
 
 func FuzzMinistat(f *testing.F) {
-	fuzz(f, "ministat", string(file(f, "testdata/ministat.txt")), "1 2\n3")
+	fuzz(f, "ministat", string(file(f, "testdata/ministat.txt")), "1 2\n3", "1 -nan\ninf 2\n", "x a.txt\n"+
+		"    N           Min           Max        Median           Avg        Stddev\nx 7 50 750 200 300 238.0\n")
 }
 
 // FuzzAny: whatever it is taken for, and however it is packed.
@@ -118,5 +140,8 @@ func FuzzAny(f *testing.F) {
 	trial := sampleTrial()
 	trial.Loaded.RTT, trial.Loaded.SentAt = trial.Loaded.RTT[:3], trial.Loaded.SentAt[:3]
 	fuzz(f, "", string(exported(f, &trial)), "BZh91AY&SY", "+H:16\n", "| a | b | 1 bits/sec |",
-		`{"event":"start"}`)
+		`{"event":"start"}`,
+		string(units("\ufeff1\r\n2\r\n", binary.LittleEndian)), string(units("1\n2\n", binary.BigEndian)),
+		"\ufeff"+qualityText+"\ufeff"+qualityError, "["+irttText+","+irttText+"]", `{"dl_throughput":-nan(ind)}`,
+		`{"ul_throughput":	nan,"responsiveness":inf}`)
 }

@@ -2,10 +2,10 @@ package foreign
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 
@@ -15,28 +15,59 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/iperf3"
 )
 
-// readIperf3 reads the client's file of iperf3 --json, or the lines of --json-stream (3.17 and later), each
-// an object with an event and its data.
+// readIperf3 reads what iperf3 prints: by --json one document of each test, by --json-stream (3.17 and later)
+// lines, each an object with an event and its data, without them tables.
 func readIperf3(text []byte) ([]Result, error) {
-	if err := bounded(text); err != nil {
-		return nil, err
-	}
-	whole, asIs, err := unstreamed(text)
+	docs, err := documents(text)
 	if err != nil {
 		return nil, err
 	}
-	file, err := iperf3.ReadFile(whole)
-	if err != nil && !asIs { // it names no place in the text
-		return nil, &Error{Err: check.JSONWords(err)}
-	}
+	tests, err := unstreamed(text, docs)
 	if err != nil {
 		return nil, err
 	}
+	printed := map[int]iperf3.Printed{} // by the byte at which it begins
+	from := 0
+	for _, d := range append(docs, document{from: len(text)}) {
+		for _, p := range iperf3.ReadPrinted(text[from:d.from]) {
+			printed[from+p.From] = p
+			tests = append(tests, document{from: from + p.From, to: from + p.To})
+		}
+		from = d.to
+	}
+	if len(tests) == 0 {
+		_, err := iperf3.ReadFile(text) // it says what is wrong
+		return nil, at(text, err)
+	}
+	slices.SortStableFunc(tests, func(a, b document) int { return cmp.Compare(a.from, b.from) })
+	return resultsOf(text, tests, func(d document) ([]Result, error) {
+		if p, ok := printed[d.from]; ok {
+			if p.Err != nil {
+				return nil, p.Err
+			}
+			return []Result{iperf3Result(p.File)}, nil
+		}
+		file, err := iperf3.ReadFile(d.text)
+		switch {
+		case err != nil && d.joined: // it names no place in the text
+			return nil, &Error{Err: check.JSONWords(err)}
+		case err != nil:
+			return nil, at(d.text, err)
+		}
+		return []Result{iperf3Result(file)}, nil
+	})
+}
+
+// iperf3Result is a test of iperf3 as a result.
+func iperf3Result(file *iperf3.File) Result {
 	t, load := file.Traffic, &file.Traffic.Load
 	r := newResult(name(t.Version), oneRun)
 	r.Began, r.Traffic = file.Began, t
 	if load.Warmup == 0 {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, noWarmup)
+	}
+	if file.Printed {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "exact counts: rates have three digits (--json has all)")
 	}
 	if file.Alone {
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "the other end's intervals")
@@ -52,7 +83,9 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 	rate := factor.Pacing
 	if load.Protocol == factor.UDP {
-		set(r.Factors, factor.PacketSize, strconv.Itoa(load.PacketSize))
+		if load.PacketSize > 0 {
+			set(r.Factors, factor.PacketSize, strconv.Itoa(load.PacketSize))
+		}
 		rate = factor.Rate
 	}
 	if load.RateBps > 0 {
@@ -60,11 +93,15 @@ func readIperf3(text []byte) ([]Result, error) {
 	}
 	set(r.Factors, title, file.Title)
 	set(r.Factors, "extra_data", file.Extra)
+	for _, n := range file.Missing {
+		delete(r.Factors, string(n))
+		r.Foreign.Lacks = append(r.Foreign.Lacks, string(n)+", which was not in what was kept of its output")
+	}
 	r.Window = windowOf(t, int64(load.Warmup))
 	t.Details["congestion"] = name(t.Details["congestion"])
 	t.Version = r.Foreign.Version
 	t.Caveats = slices.DeleteFunc(t.Caveats, func(c record.Caveat) bool { return c.Kind == "engine-usage" })
-	return []Result{r}, nil
+	return r
 }
 
 // title is the factor of what a user called a test.
@@ -79,49 +116,81 @@ const (
 var unwatched = []string{"telemetry of the nodes", "proof of the path by counters", "verified content",
 	"the tester's own ceiling"}
 
-// unstreamed puts the lines of --json-stream together to what --json writes, which it returns as it is.
-func unstreamed(text []byte) (whole []byte, asIs bool, err error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	parts := map[string]json.RawMessage{}
-	var intervals []json.RawMessage
-	for {
+// unstreamed puts the lines of --json-stream together to the documents that --json writes, which it returns
+// as they are. A test begins with its event "start".
+func unstreamed(text []byte, docs []document) (tests []document, err error) {
+	var s *iperf3Stream
+	flush := func() {
+		if s != nil {
+			tests = append(tests, s.document())
+		}
+		s = nil
+	}
+	var last json.RawMessage // of what was streamed, its start
+	for _, d := range docs {
 		var line struct {
 			Event *string         `json:"event"`
 			Data  json.RawMessage `json:"data"`
-			Start present         `json:"start"`
+			Start json.RawMessage `json:"start"`
 		}
-		from := int(d.InputOffset())
-		err := d.Decode(&line)
-		switch {
-		case errors.Is(err, io.EOF):
-			if len(parts) == 0 {
-				return nil, false, place(text, from, errors.New("there is no test in it"))
+		if err := json.Unmarshal(d.text, &line); err != nil {
+			return nil, within(text, d, at(d.text, err))
+		}
+		if line.Event == nil {
+			flush()
+			if n := len(tests) - 1; n >= 0 && tests[n].joined && sameJSON(last, line.Start) {
+				tests = tests[:n] // --json-stream-full-output has the whole at its end
 			}
-			if parts["intervals"], err = json.Marshal(intervals); err == nil {
-				whole, err = json.Marshal(parts)
-			}
-			return whole, false, err
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, false, place(text, len(text), errors.New("it ends in the middle"))
-		case err != nil:
-			if e, ok := errors.AsType[*json.SyntaxError](err); ok { // of the stream
-				from = int(e.Offset)
-			}
-			return nil, false, place(text, from, check.JSONWords(err))
-		case line.Event == nil && bool(line.Start): // of --json, or of --json-stream-full-output at its end
-			return text[from:d.InputOffset()], from == 0, nil
-		case line.Event == nil || line.Data == nil:
-			return nil, false, place(text, from, errors.New("it is no event of iperf3"))
-		case *line.Event == "interval":
-			intervals = append(intervals, line.Data)
-		case *line.Event == "start", *line.Event == "end", *line.Event == "error",
-			*line.Event == "server_output_json":
-			parts[*line.Event] = line.Data
-		case *line.Event == "server_output_text":
+			tests, last = append(tests, d), nil
+			continue
+		}
+		if line.Data == nil {
+			return nil, place(text, d.from, errors.New("it is no event of iperf3"))
+		}
+		if *line.Event == "start" {
+			flush()
+			last = line.Data
+		}
+		if s == nil {
+			s = &iperf3Stream{from: d.from, parts: map[string]json.RawMessage{}}
+		}
+		s.to = d.to
+		switch *line.Event {
+		case "interval":
+			s.intervals = append(s.intervals, line.Data)
+		case "start", "end", "error", "server_output_json":
+			s.parts[*line.Event] = line.Data
+		case "server_output_text":
 		default:
-			return nil, false, place(text, from, fmt.Errorf("event %.20q is none of iperf3's", *line.Event))
+			return nil, place(text, d.from, fmt.Errorf("event %.20q is none of iperf3's", *line.Event))
+		}
+		if *line.Event == "end" {
+			flush()
 		}
 	}
+	flush()
+	return tests, nil
+}
+
+// iperf3Stream is a test of --json-stream as far as its lines were read.
+type iperf3Stream struct {
+	from, to  int
+	parts     map[string]json.RawMessage
+	intervals []json.RawMessage
+}
+
+// document is the test as --json writes it.
+func (s *iperf3Stream) document() document {
+	s.parts["intervals"], _ = json.Marshal(s.intervals) // what was read can be written
+	whole, _ := json.Marshal(s.parts)
+	return document{from: s.from, to: s.to, text: whole, joined: true}
+}
+
+// sameJSON reports whether two values differ in white space at most.
+func sameJSON(a, b json.RawMessage) bool {
+	var one, other bytes.Buffer
+	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil &&
+		bytes.Equal(one.Bytes(), other.Bytes())
 }
 
 // windowOf is the stretch in which all flows were measured, from start on.

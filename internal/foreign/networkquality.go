@@ -57,7 +57,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 	var all []measured
 	switch {
 	case f.Code != "" || f.Domain != "":
-		return nil, fmt.Errorf("networkQuality failed: %s %s", f.Domain, f.Code)
+		return nil, &failedError{fmt.Sprintf("networkQuality failed: %s %s", f.Domain, f.Code)}
 	case f.Download != nil || f.Upload != nil:
 		for _, one := range []struct {
 			direction string
@@ -84,9 +84,7 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.Start != "" {
-			r.Began, _ = time.Parse("2006-01-02 15:04:05.000", string(f.Start)) // of some zone; else unknown
-		}
+		r.Began = qualityTime(string(f.Start))
 		for key, v := range map[string]words{"os_version": f.OS, "interface_name": f.Device,
 			"test_endpoint": f.Endpoint} {
 			if v != "" {
@@ -100,6 +98,18 @@ func readNetworkQuality(text []byte) ([]Result, error) {
 		return nil, errors.New("there is no throughput in it")
 	}
 	return out, nil
+}
+
+// qualityTime reads the date of a test, which is in the zone of its machine and taken for UTC unless it says
+// which; the zero time for none.
+func qualityTime(text string) time.Time {
+	for _, layout := range []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05",
+		"2006-01-02 15:04:05 -0700"} { // each also with a fraction of a second
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC()
+		}
+	}
+	return time.Time{}
 }
 
 func (m measured) result() (*Result, error) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,9 +16,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// opensslLacks: a rate of openssl speed is divided by CPU time, unless -elapsed was given, which is not told.
-var opensslLacks = []string{oneRun, "whether time or CPU time divides (-elapsed)",
-	"the node that it was", "clock and temperature of the CPU"}
+// opensslLacks are missing from every result.
+var opensslLacks = []string{oneRun, "the node that it was", "clock and temperature of the CPU"}
+
+// Factors of what openssl speed measured other than cells of engine cipher do: with EVP in software, per
+// second of elapsed time.
+const (
+	implementation = "implementation"
+	lowLevel       = "low-level" // openssl's interface below EVP, of versions before 3
+	timing         = "timing"
+	cpuTime        = "cpu"
+)
 
 // speedLine is one figure of openssl speed.
 type speedLine struct {
@@ -24,17 +34,48 @@ type speedLine struct {
 	block                int    // 0 = does not matter
 	rate                 float64
 	threads              int
+	lowLevel             bool
+	run                  speedRun
 }
+
+// speedRun is one call of openssl speed, as far as its messages describe it.
+type speedRun struct {
+	engine  string // that it set, "" for none
+	elapsed bool   // it said that elapsed time divides
+	began   bool   // its messages are there from the first measurement on
+	figures bool   // its figures have begun
+}
+
+// read takes a message of a call. Messages behind the figures belong to the next call.
+func (r *speedRun) read(l string) {
+	if r.figures {
+		*r = speedRun{}
+	}
+	switch {
+	case strings.HasPrefix(l, elapsedMessage):
+		r.elapsed = true
+	case strings.HasPrefix(l, "Doing "):
+		r.began = true
+	default:
+		r.engine = engineSet.FindStringSubmatch(l)[1]
+	}
+}
+
+const elapsedMessage = "You have chosen to measure elapsed time"
+
+var engineSet = regexp.MustCompile(`^[Ee]ngine "([^"]+)" set\.$`)
 
 // readOpenSSL reads what openssl speed prints, for people or, with -mr, for machines (apps/speed.c, 1.1.1 to
 // 3.5).
 func readOpenSSL(text []byte) ([]Result, error) {
 	var lines []speedLine
+	var leftOut []Result
 	var sizes []int
 	var columns []string // of operations: "sign/s", "verify/s", "op/s"
 	version := ""
 	processes := map[string]int{} // of -multi, by the figure whose sum follows
 	threads, figures := 1, false  // of a text for people; whether figures were there since "Got: "
+	var run speedRun
 	for at, l := range linesOf(text, 4096) {
 		fields := strings.Fields(l)
 		fail := func(what string) error { return place(text, at, fmt.Errorf("%s: %.60q", what, l)) }
@@ -53,7 +94,9 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			if strings.HasPrefix(l, "+H") {
 				_, sizes, err = machineSpeed(l, nil)
 			}
-		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, "Forked "):
+		case strings.HasPrefix(l, "Doing "), strings.HasPrefix(l, elapsedMessage), engineSet.MatchString(l):
+			run.read(l)
+		case strings.HasPrefix(l, "Forked "):
 		case strings.HasPrefix(l, "+"):
 			found, sizes, err = machineSpeed(l, sizes)
 			for i := range found {
@@ -66,6 +109,9 @@ func readOpenSSL(text []byte) ([]Result, error) {
 			version = cmp.Or(version, fields[1])
 			if figures {
 				threads, figures = 1, false
+			}
+			if run.figures { // of the call before
+				run = speedRun{}
 			}
 		case fields[0] == "type" && strings.HasSuffix(l, "bytes"):
 			sizes, columns = nil, nil
@@ -89,14 +135,21 @@ func readOpenSSL(text []byte) ([]Result, error) {
 		if err != nil {
 			return nil, fail(err.Error())
 		}
+		run.figures = run.figures || len(found) > 0
 		for _, x := range found {
+			if math.IsNaN(x.rate) {
+				why := place(text, at, fmt.Errorf("the rate of %s is no number: %.60q", name(x.algorithm), l))
+				leftOut = append(leftOut, Result{LeftOut: why.Error()})
+				continue
+			}
+			x.run = run
 			if x.threads == 0 {
 				x.threads, figures = threads, true
 				clear(processes)
 			}
 			lines = append(lines, x)
 		}
-		if len(lines) > mostTrials {
+		if len(lines)+len(leftOut) > mostTrials {
 			return nil, fail("too many figures")
 		}
 	}
@@ -107,7 +160,7 @@ func readOpenSSL(text []byte) ([]Result, error) {
 	for _, x := range lines {
 		out = append(out, x.result(name(version)))
 	}
-	return out, nil
+	return append(out, leftOut...), nil
 }
 
 // figureOf is what tells a line of -mr from those of other figures: its kind and its algorithm's number and
@@ -120,7 +173,8 @@ func figureOf(l string) string {
 // result has the factors that a cell of engine cipher has, on the usual node, so that both are compared.
 func (x speedLine) result(version string) Result {
 	r := Result{Factors: record.Factors{}, Foreign: record.Foreign{Version: version,
-		Lacks: slices.Clone(opensslLacks), Values: map[string]float64{metrics.CipherOps: x.rate}}}
+		Lacks: slices.Clone(opensslLacks), Facts: map[string]string{},
+		Values: map[string]float64{metrics.CipherOps: x.rate}}}
 	set(r.Factors, factor.Engine, factor.CipherEngine)
 	set(r.Factors, factor.Topology, "forward")
 	set(r.Factors, ciphers.NodeFactor, "router")
@@ -143,20 +197,45 @@ func (x speedLine) result(version string) Result {
 		set(r.Factors, ciphers.ModeFactor, ciphers.ModeEVP)
 		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is packets (-aead)")
 	}
+	x.setRun(&r)
+	if x.operation == ciphers.Hash && (strings.HasPrefix(version, "0.") || strings.HasPrefix(version, "1.")) {
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether it is EVP (-evp)")
+	}
 	return r
 }
 
-// algorithmOf is ciphers' name of an algorithm, openssl's own of one that no VPN has.
-func algorithmOf(text string) string {
-	text = strings.ToLower(text)
-	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
-	joined := strings.ReplaceAll(text, " ", "-")                   // "aes-128 cbc" of 1.1.1
-	for _, name := range []string{text, curve, joined} {
-		if _, known := ciphers.Named(name); known {
-			return name
-		}
+// setRun adds the factors of how a figure was measured. The low-level interface uses no engine.
+func (x *speedLine) setRun(r *Result) {
+	switch {
+	case x.lowLevel:
+		set(r.Factors, implementation, lowLevel)
+	case x.run.engine != "":
+		set(r.Factors, implementation, "engine "+x.run.engine)
 	}
-	return text
+	switch {
+	case x.run.elapsed:
+		r.Foreign.Facts["time"] = "elapsed"
+	case x.run.began:
+		set(r.Factors, timing, cpuTime)
+	default:
+		r.Foreign.Lacks = append(r.Foreign.Lacks, "whether time or CPU time divides (-elapsed)")
+	}
+}
+
+// named gives a figure the name that ciphers has for its algorithm, or openssl's own of one that no VPN has.
+// Before version 3, ciphers below EVP have a space in their names: "aes-128 cbc", with EVP "aes-128-cbc".
+func (x *speedLine) named(text string) {
+	text = strings.ToLower(text)
+	joined := strings.ReplaceAll(text, " ", "-")
+	if keyed := strings.Contains(text, " bits"); !keyed && joined != text {
+		x.algorithm, x.lowLevel = joined, true
+		return
+	}
+	x.algorithm = text
+	_, curve, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(") // "253 bits ecdh (x25519)"
+	if _, known := ciphers.Named(curve); known {
+		x.algorithm = curve
+	}
 }
 
 // machineSpeed reads a line of -mr. One alone goes through the parser that the bench of ciphers has.
@@ -172,6 +251,31 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		}
 		return nil, now, nil
 	}
+	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
+		return nil, sizes, nil // of kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
+	}
+	if slices.ContainsFunc(fields[3:], notFinite.MatchString) {
+		unknown := speedLine{rate: math.NaN()}
+		unknown.named(fields[2])
+		if fields[0] != "+F" {
+			return []speedLine{unknown}, sizes, nil
+		}
+		var known []int // sizes
+		rates := slices.Clone(fields[:3])
+		for i, f := range fields[3:] {
+			switch {
+			case notFinite.MatchString(f):
+				found = append(found, unknown)
+			case i < len(sizes):
+				known, rates = append(known, sizes[i]), append(rates, f)
+			}
+		}
+		if len(known) == 0 {
+			return found, sizes, nil
+		}
+		others, _, err := machineSpeed(strings.Join(rates, ":"), known)
+		return append(found, others...), sizes, err
+	}
 	text := l
 	if fields[0] == "+F" {
 		head := "+H"
@@ -180,29 +284,29 @@ func machineSpeed(l string, sizes []int) (found []speedLine, now []int, err erro
 		}
 		text = head + "\n" + l
 	}
-	if fields[0] != "+F" && fields[0] != "+F5" && fields[0] != "+F6" || len(fields) < 4 {
-		return nil, sizes, nil // of kinds of keys that no VPN has: RSA, DSA, ECDSA, FFDH
-	}
 	speed, err := ciphers.ParseSpeed([]byte(text))
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, n := range sizes {
 		if v, ok := speed.Bytes[n]; ok {
-			found = append(found, speedLine{algorithm: algorithmOf(fields[2]), block: n, rate: v})
+			x := speedLine{block: n, rate: v}
+			x.named(fields[2])
+			found = append(found, x)
 		}
 	}
 	operations := []string{ciphers.Derive}
 	algorithm := map[string]string{"253": "x25519", "448": "x448"}[fields[2]]
 	switch {
 	case fields[0] == "+F6":
-		operations, algorithm = []string{ciphers.Sign, ciphers.Verify}, algorithmOf(fields[3])
+		operations, algorithm = []string{ciphers.Sign, ciphers.Verify}, fields[3]
 	case algorithm == "":
 		algorithm = "ecdh-" + fields[2] + "-bits"
 	}
 	for i, v := range speed.Ops {
-		operation := operations[min(i, len(operations)-1)]
-		found = append(found, speedLine{algorithm: algorithm, operation: operation, rate: v})
+		x := speedLine{operation: operations[min(i, len(operations)-1)], rate: v}
+		x.named(algorithm)
+		found = append(found, x)
 	}
 	return found, sizes, nil
 }
@@ -215,14 +319,27 @@ func blockSpeed(fields []string, sizes []int) (found []speedLine, err error) {
 	}
 	for i, f := range fields[first:] {
 		number, thousands := strings.CutSuffix(f, "k")
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil || !thousands || !(v > 0) || !finite(v*1e3, mostRate) {
+		v, err := rateOf(number)
+		if err != nil || !thousands || v*1e3 > mostRate {
 			return nil, errors.New("no rate in thousands of bytes per second")
 		}
-		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:first], " ")),
-			block: sizes[i], rate: v * 1e3})
+		x := speedLine{block: sizes[i], rate: v * 1e3}
+		x.named(strings.Join(fields[:first], " "))
+		found = append(found, x)
 	}
 	return found, nil
+}
+
+// rateOf reads a rate above 0; NaN is one that openssl does not know, since it did nothing or took no time.
+func rateOf(figure string) (float64, error) {
+	if notFinite.MatchString(figure) {
+		return math.NaN(), nil
+	}
+	v, err := strconv.ParseFloat(figure, 64)
+	if err == nil && !(v > 0) {
+		err = errors.New("no rate")
+	}
+	return v, err
 }
 
 // keySpeed reads "253 bits EdDSA (Ed25519) 0.0000s 0.0001s 24691.4 8822.4": the last are per second.
@@ -236,12 +353,14 @@ func keySpeed(fields, operations []string) (found []speedLine, err error) {
 		return nil, fmt.Errorf("want %d figures", len(operations))
 	}
 	for k, f := range fields[first:] {
-		v, err := strconv.ParseFloat(f, 64)
-		if err != nil || !(v > 0) || !finite(v, mostRate) {
+		v, err := rateOf(f)
+		if err != nil || v > mostRate {
 			return nil, errors.New("no rate per second")
 		}
-		found = append(found, speedLine{algorithm: algorithmOf(strings.Join(fields[:i], " ")), rate: v,
-			operation: cmp.Or(map[string]string{"op": ciphers.Derive}[operations[k]], operations[k])})
+		x := speedLine{rate: v,
+			operation: cmp.Or(map[string]string{"op": ciphers.Derive}[operations[k]], operations[k])}
+		x.named(strings.Join(fields[:i], " "))
+		found = append(found, x)
 	}
 	return found, nil
 }

@@ -19,17 +19,22 @@ type Source struct {
 // Run makes a run of what files gave. conditions are levels that hold for all of it; an empty one takes a
 // factor away. Results of the same conditions are repetitions of one cell.
 func Run(id string, now time.Time, sources []Source, conditions record.Factors) (record.Run, []record.Trial) {
-	run := record.Run{ID: id, Started: now, Ended: now, Status: record.RunDone, Lab: record.LabImported,
+	run := record.Run{ID: id, ImportedAt: now, Status: record.RunDone, Lab: record.LabImported,
 		Topologies: []record.Topology{}, Environments: []record.Environment{}, Ceilings: []record.Ceiling{},
 		Nodes: []record.NodeFacts{{Name: "client"}, {Name: "server"}}}
 	d := &run.Design
-	d.Name, d.Description = "imported", "Results that other programs measured."
+	d.Description = "Results that other programs measured."
 	d.Method = record.Method{Order: "listed"}
 	var trials []record.Trial
+	var leftOut []string
 	repetitions := map[string]int{}
 	for _, s := range sources {
 		d.Source = strings.TrimPrefix(d.Source+", "+s.File, ", ")
 		for _, r := range s.Results {
+			if r.LeftOut != "" {
+				leftOut = append(leftOut, s.File+": "+r.LeftOut)
+				continue
+			}
 			f := r.Factors.Clone()
 			for n, level := range conditions {
 				factor.Name(n).Set(f, level)
@@ -40,6 +45,10 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 			}
 			r.Foreign.File = s.File
 			r.Foreign.Lacks = slices.Clone(r.Foreign.Lacks)
+			if !dated(r.Began) {
+				r.Began = now
+				r.Foreign.Lacks = append(r.Foreign.Lacks, undated)
+			}
 			trials = append(trials, r.trial(run, f, repetitions[key], len(trials)+1))
 			program := programOf(&r.Foreign)
 			if !slices.Contains(run.ImportedFrom, program) {
@@ -65,9 +74,66 @@ func Run(id string, now time.Time, sources []Source, conditions record.Factors) 
 		run.Caveats = append(run.Caveats, record.Caveat{Kind: "foreign", Text: program +
 			" measured this, not chokepoint; its results lack: " + strings.Join(lacks[program], "; ")})
 	}
+	run.Caveats = append(run.Caveats, leftOutCaveats(leftOut)...)
+	d.Name = nameOf(run.ImportedFrom, sources)
+	run.Started, run.Ended = spanOf(trials, now)
 	d.Factors = levels(d.Cells)
 	d.Loads = (*factor.Catalogue)(nil).Loads(d.Cells)
 	return run, trials
+}
+
+// maxLeftOut bounds the caveats of what a run's files held and no trial has.
+const maxLeftOut = 20
+
+func leftOutCaveats(parts []string) (out []record.Caveat) {
+	for i, text := range parts {
+		if i == maxLeftOut {
+			text = fmt.Sprintf("%d more parts of the files gave no number", len(parts)-i)
+		}
+		out = append(out, record.Caveat{Kind: "left-out", Text: name(text)})
+		if i == maxLeftOut {
+			break
+		}
+	}
+	return out
+}
+
+// undated is missing where a file does not say when it was measured.
+const undated = "when it was measured: it has the time of the import"
+
+// dated reports whether a time can be one at which something was measured.
+func dated(t time.Time) bool { return t.Year() > 1970 && t.Year() < 2200 }
+
+// nameOf names a run by the programs that measured it and its file, or the number of files.
+func nameOf(programs []string, sources []Source) string {
+	var tools []string
+	for _, p := range programs {
+		if tool, _, _ := strings.Cut(p, " "); !slices.Contains(tools, tool) {
+			tools = append(tools, tool)
+		}
+	}
+	of := fmt.Sprintf("%d files", len(sources))
+	if len(sources) == 1 {
+		of = sources[0].File
+	}
+	return name(strings.Join(tools, ", ") + ": " + of)
+}
+
+// spanOf is from the first trial's beginning to the last one's end; now for no trial.
+func spanOf(trials []record.Trial, now time.Time) (from, to time.Time) {
+	for i, t := range trials {
+		end := t.Started.Add(time.Duration(t.Ended))
+		if i == 0 || t.Started.Before(from) {
+			from = t.Started
+		}
+		if i == 0 || end.After(to) {
+			to = end
+		}
+	}
+	if len(trials) == 0 {
+		return now, now
+	}
+	return from, to
 }
 
 func programOf(f *record.Foreign) string { return strings.TrimSpace(f.Tool + " " + f.Version) }
@@ -78,11 +144,8 @@ func (r *Result) trial(run record.Run, f record.Factors, block, index int) recor
 		Kind: record.RowLoad, Factors: f}
 	t := record.Trial{ID: row.ID + ".1", Run: run.ID, Row: row, Attempt: 1, Started: r.Began,
 		Status: record.TrialOK, Window: r.Window, Traffic: r.Traffic, Idle: r.Idle, Loaded: r.Loaded,
-		Foreign: &r.Foreign,
-		Phases:  []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
-	if t.Started.IsZero() {
-		t.Started = run.Started
-	}
+		Foreign: &r.Foreign, Caveats: r.Caveats,
+		Phases: []record.Phase{{Name: record.PhaseWindow, Start: r.Window.Start, End: r.Window.End}}}
 	t.Ended = max(r.Window.Stop, r.Window.End)
 	return t
 }

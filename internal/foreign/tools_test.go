@@ -2,14 +2,17 @@ package foreign_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +22,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -83,7 +87,9 @@ func TestRealIperf3(t *testing.T) {
 					var err error
 					all := append([]string{"-c", "127.0.0.1", "-p", port, "-t", "1", form, "-i", "0.2",
 						"--title", "a title"}, args...)
-					if text, err = exec.Command("iperf3", all...).Output(); err == nil {
+					// by --json it ends with 0 whatever happened
+					if text, err = exec.Command("iperf3", all...).Output(); err == nil &&
+						!bytes.Contains(text, []byte("unable to connect")) {
 						break
 					}
 				}
@@ -93,7 +99,7 @@ func TestRealIperf3(t *testing.T) {
 				r := read(t, text, "")[0]
 				d := derive(t, nil, r)
 				got := d.Trials[0].Metrics[metrics.Goodput]
-				if want := sumReceived(t, text); math.Abs(got-want) > .02*want {
+				if want := sumReceived(t, text); math.Abs(got-want) > .1*want {
 					t.Errorf("goodput is %g bit/s, iperf3 says %g", got, want)
 				}
 				if r.Factors["title"] != "a title" {
@@ -157,25 +163,31 @@ func TestRealOpenSSL(t *testing.T) {
 		{[]string{"-multi", "2", "-bytes", "1420", "-evp", "chacha20-poly1305"}, metrics.CipherRate, 1,
 			"algorithm=chacha20-poly1305 block_size=1420 cipher_mode=evp operation=encrypt threads=2"},
 	} {
-		var rates [2]float64
-		for i, form := range []string{"-elapsed", "-mr"} {
-			args := append([]string{"speed", "-seconds", "1", "-elapsed", form}, tt.args...)
-			text := output(t, "openssl", args...)
-			if got := foreign.Detect(bytes.NewReader(text)); got != "openssl" {
-				t.Fatalf("%v: it looks like %q:\n%s", args, got, text)
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			if tt.args[0] == "-multi" { // by elapsed time; the others by CPU time, which no program changes
+				apart.Long(t, "takes longer than a package has")
 			}
-			results := read(t, text, "")
-			if len(results) != tt.n {
-				t.Fatalf("%v: got %d results, want %d:\n%s", args, len(results), tt.n, text)
+			var rates [2]float64
+			for i, form := range [][]string{nil, {"-mr"}} {
+				args := slices.Concat([]string{"speed", "-seconds", "1"}, form, tt.args)
+				text := output(t, "openssl", args...)
+				if got := foreign.Detect(bytes.NewReader(text)); got != "openssl" {
+					t.Fatalf("%v: it looks like %q:\n%s", args, got, text)
+				}
+				results := read(t, text, "")
+				if len(results) != tt.n {
+					t.Fatalf("%v: got %d results, want %d:\n%s", args, len(results), tt.n, text)
+				}
+				if key := results[0].Factors.Key(); !contains(key, tt.cell) {
+					t.Errorf("%v: got the cell %q, want it to have %q", args, key, tt.cell)
+				}
+				rates[i] = results[0].Foreign.Values[tt.metric]
 			}
-			if key := results[0].Factors.Key(); !contains(key, tt.cell) {
-				t.Errorf("%v: got the cell %q, want it to have %q", args, key, tt.cell)
+			if ratio := rates[0] / rates[1]; !(ratio > .25 && ratio < 4) {
+				t.Errorf("%v: %g for people, %g for machines", tt.args, rates[0], rates[1])
 			}
-			rates[i] = results[0].Foreign.Values[tt.metric]
-		}
-		if ratio := rates[0] / rates[1]; !(ratio > .25 && ratio < 4) {
-			t.Errorf("%v: %g for people, %g for machines", tt.args, rates[0], rates[1])
-		}
+		})
 	}
 }
 
@@ -227,6 +239,7 @@ func irtt(t *testing.T) (*exec.Cmd, string) {
 // the plots that the document says.
 func TestRealFlentReads(t *testing.T) {
 	installed(t, "flent")
+	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	trial := sampleTrial()
 	idle := sampleTrial()
@@ -235,11 +248,12 @@ func TestRealFlentReads(t *testing.T) {
 	for i := range lost.Loaded.RTT {
 		lost.Loaded.RTT[i] = -1
 	}
+	plots := []string{"totals", "ping_cdf", "ping", "box_totals"}
 	for name, x := range map[string]struct {
 		trial *record.Trial
 		plots []string
 	}{
-		"load": {&trial, []string{"totals", "ping", "ping_cdf", "box_totals"}},
+		"load": {&trial, plots},
 		"idle": {&idle, []string{"ping"}},
 		"lost": {&lost, []string{"totals"}},
 	} {
@@ -281,9 +295,21 @@ PLOTS = o([('ping', {'description': 'Ping', 'type': 'timeseries',
     'series': [{'data': 'Ping (ms) ICMP', 'label': 'Ping'}]})])
 `
 
+// zipped is a file of flent's.
+func zipped(t *testing.T, doc map[string]any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := errors.Join(json.NewEncoder(z).Encode(doc), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 // TestRealFlentWrites: what the installed flent measures is read, and comes out for flent as it was.
 func TestRealFlentWrites(t *testing.T) {
 	installed(t, "flent", "ping")
+	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	test := filepath.Join(dir, "pings")
 	if err := os.WriteFile(test+".conf", []byte(pingTest), 0o600); err != nil {
@@ -313,6 +339,13 @@ func TestRealFlentWrites(t *testing.T) {
 		if _, has := is["metadata"].(map[string]any)[key]; !has {
 			t.Errorf("metadata lacks %s", key)
 		}
+	}
+	if got := is["metadata"].(map[string]any)["NAME"]; got != "pings" {
+		t.Errorf("the test is called %v, want pings without its folder", got)
+	}
+	is["metadata"].(map[string]any)["NAME"] = test // flent finds a test of one's own by its folder alone
+	if err := os.WriteFile(back, zipped(t, is), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	first := output(t, "flent", "-i", files[0], "-f", "csv")
 	second := output(t, "flent", "-i", back, "-f", "csv")

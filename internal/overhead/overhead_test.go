@@ -113,6 +113,53 @@ func TestFitMTU(t *testing.T) {
 	}
 }
 
+// TestFitMTUOfStack has the largest packets that Linux sends whole. A carrier's padding stops at its device's
+// MTU, so an MTU that is no multiple of 16 costs nothing.
+func TestFitMTUOfStack(t *testing.T) {
+	tests := []struct {
+		names    string
+		outer    IP
+		underlay int
+		want     int
+	}{
+		{"gre+wireguard", V4, 1492, 1408},
+		{"vxlan+wireguard", V6, 1500, 1350},
+		{"ipip+wireguard", V6, 1500, 1380},
+		{"gre+wireguard", V4, 1480, 1396},
+		{"wireguard+wireguard", V4, 1492, 1372},
+		{"wireguard+wireguard+wireguard", V4, 1492, 1312},
+		{"wireguard+gre", V4, 1492, 1408},
+		{"gre+wireguard", V4, 80, 0},
+	}
+	for _, tt := range tests {
+		tunnel, ok := Stacked(tt.names, tt.outer)
+		if !ok {
+			t.Fatalf("%s is not known", tt.names)
+		}
+		got := tunnel.FitMTU(tt.underlay)
+		if got != tt.want {
+			t.Errorf("%s over IPv%d on %d: got an MTU of %d, want %d", tt.names, tt.outer, tt.underlay, got,
+				tt.want)
+		}
+		if got == 0 {
+			continue
+		}
+		tunnel.MTU = got
+		if n := len(tunnel.Fragments(got, tt.underlay)); n != 1 {
+			t.Errorf("%s on %d: a packet of %d bytes is cut into %d", tt.names, tt.underlay, got, n)
+		}
+		wire := Path{Link: Link{MTU: tt.underlay}, Tunnel: tunnel}
+		if parts := sum(wire.Whole(got, Part{"TCP", TCPHeader})); parts != wire.Bytes(got, LayerWire) {
+			t.Errorf("%s on %d: the parts of a packet are %d bytes, it takes %d", tt.names, tt.underlay,
+				parts, wire.Bytes(got, LayerWire))
+		}
+		tunnel.MTU = got + 1
+		if n := len(tunnel.Fragments(got+1, tt.underlay)); n < 2 {
+			t.Errorf("%s on %d: a packet of %d bytes crosses whole too", tt.names, tt.underlay, got+1)
+		}
+	}
+}
+
 // An acknowledgement of 52 bytes: padded to 64, 124 outside, 162 on the wire.
 func TestInnerAck(t *testing.T) {
 	p := Path{Tunnel: wireguard(V4, 1420)}

@@ -141,11 +141,9 @@ func (t Tunnel) Fragments(m, underlay int) []int {
 	case t.Via == nil:
 		return Fragments(t.OuterIP, t.Outer(m), underlay)
 	}
+	t = t.Over(underlay)
 	via, own := *t.Via, t
 	own.Via = nil
-	if via.MTU == 0 {
-		via.MTU = via.FitMTU(underlay)
-	}
 	var out []int
 	for _, part := range Fragments(t.OuterIP, own.Outer(m), via.MTU) {
 		out = append(out, via.Fragments(part, underlay)...)
@@ -169,14 +167,32 @@ func (t Tunnel) padded(m int) int {
 // FitMTU is the largest inner MTU whose packets cross an underlay without being fragmented; 0 if there is
 // none.
 func (t Tunnel) FitMTU(underlay int) int {
-	for m := underlay; m > 0; m-- {
+	room, own := underlay, t
+	if t.Via != nil {
+		room, own.Via = t.Over(underlay).Via.MTU, nil
+	}
+	for m := room; m > 0; m-- {
 		// The tunnel's MTU bounds its padding, so it is part of the question.
-		t.MTU = m
-		if t.Outer(m) <= underlay {
+		own.MTU = m
+		if own.Outer(m) <= room {
 			return m
 		}
 	}
 	return 0
+}
+
+// Over returns t on an underlay: each carrier without an MTU of its own has the largest that fits. A
+// carrier's MTU bounds its padding, so only the lengths of such a tunnel are exact.
+func (t Tunnel) Over(underlay int) Tunnel {
+	if t.Via == nil {
+		return t
+	}
+	via := t.Via.Over(underlay)
+	if via.MTU == 0 {
+		via.MTU = via.FitMTU(underlay)
+	}
+	t.Via = &via
+	return t
 }
 
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
@@ -239,7 +255,7 @@ func Stacked(names string, outer IP) (t Tunnel, ok bool) {
 // Whole is a packet as it is on the wire, part by part: an inner packet of m bytes with its IP header and a
 // transport header, what carries it, and the frame.
 func (p Path) Whole(m int, transport Part) []Part {
-	before, after := p.Tunnel.Around(m)
+	before, after := p.Tunnel.Over(p.Link.mtu()).Around(m)
 	parts := []Part{{"preamble", Preamble}, {"Ethernet", Ethernet}}
 	if n := p.Link.VLANs; n > 0 {
 		parts = append(parts, Part{fmt.Sprint("VLAN tags: ", n), n * VLANTag})

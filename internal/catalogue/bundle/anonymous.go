@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -31,6 +32,8 @@ var facts = [...]string{"cpu_model", "cpu_cores", "cpu_threads", "cpu_smt", "cor
 // ownPlan stands for the name of a plan that is not built in.
 const ownPlan = "own plan"
 
+const hostWords = "the name of a host or file"
+
 // identities are what tells of the author of a text, by its form.
 var identities = [...]struct {
 	form  *regexp.Regexp
@@ -40,8 +43,9 @@ var identities = [...]struct {
 	{regexp.MustCompile(`(?i)[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:]*`), "an address"}, // IPv6 or MAC
 	{regexp.MustCompile(`(?i)\b[0-9a-f]{2}(-[0-9a-f]{2}){5}\b`), "an address"},
 	{regexp.MustCompile(`(?i)\b[0-9a-f]{4}(\.[0-9a-f]{4}){2}\b`), "an address"},
+	{regexp.MustCompile(`(?i)\benx[0-9a-f]{12}`), "an address"}, // systemd names devices after it
 	{regexp.MustCompile(`\S@\S`), "the name of a user or host"},
-	{regexp.MustCompile(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), "the name of a host or file"},
+	{regexp.MustCompile(`(?i)\b[a-z0-9-]+\.([a-z0-9-]+\.)*[a-z]{2,}\b`), hostWords},
 	{regexp.MustCompile(`(^|[\s"'=(,:])~?/\S|[A-Za-z]:\\|\\\\`), "a path"},
 	{regexp.MustCompile(`[A-Za-z0-9+/_-]{32,}`), "a key"},
 }
@@ -84,7 +88,7 @@ var (
 )
 
 // anonymous is what of a document is given away. It is built anew, field by field: what is not named here is
-// left out, and so is every sentence but those that this program itself has for a kind.
+// left out, and so is every word of a sentence that this program does not have itself.
 func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, error) {
 	run := &d.Run
 	head := analysis.RunHead{ID: runForm.FindString(run.ID), Started: run.Started.UTC().Truncate(time.Second),
@@ -105,10 +109,11 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 			head.Loads = append(head.Loads, name)
 		}
 	}
+	words := vocabulary(c)
 	out := &analysis.Document{Format: d.Format, Run: head, Catalogue: c, Summary: []string{},
 		Environment: environments(d.Environment), Topologies: []record.Topology{},
 		Nodes: []record.NodeFacts{}, Cells: []analysis.Cell{}, Trials: []analysis.TrialView{},
-		Skipped: []record.Skipped{}, Caveats: caveats(d.Caveats), Observing: analysis.Observing{
+		Skipped: []record.Skipped{}, Caveats: caveats(d.Caveats, words), Observing: analysis.Observing{
 			CoreRatio: d.Observing.CoreRatio, ChargedRatio: d.Observing.ChargedRatio,
 			FastRatio: d.Observing.FastRatio, Probes: map[string]float64{}}}
 	var all []record.Factors
@@ -117,7 +122,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 			return nil, fmt.Errorf("cells[%d]: %w", i, err)
 		}
 		all = append(all, d.Cells[i].Factors)
-		out.Cells = append(out.Cells, cellOf(&d.Cells[i]))
+		out.Cells = append(out.Cells, cellOf(&d.Cells[i], words))
 	}
 	for i, label := range analysis.Labels(c, all) { // a plan has words of its own for levels
 		out.Cells[i].Label = label
@@ -127,7 +132,7 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 		if err := known(t.Factors, c); err != nil {
 			return nil, fmt.Errorf("trials[%d]: %w", i, err)
 		}
-		out.Trials = append(out.Trials, trialOf(t))
+		out.Trials = append(out.Trials, trialOf(t, words))
 	}
 	for _, m := range metrics.Metrics() {
 		if slices.ContainsFunc(out.Cells, func(c analysis.Cell) bool {
@@ -141,22 +146,55 @@ func anonymous(d *analysis.Document, c *factor.Catalogue) (*analysis.Document, e
 	return out, nil
 }
 
-// known refuses factors that this program has not, and levels that may tell of somebody.
+// known refuses factors that this program has not, levels that it would not write, and of both what may tell
+// of somebody.
 func known(f record.Factors, c *factor.Catalogue) error {
 	if len(f) == 0 {
 		return errors.New("it has no factors")
 	}
 	for name, level := range f {
-		if _, ok := c.Lookup(name); !ok {
+		d, ok := c.Lookup(name)
+		if !ok {
 			return fmt.Errorf("there is no factor %q", name)
+		}
+		if found := nameIdentity(name); found != "" || len(name) > 100 {
+			return fmt.Errorf("factor %.100q: its name may hold %s, which is not given away", name,
+				cmp.Or(found, "anything, so long as it is"))
 		}
 		if found := identity(level); found != "" || len(level) > 100 {
 			return fmt.Errorf("factor %s: level %.100q may be %s, which is not given away", name, level,
 				cmp.Or(found, "anything, so long as it is"))
 		}
+		switch canonical, err := d.Parse(level); {
+		case err != nil:
+			return check.WithHint(fmt.Errorf("factor %s: level %w", name, err), check.HintOf(err))
+		case canonical != level:
+			return fmt.Errorf("factor %s: level %q is written %q", name, level, canonical)
+		}
 	}
 	return nil
 }
+
+// nameIdentity says what in the name of a factor of a family, such as a kernel setting, may tell of its
+// author: the name or address of a network device; "" for nothing.
+func nameIdentity(name string) string {
+	plain, _ := factor.Split(name) // a place is one of a lab's
+	_, param, _ := strings.Cut(plain, ":")
+	for _, i := range identities {
+		if i.words != hostWords && i.form.MatchString(param) { // a kernel setting has dots, too
+			return i.words
+		}
+	}
+	for _, m := range ofDevice.FindAllStringSubmatch(param, -1) {
+		if device := m[1] + m[2]; device != "all" && device != "default" && !record.UsualDevice(device) {
+			return "the name of a network device"
+		}
+	}
+	return ""
+}
+
+// ofDevice finds the network device in the name of a kernel setting.
+var ofDevice = regexp.MustCompile(`(?:^|[./])(?:conf|neigh)(?:\.([^.]+)\.|/([^/]+)/)`)
 
 func environments(all []record.Environment) []record.Environment {
 	out := []record.Environment{}
@@ -178,12 +216,20 @@ func environments(all []record.Environment) []record.Environment {
 	return out
 }
 
-func caveats(all []record.Caveat) []record.Caveat {
+// caveats keep the content of their texts, as far as it is in words that this program has. What has no words
+// left says what its kind means.
+func caveats(all []record.Caveat, words map[string]bool) []record.Caveat {
 	var out []record.Caveat
 	for _, k := range all {
-		if means := evidence.KindOf(k.Kind).Means; means != "" {
-			out = append(out, record.Caveat{Kind: k.Kind, Text: means})
+		means := evidence.KindOf(k.Kind).Means
+		if means == "" {
+			continue
 		}
+		text := spoken(k.Text, words)
+		if strings.Trim(text, left+" ") == "" {
+			text = means
+		}
+		out = append(out, record.Caveat{Kind: k.Kind, Text: text})
 	}
 	return out
 }
@@ -252,10 +298,10 @@ func declared[V any](all map[string]V) map[string]V {
 	return out
 }
 
-func cellOf(c *analysis.Cell) analysis.Cell {
+func cellOf(c *analysis.Cell, words map[string]bool) analysis.Cell {
 	out := analysis.Cell{Factors: c.Factors.Clone(), Grade: grade(c.Grade), Reasons: reasons(c.Reasons),
 		Metrics: declared(c.Metrics), Findings: []evidence.Finding{}, GeneratorShare: c.GeneratorShare,
-		Caveats: caveats(c.Caveats), Runs: c.Runs, Failed: c.Failed,
+		Caveats: caveats(c.Caveats, words), Runs: c.Runs, Failed: c.Failed,
 		Ceiling: analysis.CellCeiling{Kind: "none known", Bps: c.Ceiling.Bps, Ratio: c.Ceiling.Ratio,
 			HeaderEfficiency: c.Ceiling.HeaderEfficiency, TesterRatio: c.Ceiling.TesterRatio}}
 	if c.Ceiling.Bps > 0 {
@@ -297,13 +343,13 @@ func diagnosed(x *diagnosis.Diagnosis) *diagnosis.Diagnosis {
 	return out
 }
 
-func trialOf(t *analysis.TrialView) analysis.TrialView {
+func trialOf(t *analysis.TrialView, words map[string]bool) analysis.TrialView {
 	out := analysis.TrialView{ID: rowForm.FindString(t.ID), Row: rowForm.FindString(t.Row),
 		Block: t.Block, Index: t.Index,
 		Kind:    among(t.Kind, record.RowLoad, record.RowIdle, record.RowVerify),
 		Factors: t.Factors.Clone(), Started: t.Started.UTC().Truncate(time.Second),
 		Seconds: t.Seconds, Grade: grade(t.Grade), Reasons: reasons(t.Reasons),
-		Metrics: declared(t.Metrics), Phases: []record.Phase{}, Caveats: caveats(t.Caveats)}
+		Metrics: declared(t.Metrics), Phases: []record.Phase{}, Caveats: caveats(t.Caveats, words)}
 	if s := t.Series; s != nil && len(s.Quantile) > 0 {
 		out.Series = &analysis.Series{T: []float64{}, Quantile: map[string][]float64{}}
 		for _, kind := range []string{"idle", "loaded"} {

@@ -295,13 +295,18 @@ func Results(d *analysis.Document) []Own {
 				tunnel = family
 			}
 		}
+		firewall := ""
+		if factor.NAT.In(cell.Factors) && !factor.NAT.Is(cell.Factors, factor.Off) {
+			firewall = "NAT"
+		}
 		out = append(out, Own{catalogue.Result{Source: d.Run.ID, Device: RunDevice,
 			Tool:      cmp.Or(strings.Join(d.Run.ImportedFrom, ", "), "chokepoint"),
 			Statistic: "median", Runs: v.N, Seconds: d.Run.Method.Duration.Seconds(),
 			Tunnel: tunnel, Protocol: level(factor.Protocol), IP: level(factor.IP),
 			Direction: level(factor.Direction), Streams: count(factor.Streams), MTU: count(factor.MTU),
-			Packet: count(factor.PacketSize), GoodputBps: new(v.Median),
-			Spread: (v.High - v.Low) / 2 / v.Median, Grade: cell.Grade, Lab: inPlace(d.Run.Lab)},
+			Packet: count(factor.PacketSize), Firewall: firewall,
+			Condition: strings.Join(unusual(d.Catalogue, cell.Factors), ", "), GoodputBps: new(v.Median),
+			Spread: (v.High - v.Low) / 2 / v.Median, Grade: cell.Grade, Lab: inPlace(d)},
 			cell.Label, cell})
 	}
 	return out
@@ -332,7 +337,7 @@ func Speeds(d *analysis.Document) (out []catalogue.Speed) {
 		var words []string
 		for _, x := range [...]struct{ is, usual, text string }{{c.Library, want.Library, c.Library},
 			{c.Operation, want.Operation, c.Operation}, {c.Mode, want.Mode, c.Mode},
-			{threads, "1", threads + " threads"}, {inPlace(d.Run.Lab), "", "lab " + d.Run.Lab},
+			{threads, "1", threads + " threads"}, {inPlace(d), "", "lab " + inPlace(d)},
 			{cell.Grade, evidence.GradeValid, cell.Grade}} {
 			if x.is != x.usual {
 				words = append(words, x.text)
@@ -366,9 +371,6 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 			r.Row, r.Source, r.Device = i+1, id, device.Name
 			r.Measured = b.Document.Run.Started.Format("2006")
 			r.Condition = b.condition(own)
-			if factor.NAT.In(own.Cell.Factors) && !factor.NAT.Is(own.Cell.Factors, factor.Off) {
-				r.Firewall = "NAT"
-			}
 			out.Results = append(out.Results, r)
 		}
 		for _, s := range Speeds(b.Document) {
@@ -390,14 +392,22 @@ func Join(c *catalogue.Catalogue, all []*Bundle) *catalogue.Catalogue {
 }
 
 // InPlace is the lab whose own machine was measured in place of the device, "" where the device was.
-func (b *Bundle) InPlace() string { return inPlace(b.Document.Run.Lab) }
+func (b *Bundle) InPlace() string { return InPlaceOf(b.Document) }
 
-// inPlace is a lab whose own machine was measured in place of a device; "" of all others.
-func inPlace(lab string) string {
-	if _, guest := record.GuestArch(lab); guest || record.InNamespaces(lab) {
-		return lab
+// InPlaceOf is InPlace for a run.
+func InPlaceOf(d *analysis.Document) string { return inPlace(d) }
+
+// inPlace is a lab whose own machine was measured in place of a device, and whether its routers were
+// emulated; "" of all others.
+func inPlace(d *analysis.Document) string {
+	lab := d.Run.Lab
+	if _, guest := record.GuestArch(lab); !guest && !record.InNamespaces(lab) {
+		return ""
 	}
-	return ""
+	if d.Emulated() {
+		lab += ", emulated"
+	}
+	return lab
 }
 
 func (b *Bundle) about() string {
@@ -411,26 +421,31 @@ func (b *Bundle) about() string {
 	return words
 }
 
-// condition is what a result was measured under besides what it states: all levels that are not the usual
-// ones, and a lab that is no device.
+// condition is what a result was measured under beyond its own levels: those of other factors, a lab in
+// place of the device, the firmware.
 func (b *Bundle) condition(own Own) string {
-	var words []string
+	words := unusual(b.Document.Catalogue, own.Cell.Factors)
 	if own.Lab != "" {
-		words = append(words, "lab "+own.Lab)
-	}
-	names := own.Cell.Factors.Names()
-	b.Document.Catalogue.Sort(names)
-	for _, name := range names {
-		level, d := own.Cell.Factors[name], b.Document.Catalogue.Of(name)
-		usual := slices.Contains([]string{"", "-", factor.Off, "default", "auto", d.Default}, level)
-		if !usual && !slices.Contains(stated[:], factor.Name(name)) {
-			words = append(words, d.Words(level))
-		}
+		words = append([]string{"lab " + own.Lab}, words...)
 	}
 	if b.Firmware != "" {
 		words = append(words, b.Firmware)
 	}
 	return strings.Join(words, ", ")
+}
+
+// unusual names the levels that are not the usual ones, of factors without a place in a result.
+func unusual(c *factor.Catalogue, f record.Factors) (words []string) {
+	names := f.Names()
+	c.Sort(names)
+	for _, name := range names {
+		level, d := f[name], c.Of(name)
+		usual := slices.Contains([]string{"", "-", factor.Off, "default", "auto", d.Default}, level)
+		if !usual && !slices.Contains(stated[:], factor.Name(name)) {
+			words = append(words, d.Words(level))
+		}
+	}
+	return words
 }
 
 // device is what the run tells of the device itself.

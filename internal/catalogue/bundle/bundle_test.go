@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
+
+// factors are those of the cells of document.
+func factors() *factor.Catalogue {
+	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{
+		Shapes:  []factor.Shape{{Name: "forward"}, {Name: "direct"}},
+		Tunnels: []string{factor.NoTunnel, "wireguard"},
+		Engines: []string{"native"},
+	}), factor.Further(), []factor.Declaration{
+		{Name: "rules", Parse: factor.Whole(0, 1e6)},
+		{Name: "sysctl:", Parse: factor.Whole(0, 9), Param: func(string) (factor.Declaration, bool) {
+			return factor.Declaration{Parse: factor.Whole(0, 9)}, true
+		}},
+	})}
+}
 
 // document is that of a run of two cells on two machines.
 func document() *analysis.Document {
@@ -25,6 +41,7 @@ func document() *analysis.Document {
 		Started: time.Date(2026, 1, 2, 4, 4, 5, 6, time.FixedZone("home", 3600)), Plan: "quick",
 		Lab: record.LabSSH, Status: record.RunDone, Version: "v1.2.3",
 		Method: record.Method{Duration: time.Second, Runs: 2, Order: "blocks"}},
+		Catalogue:   factors(),
 		Conditions:  map[string]string{"ambient": "22 °C", "link": "1G"},
 		Environment: []record.Environment{{Node: "router", Facts: map[string]string{"kernel": "6.6.1-anna"}}},
 		Caveats:     []record.Caveat{{Kind: "few-runs", Text: "2 runs"}}}
@@ -71,7 +88,7 @@ func made(t *testing.T) (*Bundle, []byte) {
 // TestReadBack: a bundle is the same when it is read, and its bytes are the same each time.
 func TestReadBack(t *testing.T) {
 	b, text := made(t)
-	again, err := Read("b.json", text, nil)
+	again, err := Read("b.json", text, b.Document.Catalogue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,15 +263,55 @@ func TestRefused(t *testing.T) {
 		if bytes.Equal(text, good) {
 			t.Errorf("%s is not in the bundle", tt.old)
 		}
-		if _, err := Read("b.json", text, nil); !says(err, tt.want) {
+		if _, err := Read("b.json", text, factors()); !says(err, tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.new, err, tt.want)
 		}
 	}
-	if _, err := Read("b.json", make([]byte, MaxSize+1), nil); !says(err, "bytes are more than") {
+	if _, err := Read("b.json", make([]byte, MaxSize+1), factors()); !says(err, "bytes are more than") {
 		t.Errorf("large file: got %v", err)
 	}
-	if _, err := Read("b.json", append(good, good...), nil); err == nil {
+	if _, err := Read("b.json", append(good, good...), factors()); err == nil {
 		t.Error("two bundles in a file were read as one")
+	}
+}
+
+// TestResultsOfOtherLevels: cells that differ in what has no place of its own in a result state it.
+func TestResultsOfOtherLevels(t *testing.T) {
+	d := document()
+	d.Cells[0].Factors["rules"] = "1000"
+	d.Cells[1].Factors["nat"] = "off"
+	own := Results(d)
+	if own[0].Condition == own[1].Condition || !strings.Contains(own[0].Condition, "1000") {
+		t.Errorf("conditions %q and %q, want the rules named", own[0].Condition, own[1].Condition)
+	}
+	if own[0].Firewall != "NAT" || own[1].Firewall != "" {
+		t.Errorf("firewalls %q and %q", own[0].Firewall, own[1].Firewall)
+	}
+}
+
+// TestNamesAreJudged: the name of a factor may tell as much as its level, and a level is written as this
+// program writes it.
+func TestNamesAreJudged(t *testing.T) {
+	for _, tt := range []struct{ name, level, want string }{
+		{"sysctl:net.ipv4.conf.enx001122334455.rp_filter", "1", "its name may hold an address"},
+		{"sysctl:net.ipv4.conf.office.rp_filter", "1", "the name of a network device"},
+		{"sysctl:net/ipv4/neigh/jana.5/gc_thresh", "1", "the name of a network device"},
+		{"sysctl:net.ipv6.conf.02:00:5e:10:00:01.mtu", "1", "an address"},
+		{"rules", "enx001122334455", "may be an address"},
+		{"tunnel", "WireGuard", `factor tunnel: level "WireGuard" is not`},
+		{"rules", "many", `factor rules: level "many" is not`},
+		{"offload", "wire\x1b[2J", "factor offload: level"},
+		{"sysctl:net.ipv4.conf.all.rp_filter", "1", ""},
+		{"sysctl:net.ipv4.conf.eth0.rp_filter", "1", ""},
+		{"sysctl:net/ipv4/conf/eth0.5/rp_filter", "1", ""},
+		{"sysctl:net.ipv4.tcp_rmem", "1", ""},
+	} {
+		d := document()
+		d.Cells[0].Factors[tt.name] = tt.level
+		_, err := New("Box", "", "", d)
+		if tt.want == "" && err != nil || tt.want != "" && !says(err, tt.want) {
+			t.Errorf("%s=%s: got %v, want %q", tt.name, tt.level, err, tt.want)
+		}
 	}
 }
 
@@ -321,7 +378,7 @@ func FuzzRead(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		b, err := Read("f.json", content, nil)
+		b, err := Read("f.json", content, factors())
 		if err != nil {
 			return
 		}
@@ -329,7 +386,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Read("f.json", text, nil)
+		again, err := Read("f.json", text, factors())
 		if err != nil {
 			t.Fatalf("what was read is not read again: %v", err)
 		}
@@ -338,4 +395,75 @@ func FuzzRead(f *testing.F) {
 		}
 		Join(published, []*Bundle{b})
 	})
+}
+
+// TestCaveatsKeepTheirContent: what a run says of itself is given away in the words of this program; a name,
+// an address or a path in it is not, whoever wrote it.
+func TestCaveatsKeepTheirContent(t *testing.T) {
+	for _, tt := range []struct{ kind, text, want string }{
+		{"cut", "2 repetitions instead of 6", "2 repetitions instead of 6"},
+		{"cut", "windows of 3s instead of 60s", "windows of 3s instead of 60s"},
+		{"lab-note", "as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time " +
+			"priority, socket buffers limited by rmem_max and wmem_max, no BPF",
+			"as an ordinary user, in a user namespace: no softirq placement (RPS, XPS), no real-time " +
+				"priority, socket buffers limited by rmem_max and wmem_max, no BPF"},
+		{"lab-note", "real machines, reached over ssh; what is set on them is put back",
+			"real machines, reached over ssh; what is set on them is put back"},
+		{"few-runs", "with fewer than 6 runs per cell the smallest and the largest value are shown, not an " +
+			"interval", "with fewer than 6 runs per cell the smallest and the largest value are shown, not an " +
+			"interval"},
+		{"emulated", "an emulated router's absolute speed means nothing; its ratios, counters and reactions do",
+			"an emulated router's absolute speed means nothing; its ratios, counters and reactions do"},
+		{"lab-note", "a guest of annas-laptop, user anna, /srv/annas/disk.img, 10.1.2.3, enx00e04c680001",
+			"a guest of … user …"},
+		{"cut", "annas kitchen", "--budget left this out"},
+		{"unheard-of", "2 runs", ""},
+	} {
+		d := document()
+		d.Caveats = []record.Caveat{{Kind: tt.kind, Text: tt.text}}
+		d.Cells[0].Caveats, d.Trials[0].Caveats = d.Caveats, d.Caveats
+		b, err := New("Box", "", "", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err = Read("b.json", text, factors()); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for i, all := range [][]record.Caveat{b.Document.Caveats, b.Document.Cells[0].Caveats,
+			b.Document.Trials[0].Caveats} {
+			if len(all) > 0 && (i == 0 || all[0].Text == got) {
+				got = all[0].Text
+			} else if len(all) != 0 || got != "" {
+				t.Errorf("%s: %+v beside %q", tt.kind, all, got)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: got  %s\nwant %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestEmulatedStandsBesideEachNumber: results and speeds of an emulated router say so, those of a lab of real
+// machines do not.
+func TestEmulatedStandsBesideEachNumber(t *testing.T) {
+	for _, tt := range []struct{ lab, kind, want string }{{"vm:riscv64", "emulated", "vm:riscv64, emulated"},
+		{"vm", "emulated", "vm, emulated"}, {"vm", "shared-cores", "vm"}, {"ssh", "few-runs", ""}} {
+		d := document()
+		d.Run.Lab, d.Caveats = tt.lab, []record.Caveat{{Kind: tt.kind, Text: "x"}}
+		b, err := New("Box", "", "", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range Results(b.Document) {
+			if r.Lab != tt.want || b.InPlace() != tt.want {
+				t.Errorf("lab %s, %s: a result says %q, the bundle %q, want %q", tt.lab, tt.kind, r.Lab,
+					b.InPlace(), tt.want)
+			}
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
@@ -22,6 +23,10 @@ type File struct {
 	Extra   string    // of --extra-data
 	// Alone: the other end's own intervals are not in it.
 	Alone bool
+	// Printed: it is what iperf3 prints without --json, with rates of three digits.
+	Printed bool
+	// Missing are factors of which the file says nothing.
+	Missing []factor.Name
 }
 
 // ReadFile reads such a file alone; times are from the beginning of the test. The near end is who connected,
@@ -31,6 +36,11 @@ func ReadFile(text []byte) (*File, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, err
 	}
+	return r.file()
+}
+
+// file reads one end's report.
+func (r *iperf3Report) file() (*File, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -38,15 +48,15 @@ func ReadFile(text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	other := &r
+	other := r
 	if s := r.Server; s != nil && s.check() == nil && len(s.End.Streams) == len(r.End.Streams) {
 		other = s
 	}
-	t, err := joinReports(load, &r, other, 0)
+	t, err := joinReports(load, r, other, 0)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Traffic: t, Title: r.Title, Extra: r.Extra, Alone: other == &r}
+	f := &File{Traffic: t, Title: r.Title, Extra: r.Extra, Alone: other == r}
 	if s := r.Start.Timestamp.Seconds; s > 0 && s < 1<<33 {
 		f.Began = time.Unix(int64(s), 0).UTC()
 	}
@@ -86,7 +96,7 @@ func (r *iperf3Report) load() (record.Load, error) {
 			return l, errServers
 		}
 	}
-	if l.Protocol == "udp" {
+	if l.Protocol == "udp" && s.Block > 0 {
 		l.PacketSize = min(max(s.Block, 0), math.MaxUint16) + traffic.PacketOverhead(l.IP)
 	}
 	if s.Rate > 0 && s.Rate < 1e15 {

@@ -141,18 +141,18 @@ func joinReports(load record.Load, cr, sr *iperf3Report, started int64) (*record
 	}
 	t := &record.Traffic{
 		Engine: "iperf3", Version: strings.TrimPrefix(cr.Start.Version, "iperf "), Load: load, Flows: flows,
-		Details: map[string]string{
-			"mode":                "iperf3 " + load.Protocol,
-			"congestion":          cr.End.Congestion,
-			"block_bytes":         strconv.Itoa(cr.Start.TestStart.Block),
-			"client.sndbuf_bytes": strconv.FormatInt(cr.Start.Sndbuf, 10),
-			"client.rcvbuf_bytes": strconv.FormatInt(cr.Start.Rcvbuf, 10),
-		},
+		Details: map[string]string{"mode": "iperf3 " + load.Protocol, "congestion": cr.End.Congestion},
 		Caveats: []record.Caveat{
 			{Kind: "engine-window", Text: "iperf3 sets its own window: whole seconds, from its " +
 				"connections' start, warm-up omitted by itself"},
 			{Kind: "engine-usage", Text: "the CPU time of iperf3 is that of its whole run"},
 		},
+	}
+	for name, bytes := range map[string]int64{"block_bytes": int64(cr.Start.TestStart.Block),
+		"client.sndbuf_bytes": cr.Start.Sndbuf, "client.rcvbuf_bytes": cr.Start.Rcvbuf} {
+		if bytes > 0 { // else it is unknown
+			t.Details[name] = strconv.FormatInt(bytes, 10)
+		}
 	}
 	if load.Protocol == "udp" {
 		t.Caveats = append(t.Caveats, record.Caveat{Kind: "engine-accounts",

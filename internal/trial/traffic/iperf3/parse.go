@@ -37,21 +37,25 @@ type iperf3Report struct {
 			Interval float64 `json:"interval"`
 		} `json:"test_start"`
 	} `json:"start"`
-	Intervals []struct {
-		Streams []iperf3Counts `json:"streams"`
-	} `json:"intervals"`
-	End struct {
-		Streams []struct {
-			Sender   *iperf3Counts `json:"sender"`
-			Receiver *iperf3Counts `json:"receiver"`
-			UDP      *iperf3Counts `json:"udp"`
-		} `json:"streams"`
-		Congestion string `json:"sender_tcp_congestion"`
+	Intervals []iperf3Interval `json:"intervals"`
+	End       struct {
+		Streams    []iperf3Totals `json:"streams"`
+		Congestion string         `json:"sender_tcp_congestion"`
 	} `json:"end"`
 	Error  string        `json:"error"`
 	Title  string        `json:"title"`
 	Extra  string        `json:"extra_data"`
 	Server *iperf3Report `json:"server_output_json"` // of --get-server-output
+}
+
+type iperf3Interval struct {
+	Streams []iperf3Counts `json:"streams"`
+}
+
+type iperf3Totals struct {
+	Sender   *iperf3Counts `json:"sender"`
+	Receiver *iperf3Counts `json:"receiver"`
+	UDP      *iperf3Counts `json:"udp"`
 }
 
 type iperf3Socket struct {
@@ -62,22 +66,47 @@ type iperf3Socket struct {
 	RemotePort int    `json:"remote_port"`
 }
 
-// iperf3Counts are those of an interval, or of the whole test.
+// iperf3Counts are those of an interval, or of the whole test; nil is unknown. What a sender's TCP_INFO has
+// is absent where its system is neither Linux nor FreeBSD, or -1.
 type iperf3Counts struct {
-	Socket      int     `json:"socket"`
-	Start       float64 `json:"start"`
-	End         float64 `json:"end"`
-	Bytes       float64 `json:"bytes"`
-	Packets     float64 `json:"packets"`
-	Lost        float64 `json:"lost_packets"`
-	OutOfOrder  float64 `json:"out_of_order"`
-	Retransmits float64 `json:"retransmits"`
-	Cwnd        float64 `json:"snd_cwnd"`
-	RTT         float64 `json:"rtt"`     // µs
-	RTTVar      float64 `json:"rttvar"`  // µs
-	MinRTT      float64 `json:"min_rtt"` // µs
-	Omitted     bool    `json:"omitted"`
-	Sender      *bool   `json:"sender"` // the writer sends; absent before 3.7
+	Socket      int      `json:"socket"`
+	Start       float64  `json:"start"`
+	End         float64  `json:"end"`
+	Bytes       *float64 `json:"bytes"`
+	Packets     *float64 `json:"packets"`
+	Lost        *float64 `json:"lost_packets"`
+	OutOfOrder  *float64 `json:"out_of_order"`
+	Retransmits *float64 `json:"retransmits"`
+	Cwnd        *float64 `json:"snd_cwnd"`
+	RTT         *float64 `json:"rtt"`     // µs
+	RTTVar      *float64 `json:"rttvar"`  // µs
+	MinRTT      *float64 `json:"min_rtt"` // µs
+	Omitted     bool     `json:"omitted"`
+	Sender      *bool    `json:"sender"` // the writer sends; absent before 3.7
+}
+
+// scaled is a count times a scale, NaN if it is unknown.
+func scaled(v *float64, scale float64) float64 {
+	if v == nil || *v < 0 {
+		return math.NaN()
+	}
+	return *v * scale
+}
+
+// orZero is a count, 0 if it is unknown.
+func orZero(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+// wholeCount is a count, nil if it is unknown.
+func wholeCount(v *float64) *int64 {
+	if v == nil || *v < 0 {
+		return nil
+	}
+	return new(wholeNumber(*v))
 }
 
 // length is how long one side measured, by its own intervals. The totals mix the two sides' durations up in
@@ -113,17 +142,22 @@ func readIperf3(b []byte) (*iperf3Report, error) {
 	return &r, r.check()
 }
 
+// FailedError is the error of a test that iperf3 itself reports as failed, in its words.
+type FailedError struct{ Text string }
+
+func (e *FailedError) Error() string { return "iperf3: " + e.Text }
+
 // check says why a report holds no result.
 func (r *iperf3Report) check() error {
 	if r.Error != "" {
-		return fmt.Errorf("iperf3: %s", r.Error)
+		return &FailedError{r.Error}
 	}
 	if len(r.End.Streams) == 0 {
 		return errors.New("read iperf3 output: no stream in it")
 	}
 	for _, i := range r.Intervals {
 		for _, s := range i.Streams {
-			s.Lost = 0 // of one interval it is below 0 where late packets arrive that were taken for lost
+			s.Lost = nil // of one interval it is below 0 where late packets arrive that were taken for lost
 			if err := s.plausible(); err != nil {
 				return fmt.Errorf("read iperf3 output: socket %d, from %g s: %w", s.Socket, s.Start, err)
 			}
@@ -156,16 +190,18 @@ func (c *iperf3Counts) plausible() error {
 	for _, v := range []struct {
 		name     string
 		is, most float64
-	}{{"bytes", c.Bytes, mostCounted}, {"packets", c.Packets, mostCounted}, {"start", c.Start, 1e7},
-		{"end", c.End, 1e7}, {"retransmits", max(c.Retransmits, 0), mostCounted}} { // -1: not known
+	}{{"bytes", orZero(c.Bytes), mostCounted}, {"packets", orZero(c.Packets), mostCounted},
+		{"start", c.Start, 1e7}, {"end", c.End, 1e7},
+		{"retransmits", max(orZero(c.Retransmits), 0), mostCounted}} { // -1: not known
 		if !(v.is >= 0 && v.is <= v.most) {
 			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
 		}
 	}
-	slack := edgeShare*c.Packets + edgePackets
-	for name, v := range map[string]float64{"lost_packets": c.Lost, "out_of_order": c.OutOfOrder} {
-		if !(v >= -slack && v <= c.Packets+slack) {
-			return fmt.Errorf("%s are %g of %g packets, which cannot be", name, v, c.Packets)
+	packets := orZero(c.Packets)
+	slack := edgeShare*packets + edgePackets
+	for name, count := range map[string]*float64{"lost_packets": c.Lost, "out_of_order": c.OutOfOrder} {
+		if v := orZero(count); !(v >= -slack && v <= packets+slack) {
+			return fmt.Errorf("%s are %g of %g packets, which cannot be", name, v, packets)
 		}
 	}
 	if c.End < c.Start-1 { // where the warm-up ends it may by its jitter
@@ -218,10 +254,14 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 			Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
 		f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
 		f.Received = p.receive.series(p.receiveSocket, base, nil)
+		var err error
 		if s.UDP != nil {
-			udpTotals(&f, s.UDP, other, clientSends, size, p)
+			err = udpTotals(&f, s.UDP, other, clientSends, size, p)
 		} else {
-			tcpTotals(&f, s.Sender, s.Receiver, p)
+			err = tcpTotals(&f, s.Sender, s.Receiver, p)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("join iperf3 output: stream %d: %w", i+1, err)
 		}
 		flows = append(flows, f)
 	}
@@ -230,25 +270,30 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 
 // tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
 // the other side's are zero.
-func tcpTotals(f *record.Flow, sent, received *iperf3Counts, p iperf3Pair) {
-	f.SentBytes, f.ReceivedBytes = wholeNumber(sent.Bytes), wholeNumber(received.Bytes)
+func tcpTotals(f *record.Flow, sent, received *iperf3Counts, p iperf3Pair) error {
+	if sent.Bytes == nil || received.Bytes == nil {
+		return errors.New("how many bytes were sent or received is unknown")
+	}
+	f.SentBytes, f.ReceivedBytes = wholeNumber(*sent.Bytes), wholeNumber(*received.Bytes)
 	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
-	f.TCP.Retransmits = wholeNumber(sent.Retransmits)
+	f.TCP.Retransmits = wholeCount(sent.Retransmits)
 	for _, r := range []*iperf3Report{p.send, p.receive} { // a server may not know it
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
 	}
 	for _, s := range p.send.End.Streams {
 		// Only the file of the side that sends knows the round trip.
 		if s.Sender != nil && s.Sender.Socket == p.sendSocket {
-			f.TCP.MinRTTNs = wholeNumber(s.Sender.MinRTT * 1000)
+			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
 	}
+	return nil
 }
 
 // udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
 // file has in every direction. The receiving side's own count of packets differs by those under way at the
 // edges, and is not used.
-func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, size int, pair iperf3Pair) {
+func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, size int,
+	pair iperf3Pair) error {
 	f.TCP = nil
 	sender, receiver := client, server
 	if !clientSends {
@@ -256,16 +301,24 @@ func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, s
 	}
 	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender),
 		pair.receive.length(pair.receiveSocket, receiver)
-	p := &record.Packets{Sent: wholeNumber(sender.Packets), Size: size}
-	p.Lost = min(wholeNumber(client.Lost), p.Sent)
-	late := wholeNumber(client.OutOfOrder)
-	p.Reordered = &late // duplicates it does not count
+	switch {
+	case sender.Bytes == nil || sender.Packets == nil:
+		return errors.New("how many packets were sent is unknown")
+	case client.Lost == nil:
+		return errors.New("how many packets were lost is unknown")
+	}
+	p := &record.Packets{Sent: wholeNumber(*sender.Packets), UnsentUnknown: true, Size: size}
+	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
+	if client.OutOfOrder != nil {
+		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // duplicates it does not count
+	}
 	p.Received = p.Sent - p.Lost
 	f.Packets = p
-	f.SentBytes = wholeNumber(sender.Bytes)
+	f.SentBytes = wholeNumber(*sender.Bytes)
 	if p.Sent > 0 {
-		f.ReceivedBytes = wholeNumber(sender.Bytes * (float64(p.Received) / float64(p.Sent)))
+		f.ReceivedBytes = wholeNumber(*sender.Bytes * (float64(p.Received) / float64(p.Sent)))
 	}
+	return nil
 }
 
 // iperf3Pair is one stream in the files of both sides.
@@ -294,11 +347,15 @@ func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record
 			if s.Socket != socket || s.Omitted {
 				continue
 			}
+			if s.Bytes == nil { // from here on the sum is unknown
+				return t
+			}
 			at := base + nanoseconds(s.End)
-			bytes, packets, retransmits = bytes+s.Bytes, packets+s.Packets-s.Lost, retransmits+s.Retransmits
+			bytes, packets = bytes+*s.Bytes, packets+orZero(s.Packets)-orZero(s.Lost)
+			retransmits += scaled(s.Retransmits, 1)
 			t.Append(at, bytes, packets)
 			if tcp != nil {
-				tcp.Append(at, s.RTT*1000, s.RTTVar*1000, s.Cwnd, retransmits)
+				tcp.Append(at, scaled(s.RTT, 1000), scaled(s.RTTVar, 1000), scaled(s.Cwnd, 1), retransmits)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func TestIperf3Goldens(t *testing.T) {
 					f.SentBytes, f.SenderNs, f.ReceivedBytes, f.ReceiverNs)
 				if f.TCP != nil {
 					fmt.Fprintf(&b, " %s retransmits %d min_rtt %d mss %d info %d", f.TCP.Congestion,
-						f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
+						*f.TCP.Retransmits, f.TCP.MinRTTNs, f.TCP.MSS, len(f.TCP.Series.T))
 				}
 				if f.Packets != nil {
 					p := f.Packets

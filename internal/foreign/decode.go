@@ -1,0 +1,112 @@
+package foreign
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"regexp"
+	"unicode/utf16"
+)
+
+// byteOrderMark is U+FEFF in UTF-8. Windows programs write one at the beginning of a file.
+const byteOrderMark = "\ufeff"
+
+// Encoded reports whether the beginning of a file is UTF-16, or UTF-8 behind a byte order mark.
+func Encoded(head []byte) bool {
+	return bytes.HasPrefix(head, []byte(byteOrderMark)) || utf16Order(head) != nil
+}
+
+// utf16Order returns the byte order of UTF-16, nil for any other text. Windows PowerShell writes a program's
+// output in UTF-16. Where the byte order mark is missing, the zero bytes of ASCII give the order away.
+func utf16Order(head []byte) binary.ByteOrder {
+	head = head[:min(len(head), 512)]
+	switch {
+	case bytes.HasPrefix(head, []byte{0xff, 0xfe}):
+		return binary.LittleEndian
+	case bytes.HasPrefix(head, []byte{0xfe, 0xff}):
+		return binary.BigEndian
+	}
+	var zeros [2]int // at even and at odd offsets
+	for i, b := range head {
+		if b == 0 {
+			zeros[i%2]++
+		}
+	}
+	switch {
+	case zeros[0] == 0 && zeros[1] > len(head)/4:
+		return binary.LittleEndian
+	case zeros[1] == 0 && zeros[0] > len(head)/4:
+		return binary.BigEndian
+	}
+	return nil
+}
+
+// decoded returns a text in UTF-8 without byte order marks, one of which may begin each part of a file that
+// was put together.
+func decoded(text []byte) ([]byte, error) {
+	if order := utf16Order(text); order != nil {
+		if len(text)%2 != 0 {
+			return nil, &Error{Err: errors.New("it is UTF-16 and ends in the middle of a character")}
+		}
+		units := make([]uint16, len(text)/2)
+		for i := range units {
+			units[i] = order.Uint16(text[2*i:])
+		}
+		text = []byte(string(utf16.Decode(units)))
+	}
+	if !bytes.Contains(text, []byte(byteOrderMark)) {
+		return text, nil
+	}
+	return bytes.ReplaceAll(text, []byte(byteOrderMark), nil), nil
+}
+
+// notFinite matches a value that is no JSON but is found there: C's printf and Python write "nan", "-nan",
+// "inf" and "Infinity", Windows "-nan(ind)" and "1.#INF".
+var notFinite = regexp.MustCompile(
+	`(?i)^[+-]?(?:nan(?:\([0-9a-z_]*\))?|inf(?:inity)?|[0-9]\.[0-9]*#(?:ind|inf|[qs]nan)[0-9]*)$`)
+
+// nullNotFinite writes null in place of values that are not finite, and over white space beside them, so that
+// places in the text stay the same where there is some.
+func nullNotFinite(text []byte) []byte {
+	var out []byte
+	from := 0
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch {
+		case quoted && text[i] == '\\':
+			i++
+			continue
+		case text[i] == '"':
+			quoted = !quoted
+			continue
+		case quoted || !startsValue(text, i):
+			continue
+		}
+		end := i
+		for end < len(text) && end-i < 40 && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(text[end])) {
+			end++
+		}
+		if notFinite.Match(text[i:end]) {
+			start := i
+			if end-i < len("null") && start > from && bytes.ContainsRune([]byte(" \t"), rune(text[start-1])) {
+				start--
+			}
+			out = append(append(out, text[from:start]...), "null"...)
+			for range end - start - len("null") {
+				out = append(out, ' ')
+			}
+			from = end
+		}
+		i = end - 1
+	}
+	if from == 0 {
+		return text
+	}
+	return append(out, text[from:]...)
+}
+
+// startsValue reports whether a value that is not finite may start at a byte.
+func startsValue(text []byte, at int) bool {
+	return bytes.IndexByte([]byte("nNiI+-1"), text[at]) >= 0 &&
+		(at == 0 || bytes.IndexByte([]byte(" \t\r\n:,["), text[at-1]) >= 0)
+}

@@ -1,0 +1,147 @@
+package foreign
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// document is one JSON object of a text, from its brace to the byte behind the other.
+type document struct {
+	from, to int
+	text     []byte // with null in place of values that are not finite
+	joined   bool   // of other documents: its places are none of the file's
+}
+
+// opening matches the beginning of an object of JSON. A brace of prose is followed by something else.
+var opening = regexp.MustCompile(`\{\s*["}]`)
+
+// documents finds the objects of JSON that a text holds one behind the other: what several tests printed into
+// one file, in a list, or pasted with prompts, warnings and fences around. A document that begins its line,
+// or follows another, and is damaged makes an *Error.
+func documents(text []byte) ([]document, error) {
+	if err := bounded(text); err != nil {
+		return nil, err
+	}
+	var out []document
+	braces := 0 // within lines, that open no object
+	for from := 0; ; {
+		found := opening.FindIndex(text[from:])
+		if found == nil {
+			return out, nil
+		}
+		d := document{from: from + found[0]}
+		before := text[from:d.from]
+		begins := len(bytes.Trim(before[bytes.LastIndexByte(before, '\n')+1:], " \t\r,[]")) == 0
+		d.to = objectEnd(text, d.from)
+		d.text = nullNotFinite(text[d.from:d.to])
+		switch {
+		case json.Valid(d.text):
+			out = append(out, d)
+			from = d.to
+			continue
+		case begins || braces == maxBraces:
+			return nil, damaged(text, d)
+		}
+		braces++
+		from = d.from + 1
+	}
+}
+
+// maxBraces bounds the braces in prose, each of which is read on from to the end of the text.
+const maxBraces = 20
+
+// damaged is the error of a document that is no JSON, in the place where that shows.
+func damaged(text []byte, d document) *Error {
+	var value json.RawMessage
+	err := json.Unmarshal(d.text, &value)
+	offset := check.JSONOffset(err)
+	if offset < 0 || d.from+int(offset) >= len(text) {
+		return place(text, len(text), errors.New("it ends in the middle"))
+	}
+	return place(text, d.from+int(offset), check.JSONWords(err))
+}
+
+// objectEnd returns the byte behind the object that begins at a byte, or the text's end.
+func objectEnd(text []byte, from int) int {
+	depth := 0
+	quoted := false
+	for i := from; i < len(text); i++ {
+		switch b := text[i]; {
+		case quoted && b == '\\':
+			i++
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{':
+			depth++
+		case b == '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(text)
+}
+
+// eachDocument reads every document of a text by itself.
+func eachDocument(text []byte, read func(text []byte) ([]Result, error)) ([]Result, error) {
+	docs, err := documents(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) == 0 { // the reader says what it is
+		return read(text)
+	}
+	return resultsOf(text, docs, func(d document) ([]Result, error) {
+		results, err := read(d.text)
+		return results, at(d.text, err)
+	})
+}
+
+// resultsOf reads documents of a text. Of several, those that hold no result are left out with their reasons;
+// if none holds one, the error is that of the first.
+func resultsOf(text []byte, docs []document, read func(document) ([]Result, error)) ([]Result, error) {
+	var out []Result
+	var first error
+	results := 0
+	for _, d := range docs {
+		found, err := read(d)
+		if err != nil {
+			err = within(text, d, err)
+			first = cmp.Or(first, err)
+			found = []Result{{LeftOut: err.Error()}}
+		} else {
+			results += len(found)
+		}
+		if out = append(out, found...); len(out) > mostTrials {
+			return nil, place(text, d.from, fmt.Errorf("there are more than %d results", mostTrials))
+		}
+	}
+	if results == 0 {
+		return nil, first
+	}
+	return out, nil
+}
+
+// within moves the error of a document to its place in the text. One without a place gets the document's
+// beginning, if the text holds more than that document.
+func within(text []byte, d document, err error) error {
+	wrong, ok := errors.AsType[*Error](err)
+	if !ok {
+		wrong = &Error{Err: err}
+	}
+	offset := d.from
+	switch {
+	case wrong.Line > 0:
+		offset += int(wrong.Offset)
+	case len(bytes.TrimSpace(text[:d.from])) == 0 && len(bytes.TrimSpace(text[d.to:])) == 0:
+		return wrong
+	}
+	return place(text, offset, wrong.Err)
+}

@@ -1,0 +1,216 @@
+package foreign
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	secretName = regexp.MustCompile(`(?i)passw|secret|token|api_?key|private`)
+	// Names of keys whose values identify a person, a place or a single device.
+	personal = regexp.MustCompile(`(?i)ssid|serial|uuid|imei|imsi|machine_?id|latitude|longitude|^location$|` +
+		`(?:^|_)(?:user|user_?name|login|owner|e?mail)$`)
+	// The same in words: "SSID: home", "serial number=A1".
+	personalWord = regexp.MustCompile(`(?i)\b((?:[be]?ssid|serial(?:[ _-]?(?:number|no))?|user(?:[ _-]?name)?|` +
+		`login)\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)`)
+	keyed    = regexp.MustCompile(`("(?:[^"\\]|\\.)*")(\s*:\s*)("(?:[^"\\]|\\.)*")`)
+	userInfo = regexp.MustCompile(`://[^/@\s]*@`)
+	userAt   = regexp.MustCompile(`[0-9A-Za-z_.+-]+@[0-9A-Za-z_.-]*`)
+	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	wordOf   = regexp.MustCompile(`[0-9A-Za-z_.:%-]+`)
+	// What is an address also within a word: of IPv4, and of Ethernet with systemd's names that hold one.
+	addressIn = regexp.MustCompile(`(?:[0-9]{1,3}\.){3}[0-9]{1,3}|(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2}|` +
+		`\b[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2}\b|\b(?:en|wl|ww)x[0-9a-f]{12}\b`)
+	pathIn = regexp.MustCompile(`(^|[\s"'=(,:])((?:~|[A-Za-z]:)?[/\\][A-Za-z_.][^\s"',;:)]*|\\\\[^\s"',;)]+)`)
+	homeOf = regexp.MustCompile(`[/\\](?:home|Users)[/\\]([^/\\"':;]+)`)
+	// Folders of every system, whose files are nobody's own.
+	systemPath = regexp.MustCompile(`^/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|usr)/`)
+)
+
+// aliases stand for the addresses, hosts, users and paths of a file. Each has its own, so that series which
+// are called by them stay apart.
+type aliases struct {
+	of    map[string]string
+	names []string // words that are replaced wherever they stand alone, the longest first
+}
+
+// maxNames bounds the names that are looked for in every text of a file.
+const maxNames = 200
+
+// alias returns what stands for a text, of the kind "address", "host", "name" or "path".
+func (a *aliases) alias(kind, text string) string {
+	if a.of[text] == "" {
+		a.of[text] = fmt.Sprintf("(%s %d)", kind, len(a.of)+1)
+	}
+	return a.of[text]
+}
+
+// address is what stands for one. That of loopback and that of every host tell nothing.
+func (a *aliases) address(text string) string {
+	if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		return text
+	}
+	return a.alias("address", text)
+}
+
+// text is one without addresses, known hosts and names, paths, and the user of a URL.
+func (a *aliases) text(s string) string {
+	s = personalWord.ReplaceAllString(userInfo.ReplaceAllString(s, "://"), "${1}(hidden)")
+	if isPath(s) {
+		s = a.alias("path", s)
+	}
+	s = pathIn.ReplaceAllStringFunc(s, func(found string) string {
+		m := pathIn.FindStringSubmatch(found)
+		if systemPath.MatchString(m[2]) {
+			return found
+		}
+		return m[1] + a.alias("path", m[2])
+	})
+	for _, name := range a.names {
+		s = replaceAlone(s, name, a.of[name])
+	}
+	s = wordOf.ReplaceAllStringFunc(s, a.word)
+	return userAt.ReplaceAllStringFunc(s, func(m string) string {
+		if user, alone := strings.CutSuffix(m, "@"); alone { // whose host has an alias
+			return a.alias("name", user) + "@"
+		}
+		return a.alias("name", m)
+	})
+}
+
+// isPath reports whether a text as a whole is a path of somebody's own, which may hold spaces.
+func isPath(s string) bool {
+	m := pathIn.FindStringSubmatchIndex(s)
+	return m != nil && m[4] == 0 && !systemPath.MatchString(s) && !strings.Contains(s, " -") &&
+		!strings.Contains(s, " /")
+}
+
+func (a *aliases) word(word string) string {
+	whole := strings.TrimRight(word, ".:-%")
+	host, _, _ := strings.Cut(whole, ":") // and a port
+	if alias := a.of[host]; alias != "" {
+		return alias + word[len(host):]
+	}
+	for at := range whole { // behind "label:", but not behind "series::"
+		if at == 0 || at > 1 && whole[at-1] == ':' && whole[at-2] != ':' {
+			if _, err := netip.ParseAddr(whole[at:]); err == nil {
+				return word[:at] + a.address(whole[at:]) + word[len(whole):]
+			}
+		}
+	}
+	return addressIn.ReplaceAllStringFunc(word, a.address)
+}
+
+// replaceAlone replaces a name where no letter, digit or "_" touches it.
+func replaceAlone(s, name, by string) string {
+	var b strings.Builder
+	for {
+		i := strings.Index(s, name)
+		if i < 0 {
+			return b.String() + s
+		}
+		end := i + len(name)
+		if i > 0 && inWord(s[i-1]) || end < len(s) && inWord(s[end]) {
+			b.WriteString(s[:end])
+		} else {
+			b.WriteString(s[:i] + by)
+		}
+		s = s[end:]
+	}
+}
+
+func inWord(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
+}
+
+// hosts adds the hosts that a file names, and their users.
+func (a *aliases) hosts(f *flentFile) {
+	hosts := append(f.Meta.Hosts, f.Meta.Host, f.Meta.Local)
+	for _, name := range slices.Sorted(maps.Keys(f.Meta.Remote)) {
+		hosts = append(hosts, words(name), f.Meta.Remote[name].Local)
+	}
+	for _, host := range hosts {
+		for _, word := range wordOf.FindAllString(string(host), -1) { // that of a user, too
+			name, _, _ := strings.Cut(strings.TrimRight(word, ".:-%"), ":")
+			if a.text(word) == word && strings.ToUpper(name) != strings.ToLower(name) &&
+				!slices.Contains(nobody[:], name) {
+				a.alias("host", name)
+			}
+		}
+	}
+}
+
+// people adds the names that stand under personal keys or words, and those of home folders.
+func (a *aliases) people(text []byte) {
+	add := func(name string) {
+		name = strings.Trim(name, `"' `)
+		if len(name) > 2 && len(name) <= mostName && !strings.HasPrefix(name, "(") &&
+			!slices.Contains(everybody[:], name) && len(a.names) < maxNames && a.of[name] == "" {
+			a.alias("name", name)
+			a.names = append(a.names, name)
+		}
+	}
+	for _, m := range keyed.FindAllSubmatch(text, -1) {
+		var key, value string
+		if json.Unmarshal(m[1], &key) == nil && personal.MatchString(key) &&
+			json.Unmarshal(m[3], &value) == nil {
+			add(value)
+		}
+	}
+	for _, q := range quoted.FindAll(text, -1) {
+		var s string
+		if !bytes.ContainsAny(q, `/\:=`) || json.Unmarshal(q, &s) != nil {
+			continue
+		}
+		for _, m := range personalWord.FindAllStringSubmatch(s, -1) {
+			add(m[2])
+		}
+		for _, m := range homeOf.FindAllStringSubmatch(s, -1) {
+			add(m[1])
+		}
+	}
+	slices.SortStableFunc(a.names, func(x, y string) int { return len(y) - len(x) })
+}
+
+// anonymous is the file's text without its addresses, the hosts and users that it names, paths and what
+// identifies somebody, in whatever string.
+func (f *flentFile) anonymous(text []byte) []byte {
+	a := &aliases{of: map[string]string{}}
+	if test := string(f.Meta.Name); isPath(test) { // of one's own: its name is in no folder of flent's
+		a.of[test] = path.Base(strings.ReplaceAll(test, `\`, "/"))
+	}
+	a.hosts(f)
+	a.people(text)
+	text = keyed.ReplaceAllFunc(text, func(pair []byte) []byte {
+		m := keyed.FindSubmatch(pair)
+		var key string
+		if json.Unmarshal(m[1], &key) != nil || !personal.MatchString(key) {
+			return pair
+		}
+		return slices.Concat(m[1], m[2], []byte("null"))
+	})
+	seen := map[string][]byte{}
+	return quoted.ReplaceAllFunc(text, func(q []byte) []byte {
+		if _, known := seen[string(q)]; !known {
+			var s string
+			seen[string(q)] = bytes.Clone(q)
+			if json.Unmarshal(q, &s) == nil && a.text(s) != s {
+				seen[string(q)], _ = json.Marshal(a.text(s)) // a string can always be
+			}
+		}
+		return seen[string(q)]
+	})
+}
+
+// nobody are the names of hosts that tell nothing: of loopback, and those that this program writes.
+var nobody = [...]string{"localhost", "client", "server", "address", "host", "name", "path"}
+
+// everybody are names of users that tell nothing: those that every system has.
+var everybody = [...]string{"root", "admin", "user", "none", "null", "unknown", "name", "path", "hidden"}

@@ -1,0 +1,38 @@
+package foreign
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// Heads of the tables that ministat and benchstat print, the latter until 2022 and since.
+var (
+	ministatHead  = regexp.MustCompile(`(?m)^\s*N\s+Min\s+Max\s+Median\s+Avg\s+Stddev\s*$`)
+	ministatFile  = regexp.MustCompile(`(?m)^[x+*%#@O] (\S.*)$`)
+	benchstatHead = regexp.MustCompile(`(?m)^name .*(?:time/op|speed|delta|alloc/op)|│.*\S/op|│.*vs base`)
+)
+
+// summary says that a text is what ministat or benchstat made of others' values, nil if it is not. A median
+// and a deviation are no trials.
+func summary(text []byte) error {
+	text = text[:min(len(text), 64<<10)]
+	switch {
+	case ministatHead.Match(text):
+		var files []string
+		for _, m := range ministatFile.FindAllSubmatch(text, 20) {
+			if len(bytes.Fields(m[1])) < 6 { // a row of the table has six figures
+				files = append(files, name(string(m[1])))
+			}
+		}
+		return check.WithHint(errors.New("it is a summary of ministat, which has no single values"),
+			strings.TrimSpace("import the files of numbers that it read "+strings.Join(files, ", ")))
+	case benchstatHead.Match(text) && bytes.Contains(text, []byte("±")):
+		return check.WithHint(errors.New("it is a summary of benchstat, which has no single values"),
+			"import what iperf3, flent or another program wrote of each test, or columns of numbers")
+	}
+	return nil
+}

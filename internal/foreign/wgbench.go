@@ -1,0 +1,123 @@
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+)
+
+// wgRate is a whole cell that holds one rate, as iperf3 prints it or as people write it. B is a byte.
+var wgRate = regexp.MustCompile(`^([0-9]+)(?:([.,])([0-9]+))? *([kKMmGgTt]?)(?:[bB]its?/s(?:ec)?|bps|b/s)$`)
+
+// parseRate reads a rate in bit/s. Anything around it makes it another rate, or several, and is an error.
+func parseRate(cell string) (float64, error) {
+	m := wgRate.FindStringSubmatch(cell)
+	if m == nil {
+		return 0, fmt.Errorf("%.40q is no rate", cell)
+	}
+	if m[2] == "," && len(m[3]) == 3 {
+		return 0, fmt.Errorf("%.40q may be %s.%s or %s%s", cell, m[1], m[3], m[1], m[3])
+	}
+	rate, err := strconv.ParseFloat(m[1]+"."+m[3], 64)
+	rate *= map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[strings.ToUpper(m[4])]
+	if err != nil || !finite(rate, mostRate) {
+		return 0, fmt.Errorf("%.40q cannot be", cell)
+	}
+	return rate, nil
+}
+
+// wgRow splits a row of a table of wg-bench; false for prose and for the line below a table's head.
+func wgRow(l string) (cells []string, ok bool) {
+	if !strings.HasPrefix(l, "|") || strings.Trim(l, "|-: ") == "" {
+		return nil, false
+	}
+	for cell := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(l, "|"), "|"), "|") {
+		cells = append(cells, plainCell(cell))
+	}
+	return cells, true
+}
+
+// isWGBench reports whether a line is a row with a rate.
+func isWGBench(l string) bool {
+	cells, ok := wgRow(l)
+	if !ok || len(cells) < 3 {
+		return false
+	}
+	_, err := parseRate(cells[2])
+	return err == nil
+}
+
+// readWGBench reads rows of the tables of wg-bench: device / CPU, system / kernel [/ flags], rate, note. Rows
+// with different notes are of different settings. A row without a rate is left out, with the reason.
+func readWGBench(text []byte) ([]Result, error) {
+	var out []Result
+	var first, head error // what was left out first; of a row that may be a table's head
+	results := 0
+	leave := func() {
+		if head != nil {
+			out = append(out, Result{LeftOut: head.Error()})
+			if first == nil {
+				first = head
+			}
+		}
+		head = nil
+	}
+	for at, l := range linesOf(text, 4096) {
+		cells, ok := wgRow(l)
+		if !ok {
+			if strings.HasPrefix(l, "|") && strings.Contains(l, "-") {
+				head = nil // it was one
+			}
+			continue
+		}
+		leave()
+		r, err := wgResult(cells)
+		if err != nil {
+			head = place(text, at, err)
+			continue
+		}
+		results++
+		if out = append(out, r); len(out) > mostTrials {
+			return nil, place(text, at, errors.New("there are too many rows"))
+		}
+	}
+	leave()
+	if results == 0 {
+		return nil, first
+	}
+	return out, nil
+}
+
+func wgResult(cells []string) (Result, error) {
+	if len(cells) < 3 {
+		return Result{}, errors.New("a row has device, system, rate and note")
+	}
+	rate, err := parseRate(cells[2])
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", name(cells[0]), err)
+	}
+	r := newResult("", oneRun, "how long and how often it was measured",
+		"the implementation of WireGuard", "series", "latency")
+	r.Foreign.Values[metrics.Goodput] = rate
+	set(r.Factors, factor.Tunnel, "wireguard")
+	set(r.Factors, factor.Protocol, "tcp")
+	set(r.Factors, "device", cells[0])
+	set(r.Factors, "system", cells[1])
+	if len(cells) > 3 {
+		set(r.Factors, "note", cells[3])
+	}
+	return r, nil
+}
+
+// link is one of Markdown, whose text is kept.
+var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+func plainCell(s string) string {
+	s = link.ReplaceAllString(s, "$1")
+	return strings.TrimSpace(strings.NewReplacer("`", "", "*", "", "\\", "").Replace(s))
+}

@@ -1,0 +1,487 @@
+package iperf3
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// Printed is a test in what iperf3 prints without --json: its place, and its result or an error.
+type Printed struct {
+	From, To int
+	File     *File
+	Err      error
+}
+
+// ReadPrinted reads the tests of a text that iperf3 printed without --json, whatever stands around and
+// between them. Rates have the three digits of the text, and bytes follow from them.
+func ReadPrinted(text []byte) []Printed {
+	var p printedReader
+	at := 0
+	for line := range bytes.Lines(text) {
+		end := at + len(line)
+		p.line(string(bytes.TrimSpace(line[:min(len(line), maxPrintedLine)])), at)
+		if p.test != nil {
+			p.test.to = end
+		}
+		at = end
+	}
+	p.finish()
+	return p.out
+}
+
+// LooksPrinted reports whether iperf3 prints such a line without --json: a row of a table, or an error.
+func LooksPrinted(line string) bool {
+	return rowLine.MatchString(line) || errorLine.MatchString(line)
+}
+
+// maxPrintedLine bounds a line, in bytes.
+const maxPrintedLine = 4096
+
+// Lines of iperf3 (its iperf_locale.c). A title, a time of --timestamps or another program's prefix may stand
+// before any of them.
+var (
+	rowLine = regexp.MustCompile(`\[ *([0-9]+|SUM)\](?:\[([TR])X-[CS]\])? +([0-9]+\.[0-9]+) *- *([0-9]+\.[0-9]+) +` +
+		`sec +(\S+) +([KMGT]?)Bytes +(\S+) +([KMGT]?)(bits|Bytes)/sec *(.*)$`)
+	headLine    = regexp.MustCompile(`\[ *ID\](?:\[Role\])? +Interval +Transfer +`)
+	connectLine = regexp.MustCompile(`^(?:\w{3} \w{3} +[0-9]+ [0-9:]{8} [0-9]{4} )?(?:(.*):  )?.{0,40}?` +
+		`Connecting to host `)
+	acceptLine  = regexp.MustCompile(`Accepted connection from `)
+	reverseLine = regexp.MustCompile(`Reverse mode, remote host .* is sending`)
+	socketLine  = regexp.MustCompile(`\[ *([0-9]+)\] local (\S+) port ([0-9]+) connected (?:to|with) (\S+) port ([0-9]+)`)
+	versionLine = regexp.MustCompile(`^(iperf 3\.\S+)`)
+	timeLine    = regexp.MustCompile(`^Time: (.*)`)
+	rateLine    = regexp.MustCompile(`Target Bitrate: ([0-9]+)`)
+	mssLine     = regexp.MustCompile(`TCP MSS: ([0-9]+)`)
+	startLine   = regexp.MustCompile(`Starting Test: protocol: (\w+), [0-9]+ streams, ([0-9]+) byte blocks, ` +
+		`omitting ([0-9]+) seconds, .*, tos ([0-9]+)`)
+	congestionLine = regexp.MustCompile(`snd_tcp_congestion (\S+)`)
+	errorLine      = regexp.MustCompile(`^(?:.*:  )?iperf3: (.+)`)
+)
+
+// printedRow is a line of figures.
+type printedRow struct {
+	socket      int    // 0 for [SUM]
+	role        string // of --bidir: "T" or "R"
+	start, end  float64
+	rate        float64 // bit/s, NaN if unknown
+	retransmits *float64
+	lost        *float64
+	packets     *float64
+	cwnd        *float64
+	udp         bool
+	omitted     bool
+	sum         bool
+	iperf2      bool
+	side        string // of a total: "sender", "receiver", "" for UDP before 3.2
+}
+
+// printedTest is a test as far as its lines were read.
+type printedTest struct {
+	from, to       int
+	report         iperf3Report
+	client, server bool // whose text it is, if its first line is there
+	reverse        bool
+	datagrams      bool // the column behind the rate counts datagrams, not retransmits
+	totals         bool // its rows are those of the whole test
+	rows           []printedRow
+	ends           []printedRow
+	began          time.Time
+	failure        string
+	iperf2         bool // its times have other decimals than two
+}
+
+type printedReader struct {
+	out    []Printed
+	test   *printedTest
+	far    bool // within the server's output of --get-server-output
+	before iperf3Report
+	time   time.Time
+}
+
+// begin ends the test before and starts one.
+func (p *printedReader) begin(at int) *printedTest {
+	p.finish()
+	p.test = &printedTest{from: at, report: p.before, began: p.time}
+	p.before, p.time, p.far = iperf3Report{}, time.Time{}, false
+	return p.test
+}
+
+func (p *printedReader) finish() {
+	if t := p.test; t != nil {
+		file, err := t.file()
+		p.out = append(p.out, Printed{From: t.from, To: t.to, File: file, Err: err})
+	}
+	p.test = nil
+}
+
+func (p *printedReader) line(l string, at int) {
+	row, isRow := parseRow(l)
+	switch {
+	case p.far && !strings.HasSuffix(l, "iperf Done.") && !connectLine.MatchString(l):
+		return
+	case connectLine.MatchString(l):
+		t := p.begin(at)
+		t.client, t.report.Title = true, connectLine.FindStringSubmatch(l)[1]
+	case acceptLine.MatchString(l):
+		p.begin(at).server = true
+	case strings.HasSuffix(l, "Server output:"):
+		p.far = true
+	case strings.HasSuffix(l, "iperf Done."), strings.Contains(l, "Server listening on "):
+		p.finish()
+		p.far = false
+	case errorLine.MatchString(l):
+		p.failed(errorLine.FindStringSubmatch(l)[1], at)
+	case headLine.MatchString(l):
+		if p.test == nil || len(p.test.ends) > 0 {
+			p.begin(at)
+		}
+		p.test.datagrams = strings.Contains(l, "Datagrams")
+		p.test.totals = p.test.totals || len(p.test.rows) > 0
+	case isRow:
+		p.row(row, at)
+	default:
+		p.detail(l)
+	}
+}
+
+func (p *printedReader) failed(words string, at int) {
+	switch {
+	case p.test != nil:
+		p.test.failure = words
+		p.finish()
+	case !strings.HasPrefix(words, "interrupt - "): // of a server that waits
+		p.begin(at).failure = words
+		p.finish()
+	}
+}
+
+// row adds a row to the test, or to the next one if the table starts again.
+func (p *printedReader) row(r printedRow, at int) {
+	t := p.test
+	if t == nil || len(t.ends) > 0 && r.side == "" && !(t.totals && r.udp) {
+		t = p.begin(at)
+	}
+	if r.packets != nil && !r.udp && !t.datagrams {
+		r.retransmits, r.packets = r.packets, nil
+	}
+	t.iperf2 = t.iperf2 || r.iperf2
+	if t.totals || r.side != "" {
+		t.ends = append(t.ends, r)
+	} else {
+		t.rows = append(t.rows, r)
+	}
+}
+
+// detail reads what iperf3 prints beside its tables, most of it with --verbose.
+func (p *printedReader) detail(l string) {
+	r := &p.before
+	if p.test != nil {
+		r = &p.test.report
+	}
+	if m := socketLine.FindStringSubmatch(l); m != nil {
+		s := iperf3Socket{LocalHost: m[2], RemoteHost: m[4]}
+		s.Socket, _ = strconv.Atoi(m[1])
+		s.LocalPort, _ = strconv.Atoi(m[3])
+		s.RemotePort, _ = strconv.Atoi(m[5])
+		r.Start.Connected = append(r.Start.Connected, s)
+		return
+	}
+	if m := startLine.FindStringSubmatch(l); m != nil {
+		s := &r.Start.TestStart
+		s.Protocol = m[1]
+		s.Block, _ = strconv.Atoi(m[2])
+		s.Omit, _ = strconv.ParseFloat(m[3], 64)
+		s.TOS, _ = strconv.Atoi(m[4])
+		return
+	}
+	switch m := versionLine.FindStringSubmatch(l); {
+	case m != nil && p.test == nil:
+		r.Start.Version = m[1]
+	case p.test != nil && reverseLine.MatchString(l):
+		p.test.reverse = true
+	case mssLine.MatchString(l):
+		r.Start.MSS, _ = strconv.Atoi(mssLine.FindStringSubmatch(l)[1])
+	case rateLine.MatchString(l):
+		r.Start.TestStart.Rate, _ = strconv.ParseFloat(rateLine.FindStringSubmatch(l)[1], 64)
+	case congestionLine.MatchString(l):
+		r.End.Congestion = congestionLine.FindStringSubmatch(l)[1]
+	case timeLine.MatchString(l):
+		began, err := time.Parse(time.RFC1123, timeLine.FindStringSubmatch(l)[1])
+		switch {
+		case err != nil:
+		case p.test != nil:
+			p.test.began = began.UTC()
+		default:
+			p.time = began.UTC()
+		}
+	}
+}
+
+// parseRow reads a line of figures.
+func parseRow(l string) (r printedRow, ok bool) {
+	m := rowLine.FindStringSubmatch(l)
+	if m == nil {
+		return r, false
+	}
+	r.socket, _ = strconv.Atoi(m[1])
+	r.sum = m[1] == "SUM"
+	r.iperf2 = len(m[3])-strings.IndexByte(m[3], '.') != len(".00")
+	r.role = m[2]
+	r.start, r.end = printedNumber(m[3]), printedNumber(m[4])
+	r.rate = printedNumber(m[7]) * math.Pow(1000, float64(strings.Index(" KMGT", m[8])))
+	if m[9] == "Bytes" {
+		r.rate = printedNumber(m[7]) * 8 * math.Pow(1024, float64(strings.Index(" KMGT", m[8])))
+	}
+	fields := strings.Fields(m[10])
+	if n := len(fields) - 1; n >= 0 {
+		switch fields[n] {
+		case "sender", "receiver":
+			r.side, fields = fields[n], fields[:n]
+		case "(omitted)":
+			r.omitted, fields = true, fields[:n]
+		}
+	}
+	switch {
+	case len(fields) > 2 && fields[1] == "ms": // of the jitter
+		lost, packets, _ := strings.Cut(fields[2], "/")
+		r.udp, r.lost, r.packets = true, count(lost), count(packets)
+	case len(fields) > 2 && strings.HasSuffix(fields[2], "Bytes"):
+		r.retransmits = count(fields[0])
+		if c := count(fields[1]); c != nil {
+			scale := max(strings.IndexByte(" KMGT", fields[2][0]), 0)
+			r.cwnd = new(*c * math.Pow(1024, float64(scale)))
+		}
+	case len(fields) == 1:
+		r.packets = count(fields[0]) // or retransmits, as the table's head says
+	}
+	return r, true
+}
+
+// printedNumber is a figure, NaN for what is none: C prints "-nan", too.
+func printedNumber(s string) float64 {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(v, 0) {
+		return math.NaN()
+	}
+	return v
+}
+
+// count is a figure that may be unknown: absent, "Unknown", or -1.
+func count(s string) *float64 {
+	if v := printedNumber(s); v >= 0 {
+		return &v
+	}
+	return nil
+}
+
+// What a text lacks that another would have.
+var (
+	errPrinted = check.WithHint(errors.New("iperf3's last lines, those of sender and receiver, are not "+
+		"all in it"),
+		"import all that iperf3 printed, or run it again with --json")
+	errIperf2 = check.WithHint(errors.New("it is the output of iperf 2, which is not read"),
+		"measure with iperf3 --json")
+)
+
+// file makes a report of the test as --json has it, and reads that.
+func (t *printedTest) file() (*File, error) {
+	switch {
+	case t.failure != "":
+		return nil, fmt.Errorf("iperf3: %s", t.failure)
+	case t.iperf2:
+		return nil, errIperf2
+	}
+	var missing []factor.Name
+	ends, sums := split(t.ends)
+	rows, _ := split(t.rows)
+	switch {
+	case len(ends) == 0 && len(sums) == 0:
+		return nil, errPrinted
+	case len(ends) == 0: // lines of [SUM] alone were kept
+		ends, missing = sums, append(missing, factor.Streams)
+		_, rows = split(t.rows)
+	default:
+		if err := checkSums(ends, sums); err != nil {
+			return nil, err
+		}
+	}
+	sends, known := t.sends(rows, ends)
+	if !known {
+		missing = append(missing, factor.Direction)
+	}
+	r := &t.report
+	if len(r.Start.Connected) == 0 {
+		missing = append(missing, factor.IP)
+	}
+	if t.server {
+		r.Start.Accepted = &struct{}{}
+	}
+	start := &r.Start.TestStart
+	start.Protocol = cmp.Or(start.Protocol, "TCP")
+	if slices.ContainsFunc(ends, func(row printedRow) bool { return row.udp }) {
+		start.Protocol = "UDP"
+	}
+	for _, row := range rows {
+		c := row.counts(row.end - row.start)
+		r.Intervals = append(r.Intervals, iperf3Interval{[]iperf3Counts{c}})
+		if row.omitted {
+			start.Omit = max(start.Omit, row.end)
+		} else if start.Interval == 0 {
+			start.Interval = math.Round((row.end-row.start)*10) / 10
+		}
+	}
+	for _, row := range ends {
+		start.Duration = max(start.Duration, math.Round(row.end))
+	}
+	if err := t.addStreams(ends, sends); err != nil {
+		return nil, err
+	}
+	file, err := r.file()
+	if err != nil {
+		return nil, err
+	}
+	file.Began, file.Printed, file.Missing = t.began, true, missing
+	return file, nil
+}
+
+// split parts the rows of streams from those of their sums.
+func split(rows []printedRow) (streams, sums []printedRow) {
+	for _, row := range rows {
+		if row.sum {
+			sums = append(sums, row)
+		} else {
+			streams = append(streams, row)
+		}
+	}
+	return streams, sums
+}
+
+// checkSums reports streams that are missing: what a sum says must be what its streams do, as far as their
+// digits go.
+func checkSums(ends, sums []printedRow) error {
+	for _, sum := range sums {
+		total := 0.0
+		for _, row := range ends {
+			if row.role == sum.role && row.side == sum.side {
+				total += row.rate
+			}
+		}
+		if math.Abs(total-sum.rate) > .02*sum.rate+1 {
+			return check.WithHint(fmt.Errorf("its streams make %s, and its [SUM] is %s: streams are missing",
+				unit.Bitrate(total), unit.Bitrate(sum.rate)), "import all that iperf3 printed")
+		}
+	}
+	return nil
+}
+
+// sends reports whether the end that printed the text sends, where no roles of --bidir do, and whether that
+// is known.
+func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
+	if ends[0].role != "" {
+		return true, true
+	}
+	sides := map[string]bool{}
+	for _, row := range ends {
+		sides[row.side] = true
+	}
+	counted := slices.ContainsFunc(rows, func(row printedRow) bool { return row.retransmits != nil })
+	switch {
+	case t.server:
+		return counted || !sides["receiver"], true
+	case t.client:
+		return !t.reverse, true
+	case counted && sides["sender"] && sides["receiver"]: // only a client has both
+		return true, true
+	}
+	return true, false
+}
+
+// addStreams makes the totals of each stream.
+func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
+	r := &t.report
+	both := false
+	for i, row := range ends {
+		first := slices.IndexFunc(ends, row.sameStream)
+		if first < i {
+			continue
+		}
+		var side [2]*iperf3Counts // sender, receiver
+		for _, other := range ends {
+			if !row.sameStream(other) {
+				continue
+			}
+			c := other.counts(0)
+			c.Bytes = other.bytes(float64(r.length(c.Socket, &c)) / 1e9)
+			c.Sender = new(sends)
+			if other.role != "" {
+				both, c.Sender = true, new(other.role == "T")
+			}
+			switch {
+			case other.side == "receiver":
+				side[1] = &c
+			case other.side == "sender":
+				side[0] = &c
+			default: // of UDP before 3.2, which has one line
+				side[0], side[1] = &c, &c
+			}
+		}
+		if t.server { // which has only what it counted itself
+			zero := 0.0
+			for k, c := range side {
+				if c == nil && side[1-k] != nil {
+					other := *side[1-k]
+					other.Bytes, other.Retransmits = &zero, nil
+					side[k] = &other
+				}
+			}
+		}
+		if side[0] == nil || side[1] == nil {
+			return errPrinted
+		}
+		total := iperf3Totals{Sender: side[0], Receiver: side[1]}
+		if r.Start.TestStart.Protocol == "UDP" {
+			total.UDP = new(*side[0])
+			total.UDP.Lost = side[1].Lost
+		}
+		r.End.Streams = append(r.End.Streams, total)
+	}
+	s := &r.Start.TestStart
+	s.Streams = len(r.End.Streams)
+	if both {
+		s.Streams, s.Bidir = s.Streams/2, 1
+	} else if sends == t.server {
+		s.Reverse = 1
+	}
+	return nil
+}
+
+func (row printedRow) sameStream(other printedRow) bool {
+	return row.socket == other.socket && row.role == other.role
+}
+
+// counts are the figures of a row over some seconds.
+func (row printedRow) counts(seconds float64) iperf3Counts {
+	return iperf3Counts{Socket: row.socket, Start: row.start, End: row.end, Omitted: row.omitted,
+		Bytes: row.bytes(seconds), Packets: row.packets, Lost: row.lost, Retransmits: row.retransmits,
+		Cwnd: row.cwnd}
+}
+
+// bytes is what the rate makes in some seconds, nil if it is unknown.
+func (row printedRow) bytes(seconds float64) *float64 {
+	if math.IsNaN(row.rate) {
+		return nil
+	}
+	return new(row.rate / 8 * seconds)
+}
