@@ -14,12 +14,15 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestAgentAndGuardExclude: of an agent and a driver's guard on one machine the later one is refused, either
 // way round, before it changes anything. A run is told so when it begins.
 func TestAgentAndGuardExclude(t *testing.T) {
+	t.Parallel()
+	apart.Needs(t, "tc")
 	inNamespace(t, func(ctx context.Context) error {
 		h, by := host.Local(), driver.Linux{}
 		process, err := host.Spawn{Args: []string{agent.MachineRole}}.Start()

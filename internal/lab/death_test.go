@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -305,6 +306,7 @@ func TestRestoreBesideLabsThatStart(t *testing.T) {
 
 // TestAsAnOrdinaryUser runs the tests of a real lab once more, as nobody, if they run as root.
 func TestAsAnOrdinaryUser(t *testing.T) {
+	apart.Long(t, "takes longer than a package has") // the gate's stage tests-as-user runs what it runs
 	if os.Geteuid() != 0 {
 		t.Skip("skip: these tests already run as an ordinary user")
 	}

@@ -31,6 +31,9 @@ func (d driven) check(ctx context.Context) check.Answer {
 		return a
 	}
 	_, err := d.read(ctx, d.s.Value)
+	if _, ok := d.n.Driver.(driver.Replacing); ok {
+		_, err = d.now(ctx, knob.State(d.s.Value))
+	}
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%v", err)
@@ -62,19 +65,33 @@ func (d driven) on(value string) (out []record.Setting, err error) {
 
 // read asks for the state; one who is asked about a value may say how else to come by that.
 func (d driven) read(ctx context.Context, value string) (knob.State, error) {
+	return d.each(ctx, value, d.n.Driver.Read)
+}
+
+func (d driven) each(ctx context.Context, value string, read func(context.Context, host.Host,
+	record.Setting) (string, error)) (knob.State, error) {
 	list, err := d.on(value)
 	if err != nil {
 		return "", err
 	}
 	each := map[string]knob.State{}
 	for _, s := range list {
-		v, err := d.n.Driver.Read(ctx, d.n.Reads(), s)
+		v, err := read(ctx, d.n.Reads(), s)
 		if err != nil {
 			return "", err
 		}
 		each[s.Port] = knob.State(v)
 	}
 	return knob.OfAll(each), nil
+}
+
+// now reads what a state would take the place of.
+func (d driven) now(ctx context.Context, want knob.State) (knob.State, error) {
+	by, ok := d.n.Driver.(driver.Replacing)
+	if !ok {
+		return d.read(ctx, "")
+	}
+	return d.each(ctx, string(want), by.ReadFor)
 }
 
 // put applies a value on the node as it is now: it may have been renewed.
@@ -101,7 +118,7 @@ func (d driven) back(ctx context.Context, before knob.State) error {
 		return err
 	}
 	d.n = n
-	if now, err := d.read(ctx, ""); err == nil && now == before {
+	if now, err := d.now(ctx, before); err == nil && now == before {
 		return nil
 	}
 	return d.put(ctx, before)
@@ -110,7 +127,7 @@ func (d driven) back(ctx context.Context, before knob.State) error {
 // apply applies a setting: read, guard, journal, apply, read back. What a failed attempt may have changed is
 // undone.
 func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
-	before, err := d.read(ctx, "")
+	before, err := d.now(ctx, want)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +147,7 @@ func (d driven) apply(ctx context.Context, want knob.State) (*applied, error) {
 	}
 	if err == nil {
 		var got knob.State
-		got, err = d.read(ctx, "")
+		got, err = d.now(ctx, want)
 		if err == nil && !d.k.Same(want, got) {
 			err = fmt.Errorf("read back %s", got)
 		}

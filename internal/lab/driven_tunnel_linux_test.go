@@ -133,6 +133,7 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 // TestTunnelEndsOnADrivenRouter: it is laid by the router's driver, without a preshared key, behind a guard
 // that would remove it; other settings come and go meanwhile; taken down, it leaves nothing.
 func TestTunnelEndsOnADrivenRouter(t *testing.T) {
+	t.Parallel()
 	d := routeros.New()
 	before, w := d.Config(), onWire(t, d)
 	l, j, _ := behindRouterOS(t, d, w)
@@ -194,6 +195,7 @@ func TestTunnelEndsOnADrivenRouter(t *testing.T) {
 // TestDrivenTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may be
 // missing.
 func TestDrivenTunnelThatFails(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"/interface/wireguard/add", "/ip/address/add", "proplist=public-key where",
 		"/interface/wireguard/peers/add", "rx-packet", "start-time=startup", "nothing arrives"} {
 		t.Run(step, func(t *testing.T) {
@@ -239,6 +241,7 @@ func (m mute) Start(ctx context.Context, c host.Command) (host.Process, error) {
 
 // TestDrivenTunnelThatIsGivenUp: whoever lays it need not wait for a router that does not answer.
 func TestDrivenTunnelThatIsGivenUp(t *testing.T) {
+	t.Parallel()
 	d := routeros.New()
 	before := d.Config()
 	l, j, _ := behindRouterOS(t, d, onWire(t, d))
@@ -260,6 +263,7 @@ func TestDrivenTunnelThatIsGivenUp(t *testing.T) {
 // TestDrivenTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
 // and nothing is measured until it is gone.
 func TestDrivenTunnelThatStays(t *testing.T) {
+	t.Parallel()
 	d := routeros.New()
 	before := d.Config()
 	l, j, _ := behindRouterOS(t, d, onWire(t, d))
@@ -285,6 +289,7 @@ func TestDrivenTunnelThatStays(t *testing.T) {
 // TestRestoreRemovesADrivenTunnel of a run that was killed, also in the middle of laying it, and says so
 // where the guard has done it.
 func TestRestoreRemovesADrivenTunnel(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ name, broken, want string }{{"whole", "", "put back tunnel_end=none"},
 		{"without a peer", "/interface/wireguard/peers/add", "already as before"},
 		{"undone by the guard", "", "already as before: tunnel_end=none"}} {

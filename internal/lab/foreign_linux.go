@@ -185,12 +185,13 @@ func (f *foreign) password() (string, error) {
 	if f.login.Password == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(f.login.Password)
+	secret, err := host.Password(f.login.Password)
 	if err != nil {
 		return "", fmt.Errorf("read the password: %w", err)
 	}
-	first, _, _ := strings.Cut(string(b), "\n")
-	return strings.TrimSuffix(first, "\r"), nil
+	text := ""
+	err = secret.Use(func(b []byte) error { text = string(b); return nil })
+	return text, err
 }
 
 // A guest that boots refuses connections for a while.

@@ -13,12 +13,14 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
 // aDisk is the folder of a disk image as bench/guestdisk makes it.
 func aDisk(t *testing.T) string {
 	t.Helper()
+	apart.Long(t, "boots a guest")
 	dir := os.Getenv("CHOKEPOINT_DISK")
 	if dir == "" {
 		t.Skip("skip: no disk image here; bench/guestdisk/build makes one, CHOKEPOINT_DISK names its folder")
@@ -45,7 +47,7 @@ func foreignLabIn(t *testing.T, dir, file string, login vm.Login) (*lab.Lab, vm.
 		t.Fatal(err)
 	}
 	d.Login = login
-	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t),
+	if d.Agent, err = vm.GuestProgram(ctx, "amd64", labtest.GuestCache(t), labtest.Source(t),
 		func(text string) { t.Log(text) }); err != nil {
 		t.Fatal(err)
 	}

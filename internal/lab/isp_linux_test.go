@@ -15,6 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -22,6 +23,7 @@ import (
 // TestWANByDHCP: the server plays the provider, and the router gives up its address for the one that it gets.
 // Both are left as they were, whatever ends it.
 func TestWANByDHCP(t *testing.T) {
+	apart.Needs(t, "ip")
 	ctx := labtest.Context(t)
 	l, _ := labtest.UpIn(t, t.TempDir(), "forward", registry.LabParts())
 	looks := func(node string) string {
@@ -51,6 +53,8 @@ func TestWANByDHCP(t *testing.T) {
 // advertisements, and a DHCPv6 client there another address and a network, to which the provider has a route.
 // The provider is left as it was.
 func TestIPv6FromProvider(t *testing.T) {
+	t.Parallel()
+	apart.Needs(t, "ip")
 	ctx := labtest.Context(t)
 	l, _ := labtest.UpIn(t, t.TempDir(), "forward", registry.LabParts())
 	do := func(node, script string, args ...string) string {
@@ -143,6 +147,7 @@ func TestIPv6FromProvider(t *testing.T) {
 // kernel has no PPP: CHOKEPOINT_PPP_KERNEL and CHOKEPOINT_PPP_MODULES name one that has, such as that of
 // Debian's linux-image-amd64.
 func TestGuestPPPoE(t *testing.T) {
+	apart.Long(t, "boots a guest")
 	kernel := os.Getenv("CHOKEPOINT_PPP_KERNEL")
 	if kernel == "" {
 		t.Skip("skip: CHOKEPOINT_PPP_KERNEL names no kernel with PPP")
@@ -151,7 +156,7 @@ func TestGuestPPPoE(t *testing.T) {
 	defer cancel()
 	plain := labtest.Guest(t)
 	cache := labtest.GuestCache(t)
-	program, err := vm.GuestProgram(ctx, plain.Image.Arch, cache, func(string) {})
+	program, err := vm.GuestProgram(ctx, plain.Image.Arch, cache, labtest.Source(t), func(string) {})
 	must(t, err)
 	img, err := vm.Recipe{Arch: plain.Image.Arch, Program: program, Cache: cache, Kernel: kernel,
 		Modules: os.Getenv("CHOKEPOINT_PPP_MODULES")}.Image(ctx)

@@ -26,7 +26,7 @@ func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 		case n.HasDriver():
 			d := driven{l, n, s, k, p}
 			if err = d.put(ctx, state); err == nil {
-				held.State, err = d.read(ctx, "")
+				held.State, err = d.now(ctx, state)
 			}
 		default:
 			err = n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held)

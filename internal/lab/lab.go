@@ -173,7 +173,7 @@ func (l *Lab) Close(ctx context.Context) error {
 		err = errors.Join(err, downErr)
 	}
 	if err != nil {
-		return fmt.Errorf("take down lab %s: %w: %w", l.ID, ErrDirty, err)
+		return dirtied("take down lab "+l.ID, err)
 	}
 	return nil
 }
@@ -181,6 +181,14 @@ func (l *Lab) Close(ctx context.Context) error {
 // ErrDirty means that something could not be put back; what is left is in the error's text, and `lab
 // restore` tries again.
 var ErrDirty = errors.New("left dirty")
+
+// dirtied says which operation left something, and marks err as ErrDirty once, however deep it comes from.
+func dirtied(operation string, err error) error {
+	if errors.Is(err, ErrDirty) {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return fmt.Errorf("%s: %w: %w", operation, ErrDirty, err)
+}
 
 // NoTopology says that the labs at hand do not have a shape, or not with such routers.
 type NoTopology struct{ Topology, Reason string }

@@ -23,6 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -147,10 +148,6 @@ func holdDir(dir string, how int) (*os.File, error) {
 
 // drivenNote says what a router without an agent lacks.
 func drivenNote(who, by string) string {
-	if by == (driver.OPNsense{}).Name() {
-		return fmt.Sprintf("%s driven by driver %s: it sets nothing, and is asked for a sample every %s", who,
-			by, driver.OPNsenseEvery)
-	}
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
 }
@@ -182,7 +179,7 @@ func (o Local) lab() *Lab {
 func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	n = &Node{Name: node, Facts: record.NodeFacts{CPUs: record.CPUsShared, Clock: record.ClockSame}}
 	if node == HostNode {
-		n.Agent, err = ownAgent()
+		n.Agent, err = ownAgent("")
 		return n, err
 	}
 	d, err := os.Open(o.dir())
@@ -194,15 +191,17 @@ func (o Local) dial(_ context.Context, node string) (n *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", host.ErrUnreachable, err)
 	}
-	n.Agent = host.Connect(c)
+	n.Agent, n.Sysctls = host.Connect(c), knob.OfNamespace
 	if !slices.Contains(o.Topology.Nodes, record.TopoNode{Name: node, Router: true}) {
 		return n, nil
 	}
 	if o.Guest != nil {
 		o.describe(n)
+		n.Sysctls = knob.OfGuest
 	}
 	if by, ok := driver.Named(o.Driver); ok {
-		n.Driver, n.Host, n.line, n.Agent = by, agent.NewHost(node, n.Agent), n.Agent, nil
+		n.Driver, n.Host = driver.Permit(by, n.Sysctls), agent.NewHost(node, n.Agent)
+		n.line, n.Agent = n.Agent, nil
 	}
 	return n, nil
 }

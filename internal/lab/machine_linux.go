@@ -149,7 +149,8 @@ const (
 	wakeTries = 2
 )
 
-// guard ends a guest that hangs, so that whoever waits for it is told.
+// guard ends a guest that hangs, so that whoever waits for it is told, and bounds what it writes on its
+// console.
 func (m *machine) guard(g *running) {
 	for {
 		select {
@@ -157,6 +158,8 @@ func (m *machine) guard(g *running) {
 			return
 		case <-time.After(wakeEvery):
 		}
+		// What cannot be cut is quoted at the end of the guest, which is read in bounds, too.
+		_ = errors.Join(cutConsole(m.q.Console), cutConsole(m.q.Console+".qemu"))
 		if look(context.Background(), g.far) == errHangs {
 			g.words()
 			g.hung.Store(true)
@@ -260,7 +263,7 @@ func (m *machine) start(kvm bool, within time.Duration) (_ *running, err error) 
 		}
 		g.Disk, files = &disk, slices.Concat(files, inside.files)
 	}
-	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(m.q.Console+".qemu", os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 	// Under the race detector each process would sleep for a second before it ends, and with it each part
 	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	apart.SideBySide(4)
 	os.Exit(m.Run())
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -32,9 +33,12 @@ type Node struct {
 	Unagented string
 	// Rights are those of what sets it, in words: RightsOfRoot, or others; "" = not known.
 	Rights string
-	guard  guard   // the one that its driver has left there
-	past   []guard // those that were found gone
+	// Sysctls says which kernel settings may be set there.
+	Sysctls knob.Permission
+	guard   guard   // the one that its driver has left there
+	past    []guard // those that were found gone
 
+	boot    string           // of its kernel, where it has told that
 	Version string           // of the chokepoint whose agent it is, where that is not ours
 	Serves  string           // the engine whose traffic a third party's program ends there, "" if none does
 	Trace   bool             // tracepoints of its kernel may be switched: it is the lab's alone, and bears it
@@ -103,6 +107,26 @@ func (n *Node) Describe() record.NodeFacts {
 		f.Unreachable = "it has neither an agent nor a driver"
 	}
 	return f
+}
+
+// Boot names the boot of the node's kernel, which no other kernel and no later boot has; "" where it is not
+// known.
+func (n *Node) Boot(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	switch c := n.connection(); {
+	case n.boot != "":
+		return n.boot
+	case c != nil:
+		var f agent.Faced
+		_ = c.Invoke(ctx, agent.VerbFacing, agent.Facing{}, &f) // of a peer, or of another version: not known
+		boot, _, _ := strings.Cut(f.Machine, " ")
+		return boot
+	case n.HasDriver() && n.Driver.Name() == driver.Linux{}.Name():
+		text, _ := n.Host.ReadFile(ctx, agent.BootIDFile)
+		return strings.TrimSpace(string(text))
+	}
+	return ""
 }
 
 // given reports whether a setting holds there as it is.

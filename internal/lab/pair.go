@@ -15,6 +15,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -51,6 +52,7 @@ type About struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Ports     [2]int       `json:"ports"` // first and last of its data ports
 	Version   string       `json:"version"`
+	Boot      string       `json:"boot,omitempty"` // of its kernel
 }
 
 // LeastDataPorts is how many a peer must have.
@@ -82,7 +84,7 @@ func newPair(id string, parts Parts, note string, far func(context.Context, *Lab
 		switch name {
 		case t.Near:
 			n := untouched(name, record.ClockSame)
-			n.Agent, err = ownAgent()
+			n.Agent, err = ownAgent("")
 			return n, err
 		case t.Far:
 			n := untouched(name, record.ClockRelated)
@@ -130,7 +132,7 @@ func (o Pair) meet(ctx context.Context, far *Node) (_ *network, stop func(), err
 		far.Agent.Close()
 		return nil, stop, fmt.Errorf("ask the peer at %s about itself: %w", o.Address, err)
 	}
-	far.Version = p.about.Version
+	far.Version, far.boot = p.about.Version, p.about.Boot
 	first := p.about.Ports[0]
 	n := newNetwork(DataPorts{first, first + 1, first + 2}, p.tag,
 		func(ip int) ([2]Meeting, error) { return p.endsOf(ctx, o.Address, ip) })
@@ -177,8 +179,9 @@ func (o ThirdParty) Up(ctx context.Context) (*Lab, error) {
 	return l, err
 }
 
-func ownAgent() (host.Agent, error) {
-	child, err := host.Spawn{Args: []string{agent.Role}}.Start()
+// ownAgent starts an agent of this machine, which may set the kernel settings that are permitted there.
+func ownAgent(sysctls knob.Permission) (host.Agent, error) {
+	child, err := host.Spawn{Args: agent.Arguments(agent.Role, sysctls)}.Start()
 	if err != nil {
 		return nil, err
 	}

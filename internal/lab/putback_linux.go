@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -58,6 +59,8 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 		}
 	}
 	text := ""
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	if b.n, err = o.node(ctx, e); err == nil && b.n.HasDriver() { // an agent asks before it sets anything
 		err = b.n.free(ctx, o.guards(e)...)
 	}
@@ -74,6 +77,15 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	return text, err
 }
 
+// restoreTime is how long a machine may take to put back one setting, with connecting to it: others wait, and
+// the lock of all restoring is held.
+const restoreTime = 3 * time.Minute
+
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, restoreTime, fmt.Errorf("%w: no answer within %s",
+		host.ErrUnreachable, restoreTime))
+}
+
 // guards are those that the owner has left where a setting is.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
@@ -87,6 +99,8 @@ func (o *remotes) guards(of journal.Entry) (names []string) {
 // dismiss ends the guard that an owner's driver has left on a machine, after what it had set there is put
 // back: it would undo what others set from now on.
 func (o *remotes) dismiss(ctx context.Context, e journal.Entry) error {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	n, err := o.node(ctx, e)
 	if err == nil {
 		n.guard = guard{name: e.Guard}
@@ -140,6 +154,7 @@ func (o *remotes) lab(id string) (*Lab, error) {
 		machines.Router.Driver = o.of.Entries[i].Driver
 	}
 	machines.Server.ISP, machines.Server.ISPPort = "", "" // nothing is measured
+	machines.AcceptNew = false                            // that was said of the run, when it began
 	l, _, err := Remote{ID: id + "-restore", Machines: machines, Dir: o.dir, Program: o.agents}.begin()
 	if err != nil {
 		return nil, err
@@ -301,7 +316,7 @@ func (b leftover) driven(p knob.Place) driven {
 // read reads the setting. An agent's session that ends before the word to go on changes nothing.
 func (b leftover) read(ctx context.Context) (knob.State, error) {
 	if b.n.HasDriver() {
-		return b.driven(b.p).read(ctx, "")
+		return b.driven(b.p).now(ctx, knob.State(b.e.After))
 	}
 	s, err := b.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, b.e.Knob),
 		agent.Turn{Place: b.p, Want: knob.State(b.e.After)})
@@ -330,10 +345,11 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 	}
 	of := ""
 	if dev != "" {
-		of = " of " + dev
+		of = " of " + check.Plain(dev)
 	}
 	return fmt.Errorf("%s%s is %s, was %s before the run, which made it %s: %w; by hand: %s",
-		strings.TrimSuffix(b.k.Name(), ":"), of, check.Plain(string(held)), before, ours[dev], errOthers,
+		strings.TrimSuffix(b.k.Name(), ":"), of, check.Plain(string(held)), check.Plain(string(before)),
+		check.Plain(string(ours[dev])), errOthers,
 		b.byHand(dev, string(before)))
 }
 
@@ -343,7 +359,7 @@ func (b leftover) byHand(dev, value string) string {
 		"txqueuelen": "ip link set dev %s txqueuelen %s",
 		"queue":      "tc qdisc replace dev %s root %s"}[b.k.Name()]
 	if !ok || b.e.Driver != "" && b.e.Driver != "linux" || strings.Contains(value, " ") { // with our units
-		return "set it to " + value
+		return "set it to " + check.Plain(value)
 	}
-	return fmt.Sprintf(command, dev, value)
+	return fmt.Sprintf(command, host.ShellWord(check.Plain(dev)), host.ShellWord(check.Plain(value)))
 }

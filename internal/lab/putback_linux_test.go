@@ -3,18 +3,22 @@ package lab
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // TestPutBackCompares: only what is still as a run made it is put back on a machine, what is as before is
 // said to be, and what somebody has changed since is left and named, device by device.
 func TestPutBackCompares(t *testing.T) {
+	apart.Needs(t, "ip", "tc")
 	const ours, others = "pfifo limit 50", "pfifo limit 77"
 	states := []struct{ wan, lan, wantWAN, wantLAN, text, err string }{
 		{ours, ours, "", "", "put back queue=noqueue on router (local)", ""},
@@ -35,7 +39,7 @@ func TestPutBackCompares(t *testing.T) {
 			}
 			n := &Node{Name: "router", Host: h, Driver: driver.Linux{}}
 			if by == "" {
-				own, err := ownAgent()
+				own, err := ownAgent("")
 				if err != nil {
 					return err
 				}
@@ -55,7 +59,7 @@ func TestPutBackCompares(t *testing.T) {
 					Node: "router", Driver: by, Knob: "queue", Before: "noqueue", After: ours,
 					Place: []byte(`{"node":"router","ports":["lo","d0"],"wan":"lo"}`)})
 				if tt.text != "" && text != tt.text || tt.err == "" && err != nil || tt.err != "" &&
-					(!errors.Is(err, errOthers) || !strings.HasSuffix(err.Error(), tt.err)) {
+					(!errors.Is(err, errOthers) || !strings.HasSuffix(withoutHandles(err), tt.err)) {
 					t.Errorf("by %q, %q, %q: got %q, %v, want %q, %q", by, tt.wan, tt.lan, text, err,
 						tt.text, tt.err)
 				}
@@ -75,6 +79,11 @@ func TestPutBackCompares(t *testing.T) {
 	}
 }
 
+// withoutHandles is an error's text without the handles that the kernel has chosen for queues.
+func withoutHandles(err error) string {
+	return regexp.MustCompile(`handle [0-9a-f]+: `).ReplaceAllString(err.Error(), "")
+}
+
 // readOnly is a router that has these queues, and takes no others.
 type readOnly struct {
 	driver.Linux
@@ -85,6 +94,10 @@ func (r readOnly) Free(context.Context, host.Host, ...string) error { return nil
 
 func (r readOnly) Read(_ context.Context, _ host.Host, s record.Setting) (string, error) {
 	return r.queues[s.Port], nil
+}
+
+func (r readOnly) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	return r.Read(ctx, h, s)
 }
 
 func (r readOnly) Apply(_ context.Context, _ host.Host, s record.Setting) error {
@@ -119,4 +132,19 @@ func setQueue(ctx context.Context, h host.Host, dev, queue string) error {
 		`tc qdisc del dev "$0" root 2>/dev/null; [ $# = 0 ] || tc qdisc replace dev "$0" root "$@"`, dev},
 		strings.Fields(queue)...)})
 	return err
+}
+
+// TestByHandIsQuoted: a command to paste holds what a journal says as words, whatever that is.
+func TestByHandIsQuoted(t *testing.T) {
+	for knobName, want := range map[string]string{
+		"link_mtu":   `ip link set dev 'eth0; reboot' mtu '$(id)'`,
+		"txqueuelen": `ip link set dev 'eth0; reboot' txqueuelen '$(id)'`,
+		"queue":      `tc qdisc replace dev 'eth0; reboot' root '$(id)'`,
+	} {
+		k, _ := knobNamed(knob.All(), knobName)
+		b := leftover{k: k}
+		if got := b.byHand("eth0; reboot", "$(id)"); got != want {
+			t.Errorf("%s: got %s, want %s", knobName, got, want)
+		}
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -24,7 +23,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -47,23 +45,14 @@ const remotePort = 20100
 
 const remoteNote = "real machines, reached over ssh; what is set on them is put back"
 
-// note says how the lab's machines are reached.
-func (o *Remote) note() string {
-	switch at := o.Machines.Router.At; {
-	case strings.HasPrefix(at, rest.Plain+":"):
-		return remoteNote + "; the router is reached by http: anybody on the way could read its password"
-	case rest.Addressed(at):
-		return remoteNote + "; the router is reached by https"
-	}
-	return remoteNote
-}
-
 // remote is such a lab that is up.
 type remote struct {
 	Remote
 	regularly func(func(context.Context) error)
 	held      *os.File
-	key       [32]byte // of the data
+	config    string          // copy of the configuration of ssh
+	sysctls   knob.Permission // of all machines
+	key       [32]byte        // of the data
 	conns     map[string]io.Closer
 	stop      func() // what is done regularly
 	keepers   sync.WaitGroup
@@ -160,6 +149,10 @@ func (o Remote) Reach(ctx context.Context) (*Lab, error) {
 	if _, err := l.Node(ctx, l.Topology.Routers[0]); err != nil {
 		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 	}
+	l.Note = "a machine that ssh reaches, as it is"
+	if o.Machines.Router.At == record.LocalMachine {
+		l.Note = "this machine, as it is"
+	}
 	return l, nil
 }
 
@@ -170,14 +163,22 @@ func (o Remote) begin() (*Lab, *remote, error) {
 		return nil, nil, err
 	}
 	r := &remote{Remote: o, conns: map[string]io.Closer{}}
+	if o.Machines.AllowSysctl != nil {
+		if r.sysctls, err = knob.Permit(*o.Machines.AllowSysctl); err != nil {
+			return nil, nil, fmt.Errorf("allow_sysctl: %w", err)
+		}
+	}
 	if r.held, err = makeDir(o.Dir, o.dir()); err != nil {
 		return nil, nil, fmt.Errorf("create lab directory: %w", err)
+	}
+	if r.config, err = ssh.CopyConfig(o.Machines.SSHConfig, o.dir()); err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(o.dir()), r.held.Close())
 	}
 	rand.Read(r.key[:]) // never fails
 	alive, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	l := newLab(o.ID, record.LabSSH, t, o.Parts, o.Journal)
-	l.Note, l.dir, l.dial, l.down, l.leave = o.note(), o.dir(), r.dial, r.down, r.endProviding
+	l.Note, l.dir, l.dial, l.down, l.leave = remoteNote, o.dir(), r.dial, r.down, r.endProviding
 	l.regularly = func(do func(context.Context) error) {
 		r.keepers.Go(func() {
 			for host.Pause(alive, agent.Silence/4) == nil && do(alive) == nil {
@@ -199,7 +200,7 @@ func (r *remote) dial(ctx context.Context, node string) (n *Node, err error) {
 }
 
 func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
-	n = &Node{Name: node, Given: untouched(node, "").Given,
+	n = &Node{Name: node, Given: untouched(node, "").Given, Sysctls: r.sysctls,
 		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockRelated}}
 	m := r.machine(node)
 	switch m.At {
@@ -209,25 +210,19 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		return n, nil
 	case record.LocalMachine:
 		n.Facts.Clock, n.Rights = record.ClockSame, rightsOf(os.Geteuid() == 0, false)
-		n.Agent, err = ownAgent()
+		n.Agent, err = ownAgent(r.sysctls)
 		return n, err
 	}
 	if old := r.conns[node]; old != nil { // it is gone, or its agent is
 		old.Close()
 		delete(r.conns, node)
 	}
-	if rest.Addressed(m.At) {
-		if err := r.askByREST(ctx, n, m); err != nil {
-			return nil, err
-		}
-		return n, nil
-	}
 	d, err := ssh.Parse(m.At)
 	if err != nil {
 		return nil, err
 	}
 	c, err := ssh.Dial(ctx, d, ssh.Options{Dir: r.dir(), Name: node, Config: r.Machines.SSHConfig,
-		Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
+		Copy: r.config, Identity: m.Identity, Jump: m.Jump, AcceptNew: r.Machines.AcceptNew})
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +243,7 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 			n.Host = c.Commands()
 		}
 		n.Driver, err = suited(ctx, n.Host, by)
+		n.Driver = driver.Permit(n.Driver, r.sysctls)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -257,33 +253,6 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 		r.regularly(func(ctx context.Context) error { return host.Answers(ctx, n.Agent) })
 	}
 	return n, nil
-}
-
-// askByREST has a driver command the router through its REST API.
-func (r *remote) askByREST(ctx context.Context, n *Node, m record.Machine) error {
-	d, err := rest.Parse(m.At)
-	o := rest.Options{Certificate: m.Certificate}
-	if err == nil {
-		o.Password, err = rest.Password(d, m.PasswordFile)
-	}
-	if err != nil {
-		return err
-	}
-	c, err := rest.Dial(ctx, d, o)
-	if err != nil {
-		return err
-	}
-	n.Host, n.Facts.Clock = c.Commands(), ""
-	n.Unagented = "it is reached by " + d.Scheme + ", which starts no agent"
-	by := driver.Driver(driver.RouterOS{})
-	if d.OPNsense() {
-		by = driver.OPNsense{}
-	}
-	if n.Driver, err = suited(ctx, n.Host, by); err != nil {
-		return errors.Join(err, c.Close())
-	}
-	r.conns[n.Name] = c
-	return nil
 }
 
 // suited is the driver that was named, nil if none was, or the first that can drive a machine.
@@ -320,7 +289,7 @@ func (r *remote) agent(ctx context.Context, node string, c *ssh.Connection) (hos
 	if err != nil {
 		return nil, err
 	}
-	return c.StartAgent(ctx, program, agent.MachineRole)
+	return c.StartAgent(ctx, program, agent.Arguments(agent.MachineRole, r.sysctls)...)
 }
 
 // down ends the connections, and with them the agents.
@@ -376,7 +345,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		func(ip int) ([2]Meeting, error) { return x.ends(ctx, ip) })
 	l.network.mutual = true
 	x.faces(l.Topology.Far, "wan", r.Machines.Server.ISPPort)
-	l.devices, l.Note = x.devices, r.note()
+	l.devices, l.Note = x.devices, remoteNote
 	if l.contact = x.contact; l.contact.IsValid() {
 		l.Note += fmt.Sprintf("; the data goes to %s, where ssh reaches the server", l.contact)
 	}

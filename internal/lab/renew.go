@@ -58,6 +58,22 @@ func (l *Lab) Renew(ctx context.Context) (fresh bool, found error) {
 	return len(renewed) > 0, found
 }
 
+// Boots names the boot of each router that the lab has not booted itself: of guests of a lab that stood
+// before. Another boot is another router, since nobody knows what was on the one that is gone.
+func (l *Lab) Boots(ctx context.Context) map[string]string {
+	boots := map[string]string{}
+	for _, name := range l.Topology.Routers {
+		n, err := l.Node(ctx, name)
+		if err != nil || l.owned || !n.Facts.Guest() {
+			continue // whoever uses the node is told
+		}
+		if boot := n.Boot(ctx); boot != "" {
+			boots[name] = boot
+		}
+	}
+	return boots
+}
+
 // PathDead says that no packet came through the path. The next Renew boots routers that are guests anew: an
 // emulated network device may have stopped while the agent, whose line is another device, still answers.
 func (l *Lab) PathDead() { l.dead = true }

@@ -73,6 +73,7 @@ func upForwardIn(t *testing.T, dir string) (*lab.Lab, *journal.Journal) {
 // TestATunnelThatHangsIsLaidAnew: whichever end's process is stopped, it is killed, and the next tunnel has
 // its device.
 func TestATunnelThatHangsIsLaidAnew(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"wireguard-userspace", "esp"} {
 		for end := range 2 {
 			t.Run(fmt.Sprintf("%s at end %d", kind, end), func(t *testing.T) {
@@ -237,6 +238,7 @@ func TestCloseAfterADeadAgent(t *testing.T) {
 
 // TestCampaignOutlivesAnAgent: the trial in which a router's agent dies fails, those after it do not.
 func TestCampaignOutlivesAnAgent(t *testing.T) {
+	t.Parallel()
 	p := labtest.ReadPlan(t, `
 name: x
 method: {runs: 3, order: listed, seed: 1}

@@ -17,6 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -78,7 +79,7 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 		out.Undone, err = append(out.Undone, text...), errors.Join(err, sweepErr)
 	}
 	if err != nil {
-		return out, fmt.Errorf("restore: %w: %w", ErrDirty, err)
+		return out, dirtied("restore", err)
 	}
 	return out, nil
 }
@@ -88,7 +89,7 @@ func outOfReach(s *journal.Stale) error {
 	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
 	hint := "restore from where it was started, a login or a job"
 	if dir, ok := strings.CutSuffix(s.Labs, "/chokepoint/labs"); ok {
-		hint = "restore with XDG_RUNTIME_DIR=" + check.Plain(dir)
+		hint = "restore with XDG_RUNTIME_DIR=" + host.ShellWord(check.Plain(dir))
 	}
 	return check.WithHint(err, hint)
 }
@@ -139,7 +140,7 @@ func (r *Restored) restore(ctx context.Context, labDir string, agents Program, s
 			guarded[place{e.Lab, e.Node}] = true
 		} else {
 			undoErr = check.WithHint(undoErr, "put it back by hand, then restore again; or keep it as it "+
-				"is, and once nothing else is left to undo, remove "+s.Path())
+				"is, and once nothing else is left to undo, remove "+host.ShellWord(s.Path()))
 		}
 		if !errors.Is(undoErr, errHeld) {
 			err = errors.Join(err, fmt.Errorf("owner %s: %w", s.Owner, undoErr))

@@ -164,7 +164,7 @@ func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Pl
 	}
 	state, err := k.Parse(text)
 	p := l.placeOf(s)
-	p.OwnKernel = n.Facts.OwnKernel
+	p.OwnKernel, p.Sysctls = n.Facts.OwnKernel, n.Sysctls
 	if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
@@ -329,7 +329,7 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 		if t.again != nil {
 			t.undo = t.again
 		}
-		return fmt.Errorf("undo %s on %s: %w: %w", t.setting.Knob, place(t.setting), ErrDirty, err)
+		return dirtied(fmt.Sprintf("undo %s on %s", t.setting.Knob, place(t.setting)), err)
 	}
 	return l.journal.Done(t.seq)
 }

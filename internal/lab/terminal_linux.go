@@ -30,6 +30,9 @@ const (
 	nudgeAfter = 6
 )
 
+// maxShown bounds what a console may show before the next line is typed, in bytes.
+const maxShown = 1 << 20
+
 // control are the sequences by which a program colours and moves.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
@@ -52,6 +55,9 @@ func (t *terminal) settle(ctx context.Context) (news bool, err error) {
 		n, err := t.conn.Read(buf)
 		t.said = append(t.said, bytes.ReplaceAll(buf[:n], []byte{0}, nil)...)
 		news = news || n > 0
+		if len(t.said) > maxShown {
+			return news, fmt.Errorf("it shows more than %d kB", maxShown>>10)
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return news, nil
 		}

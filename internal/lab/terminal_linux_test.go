@@ -41,7 +41,9 @@ func (c console) serve(conn net.Conn) {
 		}
 	}
 	for c.user != "" {
-		fmt.Fprintf(conn, "\r\n\x1b[1mmine\x1b[0m login: %s", c.noise)
+		if _, err := fmt.Fprintf(conn, "\r\n\x1b[1mmine\x1b[0m login: %s", c.noise); err != nil {
+			return
+		}
 		c.noise = ""
 		user := line(true)
 		if user == "" {
@@ -145,5 +147,23 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("run of what fails: got %v", err)
 			}
 		})
+	}
+}
+
+// TestTerminalOfAFlood: a console that writes without end is no login, and is not kept.
+func TestTerminalOfAFlood(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		for line := bytes.Repeat([]byte("x"), 4096); ; {
+			if _, err := far.Write(line); err != nil {
+				return
+			}
+		}
+	}()
+	term := &terminal{conn: near}
+	if err := term.login(t.Context(), "root", ""); err == nil || len(term.said) > maxShown+4096 {
+		t.Errorf("got %v, with %d bytes kept", err, len(term.said))
 	}
 }

@@ -20,6 +20,7 @@ import (
 // that ask for nat=off are skipped, and others do not say it; IPv6 passes as it is. The cells of a run with
 // trials stay as they are, and are measured unless its plan asks for nat=off.
 func TestNoNATIsNotClaimedOfWhatTranslates(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
 	able6 := l.CheckSetting(labtest.Context(t), record.Setting{Knob: "sysctl:net.ipv6.conf.all.forwarding",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -176,10 +177,55 @@ func markConsole(console string) error {
 	return errors.Join(err, f.Close())
 }
 
+// Bounds of a console's file. A guest that writes without end is cut while it runs, see machine.guard.
+const (
+	maxConsole  = 4 << 20
+	keptConsole = 256 << 10
+)
+
+// cutConsole leaves the end of a console's file that has become too long. Whoever writes there appends.
+func cutConsole(console string) error {
+	f, err := os.OpenFile(console, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil || i.Size() <= maxConsole {
+		return err
+	}
+	end := make([]byte, keptConsole)
+	n, err := f.ReadAt(end, i.Size()-keptConsole)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err = f.Truncate(0); err == nil {
+		_, err = f.Write(end[:n])
+	}
+	return err
+}
+
+// readConsole reads a console's file, of a long one the end.
+func readConsole(console string) ([]byte, error) {
+	f, err := os.Open(console)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	i, err := f.Stat()
+	if err == nil && i.Size() > maxConsole {
+		_, err = f.Seek(i.Size()-maxConsole, io.SeekStart)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, maxConsole))
+}
+
 // lastWords quotes what QEMU complained of and the end of the guest's console.
 func lastWords(console string) string {
-	complaint, _ := os.ReadFile(console + ".qemu")
-	said, _ := os.ReadFile(console)
+	complaint, _ := readConsole(console + ".qemu")
+	said, _ := readConsole(console)
 	if i := bytes.LastIndex(said, []byte(consoleMark)); i >= 0 {
 		said = said[i+len(consoleMark):]
 	}
@@ -243,7 +289,7 @@ func (o Local) keepConsoles(dir string) error {
 	}
 	var failed error
 	for _, name := range o.Topology.Routers {
-		said, err := os.ReadFile(consoleOf(o.dir(), name))
+		said, err := readConsole(consoleOf(o.dir(), name))
 		if err == nil {
 			err = replace(consoleOf(dir, o.Topology.Name+"-"+name), said)
 		}

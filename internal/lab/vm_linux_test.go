@@ -3,6 +3,7 @@ package lab
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -34,5 +35,47 @@ func TestLastWords(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestAConsoleThatIsFlooded: of what a guest writes without end the file keeps the end, and whoever reads it
+// as much.
+func TestAConsoleThatIsFlooded(t *testing.T) {
+	console := filepath.Join(t.TempDir(), "router.console")
+	f, err := os.OpenFile(console, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	put := func(size int, last string) {
+		if err := f.Truncate(int64(size)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1<<30, "\nthe end\n") // most of it a hole
+	if got := lastWords(console); !strings.HasSuffix(got, "the end") {
+		t.Errorf("got %.80q", got)
+	}
+	if err := cutConsole(console); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("more\n"); err != nil {
+		t.Fatal(err)
+	}
+	i, err := f.Stat()
+	if err != nil || i.Size() != keptConsole+int64(len("more\n")) {
+		t.Errorf("the file has %v, %v", i.Size(), err)
+	}
+	if got := lastWords(console); !strings.HasSuffix(got, "the end | more") {
+		t.Errorf("cut: got %.80q", got)
+	}
+	if err := cutConsole(console); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := f.Stat(); err != nil || i.Size() != keptConsole+int64(len("more\n")) {
+		t.Errorf("a short one was cut, to %v, %v", i.Size(), err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 // tunnel as the window begins, so that its traffic is not encrypted; or a link of the router becomes
 // narrower. The first trial is left alone, and valid as far as path and MTU go.
 func TestWhatHappensInTheWindowIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		kind  string
 		plant func(l *lab.Lab) (node string, script string)

@@ -16,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // Time is how long a single step of a test on a real lab may take.
@@ -124,7 +125,8 @@ func Refused(t testing.TB, err error) {
 	}
 }
 
-// Exec runs a command on a node and returns what it printed.
+// Exec runs a command on a node and returns what it printed. It skips the test where the command is not
+// installed.
 func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	t.Helper()
 	ctx := Context(t)
@@ -136,7 +138,11 @@ func Exec(t testing.TB, l *lab.Lab, node string, args ...string) string {
 	var out, talk strings.Builder
 	for {
 		var o agent.ExecOutput
-		MustDo(t, s.Recv(&o), "execute %v on %s", args, node)
+		err := s.Recv(&o)
+		if err != nil && strings.Contains(err.Error(), "not installed") {
+			t.Skip("skip: no " + args[0] + " here")
+		}
+		MustDo(t, err, "execute %v on %s", args, node)
 		out.Write(o.Out)
 		talk.Write(o.Err)
 		if o.Exit == nil {
@@ -217,10 +223,11 @@ func Descendants(of int) []int {
 	return out
 }
 
-// Guest is a real guest of this machine's architecture. It skips the test where there is no QEMU, or no
-// image has ever been built.
+// Guest is a real guest of this machine's architecture. It skips the test where long tests are not wanted,
+// there is no QEMU, or no image has ever been built.
 func Guest(t testing.TB) *vm.Guest {
 	t.Helper()
+	apart.Long(t, "boots a guest")
 	g := vm.Guest{Image: vm.Image{Arch: vm.NativeArch()}}
 	_, err := host.Run(t.Context(), host.Local(), host.Command{Path: g.Program(),
 		Args: []string{"--version"}})
@@ -232,12 +239,20 @@ func Guest(t testing.TB) *vm.Guest {
 		t.Skip("skip: no image of a guest here; chokepoint vm build makes it")
 	}
 	say := func(text string) { t.Log(text) }
-	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache, say)
+	program, err := vm.GuestProgram(t.Context(), g.Image.Arch, cache, Source(t), say)
 	must(t, err)
 	img, err := vm.Recipe{Arch: g.Image.Arch, Program: program, Cache: cache, Say: say}.Image(t.Context())
 	must(t, err)
 	g = vm.NewGuest(img)
 	return &g
+}
+
+// Source is the source tree that is tested.
+func Source(t testing.TB) string {
+	t.Helper()
+	here, err := os.Getwd()
+	must(t, err)
+	return vm.SourceTree(here)
 }
 
 // GuestCache is the folder of images and of guests' programs.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,11 +27,12 @@ type Parts struct {
 	Knobs    []knob.Knob
 	Handlers map[string]host.Handler // served in the agent itself
 	Isolated map[string]host.Handler // served in a child process each
+	Sysctls  knob.Permission         // to set kernel settings; a guest's agent has it by its role
 }
 
-// Roles are the arguments with which the program is started as an agent, as an agent's child, as a guest's
-// agent on a line, see host.ConnectLine, as the agent of a machine of its own that was put there, and as that
-// one's guard.
+// Roles are the first argument with which the program is started as an agent, as an agent's child, as a
+// guest's agent on a line, see host.ConnectLine, as the agent of a machine of its own that was put there, and
+// as that one's guard.
 const (
 	Role        = "agent"
 	ChildRole   = "agent-child"
@@ -38,6 +40,32 @@ const (
 	MachineRole = "agent-machine"
 	GuardRole   = "agent-guard"
 )
+
+// Arguments are those with which the program is started in a role, with a permission to set kernel settings.
+func Arguments(role string, sysctls knob.Permission) []string {
+	if sysctls == "" {
+		return []string{role}
+	}
+	return []string{role, string(sysctls)}
+}
+
+// Started is what Arguments returned, read again; role is "" where args name none. Nobody is permitted
+// everything by them: that is for a guest's agent.
+func Started(args []string) (role string, sysctls knob.Permission, err error) {
+	roles := []string{Role, ChildRole, LineRole, MachineRole, GuardRole}
+	if len(args) == 0 || !slices.Contains(roles, args[0]) {
+		return "", "", nil
+	}
+	if len(args) == 1 {
+		return args[0], "", nil
+	}
+	sysctls = knob.Permission(args[1])
+	_, err = knob.Permit(strings.Split(args[1], ","))
+	if len(args) > 2 || err != nil && sysctls != knob.OfNamespace {
+		return args[0], "", fmt.Errorf("start %s: want names of kernel settings, got %q", args[0], args[1:])
+	}
+	return args[0], sysctls, nil
+}
 
 // Silence is how long the agent of a machine of its own may hear nothing before it undoes what it did and
 // leaves: so long at most a change outlives the contact.
@@ -68,7 +96,7 @@ func Main(ctx context.Context, role string, conn io.ReadWriteCloser, p Parts) er
 		}
 		conn = host.Steady{Deadlined: standard, Silence: Silence, Unread: unread}
 		if separate {
-			guarded = new(guard)
+			guarded = &guard{sysctls: p.Sysctls}
 			defer guarded.close()
 		}
 	}
@@ -122,8 +150,11 @@ func handlers(role string, p Parts, guarded *guard) map[string]host.Handler {
 		maps.Copy(handlers, knob.Companions())
 	}
 	own := role == LineRole || role == MachineRole || role == GuardRole
+	if role == LineRole {
+		p.Sysctls = knob.OfGuest
+	}
 	for _, k := range p.Knobs {
-		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, may, guarded)
+		handlers[host.Verb(host.FamilyKnob, k.Name())] = holdKnob(k, own, p.Sysctls, may, guarded)
 	}
 	maps.Copy(handlers, map[string]host.Handler{VerbCounters: host.Answering(tellCounters),
 		VerbEcho: host.Asked(echo), VerbReach: host.Answering(reach),

@@ -87,6 +87,7 @@ func TestArrange(t *testing.T) {
 }
 
 func TestArrangeRefuses(t *testing.T) {
+	t.Parallel()
 	a, macs := aloneNode(t)
 	for want, l := range map[string]agent.Layout{
 		"name port dmz: device with hardware address 02:00:00:00:00:99 does " +

@@ -53,10 +53,19 @@ func facing(_ context.Context, q Facing) (out Faced, err error) {
 }
 
 func machineOf() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot := BootID()
 	space, _ := os.Readlink("/proc/self/ns/net")
-	if len(boot) == 0 || space == "" {
+	if boot == "" || space == "" {
 		return ""
 	}
-	return strings.TrimSpace(string(boot)) + " " + space
+	return boot + " " + space
+}
+
+// BootIDFile is where Linux tells one boot of a kernel from any other.
+const BootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID names this boot of the machine's kernel, "" where that is not known.
+func BootID() string {
+	boot, _ := os.ReadFile(BootIDFile)
+	return strings.TrimSpace(string(boot))
 }

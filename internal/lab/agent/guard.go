@@ -7,12 +7,15 @@ import (
 	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
 // guard is a process in which the agent of a machine of its own has its settings held, from the first one on:
 // when the agent is gone, however it ended, the guard puts everything back and leaves. It is the guard that
 // has the machine for one controller, see alone, so that nobody else has it before that is done.
 type guard struct {
+	sysctls knob.Permission // of the agent
+
 	mu      sync.Mutex
 	child   host.Agent // nil: nothing was set yet
 	process *host.Child
@@ -32,7 +35,7 @@ func (x *guard) reach(ctx context.Context) (host.Agent, error) {
 		x.child.Close()
 		x.child = nil
 	}
-	process, err := host.Spawn{Args: []string{GuardRole}}.Start()
+	process, err := host.Spawn{Args: Arguments(GuardRole, x.sysctls)}.Start()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}

@@ -27,12 +27,14 @@ type Held struct {
 	Answer *check.Answer `json:"answer,omitempty"`
 }
 
-// holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change,
-// whatever a journal says. Before anything is set, may is asked. A guard, where there is one, holds the
+// holdKnob serves a knob. Only the agent of a guest or of a machine has a kernel of its own to change, and
+// what of it may be changed was decided when the agent was started, whatever a controller or a journal says
+// now. Before anything is set, may is asked. A guard, where there is one, holds the
 // setting.
-func holdKnob(k knob.Knob, machine bool, may func(context.Context) error, guarded *guard) host.Handler {
+func holdKnob(k knob.Knob, machine bool, sysctls knob.Permission, may func(context.Context) error,
+	guarded *guard) host.Handler {
 	return host.Asked(func(ctx context.Context, s host.Session, t Turn) error {
-		t.Place.OwnKernel = t.Place.OwnKernel && machine
+		t.Place.OwnKernel, t.Place.Sysctls = t.Place.OwnKernel && machine, sysctls
 		if t.Check {
 			a := k.Check(ctx, t.Place, t.Want)
 			return s.Send(Held{Answer: &a})

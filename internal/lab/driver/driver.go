@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -38,6 +39,17 @@ type Routing interface {
 // an agent.
 type Describing interface {
 	Facts(ctx context.Context, h host.Host) (map[string]string, error)
+}
+
+// Replacing drivers read what the value of a setting would take the place of, where that is only a part of
+// what the setting is about.
+type Replacing interface {
+	ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error)
+}
+
+// Inventorying drivers read what a router has in the path of packets: devices, queues, packet filter, taps.
+type Inventorying interface {
+	Inventory(ctx context.Context, h host.Host) (*record.Inventory, error)
 }
 
 // Advising drivers say what an owner does so that a router translates no addresses, which no driver does for
@@ -122,9 +134,22 @@ type Watch interface {
 // theirs: what is made of Linux is ahead of it.
 func All() []Driver { return []Driver{RouterOS{}, FreeBSD{}, OpenWrt{}, Linux{}} }
 
-// Named finds a driver by its name, also OPNsense, which is not reached over ssh.
+// Permit returns a driver with the permission to set kernel settings of a router.
+func Permit(d Driver, sysctls knob.Permission) Driver {
+	switch d.(type) {
+	case Linux:
+		return Linux{sysctls}
+	case OpenWrt:
+		return OpenWrt{Linux{sysctls}}
+	case FreeBSD:
+		return FreeBSD{sysctls}
+	}
+	return d
+}
+
+// Named finds a driver by its name.
 func Named(name string) (Driver, bool) {
-	for _, d := range append(All(), OPNsense{}) {
+	for _, d := range All() {
 		if d.Name() == name {
 			return d, true
 		}

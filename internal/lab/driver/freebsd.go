@@ -20,7 +20,9 @@ import (
 // FreeBSD drives FreeBSD from 14 on, and so OPNsense, by ifconfig, sysctl, pfctl and netstat. It sets the
 // running system alone, which a reboot, and on OPNsense an applied configuration, puts back; it touches no
 // file of the configuration.
-type FreeBSD struct{}
+type FreeBSD struct {
+	Sysctls knob.Permission // to set kernel settings
+}
 
 // oldestFreeBSD is the release whose commands are known.
 const oldestFreeBSD = 14
@@ -107,13 +109,13 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 
 func bsdSettings() map[string]setting {
 	return map[string]setting{
-		"link_mtu":      {true, readBSDMTU, applyBSDMTU},
-		"offload":       {true, readBSDOffload, applyBSDOffload},
-		"ip_forward":    {false, readBSDForwarding, applyBSDForwarding},
-		"conntrack_max": {false, readPFStates, applyPFStates},
-		"firewall":      {false, readPFRules, applyPFRules},
-		"governor":      {false, readBSDGovernor, applyBSDGovernor},
-		"idle_policies": {false, readBSDIdle, applyBSDIdle},
+		"link_mtu":      {ofDevice: true, read: readBSDMTU, apply: applyBSDMTU},
+		"offload":       {ofDevice: true, read: readBSDOffload, apply: applyBSDOffload},
+		"ip_forward":    {read: readBSDForwarding, apply: applyBSDForwarding},
+		"conntrack_max": {read: readPFStates, apply: applyPFStates},
+		"firewall":      {read: readPFRules, apply: applyPFRules},
+		"governor":      {read: readBSDGovernor, apply: applyBSDGovernor},
+		"idle_policies": {read: readBSDIdle, apply: applyBSDIdle},
 	}
 }
 
@@ -134,13 +136,12 @@ var bsdByHand = map[string]string{
 	"flow_export":  "ng_netflow; on OPNsense Reporting, NetFlow",
 }
 
-func bsdSettingOf(name string) (setting, error) {
+func (x FreeBSD) settingOf(name string) (setting, error) {
 	if s, ok := bsdSettings()[name]; ok {
 		return s, nil
 	}
 	if sysctl, ok := strings.CutPrefix(name, "sysctl:"); ok {
-		_, err := kernel.SysctlPath(sysctl)
-		return sysctlOfBSD(sysctl), err
+		return sysctlOfBSD(sysctl), x.Sysctls.Sysctl(sysctl, "the router")
 	}
 	step, ok := bsdByHand[name]
 	if !ok {
@@ -156,13 +157,13 @@ func (FreeBSD) WithoutNAT() string {
 }
 
 // Read implements Driver.
-func (FreeBSD) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	return settings{bsdSettingOf, bsdDevices}.read(ctx, h, s)
+func (x FreeBSD) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	return settings{x.settingOf, bsdDevices}.read(ctx, h, s)
 }
 
 // Apply implements Driver.
-func (FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return settings{bsdSettingOf, bsdDevices}.apply(ctx, h, s)
+func (x FreeBSD) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	return settings{x.settingOf, bsdDevices}.apply(ctx, h, s)
 }
 
 // bsdDevices are a port's device, or the Ethernet devices that are up and not stacked on others.
@@ -188,14 +189,14 @@ func sysctlOfBSD(name string) setting {
 		}
 		return err
 	}
-	return setting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+	return setting{read: func(ctx context.Context, h host.Host, _ string) (string, error) {
 		out, err := bsd(ctx, h, `sysctl -n -- "$1"`, name)
 		value := strings.Join(strings.Fields(out), " ")
 		if err == nil && (value == "" || check.Plain(value) != value) {
 			err = fmt.Errorf("it is %q, which could not be put back", told(out))
 		}
 		return name + "=" + value, known(err)
-	}, func(ctx context.Context, h host.Host, _, value string) error {
+	}, apply: func(ctx context.Context, h host.Host, _, value string) error {
 		value = strings.TrimPrefix(value, name+"=")
 		return known(bsdChange(ctx, h, "", `sysctl -- "$1"`, name+"="+value))
 	}}

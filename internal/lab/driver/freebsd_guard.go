@@ -49,9 +49,9 @@ func (FreeBSD) Free(ctx context.Context, h host.Host, own ...string) error {
 }
 
 // Guard implements Guarded.
-func (FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+func (x FreeBSD) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	return guard(ctx, h, FreeBSD{}, inBase+bsdGuardScript, name, undo, silence)
+	return guard(ctx, h, x, inBase+bsdGuardScript, name, undo, silence)
 }
 
 // Touch implements Guarded.

@@ -19,6 +19,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
@@ -289,6 +290,7 @@ func TestBSDIdlePolicies(t *testing.T) {
 // TestBSDGovernor: powerd, which sets the clock by the load, is ended for a fixed clock and started again as
 // it was, by the driver and by a guard.
 func TestBSDGovernor(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	dir := playBSD(t)
 	h, ctx, d := host.Local(), t.Context(), FreeBSD{}
 	file := func(name string) string {
@@ -511,6 +513,7 @@ func TestBSDWays(t *testing.T) {
 // nothing; one that is dismissed does nothing; a second controller is refused, and what a reboot left is not
 // taken for a guard.
 func TestBSDGuard(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	dir := playBSD(t)
 	h, ctx, d := host.Local(), context.WithoutCancel(t.Context()), FreeBSD{}
 	gone := func(name string) bool {

@@ -31,6 +31,7 @@ func ownNetwork(t *testing.T) {
 // TestGuard: a guard undoes what it was given last when nobody keeps in touch with it, and leaves nothing;
 // one that is dismissed does nothing. The settings are files of the test's.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	ownNetwork(t)
 	h, ctx := host.Local(), t.Context()
 	file := filepath.Join(t.TempDir(), "it's a setting")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -22,7 +23,9 @@ import (
 // Linux drives a Linux system by its POSIX shell: /proc and /sys by cat, queues by tc, firewall and address
 // translation by nft, offloads by ethtool. What a system lacks a program for it lacks. Devices under test
 // are its Ethernet devices that are not stacked on others; the one named "wan" faces the far side.
-type Linux struct{}
+type Linux struct {
+	Sysctls knob.Permission // to set kernel settings
+}
 
 // Name implements Driver.
 func (Linux) Name() string { return "linux" }
@@ -70,12 +73,23 @@ func parseSystem(text string) map[string]string {
 // unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.
 const unavailable = 69
 
+// answerTime is how long a router may take to answer what it is asked: a full one answers late.
+const answerTime = 2 * time.Minute
+
+// inTime is a context of one question to a router.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%w: no answer within %s",
+		host.ErrUnreachable, answerTime))
+}
+
 // shell runs a script with arguments $1… on the router and returns what it printed.
 func shell(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
 	c := host.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)}
 	if input != "" {
 		c.Stdin = strings.NewReader(input)
 	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	out, err := host.Run(ctx, h, c)
 	if code, known := host.ExitCode(err); err != nil && known && (code == unavailable || code == 127) {
 		return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
@@ -88,6 +102,8 @@ type setting struct {
 	ofDevice bool
 	read     func(ctx context.Context, h host.Host, dev string) (string, error)
 	apply    func(ctx context.Context, h host.Host, dev, value string) error
+	// readFor reads what a value would take the place of; nil: read does, whatever the value is.
+	readFor func(ctx context.Context, h host.Host, dev, value string) (string, error)
 }
 
 func linuxSettings() map[string]setting {
@@ -103,20 +119,21 @@ func linuxSettings() map[string]setting {
 	return map[string]setting{
 		"link_mtu":   inSysfs("mtu"),
 		"txqueuelen": queueLength,
-		"napi_threaded": {true, func(ctx context.Context, h host.Host, dev string) (string, error) {
+		"napi_threaded": {ofDevice: true, read: func(ctx context.Context, h host.Host,
+			dev string) (string, error) {
 			v, err := threaded.read(ctx, h, dev)
 			return map[string]string{"0": "off", "1": "on"}[v], err
-		}, func(ctx context.Context, h host.Host, dev, value string) error {
+		}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
 			return threaded.apply(ctx, h, dev, map[string]string{"off": "0", "on": "1"}[value])
 		}},
 		"conntrack_max": inFile(false, func(string) string { return conntrackMax }),
-		"ip_forward":    {false, readForwarding, applyForwarding},
-		"queue":         {true, readQueue, applyQueue},
-		"offload":       {true, readOffload, applyOffload},
-		"firewall":      {false, readFirewall, applyFirewall},
-		"nat":           {false, readNAT, applyNAT},
-		"mss_clamp":     {false, readMSSClamp, applyMSSClamp},
-		"governor":      {false, readGovernor, applyGovernor},
+		"ip_forward":    {read: readForwarding, apply: applyForwarding},
+		"queue":         {ofDevice: true, read: readQueue, apply: applyQueue, readFor: readQueueFor},
+		"offload":       {ofDevice: true, read: readOffload, apply: applyOffload},
+		"firewall":      {read: readFirewall, apply: applyFirewall},
+		"nat":           {read: readNAT, apply: applyNAT},
+		"mss_clamp":     {read: readMSSClamp, apply: applyMSSClamp},
+		"governor":      {read: readGovernor, apply: applyGovernor},
 	}
 }
 
@@ -145,15 +162,16 @@ func applyGovernor(ctx context.Context, h host.Host, _, value string) error {
 
 // inFile is a setting that a file of the kernel holds.
 func inFile(ofDevice bool, path func(dev string) string) setting {
-	return setting{ofDevice, func(ctx context.Context, h host.Host, dev string) (string, error) {
+	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host,
+		dev string) (string, error) {
 		return readWord(ctx, h, path(dev))
-	}, func(ctx context.Context, h host.Host, dev, value string) error {
+	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
 		return writeWord(ctx, h, path(dev), value)
 	}}
 }
 
 // settingOf finds a knob's setting; the state of a sysctl has its name before the value.
-func settingOf(name string) (setting, error) {
+func (x Linux) settingOf(name string) (setting, error) {
 	sysctl, ok := strings.CutPrefix(name, "sysctl:")
 	if !ok {
 		l, ok := linuxSettings()[name]
@@ -162,11 +180,14 @@ func settingOf(name string) (setting, error) {
 		}
 		return l, nil
 	}
+	if err := x.Sysctls.Sysctl(sysctl, "the router"); err != nil {
+		return setting{}, err
+	}
 	path, err := kernel.SysctlPath(sysctl)
-	return setting{false, func(ctx context.Context, h host.Host, _ string) (string, error) {
+	return setting{read: func(ctx context.Context, h host.Host, _ string) (string, error) {
 		v, err := readWord(ctx, h, path)
 		return sysctl + "=" + v, err
-	}, func(ctx context.Context, h host.Host, _, value string) error {
+	}, apply: func(ctx context.Context, h host.Host, _, value string) error {
 		return writeWord(ctx, h, path, strings.TrimPrefix(value, sysctl+"="))
 	}}, err
 }
@@ -178,13 +199,18 @@ func (Linux) WithoutNAT() string {
 }
 
 // Read implements Driver.
-func (Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	return settings{settingOf, devicesOf}.read(ctx, h, s)
+func (x Linux) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	return settings{x.settingOf, devicesOf}.read(ctx, h, s)
+}
+
+// ReadFor implements Replacing.
+func (x Linux) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	return settings{x.settingOf, devicesOf}.readFor(ctx, h, s)
 }
 
 // Apply implements Driver.
-func (Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return settings{settingOf, devicesOf}.apply(ctx, h, s)
+func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
 }
 
 // settings are those of a system: how one is found by its knob, and which devices one of a port, or of all,
@@ -195,18 +221,32 @@ type settings struct {
 }
 
 func (x settings) read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	s.Value = ""
+	return x.readFor(ctx, h, s)
+}
+
+func (x settings) readFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
 	each := map[string]knob.State{}
 	l, err := x.of(s.Knob)
 	devices := []string{s.Port}
 	if err == nil && l.ofDevice {
 		devices, err = x.devices(ctx, h, s.Port)
 	}
+	wanted := map[string]knob.State{}
+	if err == nil && s.Value != "" && l.readFor != nil {
+		wanted, err = knob.Each(knob.State(s.Value), func() ([]string, error) { return devices, nil })
+	}
 	for _, dev := range devices {
-		if err == nil {
-			var v string
-			v, err = l.read(ctx, h, dev)
-			each[dev] = knob.State(v)
+		if err != nil {
+			break
 		}
+		var v string
+		if w := wanted[dev]; w != "" {
+			v, err = l.readFor(ctx, h, dev, string(w))
+		} else {
+			v, err = l.read(ctx, h, dev)
+		}
+		each[dev] = knob.State(v)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read %s on %s: %w", s.Knob, h.Name(), err)
@@ -297,103 +337,6 @@ func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
 	err := writeWord(ctx, h, forwardIPv6, bit[v6])
 	if errors.Is(err, host.ErrUnsupported) && !v6 {
 		return nil
-	}
-	return err
-}
-
-// deviceQueues are what a device has by itself, and what takes no parameter.
-var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
-
-// Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
-var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
-
-func readQueue(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, "", `tc -r qdisc show dev "$1"`, dev)
-	if err != nil {
-		return "", err
-	}
-	return parseQdisc(out)
-}
-
-// parseQdisc reads the root queue from what tc -r qdisc show prints, in the words of knob.Queue.
-func parseQdisc(text string) (string, error) {
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 4 || words[0] != "qdisc" || words[3] != "root" {
-			continue
-		}
-		kind := words[1]
-		if slices.Contains(deviceQueues, kind) {
-			return kind, nil
-		}
-		parameters, ok := kernel.QueueParameters(kind)
-		if !ok || !slices.Contains(spokenQueues, kind) {
-			return "", fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, kind)
-		}
-		state, err := knob.Queue().Parse(kind + " " + strings.Join(queueWords(parameters, words[4:]), " "))
-		return string(state), err
-	}
-	return "noqueue", nil // a tc that does not name it
-}
-
-// queueWords keeps of what tc prints the parameters that we know, with our units.
-func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
-	for i := 0; i < len(words); i++ {
-		for _, p := range parameters {
-			switch {
-			case p.Quantity == kernel.Flag && (words[i] == p.Name || words[i] == "no"+p.Name),
-				p.Quantity == kernel.Word && slices.Contains(p.Words, words[i]):
-				out = append(out, words[i])
-			case p.Quantity == kernel.Flag, p.Quantity == kernel.Word, words[i] != p.Name, i+1 == len(words):
-				continue
-			default:
-				i++
-				value := words[i]
-				switch p.Quantity {
-				case kernel.BitsPerSecond:
-					value = strings.ReplaceAll(strings.TrimSuffix(value, "bit"), "K", "k")
-				case kernel.Packets, kernel.Count:
-					value = strings.TrimSuffix(strings.TrimSuffix(value, "p"), "sec")
-				}
-				out = append(out, p.Name, value)
-			}
-			break
-		}
-	}
-	return out
-}
-
-func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
-	words := strings.Fields(value)
-	switch {
-	case len(words) == 0:
-		return errors.New("no queue given")
-	case slices.Contains(deviceQueues, words[0]):
-		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
-case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
-			words[0]))
-	case !slices.Contains(spokenQueues, words[0]):
-		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, words[0])
-	}
-	parameters, _ := kernel.QueueParameters(words[0])
-	for _, p := range parameters { // tc reads a rate without a unit as something else
-		i := 1 + slices.Index(words, p.Name)
-		if p.Quantity == kernel.BitsPerSecond && i > 1 && i < len(words) && words[i] != "unlimited" {
-			words[i] += "bit"
-		}
-	}
-	return lacking(change(ctx, h, "", `dev=$1; shift; tc qdisc replace dev "$dev" root "$@" 2>&1 || {
-tc qdisc del dev "$dev" root 2>/dev/null; tc qdisc add dev "$dev" root "$@"; }`,
-		append([]string{dev}, words...)...))
-}
-
-// lacking says of what a command answered whether the kernel lacks the queueing discipline, or the device
-// what a setting takes, such as queues for mq.
-func lacking(err error) error {
-	for _, words := range []string{"kind is unknown", "Operation not supported"} {
-		if err != nil && strings.Contains(err.Error(), words) {
-			return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
-		}
 	}
 	return err
 }

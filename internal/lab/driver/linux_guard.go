@@ -91,9 +91,9 @@ const othersHint = "wait until its run has ended; if that was killed, run chokep
 	"was started"
 
 // Guard implements Guarded.
-func (Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+func (x Linux) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
-	return guard(ctx, h, Linux{}, guardScript, name, undo, silence)
+	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
 // guard starts a driver's guard by a script, or arms the one of that name anew.

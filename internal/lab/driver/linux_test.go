@@ -9,6 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -187,4 +188,32 @@ func FuzzParseTools(f *testing.F) {
 		parseFeatures(text)
 		parseDevices(strings.ToLower(text))
 	})
+}
+
+// TestDriversKeepTheKernel: a driver sets of a router's kernel what moves packets, and more only where it is
+// permitted; nothing is asked of the router before.
+func TestDriversKeepTheKernel(t *testing.T) {
+	const pattern = "sysctl:kernel.core_pattern"
+	for _, d := range []Driver{Linux{}, OpenWrt{}, FreeBSD{}, Permit(Linux{}, knob.OfNamespace)} {
+		for _, name := range []string{pattern, "sysctl:net/../kernel/core_pattern",
+			"sysctl:kernel/core_pattern"} {
+			s := record.Setting{Knob: name, Node: "router", Value: "kernel.core_pattern=|/tmp/x"}
+			if _, err := d.Read(t.Context(), &written{Host: host.Local()}, s); err == nil {
+				t.Errorf("%s reads %s", d.Name(), name)
+			}
+			if err := d.Apply(t.Context(), &written{Host: host.Local()}, s); err == nil {
+				t.Errorf("%s applies %s", d.Name(), name)
+			}
+		}
+	}
+	for _, sysctls := range []knob.Permission{knob.OfGuest, "kernel.core_pattern"} {
+		for _, d := range []Driver{Linux{}, OpenWrt{}, FreeBSD{}} {
+			w := &written{Host: host.Local()}
+			err := Permit(d, sysctls).Apply(t.Context(), w, record.Setting{Knob: pattern, Node: "router",
+				Value: "kernel.core_pattern=core"})
+			if err != nil || !strings.Contains(w.text.String(), "core") {
+				t.Errorf("%s with %q: got %q, %v, want it written", d.Name(), sysctls, &w.text, err)
+			}
+		}
+	}
 }

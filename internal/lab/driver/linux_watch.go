@@ -95,8 +95,10 @@ mv -f "$1/samples" "$1/last" 2>/dev/null || mv -f "$1/older" "$1/last" 2>/dev/nu
 for f in "$1/first" "$1/last"; do [ ! -f "$f" ] || cat "$f"; rm -f "$f"; done; take; echo @`
 
 const (
+	beginTime    = 30 * time.Second // a full router starts programs late
 	keptSamples  = 300
-	uptimeStepNs = 10e6 // what /proc/uptime resolves
+	maxColumns   = 8 << 10 // of one probe
+	uptimeStepNs = 10e6    // what /proc/uptime resolves
 )
 
 // Watch implements Sampling.
@@ -188,11 +190,19 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	case <-ctx.Done():
 		w.end()
 		return context.Cause(ctx)
+	case <-time.After(beginTime):
+		w.end()
+		return fmt.Errorf("%w: no sampling process within %s", host.ErrUnreachable, beginTime)
 	}
 	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
 		return nil
 	}
 	out.Close()
+	select {
+	case <-w.ended:
+	case <-time.After(beginTime):
+		_ = w.session.Kill() // what has ended is not there any more
+	}
 	<-w.ended
 	<-w.said
 	_, err = w.session.Wait()
@@ -464,7 +474,8 @@ type replayed struct {
 	probe   probe.Probe
 	sampler probe.Sampler // nil: it cannot be had, for the reason why
 	why     string
-	columns []string // all that there ever were
+	columns []string            // all that there ever were, maxColumns of them
+	known   map[string]struct{} // the same
 	at      []int64
 	rows    []map[string]float64
 }
@@ -489,14 +500,22 @@ func (r *replayed) take(at int64) {
 	r.add(at, names, row)
 }
 
-// add takes one sample: a value for each name.
+// add takes one sample: a value for each name. A router chooses how many there are; what is too many is left
+// out.
 func (r *replayed) add(at int64, names []string, row []float64) {
 	values := map[string]float64{}
 	for i, name := range names {
-		values[name] = row[i]
-		if !slices.Contains(r.columns, name) {
+		if _, known := r.known[name]; !known {
+			if len(r.columns) == maxColumns {
+				continue
+			}
+			if r.known == nil {
+				r.known = map[string]struct{}{}
+			}
+			r.known[name] = struct{}{}
 			r.columns = append(r.columns, name)
 		}
+		values[name] = row[i]
 	}
 	r.at, r.rows = append(r.at, at), append(r.rows, values)
 }

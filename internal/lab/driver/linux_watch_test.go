@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -67,6 +68,7 @@ func (w *shellWatch) goes(t *testing.T, within time.Duration, but int) {
 
 // TestSamplingEndsWithItsController, of which only its end of the session's input tells.
 func TestSamplingEndsWithItsController(t *testing.T) {
+	t.Parallel()
 	w := sampling(t, "100")
 	if n := len(w.running(t)); n < 3 {
 		t.Errorf("got %d processes, want a session, a loop and awk", n)
@@ -77,6 +79,7 @@ func TestSamplingEndsWithItsController(t *testing.T) {
 
 // TestSamplingEndsWithAwk: who loses the other half does not go on, nor does it leave anything.
 func TestSamplingEndsWithAwk(t *testing.T) {
+	t.Parallel()
 	w := sampling(t, "100")
 	pid, err := strconv.Atoi(w.pid)
 	if err != nil {
@@ -183,6 +186,7 @@ func TestSamplingByEveryShell(t *testing.T) {
 // TestSamplingEndsInSilence: it goes on while somebody keeps in touch, and not for much longer; nor does its
 // session, once it hears something again.
 func TestSamplingEndsInSilence(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	w := sampling(t, "3")
 	for begun := time.Now(); time.Since(begun) < 6*time.Second; time.Sleep(500 * time.Millisecond) {
 		if err := w.Keep(t.Context()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -43,21 +44,21 @@ func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
 	return check.OK()
 }
 
-// openWrtSetting finds what OpenWrt has of its own, or else what Linux has.
-func openWrtSetting(name string) (setting, error) {
+// setting finds what OpenWrt has of its own, or else what Linux has.
+func (x OpenWrt) setting(name string) (setting, error) {
 	switch name {
 	case "queue":
-		return setting{true, readSQM, applySQM}, nil
+		return setting{ofDevice: true, read: readSQM, apply: applySQM, readFor: readSQMFor}, nil
 	case "cpus":
-		return setting{true, readSteering, applySteering}, nil
+		return setting{ofDevice: true, read: readSteering, apply: applySteering}, nil
 	case "flowtable":
-		return setting{false, readOffloading, applyOffloading}, nil
+		return setting{read: readOffloading, apply: applyOffloading}, nil
 	case "nat":
-		return setting{false, readMasquerading, applyMasquerading}, nil
+		return setting{read: readMasquerading, apply: applyMasquerading}, nil
 	case "napi_threaded":
-		return setting{true, readThreads, applyThreads}, nil
+		return setting{ofDevice: true, read: readThreads, apply: applyThreads}, nil
 	}
-	l, err := settingOf(name)
+	l, err := x.settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {
 		err = fmt.Errorf("%w: driver openwrt does not know it", host.ErrUnsupported)
 	}
@@ -100,14 +101,41 @@ func (OpenWrt) WithoutNAT() string {
 }
 
 // Read implements Driver.
-func (OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
-	text, err := settings{openWrtSetting, devicesOf}.read(ctx, h, s)
+func (x OpenWrt) Read(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	text, err := settings{x.setting, devicesOf}.read(ctx, h, s)
 	return text, adviseByHand(s, err)
 }
 
+// ReadFor implements Replacing.
+func (x OpenWrt) ReadFor(ctx context.Context, h host.Host, s record.Setting) (string, error) {
+	text, err := settings{x.setting, devicesOf}.readFor(ctx, h, s)
+	return text, adviseByHand(s, err)
+}
+
+// Inventory implements Inventorying. What SQM has made on a device is SQM's to change.
+func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
+	q, err := Linux{}.Inventory(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	out, err := shell(ctx, h, "", `for s in /var/run/sqm/*.state; do [ -f "$s" ] && echo "$s"; done; :`)
+	if err != nil {
+		return nil, fmt.Errorf("read what SQM shapes on %s: %w", h.Name(), err)
+	}
+	for file := range strings.Lines(out) {
+		dev := strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".state")
+		for i := range q.Devices {
+			if q.Devices[i].Name == dev {
+				q.Devices[i].Missing = "SQM makes its queues: change them in /etc/config/sqm"
+			}
+		}
+	}
+	return q, nil
+}
+
 // Apply implements Driver.
-func (OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
-	return adviseByHand(s, settings{openWrtSetting, devicesOf}.apply(ctx, h, s))
+func (x OpenWrt) Apply(ctx context.Context, h host.Host, s record.Setting) error {
+	return adviseByHand(s, settings{x.setting, devicesOf}.apply(ctx, h, s))
 }
 
 // nothingStaged fails where somebody's changes wait for a commit: ours could not be told from them, and would
@@ -116,7 +144,7 @@ const nothingStaged = `[ -z "$(uci -q changes network; uci -q changes firewall)"
 echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1; }`
 
 // Guard implements Guarded.
-func (OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
+func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	if name == "" {
 		if _, err := shell(ctx, h, "", nothingStaged); err != nil {
@@ -124,7 +152,7 @@ func (OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []recor
 				"on the router: uci commit, or uci revert network and firewall")
 		}
 	}
-	return guard(ctx, h, OpenWrt{}, guardScript, name, undo, silence)
+	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
 // tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and

@@ -21,6 +21,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 func must(t *testing.T, err error) {
@@ -423,6 +424,65 @@ func testGovernor(t *testing.T) {
 		}
 		if err := d.Apply(ctx, h, settingOf("governor=performance")); err == nil {
 			t.Error("set without cpufreq: got no error")
+		}
+	})
+}
+
+// TestInventorySteersNoTerminal: a router that means no good names a device as it likes.
+func TestInventorySteersNoTerminal(t *testing.T) {
+	h := saying("part devices\nlink wan\x1b]0;owned\a\u202e|virtual|||1500||2\n")
+	v, err := driver.Linux{}.Inventory(t.Context(), h)
+	if err != nil || len(v.Devices) != 1 || v.Devices[0].Name != "wan]0;owned" {
+		t.Errorf("got %+v, %v; want a name without what steers", v, err)
+	}
+}
+
+// TestInventory: what BusyBox' ash and nft print is read as netlink's answers are, and nothing is missing
+// without a reason.
+func TestInventory(t *testing.T) {
+	onRouter(t, nil, func(t *testing.T, h host.Host) {
+		says(t, h, `nft -f - <<E
+table inet edge {
+ counter acct { }
+ set m4 { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
+ chain forward {
+  type filter hook forward priority filter - 5; policy drop
+  limit rate over 2 mbytes/second burst 10 kbytes drop
+  ct state invalid counter drop
+  ct state vmap { established : accept, related : accept }
+  tcp flags syn / syn,rst tcp option maxseg size set rt mtu
+  log prefix "x drop " limit rate 10/minute
+  numgen random mod 100 < 3 drop
+  reset tcp option window
+  counter name acct
+  update @m4 { ip saddr limit rate over 10/second } drop
+  quota over 100 mbytes drop
+  ct count over 20 reject
+ }
+}
+E
+tc qdisc replace dev wan root tbf rate 20mbit burst 16k limit 30k; brctl addbr br9
+brctl addif br9 lan; ifconfig br9 up
+while [ "$(cat /sys/class/net/br9/operstate)" = down ]; do sleep 0.1; done # linkwatch takes its time`)
+		byText, err := driver.Linux{}.Inventory(labtest.Context(t), h)
+		must(t, err)
+		byNetlink := probe.Fingerprint(probe.Root{}).Inventory
+		if diff := cmp.Diff(byNetlink.Filter, byText.Filter); diff != "" || len(byText.Filter.Rules) != 10 {
+			t.Errorf("packet filter (-netlink +text):\n%s", diff)
+		}
+		for _, dev := range []string{"lan", "wan", "br9"} {
+			a, b := byNetlink.Device(dev), byText.Device(dev)
+			if a == nil || b == nil || a.Master != b.Master || a.MTU != b.MTU || a.RateBps() != b.RateBps() ||
+				len(a.Queues) != len(b.Queues) {
+				t.Errorf("%s by netlink: %+v, by text: %+v", dev, a, b)
+			}
+		}
+		if d := byText.Device("lan"); d.Kind != "virtual" || d.Master != "br9" {
+			t.Errorf("lan: %+v", d)
+		}
+		if byText.XFRM != nil || byText.Missing["xfrm"] == "" {
+			t.Errorf("associations %v, missing %v: BusyBox' ip does not list them", byText.XFRM,
+				byText.Missing)
 		}
 	})
 }

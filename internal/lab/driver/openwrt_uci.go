@@ -188,6 +188,15 @@ tc -r qdisc show dev "$1"`, dev)
 	return parseQdisc(out)
 }
 
+// readSQMFor reads what a value would take the place of: SQM as a whole, where that shapes the device.
+func readSQMFor(ctx context.Context, h host.Host, dev, value string) (string, error) {
+	now, err := readSQM(ctx, h, dev)
+	if now == sqmQueue {
+		return now, err
+	}
+	return readQueueFor(ctx, h, dev, value)
+}
+
 // applySQM ends SQM on a device before it sets another queue there, and starts it again to put it back.
 func applySQM(ctx context.Context, h host.Host, dev, value string) error {
 	if value == sqmQueue {

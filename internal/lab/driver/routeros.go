@@ -20,7 +20,7 @@ import (
 
 // RouterOS drives MikroTik RouterOS from 7.17 on by its console: each command is one line of its scripting
 // language (https://help.mikrotik.com/docs/spaces/ROS/pages/47579229/Scripting), on a host that hands it over
-// as it is: ssh.Connection.Commands, or rest.Connection.Commands. A change there is kept at once, also over a
+// as it is: ssh.Connection.Commands. A change there is kept at once, also over a
 // reboot: it carries our mark, and what undoes it waits on the router (see Guard).
 type RouterOS struct{}
 
@@ -96,6 +96,8 @@ const consoleDone = "chokepoint-done"
 // console runs statements and returns what they printed. The error is what the console said.
 func console(ctx context.Context, h host.Host, statements ...string) (string, error) {
 	line := strings.Join(slices.Concat(statements, []string{":put " + quoteROS(consoleDone)}), "; ")
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	out, err := host.Run(ctx, h, host.Command{Path: line})
 	text, whole := strings.CutSuffix(strings.TrimSpace(string(out)), consoleDone)
 	if whole {
@@ -130,7 +132,7 @@ func refused(text string) error {
 				"RouterOS has confirmed by a button or a power cycle")
 	case has("not enough permissions"):
 		return check.WithHint(err, "the user's group needs the policies read, write, test and policy, "+
-			"and ssh or rest-api")
+			"and ssh")
 	case has("bad command name", "bad parameter", "expected command name",
 		"input does not match any value"):
 		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
@@ -373,7 +375,7 @@ func rosWriting(s record.Setting, out *[]string) settings {
 			return setting{}, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[s.Knob],
 				"driver routeros does not know it"))
 		}
-		return setting{x.ofDevice, x.read, func(ctx context.Context, h host.Host, dev, value string) error {
+		apply := func(ctx context.Context, h host.Host, dev, value string) error {
 			if x.make == nil {
 				_, err := x.read(ctx, h, dev)
 				return err
@@ -381,7 +383,8 @@ func rosWriting(s record.Setting, out *[]string) settings {
 			more, err := x.make(ctx, h, dev, value)
 			*out = append(*out, more...)
 			return err
-		}}, nil
+		}
+		return setting{ofDevice: x.ofDevice, read: x.read, apply: apply}, nil
 	}, rosDevices}
 }
 

@@ -3,12 +3,9 @@ package driver_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -22,7 +19,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -47,28 +43,10 @@ func rosSettings() []record.Setting {
 	}
 }
 
-// overBoth has a test speak to a device over each way that leads to its console.
-func overBoth(t *testing.T, test func(t *testing.T, d *routeros.Device, h host.Host)) {
-	t.Run("ssh", func(t *testing.T) { d := routeros.New(); test(t, d, d) })
-	t.Run("rest", func(t *testing.T) { d := routeros.New(); test(t, d, overREST(t, d)) })
-}
-
-// overREST is a device that is reached by its REST API over TLS.
-func overREST(t *testing.T, d *routeros.Device) host.Host {
-	const password = "a \"password\" with: ů"
-	s := httptest.NewTLSServer(d.REST("tester", password, time.Minute))
-	t.Cleanup(s.Close)
-	at, err := rest.Parse(strings.Replace(s.URL, "https://", "https://tester@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := rest.Dial(t.Context(), at, rest.Options{Password: host.SecretFrom([]byte(password)),
-		Certificate: fmt.Sprintf("SHA256:%x", sha256.Sum256(s.Certificate().Raw))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c.Commands()
+// onDevice has a test speak to a device's console.
+func onDevice(t *testing.T, test func(t *testing.T, d *routeros.Device, h host.Host)) {
+	d := routeros.New()
+	test(t, d, d)
 }
 
 // unchanged wants a device to have the configuration that it had before.
@@ -82,7 +60,8 @@ func unchanged(t *testing.T, before map[string][]map[string]string, d *routeros.
 // TestRouterOS: the driver does what every driver must with a device that speaks the console, and leaves its
 // configuration as it was.
 func TestRouterOS(t *testing.T) {
-	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+	t.Parallel()
+	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 		before := d.Config()
 		labtest.DriverSuite(t, driver.RouterOS{}, h, rosSettings(), "lan", "wan")
 		unchanged(t, before, d)
@@ -91,7 +70,7 @@ func TestRouterOS(t *testing.T) {
 
 // TestRouterOSRules: each setting is made of the rules that it says, ahead of the router's own but behind
 // those that RouterOS makes.
-func TestRouterOSRules(t *testing.T) { overBoth(t, rosRules) }
+func TestRouterOSRules(t *testing.T) { onDevice(t, rosRules) }
 
 func rosRules(t *testing.T, d *routeros.Device, h host.Host) {
 	ctx := t.Context()
@@ -133,7 +112,7 @@ func rosRules(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 // TestRouterOSRefuses: what the router lacks, or has of its own, is unsupported, with what can be done.
-func TestRouterOSRefuses(t *testing.T) { overBoth(t, rosRefuses) }
+func TestRouterOSRefuses(t *testing.T) { onDevice(t, rosRefuses) }
 
 func rosRefuses(t *testing.T, d *routeros.Device, h host.Host) {
 	ctx := t.Context()
@@ -179,7 +158,7 @@ func TestRouterOSFacts(t *testing.T) {
 }
 
 func TestRouterOSCheck(t *testing.T) {
-	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 		for version, want := range map[string]check.State{"7.20.8 (long-term)": check.Yes,
 			"7.24rc1": check.Yes, "7.16.2 (stable)": check.No, "6.49.10": check.No, "": check.No} {
 			d.Tables["/system/resource"][0]["version"] = version
@@ -199,7 +178,7 @@ func TestRouterOSCheck(t *testing.T) {
 	}
 }
 
-func TestRouterOSWays(t *testing.T) { overBoth(t, rosWays) }
+func TestRouterOSWays(t *testing.T) { onDevice(t, rosWays) }
 
 func rosWays(t *testing.T, _ *routeros.Device, h host.Host) {
 	to := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("203.0.113.1")}
@@ -246,6 +225,7 @@ func guarded(t *testing.T, d *routeros.Device, h host.Host) (name string,
 // TestRouterOSGuard: it undoes all when nobody has kept in touch with it, and after a reboot, and leaves
 // nothing; as long as somebody does, it does nothing.
 func TestRouterOSGuard(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(d *routeros.Device){
 		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) },
 		"reboot":  (*routeros.Device).Reboot,
@@ -258,7 +238,7 @@ func TestRouterOSGuard(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) { rosGuard(t, d, h, end) })
+			onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) { rosGuard(t, d, h, end) })
 		})
 	}
 }
@@ -293,7 +273,7 @@ func rosGuard(t *testing.T, d *routeros.Device, h host.Host, end func(*routeros.
 }
 
 // TestRouterOSGuardDismissed: it undoes nothing any more, and is gone.
-func TestRouterOSGuardDismissed(t *testing.T) { overBoth(t, rosDismissed) }
+func TestRouterOSGuardDismissed(t *testing.T) { onDevice(t, rosDismissed) }
 
 func rosDismissed(t *testing.T, d *routeros.Device, h host.Host) {
 	guard, _ := guarded(t, d, h)
@@ -311,7 +291,7 @@ func rosDismissed(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 // TestRouterOSGuardTriesAgain: what could not be undone is tried again, and the rest is undone meanwhile.
-func TestRouterOSGuardTriesAgain(t *testing.T) { overBoth(t, rosTriesAgain) }
+func TestRouterOSGuardTriesAgain(t *testing.T) { onDevice(t, rosTriesAgain) }
 
 func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
 	_, before := guarded(t, d, h)
@@ -327,7 +307,7 @@ func rosTriesAgain(t *testing.T, d *routeros.Device, h host.Host) {
 }
 
 // TestRouterOSGuardThatCannotBe: without a scheduler nothing is guarded, and nothing of it stays.
-func TestRouterOSGuardThatCannotBe(t *testing.T) { overBoth(t, rosNoGuard) }
+func TestRouterOSGuardThatCannotBe(t *testing.T) { onDevice(t, rosNoGuard) }
 
 func rosNoGuard(t *testing.T, d *routeros.Device, h host.Host) {
 	before := d.Config()
@@ -386,7 +366,8 @@ func (s *said) Kill() error               { return nil }
 // TestRouterOSRestrictions: what device-mode forbids is said in words, with what lifts it, and what it allows
 // is not.
 func TestRouterOSRestrictions(t *testing.T) {
-	overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+	t.Parallel()
+	onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 		for _, tt := range []struct {
 			mode, scheduler, routerboard, flagged string
 			says, hint                            string
@@ -439,7 +420,7 @@ func TestRouterOSRestrictions(t *testing.T) {
 
 // TestRouterOSClock: it is never set; the reason says what the owner types, and nothing that device-mode
 // forbids.
-func TestRouterOSClock(t *testing.T) { overBoth(t, rosClock) }
+func TestRouterOSClock(t *testing.T) { onDevice(t, rosClock) }
 
 func rosClock(t *testing.T, d *routeros.Device, h host.Host) {
 	const set, allow = "/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being ",

@@ -40,7 +40,7 @@ func (w watched) Start(ctx context.Context, c host.Command) (host.Process, error
 
 // TestRouterOSTunnelEnd: an end is made in two steps by which its key stays, read back, counted, and removed;
 // nobody asks for a key but the public one.
-func TestRouterOSTunnelEnd(t *testing.T) { overBoth(t, rosTunnelEnd) }
+func TestRouterOSTunnelEnd(t *testing.T) { onDevice(t, rosTunnelEnd) }
 
 func rosTunnelEnd(t *testing.T, d *routeros.Device, h host.Host) {
 	ctx, r, before := t.Context(), driver.RouterOS{}, d.Config()
@@ -147,10 +147,11 @@ func TestRouterOSTunnelEndThatFails(t *testing.T) {
 // TestRouterOSTunnelEndGuarded: the guard removes an end when nobody keeps in touch with it, and after a
 // reboot.
 func TestRouterOSTunnelEndGuarded(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(d *routeros.Device){
 		"silence": func(d *routeros.Device) { d.Pass(2 * time.Minute) }, "reboot": (*routeros.Device).Reboot} {
 		t.Run(name, func(t *testing.T) {
-			overBoth(t, func(t *testing.T, d *routeros.Device, h host.Host) {
+			onDevice(t, func(t *testing.T, d *routeros.Device, h host.Host) {
 				ctx, r, before := t.Context(), driver.RouterOS{}, d.Config()
 				guard, err := r.Guard(ctx, h, "", nil, 45*time.Second)
 				undo := []record.Setting{endOf("none"), endOf(bareEnd + "}")}

@@ -15,7 +15,7 @@ import (
 // RouterOS runs no process of ours, and appending to what it keeps would cost more with each sample. So a
 // loop of the console in one session prints a sample each second, which waits here until it is asked for. It
 // goes on for as long as an address is in a list of its name (see keepAddress): a controller that was killed
-// leaves nothing for long. Where a session cannot go on (host.Repeater), each sample is asked for.
+// leaves nothing for long.
 const (
 	watchPrefix = rosMark + "-watch-"
 	watchKept   = 2 * time.Minute // longer than Silence: a full router takes commands late
@@ -64,9 +64,6 @@ func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Wa
 			once = append(once, ":put "+quoteROS(partMark), toJSON(print))
 		}
 		line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
-		if r, repeats := h.(host.Repeater); repeats {
-			return r.Repeat(context.WithoutCancel(ctx), host.Command{Path: line}, every)
-		}
 		return h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(list) +
 			" > 0) do={" + line + "; :delay " + seconds(every) + "}"})
 	}, rosLines(w.add))

@@ -32,14 +32,6 @@ func (FreeBSD) TunnelByHand(kind string, own, other netip.Prefix) string {
 }
 
 // TunnelByHand implements ByHand.
-func (OPNsense) TunnelByHand(kind string, own, other netip.Prefix) string {
-	return strings.Replace(byHandWireGuard(kind, own, other, "in VPN, WireGuard a peer with the other "+
-		"end's public key and allowed IPs PEER/32, and an instance with listen port 51820, MTU 1420, tunnel "+
-		"address OWN and that peer; in Interfaces, Assignments its device wgN, enabled; the instance's "+
-		"public key is"), rosMark+"-wg", "wgN", 1)
-}
-
-// TunnelByHand implements ByHand.
 func (RouterOS) TunnelByHand(kind string, own, other netip.Prefix) string {
 	return byHandWireGuard(kind, own, other, "/interface/wireguard/add name=NAME listen-port=51820 "+
 		"mtu=1420; /ip/address/add interface=NAME address=OWN; /interface/wireguard/peers/add "+

@@ -11,7 +11,7 @@ import (
 // TestTunnelByHand: on every system the steps make an end with its addresses, and show the public key alone.
 func TestTunnelByHand(t *testing.T) {
 	own, other := netip.MustParsePrefix("198.19.0.2/24"), netip.MustParsePrefix("198.19.0.1/24")
-	for _, d := range append(driver.All(), driver.OPNsense{}) {
+	for _, d := range driver.All() {
 		by, ok := d.(driver.ByHand)
 		if !ok {
 			t.Errorf("%s: it knows no steps", d.Name())

@@ -39,3 +39,15 @@ func fileError(op, path string, err error) error {
 
 // Quote is a word of a command line as the POSIX shell reads it.
 func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// ShellWord is a word of a command line to be pasted: quoted where a shell would read it as anything else.
+func ShellWord(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("%+,-./:=@_", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return Quote(word)
+}

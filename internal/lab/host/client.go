@@ -92,10 +92,7 @@ func (a *client) forget(id uint32) {
 }
 
 func (a *client) fail(err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
-		err = errors.New("connection closed")
-	}
-	err = fmt.Errorf("agent: %w: %w", ErrUnreachable, err)
+	err = fmt.Errorf("agent: %w: %w", ErrUnreachable, inWords(err))
 	a.mu.Lock()
 	a.err = err
 	open := a.sessions

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"time"
 )
 
 // ErrUnsupported means conclusively impossible on that machine.
@@ -51,13 +50,6 @@ type Host interface {
 	Start(ctx context.Context, c Command) (Process, error)
 	ReadFile(ctx context.Context, path string) ([]byte, error)
 	WriteFile(ctx context.Context, path string, data []byte) error
-}
-
-// Repeater is what a Host also implements whose commands must have ended before what they print can be read.
-// In place of one that goes on it runs a command again and again, at most every so often; the outputs follow
-// each other.
-type Repeater interface {
-	Repeat(ctx context.Context, c Command, every time.Duration) (Process, error)
 }
 
 // Agent is the controller's view of a resident agent. It is safe for concurrent use; sessions of one agent

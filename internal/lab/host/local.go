@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
@@ -32,7 +33,7 @@ func (local) WriteFile(_ context.Context, path string, data []byte) error {
 // it and Kill can end its whole group.
 func (local) Start(ctx context.Context, c Command) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env = append(environment(), c.Env...)
+	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Stdin, cmd.ExtraFiles, cmd.Dir = c.Stdin, c.Files, c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	p := &localProcess{cmd: cmd}
@@ -55,7 +56,7 @@ func (local) Start(ctx context.Context, c Command) (Process, error) {
 
 type localProcess struct {
 	cmd      *exec.Cmd
-	out, err io.Reader
+	out, err io.ReadCloser
 	stop     func() bool
 
 	mu     sync.Mutex
@@ -84,11 +85,24 @@ func (p *localProcess) Kill() error {
 	if p.waited {
 		return nil // the number may belong to another process by now
 	}
+	endReading(p.out)
+	endReading(p.err)
 	err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
 	return err
+}
+
+// drainTime is how long the output of a killed process can still be read. Another process may hold the pipe
+// open, such as the ssh that carries the sessions of others.
+const drainTime = time.Second
+
+// endReading ends the reading of a killed process' output.
+func endReading(r io.Reader) {
+	if f, ok := r.(interface{ SetReadDeadline(time.Time) error }); ok {
+		_ = f.SetReadDeadline(time.Now().Add(drainTime)) // a closed pipe has ended
+	}
 }
 
 // ExitCode tells the exit code of a process from the error of its Wait: ok is false if the error says
@@ -123,6 +137,26 @@ func bounded(p Process, r io.Reader) ([]byte, error) {
 	return b, err
 }
 
+// keptErrors is how much of a command's standard error Run keeps: its end.
+const keptErrors = 4 << 10
+
+// drained reads a process' standard error, of which it keeps the end, and ends a process that prints more
+// than Run reads.
+func drained(p Process) []byte {
+	var end Tail
+	buf := make([]byte, 32<<10)
+	for n := 0; ; {
+		got, err := p.Stderr().Read(buf)
+		end.Add(buf[:got], keptErrors)
+		if err != nil {
+			return end.Bytes()
+		}
+		if n += got; n > mostOutput {
+			_ = p.Kill() // then the reading ends, too
+		}
+	}
+}
+
 // named is the command's program in a few words: the path of a router's command may be a long script.
 func (c Command) named() string {
 	const most = 80
@@ -140,10 +174,7 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 		return nil, err
 	}
 	talk := make(chan []byte, 1)
-	go func() {
-		b, _ := bounded(p, p.Stderr())
-		talk <- b
-	}()
+	go func() { talk <- drained(p) }()
 	out, readErr := bounded(p, p.Stdout())
 	said := <-talk
 	_, err = p.Wait()
@@ -168,8 +199,8 @@ func Run(ctx context.Context, h Host, c Command) ([]byte, error) {
 // longestLine is the longest line in bytes that Lines hands on whole.
 const longestLine = 64 << 10
 
-// Lines hands each line of r to f, without its end, until r ends; done is closed then. A line of more than
-// 64 KiB ends the reading, too.
+// Lines hands each line of r to f, without its end, until r ends; done is closed then. Of a line of more than
+// 64 KiB it hands on the beginning.
 func Lines(r io.Reader, f func(line string)) (done <-chan struct{}) {
 	return LongLines(r, longestLine, f)
 }
@@ -179,19 +210,21 @@ func LongLines(r io.Reader, longest int, f func(line string)) (done <-chan struc
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
-		s := bufio.NewScanner(r)
-		s.Buffer(make([]byte, 0, 4096), longest)
-		for s.Scan() {
-			f(s.Text())
+		var line []byte
+		for from := bufio.NewReader(r); ; {
+			part, err := from.ReadSlice('\n')
+			line = append(line, part[:min(len(part), longest-len(line))]...)
+			switch {
+			case errors.Is(err, bufio.ErrBufferFull):
+				continue
+			case err == nil || len(line) > 0:
+				f(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
+			}
+			if err != nil {
+				return
+			}
+			line = line[:0]
 		}
 	}()
 	return end
-}
-
-// Installed says why a program of this machine, a name or a path, cannot be started, nil if it can.
-func Installed(program string) error {
-	if _, err := exec.LookPath(program); err != nil {
-		return fmt.Errorf("start %s: %w", program, errors.Unwrap(err))
-	}
-	return nil
 }

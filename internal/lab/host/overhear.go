@@ -9,14 +9,7 @@ import (
 // Overhear is a host of which keep is told what each command has printed on standard output, and each file
 // that was read, as the command cat: at most most bytes of it; whole says whether that is all.
 func Overhear(h Host, most int, keep func(c Command, printed []byte, whole bool)) Host {
-	o := overheard{h, most, keep}
-	if r, ok := h.(Repeater); ok {
-		return struct {
-			overheard
-			Repeater
-		}{o, r}
-	}
-	return o
+	return overheard{h, most, keep}
 }
 
 type overheard struct {

@@ -4,9 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"os"
-	"slices"
-	"strings"
 )
 
 // Secret is a key or code that must never be printed, logged or stored. Every printing path redacts it; it
@@ -18,17 +15,6 @@ type Secret struct {
 }
 
 const redacted = "[secret]"
-
-// RouterPassword is the environment variable that has the password of a router which is asked for one. No
-// process that is started here sees it.
-const RouterPassword = "CHOKEPOINT_ROUTER_PASSWORD"
-
-// environment is this process' without it.
-func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, RouterPassword+"=")
-	})
-}
 
 // NewSecret draws n random bytes.
 func NewSecret(n int) Secret {

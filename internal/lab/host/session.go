@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -27,6 +28,15 @@ func (l *link) write(f frame) error {
 	_, err := l.rwc.Write(l.buf)
 	if cap(l.buf) > 1<<20 {
 		l.buf = nil // one large answer must not be kept for good
+	}
+	return inWords(err)
+}
+
+// inWords replaces the several errors of reads and writes on a connection whose other end is gone by one that
+// people understand.
+func inWords(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) {
+		return errors.New("connection closed")
 	}
 	return err
 }

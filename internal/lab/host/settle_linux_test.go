@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 func TestAbsolutePath(t *testing.T) {
@@ -23,65 +25,62 @@ func TestAbsolutePath(t *testing.T) {
 	}
 }
 
-// settling is set where this program is to settle, and to do what its value says.
+// settling is set where this program is to settle, and then to fail.
 const settling = "CHOKEPOINT_TEST_SETTLE"
 
-// TestSettle: a fault of the program does not end it with the code of a wrong command line; what its caller
-// set is not inherited.
-func TestSettle(t *testing.T) {
-	switch os.Getenv(settling) {
-	case "fault":
+// TestSettleAborts: a fault of the program does not end it with the code of a wrong command line.
+func TestSettleAborts(t *testing.T) {
+	if os.Getenv(settling) != "" {
 		Settle()
 		go panic("a fault")
 		time.Sleep(time.Minute)
-	case "limits":
-		var param struct{ priority int32 }
-		const batch = 3 // an ordinary user may choose it, too
-		if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, batch,
-			uintptr(unsafe.Pointer(&param))); errno != 0 {
-			t.Fatal(errno)
-		}
-		var hard unix.Rlimit
-		unix.Getrlimit(unix.RLIMIT_CORE, &hard)
-		limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-			t.Fatal(err)
-		}
-		for range 50 { // threads that make threads, of the class that this one has
-			go func() { runtime.LockOSThread(); time.Sleep(time.Minute) }()
-		}
-		Settle()
-		threads, _ := os.ReadDir("/proc/self/task")
-		for _, thread := range threads {
-			tid, _ := strconv.Atoi(thread.Name())
-			if class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0,
-				0); class != 0 && errno == 0 {
-				t.Errorf("scheduling class of thread %d: got %d, want 0", tid, class)
-			}
-		}
-		if class, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); class != 0 {
-			t.Errorf("scheduling class: got %d, want 0", class)
-		}
-		if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); limit.Cur != limit.Max {
-			t.Errorf("limit of files: got %d, want %d", limit.Cur, limit.Max)
-		}
-		// A pipe is given nothing at 1, and at 0 all; who had a hard limit of 0 cannot raise it.
-		if unix.Getrlimit(unix.RLIMIT_CORE, &limit); limit.Max != 1 && hard.Max > 0 {
-			t.Errorf("limit of core files: got %+v, want 1", limit)
-		}
-		return
 	}
-	again := func(what string) *exec.Cmd {
-		c := exec.Command(os.Args[0], "-test.run=^TestSettle$")
-		c.Env = append(os.Environ(), settling+"="+what)
-		return c
-	}
-	err := again("fault").Run()
+	again := exec.Command(os.Args[0], "-test.run=^TestSettleAborts$")
+	again.Env = append(os.Environ(), settling+"=1")
+	err := again.Run()
 	failed, ok := err.(*exec.ExitError)
 	if !ok || failed.Sys().(syscall.WaitStatus).Signal() != syscall.SIGABRT {
 		t.Errorf("a fault: got %v, want that SIGABRT ended it", err)
 	}
-	if out, err := again("limits").CombinedOutput(); err != nil {
-		t.Errorf("limits: %v\n%s", err, out)
+}
+
+// TestSettle: what the caller has set is not inherited.
+func TestSettle(t *testing.T) {
+	if !apart.Process(t) {
+		return
+	}
+	var param struct{ priority int32 }
+	const batch = 3 // an ordinary user may choose it, too
+	if _, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, batch,
+		uintptr(unsafe.Pointer(&param))); errno != 0 {
+		t.Fatal(errno)
+	}
+	var hard unix.Rlimit
+	unix.Getrlimit(unix.RLIMIT_CORE, &hard)
+	limit := unix.Rlimit{Cur: 1 << 40, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 { // threads that make threads, of the class that this one has
+		go func() { runtime.LockOSThread(); time.Sleep(time.Minute) }()
+	}
+	Settle()
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		tid, _ := strconv.Atoi(thread.Name())
+		if class, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(tid), 0,
+			0); class != 0 && errno == 0 {
+			t.Errorf("scheduling class of thread %d: got %d, want 0", tid, class)
+		}
+	}
+	if class, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); class != 0 {
+		t.Errorf("scheduling class: got %d, want 0", class)
+	}
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); limit.Cur != limit.Max {
+		t.Errorf("limit of files: got %d, want %d", limit.Cur, limit.Max)
+	}
+	// A pipe is given nothing at 1, and at 0 all; who had a hard limit of 0 cannot raise it.
+	if unix.Getrlimit(unix.RLIMIT_CORE, &limit); limit.Max != 1 && hard.Max > 0 {
+		t.Errorf("limit of core files: got %+v, want 1", limit)
 	}
 }

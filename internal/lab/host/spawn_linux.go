@@ -35,7 +35,7 @@ func (s Spawn) Start() (*Child, error) {
 	if s.Program == "" {
 		cmd.Args[0] = "chokepoint"
 	}
-	cmd.Dir, cmd.Env = s.Dir, environment()
+	cmd.Dir, cmd.Env = s.Dir, os.Environ()
 	cmd.ExtraFiles, cmd.Stderr = s.Files, cmp.Or(s.Stderr, os.Stderr)
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: s.Namespaces}
 	if s.MapRoot {
@@ -128,6 +128,10 @@ func (c *Child) Wait() error {
 
 // Kill ends the process, and with it every PID namespace it leads.
 func (c *Child) Kill() error {
+	endReading(c.out)
+	if f, ok := c.in.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		_ = f.SetWriteDeadline(time.Now()) // a closed pipe has ended
+	}
 	err := c.cmd.Process.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

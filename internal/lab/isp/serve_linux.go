@@ -31,14 +31,13 @@ func serve(ctx context.Context, s host.Session) (err error) {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	leads, err := kernel.DefaultDevices()
+	shared, err := kernel.Shared(a.Device)
 	if err != nil {
 		return err
 	}
-	if slices.Contains(leads, a.Device) && !a.Force {
-		return check.WithHint(fmt.Errorf("serve on %s: this machine's default route leads out of it, so "+
-			"that what is served there may reach others", a.Device),
-			"name a port with nothing but the router on it")
+	if shared != "" && !a.Force {
+		return check.WithHint(fmt.Errorf("serve on %s: %s, so that what is served there may reach others",
+			a.Device, shared), "name a port with nothing but the router on it, and part of no bridge or bond")
 	}
 	var undo undoing
 	defer func() { undo.run(&err) }()

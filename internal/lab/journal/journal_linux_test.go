@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -316,6 +317,9 @@ func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 // TestAFullDiskLeavesWholeLines: what of an entry was written before the disk was full is taken back, so that
 // the next one is not lost behind it.
 func TestAFullDiskLeavesWholeLines(t *testing.T) {
+	if !apart.Process(t) {
+		return
+	}
 	dir := t.TempDir()
 	j := begin(t, dir, "run")
 	seq := add(t, j, aLab)

@@ -76,7 +76,7 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevices are those that default routes lead out of, over IPv4 and IPv6.
+// DefaultDevices are those that default routes of any table lead out of, over IPv4 and IPv6.
 func DefaultDevices() ([]string, error) {
 	return defaultDevices(func(netlink.Route) bool { return true })
 }
@@ -87,13 +87,22 @@ func AdvertisedDevices() ([]string, error) {
 }
 
 func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
-	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, unix.AF_UNSPEC) })
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
+	})
 	for _, r := range routes {
 		if r.Dst != nil && prefixOf(r.Dst).Bits() != 0 || !which(r) {
 			continue
 		}
-		if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-			out = append(out, l.Attrs().Name)
+		devices := []int{r.LinkIndex}
+		for _, hop := range r.MultiPath {
+			devices = append(devices, hop.LinkIndex)
+		}
+		for _, device := range devices {
+			if l, err := netlink.LinkByIndex(device); err == nil {
+				out = append(out, l.Attrs().Name)
+			}
 		}
 	}
 	return out, explain(err, "find the default routes")

@@ -62,6 +62,18 @@ type LinkCounters struct {
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
+// Link describes a network device. Lower is the device that carries it, "" where that lies in another
+// namespace.
+type Link struct {
+	Name, Master, Lower string
+	Kind                string // such as "veth"; "" where the kernel names none
+	Index, MTU          int
+	Up, Loopback        bool
+}
+
+// FilterDump holds the messages of nf_tables about all chains, rules and flow tables of a namespace.
+type FilterDump struct{ Chains, Rules, Flowtables [][]byte }
+
 // Pause is what a device has agreed on about pause frames (IEEE 802.3x).
 type Pause struct{ Autoneg, Receive, Transmit bool }
 

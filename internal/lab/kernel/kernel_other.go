@@ -47,6 +47,9 @@ func Features(dev string) (map[string]bool, error)              { return nil, Er
 func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
 func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
 func RootQueue(dev string) (Queue, error)                       { return Queue{}, ErrUnsupported }
+func QueueAt(dev string, want Queue) (Queue, error)             { return Queue{}, ErrUnsupported }
+func Classes(dev string) ([]Qdisc, error)                       { return nil, ErrUnsupported }
+func TrafficFilters(dev string) ([]TrafficFilter, error)        { return nil, ErrUnsupported }
 func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
 func ProbeQueue(q Queue) error                                  { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
@@ -84,6 +87,11 @@ func SetIRQAffinity(dev string, lists []string) error           { return ErrUnsu
 func OnlineCPUs() (online, has int, err error)                  { return 0, 0, ErrUnsupported }
 func SetOnlineCPUs(n int) error                                 { return ErrUnsupported }
 func Reassembly() float64                                       { return 0 }
+func Links() ([]Link, error)                                    { return nil, ErrUnsupported }
+func DumpFilter() (FilterDump, error)                           { return FilterDump{}, ErrUnsupported }
+func DumpSet(family uint8, table, set string) ([][]byte, error) { return nil, ErrUnsupported }
+func LegacyEntries(ipv6 bool, table string) (int, error)        { return 0, ErrUnsupported }
+func ReplayWindows() ([]int, error)                             { return nil, ErrUnsupported }
 func ReadFlowtable() (Flowtable, error)                         { return Flowtable{}, ErrUnsupported }
 func SetFlowtable(want Flowtable) error                         { return ErrUnsupported }
 func ProbeFlowtable(like Flowtable) error                       { return ErrUnsupported }
@@ -93,7 +101,7 @@ func ProbeMSSClamp(size int) error                              { return ErrUnsu
 func Governors() ([]string, error)                              { return nil, ErrUnsupported }
 func SetGovernors(names []string) error                         { return ErrUnsupported }
 func GovernorsOffered() ([]string, error)                       { return nil, ErrUnsupported }
-func Shaper(dev string) (uint64, error)                         { return 0, ErrUnsupported }
+func Shaper(dev string) (rate, burst uint64, err error)         { return 0, 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
 func ClearShaper(dev string) error                              { return ErrUnsupported }
 func ProbeShaper() error                                        { return ErrUnsupported }

@@ -12,6 +12,7 @@ type Qdisc struct {
 	Handle, Parent uint32
 	Kind, Options  []byte
 	App            []byte // the kind's own counters (TCA_STATS_APP)
+	Stab           bool   // it has a size table
 	QdiscCounters
 }
 
@@ -82,7 +83,7 @@ func EachAttribute(b []byte, do func(kind uint16, v []byte) bool) bool {
 
 // ReadQdisc reads the body of an RTM_NEWQDISC or RTM_NEWTCLASS.
 func ReadQdisc(b []byte) (q Qdisc, ok bool) {
-	const kind, options, stats2 = 1, 2, 7 // TCA_*
+	const kind, options, stats2, stab = 1, 2, 7, 8 // TCA_*
 	const basic, queue, app, packets64 = 1, 3, 4, 8
 	if len(b) < TrafficHeader {
 		return Qdisc{}, false
@@ -100,6 +101,8 @@ func ReadQdisc(b []byte) (q Qdisc, ok bool) {
 			q.Options = v
 		case stats2:
 			stats = v
+		case stab:
+			q.Stab = true
 		}
 		return true
 	})

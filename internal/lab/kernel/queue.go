@@ -9,11 +9,13 @@ import (
 	"slices"
 )
 
-// Queue is a device's root queueing discipline in the terms of tc(8). Values are kept in base units:
-// packets, bytes, bits per second, microseconds, counts, 0 or 1.
+// Queue is a queueing discipline in the terms of tc(8). Values are kept in base units: packets, bytes, bits
+// per second, microseconds, counts, 0 or 1.
 type Queue struct {
 	Kind   string
 	Values map[string]uint64
+	Handle uint32 // 0: the kernel chooses one
+	Parent uint32 // class whose queue it is; 0: it is the device's root
 }
 
 // Quantity says what a queue's parameter counts.
@@ -162,7 +164,7 @@ func decodeQueue(kind string, options []byte) (Queue, error) {
 	if err != nil {
 		return Queue{}, fmt.Errorf("read options of queue kind %s: %w", kind, err)
 	}
-	return Queue{kind, v}, nil
+	return Queue{Kind: kind, Values: v}, nil
 }
 
 func encodeNothing(queueKind, map[string]uint64) []byte { return nil }

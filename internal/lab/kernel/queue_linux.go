@@ -4,41 +4,108 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
+// RootQueue reads a device's root queueing discipline. What could not be made again from what is read is an
+// error that matches ErrUnsupported.
+func RootQueue(dev string) (Queue, error) { return QueueAt(dev, Queue{}) }
 
-// RootQueue reads a device's root queueing discipline. A kind that could not be made again from what is
-// read is an error that matches ErrUnsupported.
-func RootQueue(dev string) (Queue, error) {
-	q, err := rootQueue(dev)
+// QueueAt reads the queue that want would take the place of, such that setting it again restores the device:
+// the root, or that of want's class. What could not be put back is an error that matches ErrUnsupported,
+// unless setting want leaves it as it is.
+func QueueAt(dev string, want Queue) (Queue, error) {
+	q, err := queueAt(dev, want)
 	return q, explain(err, "read queue of %s", dev)
 }
 
-func rootQueue(dev string) (Queue, error) {
-	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) }, isRoot)
-	switch {
-	case err != nil:
+func queueAt(dev string, want Queue) (Queue, error) {
+	list, err := Qdiscs(dev)
+	if err != nil {
 		return Queue{}, err
-	case q.Parent != HandleRoot: // a device that is down may show none: it will get the default
-		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
-	case string(q.Kind) == "htb":
-		v, err := htbClass(dev)
-		return Queue{"htb", v}, err
 	}
-	return decodeQueue(string(q.Kind), q.Options)
+	now, there := atParent(list, want.Parent)
+	switch {
+	case !there && want.Parent != 0:
+		return Queue{Kind: DefaultLeaf, Parent: want.Parent}, hasClass(dev, list, want.Parent)
+	case !there: // a device that is down may show none: it will get the default
+		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
+	}
+	q, err := decodeQueue(string(now.Kind), now.Options)
+	if err == nil && string(now.Kind) == want.Kind && InPlace(want.Kind) {
+		q.Handle, q.Parent = now.Handle, want.Parent
+		return q, changeable(now, list)
+	}
+	if err != nil {
+		return Queue{}, err
+	}
+	classes, err := Classes(dev)
+	if err != nil {
+		return Queue{}, err
+	}
+	filters, err := filtersAt(dev, now.Handle)
+	if err != nil {
+		return Queue{}, err
+	}
+	if err := errors.Join(alone(now, list, classes, filters), unrestorable(now)); err != nil {
+		return Queue{}, err
+	}
+	if q.Kind == "htb" {
+		q.Values, err = decodeHTBClass(classes[0].Options)
+	}
+	q.Handle, q.Parent = now.Handle, want.Parent
+	return q, err
 }
 
-func isRoot(q Qdisc) bool { return q.Parent == HandleRoot }
+// atParent finds the queue of a class, or with 0 the root.
+func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
+	if parent == 0 {
+		parent = HandleRoot
+	}
+	i := slices.IndexFunc(list, func(q Qdisc) bool { return q.Parent == parent })
+	if i < 0 {
+		return Qdisc{}, false
+	}
+	return list[i], true
+}
 
-// SetRootQueue replaces a device's root queueing discipline; packets waiting in the former one are lost.
-// Where the kernel's default for the device is what is wanted, the default itself is put back. An error
-// leaves the device with its default.
+// hasClass fails unless a device has the class, in a queue that gives its classes a queue by itself.
+func hasClass(dev string, list []Qdisc, class uint32) error {
+	classes, err := Classes(dev)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(classes, func(c Qdisc) bool { return c.Handle == class }) {
+		return fmt.Errorf("%w: it has no class %s", ErrUnsupported, HandleText(class))
+	}
+	for _, q := range list {
+		if q.Handle == class&^0xffff && slices.Contains([]string{"htb", "hfsc"}, string(q.Kind)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: class %s has no queue of its own", ErrUnsupported, HandleText(class))
+}
+
+// SetRootQueue replaces a device's root queueing discipline, or the queue of want's class; packets waiting in
+// the former one are lost. One whose kind allows it is changed in place. Where the kernel's default is
+// wanted, the default itself is put back. An error leaves the device with its default.
 func SetRootQueue(dev string, want Queue) error {
+	list, err := Qdiscs(dev)
+	if err != nil {
+		return err
+	}
+	now, there := atParent(list, want.Parent)
+	if there && string(now.Kind) == want.Kind && InPlace(want.Kind) {
+		return explain(changeQueue(dev, now, want), "change queue %s of %s", want.Kind, dev)
+	}
+	if want.Parent != 0 {
+		return explain(setLeaf(dev, now, there, want), "set queue %s of class %s of %s", want.Kind,
+			HandleText(want.Parent), dev)
+	}
 	options, err := want.encode()
 	if err != nil {
 		return explain(err, "set queue of %s", dev)
@@ -46,10 +113,10 @@ func SetRootQueue(dev string, want Queue) error {
 	if err := clearRoot(dev); err != nil {
 		return explain(err, "set queue of %s: delete the former", dev)
 	}
-	if now, err := rootQueue(dev); err == nil && sameQueue(want, now) {
+	if now, err := RootQueue(dev); err == nil && want.Handle == 0 && sameQueue(want, now) {
 		return nil
 	}
-	root := uint32(0)
+	root := want.Handle
 	if want.Kind == "htb" {
 		root = rootHandle
 	}
@@ -65,6 +132,32 @@ func SetRootQueue(dev string, want Queue) error {
 		err = errors.Join(err, clearRoot(dev))
 	}
 	return explain(err, "set queue %s of %s", want.Kind, dev)
+}
+
+// changeQueue gives a queue other parameters; those that want does not name stay.
+func changeQueue(dev string, now Qdisc, want Queue) error {
+	options, err := want.encode()
+	if err != nil {
+		return err
+	}
+	return tc(unix.RTM_NEWQDISC, 0, dev, now.Handle, now.Parent, want.Kind, options)
+}
+
+// setLeaf replaces the queue of a class.
+func setLeaf(dev string, now Qdisc, there bool, want Queue) error {
+	if there {
+		if err := delQdisc(dev, now.Handle, now.Parent); err != nil || want.Kind == DefaultLeaf {
+			return err
+		}
+	}
+	if want.Kind == DefaultLeaf {
+		return nil
+	}
+	options, err := want.encode()
+	if err != nil {
+		return err
+	}
+	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
 // ProbeQueue tries a queue on a virtual link made for the purpose and deleted again, so that nothing in use
@@ -95,7 +188,8 @@ func sameQueue(want, got Queue) bool {
 }
 
 func clearRoot(dev string) error {
-	q, err := pick(func() ([]Qdisc, error) { return Qdiscs(dev) }, isRoot)
+	list, err := Qdiscs(dev)
+	q, _ := atParent(list, 0)
 	if err != nil || q.Handle == 0 { // 0: is the default, which nobody can delete
 		return err
 	}
@@ -132,23 +226,77 @@ func tc(command, flags int, dev string, handle, parent uint32, kind string, opti
 	return err
 }
 
-// htbClass reads the one class of an htb such as SetRootQueue makes.
-func htbClass(dev string) (map[string]uint64, error) {
-	list, err := dumpQdiscs(dev, unix.RTM_GETTCLASS, unix.RTM_NEWTCLASS)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) != 1 {
-		return nil, fmt.Errorf("htb with %d classes: %w: only one with one class could be restored",
-			len(list), ErrUnsupported)
-	}
-	return decodeHTBClass(list[0].Options)
-}
-
 // Qdiscs reads the queueing disciplines of a device with their counters.
 func Qdiscs(dev string) ([]Qdisc, error) {
 	list, err := dumpQdiscs(dev, unix.RTM_GETQDISC, unix.RTM_NEWQDISC)
 	return list, explain(err, "read queues of %s", dev)
+}
+
+// Classes reads the classes of a device's queueing disciplines with their counters.
+func Classes(dev string) ([]Qdisc, error) {
+	list, err := dumpQdiscs(dev, unix.RTM_GETTCLASS, unix.RTM_NEWTCLASS)
+	return list, explain(err, "read classes of %s", dev)
+}
+
+// filtersAt counts the filters of a queueing discipline.
+func filtersAt(dev string, handle uint32) (int, error) {
+	messages, err := dumpFilters(dev, handle)
+	return len(messages), err
+}
+
+// TrafficFilters reads the filters of a device that do something with the packets they match: those of its
+// root, and of what arrives and leaves by clsact.
+func TrafficFilters(dev string) (all []TrafficFilter, err error) {
+	list, err := Qdiscs(dev)
+	if err != nil {
+		return nil, err
+	}
+	var parents []uint32
+	for _, q := range list {
+		switch {
+		case q.Parent == HandleIngress: // of ingress and of clsact, where they have parents of their own
+			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
+		case q.Handle != 0:
+			parents = append(parents, q.Handle)
+		}
+	}
+	for _, parent := range parents {
+		messages, err := dumpFilters(dev, parent)
+		if err != nil {
+			return nil, explain(err, "read filters of %s", dev)
+		}
+		for _, m := range messages {
+			f, index, ok := readFilter(m)
+			if !ok {
+				continue
+			}
+			if index != 0 {
+				if l, err := netlink.LinkByIndex(int(index)); err == nil {
+					f.To = l.Attrs().Name
+				}
+			}
+			if !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all, nil
+}
+
+func dumpFilters(dev string, parent uint32) ([][]byte, error) {
+	l, err := find(dev)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
+		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: parent})
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // no class takes filters there
+		err = nil
+	}
+	return messages, err
 }
 
 // dumpQdiscs asks for queueing disciplines or classes.
@@ -182,35 +330,46 @@ func dumpQdiscs(dev string, question int, answer uint16) ([]Qdisc, error) {
 // A shaper is an htb with one class, and fq_codel as the queue of that.
 const leafHandle = 10 << 16
 
-// Shaper reads the rate in bits per second of the shaper that is a device's root queue; 0 if another queue
-// is.
-func Shaper(dev string) (uint64, error) {
-	rate, err := shaper(dev)
-	return rate, explain(err, "read shaper of %s", dev)
+// Shaper reads the rate in bits per second and the burst in bytes of the shaper that is a device's root
+// queue, if it is as SetShaper makes it; 0 if another queue is.
+func Shaper(dev string) (rate, burst uint64, err error) {
+	rate, burst, err = shaper(dev)
+	return rate, burst, explain(err, "read shaper of %s", dev)
 }
 
-func shaper(dev string) (uint64, error) {
+func shaper(dev string) (rate, burst uint64, err error) {
 	list, err := Qdiscs(dev)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var root, leaf bool
+	var root, leaf Qdisc
 	for _, q := range list {
-		root = root || q.Parent == HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle
-		leaf = leaf || q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" &&
-			q.Handle == leafHandle
+		switch {
+		case q.Parent == HandleRoot && string(q.Kind) == "htb" && q.Handle == rootHandle:
+			root = q
+		case q.Parent == rootHandle|htbDefault && string(q.Kind) == "fq_codel" && q.Handle == leafHandle:
+			leaf = q
+		}
 	}
-	if !root || !leaf {
-		return 0, nil
+	if root.Handle == 0 || leaf.Handle == 0 {
+		return 0, 0, nil
 	}
-	v, err := htbClass(dev)
-	return v["rate"], err
+	classes, err := Classes(dev)
+	if err != nil {
+		return 0, 0, err
+	}
+	filters, err := filtersAt(dev, root.Handle)
+	if err != nil || alone(root, []Qdisc{root}, classes, filters) != nil {
+		return 0, 0, err
+	}
+	v, err := decodeHTBClass(classes[0].Options)
+	return v["rate"], v["burst"], err
 }
 
 // SetShaper makes a shaper of a device's root queue; packets waiting there are lost. The rate is in bits
 // per second, the burst in bytes. An error leaves the device with its default.
 func SetShaper(dev string, rate, burst uint64) error {
-	want := Queue{"htb", map[string]uint64{"rate": rate, "burst": burst}}
+	want := Queue{Kind: "htb", Values: map[string]uint64{"rate": rate, "burst": burst}}
 	if err := SetRootQueue(dev, want); err != nil {
 		return explain(err, "set shaper of %s", dev)
 	}
@@ -223,7 +382,7 @@ func SetShaper(dev string, rate, burst uint64) error {
 
 // ClearShaper puts a device's default queue in the place of a shaper.
 func ClearShaper(dev string) error {
-	rate, err := shaper(dev)
+	rate, _, err := shaper(dev)
 	if err == nil && rate > 0 {
 		err = clearRoot(dev)
 	}

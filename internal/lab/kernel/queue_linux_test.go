@@ -7,20 +7,20 @@ import (
 
 func TestRootQueue(t *testing.T) {
 	queues := []Queue{
-		{"pfifo", map[string]uint64{"limit": 123}},
-		{"bfifo", map[string]uint64{"limit": 99999}},
-		{"pfifo_fast", nil},
-		{"tbf", map[string]uint64{"rate": 300e6, "burst": 131072, "limit": 262144}},
-		{"tbf", map[string]uint64{"rate": 40e9, "burst": 1 << 20, "limit": 4 << 20}},
-		{"htb", map[string]uint64{"rate": 300e6, "burst": 131072}},
-		{"mq", nil},
-		{"fq_codel", map[string]uint64{"limit": 777, "target": 5000, "interval": 100000}},
-		{"fq", map[string]uint64{"limit": 777}},
-		{"cake", map[string]uint64{"bandwidth": 300e6, "nat": 1, "overhead": 44, "mpu": 84, "cells": 1}},
-		{"codel", map[string]uint64{"limit": 777}},
-		{"sfq", map[string]uint64{"limit": 100}},
-		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "loss": 10000}},
-		{"netem", map[string]uint64{"limit": 77, "delay": 10000, "duplicate": 20000, "reorder": 250000}},
+		{Kind: "pfifo", Values: map[string]uint64{"limit": 123}},
+		{Kind: "bfifo", Values: map[string]uint64{"limit": 99999}},
+		{Kind: "pfifo_fast", Values: nil},
+		{Kind: "tbf", Values: map[string]uint64{"rate": 300e6, "burst": 131072, "limit": 262144}},
+		{Kind: "tbf", Values: map[string]uint64{"rate": 40e9, "burst": 1 << 20, "limit": 4 << 20}},
+		{Kind: "htb", Values: map[string]uint64{"rate": 300e6, "burst": 131072}},
+		{Kind: "mq", Values: nil},
+		{Kind: "fq_codel", Values: map[string]uint64{"limit": 777, "target": 5000, "interval": 100000}},
+		{Kind: "fq", Values: map[string]uint64{"limit": 777}},
+		{Kind: "cake", Values: map[string]uint64{"bandwidth": 300e6, "nat": 1, "overhead": 44, "mpu": 84, "cells": 1}},
+		{Kind: "codel", Values: map[string]uint64{"limit": 777}},
+		{Kind: "sfq", Values: map[string]uint64{"limit": 100}},
+		{Kind: "netem", Values: map[string]uint64{"limit": 77, "delay": 10000, "loss": 10000}},
+		{Kind: "netem", Values: map[string]uint64{"limit": 77, "delay": 10000, "duplicate": 20000, "reorder": 250000}},
 	}
 	inNamespace(t, func(t *testing.T) {
 		pair(t)
@@ -63,7 +63,7 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 		pair(t)
 		must(t, AddAddress("a0", prefix("198.18.0.1/24")))
 		neighbour(t, "a0", "198.18.0.2", "b0")
-		must(t, SetRootQueue("a0", Queue{"tbf", map[string]uint64{"rate": 80_000, "burst": 2000,
+		must(t, SetRootQueue("a0", Queue{Kind: "tbf", Values: map[string]uint64{"rate": 80_000, "burst": 2000,
 			"limit": 2000}}))
 		send(t, "198.18.0.2:9", 200)
 		stats, err := Qdiscs("a0")
@@ -77,7 +77,8 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 
 func TestProbeQueueLeavesNothing(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
-		must(t, ProbeQueue(Queue{"tbf", map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
+		must(t, ProbeQueue(Queue{Kind: "tbf",
+			Values: map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
 		if err := ProbeQueue(Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
 		}

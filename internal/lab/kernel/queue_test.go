@@ -12,7 +12,7 @@ func TestQueueOptionsSurviveTheWire(t *testing.T) {
 			continue
 		}
 		parameters, _ := QueueParameters(kind)
-		want := Queue{kind, map[string]uint64{}}
+		want := Queue{Kind: kind, Values: map[string]uint64{}}
 		for i, p := range parameters {
 			want.Values[p.Name] = uint64(i+1) * 8000
 			if p.Quantity == Flag || p.Quantity == Word {
@@ -47,7 +47,7 @@ func TestBurstInTicksIsAccurate(t *testing.T) {
 
 func FuzzDecodeQueue(f *testing.F) {
 	for _, kind := range QueueKinds() {
-		b, _ := Queue{kind, map[string]uint64{"rate": 1e9, "limit": 5}}.encode()
+		b, _ := Queue{Kind: kind, Values: map[string]uint64{"rate": 1e9, "limit": 5}}.encode()
 		f.Add(kind, b)
 	}
 	f.Fuzz(func(t *testing.T, kind string, b []byte) {

@@ -82,6 +82,10 @@ func decodeTBF(_ queueKind, b []byte) (map[string]uint64, error) {
 	if word(p, 5) != 0 {
 		return nil, errors.New("has a peak rate, which could not be restored")
 	}
+	// struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu.
+	if p[1] > ethernet || binary.NativeEndian.Uint16(p[2:]) != 0 || binary.NativeEndian.Uint16(p[6:]) != 0 {
+		return nil, errors.New("counts bytes besides those of the frame, which could not be restored")
+	}
 	burst := ticksToBytes(uint32(word(p, 7)), rate)
 	return map[string]uint64{"rate": rate * 8, "burst": burst, "limit": word(p, 6)}, nil
 }

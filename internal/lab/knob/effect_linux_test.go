@@ -69,7 +69,9 @@ func TestSysctlDecidesWhatPasses(t *testing.T) {
 	k := Sysctl()
 	for level, patience := range map[string]time.Duration{"0": stays, "1": arrives} {
 		r.router.do(t, func() error {
-			return k.Apply(context.Background(), r.place(), State("net.ipv4.conf.all.forwarding="+level))
+			p := r.place()
+			p.Sysctls = OfNamespace
+			return k.Apply(context.Background(), p, State("net.ipv4.conf.all.forwarding="+level))
 		})
 		got := datagram(t, r.client, r.server, "198.18.1.2:20000", "198.18.1.2:20000", patience)
 		if got.IsValid() != (level == "1") {

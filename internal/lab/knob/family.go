@@ -27,6 +27,8 @@ type Place struct {
 	Collector string `json:"collector,omitempty"`
 	// OwnKernel: the node is a machine of its own within the lab, and so is what is set of a whole machine.
 	OwnKernel bool `json:"own_kernel,omitempty"`
+	// Sysctls says which kernel settings may be set. The node decides by itself, whatever it is asked.
+	Sysctls Permission `json:"sysctls,omitempty"`
 	// Lab is the directory of the lab's files on this machine, for settings of the machine that carries it.
 	Lab string `json:"lab,omitempty"`
 }

@@ -174,7 +174,7 @@ func quantities(q kernel.Quantity, least, most uint64, wanted string) func(name,
 			err = want("%s", wanted)
 		}
 		return v, err
-	}, func(v uint64) State { return State(spellQuantity(p, v)) },
+	}, func(v uint64) State { return State(p.Spell(v)) },
 		func(v uint64) bool { return v >= least && v <= most }, wanted)
 }
 
@@ -234,7 +234,7 @@ func faultQueue(words State) State {
 	}
 	rate, _ := parseLimit(v["rate"])
 	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
-	burst := spellQuantity(kernel.Parameter{Quantity: kernel.Bytes}, bounded(rate/8/2000, linkBurst))
+	burst := kernel.Parameter{Quantity: kernel.Bytes}.Spell(bounded(rate/8/2000, linkBurst))
 	limit := max(int(float64(rate)/8*linkQueue), leastLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
 		limit, burst = n*fullPacket, tinyBurst

@@ -56,5 +56,6 @@ func spellGROFlush(d time.Duration) State {
 	if d <= 0 {
 		return "off"
 	}
-	return State(spellScaled(uint64(d), []scale{{"ms", 1e6}, {"us", 1e3}}, "ns"))
+	return State(kernel.SpellScaled(uint64(d), []kernel.Scale{{Suffix: "ms", Factor: 1e6},
+		{Suffix: "us", Factor: 1e3}}, "ns"))
 }

@@ -16,6 +16,7 @@ type perPort[T any] struct {
 	declared
 	spelling[T]
 	read    func(dev string) (T, error)
+	readFor func(dev string, want T) (T, error) // nil: read, whatever is wanted
 	apply   func(dev string, v T) error
 	check   func(dev string, v T) check.Answer // nil: nothing can lack
 	trying  bool                               // whether it can be set shows only when it is: what there is
@@ -37,7 +38,7 @@ func OfPorts(k Knob) bool {
 
 func (k *perPort[T]) Parse(text string) (State, error) {
 	text = strings.TrimSpace(text)
-	if !strings.Contains(text, ":") {
+	if !eachNamed(text) {
 		return k.canonical(k.Name(), text)
 	}
 	if k.pick != nil { // only one port is read, so that only one could be put back
@@ -65,20 +66,40 @@ func deviceLike(dev string) bool {
 	return dev != "" && dev != "." && dev != ".." && len(dev) < 16 && !strings.ContainsFunc(dev, other)
 }
 
-func (k *perPort[T]) Read(_ context.Context, p Place, _ State) (State, error) {
+// eachNamed reports whether a state is a list of devices, "eth0: VALUE; eth1: VALUE", rather than one value,
+// which may have a colon behind a space.
+func eachNamed(text string) bool {
+	first, _, listed := strings.Cut(text, ":")
+	return listed && !strings.Contains(strings.TrimSpace(first), " ")
+}
+
+func (k *perPort[T]) Read(_ context.Context, p Place, want State) (State, error) {
 	devs, err := k.ports(p)
 	if err != nil {
 		return "", err
 	}
+	wanted := parts(want)
 	each := map[string]State{}
 	for _, dev := range devs {
-		v, err := k.read(dev)
+		v, err := k.readOf(dev, of(wanted, dev))
 		if err != nil {
 			return "", conclude(err)
 		}
 		each[dev] = k.spell(v)
 	}
 	return OfAll(each), nil
+}
+
+// readOf reads what a state of a device would take the place of.
+func (k *perPort[T]) readOf(dev string, want State) (T, error) {
+	if k.readFor == nil || want == "" {
+		return k.read(dev)
+	}
+	w, err := k.value(k.Name(), want)
+	if err != nil {
+		return w, err
+	}
+	return k.readFor(dev, w)
 }
 
 // Apply sets every device; the first error ends it.
@@ -124,7 +145,7 @@ func (k *perPort[T]) Check(_ context.Context, p Place, s State) check.Answer {
 		return check.CouldNotTell("%v", err)
 	}
 	for _, dev := range slices.Sorted(maps.Keys(each)) {
-		now, err := k.read(dev)
+		now, err := k.readOf(dev, each[dev])
 		if err == nil && k.trying {
 			err = k.apply(dev, now)
 		}
@@ -194,7 +215,7 @@ func Each(s State, devices func() ([]string, error)) (map[string]State, error) {
 
 // parts takes a state apart; one for every device has the empty name.
 func parts(s State) map[string]State {
-	if !strings.Contains(string(s), ":") {
+	if !eachNamed(string(s)) {
 		return map[string]State{"": s}
 	}
 	each := map[string]State{}

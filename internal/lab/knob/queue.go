@@ -24,31 +24,122 @@ import (
 //	cake bandwidth 300M besteffort nat
 //
 // htb has one class that everything goes through. The canonical spelling has a fixed order, and names what
-// has a default that does not depend on the device.
+// has a default that does not depend on the device. The queue of a class that the router has already is named
+// by it, "parent 1:10 pfifo limit 1000", and "default" is what the kernel gives a class by itself; several of
+// a device are separated by commas. What was found has its handle in front.
 func Queue() Knob {
-	return &perPort[kernel.Queue]{
+	return &perPort[[]kernel.Queue]{
 		declared: declared{&factor.Declaration{Policy: true,
 			Name: "queue",
 			Unit: "KIND and its parameters as in tc(8), such as tbf rate 50M limit 256k", Rank: 15,
 			Doc:     "queueing discipline of the router's ports, with its parameters",
 			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
 			Plain: plainQueue, Needs: factor.NeedsRouter}},
-		spelling: spelling[kernel.Queue]{parse: parseQueue, spell: spellQueue, same: sameQueue},
-		read:     kernel.RootQueue, apply: kernel.SetRootQueue, check: checkQueue,
+		spelling: spelling[[]kernel.Queue]{parse: parseQueues, spell: spellQueues, same: sameQueues},
+		read: func(dev string) ([]kernel.Queue, error) {
+			q, err := kernel.RootQueue(dev)
+			return []kernel.Queue{q}, err
+		},
+		readFor: readQueues,
+		apply: func(dev string, all []kernel.Queue) error {
+			for _, q := range all {
+				if err := kernel.SetRootQueue(dev, q); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		check: checkQueues,
 	}
 }
 
+func parseQueues(text string) (all []kernel.Queue, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		q, err := parseQueue(part)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(o kernel.Queue) bool { return o.Parent == q.Parent }) {
+			return nil, want("each class once, as in parent 1:10 pfifo limit 100, parent 1:20 fq_codel")
+		}
+		all = append(all, q)
+	}
+	if len(all) > 1 && slices.ContainsFunc(all, func(q kernel.Queue) bool { return q.Parent == 0 }) {
+		return nil, want("either one root queue or queues of its classes")
+	}
+	return all, nil
+}
+
+func spellQueues(all []kernel.Queue) State {
+	words := make([]string, len(all))
+	for i, q := range all {
+		words[i] = q.String()
+	}
+	return State(strings.Join(words, ", "))
+}
+
+func sameQueues(want, got []kernel.Queue) bool { return slices.EqualFunc(want, got, sameQueue) }
+
+// readQueues reads what each of the wanted queues would take the place of.
+func readQueues(dev string, want []kernel.Queue) (all []kernel.Queue, err error) {
+	for _, w := range want {
+		q, err := kernel.QueueAt(dev, w)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+func checkQueues(dev string, all []kernel.Queue) check.Answer {
+	for _, q := range all {
+		if q.Kind == kernel.DefaultLeaf {
+			continue
+		}
+		q.Handle, q.Parent = 0, 0 // it is tried as the root of a link made for the purpose
+		if a := checkQueue(dev, q); a.State != check.Yes {
+			return a
+		}
+	}
+	return check.OK()
+}
+
+// parsePlace reads the handle and the class in front of a queue's kind.
+func parsePlace(words []string) (q kernel.Queue, left []string, err error) {
+	for len(words) >= 2 {
+		at := map[string]*uint32{"parent": &q.Parent, "handle": &q.Handle}[words[0]]
+		if at == nil {
+			break
+		}
+		h, ok := kernel.ParseHandle(words[1])
+		if !ok || words[0] == "handle" && h&0xffff != 0 || words[0] == "parent" && h&0xffff == 0 {
+			return q, nil, want("%s as tc(8) writes it: a handle such as 8001:, a class such as 1:10",
+				words[0])
+		}
+		*at, words = h, words[2:]
+	}
+	return q, words, nil
+}
+
 func parseQueue(text string) (kernel.Queue, error) {
-	words := strings.Fields(text)
+	q, words, err := parsePlace(strings.Fields(text))
+	if err != nil {
+		return kernel.Queue{}, err
+	}
 	if len(words) == 0 {
 		return kernel.Queue{}, want("a kind: %s", strings.Join(kernel.QueueKinds(), ", "))
+	}
+	if len(words) == 1 && words[0] == kernel.DefaultLeaf && q.Parent != 0 {
+		q.Kind = kernel.DefaultLeaf
+		return q, nil
 	}
 	parameters, ok := kernel.QueueParameters(words[0])
 	if !ok {
 		return kernel.Queue{}, near(words[0], kernel.QueueKinds(),
 			want("one of these kinds: %s", strings.Join(kernel.QueueKinds(), ", ")))
 	}
-	q := kernel.Queue{Kind: words[0], Values: map[string]uint64{}}
+	q.Kind, q.Values = words[0], map[string]uint64{}
 	for words = words[1:]; len(words) > 0; {
 		used, err := parseParameter(q, parameters, words)
 		if err != nil {
@@ -144,7 +235,7 @@ func fillDefaults(q kernel.Queue, parameters []kernel.Parameter) {
 // plainQueue is a level without the parameters that are filled in when they are left out.
 func plainQueue(level string) string {
 	q, err := parseQueue(level)
-	if err != nil {
+	if err != nil || strings.Contains(level, ",") {
 		return level
 	}
 	parameters, _ := kernel.QueueParameters(q.Kind)
@@ -165,35 +256,14 @@ func plainQueue(level string) string {
 // bounded rounds up to whole KiB, within what 31 bits can carry.
 func bounded(v, least uint64) uint64 { return min(max((v+1023)&^1023, least), 1<<31-1024) }
 
-func spellQueue(q kernel.Queue) State {
-	parameters, _ := kernel.QueueParameters(q.Kind)
-	words := []string{q.Kind}
-	for _, p := range parameters {
-		v, given := q.Values[p.Name]
-		if !given {
-			continue
-		}
-		switch {
-		case p.Quantity == kernel.Flag && v == 0:
-			words = append(words, "no"+p.Name)
-		case p.Quantity == kernel.Flag:
-			words = append(words, p.Name)
-		case p.Quantity == kernel.Word && v < uint64(len(p.Words)):
-			words = append(words, p.Words[v])
-		case p.Quantity == kernel.Word: // newer than our list; left to the kernel
-		default:
-			words = append(words, p.Name, spellQuantity(p, v))
-		}
-	}
-	return State(strings.Join(words, " "))
-}
+func spellQueue(q kernel.Queue) State { return State(q.String()) }
 
 // tick is the unit of the kernel's buffers, in seconds: what passes at the queue's rate in so many of it.
 const tick = 64e-9
 
 // sameQueue compares what was asked for: the kernel keeps buffers and times in ticks, and adds defaults.
 func sameQueue(w, g kernel.Queue) bool {
-	if w.Kind != g.Kind {
+	if w.Kind != g.Kind || w.Parent != g.Parent || w.Handle != 0 && w.Handle != g.Handle {
 		return false
 	}
 	parameters, _ := kernel.QueueParameters(w.Kind)
@@ -234,17 +304,6 @@ func checkQueue(dev string, q kernel.Queue) check.Answer {
 	return answer(err)
 }
 
-// scale is a suffix and what it multiplies by.
-type scale struct {
-	suffix string
-	factor uint64
-}
-
-// The suffixes of tc(8), the largest first: sizes are binary, rates decimal.
-func sizeScales() []scale { return []scale{{"m", 1 << 20}, {"k", 1 << 10}} }
-func rateScales() []scale { return []scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
-func timeScales() []scale { return []scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
-
 // parseQuantity reads the value of a queue's parameter into base units.
 func parseQuantity(p kernel.Parameter, text string) (uint64, error) {
 	var v uint64
@@ -254,10 +313,10 @@ func parseQuantity(p kernel.Parameter, text string) (uint64, error) {
 	case kernel.BitsPerSecond:
 		return parseRate(p, text)
 	case kernel.Bytes:
-		v, ok = parseScaled(strings.ToLower(strings.TrimSuffix(text, "b")), sizeScales())
+		v, ok = parseScaled(strings.ToLower(strings.TrimSuffix(text, "b")), kernel.SizeScales())
 		want = "a size such as 128k"
 	case kernel.Microseconds:
-		v, ok = parseScaled(strings.ReplaceAll(text, "µs", "us"), timeScales())
+		v, ok = parseScaled(strings.ReplaceAll(text, "µs", "us"), kernel.TimeScales())
 		want = "a time such as 5ms"
 	case kernel.PartsPerMillion:
 		percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
@@ -289,11 +348,11 @@ func parseRate(p kernel.Parameter, text string) (uint64, error) {
 	return uint64(r) / 8 * 8, nil
 }
 
-func parseScaled(text string, scales []scale) (uint64, bool) {
+func parseScaled(text string, scales []kernel.Scale) (uint64, bool) {
 	factor := uint64(1)
 	for _, s := range scales {
-		if t, found := strings.CutSuffix(text, s.suffix); found {
-			text, factor = t, s.factor
+		if t, found := strings.CutSuffix(text, s.Suffix); found {
+			text, factor = t, s.Factor
 			break
 		}
 	}
@@ -308,29 +367,34 @@ func parseScaled(text string, scales []scale) (uint64, bool) {
 	return uint64(math.Round(v * float64(factor))), true
 }
 
-// spellQuantity writes a value with the largest suffix that divides it.
-func spellQuantity(p kernel.Parameter, v uint64) string {
-	switch p.Quantity {
-	case kernel.BitsPerSecond:
-		if v == 0 {
-			return "unlimited"
+// QueueWords are the words of a queue, its kind first, as tc(8) reads them: with the unit of its rate.
+func QueueWords(words []string) []string {
+	out := slices.Clone(words)
+	parameters, _ := kernel.QueueParameters(words[0])
+	for _, p := range parameters {
+		i := 1 + slices.Index(out, p.Name)
+		if p.Quantity == kernel.BitsPerSecond && i > 1 && i < len(out) && out[i] != "unlimited" {
+			out[i] += "bit"
 		}
-		return spellScaled(v, rateScales(), "")
-	case kernel.Bytes:
-		return spellScaled(v, sizeScales(), "")
-	case kernel.Microseconds:
-		return spellScaled(v, []scale{{"s", 1e6}, {"ms", 1e3}}, "us")
-	case kernel.PartsPerMillion:
-		return strconv.FormatFloat(float64(v)/1e4, 'f', -1, 64) + "%"
 	}
-	return strconv.FormatUint(v, 10)
+	return out
 }
 
-func spellScaled(v uint64, scales []scale, base string) string {
-	for _, s := range scales {
-		if v != 0 && v%s.factor == 0 {
-			return strconv.FormatUint(v/s.factor, 10) + s.suffix
+// QueueRoom is how much may pass at once and wait in the queue of a state, in bytes, bytes and packets; 0
+// where the state does not say.
+func QueueRoom(s State) (burst, limitBytes, limitPackets uint64) {
+	q, err := parseQueue(string(s))
+	if err != nil {
+		return 0, 0, 0
+	}
+	parameters, _ := kernel.QueueParameters(q.Kind)
+	for _, p := range parameters {
+		switch {
+		case p.Name == "limit" && p.Quantity == kernel.Bytes, p.Name == "memlimit":
+			limitBytes = q.Values[p.Name]
+		case p.Name == "limit":
+			limitPackets = q.Values[p.Name]
 		}
 	}
-	return strconv.FormatUint(v, 10) + base
+	return q.Values["burst"], limitBytes, limitPackets
 }

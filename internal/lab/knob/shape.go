@@ -24,7 +24,7 @@ func Shape() Knob {
 			Without: &factor.Without{Level: "off", Words: "of the same without shaper"},
 			Placed:  factor.Placed, Needs: factor.NeedsDirection}},
 		spelling: spelling[shape]{parseShape, spellShape, nil,
-			func(want, got shape) bool { return want == shape{} && got.instead != "" }},
+			sameShape},
 		read: readShape, apply: applyShape,
 		check: func(_ string, s shape) check.Answer {
 			if s.rate == 0 {
@@ -61,6 +61,19 @@ func spellShape(s shape) State {
 	return spellLimit(s.rate)
 }
 
+// sameShape compares what was asked for: without a shaper any queue will do, unless one is named.
+func sameShape(want, got shape) bool {
+	if want.rate > 0 || got.instead == "" {
+		return false
+	}
+	if want.instead == "" {
+		return true
+	}
+	w, err1 := parseQueue(string(want.instead))
+	g, err2 := parseQueue(string(got.instead))
+	return err1 == nil && err2 == nil && sameQueue(w, g)
+}
+
 // parseLimit reads "off" or a rate.
 func parseLimit(text string) (uint64, error) {
 	if text == "off" {
@@ -77,15 +90,20 @@ func spellLimit(rate uint64) State {
 	if rate == 0 {
 		return "off"
 	}
-	return State(spellScaled(rate, rateScales(), ""))
+	return State(kernel.SpellScaled(rate, kernel.RateScales(), ""))
 }
 
 // burstOf is two milliseconds of a rate, but enough for a few 64 KiB packets of segmentation offload.
 func burstOf(rate uint64) uint64 { return bounded(2*rate/8/1000, 128<<10) }
 
 func readShape(dev string) (s shape, err error) {
-	if s.rate, err = kernel.Shaper(dev); err != nil || s.rate > 0 {
+	rate, burst, err := kernel.Shaper(dev)
+	if err != nil {
 		return s, err
+	}
+	// Of another burst it is somebody else's, which would not come back.
+	if own := burstOf(rate); rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
+		return shape{rate: rate}, nil
 	}
 	q, err := kernel.RootQueue(dev)
 	return shape{instead: spellQueue(q)}, err

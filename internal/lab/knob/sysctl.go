@@ -33,10 +33,7 @@ func (sysctl) Parse(text string) (State, error) {
 	if err != nil {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
-	// Canonical is the spelling with dots, where no part has one itself.
-	if name = strings.TrimPrefix(path, "/proc/sys/"); !strings.Contains(name, ".") {
-		name = strings.ReplaceAll(name, "/", ".")
-	}
+	name = dotted(path)
 	if !strings.ContainsAny(name, "./") {
 		return "", refuse("sysctl", text, want("a NAME such as net.ipv4.tcp_ecn"))
 	}
@@ -45,21 +42,15 @@ func (sysctl) Parse(text string) (State, error) {
 
 func (sysctl) Same(want, got State) bool { return want == got }
 
-// Allowed keeps a plan, which others may have written and root runs, off the machine that carries a lab: of
-// a node without a kernel of its own only what belongs to its network namespace is set.
+// Allowed keeps a plan, which others may have written and root runs, off what is not the lab's: nothing is
+// set on the machine that carries a lab, and on other nodes what the place permits.
 func (sysctl) Allowed(p Place, s State) error {
 	name, _, _ := strings.Cut(string(s), "=")
-	path, err := kernel.SysctlPath(name)
-	if err != nil || p.OwnKernel || p.Lab == "" && p.Node != factor.Host && strings.HasPrefix(path,
-		"/proc/sys/net/") {
-		return err
+	if p.Lab != "" || p.Node == factor.Host {
+		return ofMachine(name, p.Node)
 	}
-	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole machine, "+
-		"which a lab leaves alone", name, p.Node)}, wholeMachine)
+	return p.Sysctls.Sysctl(name, p.Node)
 }
-
-const wholeMachine = "set it on the machine before the run, or take a lab whose node has a kernel of its " +
-	"own, such as vm"
 
 func (k sysctl) Read(_ context.Context, p Place, want State) (State, error) {
 	if err := k.Allowed(p, want); err != nil {
@@ -89,7 +80,7 @@ func (k sysctl) Apply(_ context.Context, p Place, s State) error {
 
 func (k sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	if err := k.Allowed(p, s); err != nil {
-		return check.Not("%v", err).Hinted(wholeMachine)
+		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}
 	name, _, _ := strings.Cut(string(s), "=")
 	if _, err := kernel.ReadSysctl(name); err != nil {
@@ -97,7 +88,7 @@ func (k sysctl) Check(_ context.Context, p Place, s State) check.Answer {
 	}
 	a := answer(kernel.SysctlWritable(name))
 	if a.State == check.No && a.Hint != "" {
-		a.Hint = wholeMachine
+		a.Hint = check.HintOf(ofMachine(name, p.Node))
 	}
 	return a
 }

@@ -60,26 +60,33 @@ func (c *Connection) AgentArch(ctx context.Context) (string, error) {
 // places are where the agent may be put: first what is in memory, which a router has more of.
 const places = `"$XDG_RUNTIME_DIR" /tmp /var/tmp /dev/shm /run "$HOME"`
 
-// StartAgent puts a program there and starts it as an agent in a role, as root if that can be. The role is
-// one that removes its own file. The error is host.ErrUnsupported where the machine runs no program of ours.
-func (c *Connection) StartAgent(ctx context.Context, program, role string) (host.Agent, error) {
+// StartAgent puts a program there and starts it as an agent in a role, with the role's arguments, as root if
+// that can be. The role is one that removes its own file. The error is host.ErrUnsupported where the machine
+// runs no program of ours.
+func (c *Connection) StartAgent(ctx context.Context, program string, role ...string) (host.Agent, error) {
 	at, err := c.put(ctx, program)
 	if err != nil {
 		return nil, fmt.Errorf("put the agent there: %w", err)
 	}
 	defer at.leave()
-	command := "exec " + at.file() + " " + role
-	if !c.Root && c.Sudo {
-		command = "exec sudo -n " + at.file() + " " + role
+	command := at.file()
+	for _, word := range role {
+		command += " " + host.Quote(word)
 	}
-	child, err := c.Open(command)
+	if !c.Root && c.Sudo {
+		command = "sudo -n " + command
+	}
+	child, err := c.Open("exec " + command)
 	if err != nil {
 		return nil, err
 	}
 	a := host.Connect(child)
-	if err := host.Answers(ctx, a); err != nil {
+	within, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("%w: no answer within %s",
+		host.ErrUnreachable, runTime))
+	defer cancel()
+	if err := host.Answers(within, a); err != nil {
 		a.Close()
-		return nil, fmt.Errorf("start the agent: %w: %s", err, c.said())
+		return nil, fmt.Errorf("start the agent: %w: %s", err, c.words())
 	}
 	return a, nil
 }
@@ -102,6 +109,9 @@ func (c *Connection) findPlace(ctx context.Context, skipped int) (p place, err e
 	if p.shell, err = c.Open("exec /bin/sh -s"); err != nil {
 		return p, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("%w: no answer within %s",
+		host.ErrUnreachable, runTime))
+	defer cancel()
 	defer context.AfterFunc(ctx, func() { p.shell.Kill() })()
 	defer func() {
 		if err != nil {
@@ -174,7 +184,7 @@ func (c *Connection) put(ctx context.Context, program string) (place, error) {
 		}
 		skipped = p.number
 		if _, err = f.Seek(0, io.SeekStart); err == nil {
-			_, err = c.do(ctx, fmt.Sprintf(`exec /bin/sh -c 'umask 077; cat >%[1]s && `+
+			_, err = c.do(ctx, putTime, fmt.Sprintf(`exec /bin/sh -c 'umask 077; cat >%[1]s && `+
 				`[ $(wc -c <%[1]s) = %[2]d ] && chmod 700 %[1]s && exec %[1]s version >/dev/null'`, p.file(),
 				info.Size()), f)
 		}

@@ -21,13 +21,12 @@ func TestPutOverALostConnection(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			program, log := filepath.Join(dir, "ssh"), filepath.Join(dir, "log")
-			if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+tt.ssh+"\n"), 0o700),
-				os.WriteFile(log, nil, 0o600)); err != nil {
+			program := filepath.Join(dir, "ssh")
+			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+tt.ssh+"\n"), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-			c := &Connection{options: Options{Dir: dir, Name: "router"}, log: log}
+			c := unconnected(t, dir)
 			_, err := c.put(t.Context(), program)
 			for _, is := range []error{host.ErrUnreachable, host.ErrUnsupported} {
 				if errors.Is(err, is) != (is == tt.want) {

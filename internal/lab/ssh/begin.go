@@ -2,6 +2,7 @@ package ssh
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -53,7 +54,14 @@ func (a *afterBegin) Read(p []byte) (int, error) {
 // session is a command of Open's.
 type session struct {
 	*host.Child
+	of  *Connection
 	out io.Reader
 }
 
-func (s session) Read(p []byte) (int, error) { return s.out.Read(p) }
+func (s session) Read(p []byte) (int, error) {
+	n, err := s.out.Read(p)
+	if err != nil {
+		err = cmp.Or(s.of.flood(), err)
+	}
+	return n, err
+}

@@ -27,26 +27,30 @@ func onConsole(said string) bool { return unknownCommand.MatchString(said) }
 // dialConsole connects anew, without a session of its own: one of the console's would have to run a command
 // for ever. Then the machine is asked what it is.
 func (c *Connection) dialConsole(ctx context.Context) (err error) {
-	c.master, err = c.start("-MN", "")
+	master, err := c.start("-MN", "")
 	if err != nil {
 		return err
 	}
+	c.carry(master)
 	c.held = make(chan struct{})
 	go func() {
 		defer close(c.held)
-		_, _ = io.Copy(io.Discard, c.master) // until it ends
+		_, _ = io.Copy(io.Discard, master) // until it ends
 	}()
-	defer context.AfterFunc(ctx, func() { c.master.Kill() })()
+	defer context.AfterFunc(ctx, func() { master.Kill() })()
 	if err = c.awaitSocket(ctx); err == nil {
 		var out string
-		out, err = c.do(ctx, "/system/resource/print", strings.NewReader(""))
+		out, err = c.do(ctx, runTime, "/system/resource/print", strings.NewReader(""))
 		if c.Facts = parseResource(out); c.System == RouterOS { // whatever it calls its exit code
 			return nil
 		}
 		err = errors.Join(fmt.Errorf("the machine says %q of itself", check.Plain(out[:min(len(out), 80)])),
 			err)
 	}
-	return errors.Join(err, c.Close())
+	master.Kill()
+	<-c.held
+	_ = master.Wait() // it is killed
+	return err
 }
 
 // awaitSocket waits until sessions can share the connection.

@@ -46,12 +46,18 @@ func (m machine) Start(ctx context.Context, c host.Command) (host.Process, error
 
 // session runs a command line of the machine's.
 func (m machine) session(ctx context.Context, line string, stdin io.Reader) (host.Process, error) {
+	if err := m.c.flood(); err != nil {
+		return nil, err
+	}
 	args, dir := m.c.args("-oControlMaster=no", m.c.marked(line))
 	p, err := host.Local().Start(ctx, host.Command{Path: "ssh", Dir: dir, Stdin: stdin, Args: args})
 	if err != nil {
 		return nil, err
 	}
-	return process{p, m.c.own(p.Stdout())}, nil
+	b := &process{Process: p, c: m.c}
+	b.out = m.c.own(&metered{p.Stdout(), b, allowance{atOnce: printedAtOnce, perTime: printedPerTime}})
+	b.err = &metered{p.Stderr(), b, allowance{atOnce: heardAtOnce, perTime: heardPerTime}}
+	return b, nil
 }
 
 // commandLine joins words as every login shell reads them, also csh, which OPNsense hands root's commands to:
@@ -70,16 +76,37 @@ func commandLine(words []string) string {
 // output.
 type process struct {
 	host.Process
-	out io.Reader
+	c        *Connection
+	out, err io.Reader
 }
 
-func (p process) Stdout() io.Reader { return p.out }
+func (p *process) Stdout() io.Reader { return p.out }
+func (p *process) Stderr() io.Reader { return p.err }
+
+// metered is an output of a command. When more comes than is allowed, the connection is ended.
+type metered struct {
+	from    io.Reader
+	of      *process
+	allowed allowance
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	n, err := m.from.Read(p)
+	if m.allowed.exceeded(n) {
+		m.of.c.hangUp()
+		return n, errors.Join(m.of.c.flood(), m.of.Kill())
+	}
+	return n, err
+}
 
 // sshFailed is the exit code of ssh where not the command has failed but the connection.
 const sshFailed = 255
 
-func (p process) Wait() (host.Usage, error) {
+func (p *process) Wait() (host.Usage, error) {
 	u, err := p.Process.Wait()
+	if flood := p.c.flood(); flood != nil {
+		return u, flood
+	}
 	if code, ok := host.ExitCode(err); ok && code == sshFailed {
 		err = errors.Join(host.ErrUnreachable, err)
 	}

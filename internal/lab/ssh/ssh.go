@@ -5,19 +5,18 @@ package ssh
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -104,7 +103,8 @@ func (d Destination) String() string {
 type Options struct {
 	Dir       string // of ours alone: the connection's socket and what ssh says
 	Name      string // of the files there
-	Config    string // file instead of the user's configuration, "" = that
+	Config    string // file instead of the user's configuration, "" = that; only in what the user is told
+	Copy      string // what CopyConfig made of it
 	Identity  string // file of the private key, "" = what ssh does by itself
 	Jump      string // machines on the way, as after ssh's option -J; "" = the configuration's
 	AcceptNew bool   // the host key of a machine that is not known is taken and remembered
@@ -128,8 +128,13 @@ type Connection struct {
 	options Options
 	master  *host.Child
 	held    chan struct{} // closed when a master without a session has ended; nil of one with a session
-	log     string        // file with what ssh and the machine said on standard error
 	prints  bool          // the login shell prints something before each command, see begins
+
+	log     *heard // what ssh itself says
+	machine *heard // what the machine, or a program on the way to it, writes on standard error
+
+	mu      sync.Mutex
+	flooded bool // it was hung up on
 }
 
 // hello prints what the machine is and then waits: the connection stays for as long as its input does. A
@@ -141,58 +146,60 @@ echo "connection $SSH_CONNECTION"; echo chokepoint-ready
 exec cat >/dev/null
 `
 
+// dialTime is how long a machine may take from the first packet to its answers.
+const dialTime = time.Minute
+
 // Dial connects. It asks nothing of the user: what it would have to ask is an error that says what to do.
-func Dial(ctx context.Context, d Destination, o Options) (c *Connection, err error) {
-	c = &Connection{Destination: d, options: o, log: filepath.Join(o.Dir, o.Name+".log")}
+func Dial(ctx context.Context, d Destination, o Options) (*Connection, error) {
+	return dialWithin(ctx, d, o, dialTime)
+}
+
+func dialWithin(ctx context.Context, d Destination, o Options, within time.Duration) (c *Connection,
+	err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("connect to %s: %w", d, err)
 		}
 	}()
-	if err := trusted(o.Config); err != nil {
+	c = &Connection{Destination: d, options: o}
+	if err := c.hearAll(); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(c.log, nil, 0o600); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeoutCause(ctx, within, check.WithHint(fmt.Errorf("%w: no answer within %s",
+		host.ErrUnreachable, within), "does "+c.byHand()+" show a prompt?"))
+	defer cancel()
+	if err := c.dial(ctx); err != nil {
+		return nil, errors.Join(err, c.log.close(), c.machine.close())
 	}
-	c.master, err = c.start("-M", "exec /bin/sh -s")
+	return c, nil
+}
+
+func (c *Connection) dial(ctx context.Context) error {
+	master, err := c.start("-M", "exec /bin/sh -s")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer context.AfterFunc(ctx, func() { c.master.Kill() })()
-	_, err = io.WriteString(c.master, hello)
+	c.carry(master)
+	defer context.AfterFunc(ctx, func() { master.Kill() })()
+	_, err = io.WriteString(master, hello)
 	var heard strings.Builder
-	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(c.master, mostHello), &heard)))
+	wrong := c.listen(bufio.NewReader(io.TeeReader(io.LimitReader(master, mostHello), &heard)))
 	if err = errors.Join(err, wrong); err == nil {
-		return c, nil
+		return nil
 	}
-	c.master.Close()
+	master.Close()
 	if ctx.Err() == nil && onConsole(heard.String()+c.said()) {
 		if err = c.dialConsole(ctx); err == nil {
-			return c, nil
+			return nil
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return nil, c.explain(err, c.said())
-}
-
-// trusted refuses a configuration that others can change: it may name commands.
-func trusted(config string) error {
-	if config == "" {
-		return nil
+	if flood := c.flood(); flood != nil {
+		return flood
 	}
-	i, err := os.Stat(config)
-	if err != nil {
-		return fmt.Errorf("read ssh's configuration: %w", err)
-	}
-	by, ok := i.Sys().(*syscall.Stat_t)
-	if i.Mode().Perm()&0o022 != 0 || !ok || by.Uid != 0 && int(by.Uid) != os.Geteuid() {
-		return check.WithHint(fmt.Errorf("others can change ssh's configuration %s", config),
-			"chown it to yourself, and chmod go-w it")
-	}
-	return nil
+	return c.explain(err)
 }
 
 // mostHello bounds what a login shell may say.
@@ -238,27 +245,75 @@ func addr(text string) netip.Addr {
 	return a.Unmap().WithZone("")
 }
 
-// explain says what to do about what ssh said.
-func (c *Connection) explain(err error, said string) error {
-	by := "ssh " + strings.Join(c.way(), " ")
-	for _, known := range []struct{ text, hint string }{
-		{hasChanged, "its key is another than before: find out why, and only then " + forget(said)},
-		{"Host key verification failed", "nothing here knows the key of " + cmp.Or(keptAs(said, notKnown),
-			c.Host) + ": connect once by " + by + " and compare it, or trust it at first sight with " +
-			"--accept-new"},
-		{"Permission denied", "try " + by + ": chokepoint uses the same keys and agent, and asks for no " +
-			"password"},
-		{"Could not resolve hostname", "give a name or an address that " + by + " finds"},
-		{"Connection refused", "is sshd running there, and on that port?"},
-		{"No route to host", "is the machine up, and on this network?"},
-		{"timed out", "is the machine up, and does a firewall let ssh through?"},
-	} {
-		if strings.Contains(said, known.text) {
-			return check.WithHint(errors.New(said), known.hint)
+// byHand is the command by which the user would connect.
+func (c *Connection) byHand() string {
+	words := []string{"ssh"}
+	for _, w := range c.way(c.options.Config) {
+		words = append(words, host.ShellWord(w))
+	}
+	return strings.Join(words, " ")
+}
+
+// diagnoses are lines of ssh's own log, each whole: a line that is part of another may be the machine's.
+var diagnoses = []struct {
+	line *regexp.Regexp
+	hint func(c *Connection, said string) string
+}{
+	{regexp.MustCompile(`^Host key for \S+ has changed and you have requested strict checking\.`),
+		func(_ *Connection, said string) string {
+			return "its key is another than before: find out why, and only then " + forget(said)
+		}},
+	{regexp.MustCompile(`^Host key verification failed\.$`), func(c *Connection, said string) string {
+		return "nothing here knows the key of " + cmp.Or(keptAs(said, notKnown), c.Host) +
+			": connect once by " + c.byHand() + " and compare it, or trust it at first sight with " +
+			"--accept-new"
+	}},
+	{regexp.MustCompile(`^\S+: Permission denied \(`), func(c *Connection, _ string) string {
+		return "try " + c.byHand() + ": chokepoint uses the same keys and agent, and asks for no password"
+	}},
+	{regexp.MustCompile(`^ssh: Could not resolve hostname `), func(c *Connection, _ string) string {
+		return "give a name or an address that " + c.byHand() + " finds"
+	}},
+	{regexp.MustCompile(`^ssh: connect to host .*: Connection refused$`), func(*Connection, string) string {
+		return "is sshd running there, and on that port?"
+	}},
+	{regexp.MustCompile(`^ssh: connect to host .*: No route to host$`), func(*Connection, string) string {
+		return "is the machine up, and on this network?"
+	}},
+	{regexp.MustCompile(`^(ssh: connect to host .*|Connection (to|with) .*) timed out$`),
+		func(*Connection, string) string {
+			return "is the machine up, and does a firewall let ssh through?"
+		}},
+	{regexp.MustCompile(`^Connection closed by UNKNOWN port `), func(c *Connection, _ string) string {
+		return "a machine or a command on the way did not let it through: " + c.byHand() + " shows why"
+	}},
+}
+
+// quotes matches lines of ssh's log in which it repeats what the machine has sent. What follows may be the
+// machine's, too: ssh writes its newlines as they are.
+var quotes = regexp.MustCompile(
+	`^(Received disconnect from|Unable to negotiate with|Bad remote protocol version|\S+: Permission denied \()`)
+
+// explain says what to do about what ssh said. What the machine has written is quoted, and explains nothing.
+func (c *Connection) explain(err error) error {
+	own := c.log.text()
+	if len(own) >= keptHeard { // its beginning is gone, and may have been the machine's
+		own = ""
+	}
+	var said []string // whole lines of ssh alone
+	for line := range strings.Lines(own) {
+		line = strings.TrimSpace(line)
+		if said = append(said, line); quotes.MatchString(line) {
+			break
 		}
 	}
-	if said != "" {
-		err = fmt.Errorf("%w (ssh: %s)", err, said)
+	for _, d := range diagnoses {
+		if slices.ContainsFunc(said, d.line.MatchString) {
+			return check.WithHint(errors.New(c.words()), d.hint(c, strings.Join(said, " ")))
+		}
+	}
+	if words := c.words(); words != "" {
+		err = fmt.Errorf("%w (ssh: %s)", err, words)
 	}
 	return err
 }
@@ -287,21 +342,6 @@ func forget(said string) string {
 	return command
 }
 
-// said is the end of what came on standard error, in one line.
-func (c *Connection) said() string {
-	const most = 600
-	b, _ := os.ReadFile(c.log) // then nothing is known
-	if len(b) > most {
-		b = b[len(b)-most:]
-		if _, whole, _ := bytes.Cut(b, []byte("\n")); len(whole) > 0 { // from a whole line on
-			b = whole
-		}
-	}
-	words := slices.DeleteFunc(strings.Fields(check.Plain(string(b))),
-		func(w string) bool { return strings.Trim(w, "@") == "" }) // the frame of ssh's gravest warning
-	return strings.Join(words, " ")
-}
-
 // The connection ends when the machine has not answered for aliveEvery × aliveTries.
 const (
 	aliveEvery = 5 * time.Second
@@ -310,18 +350,19 @@ const (
 
 // start starts ssh with a command of the machine's. Bound: it goes with this program however that ends.
 func (c *Connection) start(how, command string) (*host.Child, error) {
-	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+	if err := c.flood(); err != nil {
 		return nil, err
 	}
-	defer log.Close()
 	args, dir := c.args(how, command)
-	child, err := host.Spawn{Program: "ssh", Args: args, Stderr: log, Bound: true, Dir: dir}.Start()
+	child, err := host.Spawn{Program: "ssh", Args: args, Stderr: c.machine.in, Bound: true, Dir: dir}.Start()
 	if errors.Is(err, host.ErrUnsupported) {
 		err = check.WithHint(err, "install openssh-client (Debian, Ubuntu)")
 	}
 	return child, err
 }
+
+// logFile is the pipe with a name that ssh's own log goes to.
+func (c *Connection) logFile() string { return filepath.Join(c.options.Dir, c.options.Name+".log") }
 
 // mostSocket is how long a socket's path may be: systems have room for 104 bytes or more (unix(4), unix(7)),
 // of which ssh takes 18 while it makes one.
@@ -338,7 +379,7 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	if len(socket) > mostSocket || strings.ContainsAny(socket, "%$") || !filepath.IsAbs(socket) {
 		socket, dir = c.options.Name, c.options.Dir
 	}
-	args = []string{how, "-T", "-S", socket}
+	args = []string{how, "-T", "-S", socket, "-E", socket + ".log"}
 	for _, o := range []string{"BatchMode=yes", "StrictHostKeyChecking=" + keys, "LogLevel=ERROR",
 		"ConnectTimeout=15", fmt.Sprintf("ServerAliveInterval=%d", aliveEvery/time.Second),
 		fmt.Sprintf("ServerAliveCountMax=%d", aliveTries), "ControlPersist=no", "RemoteCommand=none",
@@ -349,7 +390,7 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	if c.options.Identity != "" {
 		args = append(args, "-o", "IdentitiesOnly=yes")
 	}
-	way := c.way()
+	way := c.way(c.options.Copy)
 	args = append(append(args, way[:len(way)-1]...), "--", way[len(way)-1])
 	if command != "" {
 		args = append(args, command)
@@ -357,9 +398,9 @@ func (c *Connection) args(how, command string) (args []string, dir string) {
 	return args, dir
 }
 
-// way is how a user would connect, too: options, and last the destination.
-func (c *Connection) way() (words []string) {
-	for _, o := range [][2]string{{"-F", c.options.Config}, {"-i", c.options.Identity},
+// way is how a user would connect, too: options, with a configuration, and last the destination.
+func (c *Connection) way(config string) (words []string) {
+	for _, o := range [][2]string{{"-F", config}, {"-i", c.options.Identity},
 		{"-J", c.options.Jump}, {"-p", strings.TrimPrefix(strconv.Itoa(c.Port), "0")}} {
 		if o[1] != "" {
 			words = append(words, o[0], o[1])
@@ -375,11 +416,15 @@ func (c *Connection) Open(command string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{child, c.own(child)}, nil
+	return &session{child, c, c.own(child)}, nil
 }
 
-// do runs a command there with an input, and returns the first part of what it prints.
-func (c *Connection) do(ctx context.Context, command string, in io.Reader) (string, error) {
+// do runs a command there with an input, and returns what it prints.
+func (c *Connection) do(ctx context.Context, within time.Duration, command string, in io.Reader) (string,
+	error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer of %s within %s",
+		host.ErrUnreachable, c, within))
+	defer cancel()
 	child, err := c.Open(command)
 	if err != nil {
 		return "", err
@@ -387,20 +432,32 @@ func (c *Connection) do(ctx context.Context, command string, in io.Reader) (stri
 	defer context.AfterFunc(ctx, func() { child.Kill() })()
 	_, sendErr := io.Copy(child, in)
 	child.HangUp()
-	out, readErr := io.ReadAll(io.LimitReader(child, mostHello))
+	out, readErr := io.ReadAll(io.LimitReader(child, mostHello+1))
+	if len(out) > mostHello {
+		readErr = fmt.Errorf("it prints more than %d kB", mostHello>>10)
+		child.Kill()
+	}
 	err = child.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
+	case len(out) > mostHello:
+		return "", readErr
 	case err != nil:
-		return string(out), fmt.Errorf("%w: %s", err, c.said())
+		return string(out), fmt.Errorf("%w: %s", err, c.words())
 	}
 	return string(out), errors.Join(sendErr, readErr)
 }
 
+// Bounds of what is asked of a machine: a script, and the copying of a program to it.
+const (
+	runTime = time.Minute
+	putTime = 10 * time.Minute
+)
+
 // Run runs a script there by the POSIX shell, and returns what it prints.
 func (c *Connection) Run(ctx context.Context, script string) (string, error) {
-	return c.do(ctx, "exec /bin/sh -s", strings.NewReader(script))
+	return c.do(ctx, runTime, "exec /bin/sh -s", strings.NewReader(script))
 }
 
 // Close ends the connection, and with it all sessions.
@@ -411,7 +468,7 @@ func (c *Connection) Close() error {
 	}
 	err := c.master.Close()
 	if _, exited := host.ExitCode(err); exited { // of what ended with its input, or with the network
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, c.log.close(), c.machine.close())
 }

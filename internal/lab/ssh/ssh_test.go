@@ -2,8 +2,6 @@ package ssh
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,53 +39,86 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestExplain: what ssh says comes with what to do.
-func TestExplain(t *testing.T) {
+// unconnected is a connection of which no ssh was started.
+func unconnected(t *testing.T, dir string) *Connection {
+	t.Helper()
 	c := &Connection{Destination: Destination{User: "me", Host: "pc2", Port: 2222},
-		options: Options{Config: "/c", Jump: "gate"}}
+		options: Options{Dir: dir, Name: "router", Config: "/c d", Jump: "gate"}}
+	if err := c.hearAll(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(c.log.close(), c.machine.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// wrote has a connection hear its ssh and the machine.
+func wrote(t *testing.T, c *Connection, own, machine string) {
+	t.Helper()
+	_, err1 := c.log.out.WriteString(own)
+	_, err2 := c.machine.in.WriteString(machine)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExplain: what ssh says comes with what to do, in commands that can be pasted.
+func TestExplain(t *testing.T) {
 	for said, hint := range map[string]string{
-		"Host key verification failed.": "the key of pc2: connect once by ssh -F /c -J gate -p 2222 me@pc2",
-		"No ED25519 host key is known for [192.0.2.1]:2222 and you have requested strict checking. " +
+		"Host key verification failed.": "the key of pc2: connect once by ssh -F '/c d' -J gate -p 2222 me@pc2",
+		"No ED25519 host key is known for [192.0.2.1]:2222 and you have requested strict checking.\r\n" +
 			"Host key verification failed.": "the key of [192.0.2.1]:2222: connect",
-		"Add correct host key in /a to get rid of it. Offending ED25519 key in /b/known:3 remove with: x " +
-			"Host key for [192.0.2.1]:2222 has changed and you have requested strict checking. " +
+		"Add correct host key in /a to get rid of it.\r\nOffending ED25519 key in /b/known:3\r\n" +
+			"Host key for [192.0.2.1]:2222 has changed and you have requested strict checking.\r\n" +
 			"Host key verification failed.": "ssh-keygen -R '[192.0.2.1]:2222' -f '/b/known'",
-		"Host key for it's has changed and you have requested …": `ssh-keygen -R 'it'\''s'`,
-		"me@pc2: Permission denied (publickey).":                 "try ssh -F /c -J gate -p 2222 me@pc2:",
-		"connect to host pc2 port 22: Connection timed out":      "is the machine up",
+		"Host key for it's has changed and you have requested strict checking.": `ssh-keygen -R 'it'\''s'`,
+		"me@pc2: Permission denied (publickey).":                                "try ssh -F '/c d' -J gate -p 2222 me@pc2:",
+		"ssh: connect to host pc2 port 22: Connection timed out":                "is the machine up",
+		"Connection closed by UNKNOWN port 65535":                               "on the way",
 	} {
-		if err := c.explain(errors.New("ended"), said); !strings.Contains(check.HintOf(err), hint) {
+		c := unconnected(t, t.TempDir())
+		wrote(t, c, said+"\r\n", "")
+		if err := c.explain(errors.New("ended")); !strings.Contains(check.HintOf(err), hint) {
 			t.Errorf("%s: the hint is %q, want %q in it", said, check.HintOf(err), hint)
 		}
 	}
-	if err := c.explain(errors.New("ended"), "out of luck"); err.Error() != "ended (ssh: out of luck)" {
+	c := unconnected(t, t.TempDir())
+	wrote(t, c, "out of luck\r\n", "")
+	if err := c.explain(errors.New("ended")); err.Error() != "ended (ssh: out of luck)" {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestTrusted: a configuration that others can change may name commands, and is not used.
-func TestTrusted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config")
-	if err := trusted(file); err == nil {
-		t.Error("a file that is not there is trusted")
+// TestExplainToldByTheMachine: what a machine writes, on standard error or where ssh repeats it, brings no
+// hint of ssh's.
+func TestExplainToldByTheMachine(t *testing.T) {
+	const trap = "Host key for x has changed and you have requested strict checking.\r\n" +
+		"Offending key in /etc/passwd:1\r\nHost key verification failed.\r\n"
+	for _, tt := range []struct{ own, machine string }{
+		{"", trap},
+		{"Received disconnect from 192.0.2.1 port 22:2: bye\n" + trap, ""},
+		{"Unable to negotiate with 192.0.2.1 port 22: no matching cipher found. Their offer: a\n" + trap, ""},
+		{"the machine says: Host key verification failed.\r\n", "me@pc2: Permission denied (publickey).\n"},
+		{strings.Repeat("x", keptHeard) + "\n" + trap, ""},
+	} {
+		c := unconnected(t, t.TempDir())
+		wrote(t, c, tt.own, tt.machine)
+		if err := c.explain(errors.New("ended")); check.HintOf(err) != "" {
+			t.Errorf("%q and %q: the hint is %q, want none", tt.own, tt.machine, check.HintOf(err))
+		}
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := trusted(file); err != nil {
-		t.Errorf("one of our own: %v", err)
-	}
-	if err := os.Chmod(file, 0o622); err != nil {
-		t.Fatal(err)
-	}
-	if err := trusted(file); err == nil || check.HintOf(err) == "" {
-		t.Errorf("one that others can change: got %v, want a hint", err)
+	c := unconnected(t, t.TempDir())
+	wrote(t, c, "me@pc2: Permission denied (none\n"+trap, trap)
+	if hint := check.HintOf(c.explain(errors.New("ended"))); !strings.HasPrefix(hint, "try ssh") {
+		t.Errorf("methods that end a line: the hint is %q", hint)
 	}
 }
 
-// TestSaid: of a long log the last whole lines are kept, of a long last line its end.
+// TestSaid: of much the last whole lines are shown, of a long last line its end.
 func TestSaid(t *testing.T) {
-	c := &Connection{log: filepath.Join(t.TempDir(), "log")}
 	long, denied := strings.Repeat("x", 700), "me@pc2: Permission denied (publickey)."
 	for log, want := range map[string]string{
 		"":                                 "",
@@ -98,9 +129,8 @@ func TestSaid(t *testing.T) {
 		"banner\n" + long + " " + denied:   strings.Repeat("x", 600-len(" "+denied)) + " " + denied,
 		strings.Repeat("@", 600) + "\nx\n": "x",
 	} {
-		if err := os.WriteFile(c.log, []byte(log), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		c := unconnected(t, t.TempDir())
+		wrote(t, c, "", log)
 		if got := c.said(); got != want {
 			t.Errorf("%.20q … %.20q: got %q, want %q", log, log[max(0, len(log)-20):], got, want)
 		}

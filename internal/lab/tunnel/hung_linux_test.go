@@ -13,6 +13,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // sticky is a kind of tunnel without a device, whose end can stop answering, as a stopped process does.
@@ -85,6 +86,7 @@ func TestAnEndThatHangsIsWaitedForAndClearedAway(t *testing.T) {
 
 // TestABusyNodeMayTakeItsTime: under load an answer that comes late is one, and the tunnel stays.
 func TestABusyNodeMayTakeItsTime(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	t.Parallel() // it waits
 	near, far := newSticky("busy-near"), newSticky("busy-far")
 	p, err := laySticky(t, near, far, time.Second)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/overhead"
 )
 
@@ -164,6 +165,7 @@ func TestLengths(t *testing.T) {
 
 // TestLengthsOfPlainTunnels is TestLengths of encapsulations that no plan has.
 func TestLengthsOfPlainTunnels(t *testing.T) {
+	apart.Needs(t, "ip")
 	for _, tt := range []struct {
 		name string
 		v    overhead.IP
@@ -204,6 +206,7 @@ func TestLengthsOfPlainTunnels(t *testing.T) {
 
 // TestLengthsOfStack is TestLengths of a tunnel that another one carries.
 func TestLengthsOfStack(t *testing.T) {
+	apart.Needs(t, "ip")
 	near, far := newPair(t)
 	a, b := ends(near, far, [2]string{"192.0.2.1", "192.0.2.2"})
 	inIP(t, near, far, "link", "set", "wan", "mtu", "9200")
@@ -226,8 +229,50 @@ func TestLengthsOfStack(t *testing.T) {
 	}
 }
 
+// TestLengthsInsideWireGuard is TestLengths of what WireGuard carries, at MTUs of its device that are no
+// multiples of 16.
+func TestLengthsInsideWireGuard(t *testing.T) {
+	apart.Needs(t, "ip")
+	for name, link := range map[string]string{
+		"gre":   "gre local %s remote %s ttl 64",
+		"vxlan": "vxlan id 7 dstport 4789 local %s remote %s",
+	} {
+		for _, underlay := range []int{1492, 1480} {
+			t.Run(fmt.Sprint(name, "/", underlay), func(t *testing.T) {
+				near, far := newPair(t)
+				a, b := ends(near, far, outerAddresses[overhead.V4])
+				inIP(t, near, far, "link", "set", "wan", "mtu", fmt.Sprint(underlay))
+				formula, _ := overhead.Stacked(name+"+wireguard", overhead.V4)
+				formula = formula.Over(underlay)
+				formula.MTU = formula.FitMTU(underlay)
+				carrier := Spec{Device: "wg7", MTU: formula.Via.MTU}
+				p, err := WireGuardUserspace().Up(t.Context(), a, b, carrier)
+				check0(t, err)
+				local, remote := a.Inner[0].Addr(), b.Inner[0].Addr()
+				for i, n := range []*testNode{near, far} {
+					words := []string{"link", "add", "in7", "mtu", fmt.Sprint(formula.MTU), "type"}
+					words = append(words, strings.Fields(fmt.Sprintf(link, local, remote))...)
+					local, remote = remote, local
+					out, err := ipIn(n, words...)
+					if err != nil {
+						t.Skipf("skip: this kernel has it not: %s", out)
+					}
+					end := []*End{&a, &b}[i]
+					end.Inner = []netip.Prefix{
+						netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), 24),
+					}
+					ask0[bool](t, n, "test/address", addressRequest{"in7", end.Inner})
+				}
+				lengthsAgree(t, near, a, b, formula, formula.MTU)
+				check0(t, p.Down(context.Background()))
+			})
+		}
+	}
+}
+
 // TestLengthsOfESP is TestLengths of every suite, with NAT traversal and without, by ip xfrm.
 func TestLengthsOfESP(t *testing.T) {
+	apart.Needs(t, "ip")
 	const aead = "aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128"
 	cbc := func(hash string, key, bits int) string {
 		return fmt.Sprintf("enc cbc(aes) 0x0102030405060708090a0b0c0d0e0f10 auth-trunc hmac(%s) 0x%s %d",

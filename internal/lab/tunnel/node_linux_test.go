@@ -17,6 +17,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // asNode makes the test binary serve as a node, over its standard input and output, instead of running
@@ -25,6 +26,7 @@ const asNode = "CHOKEPOINT_TEST_NODE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asNode) == "" {
+		apart.SideBySide(4)
 		os.Exit(m.Run())
 	}
 	if err := serveNode(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -21,10 +22,12 @@ const (
 
 // GuestProgram finds the program that is the guest's init and agent, or another machine's agent (see
 // AgentArches), or makes it: chokepoint-agent-SYSTEM-ARCH or a fitting chokepoint-agent beside this
-// executable, as a release has them; else, in this program's source tree or below it, one that is built from
-// there, and kept in the cache; else, for the machine's own architecture, this executable itself. say is told
-// of what takes time.
-func GuestProgram(ctx context.Context, arch, cache string, say func(text string)) (path string, err error) {
+// executable, as a release has them; else one that is built from source, a tree of this module such as
+// OwnSource, and kept in the cache; else, for the machine's own architecture, this executable itself. What
+// others can change is neither used nor built: it runs as root, here and on other machines. say is told of
+// what takes time.
+func GuestProgram(ctx context.Context, arch, cache, source string, say func(text string)) (path string,
+	err error) {
 	m, err := targetOf(arch)
 	if err != nil {
 		return "", err
@@ -34,16 +37,12 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		return "", fmt.Errorf("find the guest's program: %w", err)
 	}
 	released := agentName + "-" + m.goos + "-" + strings.TrimPrefix(arch, m.goos+"-")
-	for _, name := range []string{released, agentName} {
-		if beside := filepath.Join(filepath.Dir(self), name); checkProgram(beside, arch) == nil {
-			return beside, nil
-		}
+	path, unfit := besideProgram(filepath.Dir(self), arch, released, agentName)
+	if path != "" {
+		return path, nil
 	}
-	here, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("find the guest's program: %w", err)
-	}
-	if source, ok := sourceTree(here); ok {
+	none := errors.New("no source tree of this program's to build it from")
+	if source != "" {
 		built, err := buildProgram(ctx, m, source, cache, say)
 		if err == nil {
 			return built, nil
@@ -51,6 +50,7 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 		if !errors.Is(err, host.ErrUnsupported) {
 			return "", fmt.Errorf("build the guest's program for %s: %w", arch, err)
 		}
+		none = err
 	}
 	// By this name it is there even if its file was replaced meanwhile.
 	if checkProgram("/proc/self/exe", arch) == nil {
@@ -60,25 +60,65 @@ func GuestProgram(ctx context.Context, arch, cache string, say func(text string)
 	if m.goarch == "mipsle" { // the CPUs of MIPS routers have no floating point unit
 		softFloat = " GOMIPS=softfloat"
 	}
-	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: there is no %s in %s, "+
-		"and no source tree to build it from", arch, released, filepath.Dir(self)),
-		fmt.Sprintf("put it there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
-			m.goos, m.goarch, softFloat, released, agentSource))
+	if unfit == nil {
+		unfit = fmt.Errorf("there is no %s in %s", released, filepath.Dir(self))
+	}
+	return "", check.WithHint(fmt.Errorf("find the guest's program for %s: %w, and %w", arch, unfit, none),
+		fmt.Sprintf("put %s there; it is made by CGO_ENABLED=0 GOOS=%s GOARCH=%s%s go build -o %s ./%s",
+			released, m.goos, m.goarch, softFloat, released, agentSource))
 }
 
-// sourceTree finds the folder of this module that holds dir.
-func sourceTree(dir string) (string, bool) {
+// besideProgram finds the first of some programs in a folder that a machine can start. unfit is why the first
+// one that is there is none, nil if none is there.
+func besideProgram(folder, arch string, names ...string) (path string, unfit error) {
+	for _, name := range names {
+		path := filepath.Join(folder, name)
+		f, err := host.OpenTrusted(path)
+		if err == nil {
+			f.Close()
+			err = checkProgram(path, arch)
+		}
+		switch {
+		case err == nil:
+			return path, nil
+		case unfit == nil && !errors.Is(err, fs.ErrNotExist):
+			unfit = fmt.Errorf("%s is there, but cannot be used: %w", path, err)
+		}
+	}
+	return "", unfit
+}
+
+// OwnSource is the source tree that this program was built from, as the compiler has noted where it was, ""
+// if it has not (-trimpath), or the tree is not there any more.
+func OwnSource() string {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return ""
+	}
+	return SourceTree(filepath.Dir(file))
+}
+
+// SourceTree is the folder of this module that holds dir, "" if none does.
+func SourceTree(dir string) string {
 	for {
 		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err == nil {
 			first, _, _ := strings.Cut(string(b), "\n")
-			return dir, strings.TrimSpace(first) == "module "+modulePath
+			if strings.TrimSpace(first) != "module "+modulePath {
+				return ""
+			}
+			return dir
 		}
 		if dir == filepath.Dir(dir) {
-			return "", false
+			return ""
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// notBuilt are the parts of a source tree that become no part of a program.
+func notBuilt(d fs.DirEntry) bool {
+	return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
 }
 
 // buildProgram builds the agent from its sources, unless the cache has one of the very same.
@@ -88,9 +128,16 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	for _, part := range []string{"go.mod", "go.sum", agentSource, "internal"} {
 		parts = append(parts, filepath.Join(source, part))
 	}
-	key, err := treesKey(func(d fs.DirEntry) bool {
-		return d.IsDir() && d.Name() == "testdata" || strings.HasSuffix(d.Name(), "_test.go")
-	}, parts...)
+	var key string
+	var err error
+	for _, part := range parts {
+		if err == nil {
+			err = host.TrustedTree(part, notBuilt)
+		}
+	}
+	if err == nil {
+		key, err = treesKey(notBuilt, parts...)
+	}
 	if err == nil {
 		err = os.MkdirAll(cache, 0o700)
 	}
@@ -114,9 +161,10 @@ func buildProgram(ctx context.Context, m machine, source, cache string, say func
 	say("building the guest's program for " + m.arch +
 		" from its sources; the first time takes a minute or two")
 	_, err = host.Run(ctx, host.Local(), host.Command{
-		Path: "go", Args: []string{"build", "-C", source, "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
-			"-o", out, "./" + agentSource},
-		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0"},
+		Path: "go", Args: []string{"build", "-C", source, "-buildvcs=false", "-ldflags=-s -w", "-o", out,
+			"./" + agentSource},
+		Env: []string{"GOOS=" + m.goos, "GOARCH=" + m.goarch, "GOMIPS=softfloat", "CGO_ENABLED=0",
+			"GOWORK=off"},
 	})
 	if err != nil {
 		return "", err

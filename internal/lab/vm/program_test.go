@@ -22,7 +22,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "cache")
 	var said []string
 	say := func(text string) { said = append(said, text) }
-	built, err := GuestProgram(t.Context(), arch, cache, say)
+	built, err := GuestProgram(t.Context(), arch, cache, ownTree(t), say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestGuestProgramFromSource(t *testing.T) {
 		t.Errorf("program: got %s, %v; want one in %s", built, err, cache)
 	}
 	began := time.Now()
-	again, err := GuestProgram(t.Context(), arch, cache, say)
+	again, err := GuestProgram(t.Context(), arch, cache, ownTree(t), say)
 	if err != nil || again != built {
 		t.Errorf("second time: got %s, %v; want %s", again, err, built)
 	}
@@ -48,9 +48,8 @@ func TestGuestProgramFromSource(t *testing.T) {
 // TestGuestProgramElsewhere: away from the sources, only this executable is left, for its own architecture
 // and if it needs no libraries.
 func TestGuestProgramElsewhere(t *testing.T) {
-	t.Chdir(t.TempDir())
 	for _, arch := range AgentArches() {
-		got, err := GuestProgram(t.Context(), arch, t.TempDir(), nil)
+		got, err := GuestProgram(t.Context(), arch, t.TempDir(), "", nil)
 		if checkProgram("/proc/self/exe", arch) == nil {
 			if err != nil || got != "/proc/self/exe" {
 				t.Errorf("%s: got %q, %v; want this executable", arch, got, err)
@@ -66,7 +65,7 @@ func TestGuestProgramElsewhere(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want an error with the way to make it", arch, got, err)
 		}
 	}
-	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir(), nil); err == nil {
+	if _, err := GuestProgram(t.Context(), "sparc", t.TempDir(), "", nil); err == nil {
 		t.Error("sparc: got no error")
 	}
 }
@@ -80,10 +79,95 @@ func TestSourceTree(t *testing.T) {
 	}
 	for at, want := range map[string]bool{"ours": true, "ours/cmd/x": true, "ours/testdata": false,
 		".": false} {
-		got, ok := sourceTree(filepath.Join(dir, at))
-		if ok != want || ok && got != filepath.Join(dir, "ours") {
-			t.Errorf("%s: got %q, %v; want %v", at, got, ok, want)
+		got := SourceTree(filepath.Join(dir, at))
+		if want != (got == filepath.Join(dir, "ours")) || !want && got != "" {
+			t.Errorf("%s: got %q; want %v", at, got, want)
 		}
+	}
+}
+
+// ownTree is the source tree that is tested.
+func ownTree(t *testing.T) string {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return SourceTree(here)
+}
+
+// TestOwnSource: an agent is built only from the tree that this program came from, wherever it is started.
+func TestOwnSource(t *testing.T) {
+	want := ownTree(t)
+	theirs := t.TempDir()
+	write(t, filepath.Join(theirs, "go.mod"), []byte("module "+modulePath+"\n"))
+	t.Chdir(theirs)
+	if got := OwnSource(); got != want && got != "" { // "" of one that was built with -trimpath
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestTheirSource: nothing is built from a tree of which others can change a file.
+func TestTheirSource(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module " + modulePath + "\n", "go.sum": "",
+		agentSource + "/main.go": "package main\n", "internal/x/x.go": "package x\n",
+		"internal/x/x_test.go": "package x\n", "internal/x/testdata/y": ""} {
+		write(t, filepath.Join(dir, name), []byte(text))
+	}
+	build := func() error {
+		_, err := GuestProgram(t.Context(), "arm64", t.TempDir(), dir, func(string) {})
+		return err
+	}
+	for _, name := range []string{"go.mod", "internal/x/x.go", "internal/x", "cmd",
+		agentSource + "/main.go", "."} {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, info.Mode()|0o002); err != nil {
+			t.Fatal(err)
+		}
+		if err := build(); err == nil || !strings.Contains(err.Error(), "others can change "+path) {
+			t.Errorf("%s: got %v, want a refusal", name, err)
+		}
+		if err := os.Chmod(path, info.Mode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/proc/self/cwd/go.mod", filepath.Join(dir, "internal/x/z.go")); err != nil {
+		t.Fatal(err)
+	}
+	if err := build(); err == nil {
+		t.Error("a tree without a program: got no error")
+	}
+}
+
+// TestUnfitProgramBeside: an agent that is there and cannot be used is named, and why.
+func TestUnfitProgramBeside(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "dynamic"), madeBinary(t, elf.EM_X86_64, "/lib64/ld-linux-x86-64.so.2\x00",
+		"libc.so.6"))
+	write(t, filepath.Join(dir, "static"), madeProgram(t, elf.EM_X86_64, ""))
+	write(t, filepath.Join(dir, "theirs"), madeProgram(t, elf.EM_X86_64, ""))
+	if err := os.Chmod(filepath.Join(dir, "theirs"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"dynamic": "needs shared libraries",
+		"theirs": "others can change"} {
+		path, unfit := besideProgram(dir, "amd64", name, "none")
+		if path != "" || unfit == nil ||
+			!strings.Contains(unfit.Error(), name+" is there, but cannot be used") ||
+			!strings.Contains(unfit.Error(), want) {
+			t.Errorf("%s: got %q, %v, want %q", name, path, unfit, want)
+		}
+	}
+	if path, _ := besideProgram(dir, "amd64", "dynamic", "static"); path != filepath.Join(dir, "static") {
+		t.Errorf("got %q, want the static one", path)
+	}
+	if path, unfit := besideProgram(dir, "amd64", "none"); path != "" || unfit != nil {
+		t.Errorf("none there: got %q, %v", path, unfit)
 	}
 }
 

@@ -13,14 +13,13 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // TestRealImages builds the image of each architecture from the distribution's packages, which takes a
 // network and half a minute.
 func TestRealImages(t *testing.T) {
-	if os.Getenv("CHOKEPOINT_LONG") == "" {
-		t.Skip("skip: downloads packages; CHOKEPOINT_LONG=1 runs it")
-	}
+	apart.Long(t, "downloads packages")
 	if _, err := host.Run(t.Context(), host.Local(), host.Command{Path: "apt-get",
 		Args: []string{"--version"}}); errors.Is(err, host.ErrUnsupported) {
 		t.Skip("skip: this machine has no apt-get")
@@ -40,7 +39,7 @@ func checkRealImage(t *testing.T, arch string) {
 		t.Logf("%s: %.2f s", what, time.Since(began).Seconds())
 		began = time.Now()
 	}
-	agent, err := GuestProgram(t.Context(), arch, cache, func(text string) { t.Log(text) })
+	agent, err := GuestProgram(t.Context(), arch, cache, ownTree(t), func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package routeros plays a router with MikroTik's RouterOS, for tests: its console, and its REST API.
+// Package routeros plays a router with MikroTik's RouterOS: its console, for tests.
 package routeros
 
 import (

@@ -1,29 +1,30 @@
 package routeros
 
 import (
+	"bufio"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Play is a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, whose REST API is at an address until
-// ctx ends, for a user tester with the password that stands in dir. There it writes where it is reached, its
-// certificate's fingerprint, its process, and what it is configured to, twice a second. Its time and its
-// ports' counters are those of this machine. More may be played with it.
-func Play(ctx context.Context, address, dir string, with func(d *Device)) error {
-	password, err := os.ReadFile(filepath.Join(dir, "password"))
-	if err != nil {
-		return err
-	}
+// socket is the file in the directory of Play that sessions of the console connect to.
+const socket = "console"
+
+// Play plays a router between 198.18.1.0/24, lan, and 198.18.2.0/24, wan, until ctx ends. Console gives it
+// lines. To dir it writes its process id, and twice a second what it is configured to. Its clock and its
+// ports' counters are those of this machine. A test may extend the device by with.
+func Play(ctx context.Context, dir string, with func(d *Device)) error {
 	d := New()
 	d.Each, d.Counters = 0, portCounters
 	with(d)
@@ -34,20 +35,27 @@ func Play(ctx context.Context, address, dir string, with func(d *Device)) error 
 			"local-address": "198.18.1.2%lan"},
 		{"dst-address": "198.18.2.0/24", "immediate-gw": "wan", "active": "true",
 			"local-address": "198.18.2.1%wan"}}
-	s := httptest.NewUnstartedServer(d.REST("tester", strings.TrimSpace(string(password)), time.Minute))
-	s.Listener.Close()
-	if s.Listener, err = net.Listen("tcp", address); err != nil {
+	l, err := net.Listen("unix", filepath.Join(dir, socket))
+	if err != nil {
 		return err
 	}
-	s.StartTLS()
-	defer s.Close()
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	defer l.Close()
+	sessions.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			sessions.Go(func() { d.session(ctx, c) })
+		}
+	})
 	write := func(name, text string) error { // whole or not at all
 		path := filepath.Join(dir, name)
 		return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 	}
-	err = errors.Join(write("routeros.pid", strconv.Itoa(os.Getpid())),
-		write("certificate", fmt.Sprintf("SHA256:%X", sha256.Sum256(s.Certificate().Raw))),
-		write("address", s.Listener.Addr().String()))
+	err = write("routeros.pid", strconv.Itoa(os.Getpid()))
 	const tick = 500 * time.Millisecond
 	for err == nil {
 		var state []byte
@@ -61,6 +69,54 @@ func Play(ctx context.Context, address, dir string, with func(d *Device)) error 
 			d.Pass(tick)
 		}
 	}
+	return err
+}
+
+// session runs the line that a client sends, and returns what it prints until the line or the client ends.
+func (d *Device) session(ctx context.Context, c net.Conn) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	defer c.Close()
+	in := bufio.NewReader(c)
+	line, err := in.ReadString(0)
+	if err != nil {
+		return
+	}
+	line = strings.TrimSuffix(line, "\x00")
+	if line == "/system/resource/print" { // as it is shown to people
+		for name, value := range d.Tables["/system/resource"][0] {
+			fmt.Fprintf(c, "%26s: %s\r\n", name, value)
+		}
+		return
+	}
+	p, err := d.Start(ctx, host.Command{Path: line})
+	if err != nil {
+		return
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, _ = io.Copy(io.Discard, in) // until the client is gone
+		stop()
+	})
+	_, _ = io.Copy(c, p.Stdout())
+	_, _ = p.Wait()
+	c.Close()
+	waiting.Wait()
+}
+
+// Console is a session of the router that is played in dir, as sshd starts one: it runs a line and copies to
+// out what that prints.
+func Console(dir, line string, out io.Writer) error {
+	c, err := net.Dial("unix", filepath.Join(dir, socket))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, line+"\x00"); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, c)
 	return err
 }
 

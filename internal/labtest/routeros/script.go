@@ -434,7 +434,9 @@ func (r *running) substitution(s *scope) any {
 // command runs one of a menu.
 func (r *running) command(s *scope) any {
 	from := r.at
-	r.want("/")
+	if !r.has("/") {
+		r.fail("bad command name %s (line 1 column %d)", r.word("/"), from+1)
+	}
 	r.at--
 	path := r.word("/")
 	cut := strings.LastIndexByte(path, '/')

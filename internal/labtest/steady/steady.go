@@ -6,7 +6,6 @@ package steady
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -63,20 +62,10 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// NotTimed begins the line by which CI finds the tests to be run again without the race detector.
-const NotTimed = "not timed: "
-
 // Run runs body, and does so again if Timedf was called and does not count. It skips the test if that is so
-// six times: nothing that takes time can be tested on such a machine. Body may start no subtests. With the
-// race detector, which slows what is timed, it runs body once and counts only what is not a matter of time.
+// six times: nothing that takes time can be tested on such a machine. Body may start no subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
-	if raceDetector && os.Getenv("CHOKEPOINT_RACE") != "timed" {
-		once := Trial{TB: t}
-		once.do(func() func() time.Duration { return func() time.Duration { return 0 } }, body)
-		t.Log(NotTimed + strings.Join(once.said, "\n"))
-		return
-	}
 	run(t, watchCPUs, body)
 }
 

@@ -1,0 +1,170 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// maxRuleset bounds how much of the packet filter's text is read, in bytes.
+const maxRuleset = 1 << 20
+
+// printInventory prints parts, each behind its name. In the place of what cannot be read stands "missing"
+// with the reason. Of IPsec's associations, which ip(8) prints with their keys, only windows leave the
+// router.
+var printInventory = `part() { echo "part $1"; }
+missing() { echo "missing $*"; }
+file() { part "$1"; cat "$2" 2>&1 || missing "$2 cannot be read"; }
+has() { command -v "$1" >/dev/null; }
+set --; part devices
+for d in /sys/class/net/*; do n=${d##*/}
+[ "$(cat "$d/operstate")" = down ] || [ "$n" = lo ] && continue
+set -- "$@" "$n"; lower=
+for l in "$d"/lower_*; do [ -e "$l" ] && lower=${l##*/lower_}; done
+kind=$(sed -n 's/^DEVTYPE=//p' "$d/uevent")
+if [ -e "$d/bridge" ]; then kind=bridge lower=; elif [ -e "$d/bonding" ]; then kind=bond lower=
+elif [ -e "$d/tun_flags" ]; then kind=tun; elif [ -e "$d/device" ]; then kind=physical
+elif [ -z "$kind" ]; then case $(cat "$d/type") in 512) kind=ppp;; 778) kind=gre;; *) kind=virtual;; esac; fi
+master=$(readlink "$d/master")
+echo "link $n|$kind|${master##*/}|$lower|$(cat "$d/mtu")|$(cat "$d/speed" 2>/dev/null)|$(cat "$d/ifindex")"
+done
+part queues; if has tc; then ( ` + printQueues + ` ) || missing "tc cannot list queues"
+else missing "it has no tc"; fi
+part filter; if has nft; then t=; nft -t list tables >/dev/null 2>&1 && t=-t
+nft -a $t list ruleset 2>&1 | head -c ` + strconv.Itoa(maxRuleset) + `; echo; else missing "it has no nft"; fi
+legacy() { [ -e "/proc/net/$1" ] || return
+tables=$(cat "/proc/net/$1") || { missing "/proc/net/$1 cannot be read"; return; }
+for t in $tables; do c=$(command -v "$2-legacy" || command -v "$2")
+case $("$c" --version 2>&1) in *nf_tables*|*"not found"*) missing "it has no $2-legacy"; return;; esac
+echo "table $3 $t $("$c" -t "$t" -S | grep -c '^-A')"; done; }
+part iptables; legacy ip_tables_names iptables ip; legacy ip6_tables_names ip6tables ip6
+file taps /proc/net/packet
+file nfqueues /proc/net/netfilter/nfnetlink_queue
+file conntrack /proc/sys/net/netfilter/nf_conntrack_max
+file count /proc/sys/net/netfilter/nf_conntrack_count
+file bridge_filter /proc/sys/net/bridge/bridge-nf-call-iptables
+part xfrm; if ip xfrm state count >/dev/null 2>&1; then ip xfrm state |
+sed -n -e 's/.*replay-window \([0-9]*\).*/state \1/p' -e 's/.*replay_window \([0-9]*\).*/window \1/p'
+else missing "its ip does not list IPsec associations"; fi`
+
+// Inventory implements Inventorying.
+func (Linux) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
+	out, err := shell(ctx, h, "", printInventory)
+	if err != nil {
+		return nil, fmt.Errorf("read inventory of %s: %w", h.Name(), err)
+	}
+	return parseInventory(check.Plain(out)), nil
+}
+
+// parseInventory reads what printInventory prints.
+func parseInventory(text string) *record.Inventory {
+	v := &record.Inventory{Missing: map[string]string{}}
+	parts := map[string]string{}
+	for part := range strings.SplitSeq("\n"+text, "\npart ") {
+		name, body, _ := strings.Cut(part, "\n")
+		body, why, missing := strings.Cut("\n"+body, "\nmissing ")
+		if name == "count" {
+			name = "conntrack"
+			body = parts[name] + body
+		}
+		if parts[name] = strings.TrimPrefix(body, "\n"); missing {
+			why, _, _ = strings.Cut(why, "\n")
+			v.Missing[name], parts[name] = why, ""
+		}
+	}
+	for _, name := range []string{"devices", "filter", "iptables", "taps", "nfqueues", "conntrack", "xfrm",
+		"bridge_filter"} {
+		if _, read := parts[name]; !read {
+			v.Missing[name] = "the router's answer lacks it"
+		}
+	}
+	indices := map[int]string{}
+	v.Devices = parseLinks(parts["devices"], indices)
+	queues := &record.Inventory{Devices: parseQueues(parts["queues"])}
+	for i := range v.Devices {
+		d := &v.Devices[i]
+		if q := queues.Device(d.Name); q != nil {
+			d.Queues, d.Filters, d.Missing = q.Queues, q.Filters, q.Missing
+		} else if d.Missing = v.Missing["queues"]; d.Missing == "" {
+			d.Missing = "tc did not list its queues"
+		}
+	}
+	delete(v.Missing, "queues")
+	if v.Missing["filter"] == "" {
+		rules, err := parseRuleset(parts["filter"])
+		switch {
+		case err != nil:
+			v.Missing["filter"] = err.Error()
+		case len(parts["filter"]) >= maxRuleset:
+			v.Missing["filter"] = fmt.Sprintf("its text is longer than %d bytes", maxRuleset)
+		default:
+			v.Filter = rules.PacketFilter()
+		}
+	}
+	for line := range strings.Lines(parts["iptables"]) {
+		if f := strings.Fields(line); len(f) == 4 && f[0] == "table" {
+			if v.Filter == nil {
+				v.Filter = &record.PacketFilter{}
+			}
+			if v.Filter.LegacyEntries == nil {
+				v.Filter.LegacyEntries = map[string]int{}
+			}
+			n, _ := strconv.Atoi(f[3]) // what is no number is none
+			v.Filter.LegacyEntries[strings.TrimPrefix(f[1]+" "+f[2], "ip ")] = max(0, n)
+		}
+	}
+	most, count, _ := strings.Cut(parts["conntrack"], "\n")
+	probe.AddProc(v, probe.ProcTexts{Taps: parts["taps"], NFQueues: parts["nfqueues"], Max: most,
+		Count: count, BridgeFilter: parts["bridge_filter"]}, func(index int) string { return indices[index] })
+	if v.Missing["xfrm"] == "" {
+		v.XFRM = parseWindows(parts["xfrm"])
+	}
+	return v
+}
+
+// parseLinks reads the lines "link NAME|KIND|MASTER|LOWER|MTU|SPEED|INDEX".
+func parseLinks(text string, indices map[int]string) (out []record.NetDevice) {
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "link ")
+		f := strings.Split(rest, "|")
+		if !ok || len(f) != 7 || f[0] == "" {
+			continue
+		}
+		d := record.NetDevice{Name: f[0], Kind: f[1], Master: f[2], Lower: f[3]}
+		d.MTU, _ = strconv.Atoi(f[4]) // what is no number is not known
+		if speed, err := strconv.ParseFloat(f[5], 64); err == nil && speed > 0 {
+			d.SpeedMbps = speed
+		}
+		if index, err := strconv.Atoi(f[6]); err == nil {
+			indices[index] = d.Name
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// parseWindows reads a line "state N" for each association and "window N" for its larger window, if it has
+// one.
+func parseWindows(text string) *record.XFRMStates {
+	x := &record.XFRMStates{}
+	for line := range strings.Lines(text) {
+		word, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(number)
+		if word == "state" {
+			x.States++
+		}
+		if err == nil && n > 0 {
+			x.Replayed++
+			if x.MinWindow == 0 || n < x.MinWindow {
+				x.MinWindow = n
+			}
+		}
+	}
+	return x
+}

@@ -1,0 +1,396 @@
+package driver
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// priorities are the names that nft(8) prints for those of chains; in family bridge they are others.
+var (
+	priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50,
+		"srcnat": 100}
+	bridgePriorities = map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}
+)
+
+// maxRule bounds how long a rule over several lines may get, in bytes.
+const maxRule = 8 << 10
+
+var (
+	quoted    = regexp.MustCompile(`"[^"]*"`)
+	extension = regexp.MustCompile(`\b(?:xt|#) (match|target) "?([A-Za-z0-9]+)"?`)
+	named     = regexp.MustCompile(`\bname "([^"]*)"`)
+	handleEnd = regexp.MustCompile(` # handle (\d+)$`)
+)
+
+// rulesetReader reads what nft -a list ruleset prints, line by line.
+type rulesetReader struct {
+	probe.Ruleset
+	family, table string
+	chain         string
+	object        bool // inside a set, map or object with a name
+	flowtable     bool
+}
+
+// parseRuleset reads what nft -a list ruleset prints.
+func parseRuleset(text string) (probe.Ruleset, error) {
+	var r rulesetReader
+	whole := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if r.table == "" && (strings.HasPrefix(line, "Error") || strings.HasPrefix(line, "netlink:") ||
+			strings.Contains(line, "Operation not permitted")) {
+			return probe.Ruleset{}, errors.New("nft: " + line)
+		}
+		// A rule may have the elements of a set over several lines.
+		if whole = strings.TrimSpace(whole + " " + line); r.chain != "" && len(whole) < maxRule &&
+			strings.Count(whole, "{") > strings.Count(whole, "}") {
+			continue
+		}
+		r.line(whole)
+		whole = ""
+	}
+	return r.Ruleset, nil
+}
+
+func (r *rulesetReader) line(line string) {
+	var handle int64
+	if m := handleEnd.FindStringSubmatch(line); m != nil {
+		handle, _ = strconv.ParseInt(m[1], 10, 64) // digits; one beyond all bounds is none
+		line = strings.TrimSuffix(line, m[0])
+	}
+	words := strings.Fields(line)
+	opens := strings.HasSuffix(line, "{")
+	switch {
+	case len(words) == 0:
+	case r.object || r.flowtable:
+		r.inObject(line, words)
+	case words[0] == "}" && r.chain != "":
+		r.chain = ""
+	case words[0] == "}":
+		r.table = ""
+	case r.table == "" && words[0] == "table" && opens && len(words) >= 4:
+		r.family, r.table = words[1], words[2]
+	case r.table == "":
+	case r.chain == "" && words[0] == "chain" && opens && len(words) >= 3:
+		r.chain = words[1]
+	case r.chain == "" && words[0] == "flowtable" && opens && len(words) >= 3:
+		r.flowtable = true
+		r.Flowtables = append(r.Flowtables, record.FoundFlowtable{Family: r.family, Table: r.table,
+			Name: words[1]})
+	case r.chain == "" && opens:
+		r.object = true
+	case r.chain == "": // "flags dormant", a comment
+	case words[0] == "type" && len(words) > 4 && words[2] == "hook":
+		r.hook(words)
+	case words[0] != "comment" && words[0] != "policy":
+		r.rule(line, handle)
+	}
+}
+
+// inObject reads a line of a set, map, object with a name, or flowtable.
+func (r *rulesetReader) inObject(line string, words []string) {
+	if r.flowtable {
+		t := &r.Flowtables[len(r.Flowtables)-1]
+		switch words[0] {
+		case "devices":
+			_, list, _ := strings.Cut(line, "{")
+			for dev := range strings.FieldsFuncSeq(list, func(c rune) bool { return strings.ContainsRune(` ,"{};`, c) }) {
+				t.Devices = append(t.Devices, dev)
+			}
+		case "flags":
+			if strings.Contains(line, "offload") {
+				t.Flags = append(t.Flags, "offload")
+			}
+		case "counter", "counter;":
+			t.Flags = append(t.Flags, "counter")
+		}
+	}
+	if words[0] == "}" {
+		r.object, r.flowtable = false, false
+	}
+}
+
+// hook reads "type filter hook forward [device "eth0"] priority filter + 1; policy drop;".
+func (r *rulesetReader) hook(words []string) {
+	c := record.FilterChain{Family: r.family, Table: r.table, Name: r.chain, Hook: words[3]}
+	names := priorities
+	if r.family == "bridge" {
+		names = bridgePriorities
+	}
+	for i := 4; i+1 < len(words); i++ {
+		next := strings.Trim(words[i+1], `";`)
+		switch words[i] {
+		case "device":
+			c.Device = next
+		case "policy":
+			c.Policy = next
+		case "priority":
+			if known, ok := names[next]; ok {
+				c.Priority = known
+			} else {
+				c.Priority, _ = strconv.Atoi(next) // a name that is not known counts as 0
+			}
+			if i+3 < len(words) && (words[i+2] == "+" || words[i+2] == "-") {
+				more, _ := strconv.Atoi(words[i+2] + strings.TrimSuffix(words[i+3], ";"))
+				c.Priority += more
+			}
+		}
+	}
+	r.Chains = append(r.Chains, c)
+}
+
+// rule reads a rule without its handle. What stands in quotes, such as comments, is not looked at.
+func (r *rulesetReader) rule(line string, handle int64) {
+	f := probe.FoundRule{FilterRule: record.FilterRule{Family: r.family, Table: r.table, Chain: r.chain,
+		Handle: handle}}
+	for _, m := range extension.FindAllStringSubmatch(line, -1) {
+		f.Extend(m[1] == "target", m[2])
+	}
+	line = named.ReplaceAllString(extension.ReplaceAllString(line, ""), "name $1")
+	line = quoted.ReplaceAllString(line, `""`)
+	line, _, _ = strings.Cut(line, ` comment ""`)
+	for _, c := range []string{"{", "}", ",", ":"} {
+		if c != ":" || strings.Contains(line, "vmap") {
+			line = strings.ReplaceAll(line, c, " "+c+" ")
+		}
+	}
+	s := statements{words: strings.Fields(line), FoundRule: &f}
+	s.read()
+	f.End()
+	r.Rules = append(r.Rules, f)
+}
+
+// statements are the words of a rule, of which those before at have been read.
+type statements struct {
+	*probe.FoundRule
+	words []string
+	at    int
+}
+
+// next returns the next word, "" behind the last.
+func (s *statements) next() string {
+	if s.at >= len(s.words) {
+		return ""
+	}
+	s.at++
+	return s.words[s.at-1]
+}
+
+// takes skips words if they come next.
+func (s *statements) takes(words ...string) bool {
+	if s.at+len(words) > len(s.words) {
+		return false
+	}
+	for i, w := range words {
+		if s.words[s.at+i] != w {
+			return false
+		}
+	}
+	s.at += len(words)
+	return true
+}
+
+func (s *statements) number() uint64 {
+	n, err := strconv.ParseUint(s.next(), 10, 63)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// amount reads "2 mbytes", or "2 mbytes/second" with what stands behind the stroke.
+func (s *statements) amount() (v uint64, per string, bytes bool) {
+	number, per, _ := strings.Cut(s.next(), "/")
+	v, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return 0, "", false
+	}
+	if per != "" {
+		return v, per, false
+	}
+	unit, per, _ := strings.Cut(s.next(), "/")
+	switch unit {
+	case "bytes":
+		return v, per, true
+	case "kbytes":
+		return v << 10, per, true
+	case "mbytes":
+		return v << 20, per, true
+	}
+	return v, per, false
+}
+
+// block skips to behind the brace that closes one which has just been read, and returns what is between.
+func (s *statements) block() []string {
+	from, depth := s.at, 1
+	for depth > 0 {
+		switch s.next() {
+		case "{":
+			depth++
+		case "}":
+			depth--
+		case "":
+			return s.words[from:]
+		}
+	}
+	return s.words[from : s.at-1]
+}
+
+// read reads the statements. A word that is not known belongs to a condition.
+func (s *statements) read() {
+	for s.at < len(s.words) {
+		switch {
+		case s.takes("ct", "state"):
+			s.states()
+		case s.takes("ct", "count"):
+			over := s.takes("over")
+			s.Connections(s.number(), over)
+		case s.takes("limit", "rate"):
+			s.limit()
+		case s.takes("limit", "name"), s.takes("quota", "name"), s.takes("counter", "name"):
+			object := s.words[s.at-2]
+			s.Refer(object, s.next())
+		case s.takes("counter"):
+			var packets, bytes uint64
+			if s.takes("packets") {
+				packets = s.number()
+			}
+			if s.takes("bytes") {
+				bytes = s.number()
+			}
+			s.Count(int64(packets), int64(bytes))
+		case s.takes("quota"):
+			over := s.takes("over")
+			s.takes("until")
+			v, _, _ := s.amount()
+			if s.Quota(v, over); s.takes("used") {
+				s.amount()
+			}
+		case s.takes("flow", "add"), s.takes("flow", "offload"):
+			s.Do(record.RuleOffload, "flow add "+s.next())
+		case s.takes("reset", "tcp", "option"):
+			s.Do(record.RuleTCPOption, "reset tcp option "+s.next())
+		case s.takes("tcp", "option"):
+			s.option()
+		case s.takes("numgen", "random", "mod"):
+			s.Do(record.RuleRandom, "numgen random mod "+s.next())
+			s.Conditions++
+		default:
+			s.statement(s.next())
+		}
+	}
+}
+
+// states reads what stands behind "ct state".
+func (s *statements) states() {
+	switch {
+	case s.takes("vmap", "{"):
+		verdicts := map[string]string{}
+		for element := range strings.SplitSeq(strings.Join(s.block(), " "), " , ") {
+			if state, verdict, ok := strings.Cut(element, " : "); ok {
+				verdicts[state] = verdict
+			}
+		}
+		s.ByState(verdicts)
+		return
+	case s.takes("vmap"), s.takes("!="), s.takes("and"), s.takes("&"):
+		s.Map = s.words[s.at-1] == "vmap"
+		s.Conditions++
+		return
+	}
+	list := []string{}
+	if s.takes("{") {
+		list = s.block()
+	} else {
+		for list = append(list, s.next()); s.takes(","); {
+			list = append(list, s.next())
+		}
+	}
+	bits := uint32(0)
+	for _, name := range list {
+		bits |= probe.StateOf(name)
+	}
+	s.InStates(bits)
+}
+
+// limit reads what stands behind "limit rate": "over 2 mbytes/second burst 10 kbytes".
+func (s *statements) limit() {
+	over := s.takes("over")
+	rate, per, bytes := s.amount()
+	unit, burst := "packets", uint64(5) // which older versions of nft(8) do not print
+	if bytes {
+		unit, burst = "bytes", 0
+	}
+	if s.takes("burst") {
+		burst, _, _ = s.amount()
+	}
+	s.LimitTo(rate, map[string]uint64{"second": 1, "minute": 60, "hour": 3600, "day": 86_400,
+		"week": 604_800}[per], unit, burst, over)
+}
+
+// option reads what stands behind "tcp option": "maxseg size set rt mtu", or a condition.
+func (s *statements) option() {
+	name := s.next()
+	s.takes("size")
+	if !s.takes("set") {
+		s.Conditions++
+		return
+	}
+	if s.Do(record.RuleTCPOption, "tcp option "+name+" set"); !s.takes("rt", "mtu") {
+		s.next()
+	}
+}
+
+func (s *statements) statement(word string) {
+	switch word {
+	case "accept", "drop", "return", "continue":
+		s.Decide(word, "")
+	case "jump", "goto":
+		s.Decide(word, s.next())
+	case "reject":
+		s.Verdict, s.at = "drop", len(s.words)
+		s.Do(record.RuleReject, word)
+	case "queue":
+		number := "0"
+		for s.takes("flags") || s.takes("to") || s.takes("num") {
+			number = s.next()
+		}
+		s.Verdict, s.at = word, len(s.words)
+		number, _, _ = strings.Cut(number, "-") // of several the first
+		s.Do(record.RuleQueue, "queue num "+number)
+	case "log":
+		s.Do(record.RuleLog, word)
+		for s.takes("prefix") || s.takes("level") || s.takes("group") || s.takes("snaplen") ||
+			s.takes("queue-threshold") || s.takes("flags") {
+			s.next()
+		}
+	case "notrack":
+		s.Do(record.RuleNoTrack, word)
+	case "dup", "fwd":
+		s.Do(record.RuleCopy, word)
+		s.Conditions++ // the words behind it
+	case "masquerade", "snat", "dnat", "redirect", "tproxy", "synproxy":
+		s.Verdict, s.at = word, len(s.words)
+	case "add", "update", "meter":
+		set := s.next()
+		for s.at < len(s.words) && !s.takes("{") {
+			s.next() // of a meter its size
+		}
+		inner := statements{words: s.block(), FoundRule: &probe.FoundRule{}}
+		inner.read()
+		s.Each("update @"+strings.TrimPrefix(set, "@"), *inner.FoundRule)
+	case "vmap":
+		s.Map = true
+		s.Conditions++
+	case "{":
+		s.block()
+		s.Conditions++
+	default:
+		s.Conditions++
+	}
+}

@@ -1,0 +1,295 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// TrustedDir returns an error if another user can change a directory or one above it, as sshd looks at them:
+// each must be this user's or root's, and nobody else may write there, except where everybody may and removes
+// only what is his own (the sticky bit): there a link is refused, too. In the user namespace of a lab the
+// owner of / is root, and has a number that others have, too.
+func TrustedDir(dir string) error {
+	_, err := lookAlong(dir, Owned)
+	return err
+}
+
+// OpenTrusted opens a file that names commands, or is one. Nobody but this user, root and, for root, the user
+// who called sudo can change it or put another in its place: the file that is returned is the one that was
+// looked at.
+func OpenTrusted(file string) (*os.File, error) {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(abs, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for who writes
+	if err != nil {
+		return nil, err
+	}
+	is, err := f.Stat()
+	if err == nil && !is.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", file)
+	}
+	var seen fs.FileInfo
+	if err == nil {
+		seen, err = lookAlong(abs, func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) })
+	}
+	if err == nil && (seen == nil || !os.SameFile(is, seen)) {
+		err = errors.New("others can change " + file)
+	}
+	if err == nil {
+		return f, nil
+	}
+	if is == nil || is.Mode().IsRegular() {
+		err = check.WithHint(err, "its owner must be you, and nobody else may write to it or to a directory "+
+			"above it: chown, chmod go-w, or move it")
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// maxTrusted bounds what a file that is read whole may hold.
+const maxTrusted = 1 << 20
+
+// ReadTrusted reads a file that OpenTrusted opens.
+func ReadTrusted(file string) ([]byte, error) {
+	f, err := OpenTrusted(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTrusted+1))
+	if err == nil && len(b) > maxTrusted {
+		err = fmt.Errorf("%s has more than %d bytes", file, maxTrusted)
+	}
+	return b, err
+}
+
+// TrustedCommand returns an error if others can change a program, which is looked up as a shell does, or a
+// file that its arguments name, such as the script of an interpreter. The error is ErrUnsupported where the
+// program is not installed.
+func TrustedCommand(words []string) error {
+	path, err := exec.LookPath(words[0])
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("start %s: %w: not installed", words[0], ErrUnsupported)
+	case err != nil:
+		err = errors.Unwrap(err)
+	default:
+		var f *os.File
+		if f, err = OpenTrusted(path); err == nil {
+			err = f.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", words[0], err)
+	}
+	for _, word := range words[1:] {
+		if info, err := os.Stat(word); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		f, err := OpenTrusted(word)
+		if err != nil {
+			return fmt.Errorf("start %s with %s: %w", words[0], word, err)
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxPassword bounds what a file of a password may hold, in bytes.
+const maxPassword = 4 << 10
+
+// Password reads the first line of a file that nobody but its owner can read, for whoever asks for a
+// password.
+func Password(file string) (Secret, error) {
+	f, err := OpenTrusted(file)
+	if err != nil {
+		return Secret{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Secret{}, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Secret{}, check.WithHint(fmt.Errorf("others can read the password in %s, or change it", file),
+			"chmod 600 it, and change the password")
+	}
+	if info.Size() > maxPassword {
+		return Secret{}, fmt.Errorf("%s has more than %d bytes", file, maxPassword)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxPassword))
+	if err != nil {
+		return Secret{}, err
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) == 0 {
+		return Secret{}, fmt.Errorf("%s has no first line", file)
+	}
+	return SecretFrom(line), nil
+}
+
+// TrustedTree returns an error if others can change a directory or what is below it, but for what skip says.
+func TrustedTree(root string, skip func(fs.DirEntry) bool) error {
+	mine := func(info fs.FileInfo) bool { return Owned(info) || ofCaller(info) }
+	if _, err := lookAlong(root, mine); err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case skip(d) && d.IsDir():
+			return fs.SkipDir
+		case skip(d):
+			return nil
+		}
+		if d.Type()&fs.ModeSymlink != 0 { // what it leads to
+			_, err := lookAlong(path, mine)
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && (!mine(info) || openToOthers(info) && info.Mode()&fs.ModeSticky == 0) {
+			err = errors.New("others can change " + path)
+		}
+		return err
+	})
+}
+
+// lookAlong refuses an element of an absolute path that others can change; mine reports whether one is not
+// another user's. It returns the last element that exists, without links.
+func lookAlong(path string, mine func(fs.FileInfo) bool) (last fs.FileInfo, err error) {
+	shared := false // the element before is a directory for everybody
+	_, err = Walk(path, func(at string, info fs.FileInfo) error {
+		mode, open := info.Mode(), openToOthers(info)
+		linked := mode&fs.ModeSymlink != 0
+		sticky := mode.IsDir() && mode&fs.ModeSticky != 0
+		bad := !mine(info) || linked && shared || !linked && open && !sticky
+		shared = open && !linked
+		if bad {
+			return errors.New("others can change " + at)
+		}
+		if !linked {
+			last = info
+		}
+		return nil
+	})
+	return last, err
+}
+
+// openToOthers says whether the mode lets another user write.
+func openToOthers(info fs.FileInfo) bool {
+	mode, owner := info.Mode().Perm(), info.Sys().(*syscall.Stat_t)
+	return mode&0o002 != 0 || mode&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
+}
+
+// ownGroup says whether a group is its user's alone, as many distributions give one to each: it has the
+// user's number or name, and no other member in /etc/group. Groups of a directory service are not looked at.
+func ownGroup(uid, gid uint32) bool {
+	name := ""
+	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
+		name = u.Username
+	}
+	b, _ := os.ReadFile("/etc/group")
+	return groupOf(string(b), name, uid, gid)
+}
+
+func groupOf(groups, user string, uid, gid uint32) bool {
+	own := uid == gid
+	for line := range strings.Lines(groups) {
+		f := strings.Split(strings.TrimSpace(line), ":") // group(5)
+		if len(f) == 4 && f[2] == strconv.Itoa(int(gid)) {
+			own = (own || f[0] == user && user != "") && (f[3] == "" || f[3] == user)
+		}
+	}
+	return own
+}
+
+// Owned says whether something is this user's or root's.
+func Owned(info fs.FileInfo) bool {
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	return int(owner) == os.Geteuid() || owner == 0 || owner == OwnerOf("/")
+}
+
+// ofCaller says whether something belongs to the user who has become root by sudo: it is his command line.
+func ofCaller(info fs.FileInfo) bool {
+	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
+	return err == nil && os.Geteuid() == 0 && int(info.Sys().(*syscall.Stat_t).Uid) == uid
+}
+
+// Walk shows see each element of an absolute path from the top, links and what they lead to among them, as
+// far as they exist, and returns the path without links that it came to. The first error ends it.
+func Walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
+	const mostLinks = 40 // as the kernel's
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			at = filepath.Dir(at)
+		}
+		if name == "" || name == "." || name == ".." {
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		if errors.Is(err, fs.ErrNotExist) {
+			return strings.TrimSuffix(next+"/"+strings.Join(rest, "/"), "/"), nil
+		}
+		if err == nil {
+			err = see(next, info)
+		}
+		switch {
+		case err != nil:
+			return "", err
+		case info.Mode()&fs.ModeSymlink == 0:
+			at = next
+			continue
+		}
+		to, err := os.Readlink(next)
+		if links++; links > mostLinks {
+			err = syscall.ELOOP
+		}
+		if err != nil {
+			return "", err
+		}
+		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
+			at = next // what a process has open, such as pipe:[1234]
+			continue
+		}
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return at, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// OwnerOf is root where it cannot be read.
+func OwnerOf(path string) uint32 {
+	var info syscall.Stat_t
+	if syscall.Stat(path, &info) != nil {
+		return 0
+	}
+	return info.Uid
+}

@@ -1,0 +1,144 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Links lists the devices of the namespace in the order of their making.
+func Links() ([]Link, error) {
+	list, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, explain(err, "list devices")
+	}
+	names := map[int]string{}
+	for _, l := range list {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	var out []Link
+	for _, l := range list {
+		a := l.Attrs()
+		link := Link{Name: a.Name, Kind: l.Type(), Index: a.Index, Master: names[a.MasterIndex], MTU: a.MTU,
+			Up: a.Flags&net.FlagUp != 0, Loopback: a.Flags&net.FlagLoopback != 0}
+		if a.ParentIndex != a.Index && a.NetNsID < 0 {
+			link.Lower = names[a.ParentIndex]
+		}
+		switch link.Kind {
+		case "device":
+			link.Kind = "" // the kernel names none
+		case "tuntap":
+			link.Kind = "tun"
+		}
+		out = append(out, link)
+	}
+	return out, nil
+}
+
+// Messages of linux/netfilter/nf_tables.h.
+const (
+	nftGetChain     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
+	nftGetRule      = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE
+	nftGetElements  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM
+	nftGetFlowtable = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETFLOWTABLE
+)
+
+// DumpFilter reads the packet filter of the namespace: the chains, rules and flow tables of all tables, each
+// a struct nfgenmsg and the attributes of linux/netfilter/nf_tables.h.
+func DumpFilter() (d FilterDump, err error) {
+	for _, part := range []struct {
+		question int
+		to       *[][]byte
+	}{{nftGetChain, &d.Chains}, {nftGetRule, &d.Rules}, {nftGetFlowtable, &d.Flowtables}} {
+		*part.to, err = dumpFilter(part.question, unix.AF_UNSPEC)
+		if err != nil && part.question == nftGetFlowtable { // kernels before 4.16
+			err = nil
+		}
+		if err != nil {
+			return FilterDump{}, explain(filterError(err), "read packet filter")
+		}
+	}
+	return d, nil
+}
+
+func dumpFilter(question int, family uint8, attributes ...*nl.RtAttr) ([][]byte, error) {
+	return dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(question, unix.NLM_F_DUMP)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: family})
+		for _, a := range attributes {
+			req.AddData(a)
+		}
+		return req.Execute(unix.NETLINK_NETFILTER, 0)
+	})
+}
+
+// DumpSet reads the elements of a set of the packet filter. The family is that of its table (NFPROTO_*).
+func DumpSet(family uint8, table, set string) ([][]byte, error) {
+	messages, err := dumpFilter(nftGetElements, family, nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE,
+		nl.ZeroTerminated(table)), nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
+	return messages, explain(filterError(err), "read set %s of table %s", set, table)
+}
+
+// LegacyEntries counts the entries of a table of iptables-legacy beyond the policies of its chains. The ends
+// of chains that its owner has made count as entries.
+func LegacyEntries(ipv6 bool, table string) (int, error) {
+	family, level := unix.AF_INET, unix.SOL_IP
+	if ipv6 {
+		family, level = unix.AF_INET6, unix.SOL_IPV6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return 0, fmt.Errorf("read iptables table %s: %w", table, err)
+	}
+	defer unix.Close(fd)
+	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
+	var info struct {  // struct ipt_getinfo
+		name             [32]byte
+		hooks            uint32
+		entry, underflow [5]uint32
+		entries, size    uint32
+	}
+	copy(info.name[:len(info.name)-1], table)
+	size := uint32(unsafe.Sizeof(info))
+	if _, _, no := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); no != 0 {
+		return 0, fmt.Errorf("read iptables table %s: %w", table, no)
+	}
+	policies := 1 // the entry that ends the table
+	for hook := range 5 {
+		policies += int(info.hooks >> hook & 1)
+	}
+	return max(0, int(info.entries)-policies), nil
+}
+
+// ReplayWindows lists the replay window of each IPsec association in packets, 0 of one without. Of the
+// messages, which hold keys, nothing else is read.
+func ReplayWindows() ([]int, error) {
+	messages, err := dump(func() ([][]byte, error) {
+		return nl.NewNetlinkRequest(nl.XFRM_MSG_GETSA, unix.NLM_F_DUMP).Execute(unix.NETLINK_XFRM,
+			nl.XFRM_MSG_NEWSA)
+	})
+	if err != nil {
+		return nil, explain(err, "list IPsec associations")
+	}
+	var out []int
+	for _, m := range messages {
+		if len(m) < nl.SizeofXfrmUsersaInfo {
+			return nil, ErrNetlink
+		}
+		window := int(nl.DeserializeXfrmUsersaInfo(m).ReplayWindow)
+		EachAttribute(m[nl.SizeofXfrmUsersaInfo:], func(kind uint16, v []byte) bool {
+			if kind == nl.XFRMA_REPLAY_ESN_VAL && len(v) >= 24 { // struct xfrm_replay_state_esn
+				window = int(word(v, 5))
+			}
+			return true
+		})
+		clear(m)
+		out = append(out, window)
+	}
+	return out, nil
+}

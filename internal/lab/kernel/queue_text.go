@@ -1,0 +1,107 @@
+package kernel
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Scale is a suffix and what it multiplies by.
+type Scale struct {
+	Suffix string
+	Factor uint64
+}
+
+// SizeScales, RateScales and TimeScales are the suffixes of tc(8), the largest first: sizes are binary, rates
+// decimal, times in microseconds.
+func SizeScales() []Scale { return []Scale{{"m", 1 << 20}, {"k", 1 << 10}} }
+func RateScales() []Scale { return []Scale{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
+func TimeScales() []Scale { return []Scale{{"ms", 1e3}, {"us", 1}, {"s", 1e6}} }
+
+// HandleText writes a handle or a class as tc(8) does: "8001:", "1:10".
+func HandleText(h uint32) string {
+	switch h {
+	case HandleRoot:
+		return "root"
+	case HandleIngress:
+		return "ingress"
+	}
+	if h&0xffff == 0 {
+		return fmt.Sprintf("%x:", h>>16)
+	}
+	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
+}
+
+// ParseHandle reads what HandleText writes of a handle or a class.
+func ParseHandle(text string) (uint32, bool) {
+	major, minor, ok := strings.Cut(text, ":")
+	a, err := strconv.ParseUint(major, 16, 16)
+	b, wrong := uint64(0), error(nil)
+	if minor != "" {
+		b, wrong = strconv.ParseUint(minor, 16, 16)
+	}
+	if !ok || err != nil || wrong != nil || a == 0 {
+		return 0, false
+	}
+	return uint32(a<<16 | b), true
+}
+
+// String spells a queue in the words of tc(8), its parameters in their canonical order. A handle or a class
+// comes before the kind.
+func (q Queue) String() string {
+	var words []string
+	if q.Parent != 0 {
+		words = append(words, "parent", HandleText(q.Parent))
+	}
+	if q.Handle != 0 {
+		words = append(words, "handle", HandleText(q.Handle))
+	}
+	parameters, _ := QueueParameters(q.Kind)
+	words = append(words, q.Kind)
+	for _, p := range parameters {
+		v, given := q.Values[p.Name]
+		if !given {
+			continue
+		}
+		switch {
+		case p.Quantity == Flag && v == 0:
+			words = append(words, "no"+p.Name)
+		case p.Quantity == Flag:
+			words = append(words, p.Name)
+		case p.Quantity == Word && v < uint64(len(p.Words)):
+			words = append(words, p.Words[v])
+		case p.Quantity == Word: // newer than our list; left to the kernel
+		default:
+			words = append(words, p.Name, p.Spell(v))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Spell writes a value with the largest suffix that divides it.
+func (p Parameter) Spell(v uint64) string {
+	switch p.Quantity {
+	case BitsPerSecond:
+		if v == 0 {
+			return "unlimited"
+		}
+		return SpellScaled(v, RateScales(), "")
+	case Bytes:
+		return SpellScaled(v, SizeScales(), "")
+	case Microseconds:
+		return SpellScaled(v, []Scale{{"s", 1e6}, {"ms", 1e3}}, "us")
+	case PartsPerMillion:
+		return strconv.FormatFloat(float64(v)/1e4, 'f', -1, 64) + "%"
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+// SpellScaled writes a number with the first suffix that divides it, or else with that of its base.
+func SpellScaled(v uint64, scales []Scale, base string) string {
+	for _, s := range scales {
+		if v != 0 && v%s.Factor == 0 {
+			return strconv.FormatUint(v/s.Factor, 10) + s.Suffix
+		}
+	}
+	return strconv.FormatUint(v, 10) + base
+}

@@ -1,0 +1,288 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Discipline is a queueing discipline or class as found, with what it holds the traffic to. Rates are in bits
+// per second; 0 = none.
+type Discipline struct {
+	Class                           bool
+	Kind                            string
+	Handle, Parent                  uint32
+	Rate, Ceil, FlowRate            uint64
+	Burst, LimitBytes, LimitPackets uint64
+	Level                           string // in the words of tc(8); "" where they could not all be restored
+	Why                             string // why there is no Level
+}
+
+// TrafficFilter is a filter with what it does to the packets that it matches.
+type TrafficFilter struct {
+	Parent       uint32
+	Kind, Action string
+	To           string // device, or class
+	Rate         uint64 // bits per second, of a policer
+}
+
+// DefaultLeaf is the kind that stands for the queue which the kernel gives a class by itself, and does not
+// list.
+const DefaultLeaf = "default"
+
+// InPlace reports whether a queue of this kind is changed without making it anew: what is not named stays as
+// it is, with the handle, what lies below it, and the packets that wait.
+func InPlace(kind string) bool { return slices.Contains([]string{"tbf", "cake", "fq"}, kind) }
+
+// Describe reads a queueing discipline or class of a dump.
+func Describe(q Qdisc, class bool) Discipline {
+	d := Discipline{Class: class, Kind: string(q.Kind), Handle: q.Handle, Parent: q.Parent}
+	if class {
+		d.describeClass(q.Options)
+		return d
+	}
+	v, err := decodeQueue(d.Kind, q.Options)
+	if err == nil && d.Kind != "htb" {
+		d.Level = Queue{Kind: v.Kind, Values: v.Values}.String()
+		err = unrestorable(q)
+	}
+	if d.Why = ""; err != nil {
+		d.Why = err.Error()
+	}
+	d.Rate = max(v.Values["rate"], v.Values["bandwidth"])
+	d.Burst = v.Values["burst"]
+	parameters, _ := QueueParameters(d.Kind)
+	for _, p := range parameters {
+		switch {
+		case p.Name == "limit" && p.Quantity == Bytes, p.Name == "memlimit":
+			d.LimitBytes = v.Values[p.Name]
+		case p.Name == "limit":
+			d.LimitPackets = v.Values[p.Name]
+		}
+	}
+	if found, err := attributes(q.Options); err == nil {
+		switch rate := found[fqMaxRate]; {
+		case d.Kind == "fq" && len(rate) >= 4 && word(rate, 0) != unlimited:
+			d.FlowRate = 8 * word(rate, 0)
+		case d.Kind == "tbf": // also of one with a peak rate, which has no level
+			d.Rate = rateIn(found[1], found[4], 0)
+		}
+	}
+	return d
+}
+
+const unlimited = 0xffffffff
+
+// describeClass reads the rates of an htb's or hfsc's class.
+func (d *Discipline) describeClass(options []byte) {
+	found, err := attributes(options)
+	if err != nil {
+		d.Why = err.Error()
+		return
+	}
+	switch d.Kind {
+	case "htb": // struct tc_htb_opt: rate, ceil, buffer, cbuffer …; 6 RATE64, 7 CEIL64
+		d.Rate, d.Ceil = rateIn(found[1], found[6], 0), rateIn(found[1], found[7], 3)
+		if len(found[1]) >= 28 {
+			d.Burst = ticksToBytes(uint32(word(found[1], 6)), d.Rate/8)
+		}
+	case "hfsc": // 1 RSC, 2 FSC, 3 USC, each struct tc_service_curve: m1, d, m2 in bytes per second
+		curve := func(at uint16) uint64 {
+			if c := found[at]; len(c) >= 12 {
+				return 8 * max(word(c, 0), word(c, 2))
+			}
+			return 0
+		}
+		d.Rate, d.Ceil = max(curve(1), curve(2)), curve(3)
+	case "drr", "ets", "qfq": // hold nothing to a rate
+	default:
+		d.Why = fmt.Sprintf("classes of queue kind %s are not read", d.Kind)
+	}
+}
+
+// rateIn is the rate, in bits per second, of the struct tc_ratespec behind that number of words, or of the
+// wide attribute that overrules it.
+func rateIn(params, wide []byte, words int) uint64 {
+	switch {
+	case len(wide) >= 8:
+		return 8 * binary.NativeEndian.Uint64(wide)
+	case len(params) >= 4*(words+3):
+		return 8 * word(params, words+2)
+	}
+	return 0
+}
+
+// Attributes of linux/pkt_sched.h that no parameter of ours stands for.
+const fqMaxRate = 7
+
+// ordinary are the values that such attributes have in a queue whose owner has not set them; those of which
+// there are none come only where he has.
+func ordinary() map[string]map[uint16][]uint64 {
+	return map[string]map[uint16][]uint64{
+		"fq": {fqMaxRate: {unlimited}, 8: {10}, 9: {40_000}, 10: {1023}, 13: {10_000}, 14: {10_000_000},
+			15: {1}},
+		"fq_codel": {7: nil, 8: {64}, 10: nil, 11: nil},
+		"codel":    {5: nil},
+		"cake":     {9: {0}, 18: {0}},
+		"netem":    {5: nil, 7: nil, 12: nil},
+	}
+}
+
+// unrestorable reports what a queue has that no parameter of ours would put back.
+func unrestorable(q Qdisc) error {
+	kind := string(q.Kind)
+	if q.Stab {
+		return fmt.Errorf("queue kind %s: %w: it has a size table, which could not be restored", kind,
+			ErrUnsupported)
+	}
+	options := q.Options
+	if kind == "netem" {
+		options = options[min(24, len(options)):]
+	}
+	others := ordinary()[kind]
+	if others == nil {
+		return nil
+	}
+	found, err := attributes(options)
+	if err != nil {
+		return err
+	}
+	for at, usual := range others {
+		raw, there := found[at]
+		var v uint64
+		switch {
+		case !there:
+			continue
+		case len(raw) >= 4:
+			v = word(raw, 0)
+		case len(raw) >= 1:
+			v = uint64(raw[0])
+		}
+		if !slices.Contains(usual, v) {
+			return fmt.Errorf("queue kind %s: %w: its owner has set what could not be restored "+
+				"(attribute %d)", kind, ErrUnsupported, at)
+		}
+	}
+	return nil
+}
+
+// changeable reports why a queue cannot be changed in place and back: the limit of a tbf is that of the FIFO
+// below it, which has one of its own where its owner has put it there.
+func changeable(q Qdisc, qdiscs []Qdisc) error {
+	for _, c := range qdiscs {
+		if string(q.Kind) == "tbf" && c.Parent>>16 == q.Handle>>16 && c.Handle != q.Handle &&
+			strings.HasSuffix(string(c.Kind), "fifo") {
+			return fmt.Errorf("queue kind tbf: %w: its owner has put a %s below it, which would not come "+
+				"back", ErrUnsupported, c.Kind)
+		}
+	}
+	return nil
+}
+
+// alone reports why a queue cannot be replaced by another kind and put back: it has classes, queues or
+// filters of its owner's below it. An htb of one class is what SetRootQueue makes.
+func alone(q Qdisc, qdiscs, classes []Qdisc, filters int) error {
+	refuse := func(what string) error {
+		return fmt.Errorf("queue kind %s: %w: it has %s of its own, which could not be restored", q.Kind,
+			ErrUnsupported, what)
+	}
+	if q.Handle == 0 { // the kernel's default
+		return nil
+	}
+	for _, c := range qdiscs {
+		if c.Handle != 0 && c.Handle != q.Handle && c.Parent>>16 == q.Handle>>16 {
+			return refuse("queues")
+		}
+	}
+	if filters > 0 {
+		return refuse("filters")
+	}
+	if string(q.Kind) != "htb" {
+		return nil
+	}
+	if len(classes) != 1 {
+		return fmt.Errorf("htb with %d classes: %w: only one with one class could be restored", len(classes),
+			ErrUnsupported)
+	}
+	c := Describe(classes[0], true)
+	found, err := attributes(q.Options)
+	switch {
+	case err != nil:
+		return err
+	case q.Handle != rootHandle, c.Handle != rootHandle|htbDefault, c.Rate != c.Ceil,
+		len(found[2]) < 12, word(found[2], 1) != 10, word(found[2], 2) != htbDefault:
+		return refuse("a class")
+	}
+	return nil
+}
+
+const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
+
+// actionsAt are the attributes of linux/pkt_cls.h in which a kind of filter keeps its actions and its class.
+func actionsAt() map[string][2]uint16 {
+	return map[string][2]uint16{"u32": {7, 1}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1},
+		"basic": {4, 1}, "bpf": {1, 3}}
+}
+
+// readFilter reads the body of an RTM_NEWTFILTER, and the index of the device that it sends packets to. ok is
+// false of one that is only a part of another, such as a hash table of u32.
+func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
+	const kindAt, optionsAt = 1, 2
+	if len(b) < TrafficHeader {
+		return f, 0, false
+	}
+	found, err := attributes(b[TrafficHeader:])
+	if err != nil {
+		return f, 0, false
+	}
+	f.Parent = binary.NativeEndian.Uint32(b[12:])
+	f.Kind = string(bytes.TrimRight(found[kindAt], "\x00"))
+	at, known := actionsAt()[f.Kind]
+	if !known {
+		f.Action = "other"
+		return f, 0, true
+	}
+	options, err := attributes(found[optionsAt])
+	if err != nil {
+		return f, 0, false
+	}
+	if class := options[at[1]]; len(class) >= 4 {
+		f.Action, f.To = "class", HandleText(uint32(word(class, 0)))
+	}
+	EachAttribute(options[at[0]], func(_ uint16, v []byte) bool {
+		index = max(index, f.readAction(v))
+		return true
+	})
+	return f, index, f.Action != ""
+}
+
+// readAction reads one action of a filter, and the index of the device that it sends packets to.
+func (f *TrafficFilter) readAction(b []byte) (index uint32) {
+	const kindAt, optionsAt, paramsAt = 1, 2, 2
+	const redirect, drop = 1, 2 // TCA_EGRESS_REDIR, TC_ACT_SHOT
+	found, err := attributes(b)
+	if err != nil {
+		return 0
+	}
+	options, err := attributes(found[optionsAt])
+	if err != nil {
+		return 0
+	}
+	switch kind, params := string(bytes.TrimRight(found[kindAt], "\x00")), options[paramsAt]; {
+	case kind == "mirred" && len(params) >= 28: // struct tc_mirred: five words of all actions, what, to whom
+		f.Action = "mirror"
+		if what := word(params, 5); what == redirect || what == 3 {
+			f.Action = "redirect"
+		}
+		return uint32(word(params, 6))
+	case kind == "police": // struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec
+		f.Action, f.Rate = "police", rateIn(options[1], options[8], 5)
+	case kind == "gact" && len(params) >= 12 && word(params, 2) == drop:
+		f.Action = "drop"
+	case f.Action == "" || f.Action == "class":
+		f.Action = kind
+	}
+	return 0
+}

@@ -1,0 +1,133 @@
+package kernel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// tree makes an htb as an owner does: 1: with a class of 150 Mbit/s, and two below it, one with a short FIFO.
+func tree(t *testing.T, dev string) {
+	t.Helper()
+	class := func(parent, handle uint32, rate uint64) {
+		must(t, tc(unix.RTM_NEWTCLASS, unix.NLM_F_CREATE|unix.NLM_F_EXCL, dev, handle, parent, "htb",
+			encodeHTBClass(map[string]uint64{"rate": rate, "burst": 16384})))
+	}
+	must(t, addQdisc(unix.NLM_F_REPLACE, dev, 1<<16, HandleRoot, "htb",
+		appendAttribute(nil, 2, words(nil, 3, 10, 0x10, 0, 0))))
+	class(1<<16, 1<<16|1, 150e6)
+	class(1<<16|1, 1<<16|0x10, 100e6)
+	class(1<<16|1, 1<<16|0x20, 50e6)
+	must(t, addQdisc(unix.NLM_F_EXCL, dev, 0x20<<16, 1<<16|0x20, "pfifo", words(nil, 5)))
+}
+
+// as lists what a device has, without counters.
+func as(t *testing.T, dev string) (all []Discipline) {
+	t.Helper()
+	list, err := Qdiscs(dev)
+	must(t, err)
+	for _, q := range list {
+		all = append(all, Describe(q, false))
+	}
+	list, err = Classes(dev)
+	must(t, err)
+	for _, q := range list {
+		all = append(all, Describe(q, true))
+	}
+	return all
+}
+
+func TestOwnersQueuesAreLeftAsFound(t *testing.T) {
+	tbf := func(handle uint32) func(*testing.T) {
+		return func(t *testing.T) {
+			q := Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 5120, "limit": 6144}}
+			b, err := q.encode()
+			must(t, err)
+			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", handle, HandleRoot, "tbf", b))
+		}
+	}
+	roomy := Queue{Kind: "tbf", Values: map[string]uint64{"rate": 150e6, "burst": 93750, "limit": 375000}}
+	fifo := Queue{Kind: "pfifo", Values: map[string]uint64{"limit": 1000}}
+	leaf := func(class uint32) Queue { return Queue{Kind: "pfifo", Values: fifo.Values, Parent: class} }
+	tests := []struct {
+		name    string
+		owner   func(*testing.T)
+		want    []Queue
+		refused bool
+	}{
+		{"tbf with room", tbf(0x8001 << 16), []Queue{roomy}, false},
+		{"tbf with a queue below, with room", func(t *testing.T) {
+			tbf(1 << 16)(t)
+			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
+		}, []Queue{roomy}, true},
+		{"tbf with a queue below, replaced", func(t *testing.T) {
+			tbf(1 << 16)(t)
+			must(t, addQdisc(unix.NLM_F_REPLACE, "a0", 2<<16, 1<<16|1, "pfifo", words(nil, 7)))
+		}, []Queue{fifo}, true},
+		{"tbf replaced", tbf(7 << 16), []Queue{fifo}, false},
+		{"leaves of htb", func(t *testing.T) { tree(t, "a0") }, []Queue{leaf(1<<16 | 0x10), leaf(1<<16 | 0x20)},
+			false},
+		{"htb replaced", func(t *testing.T) { tree(t, "a0") }, []Queue{fifo}, true},
+		{"class that is not there", func(t *testing.T) { tree(t, "a0") }, []Queue{leaf(1<<16 | 0x30)}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			inNamespace(t, func(t *testing.T) {
+				pair(t)
+				test.owner(t)
+				found := as(t, "a0")
+				var before []Queue
+				for _, w := range test.want {
+					q, err := QueueAt("a0", w)
+					if errors.Is(err, ErrUnsupported) != test.refused {
+						t.Fatalf("reading gives %v (%v), want refused %v", q, err, test.refused)
+					}
+					before = append(before, q)
+				}
+				if test.refused {
+					return
+				}
+				rated := 0
+				for _, w := range test.want {
+					must(t, SetRootQueue("a0", w))
+					got, err := QueueAt("a0", w)
+					must(t, err)
+					if got.Kind != w.Kind || got.Values["limit"] != w.Values["limit"] {
+						t.Errorf("set %v, and it is %v", w, got)
+					}
+				}
+				for _, d := range as(t, "a0") {
+					if d.Rate > 0 {
+						rated++
+					}
+				}
+				if test.name != "tbf replaced" && rated == 0 {
+					t.Error("the rate is gone")
+				}
+				for _, q := range before {
+					must(t, SetRootQueue("a0", q))
+				}
+				if diff := cmp.Diff(found, as(t, "a0")); diff != "" {
+					t.Errorf("the device is not as found (-found +now):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A shaper of the form of ours, but with another class or a filter of its owner's, is not ours to remove.
+func TestOwnersHTBIsNoShaperOfOurs(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		pair(t)
+		tree(t, "a0")
+		if rate, _, err := Shaper("a0"); rate != 0 || err != nil {
+			t.Errorf("shaper %d (%v), want none of ours", rate, err)
+		}
+		must(t, ClearShaper("a0"))
+		if len(as(t, "a0")) != 5 {
+			t.Errorf("after clearing: %+v", as(t, "a0"))
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package kernel
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Shared says who else uses a device's link, "" if nobody does: a bridge or bond that it belongs to, the
+// ports of a bridge, or the default route, which leads out of the device or of one that lies on it. What is
+// served on a shared link reaches others.
+func Shared(dev string) (by string, err error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return "", explain(err, "list devices")
+	}
+	if _, err := find(dev); err != nil {
+		return "", err
+	}
+	leads, err := DefaultDevices()
+	if err != nil {
+		return "", err
+	}
+	pppoe, _ := os.ReadFile("/proc/net/pppoe") // missing without such a session
+	return sharedBy(links, leads, string(pppoe), dev), nil
+}
+
+// overOneLink are the kinds of device whose frames go out of the one below as they are.
+var overOneLink = [...]string{"macvlan", "macvtap", "ipvlan", "ipvtap"}
+
+func sharedBy(links []netlink.Link, leads []string, pppoe, dev string) string {
+	byIndex := map[int]netlink.Link{}
+	of := map[string]netlink.Link{}
+	for _, l := range links {
+		byIndex[l.Attrs().Index] = l
+		of[l.Attrs().Name] = l
+	}
+	seen := map[string]bool{}
+	l := of[dev]
+	for l != nil && !seen[l.Attrs().Name] {
+		a := l.Attrs()
+		seen[a.Name] = true
+		if master := byIndex[a.MasterIndex]; master != nil {
+			return a.Name + " belongs to " + master.Attrs().Name + ", a " + master.Type()
+		}
+		if a.MasterIndex != 0 {
+			return a.Name + " belongs to a device of another namespace"
+		}
+		if ports := portsOf(links, a.Index); l.Type() == "bridge" && len(ports) > 0 {
+			return a.Name + " is a bridge of " + strings.Join(ports, ", ")
+		}
+		if up := leadsOver(links, leads, pppoe, l, map[int]bool{}); up != "" {
+			return up
+		}
+		if !slices.Contains(overOneLink[:], l.Type()) {
+			return ""
+		}
+		if a.NetNsID >= 0 {
+			return a.Name + " lies on a device of another namespace"
+		}
+		l = byIndex[a.ParentIndex]
+	}
+	return ""
+}
+
+// portsOf are the names of the devices that belong to one.
+func portsOf(links []netlink.Link, master int) (names []string) {
+	for _, l := range links {
+		if l.Attrs().MasterIndex == master {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names
+}
+
+// leadsOver says that the default route leads out of a device, or of one that lies on it.
+func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
+	seen map[int]bool) string {
+	a := below.Attrs()
+	if slices.Contains(leads, a.Name) {
+		return "this machine's default route leads out of " + a.Name
+	}
+	seen[a.Index] = true
+	for _, l := range links {
+		up := l.Attrs()
+		session := l.Type() == "ppp" && slices.Contains(strings.Fields(pppoe), a.Name)
+		// The other end of a veth pair is its parent, too; that of another namespace has an index there.
+		above := up.ParentIndex == a.Index && up.NetNsID < 0 && l.Type() != "veth"
+		if seen[up.Index] || !above && !session && up.Index != a.MasterIndex {
+			continue
+		}
+		if text := leadsOver(links, leads, pppoe, l, seen); text != "" {
+			return text + ", which lies on " + a.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,148 @@
+package knob
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+)
+
+// Permission says which kernel settings of a node may be set. Plans are written by others and run as root:
+// the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
+type Permission string
+
+const (
+	// OfNamespace permits all of net.*, which a network namespace of ours keeps to itself.
+	OfNamespace Permission = "net"
+	// OfGuest permits all kernel settings: the whole machine is the lab's.
+	OfGuest Permission = "all"
+)
+
+// machineSysctls are the kernel settings of Linux and FreeBSD that may be set on a machine which is not the
+// lab's. They decide how many packets move how fast, and are restored by writing back what was read. Settings
+// that open the machine to others (rp_filter, route_localnet, accept_redirects, ip_unprivileged_port_start,
+// bridge-nf-call-iptables), that hold secrets (tcp_fastopen_key, stable_secret), that act when written
+// (route.flush) or that forget something when written (disable_ipv6) are missing on purpose.
+const machineSysctls = `
+net.core: busy_poll busy_read default_qdisc dev_weight dev_weight_rx_bias dev_weight_tx_bias flow_limit_cpu_bitmap
+	flow_limit_table_len gro_normal_batch high_order_alloc_disable max_skb_frags netdev_budget
+	netdev_budget_usecs netdev_max_backlog netdev_tstamp_prequeue optmem_max rmem_default rmem_max
+	rps_sock_flow_entries skb_defer_max somaxconn txrehash wmem_default wmem_max
+net.ipv4: fib_multipath_hash_policy fib_multipath_use_neigh ip_default_ttl ip_early_demux ip_local_port_range
+	ip_no_pmtu_disc ipfrag_high_thresh ipfrag_low_thresh ipfrag_max_dist ipfrag_time
+	tcp_adv_win_scale tcp_app_win tcp_autocorking tcp_backlog_ack_defer tcp_base_mss tcp_comp_sack_delay_ns
+	tcp_comp_sack_nr tcp_comp_sack_slack_ns tcp_congestion_control tcp_dsack tcp_early_demux
+	tcp_early_retrans tcp_ecn tcp_ecn_fallback tcp_fack tcp_fastopen tcp_fin_timeout tcp_frto
+	tcp_limit_output_bytes tcp_low_latency tcp_max_orphans tcp_max_reordering tcp_max_syn_backlog
+	tcp_max_tw_buckets tcp_mem tcp_min_rtt_wlen tcp_min_tso_segs tcp_moderate_rcvbuf tcp_mtu_probe_floor
+	tcp_mtu_probing tcp_no_metrics_save tcp_no_ssthresh_metrics_save tcp_notsent_lowat tcp_pacing_ca_ratio
+	tcp_pacing_ss_ratio tcp_probe_interval tcp_probe_threshold tcp_recovery tcp_reordering
+	tcp_retrans_collapse tcp_rmem tcp_rto_max_ms tcp_rto_min_us tcp_sack tcp_shrink_window
+	tcp_slow_start_after_idle tcp_thin_linear_timeouts tcp_timestamps tcp_tso_rtt_log tcp_tso_win_divisor
+	tcp_tw_reuse tcp_window_scaling tcp_wmem udp_early_demux udp_mem udp_rmem_min udp_wmem_min
+net.ipv4.neigh.default: gc_interval gc_stale_time gc_thresh1 gc_thresh2 gc_thresh3
+net.ipv6: auto_flowlabels fib_multipath_hash_policy ip6frag_high_thresh ip6frag_low_thresh ip6frag_time
+net.ipv6.neigh.default: gc_interval gc_stale_time gc_thresh1 gc_thresh2 gc_thresh3
+net.ipv6.route: gc_interval gc_thresh gc_timeout max_size
+net: nf_conntrack_max
+net.netfilter: nf_conntrack_acct nf_conntrack_buckets nf_conntrack_checksum nf_conntrack_frag6_high_thresh
+	nf_conntrack_frag6_low_thresh nf_conntrack_frag6_timeout nf_conntrack_generic_timeout
+	nf_conntrack_icmp_timeout nf_conntrack_icmpv6_timeout nf_conntrack_max
+	nf_conntrack_tcp_timeout_close nf_conntrack_tcp_timeout_close_wait nf_conntrack_tcp_timeout_established
+	nf_conntrack_tcp_timeout_fin_wait nf_conntrack_tcp_timeout_last_ack nf_conntrack_tcp_timeout_syn_recv
+	nf_conntrack_tcp_timeout_syn_sent nf_conntrack_tcp_timeout_time_wait nf_conntrack_timestamp
+	nf_conntrack_udp_timeout nf_conntrack_udp_timeout_stream nf_flowtable_tcp_timeout
+	nf_flowtable_udp_timeout
+net.isr: bindthreads dispatch maxqlimit maxthreads numthreads
+net.route: netisr_maxqlen
+net.inet.ip: intr_queue_maxlen maxfragpackets maxfragsperpacket redirect
+net.inet6.ip6: intr_queue_maxlen maxfragpackets maxfragsperpacket redirect
+net.inet.ipsec: async_crypto
+net.inet.tcp: delacktime delayed_ack initcwnd_segments mssdflt recvbuf_auto recvbuf_max recvspace rfc1323
+	sendbuf_auto sendbuf_inc sendbuf_max sendspace tso
+net.inet.tcp.cc: abe algorithm
+net.inet.tcp.ecn: enable
+net.inet.tcp.sack: enable
+net.inet.udp: maxdgram recvspace
+`
+
+// Sysctl returns an error if a kernel setting of a node may not be set. Names of the same file are the same
+// setting, however they are spelled.
+func (p Permission) Sysctl(name, node string) error {
+	path, err := kernel.SysctlPath(name)
+	if err != nil || p == OfGuest {
+		return err
+	}
+	plain := dotted(path)
+	if p == OfNamespace && strings.HasPrefix(path, "/proc/sys/net/") || slices.Contains(p.names(), plain) ||
+		p != OfNamespace && slices.Contains(sysctlNames(machineSysctls), plain) {
+		return nil
+	}
+	if p == OfNamespace {
+		return ofMachine(name, node)
+	}
+	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: the machine is not the lab's, "+
+		"and allow_sysctl of the lab file does not name it", name, node)},
+		"a plan may come from anybody; if you want it set there, write allow_sysctl: ["+plain+"] into "+
+			"the lab file")
+}
+
+// ofMachine is the refusal of a kernel setting of the machine that carries a lab.
+func ofMachine(name, node string) error {
+	return check.WithHint(impossible{fmt.Errorf("kernel setting %s on %s: it belongs to the whole "+
+		"machine, which a lab leaves alone", name, node)},
+		"set it on the machine before the run, or take a lab whose node has a kernel of its own, such as vm")
+}
+
+// names are those that the machine's owner adds.
+func (p Permission) names() []string {
+	if p == OfNamespace || p == OfGuest {
+		return nil
+	}
+	return strings.Split(string(p), ",")
+}
+
+// sysctlNames are the full names of a table of them, each line of which begins with "PREFIX:".
+func sysctlNames(table string) (names []string) {
+	prefix := ""
+	for _, word := range strings.Fields(table) {
+		if p, ok := strings.CutSuffix(word, ":"); ok {
+			prefix = p
+			continue
+		}
+		names = append(names, prefix+"."+word)
+	}
+	return names
+}
+
+// Permit returns the permission of a machine whose owner adds names of kernel settings, or an error that
+// says which is none.
+func Permit(names []string) (Permission, error) {
+	var plain []string
+	for _, name := range names {
+		path, err := kernel.SysctlPath(name)
+		if err != nil || strings.ContainsFunc(name, notInName) || !strings.ContainsAny(name, "./") {
+			return "", check.WithHint(fmt.Errorf("%q is no kernel setting", check.Plain(name)),
+				"its name as sysctl(8) writes it, such as kernel.timer_migration")
+		}
+		plain = append(plain, dotted(path))
+	}
+	return Permission(strings.Join(plain, ",")), nil
+}
+
+// notInName refuses what no name has and a shell could read otherwise.
+func notInName(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+		strings.ContainsRune("._-/%", r))
+}
+
+// dotted is the spelling with dots of a setting's file, where no part has one itself.
+func dotted(path string) string {
+	name := strings.TrimPrefix(path, "/proc/sys/")
+	if strings.Contains(name, ".") {
+		return name
+	}
+	return strings.ReplaceAll(name, "/", ".")
+}

@@ -1,0 +1,117 @@
+package ssh
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// ownConfig is the copy of a configuration that ssh reads.
+const ownConfig = "ssh_config"
+
+// CopyConfig copies a configuration of ssh to a folder of ours, so that it stays as it was looked at, and
+// returns the copy's path. It returns an error if others can change the configuration or what it includes: it
+// may name commands. "" is the user's own, which ssh looks at itself.
+func CopyConfig(file, dir string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := host.ReadTrusted(file)
+	if err == nil {
+		_, err = included(string(text), 0)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read ssh's configuration: %w", err)
+	}
+	name := filepath.Join(dir, ownConfig)
+	return name, os.WriteFile(name, text, 0o600)
+}
+
+// runs are the keywords of a configuration behind which a command or library stands, see ssh_config(5).
+var runs = [...]string{"proxycommand", "knownhostscommand", "pkcs11provider", "securitykeyprovider"}
+
+// ConfigCommands are the lines of a configuration, and of what it includes, by which ssh starts programs.
+func ConfigCommands(file string) ([]string, error) {
+	text, err := host.ReadTrusted(file)
+	if err != nil {
+		return nil, fmt.Errorf("read ssh's configuration: %w", err)
+	}
+	whole, err := included(string(text), 0)
+	var commands []string
+	for line := range strings.Lines(whole) {
+		keyword, rest := directive(line)
+		exec := keyword == "match" && slices.Contains(strings.Fields(strings.ToLower(rest)), "exec")
+		if (slices.Contains(runs[:], keyword) || exec) && !strings.EqualFold(rest, "none") {
+			commands = append(commands, check.Plain(strings.TrimSpace(line)))
+		}
+	}
+	return commands, err
+}
+
+// maxIncluded is how deep configurations may include others, as in ssh (readconf.c, READCONF_MAX_DEPTH).
+const maxIncluded = 16
+
+// included is a configuration with what it includes behind it.
+func included(text string, depth int) (whole string, err error) {
+	if depth > maxIncluded {
+		return "", fmt.Errorf("it includes others more than %d deep", maxIncluded)
+	}
+	whole = text + "\n"
+	for line := range strings.Lines(text) {
+		keyword, rest := directive(line)
+		if keyword != "include" {
+			continue
+		}
+		if strings.ContainsAny(rest, "%$\"'\\") {
+			return "", check.WithHint(fmt.Errorf("who can change what it includes cannot be told: %s",
+				check.Plain(strings.TrimSpace(line))), "write out the path, without quotes and variables")
+		}
+		for _, pattern := range strings.Fields(rest) {
+			files, err := filepath.Glob(ofUser(pattern))
+			if err != nil {
+				return "", fmt.Errorf("it includes %s: %w", check.Plain(pattern), err)
+			}
+			for _, file := range files {
+				text, err := host.ReadTrusted(file)
+				if err != nil {
+					return "", fmt.Errorf("it includes %s: %w", check.Plain(file), err)
+				}
+				more, err := included(string(text), depth+1)
+				if err != nil {
+					return "", err
+				}
+				whole += more
+			}
+		}
+	}
+	return whole, nil
+}
+
+// directive is the keyword of a line, in lower case, and what follows it.
+func directive(line string) (keyword, rest string) {
+	line = strings.TrimSpace(line)
+	i := strings.IndexAny(line, " \t=")
+	if i < 0 || line[0] == '#' {
+		return "", ""
+	}
+	rest = strings.TrimLeft(line[i:], " \t")
+	rest = strings.TrimLeft(strings.TrimPrefix(rest, "="), " \t")
+	return strings.ToLower(strings.Trim(line[:i], "\"")), rest
+}
+
+// ofUser is the path of what a user's configuration includes.
+func ofUser(pattern string) string {
+	home, _ := os.UserHomeDir() // then ssh finds nothing there either
+	if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
+		return filepath.Join(home, rest)
+	}
+	if filepath.IsAbs(pattern) {
+		return pattern
+	}
+	return filepath.Join(home, ".ssh", pattern)
+}

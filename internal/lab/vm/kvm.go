@@ -1,0 +1,76 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+)
+
+// exitSector is a guest of its own: it writes 0x10 to the port of QEMU's isa-debug-exit, which ends QEMU with
+// exit status 0x10<<1|1 (hw/misc/debugexit.c).
+var exitSector = []byte{
+	0xb0, 0x10, // mov al, 0x10
+	0xba, 0xf4, 0x00, // mov dx, 0xf4
+	0xee, // out dx, al
+	0xf4, // hlt
+}
+
+const (
+	sectorSize = 512
+	sectorExit = 0x10<<1 | 1
+	bootLimit  = 2 * time.Second
+)
+
+// TryKVM reports whether hardware virtualisation runs a guest: it boots one of a single sector, within two
+// seconds. CheckKVM looks at the device alone, which may be there where guests do not run (nested
+// virtualisation
+// that is switched off, a CPU whose state KVM refuses).
+func TryKVM(ctx context.Context) check.Answer {
+	arch := NativeArch()
+	if a := CheckKVM(arch); a.State != check.Yes {
+		return a
+	}
+	if arch != "amd64" {
+		return check.CouldNotTell("/dev/kvm can be opened; no guest was tried on %s", arch)
+	}
+	return trySector(ctx, "kvm", bootLimit)
+}
+
+// trySector boots exitSector with an accelerator of QEMU's.
+func trySector(ctx context.Context, accel string, limit time.Duration) check.Answer {
+	dir, err := os.MkdirTemp("", "chokepoint-kvm-")
+	if err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	defer os.RemoveAll(dir)
+	disk := filepath.Join(dir, "sector")
+	sector := make([]byte, sectorSize)
+	copy(sector, exitSector)
+	sector[sectorSize-2], sector[sectorSize-1] = 0x55, 0xaa
+	if err := os.WriteFile(disk, sector, 0o600); err != nil {
+		return check.CouldNotTell("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	g := Guest{Image: Image{Arch: "amd64"}}
+	_, err = host.Run(ctx, host.Local(), host.Command{Path: g.Program(), Args: []string{"-accel", accel,
+		"-nodefaults", "-no-user-config", "-display", "none", "-m", "16", "-net", "none",
+		"-sandbox", Sandbox, "-device", "isa-debug-exit,iobase=0xf4,iosize=0x4",
+		"-drive", "if=floppy,format=raw,readonly=on,file=" + comma(disk)}})
+	code, ended := host.ExitCode(err)
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.CouldNotTell("%s is not installed, so that no guest was tried", g.Program()).
+			Hinted("install %s (Debian, Ubuntu)", g.Package())
+	case ended && code == sectorExit:
+		return check.OKBecause("a guest of one sector ran")
+	case ctx.Err() != nil:
+		return check.Not("/dev/kvm is there, but a guest of one sector did not run within %s", limit)
+	}
+	return check.Not("/dev/kvm is there, but a guest of one sector did not run: %v", err)
+}

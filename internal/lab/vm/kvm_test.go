@@ -1,0 +1,26 @@
+package vm
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+)
+
+// TestSectorRuns: the guest by which KVM is tried runs in emulation and says so; an accelerator that does not
+// exist is a no, and so is a guest that does not end in time.
+func TestSectorRuns(t *testing.T) {
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skip("skip: qemu-system-x86_64 is not installed")
+	}
+	if a := trySector(t.Context(), "tcg", time.Minute); a.State != check.Yes {
+		t.Errorf("in emulation: got %v (%s), want yes", a.State, a.Reason)
+	}
+	if a := trySector(t.Context(), "nonsense", time.Minute); a.State != check.No {
+		t.Errorf("without an accelerator: got %v (%s), want no", a.State, a.Reason)
+	}
+	if a := trySector(t.Context(), "tcg", time.Nanosecond); a.State != check.No {
+		t.Errorf("without time: got %v (%s), want no", a.State, a.Reason)
+	}
+}

@@ -1,0 +1,69 @@
+// Package apart says what a test needs of its own: a longer run, programs, a process.
+package apart
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// longVariable asks for long tests by any value.
+const longVariable = "CHOKEPOINT_LONG"
+
+// Wanted reports whether long tests were asked for.
+func Wanted() bool { return os.Getenv(longVariable) != "" }
+
+// Long skips a test that boots guests, or takes longer than a package's share of go test ./..., unless such
+// tests were asked for. Reason begins the test's reason, in the words of .ci/allowed-skips.
+func Long(t testing.TB, reason string) {
+	t.Helper()
+	if !Wanted() {
+		t.Skip("skip: " + reason + "; " + longVariable + "=1 asks for it")
+	}
+}
+
+// SideBySide lets so many parallel tests of a package run at once, which wait more than they compute. It is
+// called before the tests begin; the flag -parallel of go test overrides it.
+func SideBySide(tests int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(tests)); err != nil {
+		panic(err)
+	}
+}
+
+// Needs skips a test unless these programs are installed.
+func Needs(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skip("skip: no " + p + " here")
+		}
+	}
+}
+
+// processVariable holds the name of the test that has a process of its own.
+const processVariable = "CHOKEPOINT_TEST_PROCESS"
+
+// Process runs the calling test again in a process of its own and returns false, or returns true if this is
+// that process. There the test may change what all tests share, such as resource limits: the testing package
+// writes a log of its own, which a limit of file sizes would truncate.
+func Process(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(processVariable) == t.Name() {
+		return true
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatalf("find the test program: %v", err)
+	}
+	only := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
+	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run="+only)
+	cmd.Env = append(os.Environ(), processVariable+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
+		t.Fatalf("%s in a process of its own: got %v, want it passed:\n%s", t.Name(), err, out)
+	}
+	return false
+}

@@ -1,5 +1,0 @@
-//go:build race
-
-package steady
-
-const raceDetector = true
