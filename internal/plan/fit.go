@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -86,6 +87,15 @@ func (p *Plan) Searches() int {
 	return parts[len(parts)-1].searches
 }
 
+// slow lists what takes so long to show that shorter windows miss it.
+var slow = [...]struct {
+	takes time.Duration
+	what  string
+}{
+	{45 * time.Second, "heat that throttles a CPU after 30 to 45 s"},
+	{10 * time.Second, "bursts that a shaper or policer allows for seconds"},
+}
+
 // LeastWindow is what Fit may shorten windows to: TCP has left slow start, and a spike does not decide.
 const LeastWindow = 3 * time.Second
 
@@ -136,8 +146,8 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 		}
 	}
 	if m.Duration < window {
-		d.Cuts = append(slices.Clone(d.Cuts), fmt.Sprintf("windows of %s instead of %s", short(m.Duration),
-			short(window)))
+		cut := fmt.Sprintf("windows of %s instead of %s", short(m.Duration), short(window))
+		d.Cuts = append(slices.Clone(d.Cuts), cut+p.missed(window, overhead))
 	}
 	d.Skipped = slices.Clone(d.Skipped)
 	for _, c := range d.Cells[cells:] {
@@ -145,4 +155,25 @@ func (p *Plan) Fit(budget, overhead time.Duration) error {
 	}
 	d.Cells = d.Cells[:cells:cells]
 	return nil
+}
+
+// missed says what windows that were shortened from window no longer show, and which budget would keep it.
+func (p *Plan) missed(window, overhead time.Duration) string {
+	m := &p.Design.Method
+	cut := m.Duration
+	defer func() { m.Duration = cut }()
+	var what []string
+	for _, s := range slow {
+		if window < s.takes || cut >= s.takes {
+			continue
+		}
+		what = append(what, s.what)
+		m.Duration = max(m.Duration, s.takes)
+	}
+	if len(what) == 0 {
+		return ""
+	}
+	keeps := (p.Estimate(overhead) + time.Minute - 1).Truncate(time.Minute)
+	missed := strings.Join(what, ", and ")
+	return fmt.Sprintf(": they miss %s; --budget %s would show it", missed, short(keeps))
 }

@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,5 +170,54 @@ func TestFitTooSmall(t *testing.T) {
 	if m := p.Design.Method; m.Duration != 8*time.Second || m.Runs != 10 || len(p.Cells()) != 4 ||
 		p.Design.Cuts != nil || len(p.Skipped()) > 0 {
 		t.Error("a failed Fit changed the plan")
+	}
+}
+
+// TestFitSaysWhatIsMissed: windows that no longer show what they were long enough for say so, with a budget
+// that keeps it.
+func TestFitSaysWhatIsMissed(t *testing.T) {
+	const heat, bursts = "heat that throttles a CPU", "bursts that a shaper or policer allows"
+	for _, tc := range []struct {
+		name     string
+		duration string
+		budget   time.Duration
+		missed   []string
+	}{
+		{"a minute, to seconds", "60s", 5 * time.Minute, []string{heat, bursts}},
+		{"a minute, to 15 s", "60s", 8 * time.Minute, []string{heat}},
+		{"a minute, to 50 s", "60s", 22 * time.Minute, nil},
+		{"20 s, to seconds", "20s", 4 * time.Minute, []string{bursts}},
+		{"8 s", "8s", 200 * time.Second, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := read(t, fitPlan, "method.duration="+tc.duration)
+			if err := p.Fit(tc.budget, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			cuts := strings.Join(p.Design.Cuts, "; ")
+			if !strings.Contains(cuts, "windows of ") {
+				t.Fatalf("cuts: %q, want shorter windows", cuts)
+			}
+			for _, what := range []string{heat, bursts} {
+				if got := strings.Contains(cuts, what); got != slices.Contains(tc.missed, what) {
+					t.Errorf("cuts: %q, names %q: %v", cuts, what, got)
+				}
+			}
+			if len(tc.missed) == 0 {
+				return
+			}
+			_, named, _ := strings.Cut(cuts, "--budget ")
+			budget, err := time.ParseDuration(strings.Fields(named)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = read(t, fitPlan, "method.duration="+tc.duration)
+			if err := p.Fit(budget, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if cuts := strings.Join(p.Design.Cuts, "; "); strings.Contains(cuts, "miss") {
+				t.Errorf("with the budget that it names, %s: %q", budget, cuts)
+			}
+		})
 	}
 }

@@ -80,9 +80,7 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 		machine("client", &m.Client, address(&m.Client.Address)),
 		machine("router", &m.Router, field{"lan", r.text("lan", mostMachineText, &m.Router.LAN)},
 			field{"wan", r.text("wan", mostMachineText, &m.Router.WAN)},
-			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)},
-			field{"certificate", r.text("certificate", mostMachineText, &m.Router.Certificate)},
-			field{"password_file", r.text("password_file", mostMachineText, &m.Router.PasswordFile)}),
+			field{"driver", r.text("driver", mostMachineText, &m.Router.Driver)}),
 		machine("server", &m.Server, address(&m.Server.Address),
 			field{"isp", r.text("isp", mostMachineText, &m.Server.ISP)},
 			field{"isp_port", r.text("isp_port", mostMachineText, &m.Server.ISPPort)}),
@@ -92,6 +90,11 @@ func ReadMachines(file string, data []byte, judge func(at string) error,
 			}
 			return nil
 		})},
+		{"allow_sysctl", func(n *yaml.Node) error {
+			names, err := r.words(n, "allow_sysctl", "name fewer")
+			m.AllowSysctl = &names
+			return err
+		}},
 		{"ssh_config", r.text("ssh_config", mostMachineText, &m.SSHConfig)},
 		{"meter", func(n *yaml.Node) error { return r.meter(n, &m.Meter, meter) }},
 		{"firmware", func(n *yaml.Node) error { return r.firmware(n, &m.Firmware) }},
@@ -151,24 +154,15 @@ func (r *reader) meter(n *yaml.Node, into **record.Meter, parse func(at string) 
 	return err
 }
 
-// mostWords bounds the command of a lab file.
+// mostWords bounds the lists of a lab file.
 const mostWords = 50
 
 // firmware reads how another system is put on the router: a program with its arguments, each a word.
 func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	var command []string
-	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) error {
-		return r.list(n, "command", func(i int, item *yaml.Node) error {
-			var word string
-			if err := r.text("command", mostMachineText, &word)(item); err != nil {
-				return err
-			}
-			if i >= mostWords {
-				return r.fail(item, "write a script of it", "command has more than %d words", mostWords)
-			}
-			command = append(command, word)
-			return nil
-		})
+	err := r.object(n, "firmware", []field{{"command", func(n *yaml.Node) (err error) {
+		command, err = r.words(n, "command", "write a script of it")
+		return err
 	}}})
 	if err == nil && len(command) == 0 {
 		err = r.fail(n, "such as firmware: {command: [./flash.sh]}, which is run with the level behind it",
@@ -176,6 +170,31 @@ func (r *reader) firmware(n *yaml.Node, into **[]string) error {
 	}
 	*into = &command
 	return err
+}
+
+// words reads a list of at most mostWords texts; fewer is the hint where it has more.
+func (r *reader) words(n *yaml.Node, key, fewer string) (words []string, err error) {
+	err = r.list(n, key, func(i int, item *yaml.Node) error {
+		var word string
+		if err := r.text(key, mostMachineText, &word)(item); err != nil {
+			return err
+		}
+		if i >= mostWords {
+			return r.fail(item, fewer, "%s has more than %d words", key, mostWords)
+		}
+		words = append(words, word)
+		return nil
+	})
+	return words, err
+}
+
+// wordsText is a list of texts as YAML.
+func wordsText(words []string) string {
+	var quoted []string
+	for _, word := range words {
+		quoted = append(quoted, strconv.Quote(word))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // MachinesText is the lab file of machines.
@@ -188,7 +207,7 @@ func MachinesText(m record.Machines) string {
 		}
 		fmt.Fprintf(&b, "%s:\n  at: %s\n", name, of.At)
 		for _, f := range [][2]string{{"address", of.Address}, {"driver", of.Driver},
-			{"certificate", of.Certificate}, {"password_file", of.PasswordFile}, {"lan", of.LAN},
+			{"lan", of.LAN},
 			{"wan", of.WAN}, {"management", of.Management}, {"identity", of.Identity},
 			{"jump", of.Jump}, {"isp", of.ISP}, {"isp_port", of.ISPPort}} {
 			if f[1] != "" {
@@ -205,6 +224,9 @@ func MachinesText(m record.Machines) string {
 	if m.SSHConfig != "" {
 		fmt.Fprintf(&b, "ssh_config: %q\n", m.SSHConfig)
 	}
+	if m.AllowSysctl != nil {
+		fmt.Fprintf(&b, "allow_sysctl: %s\n", wordsText(*m.AllowSysctl))
+	}
 	if m.LinkSpeed != "" {
 		fmt.Fprintf(&b, "link_speed: %s\n", m.LinkSpeed)
 	}
@@ -215,11 +237,7 @@ func MachinesText(m record.Machines) string {
 		}
 	}
 	if m.Firmware != nil {
-		fmt.Fprintf(&b, "firmware:\n  command: [")
-		for i, word := range *m.Firmware {
-			fmt.Fprintf(&b, "%s%q", map[bool]string{true: ", "}[i > 0], word)
-		}
-		b.WriteString("]\n")
+		fmt.Fprintf(&b, "firmware:\n  command: %s\n", wordsText(*m.Firmware))
 	}
 	return b.String()
 }

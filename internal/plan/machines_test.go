@@ -37,12 +37,12 @@ func noWrong(m record.Machines) (string, error) {
 func TestReadMachines(t *testing.T) {
 	m := record.Machines{Client: record.Machine{At: "local", Address: "192.0.2.1"},
 		Router: record.Machine{At: "ssh://root@192.0.2.2", LAN: "br-lan", WAN: "eth0", Management: "eth2",
-			Identity: "/key", Jump: "me@gate:22", Driver: "linux",
-			Certificate: "SHA256:00", PasswordFile: "/etc/my password"},
+			Identity: "/key", Jump: "me@gate:22", Driver: "linux"},
 		Server: record.Machine{At: "ssh://pc2", ISP: "dhcp", ISPPort: "eth1"}, Port: 20500, LinkSpeed: "1G",
-		SSHConfig: "my config",
-		Meter:     &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
-		Firmware:  &[]string{"./flash.sh", "--to", "a \"b\""}}
+		SSHConfig:   "my config",
+		Meter:       &record.Meter{At: "shelly://192.0.2.5", Node: "server"},
+		AllowSysctl: &[]string{"kernel.timer_migration", "net/ipv4/conf/eth0.5/rp_filter"},
+		Firmware:    &[]string{"./flash.sh", "--to", "a \"b\""}}
 	got, err := ReadMachines("lab.yaml", []byte(MachinesText(m)), judgeMachine, parseMeter, noWrong)
 	if diff := cmp.Diff(m, got); err != nil || diff != "" {
 		t.Errorf("what was written: %v (-want +got)\n%s", err, diff)
@@ -66,6 +66,7 @@ func TestReadMachinesWrong(t *testing.T) {
 		"client: local\nserver: ssh://b\nmeter: x":                              "lab.yaml:3:8: meter: no meter",
 		"client: local\nserver: ssh://b\nmeter: {node: router}":                 "lab.yaml:3:8: meter has no at",
 		"client: local\nserver: ssh://b\nmeter: {at: shelly://a, node: fridge}": `lab.yaml:3:31: "fridge" is no node`,
+		"client: local\nserver: ssh://b\nallow_sysctl: vm.swappiness":           "lab.yaml:3:15: allow_sysctl must be a list",
 		"client: local\nserver: ssh://b\nfirmware: {}":                          "lab.yaml:3:11: firmware has no command",
 		"client: local\nserver: ssh://b\nfirmware: {command: x}":                "lab.yaml:3:21: command must be a list",
 		"client: local\nserver: ssh://b\ndata_port: 65535":                      `lab.yaml:3:12: data_port "65535": want`,

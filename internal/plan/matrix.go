@@ -86,7 +86,7 @@ func (r *reader) lookup(n *yaml.Node, name string) (factor.Declaration, error) {
 	f, ok = r.v.Lookup(plain)
 	switch {
 	case !ok:
-		return f, r.fail(n, choiceHint(plain, "factors", r.v.Names()), "unknown factor %q", name)
+		return f, r.fail(n, r.factorHint(plain), "unknown factor %q", name)
 	case f.Placed == 0 && plain != name:
 		return f, r.fail(n, "write "+plain, "%s is not of a place", plain)
 	}

@@ -164,13 +164,45 @@ func (r *reader) keyHint(key, what string, names []string) string {
 		if _, ok := r.v.Lookup(key); ok {
 			return key + " is a factor and belongs under matrix"
 		}
-		for home, keys := range map[string][]string{"method": methodKeys[:], "measure": measureKeys[:]} {
-			if slices.Contains(keys, key) {
-				return key + " belongs under " + home
-			}
+		if home := homeOf(key); home != "" {
+			return key + " belongs under " + home
 		}
 	}
 	return choiceHint(key, "keys", names)
+}
+
+// homeOf is the map of a plan that has a key: method or measure; "" for neither.
+func homeOf(key string) string {
+	switch {
+	case slices.Contains(methodKeys[:], key):
+		return "method"
+	case slices.Contains(measureKeys[:], key):
+		return "measure"
+	}
+	return ""
+}
+
+// factorHint helps with an unknown factor: another one, or a key that stands elsewhere.
+func (r *reader) factorHint(name string) string {
+	names := r.v.Names()
+	switch near := factor.Nearest(name, names); {
+	case strings.HasSuffix(near, ":"): // a family
+		return fmt.Sprintf("write %sNAME, such as %snet.core.rmem_max", near, near)
+	case near != "":
+		return choiceHint(name, "factors", names)
+	}
+	key := name
+	if homeOf(key) == "" {
+		key = factor.Nearest(name, slices.Concat(methodKeys[:], measureKeys[:]))
+	}
+	switch home := homeOf(key); {
+	case home == "":
+		return choiceHint(name, "factors", names)
+	case key == name:
+		return fmt.Sprintf("%s belongs under %s: %s.%s", key, home, home, key)
+	default:
+		return fmt.Sprintf("did you mean %s.%s?", home, key)
+	}
 }
 
 // pairs reads a map: each key once, and nothing without a value.

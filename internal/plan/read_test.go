@@ -52,6 +52,8 @@ var badFiles = []struct{ name, text, want, hint string }{
 	// Shape.
 	{"list", "- a\n", "1:1: the plan must be a map of keys, not a list", `write "key: value" lines`},
 	{"scalar", "hello\n", "1:1: the plan must be a map of keys, not a single value", ""},
+	{"a family", "matrix: {sysctl@router: 1}\n", `1:10: unknown factor "sysctl@router"`,
+		"write sysctl:NAME, such as sysctl:net.core.rmem_max"},
 	{"unknown key", "matirx: {ip: 4}\n", `1:1: the plan has no key "matirx"`, "did you mean matrix?"},
 	{"unrelated key", "zzzzzzzz: 1\n", `1:1: the plan has no key "zzzzzzzz"`,
 		"keys: name, description, method, matrix, include, exclude, baseline, measure, require, " +

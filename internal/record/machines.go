@@ -5,18 +5,12 @@ const LocalMachine = "local"
 
 // Machine is one of a lab of real machines, as it was named.
 type Machine struct {
-	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]"; of a router also "https://[USER@]HOST[:PORT]" or the
-	// same with http.
+	// At is LocalMachine, or "ssh://[USER@]HOST[:PORT]".
 	At string `json:"at"`
 	// Address of an end is where its data goes; "" = found.
 	Address string `json:"address,omitempty"`
 	// Driver is by what a router is set and watched; "" = by an agent, where one runs there.
 	Driver string `json:"driver,omitempty"`
-	// Certificate is the only one that a router reached by https may have, "SHA256:" and its digest; "" = one
-	// that this machine trusts.
-	Certificate string `json:"certificate,omitempty"`
-	// PasswordFile has the password of a router's user, or OPNsense's API key; "" = the environment has it.
-	PasswordFile string `json:"password_file,omitempty"`
 	// LAN and WAN of a router are its devices that face the client and the server; "" = found.
 	LAN string `json:"lan,omitempty"`
 	WAN string `json:"wan,omitempty"`
@@ -39,9 +33,12 @@ type Machines struct {
 	Server    Machine `json:"server"`
 	Port      int     `json:"port,omitempty"`       // the first of three data ports; 0 = the usual ones
 	SSHConfig string  `json:"ssh_config,omitempty"` // file instead of the user's configuration of ssh
-	AcceptNew bool    `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
-	Meter     *Meter  `json:"-"`                    // which a run has by itself
-	LinkSpeed string  `json:"-"`                    // of the slowest link, such as 1G, likewise
+	// AllowSysctl names kernel settings that a plan may set on the machines although they do more than decide
+	// how packets move; nil: none.
+	AllowSysctl *[]string `json:"allow_sysctl,omitempty"`
+	AcceptNew   bool      `json:"accept_new,omitempty"` // host keys that are not known are trusted and kept
+	Meter       *Meter    `json:"-"`                    // which a run has by itself
+	LinkSpeed   string    `json:"-"`                    // of the slowest link, such as 1G, likewise
 	// Firmware is the command of the controller's machine that puts another system on the router: the level
 	// of the factor is its last argument; nil: it is done by hand.
 	Firmware *[]string `json:"firmware,omitempty"`

@@ -60,6 +60,9 @@ type NodeFacts struct {
 	OwnKernel   bool   `json:"own_kernel,omitempty"`
 	CPUs        string `json:"cpus,omitempty"`  // "" = not known
 	Clock       string `json:"clock,omitempty"` // "" = it cannot be read
+	// Kernel names, of a machine that shares its kernel with other nodes, such as a container, the first of
+	// them: they share their cores. "" = it shares it with none, or that is not known.
+	Kernel string `json:"kernel,omitempty"`
 }
 
 // Guest reports whether the node is a virtual machine of the one that carries the lab.
@@ -70,6 +73,28 @@ func (n NodeFacts) OwnCPUs() bool { return n.CPUs != CPUsShared }
 
 // OwnMachine reports whether the node is a machine of its own, on which other things may run too.
 func (n NodeFacts) OwnMachine() bool { return n.CPUs == CPUsOwn }
+
+// KernelOf returns the nodes that share a kernel with a machine, and so its cores, that node among them; none
+// where it has its own.
+func (r *Run) KernelOf(node string) (sharing []string) {
+	kernel := r.Node(node).Kernel
+	if kernel == "" {
+		return nil
+	}
+	for _, n := range r.Nodes {
+		if n.Kernel == kernel {
+			sharing = append(sharing, n.Name)
+		}
+	}
+	return sharing
+}
+
+// NearShares reports whether the near end has its cores with others: those of the machine that carries the
+// lab, or, by one kernel, those of the device under test.
+func (r *Run) NearShares() bool {
+	near := r.Near()
+	return near.CPUs == CPUsShared || near.Kernel != "" && near.Kernel == r.Tested().Kernel
+}
 
 // Node returns the facts of a node, of a run from before they were stored those of its kind of lab.
 func (r *Run) Node(name string) NodeFacts {

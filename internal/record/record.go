@@ -203,29 +203,32 @@ const (
 
 // Trial is everything one execution of a row left behind, as received.
 type Trial struct {
-	ID       string              `json:"id"` // "<row>.<attempt>"
-	Run      string              `json:"run"`
-	Row      Row                 `json:"row"`
-	Attempt  int                 `json:"attempt"`
-	Started  time.Time           `json:"started"`
-	Origin   int64               `json:"origin_ns"` // controller's monotonic clock at Started
-	Ended    int64               `json:"ended_ns"`
-	Status   string              `json:"status"`
-	Failure  *Failure            `json:"failure,omitempty"`
-	Search   *SearchTrial        `json:"search,omitempty"` // of a trial that a search asked for
-	Phases   []Phase             `json:"phases"`
-	Window   Window              `json:"window"`
-	Resolved map[string]string   `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
-	Path     *PathEvidence       `json:"path,omitempty"`
-	Traffic  *Traffic            `json:"traffic,omitempty"`
-	Cipher   *Cipher             `json:"cipher,omitempty"` // of a row of that kind
-	Idle     *Latency            `json:"idle,omitempty"`
-	Loaded   *Latency            `json:"loaded,omitempty"`
-	Hops     []*Hop              `json:"hops,omitempty"` // of a path between machines
-	Nodes    map[string]NodeData `json:"nodes,omitempty"`
-	Meter    *Samples            `json:"meter,omitempty"` // what the run's meter told
-	Foreign  *Foreign            `json:"foreign,omitempty"`
-	Caveats  []Caveat            `json:"caveats,omitempty"`
+	ID       string            `json:"id"` // "<row>.<attempt>"
+	Run      string            `json:"run"`
+	Row      Row               `json:"row"`
+	Attempt  int               `json:"attempt"`
+	Started  time.Time         `json:"started"`
+	Origin   int64             `json:"origin_ns"` // controller's monotonic clock at Started
+	Ended    int64             `json:"ended_ns"`
+	Status   string            `json:"status"`
+	Failure  *Failure          `json:"failure,omitempty"`
+	Search   *SearchTrial      `json:"search,omitempty"` // of a trial that a search asked for
+	Phases   []Phase           `json:"phases"`
+	Window   Window            `json:"window"`
+	Resolved map[string]string `json:"resolved,omitempty"` // e.g. tunnel → wireguard-userspace
+	Path     *PathEvidence     `json:"path,omitempty"`
+	Traffic  *Traffic          `json:"traffic,omitempty"`
+	Cipher   *Cipher           `json:"cipher,omitempty"` // of a row of that kind
+	Idle     *Latency          `json:"idle,omitempty"`
+	Loaded   *Latency          `json:"loaded,omitempty"`
+	Hops     []*Hop            `json:"hops,omitempty"` // of a path between machines
+	// Boots are those of the routers that the run has not booted itself: guests of a lab that stood before.
+	// Two boots are two routers.
+	Boots   map[string]string   `json:"boots,omitempty"`
+	Nodes   map[string]NodeData `json:"nodes,omitempty"`
+	Meter   *Samples            `json:"meter,omitempty"` // what the run's meter told
+	Foreign *Foreign            `json:"foreign,omitempty"`
+	Caveats []Caveat            `json:"caveats,omitempty"`
 }
 
 // Failure says in which phase a trial failed and why.
@@ -346,11 +349,13 @@ type Flow struct {
 // Packets counts the datagrams of the measured window, each of which says whether it belongs to it, so that
 // the counts are exact: Sent = Received + Lost. What a way of counting cannot see is absent.
 type Packets struct {
-	Sent       int64  `json:"sent"`
-	Unsent     int64  `json:"unsent"`               // intended by the rate but not sent
-	Received   int64  `json:"received"`             // without duplicates, where they can be told
-	Lost       int64  `json:"lost"`                 // counted from gaps and the missing tail
-	Duplicates *int64 `json:"duplicates,omitempty"` // absent where datagrams are counted by length
+	Sent   int64 `json:"sent"`
+	Unsent int64 `json:"unsent"` // intended by the rate but not sent
+	// UnsentUnknown: the engine does not count Unsent, which is 0.
+	UnsentUnknown bool   `json:"unsent_unknown,omitempty"`
+	Received      int64  `json:"received"`             // without duplicates, where they can be told
+	Lost          int64  `json:"lost"`                 // counted from gaps and the missing tail
+	Duplicates    *int64 `json:"duplicates,omitempty"` // absent where datagrams are counted by length
 	// arrived after a higher number (RFC 4737); absent likewise
 	Reordered *int64          `json:"reordered,omitempty"`
 	Gaps      []Gap           `json:"gaps,omitempty"` // runs of lost packets, by length
@@ -385,14 +390,14 @@ type DelayCount struct {
 type TCP struct {
 	Congestion    string `json:"congestion"`
 	MSS           int    `json:"mss"`
-	Retransmits   int64  `json:"retransmits"` // segments, in the window
-	BusyNs        int64  `json:"busy_ns"`     // METHODS: chronographs, in the window
+	Retransmits   *int64 `json:"retransmits,omitempty"` // segments, in the window; nil is unknown
+	BusyNs        int64  `json:"busy_ns"`               // METHODS: chronographs, in the window
 	RwndLimitedNs int64  `json:"rwnd_limited_ns"`
 	SndbufLimitNs int64  `json:"sndbuf_limited_ns"`
 	MinRTTNs      int64  `json:"min_rtt_ns"`
 	ECN           bool   `json:"ecn,omitempty"`          // both ends agreed to it
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
-	ReordSeen     int64  `json:"reord_seen,omitempty"`   // times that data was seen to overtake, in the window
+	ReordSeen     int64  `json:"reord_seen,omitempty"`   // times that data was seen to overtake in the window
 	DsackDups     int64  `json:"dsack_dups,omitempty"`   // segments that arrived twice, in the window
 	Series        *Table `json:"series,omitempty"`       // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
@@ -474,6 +479,11 @@ type Environment struct {
 	// kernel, cpu_model, cores, clocksource, governor, mitigations:…, sysctl:…
 	Facts   map[string]string `json:"facts"`
 	Missing map[string]string `json:"missing,omitempty"` // fact → why it is unknown
+	// Inventory is what the node had before the run set anything there; absent of a node that is no Linux,
+	// and in older runs.
+	Inventory *Inventory `json:"inventory,omitempty"`
+	// InventoryAfter is the same behind the last trial, with what that trial had set.
+	InventoryAfter *Inventory `json:"inventory_after,omitempty"`
 }
 
 // Ceiling is what the tester alone can do, without a router between.

@@ -57,7 +57,9 @@ type Run struct {
 	Imports      []Import      `json:"imports,omitempty"` // the last of a node counts
 	// ImportedFrom are the programs, with their versions, that measured what was imported as this run.
 	ImportedFrom []string `json:"imported_from,omitempty"`
-	Experiments  []string `json:"experiments,omitempty"` // runs that put its findings to the test
+	// ImportedAt is when that was; Started and Ended are of the measurement, as far as its files say.
+	ImportedAt  time.Time `json:"imported,omitzero"`
+	Experiments []string  `json:"experiments,omitempty"` // runs that put its findings to the test
 }
 
 // Import is what a node that nothing of the run reached saw by itself while the run went on, added to the

@@ -1,13 +1,18 @@
 package trial
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // What may tell whose router it is.
@@ -64,4 +69,107 @@ func (c *Conformance) anonymous(text string) string {
 		}
 		return "ADDRESS"
 	})
+}
+
+// deviceFact is the beginning of the name of a fact of a network device: "device:eth0:mtu".
+const deviceFact = "device:"
+
+// deviceNamed finds the names of network devices in what ip(8), tc(8), RouterOS and others print.
+var deviceNamed = regexp.MustCompile(`"(?:ifname|interface)":\s*"([^"]+)"|\binterface="?([^"\s,;]+)|` +
+	`\bdev ([^\s:@]+)|(?m:^\d+: ([^\s:@]+)[:@])`)
+
+// personal returns the names of devices that somebody gave to them, or that hold an address, in facts and
+// outputs.
+func (c *Conformance) personal() []string {
+	found := map[string]bool{}
+	for _, all := range []map[string]string{c.Facts, c.Missing} {
+		for name := range all {
+			rest, ok := strings.CutPrefix(name, deviceFact)
+			if end := strings.LastIndex(rest, ":"); ok && end > 0 {
+				found[rest[:end]] = true
+			}
+		}
+	}
+	for _, o := range c.Outputs {
+		for _, m := range deviceNamed.FindAllStringSubmatch(o.Printed, -1) {
+			found[strings.Join(m[1:], "")] = true
+		}
+	}
+	maps.DeleteFunc(found, func(name string, _ bool) bool { return record.UsualDevice(name) })
+	return slices.Sorted(maps.Keys(found))
+}
+
+// nameDevices replaces the names of personal by "device1" and so on, in names of facts as in texts. What was
+// heard before the devices were known is gone through again.
+func (c *Conformance) nameDevices() {
+	words := map[string]string{}
+	for i, device := range c.personal() {
+		words[device] = fmt.Sprint("device", i+1)
+	}
+	longest := slices.SortedFunc(maps.Keys(words), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
+	renamed := func(text string) string {
+		for _, device := range longest {
+			text = replaceWord(text, device, words[device])
+		}
+		return text
+	}
+	c.Facts, c.Missing = c.renameKeys(c.Facts, renamed), c.renameKeys(c.Missing, renamed)
+	c.NotSampled = c.renameKeys(c.NotSampled, renamed)
+	for i, name := range c.Sampled {
+		c.Sampled[i] = c.anonymous(renamed(name))
+	}
+	for i := range c.Tried {
+		t := &c.Tried[i]
+		t.Answer.Reason, t.Answer.Hint = renamed(t.Answer.Reason), renamed(t.Answer.Hint)
+	}
+	for i := range c.Outputs {
+		o := &c.Outputs[i]
+		o.Printed = renamed(o.Printed)
+		for k, word := range o.Command {
+			o.Command[k] = renamed(word)
+		}
+	}
+}
+
+// renameKeys makes names anonymous like texts. Two that are alike then are told apart by a number.
+func (c *Conformance) renameKeys(all map[string]string, renamed func(string) string) map[string]string {
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		stem := c.anonymous(renamed(name))
+		key := stem
+		for i := 2; ; i++ {
+			if _, taken := out[key]; !taken {
+				break
+			}
+			key = fmt.Sprint(stem, " ", i)
+		}
+		out[key] = renamed(all[name])
+	}
+	return out
+}
+
+// replaceWord replaces a word where neither a letter nor a digit is beside it.
+func replaceWord(text, word, by string) string {
+	inWord := func(b byte) bool {
+		return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' || b >= 0x80
+	}
+	var out strings.Builder
+	done := 0
+	for from := 0; ; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			out.WriteString(text[done:])
+			return out.String()
+		}
+		i += from
+		from = i + len(word)
+		if i > 0 && inWord(text[i-1]) || from < len(text) && inWord(text[from]) {
+			from = i + 1
+			continue
+		}
+		out.WriteString(text[done:i] + by)
+		done = from
+	}
 }

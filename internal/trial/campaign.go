@@ -24,6 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Labs lends testbeds by topology, and by the size of the routers where a cell names one. A lab it has lent
@@ -57,12 +58,18 @@ type Campaign struct {
 	InstallWait time.Duration
 	// Learnt stores what was learnt of the run since its head was stored; nil: nobody does.
 	Learnt func(ctx context.Context, skipped []record.Skipped, caveats []record.Caveat) error
+	// LearntAfter stores the inventories of the nodes as they are behind the last trial, by node; nil: nobody
+	// does.
+	LearntAfter func(ctx context.Context, after map[string]*record.Inventory) error
 	// Marks are said of each trial that is made; they may still be set after Prepare.
 	Marks []record.Caveat
 	// Unfit are cells that are not run any more, as asked before each row; nil: none.
 	Unfit func(cell record.Factors) bool
 	// what a trial may take beyond its own times; 0 = 20 s, 60 s with guests
 	Slack time.Duration
+	// Until bounds the campaign: at the first row that would end later, as the rows before it went, that row
+	// and those behind it are left out, and the run says so. Zero: no bound.
+	Until time.Time
 
 	meter        *meter.Meter // of power, while it is read; nil: none
 	meterFailing bool         // which has been told
@@ -82,6 +89,8 @@ type Campaign struct {
 	rates    map[string][]float64 // cell → rate in each trial that ended well
 	skip     map[string]bool      // cells
 	rebooted map[string]bool      // cells, see rebootFor
+	kernels  map[string]string    // boot → the first machine that has it
+	boots    map[string]string    // of the trial before, see record.Trial.Boots
 	attempts map[string]int       // row → attempts in Done
 	total    int
 	index    int
@@ -304,6 +313,9 @@ func (c *Campaign) Execute(ctx context.Context) (Outcome, error) {
 	if lost := c.keepFirmware(ctx); lost != nil {
 		err = errors.Join(err, lost)
 	}
+	if out.Trials > 0 && ctx.Err() == nil {
+		err = errors.Join(err, c.inventoriesAfter(ctx))
+	}
 	if err != nil {
 		return out, err
 	}
@@ -323,6 +335,9 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 		if c.skipped(row) {
 			continue
 		}
+		if !c.Until.IsZero() && time.Now().Add(c.pace.each(row)).After(c.Until) {
+			return c.endEarly(ctx, rows[i:])
+		}
 		if row.Block != block {
 			block = row.Block
 			if err := c.steps(ctx, "block"); err != nil {
@@ -337,6 +352,18 @@ func (c *Campaign) rows(ctx context.Context, done int, rows []record.Row, out *O
 		c.pace.end()
 	}
 	return nil
+}
+
+// endEarly says in the run that its last rows are not run, because the time for them is spent.
+func (c *Campaign) endEarly(ctx context.Context, rows []record.Row) error {
+	left := record.Caveat{Kind: "time-spent",
+		Text: fmt.Sprintf("the time of --budget was spent before the last %s", unit.Count(len(rows),
+			"trial"))}
+	c.tell(record.Event{Event: "lab", Text: left.Text})
+	if c.Learnt == nil {
+		return nil
+	}
+	return c.Learnt(ctx, nil, []record.Caveat{left})
 }
 
 // stallTries is how often a row is tried of which an end, whose machine was stalled, counted nothing of
@@ -415,6 +442,12 @@ func (c *Campaign) keep(ctx context.Context, row record.Row, t *record.Trial) er
 
 // remember takes over what later rows are decided by.
 func (c *Campaign) remember(t *record.Trial) {
+	if c.anotherBoot(t) {
+		c.trials, c.rates = nil, map[string][]float64{}
+	}
+	if len(t.Boots) > 0 {
+		c.boots = t.Boots
+	}
 	if c.Run.Design.Method.Search != nil {
 		c.trials = append(c.trials, t.Light())
 	}

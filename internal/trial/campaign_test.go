@@ -242,9 +242,75 @@ measure: {latency_idle: off, latency_loaded: false, verify: false}
 	}
 }
 
+// TestBudgetEndsTheCampaign: no row begins that would end behind the bound, the run says how many are
+// missing,
+// and what was measured before stays.
+func TestBudgetEndsTheCampaign(t *testing.T) {
+	t.Parallel()
+	const text = `
+name: x
+method: {runs: 6, seed: 3}
+matrix: {direction: [up, down]}
+measure: {latency_idle: off, latency_loaded: false, verify: false}
+`
+	for name, tt := range map[string]struct {
+		left time.Duration
+		ran  bool
+	}{"spent": {-time.Second, false}, "enough for all": {time.Hour, true}, "none": {0, true}} {
+		t.Run(name, func(t *testing.T) {
+			r := rig(t, text)
+			if tt.left != 0 {
+				r.Until = time.Now().Add(tt.left)
+			}
+			execute(t, r)
+			want, caveats := 12, 0
+			if !tt.ran {
+				want, caveats = 0, 1
+			}
+			if len(r.Trials) != want || len(r.Learnt) != caveats {
+				t.Fatalf("got %d trials and %v, want %d and %d caveats", len(r.Trials), r.Learnt, want,
+					caveats)
+			}
+			if !tt.ran && (r.Learnt[0].Kind != "time-spent" ||
+				!strings.Contains(r.Learnt[0].Text, "before the last 12 trials")) {
+				t.Errorf("got %+v, want that 12 trials are missing", r.Learnt[0])
+			}
+			wantPutBack(t, r)
+		})
+	}
+}
+
+// TestInventoryBeforeAndAfter: each node that has an inventory before the first trial has one behind the
+// last, which is stored once; a campaign without a trial has none.
+func TestInventoryBeforeAndAfter(t *testing.T) {
+	const text = `
+name: x
+method: {runs: 1}
+matrix: {direction: [up]}
+measure: {latency_idle: off, latency_loaded: false, verify: false}
+`
+	r := rig(t, text)
+	execute(t, r)
+	for _, e := range r.Campaign.Run.Environments {
+		if e.Inventory == nil || e.InventoryAfter == nil || r.After[e.Node] != e.InventoryAfter {
+			t.Errorf("%s: before %v, after %v, stored %v", e.Node, e.Inventory, e.InventoryAfter,
+				r.After[e.Node])
+		}
+	}
+	if nodes := len(r.Campaign.Run.Environments); len(r.After) != nodes || nodes == 0 {
+		t.Errorf("inventories of %d nodes were stored, want %d", len(r.After), nodes)
+	}
+	none := rig(t, text)
+	none.Until = time.Now().Add(-time.Second)
+	if execute(t, none); none.After != nil {
+		t.Errorf("without a trial: %v", none.After)
+	}
+}
+
 // TestAdaptiveStoppingEndsWithTheLastCell: when all cells of the path are steady, it idles no more and
 // nobody is asked to do anything.
 func TestAdaptiveStoppingEndsWithTheLastCell(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		steady bool

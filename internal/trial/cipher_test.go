@@ -13,6 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -25,6 +27,38 @@ type oneLab struct{ lab *lab.Lab }
 
 func (o oneLab) For(context.Context, string, record.GuestSize) (*lab.Lab, error) { return o.lab, nil }
 func (oneLab) Close(context.Context) error                                       { return nil }
+
+// oneNode is a lab of this machine alone, whose programs are those of a folder.
+func oneNode(t *testing.T, programs string) *lab.Lab {
+	t.Helper()
+	t.Setenv("PATH", programs)
+	a := host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts()))
+	l, err := lab.Assemble("x", record.Topology{Name: "one", Near: "router", Far: "router",
+		Nodes: []record.TopoNode{{Name: "router"}}}, []*lab.Node{{Name: "router", Agent: a,
+		Facts: record.NodeFacts{OwnKernel: true, CPUs: record.CPUsOwn, Clock: record.ClockSame}},
+		{Name: lab.HostNode, Agent: host.Inside(t.Context(), agent.Handlers(agent.ChildRole, node.Parts())),
+			Facts: record.NodeFacts{CPUs: record.CPUsShared}}}, lab.Parts{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// fake is an openssl that answers for some algorithms, and writes down what it was asked.
+const fake = `#!/bin/sh
+[ "$1" = version ] && { echo 'OpenSSL 9.9'; exit; }
+echo "$*" >>"${0%/*}/asked"
+case "$*" in
+*sha256) echo +H:1420; echo +F:1:sha256:2840000.00 ;;
+*ed25519) echo +F6:0:253:Ed25519:100.0:50.0 ;;
+*) echo 'unknown cipher' >&2; exit 1 ;;
+esac
+`
 
 // TestCiphersOfAPlan: each cell is measured on its node without any traffic, what openssl cannot do is
 // skipped with what it says, and the document tells rates and advice.

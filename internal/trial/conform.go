@@ -147,6 +147,7 @@ func Conform(ctx context.Context, l *lab.Lab, router string, probes []probe.Prob
 	if a, err = out.sample(ctx, l, n, probes); err == nil {
 		err = add("samples", conformWatch.String(), a)
 	}
+	out.nameDevices()
 	return out, err
 }
 

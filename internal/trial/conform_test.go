@@ -1,11 +1,13 @@
 package trial
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
@@ -21,7 +23,7 @@ func (n named) Name() string { return n.name }
 // TestABundleNamesNobody: what is given to others has neither addresses nor names of hosts nor keys, and all
 // else.
 func TestABundleNamesNobody(t *testing.T) {
-	h := named{host.Local(), "https://admin@gateway.example.org:8443"}
+	h := named{host.Local(), "ssh://admin@gateway.example.org:8443"}
 	c := &Conformance{of: &lab.Node{Name: "router", Host: h}}
 	const key = "uIu3hXXvMWhuDlMV7rVWbBc/JbJXdRtkHLpkK7qTCGM="
 	for text, want := range map[string]string{
@@ -50,8 +52,61 @@ func TestABundleNamesNobody(t *testing.T) {
 	}
 }
 
+// TestABundleNamesNoDevices: a device that somebody has named, or that has its name from its address, is a
+// number, in the names of facts as in what commands printed; others keep theirs.
+func TestABundleNamesNoDevices(t *testing.T) {
+	c := &Conformance{of: &lab.Node{Name: "router", Host: host.Local()},
+		Facts: map[string]string{
+			"device:office-jana:mtu":                         "1500",
+			"device:office-jana:type":                        "ether",
+			"device:enx02fc0000ab01:x":                       "at enx02fc0000ab01",
+			"device:ether1:mtu":                              "1500",
+			"sysctl:net.ipv4.conf.enx02fc0000ab02.rp_filter": "1",
+			"sysctl:net.ipv4.conf.enx02fc0000ab03.rp_filter": "2",
+		},
+		Missing:    map[string]string{"device:wan-prague:speed": "wan-prague says none"},
+		NotSampled: map[string]string{"ethtool": "no counters of office-jana"},
+		Sampled:    []string{"rx_bytes:office-jana", "rx_bytes:ether1"},
+		Tried: []Capability{{"setting", "mtu=1400", check.Not("office-jana: busy").Hinted(
+			"set office-jana down")}},
+		Outputs: []Output{{Command: []string{"ip", "link", "show", "office-jana"},
+			Printed: "7: wg-to-jana: <UP>\n name=office-jana-2 default-name=ether1\n"},
+			{Printed: `[{"ifname":"jana5","mtu":1500},{"interface": "guest jana"}]`}}}
+	c.nameDevices()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"jana", "prague", "02fc0000ab"} {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("%q is in %s", secret, text)
+		}
+	}
+	if len(c.Facts) != 6 || c.Facts["device:ether1:mtu"] != "1500" {
+		t.Errorf("facts: %v, want all six", c.Facts)
+	}
+	if got := c.Sampled[1]; got != "rx_bytes:ether1" {
+		t.Errorf("sampled: %q", got)
+	}
+}
+
+func TestReplaceWord(t *testing.T) {
+	for _, tt := range [][2]string{
+		{"lan is up", "X is up"},
+		{"wlan plan lan2 lan", "wlan plan lan2 X"},
+		{"lan-lan,lan", "X-X,X"},
+		{"vlanlan lan", "vlanlan X"},
+		{"", ""},
+	} {
+		if got := replaceWord(tt[0], "lan", "X"); got != tt[1] {
+			t.Errorf("%q: got %q, want %q", tt[0], got, tt[1])
+		}
+	}
+}
+
 // TestOutputsAreBounded: a bundle has each output once, anonymous, and is of a bounded size.
 func TestOutputsAreBounded(t *testing.T) {
+	t.Parallel()
 	c := &Conformance{of: &lab.Node{Name: "router", Host: host.Local()}, trying: "queue=noqueue"}
 	h := host.Overhear(host.Local(), 100, c.hear)
 	say := func(text string) {

@@ -80,6 +80,7 @@ func TestNothingFound(t *testing.T) {
 // TestSharesOfASearch: in a plan with a search a share is one fixed load at that part of the no-loss rate,
 // with its own length, and repeated with each block; what the search found is the median of those before.
 func TestSharesOfASearch(t *testing.T) {
+	t.Parallel()
 	r := searchRig(t, "", "runs: 1", "runs: 2", "size: 500",
 		"size: 500, rate: [flat, 10% of found, 90% of found]")
 	execute(t, r)

@@ -15,6 +15,7 @@ import (
 // TestMeterBesideTheTrials: what a meter tells is in each trial, until it dies; then trials end well without
 // it, and one warning says so.
 func TestMeterBesideTheTrials(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	script, dead := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead")
 	text := "while ! test -e " + dead + "; do echo 6.8; sleep 0.02; done; echo unplugged >&2; exit 1\n"

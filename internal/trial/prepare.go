@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -246,7 +247,7 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 					continue
 				}
 				seen[name] = true
-				c.Run.Nodes = append(c.Run.Nodes, n.Describe())
+				c.Run.Nodes = append(c.Run.Nodes, c.kernelOf(ctx, n))
 				at := len(c.Run.Environments)
 				if name == lab.HostNode {
 					at = 0 // it carries the others
@@ -256,6 +257,34 @@ func (c *Campaign) fingerprint(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// kernelOf is what a node is, with the first node before it whose kernel it has. Only a machine is asked: the
+// nodes of this one have its kernel, or are guests.
+func (c *Campaign) kernelOf(ctx context.Context, n *lab.Node) record.NodeFacts {
+	facts := n.Describe()
+	boot := ""
+	if facts.OwnMachine() {
+		boot = n.Boot(ctx)
+	}
+	if boot == "" {
+		return facts
+	}
+	first, known := c.kernels[boot]
+	if !known {
+		if c.kernels == nil {
+			c.kernels = map[string]string{}
+		}
+		c.kernels[boot] = n.Name
+		return facts
+	}
+	facts.Kernel = first
+	for i := range c.Run.Nodes {
+		if c.Run.Nodes[i].Name == first {
+			c.Run.Nodes[i].Kernel = first
+		}
+	}
+	return facts
 }
 
 // benchesOf are those of a topology, in the order of the cells.
@@ -290,11 +319,89 @@ const firmwareFact = "firmware"
 
 func (c *Campaign) describe(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
 	e, err := c.factsOf(ctx, l, n)
+	namePorts(l, n.Name, e.Inventory)
 	if is := probe.Firmware(e.Facts); is != "" && n.Facts.OwnMachine() &&
 		slices.Contains(l.Topology.Routers, n.Name) {
 		e.Facts[firmwareFact] = is
 	}
 	return e, err
+}
+
+// inventoryOf asks a node's driver for its inventory.
+func inventoryOf(ctx context.Context, n *lab.Node) *record.Inventory {
+	by, ok := n.Driver.(driver.Inventorying)
+	if !ok {
+		return record.NoInventory("driver " + n.Driver.Name() + " does not read it")
+	}
+	v, err := by.Inventory(ctx, n.Reads())
+	if err != nil {
+		return record.NoInventory(err.Error())
+	}
+	return v
+}
+
+// inventoryTime bounds the reading of all inventories behind the last trial.
+const inventoryTime = 20 * time.Second
+
+// inventoriesAfter reads each inventory again, of the nodes that Prepare had one of, and stores them.
+func (c *Campaign) inventoriesAfter(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, inventoryTime)
+	defer cancel()
+	after := map[string]*record.Inventory{}
+	for _, t := range lab.Topologies() {
+		for _, b := range c.benchesOf(t.Name) {
+			for _, name := range b.lab.Nodes() {
+				i := slices.IndexFunc(c.Run.Environments, func(e record.Environment) bool {
+					return e.Node == name && e.Inventory != nil
+				})
+				if i < 0 || after[name] != nil {
+					continue
+				}
+				after[name] = cmp.Or(Found(within, b.lab, name),
+					record.NoInventory("the node no longer has one"))
+				c.Run.Environments[i].InventoryAfter = after[name]
+			}
+		}
+	}
+	if c.LearntAfter == nil || len(after) == 0 {
+		return nil
+	}
+	return c.LearntAfter(ctx, after)
+}
+
+// Found reads what stands in the path of packets on a node of l, nil if nobody there can tell. What cannot be
+// read is a gap.
+func Found(ctx context.Context, l *lab.Lab, node string) *record.Inventory {
+	n, err := l.Node(ctx, node)
+	var v *record.Inventory
+	switch {
+	case err != nil:
+	case n.HasDriver():
+		v = inventoryOf(ctx, n)
+	case n.HasAgent():
+		var e record.Environment
+		e, err = probe.Environment(ctx, n.Agent, node)
+		v = e.Inventory
+	}
+	if err != nil {
+		return record.NoInventory(err.Error())
+	}
+	namePorts(l, node, v)
+	return v
+}
+
+// namePorts gives the devices of a node the names of its ports in the topology.
+func namePorts(l *lab.Lab, node string, v *record.Inventory) {
+	if v == nil {
+		return
+	}
+	for _, port := range l.Ports(node) {
+		for i := range v.Devices {
+			if v.Devices[i].Name == l.Device(node, port) {
+				v.Devices[i].Port = port
+			}
+		}
+	}
 }
 
 func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record.Environment, error) {
@@ -317,6 +424,7 @@ func (c *Campaign) factsOf(ctx context.Context, l *lab.Lab, n *lab.Node) (record
 			e.Missing["others"] = e.Missing["all"]
 			delete(e.Missing, "all")
 		}
+		e.Inventory = inventoryOf(ctx, n)
 		return e, nil
 	case !n.HasAgent():
 		return c.between(n.Name), nil

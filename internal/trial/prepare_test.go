@@ -190,6 +190,7 @@ func TestWhatIsFixedIsToldOnce(t *testing.T) {
 
 // TestASlowLabIsTold: a guest takes long to boot, and then somebody waits.
 func TestASlowLabIsTold(t *testing.T) {
+	t.Parallel()
 	_, told := prepared(t, "matrix: {streams: 1}\n", edited{&fakeLabs{}, 1200 * time.Millisecond, nil})
 	want := []string{"waiting for forward to come up", "lab fake-forward is up: forward"}
 	if diff := cmp.Diff(want, told["lab"]); diff != "" {

@@ -31,3 +31,26 @@ func TestACampaignKeepsNoTrialThatIsStored(t *testing.T) {
 		t.Errorf("rates: got %v bit/s, want the trial's 8000", got)
 	}
 }
+
+// TestAnotherBootBeginsAnew: what decides on later trials is not learnt from another router.
+func TestAnotherBootBeginsAnew(t *testing.T) {
+	c := &Campaign{rates: map[string][]float64{}}
+	row := record.Row{Kind: record.RowLoad, Factors: record.Factors{"streams": "1"}}
+	for i, tt := range []struct {
+		boot    string
+		another bool
+		rates   int
+	}{{"a", false, 1}, {"a", false, 2}, {"b", true, 1}, {"", false, 2}, {"b", false, 3}, {"a", true, 1}} {
+		trial := &record.Trial{Row: row, Status: record.TrialOK, Traffic: &record.Traffic{}}
+		if tt.boot != "" {
+			trial.Boots = map[string]string{"router": tt.boot}
+		}
+		if got := c.anotherBoot(trial); got != tt.another {
+			t.Errorf("trial %d, boot %q: another boot: %v, want %v", i, tt.boot, got, tt.another)
+		}
+		c.remember(trial)
+		if got := len(c.rates[row.Cell()]); got != tt.rates {
+			t.Errorf("trial %d, boot %q: %d rates, want %d", i, tt.boot, got, tt.rates)
+		}
+	}
+}

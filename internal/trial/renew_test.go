@@ -22,6 +22,7 @@ import (
 // TestAPeerThatServesOurBrokenConnectionIsWaitedFor: its half of that lives on for a while, and until then
 // another is refused.
 func TestAPeerThatServesOurBrokenConnectionIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var all sync.WaitGroup

@@ -157,6 +157,7 @@ func wantSkipped(t *testing.T, doc *analysis.Document, factors, reason string) {
 
 // TestDetourIsNoticed: the proof of the path is no formality.
 func TestDetourIsNoticed(t *testing.T) {
+	t.Parallel()
 	r := rig(t, "name: x\nmethod: {runs: 1}\nmatrix: {topology: forward}\n")
 	l, err := r.Labs.For(context.Background(), "forward", record.GuestSize{})
 	if err != nil {
@@ -179,6 +180,7 @@ func TestDetourIsNoticed(t *testing.T) {
 // TestDetourInTheWindowIsNoticed: the warm-up takes the path, the window does not. What is held against the
 // window's payload are counters of the window, so that the warm-up is no proof.
 func TestDetourInTheWindowIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		agentless []string
 		tunnel    string

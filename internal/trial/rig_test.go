@@ -25,7 +25,10 @@ type fakeCampaign struct {
 	Done   []record.Trial
 	Marks  []record.Caveat
 	Meter  *record.Meter
-	Slack  time.Duration // 0: 2 s, fakes are quick
+	Slack  time.Duration   // 0: 2 s, fakes are quick
+	Until  time.Time       // see trial.Campaign
+	Learnt []record.Caveat // set by Execute
+	After  map[string]*record.Inventory
 	Ask    func(ctx context.Context, s record.Step) error
 	Begin  func(ctx context.Context, run record.Run) (trial.Store, error) // nil: Trials is the store
 
@@ -43,7 +46,15 @@ func (r *fakeCampaign) Execute(ctx context.Context) error {
 		Lab: "fake", Design: r.Plan.Design, Meter: r.Meter}, Plan: r.Plan, Labs: r.Labs,
 		Engines: []traffic.Engine{r.Labs.Engine}, Prober: cmp.Or[traffic.Prober](r.Prober, labtest.Prober{}),
 		Probes: labtest.Probes(), Store: &r.Trials, Sink: r.sink, Ask: r.Ask, Done: r.Done, Marks: r.Marks,
-		Slack: cmp.Or(r.Slack, 2*time.Second)}
+		Slack: cmp.Or(r.Slack, 2*time.Second), Until: r.Until,
+		Learnt: func(_ context.Context, _ []record.Skipped, caveats []record.Caveat) error {
+			r.Learnt = append(r.Learnt, caveats...)
+			return nil
+		},
+		LearntAfter: func(_ context.Context, after map[string]*record.Inventory) error {
+			r.After = after
+			return nil
+		}}
 	r.Campaign = c
 	err := c.Prepare(ctx)
 	if err == nil && r.Begin != nil {

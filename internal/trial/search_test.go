@@ -199,6 +199,7 @@ func TestSearchByAddedDelay(t *testing.T) {
 }
 
 func TestFurtherTestsOfRFC2544Follow(t *testing.T) {
+	t.Parallel()
 	r := searchRig(t, ", latency: {duration: 200ms, repeats: 2}, frame_loss: {duration: 200ms}, "+
 		"back_to_back: {duration: 100ms, repeats: 2}")
 	s := r.Plan.Design.Method.Search

@@ -189,6 +189,13 @@ func (a *attempt) setUp(ctx context.Context) (err error) {
 	if err := a.c.relieve(ctx, a.lab); err != nil {
 		return err
 	}
+	a.t.Boots = a.c.bootsOf(ctx, a.lab)
+	if a.c.anotherBoot(a.t) {
+		a.t.Caveats = append(a.t.Caveats, record.Caveat{Kind: "another-boot", Text: "the router was booted " +
+			"anew before this trial: it is another one than that of the trials before"})
+		a.c.tell(record.Event{Event: "warning", Row: row.ID, Text: "the router was booted anew: nothing is " +
+			"concluded of trials before and after together"})
+	}
 	if err := a.lab.Settle(ctx, a.d.settings); err != nil || row.Kind == record.RowCipher {
 		return err
 	}
@@ -368,7 +375,7 @@ func (a *attempt) drain(ctx context.Context) error {
 
 func (a *attempt) collect(ctx context.Context) (err error) {
 	a.t.Nodes, err = a.watch.collect(ctx, a.t.Origin, host.Monotonic())
-	return err
+	return cmp.Or(a.sameRouter(ctx), err)
 }
 
 func (c *Campaign) engine(name string) traffic.Engine {

@@ -44,6 +44,7 @@ func TestSettledWaitsForTheLastPackets(t *testing.T) {
 
 // TestEndEchoDoesNotWaitForASilentNode: the node neither ends the echo nor says anything more.
 func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
+	t.Parallel()
 	near, far := net.Pipe()
 	silent := func(ctx context.Context, s host.Session) error {
 		if err := s.Recv(nil); err != nil {

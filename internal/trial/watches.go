@@ -126,6 +126,9 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 		watched, options.Own, options.Trace = probes, nil, n.Trace
 	case n.Facts.OwnMachine(): // everything of it, beside which other things run
 		watched = probes
+		if n.Facts.Clock != record.ClockSame {
+			options.Own = nil // this program's number is there that of any other
+		}
 		if name == l.Topology.Near {
 			options.Live, w.shown = liveEvery, name
 		}

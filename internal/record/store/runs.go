@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -20,8 +21,8 @@ type Head struct {
 	ID, Plan, Lab  string
 	Started        time.Time
 	Status, Reason string
-	Trials         int    // stored, of all kinds and attempts
-	Failed         int    // of them without a number
+	Trials         int    // rows of the plan with a trial, however often it was repeated
+	Failed         int    // rows whose last trial failed
 	Damaged        string // why the run cannot be read, as far as this has been looked at
 }
 
@@ -36,6 +37,8 @@ type Note struct {
 	Metrics      []record.Metric      `json:"metrics,omitempty"`
 	Imports      []record.Import      `json:"imports,omitempty"`
 	Experiments  []string             `json:"experiments,omitempty"`
+	// Inventories are those behind the last trial, by node.
+	Inventories map[string]*record.Inventory `json:"inventories,omitempty"`
 	// Of these nodes nothing counts any more that earlier notes imported: samples, and facts.
 	ForgetSamples string `json:"forget_samples,omitempty"`
 	ForgetFacts   string `json:"forget_facts,omitempty"`
@@ -62,6 +65,10 @@ func (n Note) addTo(run *record.Run, own int) {
 	run.Metrics = append(run.Metrics, n.Metrics...)
 	run.Imports = append(run.Imports, n.Imports...)
 	run.Experiments = append(run.Experiments, n.Experiments...)
+	for i := range run.Environments[:own] {
+		e := &run.Environments[i]
+		e.InventoryAfter = cmp.Or(n.Inventories[e.Node], e.InventoryAfter)
+	}
 }
 
 // DuplicateError says that the same run or trial is already stored.
@@ -104,6 +111,14 @@ func NewID(now time.Time, random uint16) string {
 	return fmt.Sprintf("%s-%04x", now.UTC().Format("20060102-150405"), random)
 }
 
+// stored is the time by which runs are in order: what was imported may have been measured long before.
+func stored(run *record.Run) time.Time {
+	if !run.ImportedAt.IsZero() {
+		return run.ImportedAt
+	}
+	return run.Started
+}
+
 // CreateRun stores the head of a run. An id that exists is a *DuplicateError.
 func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	body, err := s.packJSON(run)
@@ -116,7 +131,7 @@ func (s *Store) CreateRun(ctx context.Context, run record.Run) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO runs (id, started_ns, head)
 			SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT run FROM removed) ON CONFLICT DO NOTHING`,
-			run.ID, run.Started.UnixNano(), body)
+			run.ID, stored(&run).UnixNano(), body)
 		if err := s.added(res, err, "run "+run.ID); err != nil {
 			return err
 		}
@@ -214,6 +229,18 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 	}
 	_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
 		var id string
+		var repeated int
+		err = r.Scan(&id, &repeated)
+		// A row is tried again only while its trials fail, except by a search.
+		c := counts[id]
+		counts[id] = count{c.trials - repeated, max(0, c.failed-repeated)}
+		return nil, err
+	}, `SELECT run, count(*) FROM trials WHERE attempt > 1 GROUP BY run`)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("count repeated trials in %s: %w", s.path, err))
+	}
+	_, err = query(ctx, s, func(r *sql.Rows) (none any, err error) {
+		var id string
 		var h Head
 		err = r.Scan(&id, &h.Status, &h.Reason)
 		ends[id] = h
@@ -239,7 +266,7 @@ func (s *Store) Runs(ctx context.Context) ([]Head, error) {
 			h.Damaged = "its head cannot be read"
 		}
 		return h, err
-	}, `SELECT r.id, r.started_ns, l.plan, l.lab FROM runs r LEFT JOIN listing l ON l.run = r.id
+	}, `SELECT r.id, coalesce(l.started_ns, r.started_ns), l.plan, l.lab FROM runs r LEFT JOIN listing l ON l.run = r.id
 		ORDER BY r.started_ns DESC, r.id DESC`)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("list runs in %s: %w", s.path, err))

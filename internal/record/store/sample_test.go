@@ -80,7 +80,7 @@ func sampleFlow(r *rand.Rand, origin int64) record.Flow {
 	f := record.Flow{Direction: record.Up, Local: "198.18.1.2:40000", Remote: "198.18.2.2:5201",
 		Sent:     record.NewTable("bytes", "packets"),
 		Received: record.NewTable("bytes", "packets"),
-		TCP: &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: r.Int64N(50),
+		TCP: &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: new(r.Int64N(50)),
 			Series: record.NewTable("rtt_ns", "cwnd_segments")}}
 	sum := 0.0
 	for i := range 23 {

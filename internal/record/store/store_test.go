@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -188,6 +189,25 @@ func TestRunStateAndNotes(t *testing.T) {
 	}
 }
 
+// TestInventoriesAfterTheRun belong to the nodes' environments, and those of a resumed run count.
+func TestInventoriesAfterTheRun(t *testing.T) {
+	ctx, s := t.Context(), newStore(t)
+	run := sampleRun("r1")
+	run.Environments = []record.Environment{{Node: "router", Inventory: record.NoInventory("before")}}
+	must(t, s.CreateRun(ctx, run))
+	for _, why := range []string{"first end", "second end"} {
+		must(t, s.AddNote(ctx, "r1", Note{Inventories: map[string]*record.Inventory{
+			"router": record.NoInventory(why), "nobody": {}}}))
+		must(t, s.AddNote(ctx, "r1", Note{}))
+		got, err := s.Find(ctx, "r1")
+		must(t, err)
+		if e := got.Environments[0]; len(got.Environments) != 1 || e.Inventory.Lacks("taps") != "before" ||
+			e.InventoryAfter.Lacks("taps") != why {
+			t.Errorf("after %s: %+v", why, got.Environments)
+		}
+	}
+}
+
 // TestASecondImportReplacesTheFirst, and a note that only forgets takes it back; what the run itself has told
 // of the node stays.
 func TestASecondImportReplacesTheFirst(t *testing.T) {
@@ -233,6 +253,13 @@ func TestFindAndRuns(t *testing.T) {
 	failed.Status = record.TrialFailed
 	must(t, s.AppendTrial(ctx, failed))
 	must(t, s.AppendTrial(ctx, sampleTrial("20261121-100000-00ab", 2)))
+	// A row that was tried three times, at last with success, is one trial that did not fail.
+	for attempt, status := range []string{record.TrialFailed, record.TrialFailed, record.TrialOK} {
+		again := sampleTrial("20261121-100000-00ab", 3)
+		again.ID, again.Attempt, again.Status = fmt.Sprintf("%s.%d", again.Row.ID, attempt+1), attempt+1,
+			status
+		must(t, s.AppendTrial(ctx, again))
+	}
 
 	for _, c := range []struct{ name, want, candidates string }{
 		{"latest", "20261122-100000-00aa", ""},
@@ -263,8 +290,29 @@ func TestFindAndRuns(t *testing.T) {
 		"20261121-100000-00aa"}); d != "" {
 		t.Errorf("order differs (-got +want):\n%s", d)
 	}
-	if heads[1].Trials != 2 || heads[1].Failed != 1 || heads[0].Trials != 0 {
+	if heads[1].Trials != 3 || heads[1].Failed != 1 || heads[0].Trials != 0 {
 		t.Errorf("counts = %d/%d and %d", heads[1].Trials, heads[1].Failed, heads[0].Trials)
+	}
+}
+
+// TestImportedRunIsTheNewest: what was measured long ago is listed with that date, and is the latest run.
+func TestImportedRunIsTheNewest(t *testing.T) {
+	ctx := t.Context()
+	s, err := Open(ctx, filepath.Join(t.TempDir(), "runs.db"))
+	must(t, err)
+	defer s.Close()
+	own, old := sampleRun("20261121-100000-00ab"), sampleRun("20261122-100000-00aa")
+	own.Started = sampleStart
+	old.Started, old.ImportedAt = sampleStart.Add(-1000*time.Hour), sampleStart.Add(time.Hour)
+	must(t, s.CreateRun(ctx, own))
+	must(t, s.CreateRun(ctx, old))
+	if got, err := s.Find(ctx, "latest"); err != nil || got.ID != old.ID {
+		t.Errorf("latest is %q, %v, want the imported %s", got.ID, err, old.ID)
+	}
+	heads, err := s.Runs(ctx)
+	must(t, err)
+	if len(heads) != 2 || heads[0].ID != old.ID || !heads[0].Started.Equal(old.Started) {
+		t.Errorf("listed are %+v, want %s first, started %v", heads, old.ID, old.Started)
 	}
 }
 

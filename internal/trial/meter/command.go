@@ -13,6 +13,9 @@ import (
 // command runs the command once, each line of which is a reading: so it may print once, or go on. One that is
 // silent for too long is killed.
 func (m *Meter) command(ctx context.Context) error {
+	if err := host.TrustedCommand(m.spec.words); err != nil {
+		return err
+	}
 	p, err := host.Local().Start(ctx, host.Command{Path: m.spec.words[0], Args: m.spec.words[1:]})
 	if err != nil {
 		return err
@@ -40,7 +43,7 @@ func (m *Meter) command(ctx context.Context) error {
 			case <-time.After(patience):
 			}
 		case <-time.After(m.silence):
-			err = fmt.Errorf("it printed nothing for %s", m.silence)
+			err = fmt.Errorf("it printed no line for %s", m.silence)
 		}
 		break
 	}

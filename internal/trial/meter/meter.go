@@ -1,17 +1,17 @@
-// Package meter reads from outside how much power a device draws: a plug by HTTP, a topic by MQTT, or what a
-// command prints. A meter that fails has no reading, and says why; nothing else fails of it.
+// Package meter reads from outside how much power a device draws: a plug by HTTP, or what a command
+// prints. A meter that fails has no reading, and says why; nothing else fails of it.
 package meter
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,12 +55,36 @@ func Open(m record.Meter, node string) (*Meter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("power meter: %w", hinted(err))
 	}
+	if s.scheme == command {
+		err := host.TrustedCommand(s.words)
+		absent := errors.Is(err, host.ErrUnsupported) || errors.Is(err, fs.ErrNotExist)
+		if err != nil && !absent { // what is not there has no reading, and says so
+			return nil, fmt.Errorf("power meter: %w", err)
+		}
+	}
 	x := &Meter{meter: m, spec: s, node: node, silence: usualSilence,
 		first: make(chan struct{})}
 	if x.password, err = s.password(); err != nil {
 		return nil, fmt.Errorf("power meter: %w", err)
 	}
 	return x, nil
+}
+
+// Uses says what of this machine a meter uses: a command that is run here, or a password that is sent to it;
+// "" if nothing.
+func Uses(m record.Meter) string {
+	s, err := parse(m.At)
+	switch {
+	case m.TypedIn() || err != nil:
+		return ""
+	case s.scheme == command:
+		return "runs here, as power meter: " + strings.Join(s.words, " ")
+	case s.passwordFile != "":
+		return "sends to power meter " + s.host + " the first line of " + s.passwordFile
+	case s.passwordEnv != "":
+		return "sends to power meter " + s.host + " the value of the variable " + s.passwordEnv
+	}
+	return ""
 }
 
 // password reads the secret from where the address says that it stands; without that there is none.
@@ -74,17 +98,11 @@ func (s spec) password() (host.Secret, error) {
 		}
 		return host.SecretFrom([]byte(text)), nil
 	case s.passwordFile != "":
-		f, err := os.Open(s.passwordFile)
+		secret, err := host.Password(s.passwordFile)
 		if err != nil {
-			return host.Secret{}, fmt.Errorf("password_file: %w", err)
+			err = fmt.Errorf("password_file: %w", err)
 		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, 4096))
-		line, _, _ := bytes.Cut(text, []byte("\n"))
-		if line = bytes.TrimSuffix(line, []byte("\r")); err != nil || len(line) == 0 {
-			return host.Secret{}, fmt.Errorf("password_file: %s has no first line", s.passwordFile)
-		}
-		return host.SecretFrom(line), nil
+		return secret, err
 	}
 	return host.Secret{}, nil
 }
@@ -94,8 +112,6 @@ func (m *Meter) Run(ctx context.Context) {
 	switch m.spec.scheme {
 	case command:
 		m.follow(ctx, m.command)
-	case mqtt, mqtts:
-		m.follow(ctx, m.listen)
 	default:
 		p := newPlug(m.spec, m.password)
 		defer p.client.CloseIdleConnections()
@@ -212,8 +228,7 @@ func (m *Meter) Samples(from, to int64) (s record.Samples, failing error) {
 // words say whose power a reading is, how it comes, and in which steps.
 func (m *Meter) words() string {
 	how := map[string]string{shelly: "asked once a second", tasmota: "asked once a second",
-		command: "as often as it prints", mqtt: "as often as the topic is told",
-		mqtts: "as often as the topic is told"}[m.spec.scheme]
+		command: "as often as it prints"}[m.spec.scheme]
 	text := "power of " + m.node + " by " + m.meter.At + ", " + how
 	if len(m.at) > 0 {
 		text += ", in steps of " + strconv.FormatFloat(math.Pow10(-m.decimals), 'f', -1, 64) + " W"

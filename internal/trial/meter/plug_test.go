@@ -199,6 +199,7 @@ func TestPlugDoesNotFollow(t *testing.T) {
 // TestPollJoinsReadingsInTime: readings have the times of the controller's clock; once the plug is gone there
 // is none, and the reason.
 func TestPollJoinsReadingsInTime(t *testing.T) {
+	t.Parallel()
 	answers := make(chan string, 2)
 	answers <- fmt.Sprintf(tasmotaStatus, "4.25")
 	answers <- fmt.Sprintf(tasmotaStatus, "-1")
@@ -266,6 +267,7 @@ func await(t *testing.T, m *Meter, from int64, why string) record.Samples {
 
 // TestPlugThatTrickles is cut off by the time that an answer may take.
 func TestPlugThatTrickles(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			_, _ = io.WriteString(w, " ")

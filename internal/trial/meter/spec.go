@@ -2,9 +2,7 @@ package meter
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,14 +14,12 @@ import (
 const (
 	shelly  = "shelly"
 	tasmota = "tasmota"
-	mqtt    = "mqtt"
-	mqtts   = "mqtts" // over TLS
 	command = "command"
 	typed   = "typed"
 )
 
 // Hint says how a meter is written.
-const Hint = "write shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, command:PROGRAM ARGS or " +
+const Hint = "write shelly://HOST, tasmota://HOST, command:PROGRAM ARGS or " +
 	"typed:idle=WATTS,loaded=WATTS"
 
 // spec is a meter's address, read.
@@ -32,8 +28,6 @@ type spec struct {
 	host    string // with its port, if one is given
 	user    string
 	channel int      // of a plug with several sockets
-	topic   string   // of MQTT
-	field   string   // where the power stands in a message, such as ENERGY.Power
 	words   []string // of a command
 	// Where the password stands: an environment variable, or a file.
 	passwordEnv, passwordFile string
@@ -76,7 +70,6 @@ func parse(text string) (s spec, err error) {
 			"?password_env=VARIABLE or ?password_file=/FILE")
 	}
 	s.host, s.user = u.Host, u.User.Username()
-	allowed := []string{"password_env", "password_file"}
 	path := strings.TrimPrefix(u.Path, "/")
 	switch s.scheme {
 	case shelly, tasmota:
@@ -86,28 +79,21 @@ func parse(text string) (s spec, err error) {
 		if err != nil || s.channel < 0 || s.channel > 99 {
 			return s, errors.New("what follows its host is no number of a socket")
 		}
-	case mqtt, mqtts:
-		allowed = append(allowed, "field")
-		if s.topic = path; path == "" || strings.ContainsAny(path, "+#") || u.Fragment != "" {
-			return s, errors.New("what follows its broker is no single topic")
-		}
 	default:
 		return s, errors.New("it is no kind of meter")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	known := err == nil
 	for name, values := range query {
-		known = known && slices.Contains(allowed, name) && len(values) == 1 && values[0] != ""
+		known = known && (name == "password_env" || name == "password_file") && len(values) == 1 &&
+			values[0] != ""
 	}
-	s.field, s.passwordEnv, s.passwordFile = query.Get("field"), query.Get("password_env"),
-		query.Get("password_file")
+	s.passwordEnv, s.passwordFile = query.Get("password_env"), query.Get("password_file")
 	switch {
 	case s.host == "" || u.Hostname() == "":
 		return s, errors.New("it has no host")
 	case !known:
-		return s, fmt.Errorf("what may follow ? is %s, each with a value", strings.Join(allowed, ", "))
-	case s.topic != "" && s.user == "" && s.passwordEnv+s.passwordFile != "":
-		return s, errors.New("a password of MQTT is a user's: write mqtt://USER@BROKER/TOPIC")
+		return s, errors.New("what may follow ? is password_env or password_file, each with a value")
 	case s.passwordFile != "" && !strings.HasPrefix(s.passwordFile, "/"):
 		return s, errors.New("password_file must begin with /")
 	}

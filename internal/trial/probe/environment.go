@@ -55,7 +55,11 @@ func Fingerprint(root Root) record.Environment {
 	f.machine()
 	f.settings()
 	f.devices()
-	return record.Environment{Facts: f.known, Missing: f.missing}
+	e := record.Environment{Facts: f.known, Missing: f.missing}
+	if root.Proc == "" && runtime.GOOS == "linux" {
+		e.Inventory = inventory(root)
+	}
+	return e
 }
 
 // facts gathers what is known and why the rest is not.
@@ -402,12 +406,5 @@ func (f *facts) offloads(name, device string) {
 	}
 	if p, err := kernel.PauseFrames(device); err == nil {
 		f.known[name+"pause"] = fmt.Sprintf("autoneg=%t rx=%t tx=%t", p.Autoneg, p.Receive, p.Transmit)
-	}
-	if stats, err := kernel.Qdiscs(device); err == nil {
-		var kinds []string
-		for _, q := range stats {
-			kinds = append(kinds, string(q.Kind))
-		}
-		f.set(name+"qdisc", distinct(kinds), "none")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/ceiling"
 )
@@ -14,6 +15,7 @@ func TestLoopbackTakesNoLongList(t *testing.T) {
 }
 
 func TestLoopbackCeilings(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	kinds := append(slices.DeleteFunc(ceiling.UsualKinds(), ceiling.Kind.Frames),
 		ceiling.Kind{Protocol: "udp", Streams: 2,
 			PacketSize: 1000},

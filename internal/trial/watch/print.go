@@ -150,7 +150,7 @@ func ReadPrinted(r io.Reader, keep func(probe string, at int64) bool) (*Printed,
 		}
 		err := p.line(number == 1, line)
 		switch {
-		case err != nil && number > 1 && line[0] == '{' && !json.Valid(line):
+		case err != nil && number > 1 && !json.Valid(line): // or the prompt after what was pasted
 			cut = &LineError{number, err.Error()}
 		case err != nil:
 			return nil, &LineError{number, err.Error()}

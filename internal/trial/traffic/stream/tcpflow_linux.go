@@ -232,7 +232,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 	r.Notes = map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
 	s, e := &f.start.info, &f.end.info
 	r.TCP = &record.TCP{Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
-		Retransmits:   int64(e.Total_retrans) - int64(s.Total_retrans),
+		Retransmits:   new(int64(e.Total_retrans) - int64(s.Total_retrans)),
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,

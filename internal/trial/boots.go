@@ -1,0 +1,41 @@
+package trial
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+var errRebooted = errors.New("the router was booted anew while the trial ran: it is another one now")
+
+// bootsOf are the boots of a lab's routers, see record.Trial.Boots, by names that say nothing outside of the
+// run.
+func (c *Campaign) bootsOf(ctx context.Context, l *lab.Lab) map[string]string {
+	var boots map[string]string
+	for name, boot := range l.Boots(ctx) {
+		sum := sha256.Sum256([]byte(c.Run.ID + " " + boot))
+		if boots == nil {
+			boots = map[string]string{}
+		}
+		boots[name] = hex.EncodeToString(sum[:4])
+	}
+	return boots
+}
+
+// anotherBoot reports whether a trial has another router than the one before it.
+func (c *Campaign) anotherBoot(t *record.Trial) bool {
+	return len(t.Boots) > 0 && len(c.boots) > 0 && !maps.Equal(t.Boots, c.boots)
+}
+
+// sameRouter fails where a router was booted anew since the trial was set up.
+func (a *attempt) sameRouter(ctx context.Context) error {
+	if now := a.c.bootsOf(ctx, a.lab); len(a.t.Boots) > 0 && len(now) > 0 && !maps.Equal(now, a.t.Boots) {
+		return errRebooted
+	}
+	return nil
+}

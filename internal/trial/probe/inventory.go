@@ -1,0 +1,251 @@
+package probe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Bounds of an inventory; what exceeds them is counted.
+const (
+	maxDevices = 64
+	maxQueues  = 128 // and filters, of one device
+	maxChains  = 64  // at hooks, and flow tables
+	maxTaps    = 32
+)
+
+// inventory reads what this process' network namespace has in the path of packets.
+func inventory(root Root) *record.Inventory {
+	v := &record.Inventory{Missing: map[string]string{}}
+	known := func(part string, err error) bool {
+		if err != nil {
+			v.Missing[part] = err.Error()
+		}
+		return err == nil
+	}
+	links, err := kernel.Links()
+	if known("devices", err) {
+		v.Devices = devicesOf(root, links, known)
+	}
+	dump, err := kernel.DumpFilter()
+	if known("filter", err) {
+		v.Filter = ReadRuleset(dump, kernel.DumpSet).PacketFilter()
+	}
+	legacy, err := legacyEntries(root)
+	if known("iptables", err) && len(legacy) > 0 {
+		if v.Filter == nil {
+			v.Filter = &record.PacketFilter{}
+		}
+		v.Filter.LegacyEntries = legacy
+	}
+	text := func(part, name string) string {
+		b, err := os.ReadFile(root.proc(name))
+		known(part, err)
+		return string(b)
+	}
+	AddProc(v, ProcTexts{Taps: text("taps", "net/packet"), NFQueues: text("nfqueues",
+		"net/netfilter/nfnetlink_queue"), Max: text("conntrack", "sys/net/netfilter/nf_conntrack_max"),
+		Count:        text("conntrack", "sys/net/netfilter/nf_conntrack_count"),
+		BridgeFilter: text("bridge_filter", "sys/net/bridge/bridge-nf-call-iptables")}, deviceNames(links))
+	windows, err := kernel.ReplayWindows()
+	if known("xfrm", err) {
+		v.XFRM = &record.XFRMStates{States: len(windows)}
+		for _, w := range windows {
+			if w > 0 {
+				v.XFRM.Replayed++
+				v.XFRM.MinWindow = cmp.Or(min(w, v.XFRM.MinWindow), w)
+			}
+		}
+	}
+	return v
+}
+
+func deviceNames(links []kernel.Link) func(index int) string {
+	return func(index int) string {
+		for _, l := range links {
+			if l.Index == index {
+				return l.Name
+			}
+		}
+		return strconv.Itoa(index)
+	}
+}
+
+// devicesOf describes the devices that are up.
+func devicesOf(root Root, links []kernel.Link, known func(string, error) bool) (out []record.NetDevice) {
+	up := slices.DeleteFunc(slices.Clone(links), func(l kernel.Link) bool { return !l.Up || l.Loopback })
+	for _, l := range up[:min(len(up), maxDevices)] {
+		d := queuesOf(l.Name)
+		d.Kind, d.Master, d.Lower, d.MTU = l.Kind, l.Master, l.Lower, l.MTU
+		dir := root.device(l.Name)
+		if d.Kind == "" && dir != "" {
+			d.Kind = record.DeviceVirtual
+			if _, err := os.Stat(filepath.Join(dir, "device")); err == nil {
+				d.Kind = record.DevicePhysical
+			}
+		}
+		if dir != "" { // a device without a speed of its own says -1, or refuses to answer
+			d.SpeedMbps = max(0, plainNumber(readWord(filepath.Join(dir, "speed"))))
+		}
+		out = append(out, d)
+	}
+	if len(up) > len(out) {
+		known("devices", fmt.Errorf("of %d devices, %d are listed", len(up), len(out)))
+	}
+	return out
+}
+
+func plainNumber(text string) float64 {
+	v, _ := strconv.ParseFloat(text, 64) // what is no number is none
+	return v
+}
+
+// legacyEntries counts what iptables-legacy has in its tables. Where the kernel lacks it there are none.
+func legacyEntries(root Root) (map[string]int, error) {
+	out := map[string]int{}
+	for prefix, file := range map[string]string{"": "net/ip_tables_names", "ip6 ": "net/ip6_tables_names"} {
+		b, err := os.ReadFile(root.proc(file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, table := range strings.Fields(string(b)) {
+			n, err := kernel.LegacyEntries(prefix != "", table)
+			if err != nil {
+				return nil, err
+			}
+			out[prefix+table] = n
+		}
+	}
+	return out, nil
+}
+
+// ProcTexts are files below /proc: net/packet, net/netfilter/nfnetlink_queue, and settings. An empty text
+// was not read, and has its reason in the inventory already.
+type ProcTexts struct{ Taps, NFQueues, Max, Count, BridgeFilter string }
+
+// AddProc adds to an inventory what the texts say. nameOf names a device by its index.
+func AddProc(v *record.Inventory, t ProcTexts, nameOf func(index int) string) {
+	var more int
+	if v.Taps, more = parseTaps(t.Taps, nameOf); more > 0 {
+		v.Missing["taps"] = fmt.Sprintf("%d sockets of other kinds are not listed", more)
+	}
+	for line := range strings.Lines(t.NFQueues) {
+		// number, program, waiting, copy mode, copy range, dropped, dropped by the program's socket
+		if f := strings.Fields(line); len(f) >= 7 && len(v.NFQueues) < maxTaps {
+			n, err := strconv.Atoi(f[0])
+			if err != nil {
+				continue
+			}
+			v.NFQueues = append(v.NFQueues, record.NFQueue{Number: n, Waiting: int64(plainNumber(f[2])),
+				Dropped: int64(plainNumber(f[5])), UserDropped: int64(plainNumber(f[6]))})
+		}
+	}
+	most, err := strconv.ParseInt(strings.TrimSpace(t.Max), 10, 64)
+	count, alas := strconv.ParseInt(strings.TrimSpace(t.Count), 10, 64)
+	if err == nil && alas == nil {
+		v.Conntrack = &record.Conntrack{Max: most, Count: count}
+	}
+	switch strings.TrimSpace(t.BridgeFilter) {
+	case "0":
+		v.BridgeFilter = new(false)
+	case "1":
+		v.BridgeFilter = new(true)
+	}
+}
+
+// parseTaps counts the sockets of /proc/net/packet by what they listen to, and those beyond maxTaps kinds.
+func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, more int) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)                         // sk, RefCnt, Type, Proto, Iface, R, …
+		if len(f) < 6 || f[0] == "sk" || f[3] == "0000" { // without a protocol it receives nothing
+			continue
+		}
+		t := record.Tap{Type: map[string]string{"2": "dgram", "3": "raw"}[f[2]], Protocol: f[3]}
+		if index, err := strconv.Atoi(f[4]); err == nil && index > 0 {
+			t.Device = nameOf(index)
+		}
+		i := slices.IndexFunc(taps, func(o record.Tap) bool { o.Sockets = 0; return o == t })
+		switch {
+		case t.Type == "":
+		case i >= 0:
+			taps[i].Sockets++
+		case len(taps) == maxTaps:
+			more++
+		default:
+			t.Sockets = 1
+			taps = append(taps, t)
+		}
+	}
+	return taps, more
+}
+func queuesOf(dev string) record.NetDevice {
+	d := record.NetDevice{Name: dev}
+	qdiscs, err := kernel.Qdiscs(dev)
+	classes, alas := kernel.Classes(dev)
+	filters, alack := kernel.TrafficFilters(dev)
+	if err := cmp.Or(err, alas, alack); err != nil {
+		d.Missing = err.Error()
+		return d
+	}
+	var all []kernel.Discipline
+	for _, q := range qdiscs {
+		all = append(all, kernel.Describe(q, false))
+	}
+	for _, c := range classes {
+		all = append(all, kernel.Describe(c, true))
+	}
+	return DeviceQueues(dev, all, filters)
+}
+
+// DeviceQueues records the disciplines and filters of a device, parents before what is below them. Classes
+// that a kind has by itself, such as those of a tbf, are left out.
+func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficFilter) record.NetDevice {
+	d := record.NetDevice{Name: dev}
+	slices.SortStableFunc(all, func(a, b kernel.Discipline) int {
+		top := func(d kernel.Discipline) int {
+			if d.Parent == kernel.HandleRoot && !d.Class {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(top(a), top(b)), cmp.Compare(a.Handle, b.Handle))
+	})
+	for _, q := range all {
+		if q.Class && !slices.Contains([]string{"htb", "hfsc", "drr", "ets", "qfq"}, q.Kind) {
+			continue
+		}
+		parent := kernel.HandleText(q.Parent)
+		switch {
+		case q.Kind == "clsact":
+			parent = q.Kind
+		case q.Class && q.Parent == kernel.HandleRoot:
+			parent = kernel.HandleText(q.Handle &^ 0xffff)
+		}
+		d.Queues = append(d.Queues, record.QueueFacts{Class: q.Class, Kind: q.Kind,
+			Handle: kernel.HandleText(q.Handle), Parent: parent,
+			RateBps: float64(q.Rate), CeilBps: float64(q.Ceil), FlowRateBps: float64(q.FlowRate),
+			BurstBytes: float64(q.Burst), LimitBytes: float64(q.LimitBytes),
+			LimitPackets: float64(q.LimitPackets), Level: q.Level, Missing: q.Why})
+	}
+	for _, f := range filters {
+		d.Filters = append(d.Filters, record.QueueFilter{Parent: kernel.HandleText(f.Parent), Kind: f.Kind,
+			Action: f.Action, To: f.To, RateBps: float64(f.Rate)})
+	}
+	if len(d.Queues) > maxQueues || len(d.Filters) > maxQueues {
+		return record.NetDevice{Name: dev, Missing: fmt.Sprintf("it has more than %d queues, classes or "+
+			"filters", maxQueues)}
+	}
+	return d
+}

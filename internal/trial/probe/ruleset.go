@@ -1,0 +1,336 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// Ruleset is a packet filter as read, by netlink or from the text of nft(8). The rules of each chain are in
+// its order.
+type Ruleset struct {
+	Chains     []record.FilterChain
+	Rules      []FoundRule
+	Flowtables []record.FoundFlowtable
+}
+
+// FoundRule is a rule of the packet filter. Who reads it calls its methods in the order of its statements.
+type FoundRule struct {
+	record.FilterRule
+	Jump       string // chain to which it leads packets
+	Goto       bool   // without return
+	Map        bool   // it leads packets by a map to chains that are not known
+	Conditions int    // beside the state of the connection
+	States     uint32 // of connections, bits as nftables has them; 0 = any
+	Verdict    string
+}
+
+// States of a connection, as bits (linux/netfilter/nf_conntrack_common.h).
+const (
+	StateInvalid = 1 << iota
+	StateEstablished
+	StateRelated
+	StateNew
+	StateUntracked = 64
+)
+
+// StateOf is the bit of a state by its name, 0 of another word.
+func StateOf(name string) uint32 {
+	return map[string]uint32{"invalid": StateInvalid, "established": StateEstablished,
+		"related": StateRelated, "new": StateNew, "untracked": StateUntracked}[name]
+}
+
+// maxRuleText bounds the text of a rule.
+const maxRuleText = 120
+
+// Do adds a statement of a kind of record.FilterRule, "" for none of them.
+func (r *FoundRule) Do(kind, text string) {
+	if kind != "" && !slices.Contains(r.Kinds, kind) {
+		r.Kinds = append(r.Kinds, kind)
+	}
+	if text = strings.TrimSpace(r.Text + " " + text); len(text) <= maxRuleText {
+		r.Text = text
+	}
+}
+
+// InStates is "ct state …".
+func (r *FoundRule) InStates(states uint32) {
+	r.States = states
+	var names []string
+	for _, name := range []string{"invalid", "established", "related", "new", "untracked"} {
+		if states&StateOf(name) != 0 {
+			names = append(names, name)
+		}
+	}
+	kind := ""
+	if states == StateInvalid {
+		kind = record.RuleInvalid
+	}
+	r.Do(kind, "ct state "+strings.Join(names, ","))
+}
+
+// Count is a counter.
+func (r *FoundRule) Count(packets, bytes int64) { r.Packets, r.Bytes = &packets, &bytes }
+
+// LimitTo is "limit rate …": of so many packets or bytes in so many seconds.
+func (r *FoundRule) LimitTo(rate, seconds uint64, unit string, burst uint64, over bool) {
+	if seconds == 0 {
+		return
+	}
+	r.Limit = &record.RateLimit{Rate: float64(rate) / float64(seconds), Unit: unit, Burst: float64(burst),
+		Over: over}
+	text := "limit rate " + overText(over)
+	per := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86_400: "day", 604_800: "week"}[seconds]
+	amount := func(v uint64) string {
+		if unit == "packets" {
+			return fmt.Sprint(v)
+		}
+		return bytesText(v)
+	}
+	text += amount(rate) + "/" + cmp.Or(per, fmt.Sprintf("%d s", seconds))
+	if burst != 0 && burst != 5 { // the default
+		text += " burst " + amount(burst)
+		if unit == "packets" {
+			text += " packets"
+		}
+	}
+	r.Do(record.RuleLimit, text)
+}
+
+// Quota is "quota …".
+func (r *FoundRule) Quota(bytes uint64, over bool) {
+	r.Do(record.RuleLimit, "quota "+overText(over)+bytesText(bytes))
+}
+
+// Connections is "ct count …".
+func (r *FoundRule) Connections(n uint64, over bool) {
+	r.Do(record.RuleLimit, "ct count "+overText(over)+fmt.Sprint(n))
+}
+
+func overText(over bool) string {
+	if over {
+		return "over "
+	}
+	return ""
+}
+
+// bytesText is a number of bytes in the units of nft(8).
+func bytesText(v uint64) string {
+	switch {
+	case v >= 1<<20 && v%(1<<20) == 0:
+		return fmt.Sprintf("%d mbytes", v>>20)
+	case v >= 1<<10 && v%(1<<10) == 0:
+		return fmt.Sprintf("%d kbytes", v>>10)
+	}
+	return fmt.Sprintf("%d bytes", v)
+}
+
+// Decide is a verdict: "accept", "drop", "return", "continue", "jump", "goto" or "queue".
+func (r *FoundRule) Decide(verdict, chain string) {
+	if r.Verdict = verdict; verdict == "jump" || verdict == "goto" {
+		r.Jump, r.Goto = chain, verdict == "goto"
+		return
+	}
+	kind := map[string]string{"drop": record.RuleDrop, "queue": record.RuleQueue}[verdict]
+	r.Do(kind, verdict)
+}
+
+// Each is a statement with others in it that are done for each element of a set.
+func (r *FoundRule) Each(set string, inner FoundRule) {
+	kind := ""
+	switch {
+	case slices.Contains(inner.Kinds, record.RuleLimit):
+		kind, r.Limit = record.RuleFlowMeter, cmp.Or(r.Limit, inner.Limit)
+	case inner.Packets != nil:
+		kind, inner.Text = record.RuleCount, "counter"
+	}
+	r.Do(kind, set+" { "+inner.Text+" }")
+}
+
+// Refer is the use of an object with a name: "counter", "quota", "limit" or "ct count".
+func (r *FoundRule) Refer(object, name string) {
+	kind := record.RuleLimit
+	switch object {
+	case "":
+		return
+	case "counter":
+		kind = record.RuleCount
+	}
+	r.Do(kind, object+" name "+name)
+}
+
+// Extend is a match or target of iptables in nftables, by its name there.
+func (r *FoundRule) Extend(target bool, name string) {
+	kind := map[string]string{"limit": record.RuleLimit, "hashlimit": record.RuleFlowMeter,
+		"connlimit": record.RuleLimit, "quota": record.RuleLimit, "statistic": record.RuleRandom,
+		"REJECT": record.RuleReject, "NFQUEUE": record.RuleQueue, "LOG": record.RuleLog,
+		"NFLOG": record.RuleLog, "TCPMSS": record.RuleTCPOption, "TCPOPTSTRIP": record.RuleTCPOption,
+		"NOTRACK": record.RuleNoTrack, "TEE": record.RuleCopy}[name]
+	if !target {
+		r.Conditions++
+	} else {
+		r.Verdict = cmp.Or(r.Verdict, name)
+	}
+	if kind != "" {
+		r.Do(kind, "xt "+name)
+	}
+}
+
+// End is called behind the last statement.
+func (r *FoundRule) End() {
+	r.Own = ours(r.Table)
+	if r.Packets != nil && r.Verdict == "" && !r.Map && len(r.Kinds) == 0 {
+		r.Do(record.RuleCount, "counter")
+	}
+}
+
+// ByState is "ct state vmap { … }": a verdict for each state.
+func (r *FoundRule) ByState(verdicts map[string]string) {
+	var parts []string
+	kind := ""
+	for _, state := range []string{"invalid", "established", "related", "new", "untracked"} {
+		verdict := verdicts[state]
+		if verdict == "" {
+			continue
+		}
+		parts = append(parts, state+" : "+verdict)
+		word, _, _ := strings.Cut(verdict, " ")
+		switch {
+		case word == "jump" || word == "goto":
+			r.Map = true
+		case state == "established":
+			r.States, r.Verdict = StateEstablished, word
+		case state == "invalid" && word == "drop":
+			kind = record.RuleInvalid
+		}
+	}
+	r.Do(kind, "ct state vmap { "+strings.Join(parts, ", ")+" }")
+}
+
+// takes reports whether the rule is about packets of established connections, and about all of these.
+func (r *FoundRule) takes() (some, all bool) {
+	some = r.States == 0 || r.States&StateEstablished != 0
+	part := slices.ContainsFunc(r.Kinds, func(kind string) bool {
+		return kind == record.RuleLimit || kind == record.RuleFlowMeter || kind == record.RuleRandom
+	})
+	return some, some && r.Conditions == 0 && !part
+}
+
+// chainWalk follows packets from the chain at one hook, those of established connections apart from the
+// others.
+type chainWalk struct {
+	rules  []FoundRule
+	chains map[string][]int    // rules by chain, see chainKey
+	jumped map[string][]string // chains without a hook by table
+	known  []bool              // of each rule: packets of established connections match it
+	seen   map[int]bool        // rules that packets reach
+	done   map[walked]bool
+}
+
+type walked struct {
+	chain       string
+	established bool
+}
+
+func chainKey(family, table, chain string) string { return family + " " + table + " " + chain }
+
+// follow walks through a chain that packets of established connections reach or not, and reports whether they
+// leave it at its end.
+func (w *chainWalk) follow(chain string, established bool) bool {
+	at := walked{chain, established}
+	if out, again := w.done[at]; again {
+		return out
+	}
+	w.done[at] = established // of a loop, which the kernel refuses
+	here, back := established, false
+	for _, i := range w.chains[chain] {
+		r := &w.rules[i]
+		some, all := r.takes()
+		w.seen[i] = true
+		w.known[i] = w.known[i] || here && some
+		on := true
+		switch {
+		case r.Jump != "":
+			on = w.follow(chainKey(r.Family, r.Table, r.Jump), here && some)
+			if r.Goto {
+				back, on = back || here && some && on, false
+			}
+		case r.Map:
+			all := walked{chainKey(r.Family, r.Table, ""), here}
+			if w.done[all] {
+				break
+			}
+			w.done[all] = true
+			for _, other := range w.jumped[all.chain] {
+				w.follow(other, here)
+			}
+		case r.Verdict == "return":
+			back, on = back || here && some, false
+		case r.Verdict == "accept" || r.Verdict == "drop":
+			on = false
+		}
+		here = here && (on || !all)
+	}
+	w.done[at] = here || back
+	return here || back
+}
+
+// PacketFilter describes the rules: whose packets reach them, and those that do more than accept.
+func (s Ruleset) PacketFilter() *record.PacketFilter {
+	f := &record.PacketFilter{Flowtables: s.Flowtables[:min(len(s.Flowtables), maxChains)]}
+	slices.SortStableFunc(s.Chains, func(a, b record.FilterChain) int {
+		return cmp.Compare(strings.Index(b.Hook, "forward"), strings.Index(a.Hook, "forward"))
+	})
+	if more := len(s.Chains) - maxChains; more > 0 {
+		s.Chains, f.MoreChains = s.Chains[:maxChains], more
+	}
+	chains, jumped, hooked := map[string][]int{}, map[string][]string{}, map[string]bool{}
+	for _, c := range s.Chains {
+		hooked[chainKey(c.Family, c.Table, c.Name)] = true
+	}
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		key, table := chainKey(r.Family, r.Table, r.Chain), chainKey(r.Family, r.Table, "")
+		if chains[key] == nil && !hooked[key] {
+			jumped[table] = append(jumped[table], key)
+		}
+		chains[key] = append(chains[key], i)
+	}
+	w := &chainWalk{rules: s.Rules, chains: chains, jumped: jumped, known: make([]bool, len(s.Rules))}
+	for _, c := range s.Chains {
+		w.seen, w.done = map[int]bool{}, map[walked]bool{}
+		w.follow(chainKey(c.Family, c.Table, c.Name), true)
+		for i := range w.seen {
+			if r := &s.Rules[i]; !slices.Contains(r.Hooks, c.Hook) {
+				r.Hooks = append(r.Hooks, c.Hook)
+			}
+		}
+		c.Rules, c.Own = len(w.seen), ours(c.Table)
+		f.Chains = append(f.Chains, c)
+	}
+	for i, r := range s.Rules {
+		if len(r.Kinds) > 0 && len(r.Hooks) > 0 {
+			slices.Sort(r.Hooks)
+			r.NewOnly = !w.known[i]
+			f.Rules = append(f.Rules, r.FilterRule)
+		}
+	}
+	rank := func(r record.FilterRule) int {
+		forward := slices.Contains(r.Hooks, "forward")
+		return slices.Index([]bool{!r.Own && !r.NewOnly && forward, !r.Own && !r.NewOnly, !r.Own, true}, true)
+	}
+	slices.SortStableFunc(f.Rules, func(a, b record.FilterRule) int { return cmp.Compare(rank(a), rank(b)) })
+	if more := len(f.Rules) - record.MaxFilterRules; more > 0 {
+		f.Rules, f.MoreRules = f.Rules[:record.MaxFilterRules], more
+	}
+	for i := range f.Flowtables {
+		f.Flowtables[i].Own = ours(f.Flowtables[i].Table)
+	}
+	return f
+}
+
+func ours(table string) bool { return strings.HasPrefix(table, kernel.TablePrefix) }
