@@ -211,14 +211,14 @@ func (g *group) addTester(run *record.Run, all []*group) {
 	}
 	value := v.Median
 	c.Ceiling.TesterKind, c.Ceiling.TesterRatio = kind, value/top
-	if run.Near().CPUs != record.CPUsShared && top < 1.2*value {
+	if !run.NearShares() && top < 1.2*value {
 		g.doubt(evidence.Reason{Kind: evidence.ReasonTesterLimited,
 			Text: fmt.Sprintf("the tester alone (%s) is less than 1.2 times as fast", kind)})
 	}
 }
 
 // labels gives every cell a short name made of the factors that vary in the run, so that a chart's legend
-// is not a wall of equal words.
+// is not a wall of equal words. No label is empty.
 func labels(c *factor.Catalogue, cells []*group) {
 	varying := varyingFactors(c, cells)
 	count := map[string]int{}
@@ -230,6 +230,7 @@ func labels(c *factor.Catalogue, cells []*group) {
 		if count[g.cell.Label] > 1 { // cannot be told apart: say everything
 			g.cell.Label = labelOf(c, g.factors, nil)
 		}
+		g.cell.Label = cmp.Or(strings.TrimSpace(g.cell.Label), "no factors")
 	}
 }
 

@@ -26,8 +26,8 @@ var watched = [...]struct {
 	{"loop_rate_hz", .02, true, func(x float64) string { return metrics.Say("host_loop_rate_hz", x) }},
 }
 
-// watchedChanges are the recorded conditions in which two runs differ: what else ran, how warm it was, how
-// fast the cores were. Each is a candidate cause of every difference.
+// watchedChanges are the recorded conditions in which two runs differ by more than each varies: what else
+// ran, how warm it was, how fast the cores were. Each is a candidate cause of every difference.
 func watchedChanges(a, b *Document) []Change {
 	var out []Change
 	for _, node := range []string{record.HostNode, "router", "client", "server"} {
@@ -38,12 +38,11 @@ func watchedChanges(a, b *Document) []Change {
 				continue
 			}
 			left, right := x[len(x)/2], y[len(y)/2]
-			differs := math.Abs(left-right) > w.least
-			if w.ratio { // and beyond what it varies by itself
-				differs = math.Abs(left-right) > w.least*max(left, right) && outside(left, y) &&
-					outside(right, x)
+			least := w.least
+			if w.ratio {
+				least *= max(left, right)
 			}
-			if differs {
+			if math.Abs(left-right) > least && outside(left, y) && outside(right, x) {
 				out = append(out, Change{"condition", metrics.Label(name), rangeOf(x, w.say),
 					rangeOf(y, w.say), true})
 			}

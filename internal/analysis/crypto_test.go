@@ -210,7 +210,7 @@ func TestCiphersOfTwoRuns(t *testing.T) {
 		}
 	}
 	if worse != 3 || !slices.ContainsFunc(c.Summary, func(s string) bool {
-		return strings.HasPrefix(s, "Speed of ciphers in the cells that both runs measured: ")
+		return strings.HasPrefix(s, "Cipher rate in the cells that both runs measured: 3 different")
 	}) {
 		t.Errorf("got %d ciphers that are worse (%v), want 3", worse, c.Summary)
 	}

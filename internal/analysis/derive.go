@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +35,8 @@ type Derivation struct {
 	memory map[*validity.Judged]map[string]memoryUse
 	causes map[*validity.Judged]examined
 	idle   map[string]map[int]map[string]float64 // by path and block: what was measured without a load
+
+	sampled []TrialSamples
 }
 
 // Begin starts the document of a run of so many trials. They are added in any order; what is said of causes
@@ -60,6 +63,10 @@ func (x *Derivation) Add(t record.Trial) {
 		o.Idle = x.idleOf(j)
 		x.causes[j] = examine(o)
 	}
+	if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
+		rate := j.Metrics.Values[metrics.RateOf(j.Trial.Row.Factors)]
+		x.sampled = append(x.sampled, samplesOf(j.Trial, rate))
+	}
 	light := j.Trial.Light()
 	light.Nodes = map[string]record.NodeData{}
 	for name, n := range j.Trial.Nodes {
@@ -79,6 +86,16 @@ func (x *Derivation) Caveat(c record.Caveat) { x.run.Caveats = append(x.run.Cave
 func (x *Derivation) Document() *Document {
 	run, all := &x.run, x.all
 	validity.Sort(all)
+	if aside := validity.SetAside(all); len(aside) > 0 {
+		for _, j := range aside {
+			delete(x.charts, j)
+			delete(x.causes, j)
+			delete(x.memory, j)
+		}
+		x.Caveat(record.Caveat{Kind: "other-boots", Text: fmt.Sprintf("%d trials are set aside: a router "+
+			"was booted anew in the middle of the run, and nothing is concluded of two boots together",
+			len(aside))})
+	}
 	cells := groups(run, all)
 	declarations := metrics.Metrics()
 	readSearches(run, cells)
@@ -111,11 +128,12 @@ func (x *Derivation) Document() *Document {
 		Skipped: skippedCells(run, all), Tester: run.Ceilings,
 		Ciphers: cipherNodes(run, cells), UnderLoad: underLoad(run.Design.Catalogue, cells),
 		Comparisons: comparison.OfCells(sides, &run.Design), Observing: observing(all),
-		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells))}
+		Trials: make([]TrialView, 0, len(all)), Cells: make([]Cell, 0, len(cells)), Sampled: x.sampled}
 	for _, g := range cells {
 		d.Cells = append(d.Cells, g.cell)
 	}
 	d.Paths = paths(d, varyingFactors(run.Design.Catalogue, cells))
+	d.oneCause()
 	d.addSearches(run, cells)
 	d.Scaling, d.Soaks = scalings(run.Design.Catalogue, cells), soaks(run, cells, x.memory)
 	for _, j := range all {

@@ -82,7 +82,7 @@ func TestACountOfAnEvenNumberOfTrials(t *testing.T) {
 		}
 		for k := range trials[i].Traffic.Flows {
 			if tcp := trials[i].Traffic.Flows[k].TCP; tcp != nil {
-				tcp.Retransmits = int64(trials[i].Row.Block) // 1, then 2
+				tcp.Retransmits = new(int64(trials[i].Row.Block)) // 1, then 2
 			}
 		}
 	}

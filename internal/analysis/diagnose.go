@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,9 +23,14 @@ func Observe(run *record.Run, j *validity.Judged) *diagnosis.Observation {
 		Tester: diagnosis.Limit{Kind: kind, Metric: validity.TesterMetric(f), Value: tester}}
 }
 
+// pathOf names the path of a trial, of each boot of its router another.
+func (x *Derivation) pathOf(j *validity.Judged) string {
+	return fmt.Sprint(x.run.Design.Path(j.Trial.Row.Factors).Key(), j.Trial.Boots)
+}
+
 // keepIdle notes what was measured of an idle path.
 func (x *Derivation) keepIdle(j *validity.Judged) {
-	path := x.run.Design.Path(j.Trial.Row.Factors).Key()
+	path := x.pathOf(j)
 	if x.idle[path] == nil {
 		x.idle[path] = map[int]map[string]float64{}
 	}
@@ -33,7 +39,7 @@ func (x *Derivation) keepIdle(j *validity.Judged) {
 
 // idleOf is what was measured of the idle path of a load: in its block, else in the last before it.
 func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
-	blocks := x.idle[x.run.Design.Path(j.Trial.Row.Factors).Key()]
+	blocks := x.idle[x.pathOf(j)]
 	last := -1
 	for block := range blocks {
 		if block <= j.Trial.Row.Block {
@@ -112,7 +118,7 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 		d.Place(paths)
 		for i := range d.Causes {
 			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
-				d.Causes[i].Remedies)
+				withoutLoss(run, d.Causes[i].Remedies))
 		}
 		g.cell.Diagnosis = d
 	}
@@ -134,6 +140,18 @@ func systemOf(run *record.Run) string {
 		}
 	}
 	return system
+}
+
+// withoutLoss leaves out remedies that would take away what was found on the device under test.
+func withoutLoss(run *record.Run, all []diagnosis.Remedy) []diagnosis.Remedy {
+	tested := run.Tested()
+	lost := slices.ContainsFunc(run.Environments, func(e record.Environment) bool {
+		return e.Node == tested.Name && e.Inventory != nil &&
+			diagnosis.FlowtableLoss(e.Inventory, tested) != ""
+	})
+	return slices.DeleteFunc(slices.Clone(all), func(r diagnosis.Remedy) bool {
+		return lost && r.Factor == diagnosis.FlowtableFactor
+	})
 }
 
 // remediesFor are those that the system understands: its own, then those of what it is made of. Of a system

@@ -5,6 +5,7 @@
 package analysis
 
 import (
+	"slices"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
@@ -57,6 +58,7 @@ type Document struct {
 	Caveats    []record.Caveat        `json:"caveats,omitempty"` // of the whole run
 
 	Catalogue *factor.Catalogue `json:"-"` // what the factors' names mean
+	Sampled   []TrialSamples    `json:"-"` // of the trials of cells, for comparisons with other runs
 }
 
 // RunHead identifies a run.
@@ -86,6 +88,11 @@ type RunHead struct {
 
 // Path returns a cell without its loads.
 func (d *Document) Path(cell record.Factors) record.Factors { return record.PathOf(cell, d.Run.Loads) }
+
+// Emulated reports whether a router of the run was emulated: no number of it is that of a device.
+func (d *Document) Emulated() bool {
+	return slices.ContainsFunc(d.Caveats, func(c record.Caveat) bool { return c.Kind == "emulated" })
+}
 
 // Cell is the summary of all trials of one combination of factors.
 type Cell struct {
@@ -133,18 +140,22 @@ type UnderLoad struct {
 	Label      string                `json:"label"`
 	Directions map[string]LoadedPath `json:"directions"` // "up", "down", "both"
 	AddedNs    float64               `json:"added_ns,omitempty"`
-	Grade      string                `json:"grade,omitempty"`
+	// AddedInNoise says that in neither direction the load added more than the idle path varies by itself.
+	AddedInNoise bool   `json:"added_in_noise,omitempty"`
+	Grade        string `json:"grade,omitempty"`
 }
 
 // LoadedPath is the latency of a path that is loaded in one direction, or in both at once.
 type LoadedPath struct {
-	Cell       record.Factors `json:"cell"`
-	AddedNs    *float64       `json:"added_ns,omitempty"` // rtt_added_p50_ns
-	Grade      string         `json:"grade,omitempty"`    // of bufferbloat
-	RPM        *float64       `json:"rpm,omitempty"`      // responsiveness_rpm
-	Band       string         `json:"band,omitempty"`     // "poor", "fair", "good", "excellent"
-	Confidence string         `json:"confidence,omitempty"`
-	Why        string         `json:"why,omitempty"` // there is no rpm
+	Cell    record.Factors `json:"cell"`
+	AddedNs *float64       `json:"added_ns,omitempty"` // rtt_added_p50_ns
+	// AddedInNoise says that AddedNs is no more than the round trip of the idle path varies by itself.
+	AddedInNoise bool     `json:"added_in_noise,omitempty"`
+	Grade        string   `json:"grade,omitempty"` // of bufferbloat
+	RPM          *float64 `json:"rpm,omitempty"`   // responsiveness_rpm
+	Band         string   `json:"band,omitempty"`  // "poor", "fair", "good", "excellent"
+	Confidence   string   `json:"confidence,omitempty"`
+	Why          string   `json:"why,omitempty"` // there is no rpm
 }
 
 // CellCeiling is what the result can be compared with.

@@ -4,24 +4,34 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// work is what rates are of that compare: traffic, or what one library does with ciphers, hashes or keys.
+// work is what rates are of that compare: one kind of load, or what one library does with ciphers, hashes or
+// keys.
 type work struct{ of, metric string }
 
 func workOf(f record.Factors) work {
-	if factor.Sends(f) {
-		return work{}
+	if !factor.Sends(f) {
+		a, _ := ciphers.Named(ciphers.AlgorithmFactor.Of(f))
+		return cipherWork(ciphers.LibraryFactor.Of(f), a, metrics.RateOf(f))
 	}
-	a, _ := ciphers.Named(ciphers.AlgorithmFactor.Of(f))
-	return work{ciphers.LibraryFactor.Of(f) + ", " + strings.Join(a.Operations, " and "), metrics.RateOf(f)}
+	if of := metrics.LoadOf(f); of != "" {
+		return work{of, metrics.RateOf(f)}
+	}
+	return work{}
+}
+
+func cipherWork(library string, a ciphers.Algorithm, metric string) work {
+	return work{library + ", " + strings.Join(a.Operations, " and "), metric}
 }
 
 // observe gives the rate of each cell of one work by block, and the names of the factors in the order of
@@ -61,8 +71,8 @@ func EffectsOf(d *Document) *model.Effects {
 	return nil
 }
 
-// Effects are those of the factors of a run on its goodput, and on what its ciphers did, where there are not
-// more contrasts than the bound.
+// Effects are those of the factors of a run on what each kind of load carried, and on what its ciphers did,
+// where there are not more contrasts than the bound.
 func Effects(d *Document, bound int) model.Effects {
 	all := model.FindEffects(nil, nil)
 	var seen []work
@@ -73,25 +83,83 @@ func Effects(d *Document, bound int) model.Effects {
 		}
 		seen = append(seen, w)
 		observations, names := observe(d, w)
-		contrasts, before := 0, 0 // of all factors so far, and their pairs of levels
-		for _, name := range names {
-			levels := map[string]bool{}
-			for _, o := range observations {
-				levels[o.Levels[name]] = true
-			}
-			pairs := len(levels) * (len(levels) - 1) / 2
-			contrasts += pairs * (1 + before)
-			before += pairs
+		if contrasts(observations, names) <= bound {
+			add(&all, w, factor.Sends(c.Factors), model.FindEffects(observations, names))
 		}
-		if contrasts*len(observations) > bound {
+	}
+	return all
+}
+
+// add files the effects on one kind of work.
+func add(all *model.Effects, w work, traffic bool, e model.Effects) {
+	if w == (work{}) {
+		e.Loads, e.Ciphers = all.Loads, all.Ciphers
+		*all = e
+		return
+	}
+	if len(e.Main) == 0 {
+		return
+	}
+	e.Of, e.Metric = w.of, w.metric
+	if traffic {
+		all.Loads = append(all.Loads, e)
+	} else {
+		all.Ciphers = append(all.Ciphers, e)
+	}
+}
+
+// contrasts counts the pairs of levels of all factors, and their pairs, over the observations.
+func contrasts(observations []model.Observation, names []string) int {
+	n, before := 0, 0
+	for _, name := range names {
+		levels := map[string]bool{}
+		for _, o := range observations {
+			levels[o.Levels[name]] = true
+		}
+		pairs := len(levels) * (len(levels) - 1) / 2
+		n += pairs * (1 + before)
+		before += pairs
+	}
+	return n * len(observations)
+}
+
+// PublishedEffects are those of the factors of one study: on the rates of TCP, on those of UDP, and on the
+// speeds of ciphers by their purpose.
+func PublishedEffects(c *catalogue.Catalogue, source string) model.Effects {
+	results := func(protocol string) model.Effects {
+		return model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: source,
+			Protocol: protocol})))
+	}
+	all := results(factor.TCP)
+	add(&all, work{"UDP packets", metrics.Goodput}, true, results(factor.UDP))
+	speeds := map[work][]model.Observation{}
+	var seen []work
+	for _, s := range c.Speeds {
+		cell, ok := ciphers.CellOfPublished(s)
+		if s.Source != source || !ok || s.Value == nil || !(*s.Value > 0) {
 			continue
 		}
-		e := model.FindEffects(observations, names)
-		if w == (work{}) {
-			e.Ciphers, all = all.Ciphers, e
-		} else if e.Of, e.Metric = w.of, w.metric; len(e.Main) > 0 {
-			all.Ciphers = append(all.Ciphers, e)
+		a, _ := ciphers.Named(s.Algorithm)
+		w, rate := cipherWork(cell.Library, a, metrics.CipherOps), *s.Value
+		if a.Blocks() {
+			w.metric, rate = metrics.CipherRate, 8*rate
 		}
+		o := model.Observation{ByBlock: map[int]float64{0: rate}, Levels: map[string]string{
+			"device": s.Device, "algorithm": s.Algorithm, "operation": cell.Operation}}
+		if s.Mode != "" {
+			o.Levels["mode"] = s.Mode
+		}
+		if s.Block > 0 {
+			o.Levels["block_size"] = strconv.Itoa(s.Block)
+		}
+		if !slices.Contains(seen, w) {
+			seen = append(seen, w)
+		}
+		speeds[w] = append(speeds[w], o)
+	}
+	for _, w := range seen {
+		add(&all, w, false, model.FindEffects(speeds[w], []string{"device", "algorithm", "operation",
+			"block_size", "mode"}))
 	}
 	return all
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -37,6 +40,103 @@ func TestEffectsOfARun(t *testing.T) {
 	})
 	if e := EffectsOf(&one); e != nil || len(one.Cells) != 2 {
 		t.Errorf("effects of streams alone, of %d cells: %+v", len(one.Cells), e)
+	}
+}
+
+// TestEffectsGoByTheRuleOfComparisons: there is no verdict on fewer than six blocks, whatever the size of an
+// effect, as between cells of the run.
+func TestEffectsGoByTheRuleOfComparisons(t *testing.T) {
+	for _, blocks := range []int{1, 3, 5, 6} {
+		run, trials := quickRun(blocks)
+		d := Derive(run, trials)
+		verdicts := map[string]bool{}
+		for _, part := range d.Effects.Parts() {
+			for _, x := range part.Main {
+				verdicts[x.Verdict] = true
+			}
+			for _, x := range part.Interactions {
+				verdicts[x.Verdict] = true
+			}
+		}
+		for _, c := range d.Comparisons {
+			if c.Metric == metrics.Goodput {
+				verdicts[c.Verdict] = true
+			}
+		}
+		few := statistics.TooFew()
+		if blocks < 6 && (len(verdicts) != 1 || !verdicts[few]) || blocks == 6 && (verdicts[few] ||
+			!verdicts[statistics.Different]) {
+			t.Errorf("%d blocks: verdicts %v", blocks, verdicts)
+		}
+	}
+}
+
+// TestLoadsOfOneKindAreCompared: packets of UDP, short flows and streams of TCP never stand in one ratio, in
+// effects or between cells.
+func TestLoadsOfOneKindAreCompared(t *testing.T) {
+	cells := []record.Factors{quickFactors(), quickFactors("streams", "4"),
+		quickFactors("protocol", "udp"), quickFactors("protocol", "udp", "streams", "4"),
+		quickFactors("engine", "flows", "flow_size", "10000"),
+		quickFactors("engine", "flows", "flow_size", "10000", "streams", "4")}
+	s := newSynthetic(2)
+	var trials []record.Trial
+	for block := 1; block <= 6; block++ {
+		for i, f := range cells {
+			trials = append(trials, s.trial(f, block, len(cells)*block+i, 1e9*float64(1+i)))
+		}
+	}
+	run := syntheticRun(cells...)
+	for _, baseline := range []record.Factors{nil, {"protocol": "tcp"}, {"engine": "native"},
+		quickFactors()} {
+		run.Design.Baseline = baseline
+		d := Derive(run, trials)
+		for _, c := range d.Comparisons {
+			if metrics.LoadOf(c.Factors) != metrics.LoadOf(c.Against) {
+				t.Errorf("%s of %s with %s", c.Metric, c.Factors.Key(), c.Against.Key())
+			}
+		}
+		var parts []string
+		e := Effects(d, math.MaxInt)
+		for _, part := range e.Parts() {
+			for _, x := range part.Main {
+				parts = append(parts, part.Of+"|"+part.Metric+"|"+x.Factor)
+			}
+		}
+		want := []string{"||streams", "UDP packets|packet_rate_pps|streams",
+			"short flows|goodput_bps|streams"}
+		if diff := cmp.Diff(want, parts); diff != "" {
+			t.Errorf("effects (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestEffectsOfStudies: each study of the catalogue that has rates in two settings has effects, those of
+// ciphers with their own units.
+func TestEffectsOfStudies(t *testing.T) {
+	c, err := catalogue.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.Sources {
+		e := PublishedEffects(c, s.ID)
+		n := 0
+		for _, part := range e.Parts() {
+			n += len(part.Main)
+		}
+		if n == 0 {
+			t.Errorf("study %s has no effects", s.ID)
+		}
+	}
+	e := PublishedEffects(c, "ciphers")
+	got := map[string]string{}
+	for _, part := range e.Ciphers {
+		got[part.Of] = part.Metric
+	}
+	want := map[string]string{"openssl, encrypt and decrypt": metrics.CipherRate,
+		"openssl, hash": metrics.CipherRate, "openssl, derive": metrics.CipherOps,
+		"openssl, sign and verify": metrics.CipherOps}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 }
 

@@ -250,7 +250,9 @@ func merged(environments []record.Environment) []record.Environment {
 			out = append(out, e)
 			continue
 		}
-		o := record.Environment{Node: e.Node, Facts: map[string]string{}, Missing: map[string]string{}}
+		o := record.Environment{Node: e.Node, Facts: map[string]string{}, Missing: map[string]string{},
+			Inventory:      cmp.Or(out[i].Inventory, e.Inventory),
+			InventoryAfter: cmp.Or(out[i].InventoryAfter, e.InventoryAfter)}
 		for _, from := range []record.Environment{out[i], e} {
 			maps.Copy(o.Facts, from.Facts)
 			maps.Copy(o.Missing, from.Missing)

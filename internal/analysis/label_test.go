@@ -29,6 +29,10 @@ func TestLabels(t *testing.T) {
 			[]string{"no tunnel · TCP · IPv4 · 1 stream · up", "queue tbf rate 1M"}},
 		{"nat", []record.Factors{quickFactors(), quickFactors("nat", "masquerade", "streams", "4")},
 			[]string{"1 stream", "4 streams · masquerade"}},
+		{"a cell without factors", []record.Factors{{}}, []string{"no factors"}},
+		{"beside one that has some", []record.Factors{{}, {"streams": "4"}}, []string{"no factors",
+			"4 streams"}},
+		{"levels of white space", []record.Factors{{"tunnel": " "}}, []string{"no factors"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

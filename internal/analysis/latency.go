@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -103,6 +104,26 @@ func (g *group) addAdded() {
 	}
 }
 
+// AddedInNoise reports whether the load added less to the median round trip than can be measured: the
+// interval reaches down to nothing, or the median lies within what the idle path varies by from one probe to
+// the next (p90 - p50), divided by the root of the number of trials, or from one trial to the next.
+func (c *Cell) AddedInNoise() bool {
+	added, ok := c.Metrics[metrics.RTTAdded]
+	if !ok {
+		return false
+	}
+	if added.Median <= 0 || added.N > 1 && added.Low <= 0 {
+		return true
+	}
+	p50, ok50 := c.Metrics[metrics.RTT("idle", metrics.Percentiles[0])]
+	p90, ok90 := c.Metrics[metrics.RTT("idle", metrics.Percentiles[1])]
+	noise := (p50.High - p50.Low) / 2
+	if ok50 && ok90 {
+		noise = max(noise, (p90.Median-p50.Median)/math.Sqrt(float64(max(p50.N, 1))))
+	}
+	return added.Median <= noise
+}
+
 // Range of the histograms, in nanoseconds. What lies outside is counted, and not forced into the last bucket.
 const (
 	histogramLow    = 1
@@ -185,6 +206,8 @@ func underLoad(c *factor.Catalogue, cells []*group) []UnderLoad {
 		if up != nil && down != nil {
 			out[i].AddedNs = (*up + *down) / 2
 			out[i].Grade = metrics.Bufferbloat(out[i].AddedNs)
+			out[i].AddedInNoise = out[i].Directions[record.Up].AddedInNoise &&
+				out[i].Directions[record.Down].AddedInNoise
 		}
 	}
 	return out
@@ -197,7 +220,7 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 		return p, false
 	}
 	if v, ok := g.cell.Metrics[metrics.RTTAdded]; ok {
-		p.AddedNs, p.Grade = &v.Median, metrics.Bufferbloat(v.Median)
+		p.AddedNs, p.Grade, p.AddedInNoise = &v.Median, metrics.Bufferbloat(v.Median), g.cell.AddedInNoise()
 	}
 	v, ok := g.cell.Metrics[metrics.Responsiveness]
 	if !ok {
@@ -205,11 +228,10 @@ func (g *group) loadedPath() (LoadedPath, bool) {
 		return p, p.AddedNs != nil || p.Why != ""
 	}
 	p.RPM, p.Band = &v.Median, metrics.ResponsivenessBand(v.Median)
-	p.Confidence = metrics.ConfidenceHigh
 	order := []string{metrics.ConfidenceLow, metrics.ConfidenceMedium, metrics.ConfidenceHigh}
 	for _, j := range g.good() {
-		c := j.Metrics.Confidence
-		if c != "" && slices.Index(order, c) < slices.Index(order, p.Confidence) {
+		c := j.Metrics.Confidence // none of what another program measured
+		if c != "" && (p.Confidence == "" || slices.Index(order, c) < slices.Index(order, p.Confidence)) {
 			p.Confidence = c // that of the least certain trial
 		}
 	}

@@ -27,6 +27,7 @@ func pathTrials() map[string]struct{ fires, silent example } {
 		diagnosis.SmallQueue:    {recorded("small-queue"), recorded("shaper")},
 		diagnosis.Bufferbloat:   {recorded("bufferbloat"), recorded("link-rate")},
 		diagnosis.RandomLoss:    {recorded("random-loss"), recorded("policer")},
+		diagnosis.RuleDrop:      {recorded("rule-drop"), recorded("policer")},
 		diagnosis.Reordering:    {recorded("reordering"), recorded("policer")},
 		diagnosis.Fragmentation: {recorded("fragmentation"), recorded("wireguard-kernel")},
 		diagnosis.PMTUBlackHole: {recorded("pmtu-hole"), recorded("fragmentation")},
@@ -70,7 +71,7 @@ func plantedLoss(_ *record.Run, tr *record.Trial) {
 	for i := range tr.Traffic.Flows {
 		f := &tr.Traffic.Flows[i]
 		if f.TCP != nil {
-			f.TCP.Retransmits = f.ReceivedBytes / int64(f.TCP.MSS) / 100
+			f.TCP.Retransmits = new(f.ReceivedBytes / int64(f.TCP.MSS) / 100)
 		}
 		if f.Packets != nil {
 			f.Packets.Lost = f.Packets.Sent / 100
@@ -110,7 +111,7 @@ func TestReorderingBySenders(t *testing.T) {
 			for i := range tr.Traffic.Flows {
 				if f := &tr.Traffic.Flows[i]; f.TCP != nil && counted {
 					f.TCP.ReordSeen = f.ReceivedBytes / int64(f.TCP.MSS) / 5
-					f.TCP.DsackDups = f.TCP.Retransmits
+					f.TCP.DsackDups = *f.TCP.Retransmits
 				}
 			}
 			for name, n := range tr.Nodes {

@@ -228,7 +228,7 @@ func plantedFragmentLists(run *record.Run, tr *record.Trial) {
 	flatOut(tr)
 	know(run, "device:wan:offloads", "rx-gro rx-gro-list")
 	for i := range tr.Traffic.Flows {
-		tr.Traffic.Flows[i].TCP.Retransmits = 500
+		tr.Traffic.Flows[i].TCP.Retransmits = new(int64(500))
 	}
 }
 

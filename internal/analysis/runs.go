@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -33,7 +34,7 @@ type RunComparison struct {
 // Change is one thing that differs between two runs. Cause says whether it can explain a difference of
 // results.
 type Change struct {
-	Kind  string `json:"kind"` // "environment", "condition", "version", "plan", "lab"
+	Kind  string `json:"kind"` // "environment", "condition", "setting", "counter", "version", "plan", "lab"
 	Name  string `json:"name"`
 	A     string `json:"a"`
 	B     string `json:"b"`
@@ -180,7 +181,8 @@ func numbers(d *Document) map[string]map[string]map[int]float64 {
 	return out
 }
 
-// runWords says in words what a comparison of runs found.
+// runWords says in words what a comparison of runs found: each metric that was compared, then what differs
+// beside the results.
 func runWords(c *RunComparison) []string {
 	if len(c.Comparisons) == 0 {
 		return []string{"The two runs have no cell in common that both measured."}
@@ -189,34 +191,83 @@ func runWords(c *RunComparison) []string {
 	if n := len(c.Regressions); n > 0 {
 		out = append(out, fmt.Sprintf("Worse in the second run, or lost: %d.", n))
 	}
-	count := func(what string, of ...string) {
+	for _, g := range verdictCounts(c.Comparisons) {
+		out = append(out, capital(strings.Join(g.metrics, ", "))+" in the cells that both runs measured: "+
+			g.counts+".")
+	}
+	return append(out, causeWords(c))
+}
+
+// verdictCount is how often each verdict was given on some metrics.
+type verdictCount struct {
+	metrics []string
+	counts  string
+}
+
+// verdictCounts joins the metrics on which the same was found, those with a difference first.
+func verdictCounts(all []comparison.Comparison) []verdictCount {
+	var out []verdictCount
+	for _, m := range comparison.JudgedMetrics {
 		counts := map[string]int{}
-		for _, x := range c.Comparisons {
-			if slices.Contains(of, x.Metric) {
+		for _, x := range all {
+			if x.Metric == m.Name {
 				counts[x.Verdict]++
 			}
 		}
 		var parts []string
-		for _, v := range slices.Sorted(maps.Keys(counts)) {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[v], v))
+		for _, verdict := range slices.Sorted(maps.Keys(counts)) {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[verdict], verdict))
 		}
-		if len(parts) > 0 {
-			out = append(out, what+" in the cells that both runs measured: "+strings.Join(parts, ", ")+".")
+		if len(parts) == 0 {
+			continue
 		}
+		text := strings.Join(parts, ", ")
+		i := slices.IndexFunc(out, func(g verdictCount) bool { return g.counts == text })
+		if i < 0 {
+			i = len(out)
+			out = append(out, verdictCount{counts: text})
+		}
+		out[i].metrics = append(out[i].metrics, metrics.Label(m.Name))
 	}
-	count("Goodput", metrics.Goodput)
-	count("Speed of ciphers", metrics.CipherRate, metrics.CipherOps)
-	switch causes := causesOf(c.Changes); len(causes) {
-	case 0:
-		out = append(out, "Nothing that was recorded differs between the runs: what differs in the results "+
-			"is chance, or something that was not recorded.")
-	case 1:
-		out = append(out, "One recorded thing differs between the runs: "+causes[0]+".")
-	default:
-		out = append(out, fmt.Sprintf("%d recorded things differ between the runs, so no difference of "+
-			"results can be put down to one of them.", len(causes)))
-	}
+	slices.SortStableFunc(out, func(a, b verdictCount) int {
+		found := func(g verdictCount) bool {
+			return strings.Contains(g.counts, statistics.Different) ||
+				strings.Contains(g.counts, "confounded")
+		}
+		switch {
+		case found(a) && !found(b):
+			return -1
+		case found(b) && !found(a):
+			return 1
+		}
+		return 0
+	})
 	return out
+}
+
+// causeWords says what can explain a difference of results. Chance is named only where no difference was
+// found, and never as the explanation of one that was.
+func causeWords(c *RunComparison) string {
+	causes := causesOf(c.Changes)
+	found := slices.ContainsFunc(c.Comparisons, func(x comparison.Comparison) bool {
+		return x.Verdict == statistics.Different
+	})
+	foreign := slices.Concat(c.A.ImportedFrom, c.B.ImportedFrom)
+	switch {
+	case len(causes) > 1:
+		return fmt.Sprintf("%d recorded things differ between the runs, so no difference of results can be "+
+			"put down to one of them.", len(causes))
+	case len(causes) == 1:
+		return "One recorded thing differs between the runs: " + causes[0] + "."
+	case len(foreign) > 0:
+		return "What else differs between the runs is unknown: nothing of the testbed is recorded in what " +
+			strings.Join(slices.Compact(slices.Sorted(slices.Values(foreign))), ", ") + " measured."
+	case found:
+		return "No setting or condition that was recorded differs between the runs: the cause of the " +
+			"difference was not recorded."
+	}
+	return "No setting or condition that was recorded differs between the runs, and no difference of the " +
+		"results was found that chance does not explain."
 }
 
 // changes lists everything that differs between the runs and is not a factor.
@@ -248,11 +299,34 @@ func changes(a, b *Document) []Change {
 	for _, name := range keys(a.Conditions, b.Conditions) {
 		add("condition", name, a.Conditions[name], b.Conditions[name], true)
 	}
+	mine, theirs := nodeFacts(a), nodeFacts(b)
+	for _, name := range keys(mine) {
+		if other, both := theirs[name]; both {
+			add("environment", name, mine[name], other, true)
+		}
+	}
+	if one, two := a.Run.Meter, b.Run.Meter; one != nil && two != nil {
+		add("environment", "meter", one.At, two.At, false)
+	}
 	out = append(out, watchedChanges(a, b)...)
+	out = append(out, sampledChanges(a, b)...)
 	out = append(out, environmentChanges(a.Environment, b.Environment)...)
 	left, right := resolved(a), resolved(b)
 	for _, name := range keys(left, right) {
-		add("environment", name, left[name], right[name], true)
+		add("environment", name, cmp.Or(left[name], "unknown"), cmp.Or(right[name], "unknown"), true)
+	}
+	return out
+}
+
+// nodeFacts says what each node of a run is.
+func nodeFacts(d *Document) map[string]string {
+	out := map[string]string{}
+	for _, n := range d.Nodes {
+		for _, f := range [...][2]string{{"driven by", n.Driven}, {"CPUs", n.CPUs}, {"settings", n.Fixed}} {
+			if f[1] != "" {
+				out[f[0]+" on "+n.Name] = f[1]
+			}
+		}
 	}
 	return out
 }
@@ -263,11 +337,18 @@ func environmentChanges(a, b []record.Environment) []Change {
 	facts := func(list []record.Environment) map[string]map[string]string {
 		m := map[string]map[string]string{}
 		for _, e := range list {
-			m[e.Node] = e.Facts
+			m[e.Node] = maps.Clone(e.Facts)
 		}
 		return m
 	}
 	left, right := facts(a), facts(b)
+	for _, x := range a {
+		for _, y := range b {
+			if x.Node == y.Node && left[x.Node] != nil && right[x.Node] != nil {
+				addInventories(left[x.Node], right[x.Node], x.Inventory, y.Inventory)
+			}
+		}
+	}
 	// The same change on many nodes of one machine is one change.
 	seen := map[string]int{}
 	var out []Change

@@ -23,7 +23,7 @@ func summary(run *record.Run, d *Document) []string {
 	}
 	out = append(out, opening(run))
 	for _, say := range []func(*Document) []string{fastest, tunnelCost, smallPackets, latencyWords,
-		responsivenessWords, cipherWords, thresholdWords, doubts, caveatWords} {
+		responsivenessWords, importedWords, cipherWords, thresholdWords, doubts, caveatWords} {
 		out = append(out, say(d)...)
 	}
 	return out
@@ -43,7 +43,7 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// fastest names the highest goodput with and without a tunnel.
+// fastest names the cell with the highest goodput, with and without a tunnel.
 func fastest(d *Document) []string {
 	var out []string
 	for _, c := range d.fastestCells() {
@@ -51,11 +51,15 @@ func fastest(d *Document) []string {
 		if !ok || factor.Protocol.Is(c.Factors, factor.UDP) {
 			continue
 		}
-		where := capital(d.with(c)) + " at"
+		where := capital(d.with(c)) + " the"
 		if len(d.Run.ImportedFrom) > 0 && !factor.Tunnel.In(c.Factors) { // which nobody told
-			where = "At"
+			where = "The"
 		}
-		out = append(out, fmt.Sprintf("%s most %s of TCP payload got through (%s; %s).", where,
+		median := ""
+		if v.N > 1 {
+			median = "a median of "
+		}
+		out = append(out, fmt.Sprintf("%s fastest cell carried %s%s of TCP payload (%s; %s).", where, median,
 			unit.Bitrate(v.Median), spread(v, func(x float64) string { return unit.Bitrate(x).String() }),
 			c.Label))
 	}
@@ -137,10 +141,9 @@ func latencyWords(d *Document) []string {
 	if !okIdle || !okLoaded {
 		return nil
 	}
-	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and up to %s under load "+
-		"(%s): the load adds %s, bufferbloat grade %s.",
-		unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
-		addedWords(added.Median), metrics.Bufferbloat(added.Median))}
+	return []string{fmt.Sprintf("A round trip took %s (median) on the idle path and %s under load (%s): %s, "+
+		"bufferbloat grade %s.", unit.Nanoseconds(idle.Median), unit.Nanoseconds(loaded.Median), worst.Label,
+		worst.addedWords(), metrics.Bufferbloat(added.Median))}
 }
 
 // responsivenessWords names the directions of each path whose responsiveness was measured.
@@ -150,8 +153,12 @@ func responsivenessWords(d *Document) []string {
 		var parts []string
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Directions[direction]; w.RPM != nil {
-				parts = append(parts, fmt.Sprintf("%s %s RPM (%s, confidence %s)", direction,
-					unit.Significant(*w.RPM, 3), w.Band, w.Confidence))
+				sure := ""
+				if w.Confidence != "" {
+					sure = ", confidence " + w.Confidence
+				}
+				parts = append(parts, fmt.Sprintf("%s %s RPM (%s%s)", direction,
+					unit.Significant(*w.RPM, 3), w.Band, sure))
 			}
 		}
 		if len(parts) > 0 {
@@ -162,11 +169,42 @@ func responsivenessWords(d *Document) []string {
 	return out
 }
 
-func addedWords(ns float64) string {
-	if ns <= 0 {
-		return "nothing"
+// importedWords are the numbers of an imported run that no column of the results shows: goodput by direction
+// and times of requests, of a few cells.
+func importedWords(d *Document) (out []string) {
+	if len(d.Run.ImportedFrom) == 0 {
+		return nil
 	}
-	return unit.Nanoseconds(ns)
+	for i := range d.Cells {
+		var words []string
+		for _, x := range [...]struct {
+			metric, format string
+			text           func(float64) string
+		}{{metrics.GoodputDown, "%s went down", bitrate}, {metrics.GoodputUp, "%s went up", bitrate},
+			{metrics.RequestIdle, "a request took %s without load", unit.Nanoseconds},
+			{metrics.RequestLoaded, "%s under load", unit.Nanoseconds}} {
+			if v, ok := d.Cells[i].Metrics[x.metric]; ok {
+				words = append(words, fmt.Sprintf(x.format, x.text(v.Median)))
+			}
+		}
+		if len(words) > 0 && len(out) < maxImportedWords {
+			out = append(out, d.Cells[i].Label+": "+strings.Join(words, ", ")+".")
+		}
+	}
+	return out
+}
+
+// maxImportedWords bounds the cells of an imported run that the summary has a sentence for.
+const maxImportedWords = 8
+
+func bitrate(bps float64) string { return unit.Bitrate(bps).String() }
+
+// addedWords says what the load adds to the median round trip.
+func (c *Cell) addedWords() string {
+	if c.AddedInNoise() {
+		return "no added latency is measurable"
+	}
+	return "the load adds " + unit.Nanoseconds(c.Metrics[metrics.RTTAdded].Median)
 }
 
 func thresholdWords(d *Document) []string {
@@ -228,12 +266,12 @@ func (g *group) addFindings() {
 	g.addSegments()
 	c := &g.cell
 	added, ok := c.Metrics[metrics.RTTAdded]
-	if !ok || factor.Protocol.Is(g.factors, factor.UDP) ||
+	if !ok || c.AddedInNoise() || factor.Protocol.Is(g.factors, factor.UDP) ||
 		strings.HasPrefix(metrics.Bufferbloat(added.Median), "A") {
 		return // what is not wrong is no finding
 	}
 	c.Findings = append(c.Findings, evidence.NewFinding(evidence.FindingBufferbloat,
-		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": the load adds "+addedWords(added.Median)+
+		"bufferbloat grade "+metrics.Bufferbloat(added.Median)+": "+c.addedWords()+
 			" to the median round trip", evidence.Evidence{Metric: metrics.RTTAdded, Value: new(added.Median),
 			Low: new(added.Low), High: new(added.High), Text: spread(added, unit.Nanoseconds)}))
 }

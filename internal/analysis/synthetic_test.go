@@ -163,7 +163,7 @@ func (s *synthetic) flow(f record.Factors, w record.Window, i int, direction str
 		return flow
 	}
 	window := w.End - w.Start
-	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: 3, BusyNs: window,
+	flow.TCP = &record.TCP{Congestion: "cubic", MSS: 1448, Retransmits: new(int64(3)), BusyNs: window,
 		RwndLimitedNs: window / 10, MinRTTNs: 50e3}
 	flow.TCP.Series = record.NewTable("rtt_ns", "cwnd_segments")
 	for at := w.Start; at < w.End; at += second / 10 {

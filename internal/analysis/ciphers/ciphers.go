@@ -90,34 +90,6 @@ const (
 	Small     = 1024
 )
 
-// Cells are those of an algorithm in a library, for each block and number of threads. In openssl, AEADs are
-// measured in both modes; a block that is no packet only as published tables have it.
-func (a Algorithm) Cells(library string, blocks, threads []int) (cells []Cell) {
-	modes := []string{""}
-	switch {
-	case a.AEAD && library == OpenSSL:
-		modes = []string{ModeEVP, ModeAEAD}
-	case a.AEAD:
-		modes = []string{ModeAEAD}
-	}
-	if !a.Blocks() {
-		blocks = []int{0}
-	}
-	for _, operation := range a.Operations {
-		for _, mode := range modes {
-			for _, block := range blocks {
-				if mode == ModeAEAD && library == OpenSSL && block >= Published {
-					continue
-				}
-				for _, n := range threads {
-					cells = append(cells, Cell{library, a.Name, operation, mode, block, n})
-				}
-			}
-		}
-	}
-	return cells
-}
-
 // OfPublished are published speeds of one core as results of openssl -evp with one repetition. Left out are
 // those that no figure is given for, of algorithms that are not known, and of other modes.
 func OfPublished(speeds []catalogue.Speed) (out []Result) {
@@ -152,54 +124,19 @@ func (c Cell) Unit() string {
 	return "op/s"
 }
 
-// Sample is one repetition of a cell, with what was seen of the CPU meanwhile; what was not is 0.
-type Sample struct {
-	Rate         float64 // bytes or operations per second
-	ClockHz      float64
-	TemperatureC float64
-	Throttled    bool    // a core was slowed for heat, or its limit lowered
-	Stolen       float64 // share of the CPUs' time that the machine's host gave to others
-	Foreign      float64 // share of it that processes took which are not ours
-}
-
 // Result is the speed of a cell.
 type Result struct {
 	Cell
-	Unit string           `json:"unit"`
-	Rate statistics.Value `json:"rate"`
-	// ClockHz is the median clock of the repetitions, CyclesPerByte what follows from it for one thread.
-	ClockHz       float64 `json:"clock_hz,omitempty"`
-	CyclesPerByte float64 `json:"cycles_per_byte,omitempty"`
-	CyclesPerOp   float64 `json:"cycles_per_operation,omitempty"`
-	TemperatureC  float64 `json:"temperature_c,omitempty"` // the highest
-	Doubts        []Doubt `json:"doubts"`
-	Published     bool    `json:"-"` // a figure without an interval, of many repetitions or of one
+	Unit      string           `json:"unit"`
+	Rate      statistics.Value `json:"rate"`
+	Doubts    []Doubt          `json:"doubts"`
+	Published bool             `json:"-"` // a figure without an interval, of many repetitions or of one
 }
 
 // Doubt is why a figure may not be that of the CPU.
 type Doubt struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
-}
-
-// Missing is what could not be measured, and why.
-type Missing struct {
-	Cell
-	Why string `json:"why"`
-}
-
-// Document is what was found on a node.
-type Document struct {
-	Format      string            `json:"format"`
-	Node        string            `json:"node"`
-	CPU         CPU               `json:"cpu"`
-	Versions    map[string]string `json:"versions"` // library → which one
-	Seconds     int               `json:"seconds"`  // of a repetition
-	Repetitions int               `json:"repetitions"`
-	Seed        uint64            `json:"seed"` // of the order
-	Results     []Result          `json:"results"`
-	Missing     []Missing         `json:"missing"`
-	Advice      []Advice          `json:"advice"`
 }
 
 // CPU is the node's.

@@ -10,75 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Kinds of doubt.
-const (
-	DoubtFew      = "few-repetitions"
-	DoubtSpread   = "spread"
-	DoubtClock    = "clock-moved"
-	DoubtThrottle = "throttled"
-	DoubtStolen   = "stolen"
-	DoubtForeign  = "other-load"
-	DoubtEmulated = "emulated" // said by who measures
-)
+// DoubtEmulated is the doubt in what an emulated CPU does.
+const DoubtEmulated = "emulated"
 
-// Beyond these shares a figure is doubted.
-const (
-	mostSpread = 0.10 // of the interval's width in the median
-	MostClock  = 0.05 // of the range of clocks in their median
-	mostStolen = 0.01 // of the CPUs' time
-	mostOthers = 0.05 // of it
-)
-
-// Judge makes a result of a cell's repetitions, of which there is at least one.
-func Judge(c Cell, samples []Sample) Result {
-	column := func(of func(Sample) float64) (v []float64) {
-		for _, s := range samples {
-			if x := of(s); x > 0 {
-				v = append(v, x)
-			}
-		}
-		return v
-	}
-	r := Result{Cell: c, Unit: c.Unit(), Doubts: []Doubt{},
-		Rate: statistics.Summarise(column(func(s Sample) float64 { return s.Rate }))}
-	doubt := func(kind, format string, args ...any) {
-		r.Doubts = append(r.Doubts, Doubt{kind, fmt.Sprintf(format, args...)})
-	}
-	if len(samples) < statistics.MinInterval {
-		doubt(DoubtFew, "%s: a 95 %% interval needs %d", unit.Count(len(samples), "repetition"),
-			statistics.MinInterval)
-	}
-	if w := (r.Rate.High - r.Rate.Low) / r.Rate.Median; w > mostSpread {
-		doubt(DoubtSpread, "the interval is %s of the median wide", unit.Percent(w))
-	}
-	if clocks := column(func(s Sample) float64 { return s.ClockHz }); len(clocks) > 0 {
-		r.ClockHz = statistics.Median(clocks)
-		if w := (slices.Max(clocks) - slices.Min(clocks)) / r.ClockHz; w > MostClock {
-			doubt(DoubtClock, "the clock moved by %s between repetitions", unit.Percent(w))
-		}
-	}
-	if c.Threads == 1 && r.ClockHz > 0 {
-		if cycles := r.ClockHz / r.Rate.Median; c.Block > 0 {
-			r.CyclesPerByte = cycles
-		} else {
-			r.CyclesPerOp = cycles
-		}
-	}
-	if heat := column(func(s Sample) float64 { return s.TemperatureC }); len(heat) > 0 {
-		r.TemperatureC = slices.Max(heat)
-	}
-	if slices.ContainsFunc(samples, func(s Sample) bool { return s.Throttled }) {
-		doubt(DoubtThrottle, "the CPU was slowed for heat, or its clock was limited")
-	}
-	most := func(of func(Sample) float64) float64 { return slices.Max(append(column(of), 0)) }
-	if v := most(func(s Sample) float64 { return s.Stolen }); v > mostStolen {
-		doubt(DoubtStolen, "the host gave up to %s of the CPUs' time to others", unit.Percent(v))
-	}
-	if v := most(func(s Sample) float64 { return s.Foreign }); v > mostOthers {
-		doubt(DoubtForeign, "other processes took up to %s of the CPUs' time", unit.Percent(v))
-	}
-	return r
-}
+// MostClock is the range of clocks, as a share of their median, beyond which a figure is doubted.
+const MostClock = 0.05
 
 // Advice is a conclusion in words, with the figures that it rests on.
 type Advice struct {
@@ -119,9 +55,7 @@ func speedOf(r Result) speed {
 		s.low, s.high, s.n = s.median, s.median, statistics.MinInterval
 	}
 	for _, d := range r.Doubts {
-		if d.Kind != DoubtFew { // without an interval there is no advice
-			s.doubts = append(s.doubts, d.Kind)
-		}
+		s.doubts = append(s.doubts, d.Kind)
 	}
 	return s
 }

@@ -18,12 +18,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// SmallestRelevant is the smallest relative difference that anyone should care about: two results whose
-// ratio lies within ±2 % are called the same.
-const SmallestRelevant = 0.02
-
-// significance is the level of a family of comparisons.
-const significance = 0.05
+// SmallestRelevant is the smallest relative difference that anyone should care about.
+const SmallestRelevant = statistics.SmallestRelevant
 
 // comparedMetrics are those on which cells are compared. Those of a path are compared once per pair of
 // paths; only rates are compared with the plan's own baseline, since that may differ in many things.
@@ -60,14 +56,15 @@ type pair struct {
 
 // pairsOf finds, for each cell, the cells that differ from it in exactly one thing: a factor at its
 // baseline level, or the plan's own baseline. Of a setting, or of the size of a guest, that no cell has at
-// its baseline level, that is the level listed first.
+// its baseline level, that is the level listed first. Loads of different kinds are no pair.
 func pairsOf(design *record.Design, groups []*Cell) []pair {
 	var pairs []pair
 	c, baseline := design.Catalogue, design.Baseline
 	for _, g := range groups {
 		seen := map[*Cell]bool{}
 		add := func(other *Cell, name string, baseline bool) {
-			if other != nil && other != g && !seen[other] {
+			if other != nil && other != g && !seen[other] &&
+				metrics.LoadOf(other.Factors) == metrics.LoadOf(g.Factors) {
 				seen[other] = true
 				pairs = append(pairs, pair{g, other, name, baseline})
 			}
@@ -199,7 +196,7 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	}
 	values := statistics.ByBlock(by)
 	if len(values) == 0 {
-		return Comparison{Metric: metric, Verdict: verdict(c, SmallestRelevant)}, by
+		return Comparison{Metric: metric, Verdict: statistics.TooFew()}, by
 	}
 	if c = ratioOf(values); !ratio {
 		v := statistics.Summarise(values)
@@ -207,7 +204,7 @@ func ComparePaired(metric string, a, b map[int]float64) (c Comparison, by map[in
 	}
 	c.Metric, c.PValue, c.Test = metric, statistics.SignedRank(values),
 		"Wilcoxon signed-rank, exact, on paired blocks"
-	c.Verdict = verdict(c, SmallestRelevant)
+	c.conclude(1)
 	return c, by
 }
 
@@ -228,7 +225,7 @@ func judgePairs(out []Comparison, family []map[int]float64) {
 		out[index[k]].PValue, out[index[k]].Test = p, test
 	}
 	for i := range out {
-		out[i].Verdict = verdict(out[i], SmallestRelevant)
+		out[i].conclude(len(enough))
 	}
 }
 
@@ -250,24 +247,42 @@ func ratioOf(logs []float64) Comparison {
 		Interval: v.Interval, Level: v.Level}
 }
 
-// verdict words a comparison. The same comes first: a difference inside the smallest relevant one is no
-// difference, however sure it is.
-func verdict(c Comparison, relevant float64) string {
+// conclude sets the verdict of a comparison that was tested together with others, and says why it is no more
+// than that: what n pairs, or runs, leave possible.
+func (c *Comparison) conclude(tested int) {
 	none := 1.0
 	if c.Difference {
 		none = 0
+		c.Verdict = statistics.VerdictOfDifference(c.N, c.Low, c.High, c.PValue)
+	} else {
+		c.Verdict = statistics.VerdictOfRatio(c.N, c.Low, c.High, c.PValue)
 	}
-	switch {
-	case c.N < statistics.MinInterval:
-		return fmt.Sprintf("cannot tell (n < %d)", statistics.MinInterval)
-	case c.Difference && c.Low == 0 && c.High == 0:
-		return "same"
-	case !c.Difference && c.Low >= 1/(1+relevant) && c.High <= 1+relevant:
-		return "same within ±" + unit.Significant(relevant*100, 1) + " %"
-	case c.PValue <= significance && (c.Low > none || c.High < none):
-		return "different"
+	if c.N < statistics.MinInterval || c.Verdict == statistics.Different {
+		return
 	}
-	return "cannot tell"
+	c.Why = "the data exclude " + c.excluded()
+	if c.Verdict == statistics.CannotTell && (c.Low > none || c.High < none) {
+		c.Why += fmt.Sprintf("; p = %s", unit.Significant(c.PValue, 2))
+		if tested > 1 {
+			c.Why += fmt.Sprintf(", corrected for %d comparisons at once", tested)
+		}
+	}
+}
+
+// excluded words the differences that lie outside the interval.
+func (c *Comparison) excluded() string {
+	if c.Difference {
+		return fmt.Sprintf("differences below %s and above %s", metrics.Say(c.Metric, c.Low),
+			metrics.Say(c.Metric, c.High))
+	}
+	signed := func(ratio float64) string {
+		if c.High >= 2 {
+			return unit.Times(ratio)
+		}
+		text := unit.Significant(100*math.Abs(ratio-1), 2) + " %"
+		return map[bool]string{true: "−", false: "+"}[ratio < 1] + text
+	}
+	return "differences below " + signed(c.Low) + " and above " + signed(c.High)
 }
 
 // OfCells compares all cells on all metrics, in a stable order.
@@ -312,7 +327,8 @@ type Comparison struct {
 	Level       float64  `json:"level"`
 	PValue      float64  `json:"p_value,omitempty"` // Wilcoxon or Mann-Whitney, see Test
 	Test        string   `json:"test,omitempty"`
-	Verdict     string   `json:"verdict"` // "different", "same within ±x %", "cannot tell", "confounded"
+	Verdict     string   `json:"verdict"`       // "different", "same within ±x %", "cannot tell", "confounded"
+	Why         string   `json:"why,omitempty"` // the verdict is no more than that; what the data exclude
 	Confounders []string `json:"confounders,omitempty"`
 
 	// of two runs: the medians of both, and how far they can be trusted

@@ -26,8 +26,8 @@ func TestVerdict(t *testing.T) {
 		{"few", Comparison{N: 5, Low: .1, High: .2}, "cannot tell (n < 6)"},
 	}
 	for _, test := range tests {
-		if got := verdict(test.c, SmallestRelevant); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		if test.c.conclude(1); test.c.Verdict != test.want {
+			t.Errorf("%s: %q, want %q", test.name, test.c.Verdict, test.want)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestPairedVerdicts(t *testing.T) {
 		c := ratioOf(values)
 		p, _ := statistics.FamilyTest([]map[int]float64{logs})
 		c.PValue = p[0]
-		if verdict(c, SmallestRelevant) == "different" {
+		if c.conclude(1); c.Verdict == "different" {
 			different++
 		}
 	}

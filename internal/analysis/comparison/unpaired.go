@@ -90,8 +90,8 @@ func OfRuns(cells []record.Factors, first, second Run, causes []string) []Compar
 	}
 	for i := range out {
 		c := &out[i]
-		c.Verdict = verdict(*c, SmallestRelevant)
-		if c.Verdict == "different" && len(causes) > 1 {
+		c.conclude(len(a))
+		if c.Verdict == statistics.Different && len(causes) > 1 {
 			c.Verdict, c.Confounders = "confounded", causes
 		}
 	}

@@ -159,7 +159,9 @@ func endCPU(class, end string) Rule {
 					score, ok = max(score, ramp(s.Full.Busy, .8, .97, unlikely, 2.5)), true
 					facts = append(facts, s.coreFact())
 				}
-			} else if s, why := o.systemAt(record.HostNode); why == "" {
+			}
+			used := score
+			if s, why := o.systemAt(record.HostNode); why == "" && !o.Run.Node(node).OwnMachine() {
 				// On shared cores a thread that has to wait for one is not what limits.
 				score -= ramp(s.Busy/float64(len(s.Cores)), .9, .99, 0, 1.5)
 			}
@@ -168,7 +170,7 @@ func endCPU(class, end string) Rule {
 			}
 			return Judgement{Score: score + o.wants(), Node: node, Element: "cpu", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is saturated: its busiest " +
-					"thread used " + unit.Percent(use) + " of a core"}
+					"thread used " + unit.Percent(use) + " of a core"}.weighed(used)
 		},
 		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
 		Remedies: []Remedy{{Do: "use more streams, larger packets, or a faster machine at this end"},

@@ -44,7 +44,7 @@ func backlogBudget() Rule {
 					1/cut)
 			}
 			j.Score += o.wants()
-			return j
+			return j.weighed(min(max(drops, budget), 0))
 		}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "lengthen the backlog",

@@ -139,7 +139,8 @@ func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
 	again := math.Max(s.one.again(), s.many.again())
 	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),
-		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops and nothing queues",
+		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops, and queues " +
+			"no more than " + bytesText(s.queueBytes()),
 		Facts: grounds{added, fact(metrics.Retransmits, "", "", again,
 			"TCP retransmits "+unit.Percent(again)+" of its segments")}}
 }

@@ -28,8 +28,8 @@ func bufferbloat() Rule {
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
 			facts := grounds{delayFact(least, probes, "the median probe RTT was "+
 				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
-			j := Judgement{Score: score, Element: "path", Facts: facts}
-			if q, held, why := o.held(); why == "" && q.overlimits > .03 && held > -2 {
+			j := Judgement{Score: score, Element: "path", Facts: facts}.weighed(score)
+			if q, held, why := o.held(); why == "" && q.holds() > .03 && held > -2 {
 				j.Node, j.Element = q.node, q.port
 				if q.drops == 0 && !q.managed {
 					j.Score += ramp(added, 30e6, 50e6, 0, 3) // that of a link would be full

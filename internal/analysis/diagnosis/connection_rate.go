@@ -36,7 +36,8 @@ func connectionRate() Rule {
 				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
 					unit.Significant(rate, 3)),
 				Facts: grounds{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
-					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()}}
+					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()},
+			}.weighed(ramp(perFlow, 20e3, 200e3, 0, -3), s.busy())
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -32,7 +32,8 @@ func conntrackFull() Rule {
 					Facts: grounds{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
 						"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
 						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
-							"because the table was full", drops))}}
+							"because the table was full", drops))}}.weighed(ramp(fill, .85, .98, -5, 0),
+					ramp(o.perSecond(drops), 0, 5, -3, 0))
 				if best.NotExamined != "" || j.Score > best.Score {
 					best = j
 				}

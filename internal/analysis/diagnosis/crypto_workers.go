@@ -10,7 +10,7 @@ import (
 
 // cryptoWorkers are the kernel's workers that encrypt and decrypt, on all cores.
 func cryptoWorkers() Rule {
-	return Rule{Class: CryptoWorkers, Label: "the kernel's crypto workers saturate all cores",
+	return Rule{Class: CryptoWorkers, Label: "the kernel's crypto workers saturate the CPU",
 		Means: "the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and every " +
 			"core is busy for 82 %",
 		Judge: func(o *Observation) Judgement {
@@ -30,12 +30,17 @@ func cryptoWorkers() Rule {
 			}
 			workers := o.perSecond(ns) / 1e9
 			share := ratio(workers, s.Busy)
+			cores := fmt.Sprintf("all %d cores", len(s.Cores))
+			if len(s.Cores) == 1 {
+				cores = "its only core"
+			}
 			return Judgement{Score: ramp(s.Slack.Busy, .60, .82, unlikely, 1.5) + o.wants() +
 				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
-				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate all cores",
-					s.Node, unit.Percent(share)),
+				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate %s", s.Node,
+					unit.Percent(share), cores),
 				Facts: grounds{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
-					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()}}
+					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()},
+			}.weighed(ramp(share, .1, .3, -4, 0), ramp(s.Slack.Busy, .60, .82, unlikely, 0))
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -43,13 +43,19 @@ type Judgement struct {
 	// known; NaN where it was not examined.
 	Score       float64
 	NotExamined string // why not: what is missing
-	Node        string // where the limit is
-	Element     string // the part of the node: a core, a device, a queue, a process
-	Text        string // what is the matter, as the verdict says it
+	// Undecided says why the class is not ruled out, however low its score.
+	Undecided string
+	// Place says where the limit is, of a cause that no class knows.
+	Place   string
+	Node    string // where the limit is
+	Element string // the part of the node: a core, a device, a queue, a process
+	Text    string // what is the matter, as the verdict says it
 	// GainAtMost bounds what its removal can bring: goodput then ÷ goodput now; 0 = not known.
 	GainAtMost  float64
-	Facts       []evidence.Evidence // what it stands on, or, of a low score, what speaks against it
+	Facts       []evidence.Evidence // what it stands on
+	Against     *evidence.Evidence  // the number that rules it out, if one does
 	Experiments []Experiment
+	Remedies    []Remedy // that are still to be done
 }
 
 // Experiment is a patch of the plan, in the vocabulary of factors, that would refute a cause: the factor
@@ -76,6 +82,8 @@ type Remedy struct {
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
 	Tunnel string `json:"-"` // the kind of tunnel that it is for, such as "openvpn"; "" = any
+	// When says whether it is still to be done, by what the trial shows of the state; nil = always.
+	When func(*Observation) bool `json:"-"`
 }
 
 // Diagnosis is what is said of a cell or trial.
@@ -85,10 +93,11 @@ type Diagnosis struct {
 	Confidence float64 `json:"confidence"`
 	Causes     []Cause `json:"causes"` // most probable first, those above LeastShown
 	// Excluded are classes that were examined and spoken against, each by a number.
-	Excluded    []Exclusion `json:"excluded,omitempty"`
-	NotExamined []Gap       `json:"not_examined,omitempty"`
-	Trials      int         `json:"trials"`
-	Path        []Stage     `json:"path,omitempty"` // near to far, with what was used of each part
+	Excluded []Exclusion `json:"excluded,omitempty"`
+	// NotExamined are classes of which nothing is said: what they read is missing, or decides nothing.
+	NotExamined []Gap   `json:"not_examined,omitempty"`
+	Trials      int     `json:"trials"`
+	Path        []Stage `json:"path,omitempty"` // near to far, with what was used of each part
 }
 
 // Cause is one candidate.
@@ -103,7 +112,7 @@ type Cause struct {
 	Experiments []Experiment        `json:"experiments,omitempty"`
 	Remedies    []Remedy            `json:"remedies,omitempty"`
 	// Proofs are what experiments said of the cause, and Proved what these say together: "confirmed",
-	// "refuted" or "undecided"; absent where there was none.
+	// "refuted", "not refuted" or "undecided"; absent where there was none.
 	Proofs []Proof `json:"proofs,omitempty"`
 	Proved string  `json:"proved,omitempty"`
 }
@@ -153,7 +162,7 @@ func Examine(o *Observation) []Judgement {
 			j.Facts = j.Facts[:mostFacts]
 		}
 		if j.Score > 0 {
-			j.Experiments = Tests(o, j)
+			j.Experiments, j.Remedies = Tests(o, j), o.remedies(r.Remedies)
 		}
 		out = append(out, j)
 	}
@@ -162,8 +171,8 @@ func Examine(o *Observation) []Judgement {
 }
 
 // Conclude joins the judgements of a cell's trials: each class has the median of its scores, and the words of
-// the trial that is nearest to it. Rates are the trials' goodput: where they lie far apart, the cell is
-// unstable.
+// the trial that is nearest to it. Rates are the trials' goodput: that they lie far apart stands beside the
+// verdict, and where nothing else explains it the cell is unstable.
 func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
@@ -180,9 +189,17 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 			judged = append(judged, j)
 		}
 	}
-	acrossTrials(judged, rates)
+	e, apart := acrossTrials(judged, rates)
 	d := conclude(judged, calibrated)
 	d.Trials = len(trials)
+	switch {
+	case !apart, d.Class == Unstable:
+	case d.Named():
+		facts := d.Causes[0].Facts
+		d.Causes[0].Facts = append(slices.Clone(facts[:min(len(facts), mostFacts-1)]), e)
+	default:
+		d.Text += "; " + e.Text
+	}
 	return d
 }
 
@@ -204,15 +221,22 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 	for _, j := range examined {
 		p := probability[j.Class]
 		if j.Score <= 0 || p < LeastShown && j.Score < contributes {
-			if len(j.Facts) > 0 && j.Score < 0 {
+			switch {
+			case j.Undecided != "":
+				d.NotExamined = append(d.NotExamined, Gap{j.Class, j.Undecided})
+			case j.Against != nil && j.Score < 0:
+				d.Excluded = append(d.Excluded, Exclusion{j.Class, *j.Against})
+			case j.Score == absent && len(j.Facts) > 0:
 				d.Excluded = append(d.Excluded, Exclusion{j.Class, j.Facts[0]})
 			}
 			continue
 		}
-		r, _ := RuleOf(j.Class)
+		if r, _ := RuleOf(j.Class); j.Remedies == nil { // of ends alone
+			j.Remedies = r.Remedies
+		}
 		d.Causes = append(d.Causes, Cause{Class: j.Class, Node: j.Node, Element: j.Element, Text: j.Text,
 			Confidence: p, GainAtMost: j.GainAtMost, Facts: j.Facts, Experiments: j.Experiments,
-			Remedies: r.Remedies})
+			Remedies: j.Remedies})
 	}
 	unknown := 1.0
 	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
@@ -225,7 +249,9 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 	}
 	d.Confidence = max(unknown, 0)
 	d.Text = notKnown + ": no known cause fits the measurements"
-	if len(d.Causes) > 0 {
+	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Place != "" }); i >= 0 {
+		d.Text = examined[i].Place
+	} else if len(d.Causes) > 0 {
 		d.Text = notKnown + "; closest known cause: " + d.Causes[0].Text
 	}
 	return d
@@ -283,6 +309,17 @@ func given[T any](read func(*Observation) (of T, why string),
 		}
 		return judge(o, of)
 	}
+}
+
+// weighed notes the fact that speaks most against the judgement, by what the first facts added to its score.
+func (j Judgement) weighed(added ...float64) Judgement {
+	least := 0.0
+	for i, by := range added {
+		if by < least {
+			least, j.Against = by, &j.Facts[i]
+		}
+	}
+	return j
 }
 
 // always are experiments that do not depend on the trial.

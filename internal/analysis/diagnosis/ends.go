@@ -16,6 +16,7 @@ const (
 	SmallQueue    = "small-queue"
 	Bufferbloat   = "bufferbloat"
 	RandomLoss    = "random-loss"
+	RuleDrop      = "rule-drop"
 	Reordering    = "reordering"
 	Fragmentation = "fragmentation"
 	PMTUBlackHole = "pmtu-black-hole"
@@ -25,7 +26,8 @@ const (
 func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
-		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), reordering(),
+		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), ruleDrop(),
+		reordering(),
 		fragmentation(), pmtuBlackHole()}
 }
 
@@ -60,6 +62,8 @@ var symptoms = []struct {
 	// A core that slows down, or that opens connections, is full.
 	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
 	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},
+	// While nothing gets through an application waits, too.
+	{Unstable, []string{SlowSender, SlowReader}, 4},
 }
 
 // explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by
@@ -84,8 +88,13 @@ func explainAway(all []Judgement) {
 		}
 	}
 	for _, j := range all {
-		if j.Class == Tester && j.Score > 0 {
+		switch {
+		case !(j.Score > 0):
+		case j.Class == Tester:
 			makeIncredible(all, behindTester, ramp(j.Score, 0, 2.5, 0, 5), j.Facts[0])
+		case j.Class == RuleDrop || j.Class == SmallQueue: // what is dropped there, a CPU need not move
+			makeIncredible(all, atCapacity, ramp(j.Score, 0, 1, 0, 6), j.Facts[0])
 		}
 	}
+	leaveToCauses(all)
 }

@@ -30,10 +30,11 @@ func fragmentation() Rule {
 			if o.tunnel() != "" {
 				element = "tunnel"
 			}
-			return Judgement{Score: ramp(share, .02, .2, -3, 5.2) + o.wants()/3, Node: at, Element: element,
+			parts := ramp(share, .02, .2, -3, 5.2)
+			return Judgement{Score: parts + o.wants()/3, Node: at, Element: element,
 				Facts: grounds{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
 				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
-					"at the %s", most, at)}
+					"at the %s", most, at)}.weighed(parts)
 		},
 		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
 			Why: "segments that fit are not split: goodput rises at once"}),
@@ -42,13 +43,17 @@ func fragmentation() Rule {
 				Commands: []string{
 					"ip link set dev TUNNEL mtu 1420",
 					"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
-				Factor: "mtu", Level: "1420"},
+				Factor: "mtu", Level: "1420", When: (*Observation).tunnelTooLarge},
 			{System: "openwrt", Do: "set the interface MTU, and enable MSS clamping for its zone",
 				Commands: []string{
-					"uci set network.wg0.mtu=1420", "uci set firewall.@zone[1].mtu_fix=1", "uci commit"}},
+					"uci set network.wg0.mtu=1420", "uci set firewall.@zone[1].mtu_fix=1", "uci commit"},
+				When: (*Observation).tunnelTooLarge},
 			{System: "routeros", Do: "set the interface MTU, and clamp the TCP MSS", Commands: []string{
-				"/interface wireguard set wireguard1 mtu=1420"}},
+				"/interface wireguard set wireguard1 mtu=1420"}, When: (*Observation).tunnelTooLarge},
 			{System: "freebsd", Do: "set the interface MTU, and max-mss in pf", Commands: []string{
-				"ifconfig wg0 mtu 1420"}},
+				"ifconfig wg0 mtu 1420"}, When: (*Observation).tunnelTooLarge},
+			{System: "linux", Do: "clamp the TCP MSS to the path's MTU", Commands: []string{
+				"nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu"},
+				When: func(o *Observation) bool { return !o.tunnelTooLarge() }},
 		}}
 }

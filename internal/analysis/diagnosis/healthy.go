@@ -52,10 +52,11 @@ func healthy() Rule {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
 					" of the probes were lost"))
 			}
-			return Judgement{Score: ramp(share, .9, .99, unlikely, 3) - ramp(loss, .001, .005, 0, 6) -
-				ramp(added, 10e6, 20e6, 0, 6) - ramp(lost, .01, .03, 0, 6) - o.lostWhenIdle(),
+			by := []float64{ramp(share, .9, .99, unlikely, 3), -ramp(loss, .001, .005, 0, 6),
+				-ramp(added, 10e6, 20e6, 0, 6), -ramp(lost, .01, .03, 0, 6)}
+			return Judgement{Score: by[0] + by[1] + by[2] + by[3] - o.lostWhenIdle(),
 				Text: "nothing limits this load: it gets the rate it asks for, without loss and with " +
-					"little delay", Facts: facts}
+					"little delay", Facts: facts}.weighed(by[:len(facts)]...)
 		}}
 }
 
@@ -66,12 +67,13 @@ func (o *Observation) allConnections() Judgement {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	return Judgement{Score: ramp(share, .8, .95, unlikely, 3) - ramp(failed, .001, .01, 0, 6) -
-		o.lostWhenIdle(),
+	done, fails := ramp(share, .8, .95, unlikely, 3), -ramp(failed, .001, .01, 0, 6)
+	return Judgement{Score: done + fails - o.lostWhenIdle(),
 		Text: "nothing holds this load back: every connection completes at the requested rate",
 		Facts: grounds{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
 			" of the connections due in the window completed in it"), o.load().ConnectionRate),
-			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")}}
+			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")},
+	}.weighed(done, fails)
 }
 
 // connected are the shares of the flows to start in the window that were done by its end, and that failed.

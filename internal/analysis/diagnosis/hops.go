@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -60,7 +61,34 @@ type queue struct {
 	overlimits float64 // ÷ packets: how often it held back for its rate
 	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
+	setBps     float64 // to which it is set to hold the port; 0 = none, or not known
+	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
+	fifos      bool    // it has classes, and each has a FIFO
+	full       bool    // in a sample it held nine tenths of what it may, where that is known
 }
+
+// idle rates from 0 to 1 how surely a queue that throttles does not limit the load: the kernel counts an
+// overlimit for each packet that waits for a token, far below the rate, too. A queue is idle from a fifth
+// below its configured rate. Where that is not known, it is idle if it drops nothing and is mostly empty.
+func (q queue) idle() float64 {
+	switch {
+	case q.setBps > 0:
+		return ramp(q.rateBps/q.setBps, .8, .93, 1, 0)
+	case q.drops > 0:
+		return 0
+	}
+	return ramp(q.waited, .4, .8, 1, 0)
+}
+
+// holds counts the overlimits per packet for which the queue may have limited the load.
+func (q queue) holds() float64 { return q.overlimits * (1 - q.idle()) }
+
+// throttles is the score of how often it does as the limit of the load.
+func (q queue) throttles() float64 { return ramp(q.holds(), .03, .25, -8, 2.8) }
+
+// held speaks against a cause of lost packets where a queue throttles at its rate: then it drops what exceeds
+// that.
+func (q queue) held() float64 { return ramp(q.holds(), .02, .2, 0, -5) }
 
 // place is "the router's WAN port" of a queue.
 func (q queue) place() string {
@@ -99,9 +127,77 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		q.overlimits = ratio(over, packets)
 		q.kind, q.managed = o.kindOf(at, label)
 		q.rateBps, q.uneven = o.sentBy(at)
+		if !ingress {
+			q.setBps, q.fifos = o.setTo(at)
+			q.full = o.filled(at, q.kind)
+		}
+		q.waited = 1
+		columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
+		for _, c := range columns {
+			if share, ok := c.waited(); ok && is(c.Label) {
+				q.waited = share
+			}
+		}
 		all = append(all, q)
 	}
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
+}
+
+// setTo is the rate to which a port's queue is set, by the plan or as it was found, and whether classes of it
+// have FIFOs.
+func (o *Observation) setTo(at record.TopoPort) (bps float64, fifos bool) {
+	cell, set := o.Trial.Row.Factors, false
+	for _, name := range cell.Names() {
+		plain, place := factor.Split(name)
+		level := cell[name]
+		switch {
+		case !slices.Contains(planted[Shaper], plain) && !hasFault(level, "link_rate"), level == "off":
+			continue
+		case plain == name && !slices.Contains(o.Routers(), at.Node),
+			plain != name && place != at.Node && place != at.Node+"."+at.Port:
+			continue
+		}
+		set = true
+		if found := rateForm.FindStringSubmatch(level); found != nil {
+			level = found[1]
+		}
+		if rate, err := unit.ParseBitrate(level); err == nil {
+			bps = float64(rate)
+		}
+	}
+	if set {
+		return bps, false
+	}
+	for _, e := range o.Run.Environments {
+		d := e.Inventory.Device(at.Port)
+		if e.Node != at.Node || d == nil || d.Missing != "" {
+			continue
+		}
+		leaves := d.Leaves()
+		return d.RateBps(), len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
+			return slices.ContainsFunc(d.Below(c.Handle), func(q record.QueueFacts) bool {
+				return !strings.HasSuffix(q.Kind, "fifo")
+			})
+		})
+	}
+	return 0, false
+}
+
+// filled reports whether a port's queue, if it was found there, held nine tenths of its packets in a sample.
+func (o *Observation) filled(at record.TopoPort, kind string) bool {
+	limit := math.Inf(1)
+	for _, e := range o.Run.Environments {
+		if d := e.Inventory.Device(at.Port); e.Node == at.Node && d != nil {
+			if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
+				limit = root.LimitPackets
+			}
+		}
+	}
+	columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
+	return slices.ContainsFunc(columns, func(c Column) bool {
+		most, _ := c.Largest()
+		return c.Label == at.Port && most >= .9*limit
+	})
 }
 
 // before is how far a port's counter grew before the window.

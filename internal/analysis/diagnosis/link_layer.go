@@ -67,6 +67,7 @@ func (o *Observation) linkOf(node, port string) Judgement {
 		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
 		j.Facts = append(grounds{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
 	}
+	j = j.weighed(j.Score)
 	j.Score += o.wants()
 	return j
 }

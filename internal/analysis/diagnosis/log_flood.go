@@ -21,10 +21,11 @@ func logFlood() Rule {
 			facts := grounds{fact("lines", s.Node, "kernel log", lines,
 				fmt.Sprintf("the kernel logged %s lines per second", unit.Significant(rate, 3))),
 				s.coreFact()}
-			return Judgement{Score: ramp(rate, 5, 50, -5, 4) + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
+			logs := ramp(rate, 5, 50, -5, 4)
+			return Judgement{Score: logs + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
 				Node: s.Node, Element: "kernel log", Facts: facts,
 				Text: fmt.Sprintf("the %s's kernel logs %s lines per second: logging takes the CPU time",
-					s.Node, unit.Significant(rate, 2))}
+					s.Node, unit.Significant(rate, 2))}.weighed(logs, s.busy())
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -1,6 +1,8 @@
 package diagnosis
 
 import (
+	"slices"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -22,8 +24,17 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	return q, why
 }
 
-// fifo says that the queue is one that drops what does not fit, and nothing else.
-func (q queue) fifo() bool { return !q.managed && q.kind != "netem" }
+// fifo says that the queue is one that drops what does not fit, and nothing else, as a netem does once it is
+// full.
+func (q queue) fifo() bool {
+	if q.kind == "netem" {
+		return q.full
+	}
+	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
+}
+
+// noFIFO are queues that choose what they drop, and those of several queues of which nothing is known.
+var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
 // overflowedEarly is the FIFO of the load's way that dropped most packets before the window, and of how many
 // segments that were sent again no queue is known to have dropped them.
@@ -57,14 +68,14 @@ func (o *Observation) windowed() float64 {
 	return ramp(rwnd, .7, .95, 0, 2)
 }
 
-// leastOutage is how many probes in a row must be lost for an outage.
-const leastOutage = 3
+// minOutage sets how many probes in a row must be lost for an outage.
+const minOutage = 3
 
-// outages are runs of lost probes beside the load while hardly one is lost between them, and their mean
-// duration in ns: packets that are lost at random are lost one by one.
+// outages are runs of lost probes beside the load while hardly one is lost between them and no data arrives
+// during them, and their mean duration in ns: packets that are lost at random are lost one by one.
 func (o *Observation) outages() (n int, ns float64) {
 	l := o.Trial.Loaded
-	if l == nil {
+	if l == nil || o.shortGaps(l.IntervalNs) {
 		return 0, 0
 	}
 	run, inside, alone := 0, 0, 0
@@ -73,7 +84,7 @@ func (o *Observation) outages() (n int, ns float64) {
 			run++
 			continue
 		}
-		if run >= leastOutage {
+		if run >= minOutage && !o.arrives(l, i-run, i) {
 			n, inside = n+1, inside+run
 		} else {
 			alone += run
@@ -84,6 +95,45 @@ func (o *Observation) outages() (n int, ns float64) {
 		return 0, 0
 	}
 	return n, float64(inside) / float64(n) * float64(l.IntervalNs)
+}
+
+// arrives reports whether data arrived while some probes were lost: at a fifth of the load's rate or more,
+// between two samples of what was received then.
+func (o *Observation) arrives(l *record.Latency, first, end int) bool {
+	if end > len(l.SentAt) {
+		return false
+	}
+	during := record.Window{Start: l.SentAt[first], End: l.SentAt[end-1] + l.IntervalNs}
+	span, bytes, total := 0.0, 0.0, 0.0
+	for _, f := range o.Trial.Traffic.Flows {
+		total += ratio(float64(f.ReceivedBytes), float64(f.ReceiverNs)) / float64(len(o.Trial.Traffic.Flows))
+		all := f.Received.Column("bytes")
+		for i := 1; i < len(all); i++ {
+			if during.Holds(f.Received.T[i-1]) && during.Holds(f.Received.T[i]) {
+				span, bytes = span+float64(f.Received.T[i]-f.Received.T[i-1]), bytes+all[i]-all[i-1]
+			}
+		}
+	}
+	return span > 0 && bytes/span > .2*total
+}
+
+// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many of them in a
+// row as it sends in the shortest outage.
+func (o *Observation) shortGaps(probesNs int64) bool {
+	counted := false
+	for _, f := range o.Trial.Traffic.Flows {
+		if f.Packets == nil || f.Packets.Duplicates == nil {
+			continue
+		}
+		counted = true
+		outage := ratio(float64(f.Packets.Sent), float64(f.SenderNs)) * float64(minOutage*probesNs)
+		for _, g := range f.Packets.Gaps {
+			if float64(g.Length) >= max(outage/2, 1) {
+				return false
+			}
+		}
+	}
+	return counted
 }
 
 func lossFact(name string, loss float64) evidence.Evidence {

@@ -108,14 +108,17 @@ func (s system) softirq() float64 {
 	return sum
 }
 
-// mostlySoftirq is the score of cores' work as one of interrupts and softirqs; work whose kind is not told
+// softirqShare is the score of cores' work as one of interrupts and softirqs; work whose kind is not told
 // says nothing.
-func mostlySoftirq(softirq, untold, busy float64) float64 {
+func softirqShare(softirq, untold, busy float64) float64 {
 	if untold > busy/2 {
 		return 0
 	}
 	return ramp(ratio(softirq, busy), .3, .7, -4, .5)
 }
+
+// busy speaks against the CPUs as the limit where the busiest core had time left.
+func (s system) busy() float64 { return ramp(s.Full.Busy, .70, .93, unlikely, 0) }
 
 // full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
 func (o *Observation) full(s system, atMost float64) float64 {

@@ -40,11 +40,11 @@ func offloadLost() Rule {
 					"end, %.0f at its peak", node, last, tracked, most),
 				Facts: grounds{against(fact("flows_offloaded", node, "flowtable", last,
 					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at the peak", last,
-						most)), most)}}
+						most)), most)}}.weighed(score)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "check that traffic reaches the rule that adds flows", Commands: []string{
-				"nft list ruleset | grep -B2 'flow add'"}, Factor: "flowtable", Level: "on"},
+				"nft list ruleset | grep -B2 'flow add'"}},
 			{System: "openwrt", Do: "restart the firewall, which repopulates the table", Commands: []string{
 				"service firewall restart"}, Risk: "connections may break"},
 			{System: "routeros", Do: "check that FastTrack is first and counts packets", Commands: []string{

@@ -29,7 +29,7 @@ func oneTunnelOneCore() Rule {
 				Text: fmt.Sprintf("a single tunnel saturates %s of the %s while %s idles for %s",
 					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
 				Facts: grounds{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
-					"all streams share one tunnel")}}
+					"all streams share one tunnel")}}.weighed(s.busy() + ramp(1-s.Slack.Busy, .15, .4, -4, 0))
 		},
 		Experiments: func(o *Observation) []Experiment {
 			return append([]Experiment{{Factor: "tunnels", Doses: []string{"1", "2", "4"},

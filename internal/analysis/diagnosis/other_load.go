@@ -55,7 +55,8 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		return missing(why)
 	}
 	share := other / float64(len(s.Cores))
-	score := ramp(share, .08, .35, -4, 2.8) + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
+	takes := ramp(share, .08, .35, -4, 2.8)
+	score := takes + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
 		.8) + o.wants()
 	if node == record.HostNode && !o.Shared() {
 		// Behind a guest that is itself at its limit, the machine that carries it is not.
@@ -73,7 +74,7 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	return Judgement{Score: score, Node: node, Element: "processes", Facts: facts,
 		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
 		Text: fmt.Sprintf("other work takes %s of %s %d cores", unit.Significant(other, 2), s.of(),
-			len(s.Cores))}
+			len(s.Cores))}.weighed(takes, s.busy())
 }
 
 // chargedSoftirq is the share of softirqs' time that processes are charged for that they interrupt.
@@ -98,6 +99,22 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
 		return foreign, own, ""
+	}
+	if sharing := o.Run.KernelOf(s.Node); len(sharing) > 0 {
+		// All that its cores do in user space is also the ends' load and what the others observe.
+		if !ok {
+			return 0, 0, "the CPU time of other processes was not read"
+		}
+		for _, node := range sharing {
+			lab, known := o.cpuTime(node, "lab_cpu_ns")
+			if !known {
+				return 0, 0, "it shares its kernel with " + node + ", whose own processes were not told apart"
+			}
+			if node != s.Node {
+				foreign -= lab
+			}
+		}
+		return max(foreign, 0), own, ""
 	}
 	user := s.User
 	if factor.InUserspace(o.tunnel()) {

@@ -181,20 +181,25 @@ func (o *Observation) queueStages(node string) []Stage {
 		if o.tunnel() == "" && !o.isPort(node, c.Label) {
 			continue // a tunnel's device, which the packets do not pass
 		}
-		waited, all := 0.0, 0.0
-		for i, at := range c.curve.T {
-			if at >= c.w.Start && at <= c.w.End {
-				if all++; c.curve.V[i] > 0 {
-					waited++
-				}
-			}
-		}
-		if all > 0 {
-			out = append(out, stageOf(node, c.Label, "queue "+c.Label, waited/all, "the samples had "+
+		if share, ok := c.waited(); ok {
+			out = append(out, stageOf(node, c.Label, "queue "+c.Label, share, "the samples had "+
 				"packets queued", ""))
 		}
 	}
 	return out
+}
+
+// waited is the share of the window's samples of a queue in which packets were in it.
+func (c Column) waited() (share float64, ok bool) {
+	waited, all := 0.0, 0.0
+	for i, at := range c.curve.T {
+		if c.w.Holds(at) {
+			if all++; c.curve.V[i] > 0 {
+				waited++
+			}
+		}
+	}
+	return ratio(waited, all), all > 0
 }
 
 // tableStage is how full the table of connections of a router was, if it follows any.

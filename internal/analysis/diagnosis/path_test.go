@@ -72,10 +72,10 @@ func TestUntoldWork(t *testing.T) {
 		cores[0].Softirq != 0 {
 		t.Fatalf("got %+v, want a core that is busy for 95 %%", cores)
 	}
-	if got := mostlySoftirq(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got != 0 {
+	if got := softirqShare(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got != 0 {
 		t.Errorf("untold work scores %v as softirqs, want 0", got)
 	}
-	if got := mostlySoftirq(.1, .1, .95); got >= 0 {
+	if got := softirqShare(.1, .1, .95); got >= 0 {
 		t.Errorf("work that is told scores %v, want less than 0", got)
 	}
 	for _, s := range o.coreStages("router") {

@@ -56,7 +56,8 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	}
 	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
 	share := ratio(discards, received+discards)
-	score := ramp(share, .0001, .001, -4, 2) + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
+	lost := ramp(share, .0001, .001, -4, 2)
+	score := lost + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
 	facts := grounds{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
 	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
@@ -67,5 +68,5 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	}
 	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
 		Text: fmt.Sprintf("NIC %s of %s discards %s of what it receives while no core is saturated: "+
-			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}
+			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}.weighed(lost)
 }

@@ -36,23 +36,29 @@ func policer() Rule {
 					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4) -
 						o.lostWhenIdle()
 				}
-				return Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
+				j := Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
 					Text: "a policer on the path at about " + mbps(got)}
+				if len(all) > 0 {
+					j.Facts = append(grounds{fact("drops", "", "", 0, "no ingress filter on the path "+
+						"dropped a packet")}, facts...)
+					return j.weighed(score)
+				}
+				return j.weighed(ramp(loss, .005, .03, -4, 1))
 			}
-			score := ramp(q.lost(), .0005, .003, -3, 4) + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
+			drops := ramp(q.lost(), .0005, .003, -3, 4)
+			score := drops + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
 			passed := got / (1 - min(loss, .9))
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
 				Facts: append(grounds{fact("drops", q.node, q.port+"@ingress", q.drops,
 					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
-						q.drops))}, facts...)}
+						q.drops))}, facts...)}.weighed(drops)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "shape instead of policing, or raise the policer's burst",
 				Commands: []string{
-					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay", Factor: "policer",
-				Level: "off"},
+					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay"},
 			{System: "routeros", Do: "use a queue instead of a limit rule",
 				Risk: "FastTrack bypasses queues"},
 			{Do: "if the provider polices: shape slightly below its rate, so that nothing is dropped",

@@ -19,6 +19,8 @@ const (
 	Confirmed = "confirmed"
 	Refuted   = "refuted"
 	Undecided = "undecided"
+	// NotRefuted is the most that an experiment says in which the rate was not to move: other limits pass it.
+	NotRefuted = "not refuted"
 )
 
 // Proof is what an experiment says of a finding: how the rate answered doses of the resource.
@@ -297,7 +299,7 @@ func (p *Proof) judge(slack bool) {
 	case !moves && (l.Low > p.Expect+nearEnough || l.High < p.Expect-nearEnough):
 		p.Verdict, what = Refuted, "the rate moves with it, but should not"
 	case !moves && l.Low > p.Expect-nearEnough && l.High < p.Expect+nearEnough:
-		p.Verdict, what = Confirmed, "the rate does not move with it, as expected"
+		p.Verdict, what = NotRefuted, "the rate does not move with it, as expected, and as with other limits"
 	case moves && slack && l.High < 1+nearEnough:
 		p.Verdict, what = Refuted, "the rate follows it no more than its slack allows"
 	case p.Gain != nil && p.Gain.N > 1 && p.Gain.High < leastGain:
@@ -344,7 +346,7 @@ func (p *Proof) Predict(gain float64, by string) {
 }
 
 // Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Those in which it had not to move can only refute: many limits pass them. What
+// the rate had to move in it. Those in which it had not to move can only refute. What
 // sets the rate free when it is taken away is a limit, whatever doses of something else say.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
@@ -359,6 +361,8 @@ func Decide(proofs []Proof) string {
 			return Refuted
 		case p.Verdict == Confirmed && p.Expect >= nearEnough:
 			verdict = Confirmed
+		case p.Verdict == NotRefuted && verdict != Confirmed:
+			verdict = NotRefuted
 		}
 	}
 	return verdict

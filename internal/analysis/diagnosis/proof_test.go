@@ -60,7 +60,7 @@ func TestProve(t *testing.T) {
 			"far more"},
 		{"more of it helps", up, limits, Confirmed, 0, ""},
 		{"more of it does nothing", up, still, Refuted, 0, "does not follow"},
-		{"must not move, and does not", flat, still, Confirmed, 0, "as expected"},
+		{"must not move, and does not", flat, still, NotRefuted, 0, "as expected"},
 		{"must not move, and does", flat, limits, Refuted, 1, "but should not"},
 	} {
 		p := Prove(c.e, "goodput_bps", answered(c.e, c.response))
@@ -164,6 +164,9 @@ func TestDecide(t *testing.T) {
 		{[]Proof{of(0, Confirmed), of(0, Confirmed)}, Undecided},
 		{[]Proof{of(0, Confirmed), of(1, Confirmed)}, Confirmed},
 		{[]Proof{of(0, Confirmed), of(1, Undecided)}, Undecided},
+		{[]Proof{of(0, NotRefuted), of(1, Undecided)}, NotRefuted},
+		{[]Proof{of(0, NotRefuted), of(1, Confirmed)}, Confirmed},
+		{[]Proof{of(0, NotRefuted), of(0, Refuted)}, Refuted},
 		{[]Proof{removed(2), of(1, Refuted)}, Confirmed},
 		{[]Proof{removed(1.05), of(1, Refuted)}, Refuted},
 	} {

@@ -2,10 +2,23 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
+
+// LossIsOf names a cause, which was found elsewhere on the same path, of what was taken for random loss.
+func (d *Diagnosis) LossIsOf(c Cause, where string) {
+	if !d.Named() || d.Class != RandomLoss {
+		return
+	}
+	e := evidence.Evidence{Text: where + ": " + c.Text}
+	c.Facts = append(slices.Clone(d.Causes[0].Facts[:1]), e)
+	d.Causes[0], d.Class, d.Text, d.Confidence = c, c.Class, c.Text, c.Confidence
+	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})
+}
 
 // randomLoss is packets that are lost whatever the rate.
 func randomLoss() Rule {
@@ -19,7 +32,8 @@ func randomLoss() Rule {
 				return missing("nothing counted lost packets")
 			}
 			facts := grounds{lossFact(name, loss)}
-			score := ramp(loss, .001, .004, -4, 1.5)
+			lost := ramp(loss, .001, .004, -4, 1.5)
+			score := lost
 			idle, _ := o.idle(metrics.ProbeLossIdle)
 			loaded, _ := o.Metric(metrics.ProbeLoss)
 			if loaded+idle > 0 {
@@ -42,7 +56,7 @@ func randomLoss() Rule {
 			}
 			score += o.trickle() - o.windowed()
 			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
-			q, why := o.losing(func(q queue) bool { return q.overlimits < .03 })
+			q, why := o.losing(func(q queue) bool { return q.holds() < .03 })
 			in, _ := o.queues(true)
 			policed := 0.0
 			for _, one := range in {
@@ -50,7 +64,7 @@ func randomLoss() Rule {
 			}
 			score -= ramp(policed, .0005, .003, 0, 5)
 			switch {
-			case why == "" && q.kind == "netem" && q.lost() > loss/3:
+			case why == "" && q.kind == "netem" && !q.full && q.lost() > loss/3:
 				// A queue that is made to lose packets, as links do.
 				score += 2
 				j.Node, j.Element = q.node, q.port
@@ -63,10 +77,11 @@ func randomLoss() Rule {
 					score -= 3.5 // what is sent again was lost before the window
 				}
 			}
+			score -= ramp(o.diesInside(), -1, 1, 0, 5) // see ruleDrop
 			unread, _ := o.unreadDatagrams()
 			score -= ramp(unread, .2, .6, 0, 3.5)
 			if h, _, why := o.held(); why == "" {
-				score -= ramp(h.overlimits, .05, .25, 0, 2.5)
+				score -= ramp(h.holds(), .05, .25, 0, 2.5)
 			}
 			if share, spurious, seen, ok := o.reorderSigns(); o.IsTCP() && ok {
 				score -= ramp(spurious, .3, .7, 0, 2) + ramp(share, .3, .6, 0, 1) +
@@ -82,7 +97,7 @@ func randomLoss() Rule {
 				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
 					"were dropped there", q.drops)))
 			}
-			return j
+			return j.weighed(lost)
 		},
 		Remedies: []Remedy{{System: "linux", Do: "check the link: cable, optics, Wi-Fi, duplex",
 			Commands: []string{

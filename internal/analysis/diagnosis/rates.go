@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -16,8 +17,10 @@ func (o *Observation) held() (q queue, score float64, why string) {
 	if len(all) == 0 {
 		return queue{}, 0, why
 	}
-	q = slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.overlimits, b.overlimits) })
-	score = ramp(q.overlimits, .03, .25, -5, 2.8) + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
+	q = slices.MaxFunc(all, func(a, b queue) int {
+		return cmp.Or(cmp.Compare(a.holds(), b.holds()), cmp.Compare(a.overlimits, b.overlimits))
+	})
+	score = q.throttles() + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
 	if probes, tcp, _, ok := o.addedDelay(); ok {
 		score += ramp(max(probes, tcp), 1e6, 5e6, -.5, .8)
 	}
@@ -32,12 +35,27 @@ func (o *Observation) heldFacts(q queue) grounds {
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, varying by %s",
 			mbps(q.rateBps), unit.Percent(q.uneven))),
 	}
+	switch {
+	case q.idle() > .5 && q.setBps == 0:
+		out = slices.Insert(out, 0, fact("qlen_packets", q.node, q.port, q.waited, fmt.Sprintf("the queue "+
+			"at %s held packets in %s of the samples, and dropped none", q.place(), unit.Percent(q.waited))))
+	case q.idle() > .5:
+		out = slices.Insert(out, 0, q.setFact())
+	case q.setBps > 0:
+		out = append(out, q.setFact())
+	}
 	if probes, tcp, least, ok := o.addedDelay(); ok {
 		out = append(out, delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
 			" to the probe RTT, "+unit.Nanoseconds(tcp)+" to the TCP RTT"))
 	}
 	return append(out, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue dropped %s of its "+
 		"packets", unit.Percent(q.lost()))))
+}
+
+// setFact holds what a port sent against the rate that its queue is set to.
+func (q queue) setFact() evidence.Evidence {
+	return against(fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the queue is set to %s, and the "+
+		"port sent %s", mbps(q.setBps), unit.Percent(q.rateBps/q.setBps)+" of that")), q.setBps)
 }
 
 // lineShare is goodput ÷ the rate of the path that is stated or read; 0 where none is.

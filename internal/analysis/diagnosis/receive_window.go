@@ -36,12 +36,15 @@ func receiveWindow() Rule {
 			score -= elsewhere + ramp(o.atReceiver(), .4, .8, 0, 3)
 			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
-					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
+					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)),
+			}.weighed(ramp(s.rwnd, .1, .5, -5, 2))
 		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "let the receiver autotune up to a larger buffer",
 			Commands: []string{"sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'"},
-			Risk:     "each connection may use that much memory"},
+			Risk:     "each connection may use that much memory", When: (*Observation).windowAtCeiling},
+			{Do: "let TCP's window scale option through: without it no window exceeds 64 kB",
+				When: (*Observation).windowUnscaled},
 			{Do: "leave the buffer size to the kernel: do not set SO_RCVBUF"}}}
 }

@@ -25,10 +25,11 @@ func reordering() Rule {
 					return missing("packets were counted without their order")
 				}
 				share := ratio(o.perSecond(n), rate)
-				return Judgement{Score: ramp(share, .002, .02, -5, 3.5), Element: "path",
+				score := ramp(share, .002, .02, -5, 3.5)
+				return Judgement{Score: score, Element: "path",
 					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order",
 					Facts: grounds{fact("reordered", "", "", n, fmt.Sprintf(
-						"%.0f packets arrived after one with a higher sequence number", n))}}
+						"%.0f packets arrived after one with a higher sequence number", n))}}.weighed(score)
 			}
 			share, spurious, seen, ok := o.reorderSigns()
 			if !ok {
@@ -52,7 +53,7 @@ func reordering() Rule {
 					unit.Percent(seen)+" of the segments reordered"))
 			}
 			j.Node, j.Element = o.delaying()
-			return j
+			return j.weighed(ramp(share, .03, .15, -4, 2.5))
 		},
 		Experiments: streamDoses(0, "reordering slows each connection down: more of them carry more"),
 		Remedies: []Remedy{{System: "linux", Do: "keep each flow's packets on one core and one link",

@@ -56,8 +56,9 @@ func ruleList() Rule {
 			other, _, _ := o.otherWork(s)
 			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
 			// One stream is worked on by one core after the other, of which none need be full.
-			full := max(o.full(s, 1.5), ramp(share, .4, .7, unlikely, 0)+ramp(s.Full.Busy, .5, .75, -4, 1.5))
-			return Judgement{Score: full + ramp(share, .05, .35, -5, 3), Node: node,
+			spread := ramp(s.Full.Busy, .5, .75, -4, 1.5)
+			full := max(o.full(s, 1.5), ramp(share, .4, .7, unlikely, 0)+spread)
+			j := Judgement{Score: full + ramp(share, .05, .35, -5, 3), Node: node,
 				Element: "forward", GainAtMost: 1 / (1 - share),
 				Text: fmt.Sprintf("the %s's packet filter matches each packet against %.0f rules", node,
 					rules),
@@ -66,18 +67,33 @@ func ruleList() Rule {
 					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
 						"about "+unit.Percent(share)+" of the CPU time used"),
 					s.coreFact()}}
+			// A rule may cost any number of times what the simplest do: their number rules nothing out.
+			switch {
+			case rules == 0:
+				return j.weighed(absent)
+			case max(o.full(s, 1.5), spread+o.wants()) < 0:
+				j.Facts = grounds{s.coreFact(), j.Facts[0]}
+				return j.weighed(unlikely)
+			default:
+				j.Undecided = fmt.Sprintf("the packet filter has %.0f rules; what each costs a packet was "+
+					"not measured (about %s of the CPU time used if it costs what the simplest do)", rules,
+					unit.Percent(share))
+			}
+			return j
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
 			{System: "linux", Do: "accept established connections first; match addresses with a set or map",
 				Commands: []string{"nft insert rule inet filter forward ct state established,related accept"},
-				Risk:     "later rules no longer see these packets", Factor: "firewall",
-				Level: "2000 in a set"},
+				Risk:     "later rules no longer see these packets"},
 			{System: "linux", Do: "let established connections skip the rules (nftables flowtable)",
-				Risk: "they also skip the rules that classify for queues", Factor: "flowtable", Level: "on"},
-			{System: "openwrt", Do: "use an ipset instead of single rules, and software flow offloading",
+				Risk:   "they also skip the rules that classify for queues",
+				Factor: FlowtableFactor, Level: "on", When: (*Observation).notOffloaded},
+			{System: "openwrt", Do: "use an ipset instead of single rules"},
+			{System: "openwrt", Do: "enable software flow offloading",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
-					"service firewall restart"}, Risk: "SQM is bypassed"},
+					"service firewall restart"}, Risk: "SQM is bypassed",
+				Factor: FlowtableFactor, Level: "on", When: (*Observation).notOffloaded},
 			{System: "routeros", Do: "put the rule for established connections first, and use address lists",
 				Commands: []string{"/ip firewall filter add chain=forward connection-state=established," +
 					"related action=accept place-before=0"}, Risk: "later rules no longer see them"},

@@ -31,7 +31,8 @@ func sendBuffer() Rule {
 			score -= ramp(s.rwnd, .2, .6, 0, 4)
 			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
-					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
+					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)),
+			}.weighed(ramp(s.sndbuf, .03, .3, -4, 0))
 		}),
 		Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 			"much"),

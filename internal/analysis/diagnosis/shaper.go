@@ -6,7 +6,8 @@ import "fmt"
 func shaper() Rule {
 	return Rule{Class: Shaper, Label: "a shaper limits the rate", Ends: true,
 		Means: "a queue with classes, or one with AQM, throttles at least one packet in four while its " +
-			"output is even",
+			"output is even; it carries the rate that it is set to or, where that is not known, packets " +
+			"wait in it",
 		Judge: func(o *Observation) Judgement {
 			q, score, why := o.held()
 			if why != "" {
@@ -19,13 +20,12 @@ func shaper() Rule {
 			}
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text:  fmt.Sprintf("a shaper at %s on %s", mbps(q.rateBps), q.place()),
-				Facts: o.heldFacts(q)}
+				Facts: o.heldFacts(q)}.weighed(q.throttles())
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the shaper's rate if the link behind it can carry more",
 				Commands: []string{"tc -s qdisc show", "tc -s class show dev DEV"},
-				Risk:     "above the link rate the link's own queue fills, and delay grows", Factor: "shape",
-				Level: "off"},
+				Risk:     "above the link rate the link's own queue fills, and delay grows"},
 			{System: "openwrt", Do: "raise the SQM rate", Commands: []string{
 				"uci set sqm.@queue[0].upload=KBITS", "uci commit sqm", "service sqm restart"},
 				Risk: "above the link rate, delay grows"},

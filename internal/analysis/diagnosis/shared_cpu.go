@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -13,26 +14,33 @@ func sharedCPU() Rule {
 	return Rule{Class: SharedCPU, Label: "the cores that all roles share are saturated", Quiet: true,
 		Means: "one machine runs all roles of the lab, and its cores are saturated",
 		Judge: func(o *Observation) Judgement {
-			if o.Run.Near().CPUs != record.CPUsShared {
+			near := o.Run.Near()
+			node, roles := record.HostNode, "client, router and server"
+			switch sharing := o.Run.KernelOf(near.Name); {
+			case len(sharing) > 1:
+				node, roles = near.Name, strings.Join(sharing, ", ")
+			case near.CPUs != record.CPUsShared:
 				return Judgement{Score: absent}
 			}
-			s, why := o.systemAt(record.HostNode)
+			s, why := o.systemAt(node)
 			if why != "" {
 				return missing(why)
 			}
 			mean := s.Busy / float64(len(s.Cores))
-			score := ramp(mean, .70, .95, unlikely, 3.2) + o.wants() - o.knownUser(s)
+			busy := ramp(mean, .70, .95, unlikely, 3.2)
+			score := busy + o.wants() - o.knownUser(s)
 			if routers := o.Routers(); !o.Shared() && len(routers) > 0 {
 				// A guest that is at its own limit says more.
 				if g, why := o.systemAt(routers[0]); why == "" {
 					score -= ramp(g.Full.Busy, .7, .93, 0, 2.5)
 				}
 			}
-			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
-				Text: fmt.Sprintf("client, router and server share this machine's %d cores, which are "+
-					"saturated", len(s.Cores)),
-				Facts: grounds{fact("host_cpu_ratio", record.HostNode, "cpu", mean,
-					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}}
+			return Judgement{Score: score, Node: node, Element: "cpu",
+				Text: fmt.Sprintf("%s share this machine's %d cores, which are saturated", roles,
+					len(s.Cores)),
+				Facts: grounds{fact("host_cpu_ratio", node, "cpu", mean,
+					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()},
+			}.weighed(busy)
 		},
 		Experiments: always(Experiment{Factor: "mss", Doses: []string{"1200", "900", "700"},
 			Resource: []float64{.83, .62, .48}, From: FromTester, Expect: 1, Why: "saturated cores move " +

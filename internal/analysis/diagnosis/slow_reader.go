@@ -16,7 +16,8 @@ func slowReader() Rule {
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			facts := grounds{rwndFact(s)}
-			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
+			window := ramp(s.rwnd, .1, .5, -5, 2)
+			score := window + o.wants()
 			uneven, known := o.Metric(metrics.Consistency)
 			if known {
 				score += ramp(uneven, .25, .6, 0, -1.5)
@@ -45,7 +46,7 @@ func slowReader() Rule {
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+
-					"%s: its receive buffer is full", receiver, mbps(got))}
+					"%s: its receive buffer is full", receiver, mbps(got))}.weighed(window)
 		}),
 		Experiments: streamDoses(0, "a slow application reads no faster from several "+
 			"connections"),

@@ -54,7 +54,8 @@ func slowSender() Rule {
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Score: score, Node: sender, Element: "application", Facts: facts,
 				GainAtMost: o.gainToTester(),
-				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got))}
+				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got)),
+			}.weighed(idle)
 		}),
 		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),

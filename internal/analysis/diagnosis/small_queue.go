@@ -12,8 +12,9 @@ func smallQueue() Rule {
 	return Rule{Class: SmallQueue, Wasteful: true,
 		Label: "a queue is too small",
 		Means: "a FIFO drops at least 0.05 % of its packets without throttling, and queueing adds " +
-			"little delay; or it dropped packets while the load began, and the congestion window has not " +
-			"recovered yet",
+			"little delay; or it throttles, and drops packets while its output stays a fifth below the " +
+			"rate that it is set to; or it dropped packets while the load began, and the congestion " +
+			"window has not recovered yet",
 		Judge: func(o *Observation) Judgement {
 			q, why := o.losing(queue.fifo)
 			if why != "" {
@@ -26,7 +27,8 @@ func smallQueue() Rule {
 				return Judgement{Score: absent, Facts: grounds{fact("drops", "", "", 0,
 					"no FIFO on the path dropped a packet")}}
 			}
-			score := ramp(q.lost(), .0002, .0015, -3, 3) + ramp(q.overlimits, .02, .2, 0, -5) + o.wants()
+			drops := ramp(q.lost(), .0002, .0015, -3, 3)
+			score := drops + q.held() + o.wants()
 			if q.kind != "" {
 				score += .8
 			}
@@ -40,10 +42,19 @@ func smallQueue() Rule {
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
 			}
-			return Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
+			j := Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
 				GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
-					"no delay", q.place(), unit.Percent(q.lost()))}
+					"no delay", q.place(), unit.Percent(q.lost()))}.weighed(drops)
+			if q.idle() > 0 {
+				j.Facts = append(j.Facts, q.setFact())
+				j.Text += fmt.Sprintf(", at %s of the %s that it is set to", mbps(q.rateBps), mbps(q.setBps))
+				got, _ := o.Metric(metrics.Goodput)
+				if gain := ratio(q.setBps, got); gain > 0 && (j.GainAtMost == 0 || gain < j.GainAtMost) {
+					j.GainAtMost = gain
+				}
+			}
+			return j
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a longer queue, preferably one with AQM", Commands: []string{
@@ -72,7 +83,7 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	grows := bytes / leastMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	score := ramp(q.early, 3, 10, -4, 0) + ramp(grows/o.Trial.Window.Seconds(), .5, 2, -4, 2.5) +
 		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
-		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + ramp(q.overlimits, .02, .2, 0, -5) +
+		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + q.held() +
 		o.wants()
 	facts := grounds{
 		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+

@@ -6,7 +6,7 @@ func spreadRemedies() []Remedy {
 		{System: "linux", Do: "spread received packets over all cores (receive packet steering, RPS)",
 			Commands: []string{"for q in /sys/class/net/*/queues/rx-*/rps_cpus; do echo ff > $q; done"},
 			Risk: "moving packets between cores costs CPU time; worse if every flow already has its " +
-				"own core", Factor: "cpus", Level: "0-1"},
+				"own core", Factor: "cpus", Level: "0-1", When: (*Observation).notSteered},
 		{System: "linux", Do: "give each port's interrupts their own core",
 			Commands: []string{"echo 2 > /proc/irq/N/smp_affinity"},
 			Risk:     "irqbalance moves them back; stop it first", Factor: "irq_affinity", Level: "0-1"},

@@ -8,14 +8,15 @@ func softirqAllCores() Rule {
 		Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
 			"softirqs",
 		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
-			score := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5) + o.wants() +
-				mostlySoftirq(s.softirq(), s.Untold, s.Busy) - o.heldDown(s.Node)
+			busy, soft := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5), softirqShare(s.softirq(), s.Untold,
+				s.Busy)
+			score := busy + soft + o.wants() - o.heldDown(s.Node)
 			text := fmt.Sprintf("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 			if len(s.Cores) == 1 {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
 			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
-				Facts: grounds{s.coreFact(), s.softirqFact()}}
+				Facts: grounds{s.coreFact(), s.softirqFact()}}.weighed(busy, soft)
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{
@@ -23,11 +24,12 @@ func softirqAllCores() Rule {
 				Commands: []string{"nft add flowtable inet filter f '{ hook ingress priority 0; devices = " +
 					"{ lan, wan }; }'", "nft add rule inet filter forward ip protocol tcp flow add @f"},
 				Risk:   "offloaded connections skip later rules and those that classify for queues",
-				Factor: "flowtable", Level: "on"},
+				Factor: FlowtableFactor, Level: "on", When: (*Observation).notOffloaded},
 			{System: "openwrt", Do: "enable software flow offloading; hardware offloading where supported",
 				Commands: []string{"uci set firewall.@defaults[0].flow_offloading=1", "uci commit firewall",
 					"service firewall restart"},
-				Risk: "SQM is bypassed, and IPv6 may get slower; hardware offloading bypasses counters"},
+				Risk:   "SQM is bypassed, and IPv6 may get slower; hardware offloading bypasses counters",
+				Factor: FlowtableFactor, Level: "on", When: (*Observation).notOffloaded},
 			{System: "routeros", Do: "use FastTrack for established connections", Commands: []string{
 				"/ip firewall filter add chain=forward connection-state=established,related " +
 					"action=fasttrack-connection place-before=0"}, Risk: "it bypasses queues and IPsec"},

@@ -17,8 +17,9 @@ func softirqOneCore() Rule {
 				return Judgement{Score: absent, Facts: grounds{fact("cpu_cores", s.Node, "", 1,
 					"the "+s.Node+" has one core")}}
 			}
-			score := o.full(s, 2.5) + mostlySoftirq(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy) +
-				ramp(1-s.Slack.Busy, .1, .4, -3, .5) - o.heldDown(s.Node)
+			soft := softirqShare(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy)
+			slack := ramp(1-s.Slack.Busy, .1, .4, -3, .5)
+			score := o.full(s, 2.5) + soft + slack - o.heldDown(s.Node)
 			if o.tunnel() != "" {
 				score -= 1 // see oneTunnelOneCore
 			}
@@ -26,7 +27,8 @@ func softirqOneCore() Rule {
 				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one "+
 					"receive queue",
 					s.Node, coreName(s.Full.Name), coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
-				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts}
+				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts,
+			}.weighed(s.busy()+slack, soft)
 		}),
 		Experiments: cpuDoses,
 		Remedies:    spreadRemedies()}

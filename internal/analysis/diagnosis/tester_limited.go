@@ -56,5 +56,5 @@ func (o *Observation) headroom() Judgement {
 	if s, why := o.systemAt(record.HostNode); why == "" && o.Run.Near().CPUs == record.CPUsShared {
 		j.Score -= ramp(s.Busy/float64(len(s.Cores)), .85, .97, 0, 3) // see sharedCPU
 	}
-	return j
+	return j.weighed(j.Score)
 }

@@ -39,7 +39,8 @@ func thermal() Rule {
 					o.wants(), Node: node, Element: "cpu", Facts: facts,
 					GainAtMost: ratio(1, 1-min(fell, .99)),
 					Text: fmt.Sprintf("the %s's CPU slows down over time: goodput falls by %s "+
-						"within the window", node, unit.Percent(fell))}
+						"within the window", node, unit.Percent(fell))}.weighed(ramp(share, .05, .3,
+					unlikely, 0), ramp(fell, .2, .45, -5, 0))
 			}
 			at := node
 			if o.Shared() {
@@ -51,7 +52,7 @@ func thermal() Rule {
 				}
 			}
 			return Judgement{Score: unlikely, Facts: grounds{fact("core_throttles", at, "cpu", 0,
-				"no core or cooling device reported thermal throttling")}}
+				"no core or cooling device reported thermal throttling")}}.weighed(unlikely)
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

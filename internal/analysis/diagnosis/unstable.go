@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
@@ -14,17 +15,18 @@ import (
 // several trials together is added by acrossTrials.
 func unstable() Rule {
 	return Rule{Class: Unstable, Label: "the path is unstable", Ends: true, Quiet: true,
-		Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of three or " +
+		Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of six or " +
 			"more trials have an interquartile range of at least 27 % of the median; or the idle path " +
 			"loses at least 7 % of the probes; or probes under load are lost in runs of three or more " +
-			"with hardly any lost in between; and nothing else explains it",
+			"with hardly any lost in between, and no data arrives meanwhile; and no other class has " +
+			"evidence",
 		Judge: func(o *Observation) Judgement {
 			j := missing("the consistency of the throughput is not known")
 			if uneven, ok := o.Metric(metrics.Consistency); ok {
 				text := "throughput varies by " + unit.Percent(uneven)
-				j = Judgement{Score: ramp(uneven, .2, .6, -4, 1) + o.wants(),
-					Text:  text + ": no single number describes it",
-					Facts: grounds{fact(metrics.Consistency, "", "", uneven, text)}}
+				varies := ramp(uneven, .2, .6, -4, 1)
+				j = Judgement{Score: varies + o.wants(), Text: text + ": no single number describes it",
+					Facts: grounds{fact(metrics.Consistency, "", "", uneven, text)}}.weighed(varies)
 				for _, r := range o.Reasons {
 					if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
 						j.Score = max(j.Score, -.5) + 1
@@ -64,28 +66,45 @@ func (o *Observation) lostWhenIdle() float64 {
 	return ramp(lost, .01, .05, 0, 5)
 }
 
-// leastTrials are as many as tell the spread of a cell.
-const leastTrials = 3
+// minTrials suffice to tell the spread of a cell: of fewer the interquartile range is nearly the whole
+// range.
+const minTrials = 6
 
-// fixed are the classes that hold a load at a rate: where the rate is another in each trial, none of them is
-// what did. One that comes and goes, such as other load or random loss, may be.
-var fixed = []string{Healthy, Tester, LinkRate, Shaper, Policer, ClientCPU, ServerCPU, SlowSender, SlowReader,
-	SendBuffer, ReceiveWindow, SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList,
-	ConnectionRate, OneTunnel, SharedCPU}
+// caution is the rate from which on a spread of the trials is worth a word.
+const caution = .1
 
-// acrossTrials adds to what single trials say how far their rates lie apart.
-func acrossTrials(judged []Judgement, rates []float64) {
-	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
-	if len(rates) < leastTrials || i < 0 {
-		return
-	}
+// acrossTrials adds to what single trials say how far their rates lie apart, and returns that as a caution
+// beside the verdict; ok is false where they lie close together.
+func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok bool) {
 	apart := spread(rates)
-	score := ramp(apart, .1, .4, -4, 3)
+	if len(rates) < 2 || apart < caution {
+		return e, false
+	}
 	text := fmt.Sprintf("the rates of the %d trials differ by %s", len(rates), unit.Percent(apart))
-	e := fact(metrics.Goodput, "", "", statistics.Median(rates), text)
+	e = fact(metrics.Goodput, "", "", statistics.Median(rates), text)
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
-	judged[i].instead(score, text+": no single number describes the cell", e)
-	makeIncredible(judged, fixed, ramp(score, 0, 2, 0, 5), e)
+	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
+	if len(rates) >= minTrials && i >= 0 {
+		judged[i].instead(ramp(apart, .1, .4, -4, 3), text+": no single number describes the cell", e)
+		leaveToCauses(judged)
+	}
+	return e, true
+}
+
+// leaveToCauses lowers the score of an unstable path below that of a cause that has evidence: it is what is
+// left where none has.
+func leaveToCauses(all []Judgement) {
+	most := math.Inf(-1)
+	for _, j := range all {
+		if j.NotExamined == "" && j.Class != Unstable {
+			most = max(most, j.Score)
+		}
+	}
+	for i := range all {
+		if all[i].Class == Unstable && most >= contributes {
+			all[i].Score = min(all[i].Score, most-contributes)
+		}
+	}
 }
 
 // behindTester are the classes that say that the router has no more to give: where the tester itself gives no
@@ -93,16 +112,15 @@ func acrossTrials(judged []Judgement, rates []float64) {
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// makeIncredible lowers the scores of classes by what makes them incredible.
+// makeIncredible lowers the scores of classes that have evidence by what makes them incredible.
 func makeIncredible(judged []Judgement, classes []string, by float64, e evidence.Evidence) {
 	if by <= 0 {
 		return
 	}
 	for i := range judged {
 		j := &judged[i]
-		if j.NotExamined == "" && slices.Contains(classes, j.Class) {
-			j.Score -= by
-			j.Facts = append(grounds{e}, j.Facts[:min(len(j.Facts), mostFacts-1)]...)
+		if j.Score > 0 && slices.Contains(classes, j.Class) {
+			j.Score, j.Against = j.Score-by, &e
 		}
 	}
 }

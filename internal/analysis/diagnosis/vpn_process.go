@@ -40,7 +40,7 @@ func vpnProcess() Rule {
 			}
 			return Judgement{Score: score, Node: node, Element: "process", Facts: facts,
 				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core",
-					node, tunnel, unit.Percent(took))}
+					node, tunnel, unit.Percent(took))}.weighed(ramp(took, .3, .8, -4, 0), s.busy())
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

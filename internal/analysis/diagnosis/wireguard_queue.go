@@ -40,7 +40,7 @@ func wireguardQueue() Rule {
 						Facts: grounds{against(fact("tx_dropped", node, device, drops,
 							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
 								drops, sent)),
-							sent)}}
+							sent)}}.weighed(ramp(share, .0005, .02, -4.5, 0))
 					if best.NotExamined != "" || j.Score > best.Score {
 						best = j
 					}

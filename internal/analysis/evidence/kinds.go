@@ -142,6 +142,8 @@ func caveats() []Kind {
 	all := []Kind{
 		{Name: "after-change", Of: OfTrial, Means: "the trial was made after the run had been resumed with " +
 			"something else than it began with", Do: "do not compare it with those before"},
+		{Name: "another-boot", Of: OfTrial, Means: "the virtual router, of a lab that stood before the " +
+			"run, was booted anew before the trial: it is another router", Do: "run it again"},
 		{Name: "another-run", Of: OfRun, Means: "another run went on on the same machine when this one " +
 			"began: each measured the other's load", Do: "repeat it alone"},
 		{Name: "at-the-bound", Of: OfCell, Means: "rate, latency and CPU figures are those of one trial " +
@@ -151,9 +153,15 @@ func caveats() []Kind {
 			Do: "cool the machine, or fix its clock (governor), and repeat"},
 		{Name: "count-mode", Of: OfTrial, Means: "datagrams were counted by length: order, duplicates and " +
 			"delays are unknown", Do: "set udp_mode=exact to see them"},
+		{Name: "several-pings", Of: OfTrial,
+			Means: "another program timed round trips to several hosts, or of " +
+				"several kinds: those of the worst are shown, and the medians of all are listed",
+			Do: "see which host the others have in common with it"},
 		{Name: "unreadable", Of: OfRun, Means: "trials that the store lists could not be read from it",
 			Do: "find out what has damaged the file: the disk, or another program"},
 		{Name: "cut", Of: OfRun, Means: "--budget left this out"},
+		{Name: "time-spent", Of: OfRun, Means: "the time of --budget ended before the last trials: cells " +
+			"may have different numbers of trials", Do: "give a longer --budget, or chokepoint resume RUN"},
 		{Name: "emulated", Of: OfRun, Means: "the router's CPUs are emulated: its absolute speed means " +
 			"nothing; its " +
 			"ratios, counters and reactions do", Do: "use KVM, or real hardware, for absolute numbers"},
@@ -180,6 +188,9 @@ func caveats() []Kind {
 			Do: "resume it"},
 		{Name: "irregular-search", Of: OfCell, Means: "a goal of a search has no regular result (RFC 9971)",
 			Do: "allow the search more time, or a greater range of loads"},
+		{Name: "left-out", Of: OfRun, Means: "a part of an imported file gave no number and is no trial: " +
+			"a test that failed, or a value that was not known",
+			Do: "measure that test again, if it is missing"},
 		{Name: "management-interface", Of: OfRun, Means: "settings change the device by which a machine " +
 			"itself is reached", Do: "reach it by a port that is not measured"},
 		{Name: "lab-note", Of: OfRun, Means: "what the lab says of itself, such as what an ordinary " +
@@ -194,6 +205,9 @@ func caveats() []Kind {
 			"not measured", Do: "open the port in the firewall between them"},
 		{Name: "no-tester-ceiling", Of: OfRun,
 			Means: "what the tester alone can do was not measured, with the reason"},
+		{Name: "other-boots", Of: OfRun, Means: "a virtual router, of a lab that stood before the run, was " +
+			"booted anew in its middle: trials of another boot than most are set aside as failed",
+			Do: "run it again; a lab that the run makes by itself has the same router at every boot"},
 		{Name: "partly-missing", Of: OfCell, Means: "a metric is known in some of the trials only"},
 		{Name: "peer-version", Of: OfRun, Means: "the peer is another version of chokepoint",
 			Do: "use the same one"},

@@ -5,6 +5,7 @@ package metrics
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -238,15 +239,37 @@ func RateOf(f record.Factors) string {
 	return Goodput
 }
 
+// LoadOf names the kind of a cell's load, "" for streams of TCP. Rates of different kinds say nothing about
+// each other, and are never compared.
+func LoadOf(f record.Factors) string {
+	switch {
+	case !factor.Sends(f):
+		return "ciphers"
+	case factor.Protocol.Is(f, factor.UDP):
+		return "UDP packets"
+	case factor.FlowSize.In(f):
+		return "short flows"
+	case factor.RequestSize.In(f):
+		return "requests"
+	}
+	return ""
+}
+
 // Of is a metric's declaration; one that is not declared is called by its name, and has no unit.
 func Of(name string) record.Metric {
-	for _, m := range Metrics() {
-		if m.Name == name {
-			return m
-		}
+	if m, ok := byName()[name]; ok {
+		return m
 	}
 	return record.Metric{Name: name, Label: name}
 }
+
+var byName = sync.OnceValue(func() map[string]record.Metric {
+	out := map[string]record.Metric{}
+	for _, m := range Metrics() {
+		out[m.Name] = m
+	}
+	return out
+})
 
 // Label is what a metric is called in a sentence.
 func Label(name string) string { return Of(name).Label }

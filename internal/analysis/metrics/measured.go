@@ -123,6 +123,9 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 		p := f.Packets
 		sum.Sent += p.Sent
 		sum.Unsent += p.Unsent
+		if p.UnsentUnknown {
+			m.Lack("engine "+tr.Engine+" does not count them", UnsentRatio)
+		}
 		sum.Lost += p.Lost
 		see(duplicates, &twice, p.Duplicates)
 		see(Reordered, &late, p.Reordered)
@@ -141,7 +144,7 @@ func (m *Measured) addPackets(tr *record.Traffic) {
 	}
 	intended := float64(sum.Sent + sum.Unsent)
 	m.Set(LossRatio, float64(sum.Lost+sum.Unsent)/intended)
-	m.Set(UnsentRatio, float64(sum.Unsent)/intended)
+	m.setUnless(m.Missing[UnsentRatio], UnsentRatio, float64(sum.Unsent)/intended)
 }
 
 // addPacketDelays is for flows whose packets were looked at one by one.
@@ -219,6 +222,7 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 		return
 	}
 	var again, busy, rwnd, sndbuf float64
+	counted := true
 	var rtts []float64
 	least := math.Inf(1)
 	for i := range tr.Flows {
@@ -228,7 +232,11 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 				RwndLimited, SndbufLimited, NetworkLimited)
 			return
 		}
-		again += float64(f.TCP.Retransmits)
+		if f.TCP.Retransmits == nil {
+			counted = false
+		} else {
+			again += float64(*f.TCP.Retransmits)
+		}
 		share := 1 / float64(f.SenderNs) / float64(len(tr.Flows))
 		busyNs := f.TCP.BusyNs
 		if over := busyNs - f.SenderNs; over > 0 && over <= kernelTick {
@@ -246,7 +254,11 @@ func (m *Measured) addTCP(tr *record.Traffic, w record.Window) {
 			}
 		}
 	}
-	m.Set(Retransmits, again)
+	if counted {
+		m.Set(Retransmits, again)
+	} else {
+		m.Lack("engine "+tr.Engine+" reports none for a sender: not every system counts them", Retransmits)
+	}
 	m.Lack("engine "+tr.Engine+" reports no series of TCP_INFO", RTTTCP, MinRTTTCP)
 	if len(rtts) > 0 {
 		m.Set(RTTTCP, statistics.Median(rtts))
@@ -276,6 +288,10 @@ func chronographs(tr *record.Traffic) bool {
 func (m *Measured) addEngine(tr *record.Traffic) {
 	if len(tr.Ends) == 0 {
 		m.Lack("engine "+tr.Engine+" reports no CPU time", EngineCPU)
+		return
+	}
+	if len(tr.Ends) < 2 {
+		m.Lack("engine "+tr.Engine+" reports the CPU time of one end only", EngineCPU)
 		return
 	}
 	ns := int64(0)
@@ -357,7 +373,7 @@ func (m *Measured) addNodes(t *record.Trial, p place) {
 func (m *Measured) addEnds(t *record.Trial, p place) {
 	for _, end := range p.ends {
 		one := NewMeasured()
-		one.addMachine(end, t.Nodes[end], t.Window)
+		one.addMachine(end, t.Nodes[end], t.Window, p.sharing(t, end)...)
 		for _, name := range prefixed(end, endStems...) {
 			m.setUnless(one.Missing[name], name, one.Values[name])
 		}

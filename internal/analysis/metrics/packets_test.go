@@ -115,3 +115,29 @@ func TestRoundTripOfTheWindow(t *testing.T) {
 		t.Errorf("got %v ns, want the median of 20, 22 and 24 ms", got)
 	}
 }
+
+// TestUncounted: what an engine does not count, or counts at one end only, is missing with a reason.
+func TestUncounted(t *testing.T) {
+	f := packetFlow(1)
+	f.Packets.Unsent, f.Packets.UnsentUnknown = 0, true
+	m := NewMeasured()
+	tr := &record.Traffic{Engine: "iperf3", Load: record.Load{Protocol: "udp"}, Flows: []record.Flow{f},
+		Ends: map[string]record.EndUsage{"near": {UserNs: 5e8}}}
+	m.addPackets(tr)
+	m.addEngine(tr)
+	for _, name := range []string{UnsentRatio, EngineCPU} {
+		if v, ok := m.Values[name]; ok || m.Missing[name] == "" {
+			t.Errorf("%s: got %v for %q, want none and a reason", name, v, m.Missing[name])
+		}
+	}
+	if want := 10. / 90; m.Values[LossRatio] != want {
+		t.Errorf("loss: got %v, want %v", m.Values[LossRatio], want)
+	}
+	tr = &record.Traffic{Engine: "iperf3", Load: record.Load{Protocol: "tcp"}, Flows: []record.Flow{
+		{SenderNs: 1e9, TCP: &record.TCP{Retransmits: new(int64(3))}}, {SenderNs: 1e9, TCP: &record.TCP{}}}}
+	m = NewMeasured()
+	m.addTCP(tr, record.Window{})
+	if v, ok := m.Values[Retransmits]; ok || m.Missing[Retransmits] == "" {
+		t.Errorf("retransmits that one of two senders counts: got %v, want none and a reason", v)
+	}
+}

@@ -11,12 +11,13 @@ import (
 
 // place is what a trial's metrics need to know about where it ran.
 type place struct {
-	routers []string // devices under test, near to far
-	own     bool     // their work has cores of its own
-	why     string   // why not
-	apart   bool     // there is no machine that carries all nodes
-	ends    []string // the nodes that send and receive, near to far
-	watts   float64  // mean power under load as typed in, 0 if it was not
+	routers []string            // devices under test, near to far
+	own     bool                // their work has cores of its own
+	why     string              // why not
+	apart   bool                // there is no machine that carries all nodes
+	ends    []string            // the nodes that send and receive, near to far
+	kernels map[string][]string // of nodes that share a kernel: which these are
+	watts   float64             // mean power under load as typed in, 0 if it was not
 	meter   *record.Meter
 }
 
@@ -30,11 +31,32 @@ func PlaceOf(run *record.Run, f record.Factors) place {
 		if len(p.routers) > 0 {
 			p.own = run.Node(p.routers[0]).OwnCPUs()
 		}
+		for _, n := range t.Nodes {
+			if sharing := run.KernelOf(n.Name); len(sharing) > 0 {
+				if p.kernels == nil {
+					p.kernels = map[string][]string{}
+				}
+				p.kernels[n.Name] = sharing
+			}
+		}
 	}
 	if !p.own {
 		p.why = "the router shares the host's cores"
+	} else if len(p.routers) > 0 && len(p.kernels[p.routers[0]]) > 0 {
+		p.own, p.why = false, "one kernel, and its cores, are shared by "+
+			strings.Join(p.kernels[p.routers[0]], ", ")
 	}
 	return p
+}
+
+// sharing is what was sampled on the others that have the kernel of a node.
+func (p place) sharing(t *record.Trial, node string) (others []record.NodeData) {
+	for _, name := range p.kernels[node] {
+		if name != node {
+			others = append(others, t.Nodes[name])
+		}
+	}
+	return others
 }
 
 func TopologyOf(run *record.Run, f record.Factors) *record.Topology {

@@ -169,9 +169,9 @@ func (c core) share(state statistics.Curve, from, to int64) (float64, bool) {
 }
 
 // addMachine computes machineStems of a node under a prefix: "host" or "router".
-func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window) {
+func (m *Measured) addMachine(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	m.AddCPU(prefix, n, w)
-	m.AddForeign(prefix, n, w)
+	m.AddForeign(prefix, n, w, sharing...)
 	watts, why := PowerOf(n, w.Start, w.End)
 	m.setUnless(why, prefix+"_"+powerWatts, watts)
 	m.addTemperature(prefix, n, w)
@@ -217,9 +217,16 @@ func prefixed(prefix string, stems ...string) []string {
 	return out
 }
 
-// AddForeign computes the CPU time of processes that are not the lab's.
-func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window) {
+// AddForeign computes the CPU time of processes that are not the lab's. Where nodes share a kernel, each sees
+// the processes of the others as foreign: theirs are left out.
+func (m *Measured) AddForeign(prefix string, n record.NodeData, w record.Window, sharing ...record.NodeData) {
 	ns, why := grown(n, "foreign", w, nil, "foreign_cpu_ns")
+	for _, other := range sharing {
+		lab, missing := grown(other, "foreign", w, nil, "lab_cpu_ns")
+		if ns = max(ns-lab, 0); why == "" && missing != "" {
+			why = "what shares its kernel told nothing of its own processes: " + missing
+		}
+	}
 	m.setUnless(why, prefix+"_"+ForeignRatio, ns/float64(w.End-w.Start))
 }
 

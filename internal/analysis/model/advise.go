@@ -88,7 +88,8 @@ func advise(c *catalogue.Catalogue, d catalogue.Device, n Need, scores []Errors)
 	})
 	a.Missing = unmeasured(rows, n, a.Watts)
 	if len(rows) == 0 {
-		a.model(c, d, n, need, scores)
+		a.model(c, catalogue.Result{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp", Streams: streams,
+			MTU: n.MTU}, need, scores)
 		return a
 	}
 	byRate := func(a, b catalogue.Result) int { return cmp.Compare(*a.GoodputBps, *b.GoodputBps) }
@@ -118,16 +119,19 @@ func (a *Advice) judge(need float64) {
 	}
 }
 
-func (a *Advice) model(c *catalogue.Catalogue, d catalogue.Device, n Need, need float64, scores []Errors) {
-	p := Predict(c, c.Results, catalogue.Result{Device: d.Name, Tunnel: n.Tunnel, Protocol: "tcp",
-		MTU: n.MTU}, scores)
+// model asks the models where no result answers.
+func (a *Advice) model(c *catalogue.Catalogue, q catalogue.Result, need float64, scores []Errors) {
+	p := Predict(c, c.Results, q, scores)
 	switch {
 	case len(p.Estimates) > 0 && p.Estimates[0].Range() != "":
 		best := p.Estimates[0]
 		a.ByModel, a.LowBps, a.HighBps = best.Model, best.Low, best.High
 		a.judge(need)
-		a.Why = fmt.Sprintf("model %s: %s, %s by its errors", best.Model, unit.Bitrate(best.GoodputBps),
+		a.Why = fmt.Sprintf("model %s: %s, %s by its errors", best.From(), unit.Bitrate(best.GoodputBps),
 			best.Range())
+		if q.Streams > 0 {
+			a.Why += " with " + unit.Count(q.Streams, "stream")
+		}
 	case p.AtMostBps > 0:
 		a.HighBps, a.ByModel = p.AtMostBps, "bound"
 		if a.HighBps < borderlineShare*need {

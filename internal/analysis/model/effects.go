@@ -56,8 +56,7 @@ type Effect struct {
 	PValue  float64 `json:"p_value,omitempty"` // adjusted for all effects and interactions
 	Verdict string  `json:"verdict"`
 
-	logs    map[int]float64 // by block
-	figures int             // that a ratio is made of
+	logs map[int]float64 // by block
 }
 
 // Interaction is how many times the effect of one factor at a level of another factor is that at a further
@@ -99,33 +98,28 @@ func (b *Bar) UnmarshalJSON(text []byte) error {
 
 // Effects are those of all factors, and for each two factors the strongest of their interactions.
 type Effects struct {
-	Of           string        `json:"of,omitempty"`     // library and operations of ciphers
+	Of           string        `json:"of,omitempty"`     // kind of load, or library and operations of ciphers
 	Metric       string        `json:"metric,omitempty"` // whose effects they are, if not goodput_bps
 	Main         []Effect      `json:"effects"`
 	Interactions []Interaction `json:"interactions"` // the strongest first
 	Charts       []Chart       `json:"charts"`       // of interactions, else of the strongest effect
+	// Loads are those of other loads than streams of TCP, each kind by itself.
+	Loads []Effects `json:"loads,omitempty"`
 	// Ciphers are those of what engine cipher measured in the same run, each library and purpose by itself.
 	Ciphers []Effects `json:"ciphers,omitempty"`
 }
 
-// Parts are the effects on the goodput, and those of each part of the ciphers.
-func (e *Effects) Parts() []Effects { return append([]Effects{*e}, e.Ciphers...) }
-
-// What is said of an effect.
-const (
-	VerdictDifferent = "different"
-	VerdictBySize    = "different, by size alone"
-	VerdictSame      = "same within ±2 %"
-	VerdictUnknown   = "cannot tell"
-)
+// Parts are the effects on the goodput of TCP, those of each other kind of load and of each part of the
+// ciphers.
+func (e *Effects) Parts() []Effects { return slices.Concat([]Effects{*e}, e.Loads, e.Ciphers) }
 
 // FindEffects computes the effects of the factors named, in that order, and their interactions. The effects
 // of a factor are against its first level, or the first that was measured at the same settings. A block
 // counts where all of its settings were measured. Factors that change together are one, "tunnel+mtu": their
 // effects cannot be told apart.
 //
-// With six blocks or more a verdict rests on an exact test of all together and on the interval; with fewer on
-// the size alone: by what figures that may each be off by OnceWithin differ at most.
+// A verdict rests on an exact test of all together and on the interval, by the rule of every comparison:
+// there is none on fewer than six blocks.
 func FindEffects(observations []Observation, names []string) Effects {
 	m := matrix{observations}
 	names = m.merge(names)
@@ -146,7 +140,7 @@ func FindEffects(observations []Observation, names []string) Effects {
 	judge(all)
 	out.Interactions = strongest(out.Interactions)
 	for _, x := range out.Interactions {
-		if len(out.Charts) < maxCharts && x.Found() {
+		if len(out.Charts) < maxCharts && (x.Found() || x.Ratio.Level == 0) {
 			out.Charts = append(out.Charts, m.chart([]string{cell(x.Level, x.At), cell(x.Level, x.Beside),
 				cell(x.Against, x.At), cell(x.Against, x.Beside)}, x.Factor, x.With))
 		}
@@ -168,7 +162,7 @@ func (e *Effects) Several() bool {
 }
 
 // Found is whether there is an effect.
-func (e *Effect) Found() bool { return e.Verdict == VerdictDifferent || e.Verdict == VerdictBySize }
+func (e *Effect) Found() bool { return e.Verdict == statistics.Different }
 
 // Text says in words what both factors together do.
 func (x Interaction) Text() string {
@@ -180,11 +174,9 @@ func (x Interaction) Text() string {
 	}
 	said := "%s and %s: whether they interact cannot be told"
 	switch x.Verdict {
-	case VerdictDifferent:
+	case statistics.Different:
 		said = "%s and %s interact"
-	case VerdictBySize:
-		said = "%s and %s interact, by size alone"
-	case VerdictSame:
+	case statistics.SameWithin:
 		said = "%s and %s do not interact"
 	}
 	return fmt.Sprintf(said+": %s against %s is %s at %s %s and %s at %s %s", x.Factor, x.With, x.Level,
@@ -223,20 +215,8 @@ func judge(all []*Effect) {
 			tested[i].PValue = p
 		}
 	}
-	const relevant = .02 // as in comparisons
 	for _, e := range all {
-		switch r := e.Ratio; {
-		case r.Level == 0 && math.Abs(math.Log(r.Value)) > float64(e.figures)*math.Log1p(OnceWithin):
-			e.Verdict = VerdictBySize
-		case r.Level == 0:
-			e.Verdict = VerdictUnknown
-		case r.Low >= 1/(1+relevant) && r.High <= 1+relevant:
-			e.Verdict = VerdictSame
-		case e.PValue <= 1-statistics.Level && (r.Low > 1 || r.High < 1):
-			e.Verdict = VerdictDifferent
-		default:
-			e.Verdict = VerdictUnknown
-		}
+		e.Verdict = statistics.VerdictOfRatio(e.Blocks, e.Ratio.Low, e.Ratio.High, e.PValue)
 	}
 }
 
@@ -390,8 +370,7 @@ func (m matrix) mainEffects(name string) (out []Effect) {
 		for _, against := range levels[:i] {
 			if logs, n := contrast(settings, []string{level, against}, 1, -1); len(logs) > 0 {
 				out = append(out, Effect{Factor: name, Level: level, Against: against, Ratio: ratioOf(logs),
-					Settings: n, Apart: len(shared) == 0 && len(levels) > 2, Blocks: len(logs), logs: logs,
-					figures: 2})
+					Settings: n, Apart: len(shared) == 0 && len(levels) > 2, Blocks: len(logs), logs: logs})
 				break
 			}
 		}
@@ -415,7 +394,7 @@ func (m matrix) interactions(name, with string) (out []Interaction) {
 					here, _ := contrast(settings, four, 1, -1, 0, 0)
 					there, _ := contrast(settings, four, 0, 0, 1, -1)
 					out = append(out, Interaction{Effect: Effect{Factor: name, Level: level, Against: against,
-						Ratio: ratioOf(logs), Settings: n, Blocks: len(logs), logs: logs, figures: 4},
+						Ratio: ratioOf(logs), Settings: n, Blocks: len(logs), logs: logs},
 						With: with, At: at, Beside: beside, EffectAt: ratioOf(here),
 						EffectBeside: ratioOf(there)})
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 )
 
@@ -18,8 +19,8 @@ import (
 func TestQueueAndClock(t *testing.T) {
 	c := published(t)
 	e := FindEffects(Observe(c.Filtered(catalogue.Filter{Source: "rb5009"})))
-	const want = "queue and clock interact, by size alone: fq-codel against only-hardware-queue is ×1.04 " +
-		"at clock 1400 and ×2.31 at clock auto"
+	const want = "queue and clock: whether they interact cannot be told: fq-codel against " +
+		"only-hardware-queue is ×1.04 at clock 1400 and ×2.31 at clock auto"
 	var got []string
 	for _, x := range e.Interactions {
 		got = append(got, x.Text())
@@ -29,7 +30,8 @@ func TestQueueAndClock(t *testing.T) {
 	}
 	i := slices.IndexFunc(e.Main, func(x Effect) bool { return x.Level == "fq-codel" })
 	near(t, "fq-codel, main effect", e.Main[i].Ratio.Value, math.Sqrt(853/369.2*883/852), 1e-9)
-	if x := e.Main[i]; x.Settings != 2 || x.Blocks != 1 || x.Ratio.Level != 0 || x.Verdict != VerdictBySize {
+	if x := e.Main[i]; x.Settings != 2 || x.Blocks != 1 || x.Ratio.Level != 0 ||
+		x.Verdict != statistics.TooFew() {
 		t.Errorf("fq-codel: %+v", x)
 	}
 	// what has no partner that differs in it alone has no effect
@@ -64,7 +66,8 @@ func TestLevelsOverTheSameSettings(t *testing.T) {
 		got = append(got, strings.Join(c.Factors, " and ")+" at "+c.At)
 	}
 	if want := []string{"device and streams at tunnel+mtu wireguard+1420",
-		"tunnel+mtu and streams at device OpenWrt One"}; !slices.Equal(got, want) {
+		"tunnel+mtu and streams at device OpenWrt One",
+		"streams and condition at device BPI-R4; tunnel+mtu none+1500"}; !slices.Equal(got, want) {
 		t.Errorf("charts: got %q, want %q", got, want)
 	}
 	// no setting has all three levels: each ratio is of its own, and says so
@@ -143,9 +146,9 @@ func TestNoEffects(t *testing.T) {
 			}
 		}
 		e := FindEffects(o, []string{"x", "y", "z"})
-		found := slices.ContainsFunc(e.Main, func(x Effect) bool { return x.Verdict == VerdictDifferent })
+		found := slices.ContainsFunc(e.Main, func(x Effect) bool { return x.Verdict == statistics.Different })
 		if found || slices.ContainsFunc(e.Interactions, func(x Interaction) bool {
-			return x.Verdict == VerdictDifferent
+			return x.Verdict == statistics.Different
 		}) {
 			wrong++
 		}
@@ -156,7 +159,8 @@ func TestNoEffects(t *testing.T) {
 	o := made(6, .001)
 	delete(o[0].ByBlock, 3)
 	for _, x := range FindEffects(o, []string{"x", "y", "z"}).Main {
-		if x.Blocks != 5 || x.Ratio.Level != 0 || x.Verdict == VerdictDifferent || x.Verdict == VerdictSame {
+		if x.Blocks != 5 || x.Ratio.Level != 0 || x.Verdict == statistics.Different ||
+			x.Verdict == statistics.SameWithin {
 			t.Errorf("%s with a cell lost: %+v", x.Factor, x)
 		}
 	}

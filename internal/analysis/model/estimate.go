@@ -66,11 +66,16 @@ func from(sweep []catalogue.Result, swept func(catalogue.Result) int, noun strin
 	for _, r := range sweep {
 		levels = append(levels, strconv.Itoa(swept(r)))
 	}
+	return fmt.Sprintf("%s, %s %s: ", origin(sweep), strings.Join(levels, ", "), noun)
+}
+
+// origin names where a sweep comes from, and the conditions that all of it shares.
+func origin(sweep []catalogue.Result) string {
 	text := sweep[0].Source
-	if sweep[0].Condition != "" {
-		text += " (" + sweep[0].Condition + ")"
+	if words := sweep[0].Conditions(); words != "" {
+		text += " (" + words + ")"
 	}
-	return fmt.Sprintf("%s, %s %s: ", text, strings.Join(levels, ", "), noun)
+	return text
 }
 
 // within is the share by which the rates of a sweep may be off.
@@ -85,10 +90,8 @@ func within(sweep []catalogue.Result) float64 {
 }
 
 func (w world) byPackets(q catalogue.Result) (Estimate, error) {
-	swept, level := "mtu", func(r catalogue.Result) int { return r.MTU }
-	if q.Protocol == "udp" && q.MTU == 0 {
-		swept, level = "packet", func(r catalogue.Result) int { return r.Packet }
-	}
+	size := sizeAxis(q)
+	swept, level := size.name, size.level
 	if level(q) == 0 {
 		return Estimate{}, errors.New("no MTU or packet size is named")
 	}
@@ -200,7 +203,7 @@ func calibrated(model string, units float64, per []float64, basis, assumes []str
 		sum += math.Log(p)
 	}
 	return Estimate{Model: model, GoodputBps: units * math.Exp(sum/float64(len(per))), Basis: basis,
-		Assumes: assumes}
+		Assumes: assumes, OtherDevices: true}
 }
 
 // byOwnClock is an estimate from rates of the device itself at two clocks or more.

@@ -14,10 +14,12 @@ import (
 
 // The models, best first: those that know the device itself come before those that know others.
 const (
-	ByPackets = "packet cost"
-	ByStreams = "scalability"
-	ByCipher  = "cipher and forwarding"
-	ByClock   = "cores and clock"
+	ByNeighbours = "own neighbours"
+	ByPackets    = "packet cost"
+	ByStreams    = "scalability"
+	ByNearest    = "nearest own result"
+	ByCipher     = "cipher and forwarding"
+	ByClock      = "cores and clock"
 )
 
 // Estimate is the answer of one model.
@@ -31,6 +33,8 @@ type Estimate struct {
 	High    float64  `json:"high_bps,omitempty"`
 	Basis   []string `json:"basis"`       // what it was fitted to, and the result of the fit
 	Assumes []string `json:"assumptions"` // what must hold
+	// OtherDevices marks an estimate from what other devices reach.
+	OtherDevices bool `json:"other_devices,omitempty"`
 
 	spread    float64 // half the interval of what it rests on ÷ its rate, the median; 0: there is none
 	few       bool    // of some of that there are too few runs for an interval: it is their range
@@ -58,6 +62,14 @@ func (e *Estimate) widen() {
 	if e.low > 0 {
 		e.Low = min(e.Low, e.low)
 	}
+}
+
+// From names the model, and says where it rests on other devices.
+func (e Estimate) From() string {
+	if e.OtherDevices {
+		return e.Model + ", from other devices"
+	}
+	return e.Model
 }
 
 // Range is that of the estimate in words: "from 33.1 Mbit/s to 44.0 Mbit/s", "33.1 Mbit/s or more", or "" if
@@ -89,8 +101,14 @@ type world struct {
 var models = []struct {
 	name     string
 	estimate func(world, catalogue.Result) (Estimate, error)
-}{{ByPackets, world.byPackets}, {ByStreams, world.byStreams}, {ByCipher, world.byCipher},
-	{ByClock, world.byClock}}
+}{
+	{ByNeighbours, world.byNeighbours},
+	{ByPackets, world.byPackets},
+	{ByStreams, world.byStreams},
+	{ByNearest, world.byNearest},
+	{ByCipher, world.byCipher},
+	{ByClock, world.byClock},
+}
 
 // Answer is a result that differs from a question in nothing that both state.
 type Answer struct {
@@ -149,6 +167,15 @@ func Predict(c *catalogue.Catalogue, rows []catalogue.Result, q catalogue.Result
 		}
 		p.Estimates = append(p.Estimates, e)
 	}
+	slices.SortStableFunc(p.Estimates, func(a, b Estimate) int {
+		switch {
+		case a.OtherDevices == b.OtherDevices:
+			return 0
+		case a.OtherDevices:
+			return 1
+		}
+		return -1
+	})
 	return p
 }
 
@@ -174,9 +201,9 @@ var attributes = []struct {
 }
 
 // direction is that of a plan: what a study calls in comes down.
-func direction(word string) string {
-	return strings.NewReplacer("in", "down", "out", "up").Replace(word)
-}
+func direction(word string) string { return directions.Replace(word) }
+
+var directions = strings.NewReplacer("in", "down", "out", "up")
 
 func number(n int) string {
 	if n == 0 {
@@ -224,26 +251,26 @@ func (w world) answers(q catalogue.Result) []Answer {
 	return out
 }
 
-// sweeps are the results that suit a question in all but one attribute, in groups that are alike in all
-// others.
-func (w world) sweeps(q catalogue.Result, swept string) [][]catalogue.Result {
+// sweeps are the results that suit a question in all but the swept attributes, in groups that are alike in
+// all others.
+func (w world) sweeps(q catalogue.Result, swept ...string) [][]catalogue.Result {
 	var keys []string
 	groups := map[string][]catalogue.Result{}
 	for _, r := range w.rows {
 		differ, _, _ := Differs(q, r)
-		others := slices.DeleteFunc(differ, func(name string) bool { return name == swept })
-		if len(others) > 0 || swept != "clock" && w.otherClock(q, r) || r.GoodputBps == nil {
+		others := slices.DeleteFunc(differ, func(name string) bool { return slices.Contains(swept, name) })
+		if len(others) > 0 || !slices.Contains(swept, "clock") && w.otherClock(q, r) || r.GoodputBps == nil {
 			continue
 		}
-		key, level := "", ""
+		key, complete := "", true
 		for _, at := range attributes {
-			if at.name == swept {
-				level = at.of(r)
+			if slices.Contains(swept, at.name) {
+				complete = complete && at.of(r) != ""
 				continue
 			}
 			key += at.of(r) + "\x00"
 		}
-		if level == "" {
+		if !complete {
 			continue
 		}
 		if groups[key] == nil {

@@ -3,14 +3,12 @@ package tuning
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // Situation is what candidates are chosen by.
@@ -19,6 +17,11 @@ type Situation struct {
 	Diagnoses []*diagnosis.Diagnosis // of the cells, as found
 	CPUs      int                    // of the router that has the fewest; 0 = not known
 	Catalogue *factor.Catalogue
+	// Topologies, Nodes and Environment are those of the run that measured the router as found: what its
+	// queues and the rules of its packet filter are.
+	Topologies  []record.Topology
+	Nodes       []record.NodeFacts
+	Environment []record.Environment
 }
 
 // standard is a change that is worth trying on any router whose cell it means something in.
@@ -35,18 +38,6 @@ func always(level string) func(Situation, string) string {
 			return ""
 		}
 		return level
-	}
-}
-
-// queueOf replaces a queue, unless it emulates a link or holds a rate: that is not the router's to choose.
-func queueOf(level string) func(Situation, string) string {
-	return func(s Situation, now string) string {
-		for _, word := range strings.Fields(now) {
-			if word == "netem" || word == "rate" || word == "bandwidth" {
-				return ""
-			}
-		}
-		return always(level)(s, now)
 	}
 }
 
@@ -88,10 +79,6 @@ func withoutLog(now string) string {
 // standards are tried in this order where no finding speaks for another. Rings are not among them: larger
 // ones made forwarding slower wherever that was measured.
 var standards = [...]standard{
-	{"queue", queueOf("fq_codel"), []string{diagnosis.SmallQueue, diagnosis.Bufferbloat},
-		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"},
-	{"queue", queueOf("pfifo limit 1000"), []string{diagnosis.SmallQueue}, "a queue that holds a burst",
-		"a full one delays everything behind it"},
 	{"cpu_quota@host", given(func(string) string { return "off" }),
 		[]string{diagnosis.ClockDown, diagnosis.Thermal, diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores,
 			diagnosis.VPNProcess, diagnosis.CryptoWorkers},
@@ -107,7 +94,7 @@ var standards = [...]standard{
 		"a daemon such as irqbalance may move them again"},
 	{"napi_threaded", always("on"), []string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores},
 		"receive threads are spread by the scheduler", "latency"},
-	{"flowtable", always("on"),
+	{diagnosis.FlowtableFactor, always("on"),
 		[]string{diagnosis.SoftirqOneCore, diagnosis.SoftirqAllCores, diagnosis.RuleList},
 		"known connections skip the rules", "shapers and accounting do not see them"},
 	{"gro_flush_timeout", always("20us"), []string{diagnosis.GROPathology, diagnosis.SoftirqAllCores},
@@ -133,7 +120,7 @@ func Candidates(s Situation) []Change {
 	causes := causesOf(s.Diagnoses)
 	for _, cause := range causes {
 		for _, r := range cause.Remedies {
-			if r.Factor == "" || strings.Contains(r.Factor, "ring") {
+			if r.Factor == "" || r.Factor == queueFactor || strings.Contains(r.Factor, "ring") {
 				continue
 			}
 			for _, levels := range placed(s, r.Factor, always(r.Level)) {
@@ -153,7 +140,7 @@ func Candidates(s Situation) []Change {
 			add(c)
 		}
 	}
-	for _, c := range slices.Concat(roomBehindRates(s, causes), undoings(s)) {
+	for _, c := range slices.Concat(queueChanges(s, causes), undoings(s)) {
 		add(c)
 	}
 	rank := func(c Change) int {
@@ -247,52 +234,6 @@ func (s Situation) means(levels factor.Cell) bool {
 	}
 	return true
 }
-
-// room is how much of a rate a queue in front of it holds: enough for TCP's bursts, and a delay that nobody
-// notices.
-const room = 20 * time.Millisecond
-
-// roomBehindRates keeps the rate of a token bucket and gives it another queue: a longer one, or one for each
-// flow.
-func roomBehindRates(s Situation, causes []diagnosis.Cause) []Change {
-	var out []Change
-	for _, cell := range s.Cells {
-		for place, now := range factor.Name("queue").Each(cell) {
-			found := tokenBucket.FindStringSubmatch(now)
-			if found == nil {
-				continue
-			}
-			rate, err := unit.ParseBitrate(found[1])
-			bytes := int(float64(rate) / 8 * room.Seconds())
-			at := strings.TrimSuffix("@"+place, "@")
-			longer := factor.Cell{"queue" + at: fmt.Sprintf("tbf rate %s burst %d limit %d", found[1],
-				max(bytes/4, leastBurst), max(bytes, 2*leastBurst))}
-			flows := factor.Cell{"queue" + at: "", "shape" + at: found[1]}
-			for _, c := range []Change{{Levels: flows, Why: "the same rate with a queue for each flow",
-				Risk: "takes some CPU for each packet"}, {Levels: longer, Why: "the same rate with a queue " +
-				"that holds " + room.String() + " of it", Risk: "a full one delays everything behind it"}} {
-				known := func(o Change) bool { return o.String() == c.String() }
-				if err != nil || now == c.Levels["queue"+at] || !s.parses(c.Levels) ||
-					slices.ContainsFunc(out, known) {
-					continue
-				}
-				for _, cause := range causes {
-					if cause.Class == diagnosis.SmallQueue || cause.Class == diagnosis.Bufferbloat {
-						c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
-						break
-					}
-				}
-				out = append(out, c)
-			}
-		}
-	}
-	return out
-}
-
-// leastBurst is what a token bucket must let through at once for packets that are merged, in bytes.
-const leastBurst = 16 << 10
-
-var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
 
 // parses puts levels in canonical form, and says that all of them are levels.
 func (s Situation) parses(levels factor.Cell) bool {

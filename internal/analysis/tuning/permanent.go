@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,10 +37,10 @@ var rosClock = []string{"# from 7.17 on, where /system/device-mode/print says ro
 
 var recipes = [...]recipe{
 	{"queue", map[string][]string{
-		"linux": {"tc qdisc replace dev {dev} root {level}",
+		"linux": {"tc qdisc replace dev {dev} {queue}",
 			"# at every start: the same as ExecStart= of a systemd unit, or net.core.default_qdisc " +
 				"in /etc/sysctl.d"},
-		"openwrt":  {"echo 'tc qdisc replace dev {dev} root {level}' >> /etc/hotplug.d/iface/99-queue"},
+		"openwrt":  {"echo 'tc qdisc replace dev {dev} {queue}' >> /etc/hotplug.d/iface/99-queue"},
 		"routeros": {"/queue type add name=tuned kind={kind}", "/queue interface set {dev} queue=tuned"},
 	}},
 	{"cpus", map[string][]string{
@@ -165,6 +166,9 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 		fill := filler(family, param, place, level)
 		for _, system := range Systems {
 			lines := recipeOf(family)[system]
+			if family == queueFactor && (holds(level) || strings.HasPrefix(level, "parent ")) {
+				lines = queueLines(system, level)
+			}
 			if found := tokenBucket.FindStringSubmatch(level); found != nil && system == "routeros" {
 				lines = []string{"/queue type add name=tuned kind=pfifo pfifo-limit=200",
 					"/queue simple add name=tuned target={dev} max-limit=" + found[1] + "/" + found[1] +
@@ -182,6 +186,30 @@ func (c Change) Commands(cell factor.Cell) []Permanent {
 	return out
 }
 
+// queueLines are the commands for a queue that is part of what an owner has set up: its rates and classes
+// stay with who makes them.
+func queueLines(system, level string) (lines []string) {
+	if system == "routeros" {
+		return nil
+	}
+	for part := range strings.SplitSeq(level, ",") {
+		lines = append(lines, "tc qdisc replace dev {dev} "+tcWords(part))
+	}
+	return append(lines, "# at every start: the same behind what sets up the rate there, which stays as it "+
+		"is; or these parameters in its place")
+}
+
+// tcWords are a queue as tc(8) takes it: behind its parent, and its rate with the unit.
+func tcWords(level string) string {
+	level = rateWords.ReplaceAllString(strings.TrimSpace(level), "$1 ${2}bit")
+	if strings.HasPrefix(level, "parent ") {
+		return level
+	}
+	return "root " + level
+}
+
+var rateWords = regexp.MustCompile(`\b(rate|bandwidth) ([0-9.]+[kMG]?)\b`)
+
 // filler puts names and levels into a recipe's lines.
 func filler(family, param, place, level string) *strings.Replacer {
 	dev := "DEVICE"
@@ -192,7 +220,8 @@ func filler(family, param, place, level string) *strings.Replacer {
 	if level == "on" {
 		bit = "1"
 	}
-	words := map[string]string{"{dev}": dev, "{level}": level, "{name}": param, "{bit}": bit,
+	words := map[string]string{"{dev}": dev, "{level}": level, "{queue}": tcWords(level),
+		"{name}": param, "{bit}": bit,
 		"{mask}": maskOf(level), "{ns}": nanoseconds(level), "{kbit}": kilobits(level),
 		"{kind}": strings.ReplaceAll(strings.Fields(level + " ")[0], "_", "-")}
 	if family == "queue" && strings.HasPrefix(level, "pfifo limit ") { // RouterOS has it beside the kind

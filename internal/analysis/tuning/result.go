@@ -38,7 +38,7 @@ type Result struct {
 // held are the facts of a node that a result holds for, by their beginnings.
 var held = [...]string{"kernel", "cpu_model", "cores", "governor", "guest_accel", "mitigations"}
 
-// HoldsFor are the kernel, the CPU and the drivers of the routers, and the workload.
+// HoldsFor are the kernel, the CPU, the drivers and the queues' rates of the routers, and the workload.
 func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 	out := map[string]string{}
 	for _, e := range d.Environment {
@@ -51,6 +51,12 @@ func HoldsFor(d *analysis.Document, cells []factor.Cell) map[string]string {
 			if strings.HasSuffix(name, ":driver") || slices.Contains(held[:], name) {
 				out[e.Node+" "+name] = fact
 			}
+		}
+	}
+	found := Situation{Topologies: d.Topologies, Environment: d.Environment}
+	for _, p := range found.ports("") {
+		if p.device != nil && p.device.Rated() {
+			out[p.place+" rates"] = ratesOf(p.device)
 		}
 	}
 	keys := make([]string, len(cells))

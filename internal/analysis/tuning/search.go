@@ -10,6 +10,8 @@ type Round struct {
 	Title string
 	Sets  []Set
 	Pairs []Pair
+	// Follow is how many sets must be measured after it, before anything can be proposed.
+	Follow int
 }
 
 // mostRounds bounds how often changes are tried on top of what already helped.
@@ -27,7 +29,8 @@ type Search struct {
 	out    []string // changes that are not tried again
 	rounds int
 	stage  int
-	spare  Set // what was kept before a change was left out
+	spare  Set  // what was kept before a change was left out
+	brief  bool // there is no time to take back each of what is kept
 }
 
 // Stages.
@@ -54,7 +57,8 @@ func (s *Search) Next() *Round {
 	case checking:
 		return s.checks()
 	case confirming:
-		return &Round{"what is kept, once more", []Set{{}, s.Kept, s.spare}, []Pair{{1, 0}, {1, 2}}}
+		return &Round{Title: "what is kept, once more", Sets: []Set{{}, s.Kept, s.spare},
+			Pairs: []Pair{{1, 0}, {1, 2}}}
 	}
 	return nil
 }
@@ -72,7 +76,7 @@ func (s *Search) tries() *Round {
 	if len(left) == 0 || s.rounds == mostRounds {
 		return nil
 	}
-	r := &Round{Title: "each change alone", Sets: []Set{{}}}
+	r := &Round{Title: "each change alone", Sets: []Set{{}}, Follow: 2}
 	against := 0
 	if len(s.Kept) > 0 {
 		r.Title = "each further change with " + s.Kept.String()
@@ -97,14 +101,38 @@ func (s *Search) tries() *Round {
 
 // checks holds what is kept against the router as found and against itself without each change.
 func (s *Search) checks() *Round {
-	r := &Round{"what is kept, and each of its changes taken back", []Set{{}, s.Kept}, []Pair{{1, 0}}}
+	r := &Round{Title: "what is kept, and each of its changes taken back", Sets: []Set{{}, s.Kept},
+		Pairs: []Pair{{1, 0}}}
 	for _, c := range s.Kept {
-		if len(s.Kept) > 1 {
+		if len(s.Kept) > 1 && !s.brief {
 			r.Pairs = append(r.Pairs, Pair{1, len(r.Sets)})
 			r.Sets = append(r.Sets, s.Kept.without(c))
 		}
 	}
 	return r
+}
+
+// noTime is why a change that a lab can make is not tried.
+const noTime = "the time of --budget does not suffice"
+
+// Shorten leaves out what Next names last, for want of time: of changes the one that is listed last, of what
+// checks the kept ones what is not needed to propose them. What was not checked is not proposed.
+func (s *Search) Shorten() {
+	switch left := s.left(); {
+	case s.stage == trying:
+		last := left[len(left)-1]
+		s.Candidates = slices.DeleteFunc(slices.Clone(s.Candidates),
+			func(c Change) bool { return c.String() == last.String() })
+		s.Tried = append(s.Tried, Judged{Round: "left out", Set: Set{last}, Verdict: CannotTell, Why: noTime})
+	case s.stage == checking && len(s.Kept) > 1 && !s.brief:
+		s.brief = true
+	case s.stage == checking:
+		s.Tried = append(s.Tried, Judged{Round: "not checked in fresh blocks", Set: s.Kept,
+			Verdict: CannotTell, Why: noTime})
+		s.Kept, s.stage = nil, ended
+	default: // what was kept before, which is checked
+		s.Kept, s.stage = s.spare, ended
+	}
 }
 
 // Take goes on with what a round has shown, in the order of its pairs.

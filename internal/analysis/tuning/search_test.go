@@ -43,14 +43,24 @@ func document(m model, arms []Arm, rng *rand.Rand) *analysis.Document {
 var plainCell = factor.Cell{"protocol": "tcp", "queue": "pfifo limit 2", "cpu_quota@host": "20%"}
 
 func run(t *testing.T, m model, candidates ...Change) *Search {
+	return runWithin(t, m, 1000, candidates...)
+}
+
+// runWithin searches as far as a number of measured sets goes.
+func runWithin(t *testing.T, m model, sets int, candidates ...Change) *Search {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	s := &Search{Candidates: candidates}
-	for range 10 {
+	for range 100 {
 		r := s.Next()
 		if r == nil {
 			return s
 		}
+		if len(r.Sets)+r.Follow > sets {
+			s.Shorten()
+			continue
+		}
+		sets -= len(r.Sets)
 		arms := make([]Arm, len(r.Sets))
 		for i, set := range r.Sets {
 			cell := plainCell.Clone()
@@ -262,5 +272,42 @@ func TestResultsExpire(t *testing.T) {
 	}
 	if len(now) != 3 {
 		t.Errorf("holds for %v", now)
+	}
+}
+
+// TestSearchEndsInTime: however few sets there is time for, no more are measured, what is proposed was
+// checked in blocks that did not choose it, and what was left out is told.
+func TestSearchEndsInTime(t *testing.T) {
+	router := func(c factor.Cell) (float64, float64, bool) {
+		rate := 500e6
+		for _, name := range []string{"cpus", "napi_threaded"} {
+			if c[name] != "" {
+				rate *= 1.3
+			}
+		}
+		return rate, 2e6, false
+	}
+	all := []Change{threaded, steering, fullCPU, fqCodel}
+	proposed := 0
+	for sets := range 40 {
+		s := runWithin(t, router, sets, all...)
+		r := Result{Ended: "done", Tried: s.Tried, Kept: s.Kept, Final: s.Final}
+		told := strings.Count(r.Text(), noTime)
+		if len(s.Candidates)+told < len(all) {
+			t.Errorf("%d sets: %d candidates of %d and %d told, want each tried or told", sets,
+				len(s.Candidates), len(all), told)
+		}
+		if len(s.Kept) > 0 {
+			proposed++
+			if s.Final == nil || s.Final.Verdict != Helps || s.Final.Set.Key() != s.Kept.Key() {
+				t.Errorf("%d sets: kept %s, checked %+v", sets, s.Kept, s.Final)
+			}
+		}
+		if sets < 4 && (len(s.Kept) > 0 || !strings.Contains(r.Text(), "a longer --budget")) {
+			t.Errorf("%d sets: kept %s, said %s, want nothing, for want of time", sets, s.Kept, r.Text())
+		}
+	}
+	if proposed < 30 {
+		t.Errorf("proposed %d times of 40, want as soon as one change and its check fit", proposed)
 	}
 }

@@ -24,6 +24,9 @@ func (r *Result) Text() string {
 	case r.Ended != "done":
 		fmt.Fprintf(&b, "\nThe search was %s: nothing is proposed.\n", r.Ended)
 		return b.String()
+	case len(r.Kept) == 0 && slices.ContainsFunc(r.Tried, func(j Judged) bool { return j.Why == noTime }):
+		b.WriteString("\nNothing is proposed: a longer --budget would try and check more.\n")
+		return b.String()
 	case len(r.Kept) == 0:
 		b.WriteString("\nNothing is proposed: no change helps by more than " +
 			unit.Percent(comparison.SmallestRelevant) + ".\n")

@@ -83,7 +83,7 @@ func testerLimited(s suspect) []evidence.Reason {
 			"the sender came late and sent %.0f bytes at once to make it good, more than the policer's "+
 				"bucket of %.0f holds: packets were lost for that, not for the rate", burst, s.ceil.Bucket)
 	}
-	if s.run.Near().CPUs == record.CPUsShared {
+	if s.run.NearShares() {
 		return nil
 	}
 	for _, end := range slices.Sorted(maps.Keys(s.traffic().Ends)) {

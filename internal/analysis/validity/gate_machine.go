@@ -108,6 +108,9 @@ func (s suspect) endMachines() []string {
 // sending and receiving outside of the generator's own threads.
 func busyTester(s suspect) []evidence.Reason {
 	for _, node := range s.endMachines() {
+		if kernel := s.run.Node(node).Kernel; kernel != "" && kernel == s.run.Tested().Kernel {
+			continue // it may be the router's work
+		}
 		for _, c := range metrics.CoresOf(s.t.Nodes[node]) {
 			if share, ok := c.Busy(s.t.Window.Start, s.t.Window.End); ok && share >= gateThread {
 				return because(evidence.ReasonTesterLimited, at{Node: node, Element: c.Name,

@@ -226,6 +226,14 @@ func Caveats(run *record.Run, trials []*Judged, runs []int, cells []record.Facto
 		add("shared-cores", "client, router and server share this machine's cores, so numbers describe this "+
 			"machine doing all three, not a router alone")
 	}
+	told := map[string]bool{}
+	for _, n := range run.Nodes {
+		if sharing := run.KernelOf(n.Name); len(sharing) > 1 && !told[n.Kernel] {
+			told[n.Kernel] = true
+			add("shared-cores", fmt.Sprintf("%s have one kernel (the same boot id), and so share its cores: "+
+				"what one does, the others lack", strings.Join(sharing, ", ")))
+		}
+	}
 	if tested.CPUs == record.CPUsEmulated {
 		add("emulated", "an emulated router's absolute speed means nothing; its ratios, counters and "+
 			"reactions do")

@@ -1,0 +1,50 @@
+package diagnosis
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// FlowtableFactor names the factor whose remedies let connections skip the packet filter.
+const FlowtableFactor = "flowtable"
+
+// FlowtableLoss returns what a flowtable would take away that was found on a node: rules of its owner's that
+// limit, drop, log or count what is forwarded. A packet filter that could not be read may have such rules on
+// a machine that is not a lab's own. "" = it takes nothing away.
+func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
+	for _, part := range []string{"filter", "iptables"} {
+		if why := v.Lacks(part); why != "" && n.OwnMachine() {
+			return fmt.Sprintf("it may take away rules of the owner of %s: the packet filter could not be "+
+				"read: %s", n.Name, why)
+		}
+	}
+	if v == nil || v.Filter == nil {
+		return ""
+	}
+	for _, t := range v.Filter.Flowtables {
+		if !t.Own {
+			return fmt.Sprintf("a flowtable of its owner's is on %s already: %s %s %s", n.Name, t.Family,
+				t.Table, t.Name)
+		}
+	}
+	if r, ok := v.Filter.SkippedBy(); ok {
+		return fmt.Sprintf("it would take away what a rule of its owner's does on %s: %s (%s %s %s, "+
+			"handle %d)", n.Name, r.Text, r.Family, r.Table, r.Chain, r.Handle)
+	}
+	for _, table := range slices.Sorted(maps.Keys(v.Filter.LegacyEntries)) {
+		forwards := strings.HasSuffix(table, "filter") || strings.HasSuffix(table, "mangle")
+		if v.Filter.LegacyEntries[table] > 0 && forwards {
+			return fmt.Sprintf("it may take away rules of the owner of %s: those of iptables-legacy (%s) "+
+				"are not read", n.Name, table)
+		}
+	}
+	if v.Filter.MoreChains > 0 {
+		return fmt.Sprintf("it may take away rules of the owner of %s: %d chains of the packet filter were "+
+			"not read", n.Name, v.Filter.MoreChains)
+	}
+	return ""
+}

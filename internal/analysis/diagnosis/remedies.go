@@ -1,0 +1,110 @@
+package diagnosis
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// remedies returns those of a rule's remedies that the trial's state leaves to be done.
+func (o *Observation) remedies(all []Remedy) []Remedy {
+	out := make([]Remedy, 0, len(all))
+	for _, r := range all {
+		if (r.When == nil || r.When(o)) && !o.already(r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// already reports whether the cell or a router has a remedy's level: the same, or of a sysctl as much.
+func (o *Observation) already(r Remedy) bool {
+	cell := o.Trial.Row.Factors
+	if r.Factor == "" {
+		return false
+	}
+	if slices.ContainsFunc(cell.Names(), func(name string) bool {
+		plain, _ := factor.Split(name)
+		return plain == r.Factor && cell[name] == r.Level
+	}) {
+		return true
+	}
+	wanted, err := strconv.ParseFloat(r.Level, 64)
+	return err == nil && strings.HasPrefix(r.Factor, "sysctl:") && slices.ContainsFunc(o.Routers(),
+		func(node string) bool {
+			is, err := strconv.ParseFloat(o.Run.Facts(node)[r.Factor], 64)
+			return err == nil && is >= wanted
+		})
+}
+
+// notOffloaded says that no flowtable of the first router carries connections.
+func (o *Observation) notOffloaded() bool {
+	for _, node := range o.Routers() {
+		if n, _ := o.level(node, "flows", "flows_offloaded"); n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// notSteered says that no port of a router spreads what it receives over cores (RPS).
+func (o *Observation) notSteered() bool {
+	for _, node := range o.Routers() {
+		for name, mask := range o.Run.Facts(node) {
+			if strings.HasSuffix(name, ":rps_cpus") && strings.Trim(mask, "0,") != "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wireguardMTU fits a WireGuard tunnel over IPv6 and Ethernet.
+const wireguardMTU = 1420
+
+// tunnelTooLarge says that no tunnel's device is known to have an MTU that fits.
+func (o *Observation) tunnelTooLarge() bool {
+	if factor.MTU.In(o.Trial.Row.Factors) && factor.MTU.Number(o.Trial.Row.Factors) <= wireguardMTU {
+		return false
+	}
+	return !slices.ContainsFunc(o.Run.Environments, func(e record.Environment) bool {
+		return e.Inventory != nil && slices.ContainsFunc(e.Inventory.Devices, func(d record.NetDevice) bool {
+			return slices.Contains([]string{"wireguard", "tun"}, d.Kind) && d.MTU > 0 && d.MTU <= wireguardMTU
+		})
+	})
+}
+
+// windowAtCeiling says that the receiver's buffer has grown to what the kernel lets it, or that this is not
+// known.
+func (o *Observation) windowAtCeiling() bool {
+	_, receiver := o.Ends()
+	_, buffer := o.buffers()
+	fields := strings.Fields(o.Run.Facts(receiver)["sysctl:net.ipv4.tcp_rmem"])
+	if len(fields) != 3 || buffer == 0 {
+		return !o.windowUnscaled()
+	}
+	ceiling, err := strconv.ParseFloat(fields[2], 64)
+	return err == nil && buffer >= .9*ceiling
+}
+
+// maxUnscaled is the largest window without the option that scales it (RFC 7323), in bytes.
+const maxUnscaled = 65535
+
+// windowUnscaled says that less is in flight than a window takes that is not scaled, though the buffer has
+// room for twice as much.
+func (o *Observation) windowUnscaled() bool {
+	bytes, _ := o.inFlight()
+	_, buffer := o.buffers()
+	return bytes <= maxUnscaled && buffer >= 2*maxUnscaled-2 && !o.statesWindow()
+}
+
+// rateIsSet says that a queue holds the load to a rate that somebody set; its link may carry more.
+func (o *Observation) rateIsSet() bool {
+	q, _, why := o.held()
+	return why == "" && (q.setBps > 0 || slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind))
+}
+
+func (o *Observation) rateIsNotSet() bool { return !o.rateIsSet() }

@@ -1,0 +1,185 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+)
+
+// ruleDrop is packets that die in a router by a rule or filter, and not in a queue.
+func ruleDrop() Rule {
+	return Rule{Class: RuleDrop, Wasteful: true, Label: "a rule or filter in the router drops packets",
+		Means: "at least half of the packets that the ends miss die in the router, by its kernel's drop " +
+			"reasons or by the counters of its ports, and neither a queue nor a table nor the CPU dropped " +
+			"them",
+		Judge: func(o *Observation) Judgement {
+			d, why := o.died()
+			if why != "" {
+				return missing(why)
+			}
+			share := ratio(d.packets, d.missed)
+			words := fmt.Sprintf("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets,
+				d.missed), d.missed, d.node)
+			j := Judgement{Node: d.node, Element: "rules", GainAtMost: o.gainToTester(),
+				Score: o.diesInside() + o.wants(),
+				Text:  "packets die in the " + d.node + ": " + words + "; a rule or filter drops them",
+				Facts: grounds{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
+			switch {
+			case share < .3:
+			case d.reason == "":
+				j.Text += ", or what counts no drops"
+			case slices.Contains(ruleReasons, d.reason):
+				j.Score += ramp(share, .5, .8, 0, 1.5)
+				j.Facts = append(j.Facts, fact(metrics.KernelDrops, d.node, d.reason, d.packets,
+					"the kernel's reason is "+d.reason))
+			default:
+				j.Undecided = "packets die inside the " + d.node + ": " + words + ", by the kernel's " +
+					"reason " + d.reason
+				j.Place, j.Score = j.Undecided, unlikely
+			}
+			if r, ok := o.ownersRule(d.node); ok && share >= .3 && j.Place == "" {
+				j.Element = fmt.Sprintf("rule %d", r.Handle)
+				j.Text = "packets die in the " + d.node + ": " + words + "; " + r.String() + " may drop them"
+				if r.packets > 0 {
+					j.Text = fmt.Sprintf("packets die in the %s: %s dropped %.0f packets in the run", d.node,
+						r, r.packets)
+					j.Score += counterWeight
+					j.Facts = append(j.Facts, fact("rule_packets", d.node, j.Element, r.packets,
+						fmt.Sprintf("the rule's counter grew by %.0f in the run", r.packets)))
+				}
+			}
+			return j.weighed(ramp(share, .3, .7, unlikely, 0))
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "find the rule whose counter grows under load, and raise its limit or " +
+				"remove it", Commands: []string{"nft list ruleset", "iptables -vnL",
+				"tc -s filter show dev DEV ingress"}, Risk: "the rule may protect something"},
+			{System: "routeros", Do: "find the rule whose counter grows under load",
+				Commands: []string{"/ip firewall filter print stats where action=drop"},
+				Risk:     "the rule may protect something"},
+			{System: "freebsd", Do: "find the rule whose counter grows under load",
+				Commands: []string{"pfctl -vsr"}, Risk: "the rule may protect something"},
+		}}
+}
+
+// counterWeight is what a rule's own counter adds to the score.
+const counterWeight = 1.5
+
+// ruleReasons are the kernel's drop reasons that stand for rules and filters (include/net/dropreason-core.h).
+var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
+
+// deaths are packets that died in a router by nothing that counts its drops, against those that the ends
+// miss.
+type deaths struct {
+	node, metric, reason string // of the kernel, "" where it does not tell
+	packets, missed      float64
+}
+
+// diesInside is the score of what dies in a router as the cause of the load's loss.
+func (o *Observation) diesInside() float64 {
+	d, why := o.died()
+	if why != "" {
+		return unlikely
+	}
+	loss, _, _ := o.lossOf()
+	share := ratio(d.packets, d.missed)
+	return ramp(loss, .0005, .003, unlikely, .8) + ramp(share, .3, .7, unlikely, .5) + ramp(share, 2, 4, 0,
+		unlikely) + ramp(d.missed, 5, 20, unlikely, 0)
+}
+
+// died finds the router of the load's way in which most packets died, by its kernel's reasons, else by what
+// came in by one port and did not leave by the other.
+func (o *Observation) died() (worst deaths, why string) {
+	missed, why := o.missed()
+	if why != "" {
+		return worst, why
+	}
+	why = "neither the kernel's drops nor packets at both ports of a router were counted"
+	all := o.hops()
+	for i := 1; i < len(all); i++ {
+		in, out := all[i-1].in, all[i].out
+		if in.Node != out.Node || !slices.Contains(o.Routers(), in.Node) {
+			continue
+		}
+		d := deaths{node: in.Node, metric: "netdev_balance", missed: missed}
+		known := o.counted(in.Node)
+		reasons, _ := o.Columns(in.Node, "drops", "skb_drops")
+		most := 0.0
+		for _, c := range reasons {
+			n, ok := c.Grew()
+			switch {
+			case !ok:
+			case c.Label == "":
+				d.metric, d.packets = metrics.KernelDrops, max(n-known, 0)
+			case n > most && c.Label != "QDISC_DROP" && c.Label != "NOT_SPECIFIED":
+				d.reason, most = c.Label, n
+			}
+		}
+		if d.metric != metrics.KernelDrops {
+			rx := o.passed(in.Node, in.Port, "rx")
+			tx := o.passed(out.Node, out.Port, "tx")
+			if o.tunnel() != "" || rx.packets == 0 || tx.packets == 0 || ratio(rx.size(), tx.size()) > 1.05 ||
+				ratio(tx.size(), rx.size()) > 1.05 {
+				continue // they are not the same packets
+			}
+			if !o.Shared() {
+				known += ring
+			}
+			d.packets = max(rx.packets-tx.packets-known, 0) * max(rx.size()/maxFrame, 1)
+		}
+		if why = ""; d.packets >= worst.packets {
+			worst = d
+		}
+	}
+	return worst, why
+}
+
+const (
+	maxFrame = 1518.0 // bytes above which a packet at a port is several in one
+	ring     = 256.0  // packets that a device may hold before it counts them as sent
+)
+
+// frames are those that passed a port in the window.
+type frames struct{ packets, bytes float64 }
+
+func (f frames) size() float64 { return ratio(f.bytes, f.packets) }
+
+func (o *Observation) passed(node, port, direction string) (f frames) {
+	is := func(label string) bool { return label == port }
+	f.packets, _ = o.Sum(node, "netdev", direction+"_packets", is)
+	f.bytes, _ = o.Sum(node, "netdev", direction+"_bytes", is)
+	return f
+}
+
+// counted is how many packets a router dropped that counters of queues, tables and the CPU hold.
+func (o *Observation) counted(node string) (sum float64) {
+	for _, of := range []struct{ probe, stem string }{{"qdisc", "drops"}, {"netdev", "tx_dropped"},
+		{"softnet", "dropped"}, {"conntrack", "drop"}, {"conntrack", "insert_failed"},
+		{"snmp", "IpFragFails"}, {"snmp", "Ip6InTooBigErrors"}} {
+		n, _ := o.Sum(node, of.probe, of.stem, func(label string) bool {
+			return label != "cpu" && (!strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress"))
+		})
+		sum += n
+	}
+	return sum
+}
+
+// missed is how many packets of the load the ends miss: segments that were sent again, or lost datagrams.
+func (o *Observation) missed() (n float64, why string) {
+	if o.IsTCP() {
+		_, n, ok := o.resent()
+		if !ok {
+			return 0, "nothing counted lost packets"
+		}
+		return n, ""
+	}
+	for _, f := range o.Trial.Traffic.Flows {
+		if f.Packets == nil {
+			return 0, "nothing counted lost packets"
+		}
+		n += float64(f.Packets.Lost)
+	}
+	return n, ""
+}

@@ -1,0 +1,249 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// axis is an attribute with a number, along which a device's own results are interpolated.
+type axis struct {
+	name  string
+	level func(catalogue.Result) int
+}
+
+// sizeAxis is the size that a question names, or would name: the packet's for UDP, else the MTU.
+func sizeAxis(q catalogue.Result) axis {
+	if q.Protocol == "udp" && q.MTU == 0 {
+		return axis{"packet", func(r catalogue.Result) int { return r.Packet }}
+	}
+	return axis{"mtu", func(r catalogue.Result) int { return r.MTU }}
+}
+
+func streamAxis() axis {
+	return axis{"streams", func(r catalogue.Result) int { return r.Streams }}
+}
+
+// namedAxes returns the axes on which a question names a level.
+func namedAxes(q catalogue.Result) []axis {
+	return slices.DeleteFunc([]axis{sizeAxis(q), streamAxis()}, func(a axis) bool { return a.level(q) == 0 })
+}
+
+var errNoAxis = errors.New("no MTU, packet size or number of streams is named")
+
+// ownSweeps returns the device's own results that suit q in all but the axes that it names. Rates that the
+// link cannot carry, and packets that become another number of fragments, are left out.
+func (w world) ownSweeps(q catalogue.Result) [][]catalogue.Result {
+	var names []string
+	for _, a := range namedAxes(q) {
+		names = append(names, a.name)
+	}
+	_, _, fragments := packetOf(q)
+	var out [][]catalogue.Result
+	for _, sweep := range w.sweeps(q, names...) {
+		sweep = slices.DeleteFunc(sweep, func(r catalogue.Result) bool {
+			_, _, outside := packetOf(r)
+			return outside != fragments || w.beyondPort(r)
+		})
+		if len(sweep) > 0 {
+			out = append(out, sweep)
+		}
+	}
+	return out
+}
+
+// byNeighbours interpolates the device's own results on both sides of the question.
+func (w world) byNeighbours(q catalogue.Result) (Estimate, error) {
+	if len(namedAxes(q)) == 0 {
+		return Estimate{}, errNoAxis
+	}
+	var g gathered
+	for _, sweep := range w.ownSweeps(q) {
+		near, err := interpolate(sweep, q)
+		if err == nil {
+			g.rests(near.rows)
+		}
+		g.add(near.bps, near.text(), err)
+	}
+	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNeighbours,
+		"the same thing limits between the neighbours as at them")
+}
+
+// between is an interpolated rate and the results that it lies between.
+type between struct {
+	bps  float64
+	rows []catalogue.Result
+}
+
+// text names the results: "filogic: 520 Mbit/s at mtu 1280, streams 4; 595 Mbit/s at mtu 1400, streams 4".
+func (b between) text() string {
+	if len(b.rows) == 0 {
+		return ""
+	}
+	var each []string
+	for _, r := range b.rows {
+		words := fmt.Sprintf("%s at %s", unit.Bitrate(*r.GoodputBps), levelsOf(r))
+		if !slices.Contains(each, words) {
+			each = append(each, words)
+		}
+	}
+	return origin(b.rows) + ": " + strings.Join(each, "; ")
+}
+
+// interpolate follows one axis where the sweep has the question's level of the other one. Else it follows
+// both, one after the other, through the nearest result from which both can be followed.
+func interpolate(sweep []catalogue.Result, q catalogue.Result) (between, error) {
+	axes := namedAxes(q)
+	if len(axes) == 1 {
+		return along(axes[0], sweep, q)
+	}
+	size, streams := axes[0], axes[1]
+	bySize, err := along(size, at(sweep, streams, q), q)
+	if err == nil {
+		return bySize, nil
+	}
+	byStreams, err := along(streams, at(sweep, size, q), q)
+	if err == nil {
+		return byStreams, nil
+	}
+	for _, corner := range nearestFirst(sweep, q) {
+		bySize, errSize := along(size, at(sweep, streams, corner), q)
+		byStreams, errStreams := along(streams, at(sweep, size, corner), q)
+		if errSize == nil && errStreams == nil {
+			base := medianRate(at(at(sweep, streams, corner), size, corner))
+			return between{bySize.bps * byStreams.bps / base, append(bySize.rows, byStreams.rows...)}, nil
+		}
+	}
+	return between{}, fmt.Errorf("none of its results lie on both sides of %s", levelsOf(q))
+}
+
+// at returns the results of a sweep with the level that like has on an axis.
+func at(sweep []catalogue.Result, a axis, like catalogue.Result) []catalogue.Result {
+	return slices.DeleteFunc(slices.Clone(sweep), func(r catalogue.Result) bool {
+		return a.level(r) != a.level(like)
+	})
+}
+
+func medianRate(rows []catalogue.Result) float64 {
+	var rates []float64
+	for _, r := range rows {
+		rates = append(rates, *r.GoodputBps)
+	}
+	return statistics.Median(rates)
+}
+
+// along interpolates on one axis: the time of a packet by its size, the rate by the logarithm of the streams.
+func along(a axis, sweep []catalogue.Result, q catalogue.Result) (between, error) {
+	low, high := around(a, sweep, a.level(q))
+	if len(low) == 0 || len(high) == 0 {
+		return between{}, fmt.Errorf("none of its results lie on both sides of %s %d", a.name, a.level(q))
+	}
+	if a.level(low[0]) == a.level(high[0]) {
+		return between{medianRate(low), low}, nil
+	}
+	rows := append(low[:1:1], high[0])
+	bottom, top, wanted := float64(a.level(low[0])), float64(a.level(high[0])), float64(a.level(q))
+	if a.name == streamAxis().name {
+		share := math.Log(wanted/bottom) / math.Log(top/bottom)
+		from, to := medianRate(low), medianRate(high)
+		return between{from + share*(to-from), rows}, nil
+	}
+	from, to := sizeOf(low[0], medianRate(low)).time(), sizeOf(high[0], medianRate(high)).time()
+	time := from + (wanted-bottom)/(top-bottom)*(to-from)
+	return between{float64(payloadAs(low[0], q)) * 8e9 / time, rows}, nil
+}
+
+// around returns the results at the nearest level on each side, which are the same where one has the level.
+func around(a axis, sweep []catalogue.Result, level int) (low, high []catalogue.Result) {
+	for _, r := range sweep {
+		is := a.level(r)
+		if is <= level && (len(low) == 0 || is >= a.level(low[0])) {
+			if len(low) > 0 && is > a.level(low[0]) {
+				low = nil
+			}
+			low = append(low, r)
+		}
+		if is >= level && (len(high) == 0 || is <= a.level(high[0])) {
+			if len(high) > 0 && is < a.level(high[0]) {
+				high = nil
+			}
+			high = append(high, r)
+		}
+	}
+	return low, high
+}
+
+// sizeOf is a result as a point of a sweep of sizes, with another rate.
+func sizeOf(r catalogue.Result, bps float64) Size {
+	packet, payload, _ := packetOf(r)
+	return Size{packet, payload, bps}
+}
+
+// payloadAs is the payload of the question's packet, counted as that of a result.
+func payloadAs(r, q catalogue.Result) int {
+	packet, payload, _ := packetOf(r)
+	asked, _, _ := packetOf(q)
+	return asked - packet + payload
+}
+
+// nearestFirst sorts results by how many times their levels are those of the question, or the reverse.
+func nearestFirst(sweep []catalogue.Result, q catalogue.Result) []catalogue.Result {
+	distance := func(r catalogue.Result) float64 {
+		sum := 0.0
+		for _, a := range namedAxes(q) {
+			sum += math.Abs(math.Log(float64(a.level(r)) / float64(a.level(q))))
+		}
+		return sum
+	}
+	out := slices.Clone(sweep)
+	slices.SortStableFunc(out, func(a, b catalogue.Result) int {
+		return cmp.Compare(distance(a), distance(b))
+	})
+	return out
+}
+
+// byNearest takes the device's own nearest result where none lie on both sides, up to a factor of reach away
+// on each axis. A packet takes as long as there, and more or fewer streams carry as much.
+func (w world) byNearest(q catalogue.Result) (Estimate, error) {
+	if len(namedAxes(q)) == 0 {
+		return Estimate{}, errNoAxis
+	}
+	if _, err := w.byNeighbours(q); err == nil {
+		return Estimate{}, errors.New("its results lie on both sides of the question")
+	}
+	var g gathered
+	for _, sweep := range w.ownSweeps(q) {
+		near := nearestFirst(sweep, q)[0]
+		for _, a := range namedAxes(q) {
+			if a.level(near) > reach*a.level(q) || a.level(q) > reach*a.level(near) {
+				g.add(0, "", fmt.Errorf("its nearest result is at %s, more than a factor of %d away",
+					levelsOf(near), reach))
+			}
+		}
+		if g.reason != nil {
+			continue
+		}
+		g.rests([]catalogue.Result{near})
+		_, payload, _ := packetOf(near)
+		bps := *near.GoodputBps * float64(payloadAs(near, q)) / float64(payload)
+		g.add(bps, between{bps, []catalogue.Result{near}}.text(), nil)
+	}
+	return g.estimate(w.noSweep(q, namedAxes(q)[0].name), ByNearest,
+		"a packet takes as long as there, and so many streams carry as much")
+}
+
+// levelsOf names the levels of the axes: "mtu 1400, streams 4".
+func levelsOf(r catalogue.Result) string {
+	var words []string
+	for _, a := range namedAxes(r) {
+		words = append(words, fmt.Sprint(a.name, " ", a.level(r)))
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,56 @@
+package analysis
+
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// oneCause names what drops packets above a rate on the cells whose loss was taken for random, where another
+// cell or both ends found it on the same path in the same direction.
+func (d *Document) oneCause() {
+	type way struct{ path, direction string }
+	of := func(c *Cell) way { return way{d.Path(c.Factors).Key(), factor.Direction.Of(c.Factors)} }
+	found, where, most := map[way]diagnosis.Cause{}, map[way]string{}, map[way]float64{}
+	for _, p := range d.Paths {
+		for i := range p.Directions {
+			if x := &p.Directions[i]; drops(&x.Diagnosis) {
+				at := way{p.Factors.Key(), x.Direction}
+				found[at], where[at] = x.Causes[0], "the path"
+			}
+		}
+	}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		at := of(c)
+		most[at] = max(most[at], c.Metrics[metrics.Goodput].Median)
+		if c.Diagnosis != nil && drops(c.Diagnosis) {
+			found[at], where[at] = c.Diagnosis.Causes[0], c.Label
+		}
+	}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		cause, known := found[of(c)]
+		if known && c.Diagnosis != nil && !below(c, .9*most[of(c)]) {
+			c.Diagnosis.LossIsOf(cause, where[of(c)])
+		}
+	}
+}
+
+// drops says that a diagnosis names what drops packets above a rate.
+func drops(d *diagnosis.Diagnosis) bool {
+	return d.Named() && slices.Contains([]string{diagnosis.Policer, diagnosis.RuleDrop}, d.Class)
+}
+
+// below says that a cell's load asks for less than a rate.
+func below(c *Cell, bps float64) bool {
+	for _, f := range []factor.Name{factor.Rate, factor.Pacing} {
+		if asked, err := unit.ParseBitrate(f.Of(c.Factors)); err == nil && asked > 0 && float64(asked) < bps {
+			return true
+		}
+	}
+	return false
+}

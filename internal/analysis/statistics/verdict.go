@@ -1,0 +1,46 @@
+package statistics
+
+import "fmt"
+
+// SmallestRelevant is the smallest relative difference that anyone should care about: two results whose
+// ratio lies within ±2 % are called the same.
+const SmallestRelevant = 0.02
+
+// Verdicts of a comparison.
+const (
+	Different  = "different"
+	Same       = "same"
+	SameWithin = "same within ±2 %"
+	CannotTell = "cannot tell"
+)
+
+// TooFew is the verdict on fewer than MinInterval pairs of blocks, or runs on either side.
+func TooFew() string { return fmt.Sprintf("%s (n < %d)", CannotTell, MinInterval) }
+
+// VerdictOfRatio words a ratio of n pairs, with its interval and the p-value of its family's test. The same
+// comes first: a difference inside the smallest relevant one is no difference, however sure it is.
+func VerdictOfRatio(n int, low, high, p float64) string {
+	if n >= MinInterval && low >= 1/(1+SmallestRelevant) && high <= 1+SmallestRelevant {
+		return SameWithin
+	}
+	return verdictAgainst(1, n, low, high, p)
+}
+
+// VerdictOfDifference words a difference in the unit of its metric, by the same rule.
+func VerdictOfDifference(n int, low, high, p float64) string {
+	if n >= MinInterval && low == 0 && high == 0 {
+		return Same
+	}
+	return verdictAgainst(0, n, low, high, p)
+}
+
+// verdictAgainst compares an interval with the value that stands for no difference.
+func verdictAgainst(none float64, n int, low, high, p float64) string {
+	switch {
+	case n < MinInterval:
+		return TooFew()
+	case p <= 1-Level && (low > none || high < none):
+		return Different
+	}
+	return CannotTell
+}

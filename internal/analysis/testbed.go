@@ -1,0 +1,273 @@
+package analysis
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// SeriesName identifies a series of samples. The labels of a counter, such as cores, are added up.
+type SeriesName struct{ Node, Probe, Label, Stem string }
+
+func (n SeriesName) compare(o SeriesName) int {
+	return cmp.Or(strings.Compare(n.Node, o.Node), strings.Compare(n.Probe, o.Probe),
+		strings.Compare(n.Label, o.Label), strings.Compare(n.Stem, o.Stem))
+}
+
+func (n SeriesName) words() string {
+	return strings.TrimPrefix(n.Label+"/"+n.Stem, "/") + " on " + n.Node
+}
+
+// Sampled is what a series held in the window of one trial: of a level its smallest and its largest reading,
+// of a counter its rate per second.
+type Sampled struct {
+	Low, High float64
+	Counter   bool
+	Unit      string
+}
+
+// TrialSamples are those of a trial's nodes.
+type TrialSamples struct {
+	Cell   string // key of its factors
+	Rate   float64
+	Series map[SeriesName]Sampled
+}
+
+// samplesOf sums up what the nodes of a trial were sampled for, of the series that are declared.
+func samplesOf(t *record.Trial, rate float64) TrialSamples {
+	out := TrialSamples{Cell: t.Row.Factors.Key(), Rate: rate, Series: map[SeriesName]Sampled{}}
+	for node, data := range t.Nodes {
+		for _, s := range data.Samples {
+			for _, m := range s.Metrics {
+				for _, c := range metrics.ColumnsOf(s.Table, m.Name) {
+					name := SeriesName{node, s.Probe, c.Label, m.Name}
+					if m.Counter {
+						name.Label = ""
+					}
+					out.add(name, m, c.Curve, t.Window)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (t *TrialSamples) add(name SeriesName, m record.Metric, c statistics.Curve, w record.Window) {
+	if m.Counter {
+		if moved, ok := c.Moved(w.Start, w.End); ok {
+			sum := t.Series[name].Low + moved/w.Seconds()
+			t.Series[name] = Sampled{Low: sum, High: sum, Counter: true, Unit: m.Unit}
+		}
+		return
+	}
+	s := Sampled{Low: math.Inf(1), High: math.Inf(-1), Unit: m.Unit}
+	for i, at := range c.T {
+		if at >= w.Start && at <= w.End {
+			s.Low, s.High = min(s.Low, c.V[i]), max(s.High, c.V[i])
+		}
+	}
+	if s.Low <= s.High {
+		t.Series[name] = s
+	}
+}
+
+// wandering are the levels that differ from one minute to the next on a testbed that nobody touches. Every
+// other level is taken for a setting where it has one value in each trial of both runs.
+var wandering = [...]string{
+	"loop_rate_hz", "loop_rate_best_hz", "entries", "flows_tracked", "flows_offloaded",
+	"flows_offloaded_hw", "flows_new", "flows_old", "flows_unresponsive", "foreign_processes",
+	"free_bytes", "available_bytes", "buffers_bytes", "cached_bytes", "slab_bytes",
+	"slab_unreclaimable_bytes", "swap_free_bytes", "power_w", "backlog_bytes", "qlen_packets",
+	"memory_bytes", "peak_delay_ns", "average_delay_ns", "temperature_c", "handshake_age_ns", "backlog",
+	"input_queue", "process_queue",
+}
+
+// otherwise is how far a series that moves by itself must differ to be shown: less is no news beside results
+// that differ.
+const otherwise = 1.5
+
+// sampledChanges compares what the nodes were sampled for in the cells that both runs have: settings by their
+// difference, which can explain one of the results; counters by their rate, and by their rate per bit that
+// was carried, which follows from a setting or from what was not recorded, and is shown without being taken
+// for a cause.
+func sampledChanges(a, b *Document) []Change {
+	left, right := byCell(a.Sampled), byCell(b.Sampled)
+	settings, moved := map[SeriesName]*rangePair{}, map[SeriesName]*rangePair{}
+	stayed := map[SeriesName]bool{} // in some cell
+	for _, cell := range keys(left, right) {
+		x, y := left[cell], right[cell]
+		if len(x) == 0 || len(y) == 0 {
+			continue
+		}
+		for name := range seriesOf(x, y) {
+			p := pairOf(name, x, y)
+			switch {
+			case p.setting():
+				if p.differs() {
+					settings[name] = p.joined(settings[name])
+				}
+			case p.differs() && p.apart(x, y):
+				moved[name] = p.joined(moved[name])
+			default:
+				stayed[name] = true
+			}
+		}
+	}
+	maps.DeleteFunc(moved, func(name SeriesName, _ *rangePair) bool {
+		return stayed[name] || settings[name] != nil
+	})
+	return append(changesOf("setting", settings, true), changesOf("counter", moved, false)...)
+}
+
+func byCell(all []TrialSamples) map[string][]TrialSamples {
+	out := map[string][]TrialSamples{}
+	for _, t := range all {
+		out[t.Cell] = append(out[t.Cell], t)
+	}
+	return out
+}
+
+// seriesOf are the series of all trials.
+func seriesOf(sides ...[]TrialSamples) map[SeriesName]bool {
+	names := map[SeriesName]bool{}
+	for _, trials := range sides {
+		for _, t := range trials {
+			for name := range t.Series {
+				names[name] = true
+			}
+		}
+	}
+	return names
+}
+
+// rangePair is a series in the trials of a cell in two runs.
+type rangePair struct {
+	name SeriesName
+	a, b seriesRange
+}
+
+// seriesRange is a series in all trials of one run; n = 0: the run has none.
+type seriesRange struct {
+	Sampled
+	n      int
+	absent bool // in some trial in which the probe was sampled
+	still  bool // in each trial it held one value
+}
+
+func pairOf(name SeriesName, a, b []TrialSamples) *rangePair {
+	return &rangePair{name, rangeIn(name, a), rangeIn(name, b)}
+}
+
+func rangeIn(name SeriesName, trials []TrialSamples) seriesRange {
+	r := seriesRange{Sampled: Sampled{Low: math.Inf(1), High: math.Inf(-1)}, still: true}
+	for _, t := range trials {
+		s, ok := t.Series[name]
+		if !ok {
+			r.absent = r.absent || sampledProbe(name, t)
+			continue
+		}
+		r.n++
+		r.Low, r.High = min(r.Low, s.Low), max(r.High, s.High)
+		r.Counter, r.Unit, r.still = s.Counter, s.Unit, r.still && s.Low == s.High
+	}
+	return r
+}
+
+// sampledProbe reports whether a trial has other levels of the same probe at the same node. Of a counter
+// readings before and after a window tell; a level needs one within, which a short window may lack.
+func sampledProbe(name SeriesName, t TrialSamples) bool {
+	for other, s := range t.Series {
+		if other.Node == name.Node && other.Probe == name.Probe && !s.Counter {
+			return true
+		}
+	}
+	return false
+}
+
+// setting reports whether the series is of something that is set.
+func (p *rangePair) setting() bool {
+	return !p.a.Counter && !p.b.Counter && p.a.still && p.b.still &&
+		!slices.Contains(wandering[:], p.name.Stem)
+}
+
+// differs reports whether no reading of the one run lies among those of the other. What only one of them has
+// differs, if both sampled the probe and the one has it in all trials.
+func (p *rangePair) differs() bool {
+	switch {
+	case p.a.n > 0 && p.b.n > 0:
+		return p.a.High < p.b.Low || p.b.High < p.a.Low
+	case p.a.Counter || p.b.Counter:
+		return false
+	case p.a.n > 0:
+		return p.b.absent && !p.a.absent
+	}
+	return p.a.absent && !p.b.absent
+}
+
+// apart reports whether the series differs by more than trials alike do, and otherwise than the rate of the
+// load.
+func (p *rangePair) apart(x, y []TrialSamples) bool {
+	if p.a.n < 3 || p.b.n < 3 {
+		return false
+	}
+	ratio := func(a, b float64) float64 { return math.Abs(math.Log(max(b, 1e-9) / max(a, 1e-9))) }
+	one, two := (p.a.Low+p.a.High)/2, (p.b.Low+p.b.High)/2
+	if ratio(one, two) < math.Log(otherwise) {
+		return false
+	}
+	first, second := meanRate(x), meanRate(y)
+	return !p.a.Counter || first <= 0 || second <= 0 || ratio(one/first, two/second) >= math.Log(otherwise)
+}
+
+func meanRate(trials []TrialSamples) float64 {
+	sum := 0.0
+	for _, t := range trials {
+		sum += t.Rate
+	}
+	return sum / float64(len(trials))
+}
+
+// joined adds the readings of another cell.
+func (p *rangePair) joined(other *rangePair) *rangePair {
+	if other == nil {
+		return p
+	}
+	for _, side := range [][2]*seriesRange{{&p.a, &other.a}, {&p.b, &other.b}} {
+		side[0].Low, side[0].High = min(side[0].Low, side[1].Low), max(side[0].High, side[1].High)
+		side[0].n += side[1].n
+	}
+	return p
+}
+
+// words are the readings of one side.
+func (r seriesRange) words() string {
+	if r.n == 0 {
+		return "none"
+	}
+	say := unit.ScaleOf(r.Unit, r.High).Text
+	per := ""
+	if r.Counter {
+		per = "/s"
+	}
+	if low, high := say(r.Low), say(r.High); low != high {
+		return low + " to " + high + per
+	}
+	return say(r.High) + per
+}
+
+// changesOf words what was found.
+func changesOf(kind string, found map[SeriesName]*rangePair, cause bool) []Change {
+	var out []Change
+	for _, name := range slices.SortedFunc(maps.Keys(found), SeriesName.compare) {
+		p := found[name]
+		out = append(out, Change{kind, name.words(), p.a.words(), p.b.words(), cause})
+	}
+	return out
+}

@@ -1,0 +1,376 @@
+package tuning
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+const (
+	queueFactor = "queue"
+	shapeFactor = "shape"
+)
+
+// Queues that are tried in the place of one that holds no rate.
+const (
+	flowQueue = "fq_codel"
+	deepFIFO  = "pfifo limit 1000"
+)
+
+// room is how much of a rate a queue in front of it holds: enough for TCP's bursts, and a delay that nobody
+// notices.
+const room = 20 * time.Millisecond
+
+// minBurst is what a token bucket must let through at once for packets that are merged, in bytes.
+const minBurst = 16 << 10
+
+// maxLeaves bounds how many classes of a device are given another queue.
+const maxLeaves = 16
+
+// minCakeMemory is what cake may have for its packets at least, in bytes: so much it takes by itself.
+const minCakeMemory = 4 << 20
+
+var tokenBucket = regexp.MustCompile(`^tbf rate (\S+) `)
+
+// proposal is a queue that is worth trying at one place.
+type proposal struct {
+	levels    factor.Cell
+	classes   []string // of the findings that it answers
+	why, risk string
+}
+
+func byFlows(levels factor.Cell) proposal {
+	return proposal{levels, []string{diagnosis.SmallQueue, diagnosis.Bufferbloat},
+		"a queue for each flow holds a burst and keeps the delay low", "takes some CPU for each packet"}
+}
+
+func byLength(levels factor.Cell) proposal {
+	return proposal{levels, []string{diagnosis.SmallQueue}, "a queue that holds a burst",
+		"a full one delays everything behind it"}
+}
+
+func byRoom(levels factor.Cell) proposal {
+	return proposal{levels, []string{diagnosis.SmallQueue, diagnosis.Bufferbloat},
+		"the same rate with a queue that holds " + room.String() + " of it",
+		"a full one delays everything behind it"}
+}
+
+// queueChanges are the queues that are worth trying. Where the plan sets one, they start from that; elsewhere
+// from the queues that were found on the router. What holds a rate keeps it, and what is not known is left as
+// it is.
+func queueChanges(s Situation, causes []diagnosis.Cause) (out []Change) {
+	for _, p := range slices.Concat(s.besidePlan(), s.besideFound()) {
+		if !s.parses(p.levels) {
+			continue
+		}
+		c := Change{Levels: p.levels, Why: p.why, Risk: p.risk}
+		for _, cause := range causes {
+			if slices.Contains(p.classes, cause.Class) {
+				c.Class, c.GainAtMost = cause.Class, cause.GainAtMost
+				break
+			}
+		}
+		if !slices.ContainsFunc(out, func(o Change) bool { return o.String() == c.String() }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// besidePlan are proposals in the place of the queues that the plan sets.
+func (s Situation) besidePlan() (out []proposal) {
+	for _, cell := range s.Cells {
+		for place, now := range factor.Name(queueFactor).Each(cell) {
+			queue, shape := placedName(queueFactor, place), placedName(shapeFactor, place)
+			if found := tokenBucket.FindStringSubmatch(now); found != nil {
+				rate, err := unit.ParseBitrate(found[1])
+				if err != nil {
+					continue
+				}
+				if !slices.ContainsFunc(s.ports(place), func(p foundPort) bool { return p.device.Rated() }) {
+					out = append(out, proposal{factor.Cell{queue: "", shape: found[1]}, byRoom(nil).classes,
+						"the same rate with a queue for each flow", "takes some CPU for each packet"})
+				}
+				if longer := roomy(found[1], float64(rate)); longer != now {
+					out = append(out, byRoom(factor.Cell{queue: longer}))
+				}
+				continue
+			}
+			if holds(now) {
+				continue
+			}
+			for _, p := range []proposal{byFlows(factor.Cell{queue: flowQueue}),
+				byLength(factor.Cell{queue: deepFIFO})} {
+				if p.levels[queue] != now && s.means(p.levels) {
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// holds reports whether a level emulates a link or holds a rate: that is not the router's to choose.
+func holds(level string) bool {
+	return slices.ContainsFunc(strings.Fields(level), func(word string) bool {
+		return word == "netem" || word == "rate" || word == "bandwidth"
+	})
+}
+
+func placedName(name, place string) string { return strings.TrimSuffix(name+"@"+place, "@") }
+
+// roomy is a token bucket of a rate with room for bursts.
+func roomy(rate string, bps float64) string {
+	bytes := int(bps / 8 * room.Seconds())
+	return fmt.Sprintf("tbf rate %s burst %d limit %d", rate, max(bytes/4, minBurst), max(bytes, 2*minBurst))
+}
+
+// foundPort is a router's port with its device as found, nil where that was not read.
+type foundPort struct {
+	place  string // "router.wan"
+	device *record.NetDevice
+}
+
+// ports are those of the routers at a place, all of them at "".
+func (s Situation) ports(place string) (out []foundPort) {
+	for _, t := range s.Topologies {
+		for _, router := range t.Routers {
+			for _, p := range t.Ports(router) {
+				at := p.Node + "." + p.Port
+				if place != "" && place != at && place != router ||
+					slices.ContainsFunc(out, func(o foundPort) bool { return o.place == at }) {
+					continue
+				}
+				out = append(out, foundPort{at, s.found(p.Node, p.Port)})
+			}
+		}
+	}
+	return out
+}
+
+// found is the device of a port as it was found; nil where it was not read in full.
+func (s Situation) found(node, port string) *record.NetDevice {
+	for _, e := range s.Environment {
+		if e.Node != node {
+			continue
+		}
+		if d := e.Inventory.Device(port); d != nil && d.Missing == "" && len(d.Queues) > 0 {
+			return d
+		}
+	}
+	return nil
+}
+
+// planned reports whether the plan sets a queue of a place itself.
+func (s Situation) planned(place string) bool {
+	node, _, _ := strings.Cut(place, ".")
+	for _, cell := range s.Cells {
+		for _, name := range []string{queueFactor, shapeFactor} {
+			for at, level := range factor.Name(name).Each(cell) {
+				if level != "" && level != "off" && (at == "" || at == node || at == place) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// besideFound are proposals in the place of the queues that were found.
+func (s Situation) besideFound() (out []proposal) {
+	all := s.ports("")
+	bare := func(p foundPort) bool { return p.device != nil && replaceable(p.device) && !s.planned(p.place) }
+	whole := len(all) > 0 && !slices.ContainsFunc(all, func(p foundPort) bool { return !bare(p) })
+	for i, p := range all {
+		queue := placedName(queueFactor, p.place)
+		switch {
+		case p.device == nil || s.planned(p.place):
+		case whole && i > 0: // one level for all of them
+		case bare(p):
+			if whole {
+				queue = queueFactor
+			}
+			root, _ := p.device.Root()
+			if root.Kind != flowQueue {
+				out = append(out, byFlows(factor.Cell{queue: flowQueue}))
+			}
+			managed := slices.Contains([]string{flowQueue, "codel", "cake", "fq"}, root.Kind)
+			if !managed && root.Level != deepFIFO {
+				out = append(out, byLength(factor.Cell{queue: deepFIFO}))
+			}
+		default:
+			out = append(out, within(queue, p.device)...)
+		}
+	}
+	return out
+}
+
+// replaceable reports whether a device has nothing but one queue that holds no rate and can be put back.
+func replaceable(d *record.NetDevice) bool {
+	root, ok := d.Root()
+	unknown := root.Level == "" || root.Missing != "" || holds(root.Level)
+	if !ok || d.Rated() || root.Handle != "0:" && unknown {
+		return false
+	}
+	return !slices.ContainsFunc(d.Queues, func(q record.QueueFacts) bool {
+		own := q.Handle != "0:" && q.Handle != root.Handle
+		return own && q.Parent != "ingress" && q.Parent != "clsact"
+	}) && !slices.ContainsFunc(d.Filters, func(f record.QueueFilter) bool { return f.Parent == root.Handle })
+}
+
+// within are proposals that keep what holds a rate on a device, whatever its kind, and all that is around it:
+// more room in a token bucket, another queue in each class, more memory for cake.
+func within(queue string, d *record.NetDevice) (out []proposal) {
+	for _, q := range d.Queues {
+		if q.Class || q.Level == "" || q.Missing != "" {
+			continue
+		}
+		at := ""
+		if q.Parent != "root" {
+			at = "parent " + q.Parent + " "
+		}
+		switch {
+		case q.Kind == "tbf" && !ownFIFO(d, q):
+			rate, _, _ := strings.Cut(strings.TrimPrefix(q.Level, "tbf rate "), " ")
+			if q.LimitBytes < q.RateBps/8*room.Seconds() {
+				out = append(out, byRoom(factor.Cell{queue: at + roomy(rate, q.RateBps)}))
+			}
+		case q.Kind == "cake" && q.LimitBytes > 0 && q.LimitBytes < minCakeMemory:
+			level := memoryForm.ReplaceAllString(q.Level, "memlimit 4m")
+			out = append(out, byRoom(factor.Cell{queue: at + level}))
+		}
+	}
+	var leaves []string
+	for _, c := range d.Leaves() {
+		if leaf, ok := leafOf(d, c); ok {
+			leaves = append(leaves, leaf)
+		}
+	}
+	if len(leaves) == 0 || len(leaves) > maxLeaves {
+		return out
+	}
+	each := func(level string) factor.Cell {
+		var parts []string
+		for _, class := range leaves {
+			parts = append(parts, "parent "+class+" "+level)
+		}
+		return factor.Cell{queue: strings.Join(parts, ", ")}
+	}
+	return append(out, byFlows(each(flowQueue)), byLength(each(deepFIFO)))
+}
+
+var memoryForm = regexp.MustCompile(`\bmemlimit \S+`)
+
+// ownFIFO reports whether the owner has put a FIFO below a token bucket, whose length a change would not put
+// back.
+func ownFIFO(d *record.NetDevice, q record.QueueFacts) bool {
+	major, _, _ := strings.Cut(q.Handle, ":")
+	return slices.ContainsFunc(d.Queues, func(o record.QueueFacts) bool {
+		return strings.HasPrefix(o.Parent, major+":") && strings.HasSuffix(o.Kind, "fifo")
+	})
+}
+
+// leafOf is the class whose queue may be replaced: the kernel's default, or a FIFO that can be put back.
+func leafOf(d *record.NetDevice, c record.QueueFacts) (string, bool) {
+	if c.Kind != "htb" && c.Kind != "hfsc" {
+		return "", false
+	}
+	for _, q := range d.Below(c.Handle) {
+		plain := slices.Contains([]string{"pfifo", "bfifo", "pfifo_fast", "sfq"}, q.Kind)
+		if q.Level == "" || q.Missing != "" || !plain {
+			return "", false
+		}
+	}
+	return c.Handle, true
+}
+
+// Undoes returns why a change would take away a rate, or what rules do, that was found on a router; "" = it
+// takes nothing away.
+func (s Situation) Undoes(c Change) string {
+	for name, level := range c.Levels {
+		plain, place := factor.Split(name)
+		if plain == name {
+			place = ""
+		}
+		if plain == diagnosis.FlowtableFactor && level != "" && level != factor.Off {
+			if why := s.flowtableLoss(place); why != "" {
+				return why
+			}
+		}
+		if level == "" || plain != queueFactor && plain != shapeFactor {
+			continue
+		}
+		for _, p := range s.ports(place) {
+			if p.device == nil || !p.device.Rated() || s.planned(p.place) || plain == queueFactor &&
+				keeps(p.device, level) {
+				continue
+			}
+			return fmt.Sprintf("it would take away what holds the traffic of %s to a rate: %s", p.place,
+				ratesOf(p.device))
+		}
+	}
+	return ""
+}
+
+// flowtableLoss is what a flowtable at a place would take away, see diagnosis.FlowtableLoss.
+func (s Situation) flowtableLoss(place string) string {
+	for _, p := range s.ports(place) {
+		node, _, _ := strings.Cut(p.place, ".")
+		facts := record.NodeFacts{Name: node}
+		if i := slices.IndexFunc(s.Nodes, func(n record.NodeFacts) bool { return n.Name == node }); i >= 0 {
+			facts = s.Nodes[i]
+		}
+		for _, e := range s.Environment {
+			if e.Node != node {
+				continue
+			}
+			if why := diagnosis.FlowtableLoss(e.Inventory, facts); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// keeps reports whether a level leaves each rate of a device as it is.
+func keeps(d *record.NetDevice, level string) bool {
+	for part := range strings.SplitSeq(level, ",") {
+		parent, words := "root", strings.Fields(part)
+		if len(words) > 2 && words[0] == "parent" {
+			parent, words = words[1], words[2:]
+		}
+		for _, q := range d.Queues {
+			if q.Class || q.Parent != parent {
+				continue
+			}
+			same := len(words) > 0 && words[0] == q.Kind &&
+				rateForm.FindString(part) == rateForm.FindString(q.Level)
+			rated := q.RateBps > 0 || q.FlowRateBps > 0 || parent == "root"
+			if rated && !same {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var rateForm = regexp.MustCompile(`\b(rate|bandwidth) \S+`)
+
+// ratesOf says which rates a device has, each with the kind that holds it.
+func ratesOf(d *record.NetDevice) string {
+	var out []string
+	for _, q := range d.Queues {
+		if rate := cmp.Or(q.RateBps, q.CeilBps, q.FlowRateBps); rate > 0 {
+			out = append(out, q.Kind+" "+unit.Bitrate(rate).String())
+		}
+	}
+	return strings.Join(slices.Compact(out), ", ")
+}

@@ -1,0 +1,61 @@
+package validity
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// SetAside takes trials of other boots of a router out of the numbers, see record.Trial.Boots: those of one
+// boot stay, which is the one of most trials that ended well, of two the earlier. It returns what it took
+// out. The
+// trials are in the order in which they ran.
+func SetAside(all []*Judged) (aside []*Judged) {
+	type boot struct{ router, id string }
+	count, order := map[boot]int{}, []boot(nil)
+	each := func(j *Judged, f func(boot)) {
+		for _, router := range slices.Sorted(maps.Keys(j.Trial.Boots)) {
+			f(boot{router, j.Trial.Boots[router]})
+		}
+	}
+	for _, j := range all {
+		each(j, func(b boot) {
+			if _, seen := count[b]; !seen {
+				count[b], order = 0, append(order, b)
+			}
+			if j.Grade != evidence.GradeFailed && j.Trial.Row.OfCell() {
+				count[b]++
+			}
+		})
+	}
+	kept := map[string]boot{}
+	for _, b := range order {
+		if best, ok := kept[b.router]; !ok || count[b] > count[best] {
+			kept[b.router] = b
+		}
+	}
+	for _, j := range all {
+		other := ""
+		each(j, func(b boot) {
+			if kept[b.router] != b {
+				other = b.router
+			}
+		})
+		if other == "" || j.Grade == evidence.GradeFailed {
+			continue
+		}
+		t := *j.Trial
+		t.Status = record.TrialFailed
+		t.Failure = &record.Failure{Phase: record.PhaseSetup, Error: other +
+			" was booted anew in the middle " +
+			"of the run, and most trials are of another boot: this one is set aside",
+			Hint: "run it again; a lab that the run makes by itself has the same router at every boot"}
+		*j = Judged{Trial: &t, Metrics: metrics.NewMeasured(), Grade: evidence.GradeFailed,
+			Reasons: []evidence.Reason{}}
+		aside = append(aside, j)
+	}
+	return aside
+}
