@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
@@ -21,6 +22,7 @@ import (
 // TestCeilingsOfEveryEngine: beside a lab, the tester alone is measured in a lab of its own, of which
 // nothing is left, however it ends.
 func TestCeilingsOfEveryEngine(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	dir := t.TempDir()
 	l, id := labtest.UpIn(t, dir, "forward", registry.LabParts())
 	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), id, "")

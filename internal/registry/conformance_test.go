@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -210,6 +211,7 @@ func TestCountersAgreeWithTheEngine(t *testing.T) {
 }
 
 func TestProbers(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	t.Parallel()
 	for _, topology := range []string{"forward", "to-router", "peer-to-router", "site-to-site", "direct"} {
 		t.Run(topology, func(t *testing.T) {

@@ -70,6 +70,7 @@ func drivers(t *testing.T) []driver.Driver {
 // TestDriversInNamespaces: a router that is a namespace with a plain shell is driven, and a setting of the
 // lab is made, read back and undone.
 func TestDriversInNamespaces(t *testing.T) {
+	t.Parallel()
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := driven(t, d, nil)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -20,5 +21,6 @@ func TestMain(m *testing.M) {
 	// Under the race detector each process would sleep for a second before it ends, and with it each part
 	// of a lab.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	apart.SideBySide(4)
 	os.Exit(m.Run())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 )
 
@@ -22,6 +23,15 @@ func Serve(args []string) (handled bool, err error) {
 	if len(args) == 0 {
 		return false, nil
 	}
+	role, sysctls, err := agent.Started(args)
+	if err != nil {
+		return true, fmt.Errorf("%w: %w", ErrRole, err)
+	}
+	if role != "" {
+		parts := node.Parts()
+		parts.Sysctls = sysctls
+		return true, agent.Main(context.Background(), role, node.Standard{}, parts)
+	}
 	switch args[0] {
 	case lab.HolderRole:
 		err = lab.HolderMain(os.Stdin, os.Stdout)
@@ -32,9 +42,7 @@ func Serve(args []string) (handled bool, err error) {
 		if args[0] == lab.MachineRole {
 			return true, lab.MachineMain(args[1], os.Stdin, os.Stdout)
 		}
-		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, []string{agent.Role})
-	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.GuardRole:
-		err = agent.Main(context.Background(), args[0], node.Standard{}, node.Parts())
+		err = lab.AnchorMain(args[1], os.Stdin, os.Stdout, agent.Arguments(agent.Role, knob.OfNamespace))
 	default:
 		return false, nil
 	}

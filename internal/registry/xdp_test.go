@@ -18,6 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/steady"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -91,12 +92,16 @@ func offerFrames(t *testing.T, l *lab.Lab, load record.Load, one int64) (got *re
 		for dev, n := range before {
 			passed[dev] = passes{passed[dev].in - n.in, passed[dev].out - n.out}
 		}
-		// Who is answered late says hello again; such a trial is tried again.
+		// Who is answered late says hello again, and who begins late misses frames of the warm-up; such a
+		// trial is tried again.
 		for frames, counted := range map[string]uint64{"near.frames_sent": passed["lan"].in,
-			"far.frames_sent": passed["wan"].in} {
-			if n, err := strconv.ParseUint(got.Details[frames], 10, 64); err == nil && n > 0 &&
-				counted > n+fewMore {
-				t.Timedf("%s: %d, and the router took in %d", frames, n, counted)
+			"far.frames_sent": passed["wan"].in, "near.frames_arrived": passed["lan"].out,
+			"far.frames_arrived": passed["wan"].out} {
+			if n, err := framesOf(got, frames); err == nil && n > 0 && counted > n+fewMore {
+				side, _, _ := strings.Cut(frames, ".")
+				waited, _ := time.ParseDuration(cmp.Or(got.Details[side+".waited_ns"], "0") + "ns")
+				t.Stalled(waited)
+				t.Timedf("%s: %d, and the router counted %d", frames, n, counted)
 			}
 		}
 		for _, f := range got.Flows {
@@ -225,15 +230,21 @@ func routerPackets(t testing.TB, l *lab.Lab) map[string]passes {
 // fewMore are the packets that a load may have besides its frames.
 const fewMore = 60
 
-// agree: a device counts the load's frames and a few packets besides, such as handshakes. What came to an
-// end is what it read and what its sockets had no room for.
-func agree(t *testing.T, where string, got *record.Traffic, frames string, counted uint64) {
-	t.Helper()
+// framesOf returns one of the load's own counts, such as near.frames_sent. What came to an end is what it
+// read and what its sockets had no room for.
+func framesOf(got *record.Traffic, frames string) (uint64, error) {
 	n, err := strconv.ParseUint(got.Details[frames], 10, 64)
 	if side, ok := strings.CutSuffix(frames, ".frames_arrived"); ok {
 		dropped, _ := strconv.ParseUint(got.Details[side+".frames_dropped"], 10, 64)
 		n += dropped
 	}
+	return n, err
+}
+
+// agree: a device counts the load's frames and a few more packets, such as handshakes.
+func agree(t *testing.T, where string, got *record.Traffic, frames string, counted uint64) {
+	t.Helper()
+	n, err := framesOf(got, frames)
 	if err != nil || n == 0 || counted < n || counted > n+fewMore {
 		t.Errorf("%s: the device counted %d packets, want the load's %d and a few more (%v)", where, counted,
 			n, err)
@@ -269,6 +280,7 @@ func detached(t *testing.T, l *lab.Lab) {
 // TestXDPFindsPlantedLoss: the router drops the frames whose number is 7 modulo 8; exactly those are found
 // lost.
 func TestXDPFindsPlantedLoss(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	l := framesLab(t)
 	// Behind UDP's header stand the tag, and the number: its last bits are those of the datagram's 16th
 	// byte.
@@ -337,6 +349,7 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 // driver or by sockets, and to the packet. Root asks for each way; an ordinary user gets the best that is
 // allowed.
 func TestXDPSendsBySockets(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	l := labtest.Up(t, "forward", registry.LabParts())
 	type ways struct{ frames, sink string }
 	forced := []ways{{record.FramesAFXDP, record.SinkDriver}, {record.FramesAFXDP, record.SinkSockets},
@@ -534,6 +547,7 @@ func TestXDPFallsBack(t *testing.T) {
 // their bytes are those that its device counts. Whether that counts the Ethernet header (veth does not where
 // its other end runs a program, drivers/net/veth.c) is told by frames of one size.
 func TestXDPSendsIMIX(t *testing.T) {
+	apart.Long(t, "takes longer than a package has")
 	l := framesLab(t)
 	for _, ip := range []int{4, 6} {
 		for _, mode := range []string{record.FramesLive, record.FramesPacket} {

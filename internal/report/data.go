@@ -26,8 +26,9 @@ func JSON(d *analysis.Document) ([]byte, error) {
 
 // CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
 // base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included, and the programs that measured an imported run. A trial without any number has one line, so
-// that it is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no
+// run included, and the programs that measured an imported run. Behind it stands what the cell has of the
+// metric: grade, number of trials, median and interval. A trial without any number has one line, so that it
+// is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no
 // exponent, and no text is taken for a formula.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
@@ -40,7 +41,8 @@ func CSV(d *analysis.Document) ([]byte, error) {
 	w := csv.NewWriter(out)
 	w.UseCRLF = true // RFC 4180
 	head := []string{"run", "trial", "block", "index", "kind", "grade", "reasons", "caveats", "imported_from"}
-	lines := [][]string{append(append(head, factors...), "metric", "unit", "value", "missing")}
+	lines := [][]string{slices.Concat(head, factors, []string{"metric", "unit", "value", "missing",
+		"cell_grade", "cell_n", "cell_median", "cell_low", "cell_high", "cell_interval"})}
 	for i := range d.Trials {
 		lines = append(lines, v.trialLines(&d.Trials[i], factors)...)
 	}
@@ -72,9 +74,29 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 			}
 		}
 		line[len(line)-2] = number
-		lines = append(lines, line)
+		lines = append(lines, append(line, v.cellColumns(t, metric)...))
 	})
 	return lines
+}
+
+// cellColumns are what the cell of a trial has of a metric; a trial that is of no cell has none.
+func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
+	columns := make([]string, 6)
+	c := v.cell[t.Factors.Key()]
+	if c == nil || !(record.Row{Kind: t.Kind}).OfCell() {
+		return columns
+	}
+	columns[0] = c.Grade
+	x, ok := c.Metrics[metric]
+	if !ok {
+		return columns
+	}
+	columns[1], columns[2] = strconv.Itoa(x.N), strconv.FormatFloat(x.Median, 'f', -1, 64)
+	if columns[5] = x.Interval; hasInterval(x) {
+		columns[3] = strconv.FormatFloat(x.Low, 'f', -1, 64)
+		columns[4] = strconv.FormatFloat(x.High, 'f', -1, 64)
+	}
+	return columns
 }
 
 // eachNumber gives each metric of a trial with its value, or why there is none. A trial without any number

@@ -66,6 +66,16 @@ func quickCells() []cellPlan {
 	}
 }
 
+// sampleFactors are those of the samples' cells.
+func sampleFactors() *factor.Catalogue {
+	return &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{
+		Shapes:      []factor.Shape{{Name: "forward"}, {Name: "direct"}},
+		Tunnels:     []string{factor.NoTunnel, "wireguard", "wireguard-userspace", "esp"},
+		Engines:     []string{"native"},
+		Congestions: []string{"cubic", "bbr"},
+	}), knob.Factors(node.Knobs()))}
+}
+
 // sampleDocument is a whole run of quick with three blocks.
 func sampleDocument() *analysis.Document {
 	return documentOf(quickCells(), 3)
@@ -75,9 +85,8 @@ func documentOf(plans []cellPlan, blocks int) *analysis.Document {
 	r := rand.New(rand.NewPCG(7, 7))
 	start := time.Date(2026, 11, 21, 15, 30, 12, 0, time.UTC)
 	d := &analysis.Document{
-		Format: record.Format,
-		Catalogue: &factor.Catalogue{Factors: slices.Concat(factor.Base(factor.Options{}),
-			knob.Factors(node.Knobs()))},
+		Format:    record.Format,
+		Catalogue: sampleFactors(),
 		Run: analysis.RunHead{ID: "20261121-153012-4f2a", Started: start, Ended: start.Add(79 * time.Second),
 			Plan: "quick", Description: "this machine acting as a router: plain forwarding and WireGuard, " +
 				"in about 70 seconds",

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // ForeignWords say of a run that was imported what measured it and what its results lack, a sentence for each
@@ -51,7 +51,8 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 
 // Benchstat is the run in Go's benchmark format (golang.org/design/14313-benchmark-format), which benchstat
 // compares: a line for each trial, whose name has the factors that differ between cells, with every metric
-// that says what is better, in base units and under its own name.
+// that says what is better, in base units and under its own name. A comment before those of a cell has its
+// validity, its median and interval, and of how many trials they are.
 func Benchstat(d *analysis.Document) []byte {
 	v := newView(d)
 	var b bytes.Buffer
@@ -76,6 +77,7 @@ func Benchstat(d *analysis.Document) []byte {
 				name += "/" + word.Replace(n+"="+printable(level))
 			}
 		}
+		fmt.Fprintf(&b, "# %s: %s\n", printable(c.Label), v.resultWords(c))
 		for _, t := range v.counted(c) {
 			line := ""
 			for _, m := range slices.Sorted(maps.Keys(t.Metrics)) {
@@ -97,11 +99,12 @@ var ministatMetrics = [...]string{goodput, packetRate, metrics.CipherRate, metri
 // Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
 // ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
 // passes over lines that have no such column, so that cells with fewer trials than others come last. A
-// comment names the cells without the metric. A run that has none of these is refused.
+// comment names the cells, each with its validity, median and interval, and those without the metric. A run
+// that has none of these is refused.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	type column struct {
-		label  string
+		cell   *analysis.Cell
 		values []string
 	}
 	var columns []column
@@ -120,7 +123,7 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 				}
 			}
 			if len(values) > 0 {
-				columns = append(columns, column{c.Label, values})
+				columns = append(columns, column{c, values})
 			} else {
 				without = append(without, printable(c.Label))
 			}
@@ -128,7 +131,7 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 	}
 	if len(columns) == 0 {
 		return nil, check.WithHint(fmt.Errorf("write run %s for ministat: it has no goodput, packet rate or "+
-			"speed of a cipher", d.Run.ID), "csv and parquet hold what there is")
+			"speed of a cipher", d.Run.ID), "csv holds what there is")
 	}
 	slices.SortStableFunc(columns, func(a, b column) int { return len(b.values) - len(a.values) })
 	var b bytes.Buffer
@@ -141,7 +144,7 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 		fmt.Fprintf(&b, "# %s\n", w)
 	}
 	for i, c := range columns {
-		fmt.Fprintf(&b, "# %d: %s\n", i+1, printable(c.label))
+		fmt.Fprintf(&b, "# %d: %s: %s\n", i+1, printable(c.cell.Label), v.valueWords(c.cell, metric))
 	}
 	if len(without) > 0 {
 		fmt.Fprintf(&b, "# no column, because without %s: %s\n", metrics.Label(metric),
@@ -159,194 +162,59 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of
-// each cell with the bounds of its interval, by the label "stat", and the number of trials. Values are in
-// base units. What measured an imported run is the label "measured_by", what it lacks stands in the help.
-func OpenMetrics(d *analysis.Document) []byte {
-	v := newView(d)
-	quote := strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
-	by, help := "", strings.Join(append([]string{""}, ForeignWords(d)...), "; ")
-	if len(d.Run.ImportedFrom) > 0 {
-		by = `,measured_by="` + quote.Replace(v.measuredBy()) + `"`
+// reasonWords are the kinds of a cell's reasons.
+func reasonWords(c *analysis.Cell) string {
+	return strings.Join(once(nil, each(c.Reasons, reasonKind)...), ", ")
+}
+
+// gradeWords are the grade of a cell with the kinds of its reasons: "suspect (background-load)".
+func gradeWords(c *analysis.Cell) string { return printable(c.Grade + bracket(reasonWords(c))) }
+
+// valueWords are a metric of a cell with its interval, the number of its trials, and the cell's validity.
+func (v *view) valueWords(c *analysis.Cell, metric string) string {
+	x, ok := c.Metrics[metric]
+	if !ok {
+		return gradeWords(c)
 	}
-	var b bytes.Buffer
-	for _, m := range d.Metrics {
-		var lines []string
+	text := "median of " + strconv.Itoa(x.N) + " " + v.text(metric, x.Median)
+	if hasInterval(x) {
+		text += bracket(intervalName(x) + " " + v.spread(metric, x))
+	}
+	return text + ", " + gradeWords(c)
+}
+
+// resultWords are the same of what a cell is about.
+func (v *view) resultWords(c *analysis.Cell) string {
+	metric := rateOf(c)
+	if has(c, metrics.Number) {
+		metric = metrics.Number
+	} else if !has(c, metric) && has(c, idleP50) {
+		metric = idleP50
+	}
+	if !has(c, metric) {
+		return gradeWords(c)
+	}
+	return metrics.Label(metric) + " " + v.valueWords(c, metric)
+}
+
+// TrialWords say of each trial, by its id, how valid it is, and what its cell came to: for formats that have
+// a file for each trial.
+func TrialWords(d *analysis.Document) map[string]string {
+	v, out := newView(d), map[string]string{}
+	for i := range d.Trials {
+		t := &d.Trials[i]
+		words := "validity: " + t.Grade
+		for _, r := range t.Reasons {
+			words += ", " + r.Kind
+		}
 		for _, c := range v.all {
-			x, ok := c.Metrics[m.Name]
-			if !ok {
-				continue
-			}
-			labels := fmt.Sprintf("run=%q,cell=\"%s\"", d.Run.ID, quote.Replace(printable(c.Label))) + by
-			for _, name := range v.sorted(c.Factors) {
-				labels += "," + labelName(name) + `="` + quote.Replace(printable(c.Factors[name])) + `"`
-			}
-			stats := []struct {
-				name  string
-				value float64
-			}{{"median", x.Median}, {"low", x.Low}, {"high", x.High}, {"n", float64(x.N)}}
-			if x.N < 2 { // no interval
-				stats = slices.Delete(stats, 1, 3)
-			}
-			for _, s := range stats {
-				lines = append(lines, fmt.Sprintf("chokepoint_%s{%s,stat=%q} %s\n", labelName(m.Name), labels,
-					s.name, strconv.FormatFloat(s.value, 'g', -1, 64)))
+			if c.Factors.Key() == t.Factors.Key() {
+				words += "; its cell, of " + unit.Count(c.Runs, "trial") + ": " + v.resultWords(c)
 			}
 		}
-		if len(lines) > 0 {
-			name := "chokepoint_" + labelName(m.Name)
-			fmt.Fprintf(&b, "# TYPE %s gauge\n# HELP %s %s\n%s", name, name,
-				quote.Replace(printable(cmp.Or(m.Label, m.Name)+" in "+m.Unit)+help), strings.Join(lines, ""))
-		}
+		out[t.ID] = printable(words)
 	}
-	b.WriteString("# EOF\n")
-	return b.Bytes()
-}
-
-// labelName is a name in the letters that OpenMetrics has for one; "f_" keeps factors apart from our own.
-func labelName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, name)
-	if slices.Contains([]string{"run", "cell", "stat", "measured_by"}, name) {
-		return "f_" + name
-	}
-	return name
-}
-
-// The elements of a JUnit report, as CI systems read them.
-type (
-	junitSuite struct {
-		XMLName    xml.Name        `xml:"testsuite"`
-		Name       string          `xml:"name,attr"`
-		Tests      int             `xml:"tests,attr"`
-		Failures   int             `xml:"failures,attr"`
-		Errors     int             `xml:"errors,attr"`
-		Skipped    int             `xml:"skipped,attr"`
-		Time       string          `xml:"time,attr,omitempty"`
-		Properties []junitProperty `xml:"properties>property,omitempty"`
-		Cases      []junitCase     `xml:"testcase"`
-	}
-	junitProperty struct {
-		Name  string `xml:"name,attr"`
-		Value string `xml:"value,attr"`
-	}
-	junitCase struct {
-		Class   string       `xml:"classname,attr"`
-		Name    string       `xml:"name,attr"`
-		Failure *junitReason `xml:"failure"`
-		Error   *junitReason `xml:"error"`
-		Skipped *junitReason `xml:"skipped"`
-	}
-	junitReason struct {
-		Message string `xml:"message,attr"`
-	}
-)
-
-func (s *junitSuite) tell(name, value string) {
-	s.Properties = append(s.Properties, junitProperty{name, printable(value)})
-}
-
-func (s *junitSuite) add(c junitCase) {
-	s.Tests++
-	switch {
-	case c.Failure != nil:
-		s.Failures++
-	case c.Error != nil:
-		s.Errors++
-	case c.Skipped != nil:
-		s.Skipped++
-	}
-	s.Cases = append(s.Cases, c)
-}
-
-func (s *junitSuite) encode() ([]byte, error) {
-	b, err := xml.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode JUnit report: %v", err)
-	}
-	return append([]byte(xml.Header), append(b, '\n')...), nil
-}
-
-// JUnit is the run as a CI shows it: a test for each cell, which is an error where it has no number, and for
-// each requirement in each cell that it speaks of, which fails where it is missed. What was skipped is
-// skipped, with the reason.
-func JUnit(d *analysis.Document) ([]byte, error) {
-	v := newView(d)
-	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
-	if !d.Run.Ended.IsZero() {
-		s.Time = strconv.FormatFloat(d.Run.Ended.Sub(d.Run.Started).Seconds(), 'f', 3, 64)
-	}
-	if len(d.Run.ImportedFrom) > 0 {
-		s.tell("measured_by", v.measuredBy())
-	}
-	for _, w := range ForeignWords(d) {
-		s.tell("foreign", w)
-	}
-	for _, c := range v.all {
-		t := junitCase{Class: "cell", Name: printable(c.Label)}
-		if c.Runs == 0 {
-			t.Error = &junitReason{"no trial has a number"}
-			for _, r := range c.Reasons {
-				t.Error.Message = printable(r.Text)
-			}
-		}
-		s.add(t)
-	}
-	for _, x := range d.Thresholds {
-		t := junitCase{Class: "requirement", Name: printable(x.Requirement + thresholdCell(v, x.Factors))}
-		if !x.Met {
-			t.Failure = &junitReason{printable(cmp.Or(x.Reason, "got "+v.text(x.Metric, x.Value)))}
-		}
-		s.add(t)
-	}
-	for _, x := range d.Skipped {
-		s.add(junitCase{Class: "cell", Name: printable(v.setWords(x.Factors, v.sorted(x.Factors))),
-			Skipped: &junitReason{printable(x.Reason)}})
-	}
-	return s.encode()
-}
-
-func thresholdCell(v *view, f record.Factors) string {
-	if c := v.cell[f.Key()]; c != nil && len(f) > 0 {
-		return ", " + c.Label
-	}
-	return ""
-}
-
-// ComparisonJUnit is the comparison of two runs as a CI shows it: a test for each cell that was compared,
-// which fails where the second run is worse, or has lost it. labels are the cells', by key.
-func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
-	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
-	for i, run := range []analysis.RunHead{c.A, c.B} {
-		if from := strings.Join(run.ImportedFrom, ", "); from != "" {
-			s.tell("measured_by of "+string(rune('A'+i)), from)
-		}
-	}
-	worse := map[string][]string{}
-	var keys []string
-	for _, r := range c.Regressions {
-		text := r.Text
-		if r.Suspect {
-			text += " (suspect)"
-		}
-		worse[r.Factors.Key()] = append(worse[r.Factors.Key()], text)
-		keys = once(keys, r.Factors.Key())
-	}
-	for _, x := range c.Comparisons {
-		keys = once(keys, x.Factors.Key())
-	}
-	for _, key := range keys {
-		t := junitCase{Class: "comparison", Name: printable(labels[key])}
-		if texts := worse[key]; len(texts) > 0 {
-			t.Failure = &junitReason{printable(strings.Join(texts, "; "))}
-		}
-		s.add(t)
-	}
-	return s.encode()
+	return out
 }
 
 // WGBench has a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
@@ -371,7 +239,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 		if !ok || !strings.HasPrefix(factor.Tunnel.Of(c.Factors), "wireguard") || packets(c) {
 			continue
 		}
-		note := fmt.Sprintf("%s; median of %d, measured by %s", c.Label, x.N, v.measuredBy())
+		note := fmt.Sprintf("%s; %s, measured by %s", c.Label, v.valueWords(c, goodput), v.measuredBy())
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", column(slices.Clone(device)), column(slices.Clone(system)),
 			wgRate(x.Median), escape(note))
 	}

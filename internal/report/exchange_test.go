@@ -13,7 +13,9 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -183,6 +185,10 @@ func TestMinistat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			label, words, _ := strings.Cut(label, ": median of ")
+			if !strings.HasSuffix(words, ", valid\n") {
+				t.Errorf("column %d is of %q, without its validity", n, words)
+			}
 			labels[strings.TrimSpace(label)] = n
 		} else if !strings.HasPrefix(line, "#") {
 			for i, value := range strings.Fields(line) {
@@ -218,13 +224,18 @@ func TestOpenMetrics(t *testing.T) {
 		if !strings.HasSuffix(text, "# EOF\n") {
 			t.Errorf("%s: does not end with # EOF", name)
 		}
-		family, medians := "", 0
+		family, medians, counts := "", 0, 0
 		for line := range strings.Lines(strings.TrimSuffix(text, "# EOF\n")) {
 			line = strings.TrimSuffix(line, "\n")
 			switch {
 			case strings.HasPrefix(line, "# TYPE "):
 				family = strings.Fields(line)[2]
 			case strings.HasPrefix(line, "# HELP "+family+" "):
+			case strings.HasPrefix(line, "# UNIT "):
+				if !strings.HasPrefix(line, "# UNIT "+family+" ") || !strings.HasSuffix(family, "_"+strings.
+					Fields(line)[3]) {
+					t.Errorf("%s: the name %s does not end with the unit: %s", name, family, line)
+				}
 			default:
 				found := sampleLine.FindStringSubmatch(line)
 				if found == nil || found[1] != family {
@@ -232,6 +243,12 @@ func TestOpenMetrics(t *testing.T) {
 				}
 				if strings.Contains(line, `stat="median"`) {
 					medians++
+				}
+				if strings.HasPrefix(line, "chokepoint_trials{") {
+					counts++
+				}
+				if !strings.Contains(line, `,grade="`) {
+					t.Errorf("%s: no validity: %s", name, line)
 				}
 			}
 		}
@@ -243,8 +260,20 @@ func TestOpenMetrics(t *testing.T) {
 				}
 			}
 		}
-		if medians != want {
-			t.Errorf("%s: got %d medians, want %d", name, medians, want)
+		if medians != want || counts != want {
+			t.Errorf("%s: got %d medians of %d counts of trials, want %d", name, medians, counts, want)
+		}
+		if n := strings.Count(text, "\nchokepoint_cell_valid{"); n != len(d.Cells) {
+			t.Errorf("%s: the validity of %d cells, want %d", name, n, len(d.Cells))
+		}
+	}
+	d := smallDocument()
+	d.Cells[0].Metrics[idleP50] = statistics.Summarise([]float64{20e3, 30e3, 25e3})
+	text := string(OpenMetrics(d))
+	for _, want := range []string{`stat="median"} 2.5e-05`, `stat="low",interval="range"} 2e-05`,
+		"# UNIT chokepoint_rtt_idle_p50_seconds seconds\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got no %q: %s", want, text)
 		}
 	}
 }
@@ -273,23 +302,40 @@ func TestJUnit(t *testing.T) {
 				missed++
 			}
 		}
+		skipped := len(d.Skipped)
+		grades := map[string]string{}
 		for _, c := range d.Cells {
+			grades[c.Factors.Key()] = c.Grade
 			if c.Runs == 0 {
 				lost++
+			} else if c.Grade != evidence.GradeValid {
+				skipped++
 			}
 		}
-		if s.Failures != missed || s.Errors != lost || s.Skipped != len(d.Skipped) {
+		for _, x := range d.Thresholds {
+			if x.Met && grades[x.Factors.Key()] == evidence.GradeSuspect {
+				skipped++
+			}
+		}
+		if s.Failures != missed || s.Errors != lost || s.Skipped != skipped {
 			t.Errorf("%s: %d failures, %d errors, %d skipped; want %d, %d, %d", name, s.Failures, s.Errors,
-				s.Skipped, missed, lost, len(d.Skipped))
+				s.Skipped, missed, lost, skipped)
+		}
+		for _, c := range s.Cases {
+			passes := c.Class == "cell" && c.Error == nil && c.Skipped == nil
+			if passes && !(strings.Contains(c.Out, "median of") && strings.HasSuffix(c.Out, ", valid")) {
+				t.Errorf("%s: the output of %s is %q", name, c.Name, c.Out)
+			}
 		}
 	}
 	a, b := record.Factors{"tunnel": "none"}, record.Factors{"tunnel": "wireguard"}
 	text, err := ComparisonJUnit(&analysis.RunComparison{Regressions: []analysis.Regression{
 		{Factors: a, Text: hostile}, {Factors: a, Text: "slower", Suspect: true}},
-		Comparisons: []comparison.Comparison{{Factors: a}, {Factors: b}, {Factors: b}}},
+		Comparisons: []comparison.Comparison{{Factors: a}, {Factors: b, Verdict: statistics.TooFew()},
+			{Factors: b, Verdict: statistics.TooFew()}}},
 		map[string]string{a.Key(): "none", b.Key(): "wireguard"})
 	s := readJUnit(t, text, err)
-	if s.Tests != 2 || s.Failures != 1 ||
+	if s.Tests != 2 || s.Failures != 1 || s.Skipped != 1 ||
 		!strings.HasSuffix(s.Cases[0].Failure.Message, "; slower (suspect)") {
 		t.Errorf("comparison: got %+v", s)
 	}
@@ -315,6 +361,30 @@ func TestWGBench(t *testing.T) {
 		12: "12 bits/sec"} {
 		if got := wgRate(bps); got != want {
 			t.Errorf("%g: got %s, want %s", bps, got, want)
+		}
+	}
+}
+
+// TestTrialWords: a file that holds one trial says how valid it is, and of how many trials its cell is.
+func TestTrialWords(t *testing.T) {
+	for name, d := range samples() {
+		words := TrialWords(d)
+		if len(words) != len(d.Trials) {
+			t.Errorf("%s: got words of %d trials, want %d", name, len(words), len(d.Trials))
+		}
+		for _, x := range d.Trials {
+			got := words[x.ID]
+			for _, r := range x.Reasons {
+				if !strings.Contains(got, r.Kind) {
+					t.Errorf("%s: %s: got %q, want it to have %s", name, x.ID, got, r.Kind)
+				}
+			}
+			if !strings.HasPrefix(got, "validity: "+x.Grade) {
+				t.Errorf("%s: %s: got %q, want the grade %s first", name, x.ID, got, x.Grade)
+			}
+			if x.Kind == record.RowLoad && !strings.Contains(got, "; its cell, of ") {
+				t.Errorf("%s: %s: got %q, want what its cell came to", name, x.ID, got)
+			}
 		}
 	}
 }

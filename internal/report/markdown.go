@@ -104,7 +104,8 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// briefTable is a table of results without what a post has no room for.
+// briefTable is a table of results without what a post has no room for. The kinds of reasons stand beside the
+// validity, and what a level was resolved to beside it.
 func briefTable(full Table) (t Table) {
 	t.Of = full.Of
 	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
@@ -117,8 +118,11 @@ func briefTable(full Table) (t Table) {
 					t.Rows = append(t.Rows, TableRow{})
 				}
 				cell := TableCell{Text: r.Cells[i].Text}
-				if c.Head == "Rate" {
-					cell = TableCell{Text: r.Cells[i].Text, Sub: r.Cells[i].Sub, Num: r.Cells[i].Num}
+				switch c.Head {
+				case "Rate", "What was measured":
+					cell.Sub, cell.Num = r.Cells[i].Sub, r.Cells[i].Num
+				case "Validity":
+					cell.Sub = reasonWords(r.Cell)
 				}
 				t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
 			}
@@ -213,7 +217,7 @@ func dash(s string) string {
 }
 
 // escape keeps text from being read as Markdown or HTML.
-func escape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
-		"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "\n", " ").Replace(printable(s))
-}
+func escape(s string) string { return escapes.Replace(printable(s)) }
+
+var escapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
+	"|", `\|`, "<", "&lt;", ">", "&gt;", "#", `\#`, "~", `\~`, "\n", " ")

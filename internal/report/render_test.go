@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -203,6 +204,19 @@ func TestCSV(t *testing.T) {
 	seen := map[string]bool{}
 	kinds := ""
 	for _, l := range lines[1:] {
+		for i := range d.Cells {
+			c := &d.Cells[i]
+			x, ok := c.Metrics[l[column["metric"]]]
+			if t := d.Trials[slices.IndexFunc(d.Trials, func(t analysis.TrialView) bool {
+				return t.ID == l[column["trial"]]
+			})]; !ok || t.Factors.Key() != c.Factors.Key() || t.Kind != record.RowLoad {
+				continue
+			}
+			if l[column["cell_grade"]] != c.Grade || l[column["cell_n"]] != strconv.Itoa(x.N) ||
+				l[column["cell_interval"]] != x.Interval || (l[column["cell_low"]] != "") != hasInterval(x) {
+				t.Errorf("what the cell has of %s: %q, want %s, %+v", l[column["metric"]], l, c.Grade, x)
+			}
+		}
 		seen[l[column["trial"]]] = true
 		values[l[column["trial"]]+" "+l[column["metric"]]] = l[column["value"]]
 		kinds += " " + l[column["caveats"]] + " "
@@ -282,8 +296,7 @@ func TestCSVOpensInASpreadsheet(t *testing.T) {
 	if !bytes.HasPrefix(out, []byte("\xef\xbb\xbfrun,trial,")) {
 		t.Errorf("begins with %q, want the mark of UTF-8", out[:8])
 	}
-	for _, want := range []string{",'=1+1\r\n", ",'+x\r\n", ",a-b\r\n",
-		",1500000000000000000000,\r\n", ",-3,\r\n"} {
+	for _, want := range []string{",'=1+1,", ",'+x,", ",a-b,", ",1500000000000000000000,,", ",-3,,"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("got no %q", want)
 		}

@@ -89,6 +89,7 @@ type TableRow struct {
 	Cells []TableCell
 	Tone  Tone
 	Notes []Item
+	Cell  *analysis.Cell // that the row is of
 }
 
 // TableCell is text, with a second, smaller line and the long form of what it says. Numbers name what they

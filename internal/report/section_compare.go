@@ -177,7 +177,7 @@ func (v *view) doubt(f record.Factors) bool {
 func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
 		{Text: metrics.Label(k.Metric)}, {Text: ratioText(k.Ratio, k)}, none,
-		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict}, {Text: k.Test}}}
+		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict, Sub: k.Why}, {Text: k.Test}}}
 	if k.High > k.Low {
 		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
 	}
@@ -188,17 +188,20 @@ func comparisonRow(v *view, k comparison.Comparison) TableRow {
 	return row
 }
 
-// comparisonLines say each comparison of rates in words, and of the others those with something to tell; the
-// page has them all.
+// comparisonLines say each comparison of rates in words, and of the others those that found a difference; the
+// rest is one line for each verdict. The page has them all.
 func comparisonLines(v *view) []string {
-	var out, rest []string
+	var out, verdicts []string
+	rest := map[string][]string{} // by verdict
 	for _, k := range v.Comparisons {
-		plain := strings.HasPrefix(k.Verdict, "cannot tell") || strings.HasPrefix(k.Verdict, "same")
+		plain := strings.HasPrefix(k.Verdict, statistics.CannotTell) ||
+			strings.HasPrefix(k.Verdict, statistics.Same)
 		if strings.HasPrefix(k.Name, "of the plan's baseline") && plain {
 			continue // differs in more than one factor: for the page, where there is room
 		}
 		if k.Metric != goodput && k.Metric != packetRate && len(k.Confounders) == 0 && plain {
-			rest = once(rest, metrics.Label(k.Metric))
+			verdicts = once(verdicts, k.Verdict)
+			rest[k.Verdict] = once(rest[k.Verdict], metrics.Label(k.Metric))
 			continue
 		}
 		s := v.label(k.Factors) + ": " + metrics.Label(k.Metric) + " " + ratioText(k.Ratio, k)
@@ -206,13 +209,16 @@ func comparisonLines(v *view) []string {
 			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k), k.N)
 		}
 		s += " " + k.Name + "; " + k.Verdict
+		if k.Why != "" {
+			s += ": " + k.Why
+		}
 		if len(k.Confounders) > 0 {
 			s += ": " + strings.Join(k.Confounders, ", ")
 		}
 		out = append(out, s)
 	}
-	if len(rest) > 0 {
-		out = append(out, "no clear difference in "+strings.Join(rest, ", ")+
+	for _, verdict := range verdicts {
+		out = append(out, verdict+" in "+strings.Join(rest[verdict], ", ")+
 			": the report has these comparisons")
 	}
 	return out

@@ -36,7 +36,12 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	s.Lead = "By how many times a level of a factor changes the rate, in the geometric mean over all " +
 		"settings of the other factors at which every level of it was measured, or where there is none, both."
 	id, what := strings.TrimSuffix("-"+id, "-"), "Goodput"
-	if e.Of != "" {
+	switch {
+	case e.Of != "" && e.Metric == packetRate:
+		what = "Rate of " + e.Of
+	case e.Of != "" && e.Metric == goodput:
+		what = "Goodput of " + e.Of
+	case e.Of != "":
 		what = "Speed of " + e.Of + ","
 	}
 	f := forest{Label: what + ": ratios by factor, and their interactions, with their intervals",
@@ -88,8 +93,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 		caption += " Whisker: interval of the median over blocks."
 	}
 	if pooled {
-		caption += " Without a whisker there are fewer than six blocks: found is then only what is " +
-			"greater than such figures differ by themselves."
+		caption += " Without a whisker there are fewer than six blocks: whether there is an effect cannot " +
+			"be told."
 	}
 	s.add(Figure{ID: "effect-ratios" + id, Title: what + " at a level ÷ at another", Caption: caption,
 		Draw: f, Table: t, Legend: []LegendItem{{"bar c1", "one factor"}, {"bar c2", "interaction of two"}}})

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 )
 
@@ -90,5 +92,35 @@ func TestEffectsOfCiphers(t *testing.T) {
 		"effect-ratios-go--encrypt-and-decrypt effect-table-go--encrypt-and-decrypt: " +
 			"Speed of go, encrypt and decrypt, at a level ÷ at another"}; !slices.Equal(got, want) {
 		t.Errorf("figures: got %q, want %q", got, want)
+	}
+}
+
+// TestCannotTellIsNoSameness: of few runs the words say that it cannot be told, whatever the ratio, and of
+// enough runs what the data exclude.
+func TestCannotTellIsNoSameness(t *testing.T) {
+	d := smallDocument()
+	k := comparison.Comparison{Metric: loadedP50, Factors: d.Cells[0].Factors, Against: d.Cells[1].Factors,
+		Name: "of the same without tunnel", Ratio: 11.4, Low: 9, High: 13, N: 3, Verdict: statistics.TooFew(),
+		Interval: statistics.IntervalRange}
+	wide := k
+	wide.Metric, wide.N, wide.Ratio, wide.Low, wide.High = goodput, 8, .87, .795, .969
+	wide.Verdict, wide.Why = statistics.CannotTell, "p = 0.09, corrected for 12 comparisons at once"
+	d.Comparisons = []comparison.Comparison{k, wide}
+	for name, render := range renderers() {
+		if name == "json" || name == "csv" {
+			continue
+		}
+		text := strings.Join(strings.Fields(string(must(render(d)))), " ")
+		for _, want := range []string{"cannot tell (n < 6)", wide.Why} {
+			if name == "html" || name == "md" {
+				want = strings.ReplaceAll(want, "<", "&lt;")
+			}
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+		if strings.Contains(text, "no clear difference") {
+			t.Errorf("%s: three runs show no clear difference", name)
+		}
 	}
 }

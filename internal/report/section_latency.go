@@ -54,7 +54,7 @@ func underLoadTable(v *view) Table {
 		"#Load adds|to the median RTT", "Bufferbloat", "#Responsiveness|round trips per minute",
 		"Confidence"), Caption: "Bufferbloat by what the load adds to the median round trip: below 5 " +
 		"ms A+, 30 ms A, 60 ms B, 200 ms C, 400 ms D, else F (DSLReports); of up and down together by " +
-		"their mean."}
+		"their mean. None measurable: no more than the idle path varies by itself."}
 	if !slices.ContainsFunc(v.UnderLoad, responsive) {
 		return addedTable(v, "What the load adds to the median round trip. "+t.Caption)
 	}
@@ -69,7 +69,7 @@ func underLoadTable(v *view) Table {
 		}
 		if p.Grade != "" {
 			t.row(TableCell{Text: p.Label},
-				TableCell{Text: "up and down, mean"}, TableCell{Text: v.text(rttAdded, p.AddedNs)},
+				TableCell{Text: "up and down, mean"}, TableCell{Text: v.added(p.AddedNs, p.AddedInNoise)},
 				TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)}, none, none)
 		}
 	}
@@ -81,24 +81,41 @@ func underLoadTable(v *view) Table {
 func addedTable(v *view, caption string) Table {
 	t := Table{ID: "under-load", Cards: true, Caption: caption, Columns: columns("Path full of TCP", "#Up",
 		"#Down", "#Both", "#Mean|of up and down")}
-	cell := func(ns float64, grade string) TableCell {
-		return TableCell{Text: v.text(rttAdded, ns), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
+	cell := func(ns float64, noise bool, grade string) TableCell {
+		return TableCell{Text: v.added(ns, noise), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
 	}
 	for _, p := range v.UnderLoad {
 		row := []TableCell{{Text: p.Label}, none, none, none, none}
 		for i, direction := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Directions[direction]; w.AddedNs != nil {
-				row[i+1] = cell(*w.AddedNs, w.Grade)
-				row[i+1].Num = median(w.Cell, rttAdded, *w.AddedNs)
+				row[i+1] = cell(*w.AddedNs, w.AddedInNoise, w.Grade)
+				row[i+1].Num = v.addedNumber(w)
 			}
 		}
 		if p.Grade != "" {
-			row[4] = cell(p.AddedNs, p.Grade)
+			row[4] = cell(p.AddedNs, p.AddedInNoise, p.Grade)
 		}
 		t.row(row...)
 	}
 	t.dropEmpty()
 	return t
+}
+
+const noneMeasurable = "none measurable"
+
+// added says what a load adds to the median round trip; what the measurement cannot tell has no number.
+func (v *view) added(ns float64, noise bool) string {
+	if noise {
+		return noneMeasurable
+	}
+	return v.text(rttAdded, ns)
+}
+
+func (v *view) addedNumber(w analysis.LoadedPath) *Number {
+	if w.AddedInNoise {
+		return nil
+	}
+	return median(w.Cell, rttAdded, *w.AddedNs)
 }
 
 // briefTables are what the short forms show beside the results. Of a run that is not about latency under load
@@ -123,7 +140,7 @@ func responsive(p analysis.UnderLoad) bool {
 func (v *view) underLoadRow(label, direction string, w analysis.LoadedPath) []TableCell {
 	cells := []TableCell{{Text: label, Long: w.Cell.Key()}, {Text: direction}, none, none, none, none}
 	if w.AddedNs != nil {
-		cells[2] = TableCell{Text: v.text(rttAdded, *w.AddedNs), Num: median(w.Cell, rttAdded, *w.AddedNs)}
+		cells[2] = TableCell{Text: v.added(*w.AddedNs, w.AddedInNoise), Num: v.addedNumber(w)}
 		cells[3] = TableCell{Text: w.Grade, Tone: bloatTone(w.Grade)}
 	}
 	switch {

@@ -21,6 +21,9 @@ func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
+	if items := foundItems(v, true); len(items) > 0 {
+		s.add(List{Title: FoundTitle, Items: items})
+	}
 }
 
 func (v *view) pictures() []Picture {

@@ -67,7 +67,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		if powered && loaded(c) {
 			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
 		}
-		row := TableRow{Cells: []TableCell{v.nameCell(c, uneven), rateCell(v, c), lost,
+		row := TableRow{Cell: c, Cells: []TableCell{v.nameCell(c, uneven), rateCell(v, c), lost,
 			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
 			power, efficiency, cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c)}}
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
@@ -159,7 +159,11 @@ func (t *Table) dropEmpty() {
 	}
 }
 
-// addNotes files the cells' caveats and reasons. What differs in numbers alone is one, with their range; a
+// unknown stands in place of a number that a trial did not give.
+const unknown = "n/a"
+
+// addNotes files the cells' caveats and reasons, and why a number is unknown. What differs in numbers alone
+// is one, with their range; a
 // reason of one cell stands below its row.
 func (t *Table) addNotes(cells []*analysis.Cell) {
 	var notes []sharedNote
@@ -179,6 +183,13 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 		}
 		for _, r := range c.Reasons {
 			add(row, reasonItem(c.Grade, r), false)
+		}
+		for _, cell := range t.Rows[row].Cells {
+			if why, _, _ := strings.Cut(cell.Long, "\n"); cell.Text == unknown &&
+				c.Grade != evidence.GradeFailed {
+				text := strings.Replace(why, ": unavailable: ", ": ", 1)
+				add(row, Item{Kind: unknown, Text: text, Tone: Quiet}, true)
+			}
 		}
 	}
 	last := len(t.Columns) - 1
@@ -400,6 +411,9 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 			parts = append(parts, got)
 		}
 	}
+	if v.Emulated() {
+		parts = append(parts, "emulated")
+	}
 	if runs {
 		parts = append(parts, "n = "+fmt.Sprint(c.Runs))
 	}
@@ -437,13 +451,16 @@ func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	if !ok {
 		return missingCell(c, metric)
 	}
+	if metric == rttAdded && c.AddedInNoise() {
+		return TableCell{Text: noneMeasurable, Long: v.sentence(metric, x)}
+	}
 	return TableCell{Text: v.text(metric, x.Median), Sub: v.spread(metric, x),
 		Long: v.sentence(metric, x), Num: number(c, metric)}
 }
 
 func missingCell(c *analysis.Cell, metric string) TableCell {
 	if why := c.Missing[metric]; why != "" {
-		return TableCell{Text: "n/a", Long: metrics.Label(metric) + ": unavailable: " + why, Tone: Quiet}
+		return TableCell{Text: unknown, Long: metrics.Label(metric) + ": unavailable: " + why, Tone: Quiet}
 	}
 	return none
 }

@@ -58,6 +58,7 @@ type site struct {
 	devices []string          // in the order of the index
 	page    map[string]string // device, or ID of a bundle → name of its page
 	own     map[string]ownRun // by ID
+	taken   map[string]bool   // names of pages, without their ending
 }
 
 type ownRun struct {
@@ -69,16 +70,10 @@ type ownRun struct {
 // device and each own run, pages that compare devices, the effects of studies, and the sources. The same
 // collection gives the same bytes.
 func Site(c Collection) ([]File, error) {
-	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{}}
-	taken := map[string]bool{}
+	s := &site{Collection: c, devices: c.Names(), page: map[string]string{}, own: map[string]ownRun{},
+		taken: map[string]bool{}}
 	for _, device := range s.devices {
-		stem := "device-" + shortSlug(device)
-		name := stem
-		for i := 2; taken[name]; i++ {
-			name = fmt.Sprint(stem, "-", i)
-		}
-		taken[name] = true
-		s.page[device] = name + ".html"
+		s.page[device] = s.free("device-" + shortSlug(device))
 	}
 	for _, b := range c.Bundles {
 		s.own[b.ID()] = ownRun{b, bundle.Results(b.Document)}
@@ -93,7 +88,12 @@ func Site(c Collection) ([]File, error) {
 	links := each(pages, func(p *sitePage) pageLink { return pageLink{p.Name, p.Title} })
 	pages = slices.Concat(pages, each(s.devices, s.device), each(c.Bundles, s.run))
 	var files []File
+	written := map[string]string{}
 	for _, p := range pages {
+		if before, twice := written[p.Name]; twice {
+			return nil, fmt.Errorf("lay out page %s of %q: %q has that name", p.Name, p.Title, before)
+		}
+		written[p.Name] = p.Title
 		content, err := p.lay(links)
 		if err != nil {
 			return nil, fmt.Errorf("lay out page %s: %v", p.Name, err)
@@ -101,6 +101,17 @@ func Site(c Collection) ([]File, error) {
 		files = append(files, File{p.Name, content})
 	}
 	return files, nil
+}
+
+// free is a page's name that no other page has, the stem itself for the first. Those of studies come first:
+// a bundle never takes the name of a published page.
+func (s *site) free(stem string) string {
+	name := stem
+	for i := 2; s.taken[name]; i++ {
+		name = fmt.Sprint(stem, "-", i)
+	}
+	s.taken[name] = true
+	return name + ".html"
 }
 
 func (p *sitePage) lay(links []pageLink) ([]byte, error) {
@@ -243,14 +254,17 @@ func (s *site) powers(device string) []catalogue.Power {
 
 // comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.
 func (s *site) comparisons() (pages []*sitePage) {
-	tunnels := []string{"none", "wireguard", "openvpn"}
-	tunnels = once(tunnels, each(s.Results, tunnelOf)...)
+	tunnels := once([]string{"none", "wireguard", "openvpn"}, each(s.Results, tunnelOf)...)
+	nat, names := s.free("compare-nat"), map[string]string{}
+	for _, tunnel := range tunnels { // those of studies come first
+		names[tunnel] = s.free("compare-" + slug(tunnel))
+	}
 	slices.Sort(tunnels[3:])
 	for _, tunnel := range tunnels {
-		pages = append(pages, s.comparison("compare-"+slug(tunnel)+".html", tunnelName(tunnel),
+		pages = append(pages, s.comparison(names[tunnel], tunnelName(tunnel),
 			func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	}
-	pages = append(pages, s.comparison("compare-nat.html", "NAT", func(r catalogue.Result) bool {
+	pages = append(pages, s.comparison(nat, "NAT", func(r catalogue.Result) bool {
 		return r.Firewall == "NAT"
 	}))
 	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
@@ -327,12 +341,18 @@ func (s *site) effects() *sitePage {
 	for _, source := range s.Sources {
 		if e, ok := s.Effects[source.ID]; ok {
 			section := Section{ID: slug(source.ID), Title: source.About}
-			section.addEffects(e, source.ID, func(name, level string) string { return name + " " + level })
+			for _, part := range e.Parts() {
+				if len(part.Main) > 0 {
+					section.addEffects(part, strings.TrimSuffix(source.ID+"-"+slug(part.Of), "-"), plainLevel)
+				}
+			}
 			p.add(section)
 		}
 	}
 	return p
 }
+
+func plainLevel(name, level string) string { return name + " " + level }
 
 // sources are where every number is from.
 func (s *site) sources() *sitePage {

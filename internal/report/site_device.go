@@ -329,7 +329,7 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 		Sections: sections(v), view: v,
 		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
 	if b.InPlace() != "" {
-		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + d.Run.Lab +
+		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + b.InPlace() +
 			" measured the machine that carried it, acting as a router"})
 	}
 	p.Alerts = slices.Concat(p.Alerts, h.Verdict, h.Caveats)

@@ -400,6 +400,39 @@ func TestSiteFaults(t *testing.T) {
 	}
 }
 
+// TestPagesKeepTheirNames: no result of a bundle takes the page of a published one, and two pages of one
+// name are refused.
+func TestPagesKeepTheirNames(t *testing.T) {
+	c := collection(t)
+	before := built(t, c)
+	other := c.Results[0]
+	other.Device, other.Source = "bpi r4", "own-other"
+	for _, tunnel := range []string{"WireGuard", "wire guard", "nat", "index.html"} {
+		other.Tunnel = tunnel
+		c.Results = append(c.Results, other)
+	}
+	after := built(t, c)
+	for _, name := range []string{"compare-wireguard.html", "compare-nat.html", "device-bpi-r4.html"} {
+		title := regexp.MustCompile(`<h1>.*?</h1>`)
+		if got, want := title.FindString(after[name]), title.FindString(before[name]); got != want {
+			t.Errorf("%s: %q, before %q", name, got, want)
+		}
+		if strings.Contains(after[name], "own-other") && name != "compare-nat.html" {
+			t.Errorf("%s shows a bundle's result", name)
+		}
+	}
+	for _, name := range []string{"compare-wireguard-2.html", "compare-nat-2.html", "device-bpi-r4-2.html"} {
+		if !strings.Contains(after[name], "own-other") {
+			t.Errorf("%s: there is no such page of the results of a bundle", name)
+		}
+	}
+	c = collection(t)
+	c.Bundles = append(c.Bundles, c.Bundles[0])
+	if _, err := Site(c); err == nil || !strings.Contains(err.Error(), "has that name") {
+		t.Errorf("a page twice: got %v, want it refused", err)
+	}
+}
+
 // FuzzSite: whatever is read as a bundle can be laid out, and soon.
 func FuzzSite(f *testing.F) {
 	for _, name := range []string{"quick", "sweep", "damaged"} {
@@ -414,7 +447,7 @@ func FuzzSite(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		b, err := bundle.Read("f.json", content, nil)
+		b, err := bundle.Read("f.json", content, sampleFactors())
 		if err != nil {
 			return
 		}

@@ -43,6 +43,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 			t.gap()
 		}
 	}
+	t.list(FoundTitle, foundItems(v, false))
 	t.list("What both ends tell", pathLines(v))
 	tables := resultTables(v)
 	t.tables(append(each(tables, terminalTable), v.openTables()...))
@@ -298,21 +299,20 @@ func (t *terminal) columns(tab Table, widths []int) {
 	t.row(tab, widths, each(tab.Columns, head), bold)
 	t.row(tab, widths, each(tab.Columns, sub), dim)
 	for _, r := range tab.Rows {
-		first := r.Cells
-		label := breakLines(upperLine(first[0]), widths[0])
-		label = append(label, breakLines(first[0].Pre+first[0].Sub, widths[0])...)
-		upper, lower := []TableCell{{Text: label[0], Tone: r.Tone}}, []TableCell{{}}
-		if len(label) > 1 {
-			lower[0].Text = label[1]
+		label := breakLines(upperLine(r.Cells[0]), widths[0])
+		label = append(label, breakLines(r.Cells[0].Pre+r.Cells[0].Sub, widths[0])...)
+		for len(label) < 2 {
+			label = append(label, "")
 		}
-		for _, c := range first[1:] {
+		upper, lower := []TableCell{{Text: label[0], Tone: r.Tone}}, []TableCell{{Text: label[1]}}
+		for _, c := range r.Cells[1:] {
 			upper = append(upper, TableCell{Text: upperLine(c), Tone: c.Tone})
 			lower = append(lower, TableCell{Text: c.Pre + c.Sub})
 		}
 		t.row(tab, widths, upper, "")
 		t.row(tab, widths, lower, dim)
-		for i := 2; i < len(label); i++ {
-			t.line(t.paint(dim, label[i]))
+		for _, line := range label[2:] {
+			t.line(t.paint(dim, line))
 		}
 		for _, n := range r.Notes {
 			t.item("  ", n)

@@ -240,6 +240,21 @@ func TestChartsStandAlone(t *testing.T) {
 	}
 }
 
+// TestBriefKeepsWhatQualifies: the one table of a post has the reasons beside the validity, and says of a
+// tunnel that it is in userspace.
+func TestBriefKeepsWhatQualifies(t *testing.T) {
+	d := smallDocument()
+	d.Cells[0].Grade = evidence.GradeSuspect
+	d.Cells[0].Reasons = []evidence.Reason{{Kind: evidence.ReasonBackgroundLoad, Text: "x"}}
+	d.Cells[1].Resolved = map[string]string{"tunnel": "wireguard-go (userspace)"}
+	out := string(must(Brief(d)))
+	for _, want := range []string{"| suspect · background-load |", "wireguard-go (userspace)"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got no %q:\n%s", want, out)
+		}
+	}
+}
+
 func TestBriefIsBrief(t *testing.T) {
 	d := sampleDocument()
 	out, err := Brief(d)

@@ -1,0 +1,132 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of
+// each cell with the bounds of its interval, by the label "stat"; how many trials it is of, in trials; and
+// whether the cell is valid, in cell_valid. Times are in seconds, rates in bits or packets per second, by the
+// suffix. Each sample has the grade of its cell. What measured an imported run is the label "measured_by",
+// what it lacks stands in the help.
+func OpenMetrics(d *analysis.Document) []byte {
+	v := newView(d)
+	x := &exposition{}
+	help := strings.Join(append([]string{""}, ForeignWords(d)...), "; ")
+	var counts []string
+	for _, m := range d.Metrics {
+		name, unit, scale := openName(m)
+		var lines []string
+		for _, c := range v.all {
+			value, ok := c.Metrics[m.Name]
+			if !ok {
+				continue
+			}
+			labels := v.openLabels(c)
+			counts = append(counts, sampleText("chokepoint_trials", append(labels, [2]string{"metric",
+				name}), float64(value.N)))
+			add := func(stat string, v float64, more ...[2]string) {
+				all := slices.Concat(labels, [][2]string{{"stat", stat}}, more)
+				lines = append(lines, sampleText(name, all, v*scale))
+			}
+			add("median", value.Median)
+			if hasInterval(value) {
+				kind := [2]string{"interval", value.Interval}
+				add("low", value.Low, kind)
+				add("high", value.High, kind)
+			}
+		}
+		x.family(name, unit, cmp.Or(m.Label, m.Name)+" in "+unit+help, lines)
+	}
+	x.family("chokepoint_trials", "", "trials that a metric of a cell is of"+help, counts)
+	var valid []string
+	for _, c := range v.all {
+		ok := 0.0
+		if c.Grade == evidence.GradeValid {
+			ok = 1
+		}
+		labels := append(v.openLabels(c), [2]string{"reasons", reasonWords(c)})
+		valid = append(valid, sampleText("chokepoint_cell_valid", labels, ok))
+	}
+	x.family("chokepoint_cell_valid", "", "1: the cell is valid, 0: it is suspect or failed, for the "+
+		"reasons"+help, valid)
+	x.b.WriteString("# EOF\n")
+	return x.b.Bytes()
+}
+
+// openName is a metric's name and unit by the conventions of OpenMetrics, and what makes a value of it one of
+// ours.
+func openName(m record.Metric) (name, unit string, scale float64) {
+	name, unit, scale = labelName(m.Name), m.Unit, 1
+	for _, u := range [...]struct {
+		ours, suffix, unit string
+		scale              float64
+	}{{"ns", "_ns", "seconds", 1e-9}, {"s", "_s", "seconds", 1}, {"W", "_w", "watts", 1},
+		{"°C", "_c", "celsius", 1}, {"Hz", "_hz", "hertz", 1}} {
+		if m.Unit == u.ours {
+			return "chokepoint_" + strings.TrimSuffix(name, u.suffix) + "_" + u.unit, u.unit, u.scale
+		}
+	}
+	return "chokepoint_" + name, unit, scale
+}
+
+// openLabels are those of a cell.
+func (v *view) openLabels(c *analysis.Cell) [][2]string {
+	labels := [][2]string{{"run", v.Run.ID}, {"cell", c.Label}, {"grade", c.Grade}}
+	if len(v.Run.ImportedFrom) > 0 {
+		labels = append(labels, [2]string{"measured_by", v.measuredBy()})
+	}
+	for _, name := range v.sorted(c.Factors) {
+		labels = append(labels, [2]string{labelName(name), c.Factors[name]})
+	}
+	return slices.Clip(labels)
+}
+
+// exposition is a text of OpenMetrics.
+type exposition struct{ b bytes.Buffer }
+
+var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
+
+// family writes the samples of a gauge, if there are any. A unit is declared where the name ends with it.
+func (x *exposition) family(name, unit, help string, samples []string) {
+	if len(samples) == 0 {
+		return
+	}
+	fmt.Fprintf(&x.b, "# TYPE %s gauge\n", name)
+	if strings.HasSuffix(name, "_"+unit) {
+		fmt.Fprintf(&x.b, "# UNIT %s %s\n", name, unit)
+	}
+	fmt.Fprintf(&x.b, "# HELP %s %s\n%s", name, openQuote.Replace(printable(help)), strings.Join(samples, ""))
+}
+
+func sampleText(name string, labels [][2]string, value float64) string {
+	var pairs []string
+	for _, l := range labels {
+		pairs = append(pairs, l[0]+`="`+openQuote.Replace(printable(l[1]))+`"`)
+	}
+	return fmt.Sprintf("%s{%s} %s\n", name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'g', -1, 64))
+}
+
+// labelName is a name in the letters that OpenMetrics has for one; "f_" keeps factors apart from our own.
+func labelName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	if slices.Contains([]string{"run", "cell", "stat", "measured_by", "grade", "interval", "metric",
+		"reasons"}, name) {
+		return "f_" + name
+	}
+	return name
+}

@@ -1,0 +1,141 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// FoundTitle is of what stands in the path of packets before chokepoint sets anything.
+const FoundTitle = "In the path of packets, as found"
+
+// foundItems list by node what limits, drops, redirects or copies packets there, as it was found before the
+// run.
+func foundItems(v *view, all bool) []Item {
+	var out []Item
+	for _, e := range v.Environment {
+		if e.Inventory == nil {
+			continue
+		}
+		lines, unknown := Found(e.Inventory, all)
+		if all {
+			for _, why := range unknown {
+				lines = append(lines, "not known: "+why)
+			}
+		}
+		out = append(out, lineItems(e.Node, Plain, lines)...)
+	}
+	return out
+}
+
+// Found describes, a line for each, what limits, drops, redirects or copies packets on a node; and which
+// parts of that are unknown, with the reason. A port where nothing of that happens is listed only if all is
+// set; where no device is known for a port, all are.
+func Found(v *record.Inventory, all bool) (lines, unknown []string) {
+	named := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Port != "" })
+	for _, d := range v.Devices {
+		if text, notable := deviceWords(d); notable || all && (d.Port != "" || !named) {
+			lines = append(lines, text)
+		}
+	}
+	if v.Filter != nil {
+		lines = append(lines, filterWords(v.Filter)...)
+	}
+	for _, t := range v.Taps {
+		where := " of all devices"
+		if t.Device != "" {
+			where = " of " + t.Device
+		}
+		lines = append(lines, unit.Count(t.Sockets, "packet socket")+" ("+t.Type+", protocol "+t.Protocol+
+			") copy packets"+where)
+	}
+	for _, q := range v.NFQueues {
+		lines = append(lines, fmt.Sprintf("a program reads packets from NFQUEUE %d, which has dropped %d",
+			q.Number, q.Dropped+q.UserDropped))
+	}
+	bridged := slices.ContainsFunc(v.Devices, func(d record.NetDevice) bool { return d.Kind == "bridge" })
+	if bridged && v.BridgeFilter != nil && *v.BridgeFilter {
+		lines = append(lines, "the packet filter also sees what bridges forward (bridge-nf-call-iptables)")
+	}
+	for _, part := range []string{"all", "devices", "filter", "iptables", "taps", "nfqueues"} {
+		if why := v.Missing[part]; why != "" {
+			unknown = append(unknown, part+": "+why)
+		}
+	}
+	return lines, unknown
+}
+
+// deviceWords describe a device with its queues and filters, and whether any of that is worth a line.
+func deviceWords(d record.NetDevice) (text string, notable bool) {
+	text = d.Name
+	if kind := strings.TrimSuffix(d.Kind, record.DeviceVirtual); kind != "" {
+		text += " (" + kind + ")"
+	}
+	var parts []string
+	if d.Master != "" {
+		parts, notable = append(parts, "port of "+d.Master), true
+	}
+	if d.MTU > 0 {
+		parts = append(parts, fmt.Sprintf("MTU %d", d.MTU))
+	}
+	if d.SpeedMbps > 0 && d.Kind == record.DevicePhysical {
+		parts = append(parts, unit.Bitrate(d.SpeedMbps*1e6).String())
+	}
+	for _, q := range d.Queues {
+		words := q.Words()
+		if q.Class {
+			words = "class " + q.Handle + " " + words
+		}
+		parts = append(parts, words)
+	}
+	for _, f := range d.Filters {
+		parts = append(parts, "filter "+f.Words())
+	}
+	notable = notable || d.Rated() || len(d.Filters) > 0
+	if d.Missing != "" {
+		parts, notable = append(parts, "not known in full: "+d.Missing), true
+	}
+	notable = notable || slices.Contains([]string{"bridge", "bond", "ifb"}, d.Kind)
+	return strings.TrimSuffix(text+": "+strings.Join(parts, "; "), ": "), notable
+}
+
+// maxRuleLines bounds how many rules of a packet filter have a line of their own.
+const maxRuleLines = 8
+
+// filterWords describe what a packet filter does beside accepting; what chokepoint made itself is left out.
+func filterWords(f *record.PacketFilter) []string {
+	var out []string
+	var chains []string
+	for _, c := range f.Chains {
+		if !c.Own && c.Rules > 0 {
+			chains = append(chains, fmt.Sprintf("%s at %s (%s %s %s)", unit.Count(c.Rules, "rule"), c.Hook,
+				c.Family, c.Table, c.Name))
+		}
+	}
+	if len(chains) > 0 {
+		out = append(out, "packet filter: "+strings.Join(chains, ", "))
+	}
+	others := slices.DeleteFunc(slices.Clone(f.Rules), func(r record.FilterRule) bool { return r.Own })
+	for i, r := range others {
+		if i == maxRuleLines {
+			out = append(out, fmt.Sprintf("and %d further rules that do more than accept",
+				len(others)-i+f.MoreRules))
+			break
+		}
+		text := fmt.Sprintf("rule %d of %s %s %s: %s", r.Handle, r.Family, r.Table, r.Chain, r.Text)
+		if r.Packets != nil {
+			text += fmt.Sprintf(" (%d packets before the run)", *r.Packets)
+		}
+		out = append(out, text)
+	}
+	for _, t := range f.Flowtables {
+		if !t.Own {
+			out = append(out, "flowtable "+t.Name+" of "+strings.Join(t.Devices, ", ")+
+				strings.Join(each(t.Flags, func(s string) string { return ", " + s }), ""))
+		}
+	}
+	return out
+}
