@@ -86,6 +86,17 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 	if len(args) == 0 {
 		return &usageError{"no command"}
 	}
+	role, sysctls, err := agent.Started(args)
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	if role != "" {
+		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection says
+		// when to stop, not the signal.
+		parts := node.Parts()
+		parts.Sysctls = sysctls
+		return agent.Main(context.WithoutCancel(ctx), role, conn, parts)
+	}
 	switch args[0] {
 	case "help", "--help", "-h":
 		return say(conn, help)
@@ -95,13 +106,6 @@ func command(ctx context.Context, args []string, conn io.ReadWriteCloser) error 
 		return observe(ctx, args[1:], conn)
 	case "environment":
 		return environment(args[1:], conn)
-	case agent.Role, agent.ChildRole, agent.LineRole, agent.MachineRole, agent.GuardRole:
-		if len(args) > 1 {
-			return &usageError{fmt.Sprintf("%s takes no argument, got %q", args[0], args[1])}
-		}
-		// A Ctrl-C of the controller's terminal reaches its whole group; the end of the connection says
-		// when to stop, not the signal.
-		return agent.Main(context.WithoutCancel(ctx), args[0], conn, node.Parts())
 	}
 	return &usageError{fmt.Sprintf("unknown command %q", args[0])}
 }

@@ -41,7 +41,7 @@ func TestCommands(t *testing.T) {
 		{"probe cpu netdev", 0, "netdev     node  yes", ""},
 		{"environment", 0, `"kernel"`, ""},
 		{"environment now", 2, "", `got "now"`},
-		{"agent now", 2, "", `got "now"`},
+		{"agent now", 2, "", `got ["now"]`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -93,12 +94,5 @@ func commandLine(args []string, seed uint64) string {
 
 // typed is a command line as it can be typed again.
 func typed(args []string) string {
-	return strings.Join(append([]string{"chokepoint"}, each(args[1:], quoteWord)...), " ")
-}
-
-func quoteWord(w string) string {
-	if w != "" && !strings.ContainsAny(w, " \t\n\"'\\$&|;<>()*?[]#~`!{}") {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	return strings.Join(append([]string{"chokepoint"}, each(args[1:], host.ShellWord)...), " ")
 }

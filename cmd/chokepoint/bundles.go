@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -157,6 +159,30 @@ func (p *program) joined(dir string) (*catalogue.Catalogue, error) {
 		return nil, err
 	}
 	return bundle.Join(studies, own), nil
+}
+
+// joinedBeside is joined with the document of a run that is compared with it, whose own bundles are left out;
+// no document for no run.
+func (p *program) joinedBeside(ctx context.Context, dir, run string) (*catalogue.Catalogue,
+	*analysis.Document, error) {
+	if run == "" {
+		c, err := p.joined(dir)
+		return c, nil, err
+	}
+	studies, own, err := p.collected(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := loadDocument(ctx, p.dirs, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := len(own)
+	own = slices.DeleteFunc(own, func(b *bundle.Bundle) bool { return b.Document.Run.ID == d.Run.ID })
+	if n := all - len(own); n > 0 {
+		p.note("run %s is not compared with itself: %s of it left out", d.Run.ID, unit.Count(n, "bundle"))
+	}
+	return bundle.Join(studies, own), d, nil
 }
 
 // soundCatalogue is joined for conclusions: without results that are in doubt and own speeds of ciphers that

@@ -166,16 +166,19 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 		Use: "results [--device NAME [--against NAME]] [--source ID] [--tunnel NAME] [--protocol NAME] " +
 			"[--ip VERSION] [--streams N] [--mtu BYTES] [--beside RUN] [--bundles DIR] [--json]",
 		Short: "List published rates, or compare two devices, or a run of your own with them",
-		Long: "List published rates with how each was measured. With --beside, those are listed that\n" +
-			"a cell of your run can be compared with: it differs in nothing that both state of\n" +
-			"tunnel, protocol, streams, MTU, packet size, IP and direction. What only one of them\n" +
-			"states is named: the comparison is as good as that is alike. With --against, the rates of\n" +
-			"two devices stand side by side where nothing else differs that both studies state.\n\n" +
+		Long: "List published rates with how each was measured. A row is one rate that a study\n" +
+			"printed, of one real device under the conditions that it states; of a bundle, one cell\n" +
+			"of its run. ROW counts the rows of each.\n\n" +
+			"With --beside, those are listed that a cell of your run can be compared with: it differs\n" +
+			"in nothing that both state of tunnel, protocol, streams, MTU, packet size, IP and\n" +
+			"direction. What only one of them states is named: the comparison is as good as that is\n" +
+			"alike. A bundle of the same run is left out. With --against, the rates of two devices\n" +
+			"stand side by side where nothing else differs that both studies state.\n\n" +
 			"Below the rows stands what no device can have produced: a rate above that of its port, or\n" +
 			"a sweep of sizes that no fixed cost of packets and bytes gives.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.joined(bundles)
+			c, d, err := p.joinedBeside(cmd.Context(), bundles, beside)
 			if err == nil {
 				err = cmp.Or(asksForZero(cmd, "streams", "mtu"), knownLevels(f.Tunnel, f.Protocol, f.IP,
 					f.Streams, f.MTU), knownSource(c, f.Source), knownDevice(c, "--device", f.Device),
@@ -192,11 +195,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 				f.Device = against
 				return p.sideBySide(c, rows, c.Filtered(f))
 			}
-			if beside != "" {
-				d, err := loadDocument(cmd.Context(), p.dirs, beside)
-				if err != nil {
-					return err
-				}
+			if d != nil {
 				return p.besides(rows, d)
 			}
 			err = printList(p, rows, []string{"ROW", "DEVICE", "TUNNEL", "PROTOCOL", "STREAMS", "MTU", "IP",
@@ -282,6 +281,25 @@ func howOf(r catalogue.Result) string {
 		return r.How() + ", " + r.Grade
 	}
 	return r.How()
+}
+
+// whereOf is howOf with the lab that was measured in place of a device.
+func whereOf(r catalogue.Result) string {
+	if r.Lab != "" {
+		return r.How() + ", in lab " + r.Lab
+	}
+	return howOf(r)
+}
+
+// inPlaceText says that a run has no router to compare with published ones; "" for a run of real machines.
+func inPlaceText(d *analysis.Document) string {
+	lab := bundle.InPlaceOf(d)
+	if lab == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nRun %s is of lab %s: the machine that carries the lab\nstood in for the router. "+
+		"Published figures are of real devices: the ratio compares\nthat machine with them, not a router "+
+		"with a router.\n", d.Run.ID, lab)
 }
 
 func resultsOf(d *analysis.Document) []catalogue.Result {
@@ -371,16 +389,28 @@ func (p *program) besides(rows []catalogue.Result, d *analysis.Document) error {
 		return fmt.Errorf("no cell of run %s is comparable with any of %s", d.Run.ID,
 			unit.Count(len(rows), "published result"))
 	}
-	return printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
+	err := printList(p, pairs, []string{"ROW", "DEVICE", "PUBLISHED", "HOW", "OWN CELL", "OWN", "HOW",
 		"OWN ÷ PUBLISHED", "VALIDITY", "ONLY ONE STATES"}, func(x beside) []string {
 		how := x.Own.How()
+		if x.Own.Lab != "" {
+			how += ", in lab " + x.Own.Lab
+		}
 		if len(d.Run.ImportedFrom) > 0 {
 			how += ", measured by " + x.Own.Tool
 		}
 		return []string{strconv.Itoa(x.Published.Row), x.Published.Device, x.Published.Rate(),
-			x.Published.How(), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
+			whereOf(x.Published), x.Own.Label, x.Own.Rate(), how, ratioText(x.Ratio),
 			x.Own.Grade, strings.Join(x.Unstated, ", ")}
 	})
+	return p.withNote(err, inPlaceText(d))
+}
+
+// withNote prints a text below a table that was printed for people.
+func (p *program) withNote(err error, text string) error {
+	if err != nil || p.json {
+		return err
+	}
+	return write(p.Out, text)
 }
 
 func newCatalogErrorsCommand(p *program) *cobra.Command {

@@ -153,7 +153,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 			"a cell with engine: cipher, library: openssl, threads: 1 and block_size: 16384 is; the plan "+
 				"crypto has such cells")
 	}
-	return printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
+	err := printList(p, pairs, []string{"DEVICE", "ALGORITHM", "OPERATION", "BLOCK", "PUBLISHED", "OWN CELL",
 		"OWN", "OWN ÷ PUBLISHED", "INTERVAL", "VALIDITY", "PUBLISHED BY"}, func(x besideSpeed) []string {
 		s := x.Published
 		own := s
@@ -162,6 +162,7 @@ func (p *program) besideSpeeds(speeds []catalogue.Speed, d *analysis.Document) e
 			own.Text(), ratioText(x.Ratio), spanText(x.Low, x.High, x.Own.N), x.Own.Grade,
 			cmp.Or(x.Differs, "openssl -evp")}
 	})
+	return p.withNote(err, inPlaceText(d))
 }
 
 // spanText is an interval; "-" of a single figure.
@@ -215,7 +216,7 @@ func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) e
 			unit.Count(len(powers), "published one")),
 			"a plan with a meter measures it, and the condition watts states it")
 	}
-	return printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
+	err := printList(p, pairs, []string{"DEVICE", "LOAD", "PUBLISHED", "OWN CELL", "OWN", "OWN ÷ PUBLISHED",
 		"VALIDITY", "SOURCE"}, func(x besidePower) []string {
 		ratio := ratioText(x.Low)
 		if x.Low != x.High {
@@ -224,4 +225,5 @@ func (p *program) besidePowers(powers []catalogue.Power, d *analysis.Document) e
 		return []string{x.Published.Device, x.Published.Load, x.Published.Watts(), x.Own.Label,
 			strconv.FormatFloat(x.Own.Median, 'g', 3, 64) + " W", ratio, x.Own.Grade, x.Published.Source}
 	})
+	return p.withNote(err, inPlaceText(d))
 }

@@ -50,7 +50,7 @@ func newCompareCommand(p *program) *cobra.Command {
 			if junit != "" {
 				content, err := report.ComparisonJUnit(c, labels)
 				if err == nil {
-					err = putFile(createReport, junit, content)
+					err = putFile(createOutFile, junit, content)
 				}
 				if err != nil {
 					return err
@@ -93,7 +93,7 @@ func labelsOf(docs ...*analysis.Document) map[string]string {
 // headline are the metrics whose ratio is shown of every cell; others only where there is a difference.
 var headline = [...]string{metrics.Goodput, metrics.PacketRate, metrics.ThroughputNDR, metrics.ThroughputPDR,
 	metrics.ThroughputDelay, metrics.ThroughputPaced, metrics.ConnectionsNDR, metrics.ConnectionsPDR,
-	metrics.CipherRate, metrics.CipherOps}
+	metrics.CipherRate, metrics.CipherOps, metrics.Number}
 
 // comparisonText lays a comparison out, with what is lacking of those of its runs that were imported.
 func comparisonText(c *analysis.RunComparison, labels map[string]string, docs ...*analysis.Document) string {
@@ -173,8 +173,12 @@ func comparisonRows(c *analysis.RunComparison, labels map[string]string) [][]str
 		if x.GradeB != x.GradeA {
 			validity += ", " + x.GradeB
 		}
+		verdict := x.Verdict
+		if x.Why != "" {
+			verdict += ": " + x.Why
+		}
 		rows = append(rows, []string{labels[x.Factors.Key()], metric, side(x.A), side(x.B), say(x.Ratio),
-			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), x.Verdict})
+			interval, strconv.Itoa(x.N), cmp.Or(validity, "-"), verdict})
 	}
 	return rows
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func newDeleteCommand(p *program) *cobra.Command {
-	keep := -1
+	var keep int
 	cmd := &cobra.Command{
 		Use: "delete [RUN…] [--keep N] [--json]", Short: "Delete stored runs",
 		Long: "Delete runs from the store, with their directories and the reports there. Later\n" +
@@ -32,11 +32,13 @@ func newDeleteCommand(p *program) *cobra.Command {
 			case given && keep < 0:
 				return &usageError{fmt.Sprintf("--keep %d: it is below 0", keep), "--keep 0 deletes all runs"}
 			}
+			if !given {
+				keep = -1
+			}
 			return deleteRuns(cmd.Context(), args, keep, p)
 		},
 	}
-	cmd.Flags().IntVar(&keep, "keep", -1, "delete all but the newest `N`")
-	cmd.Flags().Lookup("keep").DefValue = ""
+	cmd.Flags().IntVar(&keep, "keep", 0, "delete all but the newest `N`")
 	return addJSON(cmd, "print the ids of the deleted runs as a JSON object")
 }
 
@@ -122,7 +124,7 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 			id, err = st.Resolve(ctx, name)
 		}
 		if err != nil {
-			return nil, &exitError{codeUsage, err}
+			return nil, err
 		}
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
@@ -52,7 +54,7 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 			case dry:
 				return p.dryRun(cmd.Context(), doc, class)
 			case prove:
-				doc, failed = p.proveRun(cmd.Context(), doc, class, codeFile)
+				doc, failed = p.proveRun(cmd.Context(), doc, class, codeFile, time.Time{})
 			}
 			return errors.Join(failed, p.diagnoses(doc))
 		},
@@ -105,8 +107,8 @@ func only(doc *analysis.Document, words string) error {
 		return false
 	})
 	if len(doc.Cells) == 0 {
-		return &usageError{fmt.Sprintf("--cell %q: no cell of run %s is called so", words, doc.Run.ID),
-			"cells: " + strings.Join(labels, "; ")}
+		return check.WithHint(fmt.Errorf("--cell %q: no cell of run %s is called so", words, doc.Run.ID),
+			"cells: "+strings.Join(labels, "; "))
 	}
 	doc.Verdicts = analysis.Verdicts(doc.Cells)
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
@@ -83,11 +84,11 @@ func findDirs(getenv func(string) string, uid int) dirs {
 // rootOwns says whether a directory, or the nearest one above it that exists, is root's.
 func rootOwns(dir string) bool {
 	owner := uint32(0)
-	_, err := walk(dir, func(_ string, info fs.FileInfo) error {
+	_, err := host.Walk(dir, func(_ string, info fs.FileInfo) error {
 		owner = info.Sys().(*syscall.Stat_t).Uid
 		return nil
 	})
-	return err == nil && (owner == 0 || owner == ownerOf("/"))
+	return err == nil && (owner == 0 || owner == host.OwnerOf("/"))
 }
 
 // trusted refuses to work with any of them that another user can change.
@@ -166,116 +167,21 @@ func clearRuntime(d dirs) {
 	}
 }
 
-// trusted refuses a directory that another user can change, or one above it, as sshd does: each must be this
-// user's or root's, and nobody else may write there, except where everybody may and removes only what is his
-// own (the sticky bit): there a link is refused, too. In the user namespace of a lab the owner of / is root,
-// and has a number that others have, too: where this program itself would look is then not trusted.
+// trusted refuses a directory that another user can change, or one above it, see host.TrustedDir; and one
+// whose name another user has guessed and taken, though he be root.
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
-	shared := false // the element before is a directory for everybody
-	_, err := walk(dir, func(at string, info fs.FileInfo) error {
-		mode, owner := info.Mode(), info.Sys().(*syscall.Stat_t)
-		open := mode.Perm()&0o002 != 0 || mode.Perm()&0o020 != 0 && !ownGroup(owner.Uid, owner.Gid)
-		linked := mode&fs.ModeSymlink != 0
-		bad := !ours(info) || at == guessed && int(owner.Uid) != os.Geteuid() || linked && shared ||
-			!linked && (!mode.IsDir() || open && mode&fs.ModeSticky == 0)
-		shared = open && !linked
-		if bad {
-			return errors.New("others can change " + at)
-		}
-		return nil
-	})
+	err := host.TrustedDir(dir)
+	taken := exists(guessed) && int(host.OwnerOf(guessed)) != os.Geteuid()
+	if taken && strings.HasPrefix(dir+"/", guessed+"/") {
+		err = errors.Join(err, errors.New("others can change "+guessed))
+	}
 	if err != nil {
 		return check.WithHint(fmt.Errorf("use directory %s: it is not this user's alone: %w", dir, err),
 			"remove it or mend its owner and mode, or set XDG_DATA_HOME, XDG_STATE_HOME, XDG_CACHE_HOME or "+
 				"XDG_RUNTIME_DIR to another")
 	}
 	return nil
-}
-
-// ownGroup says whether a group is its user's alone, as many distributions give one to each: it has the
-// user's number or name, and no other member in /etc/group. Groups of a directory service are not looked at.
-func ownGroup(uid, gid uint32) bool {
-	name := ""
-	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
-		name = u.Username
-	}
-	b, _ := os.ReadFile("/etc/group")
-	return groupOf(string(b), name, uid, gid)
-}
-
-func groupOf(groups, user string, uid, gid uint32) bool {
-	own := uid == gid
-	for line := range strings.Lines(groups) {
-		f := strings.Split(strings.TrimSpace(line), ":") // group(5)
-		if len(f) == 4 && f[2] == strconv.Itoa(int(gid)) {
-			own = (own || f[0] == user && user != "") && (f[3] == "" || f[3] == user)
-		}
-	}
-	return own
-}
-
-// ours says whether something is this user's or root's.
-func ours(info fs.FileInfo) bool {
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	return int(owner) == os.Geteuid() || owner == 0 || owner == ownerOf("/")
-}
-
-// walk shows see each element of an absolute path from the top, links and what they lead to among them, as
-// far as they exist, and returns the path without links that it came to. The first error ends it.
-func walk(path string, see func(at string, info fs.FileInfo) error) (real string, err error) {
-	const mostLinks = 40 // as the kernel's
-	at, rest := "/", strings.Split(path, "/")
-	for links := 0; len(rest) > 0; {
-		name := rest[0]
-		rest = rest[1:]
-		if name == ".." {
-			at = filepath.Dir(at)
-		}
-		if name == "" || name == "." || name == ".." {
-			continue
-		}
-		next := filepath.Join(at, name)
-		info, err := os.Lstat(next)
-		if errors.Is(err, fs.ErrNotExist) {
-			return strings.TrimSuffix(next+"/"+strings.Join(rest, "/"), "/"), nil
-		}
-		if err == nil {
-			err = see(next, info)
-		}
-		switch {
-		case err != nil:
-			return "", err
-		case info.Mode()&fs.ModeSymlink == 0:
-			at = next
-			continue
-		}
-		to, err := os.Readlink(next)
-		if links++; links > mostLinks {
-			err = unix.ELOOP
-		}
-		if err != nil {
-			return "", err
-		}
-		if strings.HasPrefix(next, "/proc/") && strings.Contains(to, ":[") && !exists(filepath.Join(at, to)) {
-			at = next // what a process has open, such as pipe:[1234]
-			continue
-		}
-		if filepath.IsAbs(to) {
-			at = "/"
-		}
-		rest = append(strings.Split(to, "/"), rest...)
-	}
-	return at, nil
-}
-
-// ownerOf is root where it cannot be read.
-func ownerOf(path string) uint32 {
-	var info syscall.Stat_t
-	if syscall.Stat(path, &info) != nil {
-		return 0
-	}
-	return info.Uid
 }
 
 // underlying is the system's own word for what happened to a path.

@@ -64,7 +64,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 			Answer: vm.CheckEmulator(ctx, arch)})
 	}
 	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
-		Answer: vm.CheckKVM(vm.NativeArch())})
+		Answer: vm.TryKVM(ctx)})
 	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
 		Parts: registry.LabParts()}
 	l, err := own.Up(ctx)

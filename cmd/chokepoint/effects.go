@@ -25,9 +25,9 @@ func newEffectsCommand(p *program) *cobra.Command {
 		Long: "Show by how many times each level of a factor changes the rate, in the geometric mean\n" +
 			"over the settings of the other factors that have all its levels, and which two factors\n" +
 			"interact: the one does something else at another level of the other. Of a stored run,\n" +
-			"with intervals from six blocks on, or of a published study, whose single figures have\n" +
-			"none. The speeds of ciphers stand by themselves, for each library and each purpose:\n" +
-			"encryption, hashes, or one use of keys.",
+			"or of a published study. There is no verdict on fewer than six blocks, so none on the\n" +
+			"single figures of a study. Each kind of load stands by itself, and so do the speeds of\n" +
+			"ciphers, for each library and each purpose: encryption, hashes, or one use of keys.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
@@ -41,8 +41,10 @@ func newEffectsCommand(p *program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e := model.FindEffects(model.Observe(c.Filtered(catalogue.Filter{Source: source})))
-			if source == "" {
+			var e model.Effects
+			if source != "" {
+				e = analysis.PublishedEffects(c, source)
+			} else {
 				d, err := loadDocument(cmd.Context(), p.dirs, args[0])
 				if err != nil {
 					return err

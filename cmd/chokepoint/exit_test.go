@@ -112,6 +112,9 @@ func TestEveryCommandIsComplete(t *testing.T) {
 			if cmd.Args == nil && cmd.Name() != "help" && cmd.Name() != "exec" {
 				t.Error("arguments: got no rule, want one")
 			}
+			if strings.Contains(helpText(cmd), "(default )") {
+				t.Error("help: a flag has an empty default")
+			}
 			if text := helpText(cmd); !bytes.Contains([]byte(text), []byte("EXIT STATUS\n    0  ")) {
 				t.Errorf("help: got %q, want a section EXIT STATUS", text)
 			}
@@ -121,6 +124,41 @@ func TestEveryCommandIsComplete(t *testing.T) {
 		}
 	}
 	visit(newRoot(p))
+}
+
+// TestHelpNamesDirty: commands that may leave a lab changed say so.
+func TestHelpNamesDirty(t *testing.T) {
+	root := newRoot(&program{})
+	for _, path := range []string{"run", "resume", "tune", "diagnose", "crypto", "lab conform", "lab init"} {
+		cmd, _, err := root.Find(strings.Fields(path))
+		if err != nil || !strings.Contains(helpText(cmd), "\n    5  the lab could not be left as it was") {
+			t.Errorf("%s: %v; its help does not name exit status 5", path, err)
+		}
+	}
+}
+
+// TestNearestFlag: a mistyped flag is found by its letters, not by its beginning alone.
+func TestNearestFlag(t *testing.T) {
+	root := newRoot(&program{})
+	for _, tt := range []struct{ command, name, want string }{
+		{"run", "sede", "seed"},
+		{"run", "buget", "budget"},
+		{"run", "bugdet", "budget"},
+		{"run", "repotr", "report"},
+		{"run", "budg", "budget"},
+		{"report", "fromat", "format"},
+		{"delete", "kep", "keep"},
+		{"limits", "tunel", "tunnel"},
+		{"limits", "zzzzzz", ""},
+	} {
+		cmd, _, err := root.Find([]string{tt.command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := nearestFlag(cmd, tt.name); got != tt.want {
+			t.Errorf("%s --%s: got %q, want %q", tt.command, tt.name, got, tt.want)
+		}
+	}
 }
 
 func TestFurtherCodesNameCommands(t *testing.T) {

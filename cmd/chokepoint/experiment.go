@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -20,7 +21,25 @@ type again struct {
 	p     *program
 	on    record.Run // the run
 	other otherEnd
-	guard *guard // of what is tried, nil: none
+	guard *guard    // of what is tried, nil: none
+	until time.Time // no run begins that would end later; zero: no bound
+}
+
+// labTime covers bringing a lab up and down.
+const labTime = 3 * time.Second
+
+// takes estimates how long a plan takes here, by what the trials of a document took beyond their own times.
+func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
+	method := before.Run.Method
+	planned := method.Warmup + method.Duration + method.Cooldown
+	overheads := []time.Duration{rowOverhead}
+	for _, t := range before.Trials {
+		if t.Kind == record.RowLoad && t.Failure == nil {
+			overheads = append(overheads, time.Duration(t.Seconds*float64(time.Second))-planned)
+		}
+	}
+	slices.Sort(overheads)
+	return labTime + pl.Estimate(max(rowOverhead, overheads[len(overheads)/2]))
 }
 
 // onceMore prepares to measure again where a stored run was made.
@@ -60,7 +79,7 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
 	on := labOptionsOf(a.on)
 	x := &execution{p: a.p, plan: pl, run: newRun(pl, &on), attach: a.on.Attached, kept: true,
-		guard: a.guard}
+		guard: a.guard, until: a.until}
 	if err := x.with(ctx, a.other); err != nil {
 		return nil, err
 	}

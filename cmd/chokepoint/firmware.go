@@ -46,6 +46,9 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s",
 		unit.Seconds(limit)))
 	defer cancel()
+	if err := host.TrustedCommand(command); err != nil {
+		return err
+	}
 	p, err := host.Local().Start(ctx, host.Command{Path: command[0],
 		Args: append(slices.Clone(command[1:]), level)})
 	if err != nil {
@@ -74,6 +77,11 @@ func (x *execution) install(ctx context.Context, command []string, level string,
 		return fmt.Errorf("%s: %w: %s", command[0], err, line[:min(len(line), mostSaidLine)])
 	}
 	return fmt.Errorf("%s: %w", command[0], err)
+}
+
+// learntAfter stores the inventories behind the last trial.
+func (x *execution) learntAfter(ctx context.Context, after map[string]*record.Inventory) error {
+	return x.addNote(ctx, x.run.ID, store.Note{Inventories: after})
 }
 
 // learnt stores what was learnt of the run while it went on.

@@ -100,13 +100,49 @@ const maxImportBytes = 1 << 30
 
 // input is a file to import, or what standard input held, which can be read from its beginning again.
 type input struct {
-	io.ReadSeeker
+	seeker
 	name  string
 	close func() error
 }
 
-// openImport opens a regular file, or reads standard input, which an interrupt ends.
+type seeker interface {
+	io.ReadSeeker
+	io.ReaderAt
+}
+
+// openImport opens a file or standard input as UTF-8.
 func openImport(ctx context.Context, file string, stdin io.Reader) (*input, error) {
+	in, err := openAsIs(ctx, file, stdin)
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, headBytes)
+	n, err := in.ReadAt(head, 0)
+	if err != nil && err != io.EOF || !foreign.Encoded(head[:n]) {
+		return in, nil // whoever reads on meets the error again
+	}
+	text, err := foreign.Text(in)
+	if err != nil {
+		return nil, errors.Join(in.wrong(err), in.close())
+	}
+	in.seeker = bytes.NewReader(text)
+	return in, nil
+}
+
+// wrong is an error of reading a file's text, which is the user's if the text is wrong.
+func (in *input) wrong(err error) error {
+	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
+		return &usageError{fmt.Sprintf("import %s: %s", in.name, check.Plain(wrong.Error())),
+			check.HintOf(wrong)}
+	}
+	return fmt.Errorf("import %s: %w", in.name, err)
+}
+
+// headBytes is how much of a file shows what it is.
+const headBytes = 4096
+
+// openAsIs opens a regular file, or reads standard input, which an interrupt ends.
+func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error) {
 	if file != standard {
 		f, err := openRegular(file)
 		if err != nil {
@@ -118,7 +154,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 	in := &input{name: "standard input", close: func() error { return nil }}
 	if f, ok := stdin.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			in.ReadSeeker = f
+			in.seeker = f
 			return in, nil
 		}
 	}
@@ -132,7 +168,7 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 		return nil, &usageError{fmt.Sprintf("import %s: it is larger than %d MiB", in.name,
 			foreign.MostText>>20), "a recording of chokepoint-agent may be larger as a file"}
 	}
-	in.ReadSeeker = bytes.NewReader(text)
+	in.seeker = bytes.NewReader(text)
 	return in, nil
 }
 
@@ -153,15 +189,25 @@ func openRegular(file string) (*os.File, error) {
 	return f, nil
 }
 
-// ofAgent is how what chokepoint-agent prints begins.
-var ofAgent = regexp.MustCompile(`^\s*\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
+// ofAgent matches the beginning of what chokepoint-agent prints, object that of any JSON behind a prompt.
+var (
+	ofAgent = regexp.MustCompile(`^\{\s*"(format"\s*:\s*"chokepoint|at_ns"|node")`)
+	object  = regexp.MustCompile(`\{\s*"`)
+)
 
-// recorded says whether chokepoint-agent printed it, not another program.
+// recorded reports whether chokepoint-agent printed it, not another program, and skips what stands before.
 func (in *input) recorded() bool {
-	head := make([]byte, 512)
-	n, _ := io.ReadFull(in, head)
-	_, err := in.Seek(0, io.SeekStart)
-	return err == nil && ofAgent.Match(head[:n])
+	head := make([]byte, headBytes)
+	n, _ := in.ReadAt(head, 0)
+	found := object.FindIndex(head[:n])
+	if found == nil || !ofAgent.Match(head[found[0]:n]) {
+		return false
+	}
+	size, err := in.Seek(0, io.SeekEnd)
+	if err == nil {
+		in.seeker = io.NewSectionReader(in.seeker, int64(found[0]), size-int64(found[0]))
+	}
+	return err == nil
 }
 
 // add adds a recording of chokepoint-agent to a run.
@@ -334,8 +380,11 @@ func factsIn(text io.ReadSeeker) (e record.Environment, err error) {
 		return e, err
 	}
 	b, err := io.ReadAll(io.LimitReader(text, mostFacts+1))
-	if err != nil || len(b) > mostFacts || json.Unmarshal(check.PlainJSON(b), &e) != nil {
-		return record.Environment{}, err
+	if err != nil || len(b) > mostFacts {
+		return e, err
+	}
+	if json.NewDecoder(bytes.NewReader(check.PlainJSON(b))).Decode(&e) != nil {
+		return record.Environment{}, nil
 	}
 	return e, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -142,6 +144,29 @@ func TestImport(t *testing.T) {
 		}
 		if code := p.execute(context.Background(), []string{"import", "--undo"}); code != codeUsage {
 			t.Errorf("undo of nothing: got code %d, want %d", code, codeUsage)
+		}
+	}
+}
+
+// TestImportPasted: what the agent printed is found behind a prompt and a byte order mark, in UTF-16 and
+// before another prompt.
+func TestImportPasted(t *testing.T) {
+	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+	printed := watchedRun(t, d, 0)
+	pasted := "\ufeffroot@OpenWrt:~# chokepoint-agent probe --json\n" + printed + "root@OpenWrt:~# \n"
+	var wide []byte
+	for _, u := range utf16.Encode([]rune(printed)) {
+		wide = binary.LittleEndian.AppendUint16(wide, u)
+	}
+	for name, text := range map[string][]byte{"pasted": []byte(pasted), "UTF-16": wide} {
+		file := filepath.Join(t.TempDir(), "router.jsonl")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		p := &program{streams: streams{Out: &out, Err: &out}, dirs: d}
+		if code := p.execute(t.Context(), []string{"import", file}); code != codeOK {
+			t.Errorf("%s: got code %d and %q", name, code, &out)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -26,13 +27,16 @@ type foreignOptions struct {
 }
 
 // importForeign makes a run of what files hold, of which a single one may be open. All are read before
-// anything is stored. The same content again is no repetition.
+// anything is stored. The same content again is no repetition. Tests that failed are left out and told; a run
+// that would hold nothing else is not made.
 func (p *program) importForeign(ctx context.Context, files []string, opened *input, o foreignOptions) error {
 	conditions, err := o.conditions()
 	if err != nil {
 		return err
 	}
 	var sources []foreign.Source
+	var failed error // of the first file that holds nothing but tests that failed
+	measured := false
 	first := map[[sha256.Size]byte]string{} // content → file
 	for _, file := range files {
 		in := opened
@@ -42,15 +46,29 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 			}
 		}
 		s, sum, err := in.results(o.from)
-		if err = errors.Join(err, in.close()); err != nil {
+		lost := in.close()
+		if foreign.Failed(err) && lost == nil {
+			failed = cmp.Or(failed, in.wrong(err))
+			s.Results = []foreign.Result{{LeftOut: err.Error()}}
+			sources = append(sources, s)
+			continue
+		}
+		if err != nil {
+			err = in.wrong(err)
+		}
+		if err = errors.Join(err, lost); err != nil {
 			return err
 		}
+		measured = true
 		if before, twice := first[sum]; twice {
 			return &usageError{fmt.Sprintf("import %s: it has the content of %s, so that it is no other "+
 				"measurement", check.Plain(file), check.Plain(before)), "name each file once"}
 		}
 		first[sum] = file
 		sources = append(sources, s)
+	}
+	if !measured {
+		return failed
 	}
 	now := time.Now().UTC()
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
@@ -68,7 +86,13 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	for _, c := range run.Caveats {
 		said += "\n" + c.Text
 	}
-	return p.line(importedRun{run.ID, len(trials), len(run.Design.Cells), run.ImportedFrom}, said+"\n")
+	out := importedRun{Run: run.ID, Trials: len(trials), Cells: len(run.Design.Cells), From: run.ImportedFrom}
+	for _, c := range run.Caveats {
+		if c.Kind == "left-out" {
+			out.LeftOut = append(out.LeftOut, c.Text)
+		}
+	}
+	return p.line(out, said+"\n")
 }
 
 // importedRun is the line of import --json.
@@ -77,6 +101,8 @@ type importedRun struct {
 	Trials int      `json:"trials"`
 	Cells  int      `json:"cells"`
 	From   []string `json:"imported_from"`
+	// LeftOut are the parts of the files that are no trial, with their reasons.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // keepRun stores a whole run, or nothing.
@@ -104,14 +130,7 @@ func (in *input) results(format string) (s foreign.Source, sum [sha256.Size]byte
 	if err == nil {
 		s.Results, err = foreign.Read(text, format)
 	}
-	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
-		return s, sum, &usageError{fmt.Sprintf("import %s: %s", s.File, check.Plain(wrong.Error())),
-			check.HintOf(wrong)}
-	}
-	if err != nil {
-		return s, sum, fmt.Errorf("import %s: %w", s.File, err)
-	}
-	return s, sha256.Sum256(text), nil
+	return s, sha256.Sum256(text), err
 }
 
 // factorName is what a factor of an imported run may be called.

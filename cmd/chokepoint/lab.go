@@ -290,8 +290,9 @@ func newLabCheckCommand(p *program) *cobra.Command {
 			"machines, which --lab FILE or the flags name: whether each is reached, with which\n" +
 			"rights, how well its clock's offset is known, which devices face the others, which\n" +
 			"programs it lacks, whether data crosses the path and the router's ports, with which\n" +
-			"MTU, and what the ends can do alone, for which their loopback devices are loaded.\n" +
-			"Where nothing can be measured it fails.",
+			"MTU, what the ends can do alone, for which their loopback devices are loaded, and\n" +
+			"which queues, filters, rules and taps packets meet. Where nothing can be measured it\n" +
+			"fails.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
@@ -120,7 +120,8 @@ func (o *labOptions) readMeter(at string) error {
 		return nil
 	}
 	if _, err := meter.Open(*o.meter, ""); err != nil {
-		return &usageError{err.Error(), "set the variable, or name a file that you can read"}
+		const hint = "set the variable, or name a file that you can read"
+		return &usageError{err.Error(), cmp.Or(check.HintOf(err), hint)}
 	}
 	return nil
 }
@@ -210,9 +211,6 @@ func (o labOptions) check() error {
 			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
 	case o.driver != "" && !known:
 		return unknownDriver(o.driver)
-	case o.driver == driver.OPNsense{}.Name():
-		return &usageError{"--driver opnsense with a lab of this machine, whose routers have Linux",
-			rest.Wanted}
 	case o.driver != "" && o.image.File != "":
 		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
 	case o.queues < 1 || o.queues > maxQueues:
@@ -294,7 +292,7 @@ func openDisk(i record.DiskImage) (vm.Disk, error) {
 		if file == "" {
 			return "", nil
 		}
-		f, err := os.Open(file)
+		f, err := openRegular(file)
 		if err != nil {
 			return "", &usageError{fmt.Sprintf("%s: %v", flag, err), "name a file that you can read"}
 		}
@@ -303,6 +301,11 @@ func openDisk(i record.DiskImage) (vm.Disk, error) {
 	}
 	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
 		d.Login.Password, err = readable("--image-password", i.Password)
+	}
+	if err == nil && i.Password != "" {
+		if _, err := host.Password(i.Password); err != nil {
+			return d, &usageError{fmt.Sprintf("--image-password: %v", err), check.HintOf(err)}
+		}
 	}
 	return d, err
 }
@@ -353,7 +356,7 @@ func (p *program) agentProgram(ctx context.Context, arch string) (string, error)
 	if err := prepare(cache); err != nil {
 		return "", err
 	}
-	return vm.GuestProgram(ctx, arch, cache, func(text string) { p.note("%s", text) })
+	return vm.GuestProgram(ctx, arch, cache, vm.OwnSource(), func(text string) { p.note("%s", text) })
 }
 
 func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel) (vm.Image, error) {

@@ -15,11 +15,13 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
 )
@@ -56,10 +58,10 @@ func isLabFile(text string) bool {
 
 // readLabFile reads which machines a lab file names.
 func readLabFile(name string) (record.Machines, error) {
-	data, err := os.ReadFile(name)
+	data, err := host.ReadTrusted(name)
 	if err != nil {
 		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
-			"chokepoint lab init writes one"}
+			cmp.Or(check.HintOf(err), "chokepoint lab init writes one")}
 	}
 	var beside record.Machines
 	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
@@ -155,8 +157,7 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	}{
 		{&m.Client.At, "The client, on the LAN side: ssh://[USER@]HOST; nothing for local",
 			record.LocalMachine},
-		{&m.Router.At, "The router: ssh://[USER@]HOST, https://USER@HOST of RouterOS or https://HOST of " +
-			"OPNsense; nothing if nobody can log in to it", ""},
+		{&m.Router.At, "The router: ssh://[USER@]HOST; nothing if nobody can log in to it", ""},
 		{&m.Server.At, "The server, beyond the router: local, or ssh://[USER@]HOST", ""},
 	} {
 		for done := *q.into != ""; !done; {
@@ -177,6 +178,9 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 
 // withMachines has f look at a lab of real machines, which is up meanwhile.
 func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
+	if err := p.showCommands(m, nil); err != nil {
+		return err
+	}
 	id := "check-" + newID()
 	return p.withJournal(id, func(j *journal.Journal) (err error) {
 		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j,
@@ -192,6 +196,22 @@ func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*l
 // survey says what must hold before real machines are measured. What does not is an error.
 func (p *program) survey(ctx context.Context, l *lab.Lab) error {
 	all, err := trial.Survey(ctx, l, node.Engines())
+	for _, name := range l.Nodes() {
+		add := func(a check.Answer) {
+			all = append(all, trial.Capability{Area: "found", Name: name, Answer: a})
+		}
+		v := trial.Found(ctx, l, name)
+		if v == nil {
+			continue
+		}
+		lines, unknown := report.Found(v, true)
+		for _, line := range lines {
+			add(check.OKBecause("%s", line))
+		}
+		for _, why := range unknown {
+			add(check.CouldNotTell("%s", why))
+		}
+	}
 	wide := 0
 	for _, c := range all {
 		wide = max(wide, len(c.Area+" "+c.Name))

@@ -161,10 +161,11 @@ func (o *limitsOptions) unknownTunnel() string {
 type limits struct {
 	Format     string        `json:"format"`
 	Tunnel     string        `json:"tunnel"`
-	MTU        int           `json:"mtu"`         // largest inner packet
-	FittingMTU int           `json:"fitting_mtu"` // largest one that is not fragmented
-	BestMTU    int           `json:"best_mtu"`    // of those, the one with the highest goodput of TCP
-	Fragments  int           `json:"fragments"`   // of a packet of MTU bytes
+	MTU        int           `json:"mtu"`                // largest inner packet
+	FittingMTU int           `json:"fitting_mtu"`        // largest one that is not fragmented
+	BestMTU    int           `json:"best_mtu"`           // of mtus, the one with the highest goodput of TCP
+	Carriers   []carrier     `json:"carriers,omitempty"` // of the tunnel, the one around it first
+	Fragments  int           `json:"fragments"`          // of a packet of MTU bytes
 	pieces     []int         // their lengths as IP packets
 	LinkRate   float64       `json:"link_bps"`
 	LinkMTU    int           `json:"link_mtu"`
@@ -176,6 +177,12 @@ type limits struct {
 	// full segments of TCP at other MTUs of the tunnel, or of the link without one
 	MTUs   []mtuLimit      `json:"mtus"`
 	Packet []overhead.Part `json:"packet_parts"` // of a full segment on the wire, before it is fragmented
+}
+
+// carrier is a tunnel that carries another, with the largest MTU whose packets cross the link whole.
+type carrier struct {
+	Tunnel string `json:"tunnel"`
+	MTU    int    `json:"mtu"`
 }
 
 // mtuLimit is what an MTU costs.
@@ -209,6 +216,7 @@ func computeLimits(o limitsOptions) (limits, error) {
 	if o.mtu == 0 {
 		path.Tunnel.MTU = fitting
 	}
+	path.Tunnel = path.Tunnel.Over(o.linkMTU)
 	mtu := path.MTU()
 	if o.ip == 6 && mtu < 1280 {
 		return limits{}, &usageError{fmt.Sprintf("IPv6 needs an MTU of 1280 bytes, the path has %d", mtu),
@@ -226,6 +234,11 @@ func computeLimits(o limitsOptions) (limits, error) {
 		LinkMTU: o.linkMTU, pieces: path.Tunnel.Fragments(mtu, o.linkMTU),
 		Timestamps: o.stamps, TCP: limitOf(path, rate, o.headers(), mtu), BestMTU: fitting}
 	l.Fragments = max(1, len(l.pieces))
+	names := strings.Split(o.tunnel, "+")
+	for via := path.Tunnel.Via; via != nil; via = via.Via {
+		names = names[1:]
+		l.Carriers = append(l.Carriers, carrier{names[0], via.MTU})
+	}
 	transport := overhead.Part{Name: "TCP", Bytes: o.headers()}
 	if o.stamps {
 		transport.Name = "TCP with timestamps"
@@ -249,10 +262,10 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 	if l.FittingMTU < least {
 		return
 	}
-	l.BestMTU = path.BestMTU(least, path.Inner.Header()+o.headers())
-	list := append([]int{l.MTU, l.FittingMTU, l.BestMTU}, usualMTUs...)
+	whole := path.BestMTU(least, path.Inner.Header()+o.headers())
+	list := append([]int{l.MTU, l.FittingMTU, whole}, usualMTUs...)
 	slices.Sort(list)
-	most := 0.0
+	highest := 0.0
 	for _, mtu := range slices.Backward(slices.Compact(list)) {
 		p := path
 		if mtu > l.LinkMTU && mtu != l.MTU || mtu < least {
@@ -262,12 +275,12 @@ func (l *limits) addMTUs(o limitsOptions, path overhead.Path, rate float64) {
 		at := limitOf(p, rate, o.headers(), mtu)
 		l.MTUs = append(l.MTUs, mtuLimit{MTU: mtu, Goodput: at.Goodput,
 			Fragments: max(1, len(p.Tunnel.Fragments(mtu, l.LinkMTU)))})
-		if mtu == l.BestMTU {
-			most = at.Goodput
+		if at.Goodput > highest {
+			l.BestMTU, highest = mtu, at.Goodput
 		}
 	}
 	for i := range l.MTUs {
-		l.MTUs[i].Loss = 1 - l.MTUs[i].Goodput/most
+		l.MTUs[i].Loss = 1 - l.MTUs[i].Goodput/highest
 	}
 }
 
@@ -291,8 +304,12 @@ func limitOf(path overhead.Path, rate float64, header int, sizes ...int) packetL
 
 func (l limits) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tunnel %s, packets of up to %d bytes, on a line of %s with an MTU of %d\n\n",
+	fmt.Fprintf(&b, "tunnel %s, packets of up to %d bytes, on a line of %s with an MTU of %d\n",
 		l.Tunnel, l.MTU, unit.Bitrate(l.LinkRate), l.LinkMTU)
+	for _, c := range l.Carriers {
+		fmt.Fprintf(&b, "  carried by %s with an MTU of %d\n", c.Tunnel, c.MTU)
+	}
+	b.WriteString("\n")
 	rows := [][]string{{"", "packet", "payload", "on the wire", "packets", "goodput", "of the line", ""}}
 	row := func(name string, p packetLimit) {
 		rows = append(rows, []string{name, fmt.Sprint(p.Packet, " B"), fmt.Sprint(p.Payload, " B"),

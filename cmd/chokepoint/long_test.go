@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/progress"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -275,8 +276,8 @@ func TestSizeOfARun(t *testing.T) {
 // TestMemoryOfLongRuns shows, reports, ends and imports into a soak, whose length is a day where
 // CHOKEPOINT_LONG is set, within the memory that a day may take.
 func TestMemoryOfLongRuns(t *testing.T) {
-	windows := 12
-	if os.Getenv("CHOKEPOINT_LONG") != "" {
+	windows := 3
+	if apart.Wanted() {
 		windows = 24 * 12
 	}
 	data := t.TempDir()
@@ -363,8 +364,8 @@ const endSoak = "end-soak"
 func runEndSoak() error {
 	ctx := context.Background()
 	d := findDirs(os.Getenv, os.Geteuid())
-	windows := 12
-	if os.Getenv("CHOKEPOINT_LONG") != "" {
+	windows := 3
+	if apart.Wanted() {
 		windows = 24 * 12
 	}
 	run := soak(windows)

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +15,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/rest"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -23,9 +22,8 @@ import (
 // addMachineFlags names the machines of a lab of real ones.
 func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 	f.StringVar(&m.Client.At, "client", "", "the client is `MACHINE`: local, or ssh://[USER@]HOST[:PORT]")
-	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`, or https://USER@HOST[:PORT] "+
-		"with RouterOS, https://HOST[:PORT] with OPNsense, and the password or API key in "+
-		host.RouterPassword+"; without one it is not looked into")
+	f.StringVar(&m.Router.At, "router", "", "the router between is `MACHINE`; without one it is not "+
+		"looked into")
 	f.StringVar(&m.Server.At, "server", "", "the server is `MACHINE`")
 	f.StringVar(&m.Client.Address, "client-address", "", "the data comes from `ADDRESS` of the client "+
 		"(default: found)")
@@ -37,13 +35,6 @@ func addMachineFlags(f *pflag.FlagSet, m *record.Machines) {
 		"(default: found)")
 	f.IntVar(&m.Port, "data-port", 0, "first `PORT` of three for the data (default 20100)")
 	addSSHFlags(f, m)
-	addCertificateFlag(f, m)
-}
-
-// addCertificateFlag says which certificate a router has that is reached by https.
-func addCertificateFlag(f *pflag.FlagSet, m *record.Machines) {
-	f.StringVar(&m.Router.Certificate, "router-certificate", "", "the router's certificate of https has the "+
-		"fingerprint SHA256:`DIGITS` (default: its issuer is trusted)")
 }
 
 // addSSHFlags say how machines are reached over ssh.
@@ -58,7 +49,7 @@ const acceptNew = "accept-new"
 
 // machineFlags are the names of those.
 var machineFlags = [...]string{"client", "router", "server", "client-address", "server-address", "router-lan",
-	"router-wan", "router-certificate", "data-port", "ssh-config", acceptNew}
+	"router-wan", "data-port", "ssh-config", acceptNew}
 
 // addMachines gives a command that has a lab the flags of machines instead of it.
 func addMachines(cmd *cobra.Command, m *record.Machines) {
@@ -78,60 +69,11 @@ func judgeMachine(at string) error {
 	if at == record.LocalMachine {
 		return nil
 	}
-	if rest.Addressed(at) {
-		_, err := rest.Parse(at)
-		return err
-	}
 	_, err := ssh.Parse(at)
 	if err != nil {
 		err = check.WithHint(err, check.HintOf(err)+"; or local")
 	}
 	return err
-}
-
-// wrongREST refuses what a router that is reached by https, or http, cannot have, and one whose password is
-// not told.
-func wrongREST(m record.Machine, named func(key string) string) (key string, err error) {
-	const certificate, password = "router.certificate", "router.password_file"
-	if !rest.Addressed(m.At) {
-		if m.Certificate+m.PasswordFile != "" {
-			key = map[bool]string{true: certificate, false: password}[m.Certificate != ""]
-			return key, &usageError{named(key) + " of a router that is not reached by https",
-				rest.Wanted}
-		}
-		if m.Driver == (driver.OPNsense{}).Name() {
-			return "router.driver", &usageError{named("router.driver") + " " + m.Driver +
-				" of a router that is not reached by https", "over ssh OPNsense is driver freebsd: leave " +
-				"it out, or write https://HOST"}
-		}
-		return "", nil
-	}
-	d, err := rest.Parse(m.At)
-	if err != nil {
-		return "router", &usageError{err.Error(), check.HintOf(err)}
-	}
-	by := driver.RouterOS{}.Name()
-	if d.OPNsense() {
-		by = driver.OPNsense{}.Name()
-	}
-	key = password
-	if _, err = rest.Password(d, m.PasswordFile); err == nil && m.Certificate != "" {
-		key = certificate
-		_, err = rest.ParseCertificate(m.Certificate)
-	}
-	_, secure := strings.CutPrefix(m.At, rest.Secure+":")
-	switch {
-	case err != nil:
-		return key, &usageError{err.Error(), check.HintOf(err)}
-	case m.Certificate != "" && !secure:
-		return certificate, &usageError{named(certificate) + " of a router that is reached by http",
-			"write https://"}
-	case m.Driver != "" && m.Driver != by:
-		return "router.driver", &usageError{fmt.Sprintf("%s %s of a router that is reached by https and so "+
-			"has driver %s", named("router.driver"), m.Driver, by), "leave it out, or write ssh://HOST; " +
-			rest.Wanted}
-	}
-	return "", nil
 }
 
 // namedRouter says how a router is named, by a flag as in a lab file.
@@ -181,10 +123,6 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		if err := judgeMachine(x.of.At); err != nil {
 			return wrong(x.key, check.HintOf(err), "%s: %v", named(x.key), err)
 		}
-		if x.key != "router" && rest.Addressed(x.of.At) {
-			return wrong(x.key, "write local or ssh://[USER@]HOST[:PORT]",
-				"only a router is reached by https")
-		}
 	}
 	for i, x := range all {
 		for _, other := range all[:i] {
@@ -219,17 +157,23 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 		return wrong("data_port", fmt.Sprintf("a number from 1 to %d", lastPort), "%s %d", named("data_port"),
 			m.Port)
 	}
-	if key, err := wrongREST(m.Router, named); err != nil {
-		return key, err
-	}
-	if m.Firmware != nil {
-		if err := host.Installed((*m.Firmware)[0]); err != nil {
-			return wrong("firmware", "a program that can be started here; beside the lab file it begins "+
-				"with ./", "firmware: %v", err)
+	if m.AllowSysctl != nil {
+		if _, err := knob.Permit(*m.AllowSysctl); err != nil {
+			return wrong("allow_sysctl", check.HintOf(err), "allow_sysctl: %v", err)
 		}
 	}
-	if _, err := os.Stat(m.SSHConfig); m.SSHConfig != "" && err != nil {
-		return wrong("ssh_config", "name a file that ssh -F can read", "%s: %v", named("ssh_config"), err)
+	if m.Firmware != nil {
+		if err := host.TrustedCommand(*m.Firmware); err != nil {
+			return wrong("firmware", cmp.Or(check.HintOf(err), "a program that can be started here; beside "+
+				"the lab file it begins with ./"), "firmware: %v", err)
+		}
+	}
+	if m.SSHConfig == "" {
+		return "", nil
+	}
+	if _, err := ssh.ConfigCommands(m.SSHConfig); err != nil {
+		return wrong("ssh_config", cmp.Or(check.HintOf(err), "name a file that ssh -F can read"), "%s: %v",
+			named("ssh_config"), err)
 	}
 	return "", nil
 }
@@ -263,12 +207,10 @@ func wrongMachine(name string, m record.Machine, named func(key string) string) 
 	if m.Identity == "" {
 		return "", nil
 	}
-	if i, err := os.Stat(m.Identity); err == nil && !i.Mode().IsRegular() {
-		return wrong("identity", "name the file of a private key", ": %s is no file", m.Identity)
-	}
-	f, err := os.Open(m.Identity)
+	f, err := host.OpenTrusted(m.Identity)
 	if err != nil {
-		return wrong("identity", "name a file that you can read", ": %v", err)
+		return wrong("identity", cmp.Or(check.HintOf(err), "name the file of a private key that you can "+
+			"read"), ": %v", err)
 	}
 	f.Close()
 	return "", nil
@@ -287,7 +229,7 @@ func deviceLike(name string) bool {
 
 // pathsOf are the paths of machines.
 func pathsOf(m *record.Machines) []*string {
-	paths := []*string{&m.SSHConfig, &m.Router.PasswordFile, &m.Client.Identity, &m.Router.Identity,
+	paths := []*string{&m.SSHConfig, &m.Client.Identity, &m.Router.Identity,
 		&m.Server.Identity}
 	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
 		paths = append(paths, &(*m.Firmware)[0])

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // outFile is a result on its way into a file. It is written beside the file and takes its place when it is
@@ -25,8 +26,8 @@ type outFile struct {
 	name string   // that f has in dir until then, or ""
 }
 
-// createReport is createOutFile for what a run says. Root's new one is root's alone to read: it tells of the
-// machine and its logs.
+// createReport is createOutFile for what a run says, in a place that its user has not named. Root's new one
+// is root's alone to read: it describes the machine and its logs.
 func createReport(path string) (*outFile, error) {
 	if os.Geteuid() == 0 {
 		return createFile(path, 0o600)
@@ -99,7 +100,7 @@ func openOutFile(path, real string, mode uint32) (*outFile, error) {
 	if err := o.createAside(mode); err != nil {
 		return failed(err)
 	}
-	if ours(info) {
+	if host.Owned(info) {
 		if err := o.f.Chmod(info.Mode().Perm()); err != nil {
 			return failed(underlying(err))
 		}
@@ -124,7 +125,7 @@ func (o *outFile) there() (*os.File, error) {
 
 // astray says whether something leads to where another user wants it.
 func astray(info fs.FileInfo) bool {
-	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !ours(info)
+	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !host.Owned(info)
 }
 
 func errAstray(path, at string) error {
@@ -136,7 +137,7 @@ func errAstray(path, at string) error {
 func ownWay(path string) (real string, err error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
-		real, err = walk(abs, func(at string, info fs.FileInfo) error {
+		real, err = host.Walk(abs, func(at string, info fs.FileInfo) error {
 			if astray(info) {
 				return errAstray(path, at)
 			}

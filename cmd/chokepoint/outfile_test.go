@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 func TestOutFile(t *testing.T) {
@@ -140,7 +142,7 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 			err = o.commit([]byte("new"))
 		}
 		info, statErr := os.Stat(at(name))
-		if err != nil || statErr != nil || info.Mode().Perm() != want || !ours(info) {
+		if err != nil || statErr != nil || info.Mode().Perm() != want || !host.Owned(info) {
 			t.Errorf("%s: got %v, %v, want mode %v and root's", name, info.Mode(), errors.Join(err, statErr),
 				want)
 		}

@@ -139,7 +139,7 @@ const fileWidth = 100
 // layouts lay a document out for a file, by the format.
 var layouts = map[string]func(*analysis.Document) ([]byte, error){
 	"html": report.HTML, "md": report.Markdown, "csv": report.CSV, "json": report.JSON,
-	"ministat": report.Ministat, "parquet": report.Parquet, "junit": report.JUnit, "wg-bench": report.WGBench,
+	"ministat": report.Ministat, "junit": report.JUnit, "wg-bench": report.WGBench,
 	"benchstat":   func(d *analysis.Document) ([]byte, error) { return report.Benchstat(d), nil },
 	"openmetrics": func(d *analysis.Document) ([]byte, error) { return report.OpenMetrics(d), nil },
 	"text": func(d *analysis.Document) ([]byte, error) {

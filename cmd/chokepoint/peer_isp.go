@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,8 @@ func (o *ispOptions) flags(f *pflag.FlagSet) {
 		"the provider's `ADDRESS/BITS`, of whose network the router gets one")
 	f.StringVar(&o.user, "isp-user", "", "PPPoE: have the router log in as `NAME`, by PAP or CHAP")
 	f.StringVar(&o.passwordFile, "isp-password-file", "", "with the password in the first line of `FILE`")
-	f.BoolVar(&o.force, "isp-force", false, "also on the port of this machine's default route")
+	f.BoolVar(&o.force, "isp-force", false, "also on a port that others share, or that this machine's "+
+		"default route uses")
 }
 
 // alone refuses what is said of a provider that is not asked for.
@@ -76,16 +76,9 @@ func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 		return wrong("", "--isp-user %q: want printable ASCII", o.user)
 	}
 	if o.user != "" {
-		text, err := os.ReadFile(o.passwordFile)
-		if err != nil {
-			return wrong("", "--isp-password-file: %v", err)
+		if password, err = host.Password(o.passwordFile); err != nil {
+			return wrong(check.HintOf(err), "--isp-password-file: %v", err)
 		}
-		first, _, _ := bytes.Cut(text, []byte("\n"))
-		first = bytes.TrimSuffix(first, []byte("\r"))
-		if len(first) == 0 {
-			return wrong("", "--isp-password-file %s: its first line is empty", o.passwordFile)
-		}
-		password = host.SecretFrom(first)
 	}
 	a = knob.Provider(o.kind, o.device)
 	a.Addresses, a.User, a.Force = []netip.Prefix{p}, o.user, o.force

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -150,17 +148,13 @@ func (o otherEnd) code(ctx context.Context, address string, p *program) (host.Se
 	from := codeVariable
 	switch {
 	case o.codeFile != "":
-		f, err := os.Open(o.codeFile)
+		text, err := readNamed(o.codeFile, maxSecret)
 		if err != nil {
 			return host.Secret{}, &usageError{fmt.Sprintf("read the peer's code from %s: %v", o.codeFile,
-				underlying(err)), "chokepoint peer --code-file writes such a file"}
+				err), "chokepoint peer --code-file writes such a file"}
 		}
-		defer f.Close() // only read from
-		line, err := bufio.NewReader(io.LimitReader(f, 1024)).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return host.Secret{}, fmt.Errorf("read the peer's code from %s: %v", o.codeFile, underlying(err))
-		}
-		given, from = line, o.codeFile
+		given, _, _ = strings.Cut(string(text), "\n")
+		from = o.codeFile
 	case inEnvironment:
 	default:
 		var err error

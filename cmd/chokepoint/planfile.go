@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -32,6 +31,7 @@ type planOptions struct {
 	sets   []string
 	seed   string
 	budget time.Duration
+	until  time.Time // when the budget is spent; zero: there is none
 	strict bool
 }
 
@@ -71,6 +71,23 @@ func (o *planOptions) validate(flags *pflag.FlagSet) error {
 // read reads the plan, orders it by its seed and fits it into the budget. Every error is the user's:
 // nothing has been touched.
 func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
+	p, err := o.readWhole(other)
+	if err == nil && o.budget > 0 {
+		err = o.fit(p, o.budget)
+	}
+	return p, err
+}
+
+// fit cuts a plan until it takes no longer than budget, which is --budget or a part of it.
+func (o *planOptions) fit(p *plan.Plan, budget time.Duration) error {
+	if err := p.Fit(budget, rowOverhead); err != nil {
+		return &exitError{codeUsage, err}
+	}
+	return nil
+}
+
+// readWhole reads the plan and orders it by its seed. The time of --budget begins.
+func (o *planOptions) readWhole(other otherEnd) (*plan.Plan, error) {
 	if o.name == "" && other.peer != "" {
 		o.name = plan.PathPlan
 	}
@@ -91,9 +108,7 @@ func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
 		p = p.WithSeed(uint64(rand.Uint32())) // short enough to be typed again
 	}
 	if o.budget > 0 {
-		if err := p.Fit(o.budget, rowOverhead); err != nil {
-			return nil, &exitError{codeUsage, err}
-		}
+		o.until = time.Now().Add(o.budget)
 	}
 	return p, nil
 }
@@ -111,18 +126,13 @@ func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error)
 }
 
 func planBytes(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	data, err := readNamed(name, maxPlanBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
 			"this name", name), "built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
 	}
-	var data []byte
-	if err == nil {
-		defer f.Close() // only read from
-		data, err = io.ReadAll(io.LimitReader(f, maxPlanBytes))
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read plan %s: %v", name, underlying(err))
+		return nil, fmt.Errorf("read plan %s: %v", name, err)
 	}
 	return data, nil
 }

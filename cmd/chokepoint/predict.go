@@ -29,7 +29,8 @@ func newPredictCommand(p *program) *cobra.Command {
 			"[--cipher NAME] [--bundles DIR] [--json]",
 		Short: "Predict a rate that was not measured, with the error of doing so",
 		Long: "Predict a rate that was not measured, with the error of doing so: from published results\n" +
-			"of a device, or from the cells of a run of your own. What was measured is shown first.\n" +
+			"of a device, or from the cells of a run of your own. What was measured is shown first,\n" +
+			"then what lies between the device's own results, last what other devices reach.\n" +
 			"Each model says what it rests on and what it assumes, or why it refuses; the range is\n" +
 			"that of its errors on published results that it was not shown (catalog errors), or\n" +
 			"wider, where its own interval or those of the cells are. What the device was published\n" +
@@ -70,6 +71,9 @@ func newPredictCommand(p *program) *cobra.Command {
 					return err
 				}
 				rows, q.Device = resultsOf(d), bundle.RunDevice
+				if err := askOfRun(cmd, &q, rows); err != nil {
+					return err
+				}
 				scores = model.Scored(model.LeaveOneOut(c, rows, model.OfOwn), scores)
 			} else if err := knownDevice(c, "--device", q.Device); err != nil {
 				return err
@@ -90,8 +94,10 @@ func newPredictCommand(p *program) *cobra.Command {
 	f.StringVar(&q.Device, "device", "", "the device `NAME` of the catalogue")
 	f.StringVar(&run, "run", "", "predict from the cells of the stored `RUN`")
 	cmd.RegisterFlagCompletionFunc("run", completeRuns(p, 1))
-	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn")
-	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp")
+	f.StringVar(&q.Tunnel, "tunnel", "none", "the tunnel `NAME`: none, wireguard, openvpn; left out\n"+
+		"with --run: that of all its cells")
+	f.StringVar(&q.Protocol, "protocol", "tcp", "the protocol `NAME` of the traffic: tcp or udp; left out\n"+
+		"with --run: that of all its cells")
 	f.StringVar(&q.IP, "ip", "", "the IP `VERSION`, 4 or 6; left out: either")
 	f.StringVar(&q.Direction, "direction", "", "the direction `WAY` of the traffic: up, down or both; "+
 		"left out:\nany")
@@ -108,6 +114,29 @@ func newPredictCommand(p *program) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("mtu", "packet-size")
 	cmd.MarkFlagsMutuallyExclusive("device", "run")
 	return addJSON(cmd, "print one JSON document")
+}
+
+// askOfRun fills in the tunnel and the protocol that a run's cells share, where the question names none.
+func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) error {
+	for _, at := range []struct {
+		flag  string
+		level *string
+		of    func(catalogue.Result) string
+	}{
+		{"tunnel", &q.Tunnel, func(r catalogue.Result) string { return r.Tunnel }},
+		{"protocol", &q.Protocol, func(r catalogue.Result) string { return r.Protocol }},
+	} {
+		levels := distinct(each(rows, at.of))
+		switch {
+		case cmd.Flags().Changed(at.flag) || slices.Contains(levels, *at.level):
+		case len(levels) == 1:
+			*at.level = levels[0]
+		case len(levels) > 1:
+			return &usageError{"the run's cells differ in their " + at.flag,
+				"name one by --" + at.flag + ": " + strings.Join(levels, ", ")}
+		}
+	}
+	return nil
 }
 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
@@ -178,7 +207,7 @@ func predictionText(p model.Prediction) string {
 		b.WriteString("\n")
 	}
 	for _, e := range p.Estimates {
-		fmt.Fprintf(&b, "\nmodel %s: %s", e.Model, unit.Bitrate(e.GoodputBps))
+		fmt.Fprintf(&b, "\nmodel %s: %s", e.From(), unit.Bitrate(e.GoodputBps))
 		if words := e.Range(); words != "" {
 			b.WriteString(", " + words)
 		}

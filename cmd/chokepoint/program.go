@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
 // streams are where a command's output goes: Out takes the result, Err messages and progress. Nothing may
@@ -197,13 +199,30 @@ func flagError(cmd *cobra.Command, err error) error {
 	if !ok {
 		return e
 	}
-	name := unknown.GetSpecifiedName()
+	if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+		e.hint = "did you mean --" + near + "?"
+	}
+	return e
+}
+
+// nearestFlag is the flag that was probably meant: one that begins like the name, or differs from it by two
+// letters at most; "" if there is none.
+func nearestFlag(cmd *cobra.Command, name string) string {
+	var names, begin []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		names = append(names, f.Name)
 		if len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)) {
-			e.hint = "did you mean --" + f.Name + "?"
+			begin = append(begin, f.Name)
 		}
 	})
-	return e
+	near := factor.Nearest(name, names)
+	if near == "" && len(begin) > 0 {
+		return begin[len(begin)-1]
+	}
+	return near
 }
 
 // knownSubcommand refuses what is not a command of the group. Cobra calls it only with words it did not

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
@@ -48,7 +50,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 			a.p.note("not put to the test: %s", v.Text)
 			continue
 		}
-		tests = append(tests, a.plansFor(v, cell, *cause)...)
+		tests = append(tests, a.plansFor(asFound(doc), v, cell, *cause)...)
 	}
 	return tests, nil
 }
@@ -68,7 +70,7 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 		v := analysis.Verdict{Class: class, Text: strings.ReplaceAll(class, "-", " ") + " in " + c.Label}
 		cause := diagnosis.Cause{Class: class, Text: v.Text,
 			Experiments: analysis.TestsOf(&a.on, t, class)}
-		tests = append(tests, a.plansFor(v, c.Factors, cause)...)
+		tests = append(tests, a.plansFor(asFound(doc), v, c.Factors, cause)...)
 	}
 	return tests, nil
 }
@@ -109,8 +111,19 @@ func namedCause(doc *analysis.Document, v analysis.Verdict) (*diagnosis.Cause, r
 	return nil, cell
 }
 
-// plansFor are the plans of a cause's experiments. That none can be made is told with the reason.
-func (a again) plansFor(v analysis.Verdict, cell record.Factors, cause diagnosis.Cause) (tests []test) {
+// asFound describes the routers of a run before it set anything there.
+func asFound(doc *analysis.Document) tuning.Situation {
+	s := tuning.Situation{Topologies: doc.Topologies, Nodes: doc.Nodes, Environment: doc.Environment}
+	for _, c := range doc.Cells {
+		s.Cells = append(s.Cells, c.Factors)
+	}
+	return s
+}
+
+// plansFor returns the plans of a cause's experiments. None undoes what the routers' owner has set. Where no
+// experiment can be made, it reports why.
+func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.Factors,
+	cause diagnosis.Cause) (tests []test) {
 	var refused []string
 	for _, e := range cause.Experiments {
 		if len(e.Resource) != len(e.Doses) || len(tests) == mostTests {
@@ -118,6 +131,11 @@ func (a again) plansFor(v analysis.Verdict, cell record.Factors, cause diagnosis
 		}
 		if a.other.peer != "" && e.From != diagnosis.FromTester {
 			refused = append(refused, e.Factor+": nothing reaches what lies between two machines")
+			continue
+		}
+		e, why := without(e, found.Undoes)
+		if why != "" {
+			refused = append(refused, e.Factor+": "+why)
 			continue
 		}
 		made := a.patched(cell, cause, e)
@@ -136,6 +154,30 @@ func (a again) plansFor(v analysis.Verdict, cell record.Factors, cause diagnosis
 			append(refused, "no experiment is known that this lab can make")[0])
 	}
 	return tests
+}
+
+// without is an experiment without the levels that would undo what was found; why there is none left.
+func without(e diagnosis.Experiment, undoes func(tuning.Change) string) (left diagnosis.Experiment,
+	why string) {
+	undone := func(level string) bool {
+		text := undoes(tuning.Change{Levels: factor.Cell{e.Factor: level}})
+		why = cmp.Or(why, text)
+		return text != ""
+	}
+	left = e
+	left.Doses, left.Resource = nil, nil
+	for i, dose := range e.Doses {
+		if !undone(dose) {
+			left.Doses, left.Resource = append(left.Doses, dose), append(left.Resource, e.Resource[i])
+		}
+	}
+	if left.Fix != "" && undone(left.Fix) {
+		left.Fix = ""
+	}
+	if left.Fix != "" || len(left.Doses) > 0 {
+		why = ""
+	}
+	return left, why
 }
 
 func (a again) patched(cell record.Factors, cause diagnosis.Cause, e diagnosis.Experiment) plan.Patched {
@@ -161,9 +203,23 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 	if err != nil {
 		return err
 	}
+	var all time.Duration
+	for _, t := range tests {
+		all += a.takes(t.plan, doc)
+	}
+	if len(tests) > 0 {
+		a.p.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
+			"experiment"), unit.Seconds(all.Round(time.Second)))
+	}
 	refuted := map[string]bool{}
 	for i, t := range tests {
 		if refuted[t.of.Text] {
+			continue
+		}
+		takes := a.takes(t.plan, doc)
+		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
+			a.p.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
+				len(tests), unit.Seconds(takes.Round(time.Second)), t.of.Text)
 			continue
 		}
 		e := t.plan.Design.Experiment
@@ -172,7 +228,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
 		}
 		a.p.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
-			unit.Seconds(t.plan.Estimate(rowOverhead).Round(time.Second)), t.of.Text, what)
+			unit.Seconds(takes.Round(time.Second)), t.of.Text, what)
 		proof, err := a.put(ctx, t.plan)
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
 			a.p.note("once more, with twice as many blocks")
@@ -224,12 +280,13 @@ func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class stri
 
 // proveRun puts the findings of a stored run to the test, and gives back its document with what came out. The
 // document comes with an error, too.
-func (p *program) proveRun(ctx context.Context, doc *analysis.Document, class, codeFile string) (
-	*analysis.Document, error) {
+func (p *program) proveRun(ctx context.Context, doc *analysis.Document, class, codeFile string,
+	until time.Time) (*analysis.Document, error) {
 	a, err := p.onceMore(ctx, doc.Run.ID, codeFile)
 	if err != nil {
 		return doc, err
 	}
+	a.until = until
 	err = a.prove(ctx, doc, class)
 	now, lost := loadDocument(context.WithoutCancel(ctx), p.dirs, doc.Run.ID)
 	if lost != nil {
@@ -243,7 +300,7 @@ func (x *execution) proved(ctx context.Context, codeFile string) error {
 	if x.doc == nil {
 		return nil
 	}
-	doc, err := x.p.proveRun(ctx, x.doc, "", codeFile)
+	doc, err := x.p.proveRun(ctx, x.doc, "", codeFile, x.until)
 	html, reportErr := report.HTML(doc)
 	if reportErr == nil {
 		reportErr = putFile(createReport, x.reportPath, html)

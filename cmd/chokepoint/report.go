@@ -15,10 +15,7 @@ import (
 
 // formats are those of a report, the default first.
 var formats = []string{"html", "md", "csv", "json", "text", "svg", "png", "benchstat", "ministat",
-	"openmetrics", "junit", "wg-bench", "parquet", flentFormat}
-
-// binaryFormats are those that a terminal cannot show.
-var binaryFormats = []string{"parquet", flentFormat}
+	"openmetrics", "junit", "wg-bench", flentFormat}
 
 // standard is the name of a file that means standard output, or input.
 const standard = "-"
@@ -41,10 +38,9 @@ func newReportCommand(p *program) *cobra.Command {
 			"in it. svg goes to standard output, png to a file beside the report.\n\n" +
 			"Others are for other programs, and go to standard output: benchstat and\n" +
 			"ministat compare runs, openmetrics goes to Prometheus, junit says in a CI which\n" +
-			"requirements were missed, wg-bench is a row for the tables of that name. parquet\n" +
-			"is a table of one row per trial and metric, for DuckDB and its like. flent makes a\n" +
-			"data file of each trial, which flent opens and plots; they are written beside the\n" +
-			"report, or to FILE with the trial's name before .flent.gz if there are several.",
+			"requirements were missed, wg-bench is a row for the tables of that name. flent\n" +
+			"makes a data file of each trial, which flent opens and plots; they are written beside\n" +
+			"the report, or to FILE with the trial's name before .flent.gz if there are several.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(cmd.Flags().Changed("format")); err != nil {
@@ -101,7 +97,7 @@ func unknownFile(file, hint string) error {
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
-	if slices.Contains(binaryFormats, o.format) && p.OutTTY && (o.file == standard || o.file == "" &&
+	if o.format == flentFormat && p.OutTTY && (o.file == standard || o.file == "" &&
 		o.format != flentFormat) {
 		return &usageError{o.format + " is not for a terminal", "add --report FILE, or send it to a file"}
 	}
@@ -120,7 +116,11 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	}
 	var out *outFile
 	if file != "" && file != standard {
-		if out, err = createReport(file); err != nil {
+		create := createReport
+		if file == o.file {
+			create = createOutFile
+		}
+		if out, err = create(file); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, out.abort()) }()

@@ -41,14 +41,16 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		return &usageError{fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
 			len(ids)), "name a file: each trial's name is put before " + flentSuffix}
 	}
+	create := createOutFile
 	if file == "" {
+		create = createReport
 		dir := filepath.Dir(p.dirs.reportFile(doc.Run.ID))
 		if err := prepare(dir); err != nil {
 			return err
 		}
 		file = filepath.Join(dir, "chokepoint-"+doc.Run.ID+flentSuffix)
 	}
-	written := 0
+	written, words := 0, report.TrialWords(doc)
 	err := withRun(ctx, p.dirs, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)
@@ -58,15 +60,18 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 			var b bytes.Buffer
 			note := fmt.Sprintf("chokepoint run %s, trial %s; round trips are of %s", run.ID, id,
 				probeWords(&t))
-			if words := report.ForeignWords(doc); len(words) > 0 {
-				note += "; " + strings.Join(words, "; ")
+			if words[id] != "" {
+				note += "; " + words[id]
+			}
+			if foreign := report.ForeignWords(doc); len(foreign) > 0 {
+				note += "; " + strings.Join(foreign, "; ")
 			}
 			err = foreign.WriteFlent(&b, &t, title[id], note)
 			if errors.Is(err, foreign.ErrNoSeries) {
 				continue
 			}
 			if err == nil {
-				err = p.writeTrial(file, id, len(ids) > 1, b.Bytes())
+				err = p.writeTrial(create, file, id, len(ids) > 1, b.Bytes())
 			}
 			if err != nil {
 				return err
@@ -77,20 +82,21 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 	})
 	if err == nil && written == 0 {
 		err = check.WithHint(fmt.Errorf("write run %s for flent: no trial has a series", doc.Run.ID),
-			"parquet and csv hold what there is")
+			"csv holds what there is")
 	}
 	return err
 }
 
 // writeTrial writes the file of one trial, and tells its name.
-func (p *program) writeTrial(file, trial string, several bool, content []byte) error {
+func (p *program) writeTrial(create func(string) (*outFile, error), file, trial string, several bool,
+	content []byte) error {
 	if file == standard {
 		return write(p.Out, string(content))
 	}
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
 	}
-	if err := putFile(createReport, file, content); err != nil {
+	if err := putFile(create, file, content); err != nil {
 		return err
 	}
 	return write(p.Out, file+"\n")

@@ -27,13 +27,15 @@ import (
 type resumeOptions struct {
 	attach, report string
 	force          bool
+	acceptNew      bool
 	other          otherEnd
 }
 
 func newResumeCommand(p *program) *cobra.Command {
 	var o resumeOptions
 	cmd := &cobra.Command{
-		Use:   "resume [RUN] [--attach LAB] [--peer HOST] [--force] [--report FILE] [--json] [--quiet]",
+		Use: "resume [RUN] [--attach LAB] [--peer HOST] [--accept-new] [--force] [--report FILE] " +
+			"[--json] [--quiet]",
 		Short: "Continue a run that was killed or interrupted",
 		Long: "Run the trials that a killed or interrupted run has not finished, in the same\n" +
 			"order; failed ones are tried again. Without RUN it is the latest run that did not\n" +
@@ -54,6 +56,8 @@ func newResumeCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&o.force, "force", false,
 		"go on with another program, kernel, machine or lab, and mark the run")
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
+	cmd.Flags().BoolVar(&o.acceptNew, acceptNew, false, "trust and remember the host key of a machine that "+
+		"is not known, whatever the run was begun with")
 	o.other.addFlags(cmd.Flags(), "the peer of the run is at `HOST` now")
 	addRunOutput(cmd, &o.report)
 	return cmd
@@ -93,6 +97,14 @@ func resume(ctx context.Context, name string, o resumeOptions, p *program) error
 	}
 	x := &execution{p: p, plan: plan.New(run.Design), before: &run, run: run, force: o.force,
 		attach: cmp.Or(o.attach, run.Attached), reportPath: o.report}
+	switch {
+	case run.Machines != nil:
+		machines := *run.Machines
+		machines.AcceptNew = o.acceptNew
+		x.run.Machines = &machines
+	case o.acceptNew:
+		return &usageError{"--accept-new: the run has no machines", "leave it out"}
+	}
 	if x.attach != "" {
 		if _, err := lab.Standing(labsDir(p.dirs), x.attach); err != nil {
 			return refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+

@@ -18,14 +18,23 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 )
 
-// playRouterOS is "routeros ADDRESS DIR", see routeros.Play, until it is told to end. Its tunnels carry
-// packets.
+// playRouterOS is "routeros DIR": it plays a router by routeros.Play until it is told to end. The router's
+// tunnels carry packets.
 func playRouterOS() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
 	with := func(d *routeros.Device) { carry(ctx, d) }
-	if err := routeros.Play(ctx, os.Args[1], os.Args[2], with); err != nil {
+	if err := routeros.Play(ctx, os.Args[1], with); err != nil {
 		fmt.Fprintln(os.Stderr, "routeros:", err)
+		os.Exit(1)
+	}
+}
+
+// consoleOfRouterOS is "routeros-console DIR", which sshd starts in place of what a client asks for: it hands
+// that over to the router which is played there.
+func consoleOfRouterOS() {
+	if err := routeros.Console(os.Args[1], os.Getenv("SSH_ORIGINAL_COMMAND"), os.Stdout); err != nil {
+		fmt.Println("console:", err)
 		os.Exit(1)
 	}
 }

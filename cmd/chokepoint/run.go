@@ -82,7 +82,7 @@ func newRunCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	cmd.Flags().BoolVar(&o.prove, "prove", false, proveUsage)
 	cmd.Flags().StringVar(&o.meter, "meter", "", "read the power of the router, or of the machine that "+
-		"carries it, from `METER`: shelly://HOST, tasmota://HOST, mqtt://BROKER/TOPIC?field=NAME, "+
+		"carries it, from `METER`: shelly://HOST, tasmota://HOST, "+
 		"command:PROGRAM ARGS or typed:idle=WATTS,loaded=WATTS")
 	addRunOutput(cmd, &o.report)
 	oneLab(cmd)
@@ -117,6 +117,7 @@ func runRun(ctx context.Context, o runOptions, p *program) error {
 	if err := x.with(ctx, o.other); err != nil {
 		return err
 	}
+	x.until = o.plan.until
 	x.kept = o.prove && p.json // its document comes last, with the proofs
 	err = x.whole(ctx)
 	if !o.prove || x.doc == nil || ctx.Err() != nil {
@@ -149,6 +150,7 @@ type execution struct {
 	reportPath string
 	before     *record.Run // as it was stored, of a run that is resumed
 	force      bool        // resume it although what it stands on has changed
+	until      time.Time   // when the whole command ends, see endTime; zero: when it is done
 	kept       bool        // the result is for the caller, who finds it in doc: it is not printed
 
 	doc *analysis.Document // of the run, once it has ended
@@ -245,15 +247,25 @@ func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
 	return errors.Join(dirty(undoErr), runErr, shown)
 }
 
+// endTime is what taking the lab down and writing the report takes, behind the last trial.
+const endTime = 3 * time.Second
+
 // labs are where the campaign runs.
 func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
 	switch {
 	case x.peer != nil:
 		return &lab.Peers{Up: x.peer}, nil
 	case x.run.Machines != nil:
-		return &lab.Peers{Up: lab.Remote{ID: x.run.ID + "-machines", Machines: *x.run.Machines,
-			Dir: labsDir(x.p.dirs), Journal: x.journal, Parts: registry.LabParts(),
-			Program: x.p.agentProgram}.Up}, nil
+		m := *x.run.Machines
+		if err := x.p.showCommands(m, x.run.Meter); err != nil {
+			return nil, err
+		}
+		remote := lab.Remote{ID: x.run.ID + "-machines", Machines: m, Dir: labsDir(x.p.dirs),
+			Journal: x.journal, Parts: registry.LabParts(), Program: x.p.agentProgram}
+		if m.Client.At+m.Server.At == "" { // nothing is sent
+			return &lab.Peers{Up: remote.Reach}, nil
+		}
+		return &lab.Peers{Up: remote.Up}, nil
 	}
 	labs := &lab.Locals{Owner: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
 		Driver: x.run.Driver, Parts: registry.LabParts()}
@@ -287,7 +299,10 @@ func dirty(err error) error {
 // open prepares directories, store, journal and the report's file.
 func (x *execution) open(ctx context.Context) (err error) {
 	d := x.p.dirs
-	x.reportPath = cmp.Or(x.reportPath, d.reportFile(x.run.ID))
+	create := createOutFile
+	if x.reportPath == "" {
+		create, x.reportPath = createReport, d.reportFile(x.run.ID)
+	}
 	needed := []string{d.Data, d.State, d.Runtime}
 	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
 		needed = append(needed, dir)
@@ -302,7 +317,7 @@ func (x *execution) open(ctx context.Context) (err error) {
 	if err := x.refuseLeftovers(); err != nil {
 		return err
 	}
-	if x.report, err = createReport(x.reportPath); err != nil {
+	if x.report, err = create(x.reportPath); err != nil {
 		return err
 	}
 	if x.store, err = store.Open(ctx, d.storeFile()); err != nil {
@@ -378,6 +393,10 @@ func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []re
 	x.campaign = x.newCampaign(labs)
 	c := x.campaign
 	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.tell, x.ask, done, x.learnt
+	c.LearntAfter = x.learntAfter
+	if !x.until.IsZero() {
+		c.Until = x.until.Add(-endTime)
+	}
 	if x.guard != nil {
 		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
 	}

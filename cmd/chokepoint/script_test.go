@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +24,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
@@ -27,9 +34,22 @@ import (
 // again under that name. So do the agent of a machine, the printer, the intruder, the routers, and the soak
 // that ends.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
-		"intruder": intrude, "routeros": playRouterOS, "opnsense": playOPNsense,
+	testscript.Main(tests{m}, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
+		"intruder": intrude, "routeros": playRouterOS, "routeros-console": consoleOfRouterOS,
 		endSoak: endSoakMain})
+}
+
+// tests are those of this package.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	apart.SideBySide(64) // othersAtOnce bounds the scripts
+	// A program ignores a hangup where its parent does, as under nohup. A signal that is caught here is not
+	// ignored by what the tests start.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	return m.M.Run()
 }
 
 // printer does what chokepoint-agent probe --json --interval 100ms does, which is another program: until it
@@ -43,6 +63,12 @@ func printer() {
 }
 
 func TestScripts(t *testing.T) {
+	if _, err := exec.LookPath("sshd"); err == nil && os.Geteuid() == 0 {
+		// Their agent is built beforehand: beside the scripts that takes two minutes.
+		if _, err := releasedAgent(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -55,16 +81,44 @@ func TestScripts(t *testing.T) {
 			"store":    storeCommand,
 			"exact":    exactCommand,
 			"measured": measuredCommand,
+			"release":  releaseCommand,
+			"until":    untilCommand,
 		},
 	})
+}
+
+// untilCommand is "until REGEXP PROGRAM…": it runs the program until that succeeds with output that
+// matches, for a minute.
+func untilCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP PROGRAM…")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			ts.Fatalf("after a minute: %v, and no output that matches %q", err, args[0])
+		}
+	}
 }
 
 // noExitSleep keeps a race-built program from sleeping a second at its exit, which each of a lab's
 // processes would do in turn.
 const noExitSleep = "atexit_sleep_ms=0"
 
+// othersAtOnce bounds the scripts that run at once. Those over ssh wait longest: they do not wait for others.
+var othersAtOnce = make(chan struct{}, 4)
+
 // setUpScript gives each script directories of its own, so that none sees another's runs or the user's.
 func setUpScript(env *testscript.Env) error {
+	if !strings.HasPrefix(filepath.Base(env.WorkDir), "script-ssh") {
+		othersAtOnce <- struct{}{}
+		env.Defer(func() { <-othersAtOnce })
+	}
 	for variable, dir := range map[string]string{
 		"HOME": "home", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run",
 	} {
@@ -74,6 +128,11 @@ func setUpScript(env *testscript.Env) error {
 		}
 		env.Setenv(variable, dir)
 	}
+	shared, err := filepath.Abs("testdata/ssh") // files of the scripts over ssh
+	if err != nil {
+		return err
+	}
+	env.Setenv("SSH", shared)
 	env.Setenv("TZ", "UTC")
 	env.Setenv("GORACE", noExitSleep)
 	env.Defer(func() { takeLabsDown(env) })
@@ -94,22 +153,80 @@ func takeLabsDown(env *testscript.Env) {
 	}
 }
 
-// scriptCondition answers [root], [userns], [pppoe], [iperf3], [nft], [sshd], [dhcpcd],
-// [openssl] and [busybox].
+// scriptCondition answers [root], [userns], [pppoe], [ip], [iperf3], [nft], [sshd], [dhcpcd],
+// [openssl], [busybox], [tc] and [long].
 func scriptCondition(name string) (bool, error) {
 	switch name {
 	case "root":
 		return os.Geteuid() == 0, nil
+	case "long":
+		return apart.Wanted(), nil
 	case "userns":
 		return exec.Command("unshare", "--user", "--map-root-user", "true").Run() == nil, nil
 	case "pppoe":
 		a := knob.WAN().Check(context.Background(), knob.Place{Port: "wan"}, knob.PPPoE)
 		return a.State == check.Yes, nil
-	case "iperf3", "nft", "sshd", "dhcpcd", "openssl", "busybox":
+	case "ip", "iperf3", "nft", "sshd", "dhcpcd", "openssl", "busybox", "tc":
 		_, err := exec.LookPath(name)
 		return err == nil, nil
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+// releaseCommand is "release": an agent for other machines lies beside the script's program, as a release has
+// it.
+func releaseCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: release")
+	}
+	_, err := releasedAgent()
+	ts.Check(err)
+}
+
+// releasedAgent returns a static program that is the agent for this architecture. A test program that cgo has
+// linked dynamically is none: for that one an agent is built, once, beside the program of the scripts.
+var releasedAgent = sync.OnceValues(func() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if static, err := isStatic(self); err != nil || static {
+		return self, err
+	}
+	program, err := exec.LookPath("chokepoint")
+	if err != nil {
+		return "", err
+	}
+	agent := filepath.Join(filepath.Dir(program), "chokepoint-agent-linux-"+runtime.GOARCH)
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", agent, module+"/cmd/chokepoint-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", agent, err, out)
+	}
+	return agent, nil
+})
+
+const module = "github.com/chokepoint-lab/chokepoint"
+
+// isStatic reports whether a program needs no dynamic linker.
+func isStatic(program string) (bool, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), nil
+}
+
+// TestAgentOfScriptsIsStatic: whatever linked this test program, the scripts' agent runs on other machines.
+func TestAgentOfScriptsIsStatic(t *testing.T) {
+	agent, err := releasedAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if static, err := isStatic(agent); !static || err != nil {
+		t.Errorf("%s: got static %v, %v, want a static program", agent, static, err)
+	}
 }
 
 // exitsCommand is "exits CODE COMMAND…": the command must end with exactly that code.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
@@ -53,8 +54,7 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 	c := report.Collection{Catalogue: bundle.Join(studies, own), Bundles: own,
 		Effects: map[string]model.Effects{}, Doubts: map[string][]string{}}
 	for _, source := range studies.Sources {
-		e := model.FindEffects(model.Observe(studies.Filtered(catalogue.Filter{Source: source.ID})))
-		if e.Several() {
+		if e := analysis.PublishedEffects(studies, source.ID); e.Several() {
 			c.Effects[source.ID] = e
 		}
 	}
@@ -67,6 +67,9 @@ func collectionOf(studies *catalogue.Catalogue, own []*bundle.Bundle) report.Col
 
 // siteMark is the file that says that a folder is a site of ours, and which pages it has.
 const siteMark, siteFormat = ".chokepoint-site", "chokepoint-site/1"
+
+// maxSiteMark bounds that file.
+const maxSiteMark = 1 << 20
 
 var pageName = regexp.MustCompile(`^[a-z0-9-]+\.html$`)
 
@@ -127,7 +130,7 @@ func pagesOf(dir, real string) ([]string, error) {
 	if err != nil {
 		return nil, &exitError{codeUsage, fmt.Errorf("write %s: %w", dir, underlying(err))}
 	}
-	text, err := os.ReadFile(filepath.Join(real, siteMark))
+	text, err := readNamed(filepath.Join(real, siteMark), maxSiteMark)
 	lines := strings.Fields(string(text))
 	if err != nil || len(lines) == 0 || lines[0] != siteFormat {
 		return nil, errNoSite(dir, "it is not empty, and no site of chokepoint")

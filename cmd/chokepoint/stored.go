@@ -146,6 +146,14 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 // of a day are many and long.
 const documentMemory = 80 << 20
 
+func failedTrials(failed, of int) error {
+	number := "and have no number"
+	if failed == 1 {
+		number = "and has no number"
+	}
+	return fmt.Errorf("%d of %s failed %s", failed, unit.Count(of, "trial"), number)
+}
+
 // outcome is what a finished run's document means for the exit code: failed trials, nothing measured, missed
 // thresholds, or nil. A trial that failed and was measured well in a later attempt does not count.
 func outcome(d *analysis.Document) error {
@@ -165,9 +173,8 @@ func outcome(d *analysis.Document) error {
 	}
 	if failed > 0 {
 		errs = append(errs, &exitError{codeFailed,
-			check.WithHint(fmt.Errorf("%s of %d failed and have no number", unit.Count(failed, "trial"),
-				len(last)), "chokepoint show "+d.Run.ID+" gives the reasons; chokepoint resume "+d.Run.ID+
-				" tries again")})
+			check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
+				"reasons; chokepoint resume "+d.Run.ID+" tries again")})
 	}
 	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
 		errs = append(errs, &exitError{codeFailed, check.WithHint(errors.New("nothing was measured: "+

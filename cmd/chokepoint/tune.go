@@ -10,7 +10,9 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 type tuneOptions struct {
@@ -92,7 +94,7 @@ func (o *tuneOptions) validate() error {
 }
 
 func runTune(ctx context.Context, o tuneOptions, p *program) error {
-	base, err := o.plan.read(o.other)
+	base, err := o.plan.readWhole(o.other)
 	if err != nil {
 		return err
 	}
@@ -105,8 +107,11 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 		return &usageError{"tune a plan that searches or soaks", "leave out method.search and method.soak"}
 	}
 	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
+	if err := o.fit(base); err != nil {
+		return err
+	}
 	t := &tuner{o: o, base: base}
-	t.p, t.other = p, o.other
+	t.p, t.other, t.until = p, o.other, o.plan.until
 	o.lab.describe(&t.on)
 	t.on.Attached = o.attach
 	if o.other.peer != "" {
@@ -127,4 +132,30 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 		return p.document(t.search.Candidates, candidateText(t.search.Candidates))
 	}
 	return t.whole(ctx)
+}
+
+// usualChanges limits for how many changes a plan cut to --budget leaves time, if its windows can be
+// shortened so far.
+const usualChanges = 6
+
+// fit cuts the plan of one block after another until the budget has time for it as found, for each of some
+// changes alone and all at once, and for what is kept.
+func (o *tuneOptions) fit(base *plan.Plan) error {
+	if o.plan.budget == 0 {
+		return nil
+	}
+	const fixed = 3 * (labTime + endTime)
+	runs := time.Duration(base.Design.Method.Runs)
+	rows := func(changes time.Duration) time.Duration { return blocksAsFound + runs*(2+changes) + runs*2 }
+	for changes := time.Duration(usualChanges); changes > 0; changes-- {
+		if o.plan.fit(base, (o.plan.budget-fixed)*runs/rows(changes)) == nil {
+			return nil
+		}
+	}
+	least := base.Design
+	least.Cells, least.Method.Duration = least.Cells[:1], min(least.Method.Duration, plan.LeastWindow)
+	takes := fixed + plan.New(least).Estimate(rowOverhead)*rows(1)/runs
+	return &usageError{fmt.Sprintf("tune within %s: one cell as found, with one change, and once more with "+
+		"what is kept take about %s", unit.Seconds(o.plan.budget), unit.Seconds(takes.Round(time.Second))),
+		"give a longer --budget, or a shorter method.duration"}
 }

@@ -136,11 +136,14 @@ func idleOf(m record.Measure) string {
 // and the list of usual changes give.
 func (t *tuner) choose() {
 	v := t.other.vocabulary()
-	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: v.Catalogue}
+	s := t.situation()
 	if t.o.only {
 		return
 	}
-	if t.found != nil {
+	if t.found == nil {
+		t.p.note("tune: queues are chosen by those of the router as found, which --dry-run does not read; " +
+			"only those in the place of the plan's are listed")
+	} else {
 		s.Diagnoses = each(t.found.Cells, func(c analysis.Cell) *diagnosis.Diagnosis { return c.Diagnosis })
 		s.CPUs = cores(t.found)
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
@@ -162,9 +165,20 @@ func (t *tuner) choose() {
 	}
 }
 
-// quiet says that every cell has an answer that is no fault.
+// situation is what candidates are chosen by, without diagnoses.
+func (t *tuner) situation() tuning.Situation {
+	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: t.other.vocabulary().Catalogue}
+	if t.found != nil {
+		s.Topologies, s.Nodes, s.Environment = t.found.Topologies, t.found.Nodes, t.found.Environment
+	}
+	return s
+}
+
+// quiet says that every cell has an answer that is no fault. What is unstable may have one.
 func quiet(all []*diagnosis.Diagnosis) bool {
-	fault := func(d *diagnosis.Diagnosis) bool { return d == nil || !noFault(d.Class) }
+	fault := func(d *diagnosis.Diagnosis) bool {
+		return d == nil || !noFault(d.Class) || d.Class == diagnosis.Unstable
+	}
 	return len(all) > 0 && !slices.ContainsFunc(all, fault)
 }
 
@@ -267,7 +281,16 @@ func (t *tuner) rounds(ctx context.Context) error {
 		if r == nil {
 			return nil
 		}
-		found, err := t.round(ctx, r)
+		arms := t.arms(r.Sets)
+		pl, err := t.planOf(arms)
+		if err != nil {
+			return err
+		}
+		if !t.inTime(pl, r) {
+			t.search.Shorten()
+			continue
+		}
+		found, err := t.round(ctx, r, arms, pl)
 		if err != nil {
 			return err
 		}
@@ -278,10 +301,25 @@ func (t *tuner) rounds(ctx context.Context) error {
 	}
 }
 
+// inTime reports whether --budget has time for a round and for what must follow it.
+func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
+	if t.until.IsZero() {
+		return true
+	}
+	takes := t.takes(pl, t.found)
+	sets := len(r.Sets)
+	return !time.Now().Add(takes + takes*time.Duration(r.Follow)/time.Duration(sets)).After(t.until)
+}
+
 // possible takes out the candidates that the lab or the plan cannot make, with the reasons.
 func (t *tuner) possible(ctx context.Context) error {
 	sets := each(t.search.Candidates, func(c tuning.Change) tuning.Set { return tuning.Set{c} })
 	arms := t.arms(sets)
+	for i := range arms {
+		if why := t.situation().Undoes(arms[i].Set[0]); why != "" {
+			arms[i].Cells, arms[i].Why = nil, why
+		}
+	}
 	if t.other.peer == "" && len(sets) > 0 {
 		pl, err := t.planOf(arms)
 		if err != nil {
@@ -345,12 +383,8 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 }
 
 // round measures one round and judges it.
-func (t *tuner) round(ctx context.Context, r *tuning.Round) ([]tuning.Judged, error) {
-	arms := t.arms(r.Sets)
-	pl, err := t.planOf(arms)
-	if err != nil {
-		return nil, err
-	}
+func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
+	pl *plan.Plan) ([]tuning.Judged, error) {
 	t.p.note("tune: %s", r.Title)
 	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{},
 		keep: map[string]bool{}}

@@ -26,7 +26,7 @@ type watchOptions struct {
 	stopAfter time.Duration
 }
 
-// Between two glances; a router without an agent is sampled once a second, OPNsense less often.
+// Between two glances; a router without an agent is sampled once a second.
 const (
 	leastGlance = time.Second
 	usualGlance = 2 * time.Second
@@ -39,10 +39,9 @@ func newWatchCommand(p *program) *cobra.Command {
 		Short: "Show what a router does while any traffic flows, and what may hold it back",
 		Long: "Show what a machine does while whatever traffic flows through it: its cores and their\n" +
 			"softirqs, packets and drops of its devices, clock, heat and power, and a candidate for\n" +
-			"what holds the traffic back. Nothing is changed there, and nothing stays. MACHINE is\n" +
-			"local, ssh://[USER@]HOST[:PORT], https://USER@HOST[:PORT] with RouterOS, or\n" +
-			"https://HOST[:PORT] with OPNsense; the password or API key is in\n" +
-			"CHOKEPOINT_ROUTER_PASSWORD.",
+			"what holds the traffic back. It begins with the queues, filters, rules and taps that\n" +
+			"packets meet there. Nothing is changed there, and nothing stays. MACHINE is local or\n" +
+			"ssh://[USER@]HOST[:PORT].",
 		Args: exactArgs("MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.machines.Router.At = args[0]
@@ -58,8 +57,7 @@ func newWatchCommand(p *program) *cobra.Command {
 	f.StringVar(&o.machines.Router.Driver, "driver", "", "look by commands of its shell, through "+
 		"`DRIVER`, such as linux")
 	addSSHFlags(f, &o.machines)
-	addCertificateFlag(f, &o.machines)
-	return addJSON(cmd, "print one JSON object per glance")
+	return addJSON(cmd, "print a JSON object of what was found, then one per glance")
 }
 
 func (o watchOptions) check() error {
@@ -93,7 +91,13 @@ func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
 		defer stop()
 	}
 	s := &glances{p: p, of: o.machines.Router.At}
-	return trial.Look(looking, l, l.Topology.Routers[0], node.Probes(), o.every, s.show)
+	router := l.Topology.Routers[0]
+	if v := trial.Found(ctx, l, router); v != nil {
+		if err := s.found(v); err != nil {
+			return err
+		}
+	}
+	return trial.Look(looking, l, router, node.Probes(), o.every, s.show)
 }
 
 // reach reaches the machine that a command is about, as the router of a lab of its own.
@@ -112,13 +116,29 @@ type glances struct {
 	lines int // of the last one that is still on the terminal
 }
 
+// pipeWidth is wide enough that nothing is cut where no terminal has a width.
+const pipeWidth = 1000
+
+// found shows what stands in the path of packets, once.
+func (s *glances) found(v *record.Inventory) error {
+	lines, unknown := report.Found(v, true)
+	text := report.FoundTitle + "\n"
+	for _, line := range lines {
+		text += "  " + line + "\n"
+	}
+	for _, why := range unknown {
+		text += "  not known: " + why + "\n"
+	}
+	return s.p.line(map[string]*record.Inventory{"inventory": v}, text+"\n")
+}
+
 func (s *glances) show(g *analysis.Glance) error {
 	if s.p.json {
 		return printLine(s.p.Out, g)
 	}
 	width, live, colour := s.p.screen()
 	text := check.Plain(s.of) + ", " + time.Now().Format(time.TimeOnly) + "\n" +
-		report.Glance(g, cmp.Or(width, 80), colour)
+		report.Glance(g, cmp.Or(width, pipeWidth), colour)
 	if live && s.lines > 0 {
 		text = fmt.Sprintf("\x1b[%dA\x1b[J", s.lines) + text // up, and what is below away (ECMA-48)
 	} else if !live {

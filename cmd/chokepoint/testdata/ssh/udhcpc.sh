@@ -1,0 +1,2 @@
+#!/bin/sh
+[ "$1" != bound ] || ip addr add "$ip/$mask" dev "$interface"
