@@ -29,7 +29,7 @@ func readText(t *testing.T, name string) string {
 // documents returns the Markdown files that people read, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func missingFiles(page string, sources []string) []string {
 // TestNamedFilesExist: what a page says stands in a file, stands in one that is there. Measurements are of
 // their day.
 func TestNamedFilesExist(t *testing.T) {
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestDependenciesHaveAReason(t *testing.T) {
 // a prefix.
 func constants(t *testing.T, pkg, prefix string) []string {
 	t.Helper()
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 // package that is missing here fails, so a new one is a decision, written down. docs/architecture.md shows
 // the same table.
 var layers = [][]string{
-	0: {"unit", "check", "labtest/steady"},
+	0: {"unit", "check", "labtest/apart", "labtest/steady"},
 	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
-		"lab/rest", "lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
+		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
 		"trial/probe", "trial/traffic", "labtest/routeros"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
@@ -125,7 +125,7 @@ var homes = []home{
 	// The userspace implementation is a library that runs in the tunnel's own child process.
 	{"golang.zx2c4.com/wireguard", []string{"lab/kernel", "lab/tunnel"}},
 	// Programs of bench/ drive the built binary and the peers from outside, as a user does.
-	{"os/exec", []string{"lab/host", "bench/*"}},
+	{"os/exec", []string{"lab/host", "labtest/apart", "bench/*"}},
 	{"database/sql", []string{"record/store"}},
 	{"modernc.org", []string{"record/store"}},
 	{"github.com/klauspost/compress", []string{"record/store", "lab/vm"}},
@@ -135,7 +135,6 @@ var homes = []home{
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
 	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
 	{"github.com/srwiley/rasterx", []string{"report"}},
-	{"github.com/parquet-go/parquet-go", []string{"report"}},
 	{"golang.org/x/crypto", []string{"trial/ciphers"}},
 	{"golang.org/x/image", []string{"report"}},
 	{"golang.org/x/net", []string{"lab/isp"}},
@@ -144,13 +143,11 @@ var homes = []home{
 	{"golang.org/x/perf", nil}, // an oracle, for tests only
 	{"github.com/google/go-cmp", []string{"labtest"}},
 	{"github.com/rogpeppe/go-internal", []string{"labtest"}},
-	{"testing", []string{"labtest", "labtest/steady"}},
-	{"crypto/tls", []string{"lab/pair", "lab/rest"}}, // never in the small agent
+	{"testing", []string{"labtest", "labtest/apart", "labtest/steady"}},
+	{"crypto/tls", []string{"lab/pair"}}, // never in the small agent
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	// Nothing else here speaks to a network service; the tests play one.
-	{"net/http", []string{"trial/meter", "lab/rest", "labtest/routeros"}},
-	{"github.com/eclipse/paho.mqtt.golang", []string{"trial/meter"}},
-	{"github.com/mochi-mqtt/server", nil}, // a broker, for tests only
+	{"net/http", []string{"trial/meter"}},
 	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
 		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0

@@ -93,7 +93,7 @@ func TestReferenceShowsEveryPlanKey(t *testing.T) {
 // planKeys are the names in the lists of fields, []field{{"name", …}, …}, of package plan.
 func planKeys(t *testing.T) []string {
 	t.Helper()
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,6 +351,7 @@ func TestReferenceDescribesEveryField(t *testing.T) {
 	s := newSchema(t)
 	parts := []struct{ page, block, root string }{
 		{"json.md", "event", "record.Event"},
+		{"store-inventory.md", "inventory", "record.Inventory"},
 		{"store-run.md", "run", "record.Run"},
 		{"store-trial.md", "trial", "record.Trial"},
 		{"json-cells.md", "cell", "analysis.Cell"},

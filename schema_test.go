@@ -3,7 +3,6 @@ package chokepoint_test
 import (
 	"fmt"
 	"go/ast"
-	"os"
 	"path"
 	"reflect"
 	"strings"
@@ -22,7 +21,7 @@ type schema struct {
 
 func newSchema(t *testing.T) *schema {
 	t.Helper()
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -63,6 +64,7 @@ var rules = []rule{
 	{"errors", errorTexts},
 	{"skips", untypedSkips},
 	{"disabled-tests", disabledTests},
+	{"limits", sharedLimits},
 	{"marks", forbiddenMarks},
 	{"paths", developerPaths},
 	{"words", privateLanguage},
@@ -72,7 +74,7 @@ var rules = []rule{
 }
 
 func TestRules(t *testing.T) {
-	tr, err := readTree(os.DirFS("."))
+	tr, err := wholeTree()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +151,9 @@ func checkPlanted(t *testing.T, r rule, file string) {
 		}
 	}
 }
+
+// wholeTree is the project's own tree, parsed once.
+var wholeTree = sync.OnceValues(func() (*tree, error) { return readTree(os.DirFS(".")) })
 
 // readTree reads every file that belongs to the project. Hidden folders other than .ci, and what git
 // ignores, are not part of it; testdata is read as text only, without the planted faults.

@@ -11,7 +11,7 @@ import (
 )
 
 const usage = `usage:
-  assert tests -allowed FILE [-least FILE [-source DIR] [-part]] [-skipped FILE] [-counts FILE] < go-test-json
+  assert tests -allowed FILE [-logs] [-skipped FILE] [-counts FILE] < go-test-json
   assert cells -plan quick DOCUMENT
   assert report -document DOCUMENT REPORT
   assert observing DOCUMENT

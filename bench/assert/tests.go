@@ -2,20 +2,16 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"go/build"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -35,8 +31,8 @@ type allowance struct {
 	reason string // begins the text after "skip: "
 }
 
-// readRows parses the lines "a | b | …" of a list, of so many fields, none of them empty.
-func readRows(r io.Reader, fields int) (list [][]string, err error) {
+// readAllowances parses lines of "package | test | reason | why that is all right", no field empty.
+func readAllowances(r io.Reader) (list []allowance, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -47,25 +43,16 @@ func readRows(r io.Reader, fields int) (list [][]string, err error) {
 		for i := range row {
 			row[i] = strings.TrimSpace(row[i])
 		}
-		if len(row) != fields || slices.Contains(row, "") {
-			return nil, fmt.Errorf("parse line %d: want %d fields, none of them empty: %q", n, fields, line)
+		if len(row) != 4 || slices.Contains(row, "") {
+			return nil, fmt.Errorf("parse line %d: want 4 fields, none of them empty: %q", n, line)
 		}
-		list = append(list, row)
-	}
-	return list, lines.Err()
-}
-
-// readAllowances parses "package | test | reason | why that is all right".
-func readAllowances(r io.Reader) (list []allowance, err error) {
-	rows, err := readRows(r, 4)
-	for _, row := range rows {
 		test, err := regexp.Compile("^(?:" + row[1] + ")$")
 		if err != nil {
-			return nil, fmt.Errorf("parse allowed skips: bad pattern %q", row[1])
+			return nil, fmt.Errorf("parse line %d: bad pattern %q", n, row[1])
 		}
 		list = append(list, allowance{row[0], test, row[2]})
 	}
-	return list, err
+	return list, lines.Err()
 }
 
 func (a allowance) covers(pkg, test, reason string) bool {
@@ -78,11 +65,9 @@ func (a allowance) covers(pkg, test, reason string) bool {
 type outcome struct {
 	passed, failed, skipped int
 	faults                  faults
-	open                    map[string]bool            // packages and tests that began and did not end
-	ran                     map[string]map[string]bool // package → top-level test → executed, not skipped
+	open                    map[string]bool // packages and tests that began and did not end
 	skips                   []skippedTest
-	notTimed                map[string]bool // "./package test" that looked at everything but time
-	took                    []tookTest      // top-level tests that took long
+	took                    []tookTest // top-level tests that took long
 
 	allowed  []allowance
 	output   map[string]string // of each package and test
@@ -95,6 +80,9 @@ type tookTest struct {
 	name    string
 	seconds float64
 }
+
+// maxStalled is how many tests of a stage may be skipped because a vCPU was stalled in each of their trials.
+const maxStalled = 5
 
 // slowest is how many of the slowest tests are named.
 const slowest = 12
@@ -117,8 +105,8 @@ var skipReason = regexp.MustCompile(`(?m)skip: (.*)$`)
 // judge reads a stream of test events, and passes on what the tests log if that is wanted. Sub-tests count
 // like tests; a package that fails without a failing test, such as one that does not build, counts once.
 func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcome, error) {
-	o := outcome{open: map[string]bool{}, ran: map[string]map[string]bool{}, notTimed: map[string]bool{},
-		allowed: allowed, output: map[string]string{}, failedIn: map[string]bool{}, talk: talk}
+	o := outcome{open: map[string]bool{}, allowed: allowed, output: map[string]string{},
+		failedIn: map[string]bool{}, talk: talk}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -138,6 +126,16 @@ func judge(in io.Reader, allowed []allowance, logs bool, talk io.Writer) (outcom
 	if o.passed+o.failed == 0 {
 		o.faults.add("no test was run")
 	}
+	stalled := 0
+	for _, s := range o.skips {
+		if strings.HasPrefix(s.reason, "a vCPU was stalled") {
+			stalled++
+		}
+	}
+	if stalled > maxStalled {
+		o.fail("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on another "+
+			"machine", stalled, maxStalled)
+	}
 	return o, lines.Err()
 }
 
@@ -153,9 +151,6 @@ func (o *outcome) take(e testEvent) {
 	switch {
 	case e.Action == "output" || e.Action == "build-output":
 		o.output[key] += e.Output
-		if top, _, _ := strings.Cut(e.Test, "/"); strings.Contains(e.Output, notTimed) {
-			o.notTimed["."+strings.TrimPrefix(e.Package, module)+" "+top] = true
-		}
 		if e.Action == "build-output" {
 			fmt.Fprint(o.talk, e.Output)
 		}
@@ -188,10 +183,6 @@ func (o *outcome) follow(e testEvent) {
 		delete(o.open, name)
 		if e.Test != "" {
 			o.open[e.Package] = true
-			if o.ran[e.Package] == nil {
-				o.ran[e.Package] = map[string]bool{}
-			}
-			o.ran[e.Package][e.Test] = e.Action != "skip"
 		}
 	case "run", "start":
 		o.open[name] = true
@@ -215,95 +206,12 @@ func (o *outcome) skip(e testEvent) {
 	fmt.Fprintf(o.talk, "note: skipped %s %s: %s\n", e.Package, e.Test, reason)
 }
 
-// readLeast parses the lines "package | tests | why" of .ci/least: how many of the tests in the source of a
-// package may be skipped; of the others, none.
-func readLeast(r io.Reader) (map[string]int, error) {
-	list := map[string]int{}
-	rows, err := readRows(r, 3)
-	for _, row := range rows {
-		if list[row[0]], err = strconv.Atoi(row[1]); err != nil || list[row[0]] < 1 {
-			return nil, fmt.Errorf("parse least tests: %q is no number of tests", row[1])
-		}
-	}
-	return list, err
-}
-
-// sourceTests returns the names of the tests of a package, from its source in dir.
-func sourceTests(dir string) ([]string, error) {
-	pkg, err := build.ImportDir(dir, 0)
-	if err != nil {
-		return nil, fmt.Errorf("list tests of %s: %w", dir, err)
-	}
-	var names []string
-	for _, file := range slices.Concat(pkg.TestGoFiles, pkg.XTestGoFiles) {
-		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range testFunction.FindAllSubmatch(text, -1) {
-			if name := string(m[1]); name != "TestMain" {
-				names = append(names, name)
-			}
-		}
-	}
-	return names, nil
-}
-
-// testFunction is how a test begins in a file that gofmt has formatted.
-var testFunction = regexp.MustCompile(`(?m)^func (Test(?:[^a-z(]\w*)?)\(`)
-
-// stalledMost is how many tests of a stage may be skipped because a vCPU was stalled in each of their
-// trials.
-const stalledMost = 5
-
-// executed holds that each package of the run has executed as many of the tests in its source as most says:
-// all but those that may be skipped. Of a part of a package, only the skips are counted.
-func (o *outcome) executed(source string, most map[string]int, part bool) error {
-	stalled := 0
-	for _, s := range o.skips {
-		if strings.HasPrefix(s.reason, "a vCPU was stalled") {
-			stalled++
-		}
-	}
-	if stalled > stalledMost {
-		o.fail("%d tests were skipped because a vCPU was stalled, at most %d may be: run them on another "+
-			"machine", stalled, stalledMost)
-	}
-	for _, pkg := range slices.Sorted(maps.Keys(o.ran)) {
-		dir, name := source, "."
-		if rest, ok := strings.CutPrefix(pkg, module+"/"); ok {
-			dir, name = filepath.Join(source, rest), rest
-		}
-		names, err := sourceTests(dir)
-		if err != nil {
-			return err
-		}
-		missing := 0
-		for _, test := range names {
-			if executed, known := o.ran[pkg][test]; !executed && (known || !part) {
-				missing++
-			}
-		}
-		if missing > most[name] {
-			o.fail("%s executed %d of the %d tests in its source, at least %d must be (.ci/least)", name,
-				len(names)-missing, len(names), len(names)-most[name])
-		}
-	}
-	return nil
-}
-
-// notTimed begins the line by which a test of times says that it did not judge them (labtest/steady).
-const notTimed = "not timed: "
-
 // module is the import path of the project.
 const module = "github.com/chokepoint-lab/chokepoint"
 
 func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet("tests", flag.ContinueOnError)
 	allowedFile := flags.String("allowed", "", "list of skips that are all right")
-	leastFile := flags.String("least", "", "list of how many tests of a package may be skipped")
-	source := flags.String("source", ".", "the module's folder, whose tests must have been executed")
-	part := flags.Bool("part", false, "only a part of the packages' tests was asked for")
 	logs := flags.Bool("logs", false, "print what the tests log, also those that pass")
 	countsFile := flags.String("counts", "", "append \"passed failed skipped\" to this file")
 	skippedFile := flags.String("skipped", "",
@@ -311,7 +219,7 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	allowed, err := readFile(*allowedFile, readAllowances)
+	allowed, err := readAllowed(*allowedFile)
 	if err != nil {
 		return err
 	}
@@ -319,25 +227,12 @@ func testsCommand(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *leastFile != "" {
-		most, err := readFile(*leastFile, readLeast)
-		if err == nil {
-			err = o.executed(*source, most, *part)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	var skipped strings.Builder
 	for _, s := range o.skips {
 		fmt.Fprintf(&skipped, "%s\t%s %s\n", s.reason, s.pkg, s.test)
 	}
 	if len(o.took) > 0 {
 		fmt.Fprintf(out, "note: slowest: %s\n", o.slow())
-	}
-	if n := len(o.notTimed); n > 0 {
-		fmt.Fprintf(out, "note: %d tests did not judge times here, the nightly stage tests-timed does: %s\n",
-			n, strings.Join(slices.Sorted(maps.Keys(o.notTimed)), ", "))
 	}
 	return errors.Join(appendTo(*countsFile, fmt.Sprintln(o.passed, o.failed, o.skipped)),
 		appendTo(*skippedFile, skipped.String()), o.faults.err())
@@ -356,13 +251,15 @@ func appendTo(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-func readFile[T any](name string, read func(io.Reader) (T, error)) (list T, err error) {
-	text, err := os.ReadFile(name)
+func readAllowed(name string) ([]allowance, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return list, err
+		return nil, err
 	}
-	if list, err = read(bytes.NewReader(text)); err != nil {
-		err = fmt.Errorf("%s: %w", name, err)
+	defer f.Close()
+	list, err := readAllowances(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return list, err
+	return list, nil
 }

@@ -1,4 +1,4 @@
-// Program crypto compares chokepoint crypto with openssl speed -elapsed -evp, typed by hand: pairs in an
+// Program crypto compares engine cipher with openssl speed -elapsed -evp, typed by hand: pairs in an
 // order that is drawn anew for each, of one repetition of one second each. It prints the median ratio with
 // its interval for each algorithm, and fails where it is more than 3 % from 1. Then it measures once what the
 // published tables of ciphers have, and fails where a row of theirs has no figure here.
@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -52,7 +55,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "chokepoint crypto ÷ openssl speed -elapsed -evp, %d bytes, one thread, %d pairs\n\n",
+	t := trials{program, dir}
+	fmt.Fprintf(out, "chokepoint ÷ openssl speed -elapsed -evp, %d bytes, one thread, %d pairs\n\n",
 		*block, *pairs)
 	fmt.Fprintln(out, "| algorithm | chokepoint, MB/s | by hand, MB/s | ratio | 95 % interval | pairs |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|")
@@ -60,7 +64,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	for name := range strings.SplitSeq(*names, ",") {
 		rates, err := rig.Measure(rig.Draw(*seed), *pairs, 2, func(_, i int) (float64, error) {
 			if i == 0 {
-				return ours(ctx, program, name, *block)
+				return t.measured(ctx, name, "", *block)
 			}
 			return byHand(ctx, name, *block)
 		})
@@ -81,7 +85,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if !*tables {
 		return nil
 	}
-	return published(ctx, program, out)
+	return t.published(ctx, out)
+}
+
+// trials are made by a program, with plans in a folder.
+type trials struct {
+	program rig.Program
+	dir     string
 }
 
 // tableRow is a row that published tables have, whatever the device.
@@ -91,7 +101,7 @@ type tableRow struct {
 }
 
 // published measures each row of the published tables once and prints it beside theirs.
-func published(ctx context.Context, p rig.Program, out io.Writer) error {
+func (t trials) published(ctx context.Context, out io.Writer) error {
 	c, err := catalogue.Published()
 	if err != nil {
 		return err
@@ -116,19 +126,20 @@ func published(ctx context.Context, p rig.Program, out io.Writer) error {
 		strings.Join(devices, " | "), strings.Repeat("|---", len(devices)))
 	var missing []string
 	for _, r := range rows {
-		a, known := ciphers.Named(r.algorithm)
 		operation := r.operation
-		if operation == "throughput" && known {
-			operation = a.Operations[0]
+		if operation == "throughput" {
+			operation = ""
 		}
-		result, err := measured(ctx, p, r.algorithm, max(r.block, 1), func(of string) bool {
-			return of == operation
-		})
+		rate, err := t.measured(ctx, r.algorithm, operation, max(r.block, 1))
 		here := "–"
 		if err != nil {
 			missing = append(missing, fmt.Sprintf("%+v: %v", r, err))
 		} else {
-			here = unit.ScaleOf(result.Unit, result.Rate.Median).Text(result.Rate.Median)
+			base := "op/s"
+			if r.block > 0 {
+				base = "B/s"
+			}
+			here = unit.ScaleOf(base, rate).Text(rate)
 		}
 		cells := []string{r.algorithm, r.operation, strconv.Itoa(r.block), here}
 		for _, d := range devices {
@@ -142,31 +153,47 @@ func published(ctx context.Context, p rig.Program, out io.Writer) error {
 	return nil
 }
 
-// measured is what chokepoint measures of an algorithm in an operation that is wanted, as a stream where it
-// has the choice.
-func measured(ctx context.Context, p rig.Program, name string, block int,
-	want func(operation string) bool) (r ciphers.Result, err error) {
-	var d ciphers.Document
-	said, err := p.Say(ctx, "crypto", "--algorithm", name, "--library", "openssl", "--block",
-		strconv.Itoa(block), "--threads", "1", "--repeat", "1", "--json")
-	if err == nil {
-		err = json.Unmarshal([]byte(said), &d)
+// measured is what chokepoint measures of an algorithm in an operation, once, as a stream where it has the
+// choice; in bytes or operations per second. Without an operation it is the algorithm's own.
+func (t trials) measured(ctx context.Context, name, operation string, block int) (float64, error) {
+	a, known := ciphers.Named(name)
+	if !known {
+		return 0, fmt.Errorf("algorithm %q is not known", name)
 	}
+	cell := ciphers.Cell{Library: ciphers.OpenSSL, Algorithm: name,
+		Operation: cmp.Or(operation, a.Operations[0]), Threads: 1}
+	text := "{engine: cipher, algorithm: " + name + ", operation: " + cell.Operation
+	metric, scale := metrics.CipherOps, 1.0
+	if a.Blocks() {
+		text += fmt.Sprintf(", block_size: %d", block)
+		metric, scale = metrics.CipherRate, 8
+	}
+	if a.AEAD {
+		text += ", cipher_mode: " + ciphers.ModeEVP
+	}
+	plan := "name: crypto\nmethod: {runs: 1, duration: 1s, warmup: 0, cooldown: 0}\n" +
+		"measure: {latency_idle: off, latency_loaded: false, verify: false}\ninclude:\n- " + text + "}\n"
+	file := filepath.Join(t.dir, "plan.yaml")
+	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
+		return 0, err
+	}
+	said, err := t.program.Say(ctx, "run", file, "--json")
 	if err != nil {
-		return r, err
+		return 0, err
 	}
-	for _, r := range d.Results {
-		if r.Mode != ciphers.ModeAEAD && want(r.Operation) {
-			return r, nil
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	var d struct {
+		Cells []struct {
+			Metrics map[string]statistics.Value
 		}
 	}
-	return r, fmt.Errorf("chokepoint measured nothing: %+v", d.Missing)
-}
-
-// ours is the rate that chokepoint measures, in bytes per second.
-func ours(ctx context.Context, p rig.Program, name string, block int) (float64, error) {
-	r, err := measured(ctx, p, name, block, func(of string) bool { return of != ciphers.Decrypt })
-	return r.Rate.Median, err
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &d); err != nil {
+		return 0, err
+	}
+	if len(d.Cells) != 1 || d.Cells[0].Metrics[metric].N != 1 {
+		return 0, fmt.Errorf("chokepoint measured no %s of %s", metric, name)
+	}
+	return d.Cells[0].Metrics[metric].Median / scale, nil
 }
 
 // shown is the figure that openssl speed prints for people: thousands of bytes per second.

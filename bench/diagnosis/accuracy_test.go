@@ -32,12 +32,20 @@ const (
 func figuresFile(half string) string { return filepath.Join("testdata", "figures-"+half+".json") }
 
 // outcomes scores the instances of a half.
-func outcomes(t testing.TB, half string) (all []outcome) {
+func outcomes(t testing.TB, half string) []outcome {
+	if all, ok := diagnosed[half]; ok {
+		return all
+	}
+	var all []outcome
 	list, stored := source(t)
 	load(t, list, stored, func(r recorded) bool { return tuning(r.ID) == (half == "tuning") },
 		func(x *aRun, of []recorded) { all = append(all, diagnose(x, of)...) })
+	diagnosed[half] = all
 	return all
 }
+
+// diagnosed keeps the outcomes of a half for the next test.
+var diagnosed = map[string][]outcome{}
 
 // TestAccuracy scores the rules on a half of the suite. A figure that is lower than the committed one is a
 // failure. Each look at the test half is noted.

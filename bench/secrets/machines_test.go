@@ -7,29 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/chokepoint-lab/chokepoint/internal/labtest/routeros"
 )
-
-// TestMain lets the test binary be a router with RouterOS: "routeros ADDRESS DIR".
-func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "routeros" {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if err := routeros.Play(ctx, os.Args[2], os.Args[3], func(*routeros.Device) {}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
 
 // machinesPlan lays a tunnel between real machines; the router's driver sets a queue.
 const machinesPlan = `name: machines
@@ -41,6 +23,8 @@ matrix: {%s}
 const sshdScript = `mount -t tmpfs tmpfs /run
 mkdir -m 755 /run/sshd
 install -m 644 $0/id.pub /run/sshd/authorized
+sed "s,^\(root:.*\):[^:]*\$,\1:/bin/sh," /etc/passwd >/run/passwd # no .bashrc of this machine is read at each login
+mount --bind /run/passwd /etc/passwd
 exec $(command -v sshd) -D -f /dev/null -o HostKey=$0/host -o AuthorizedKeysFile=/run/sshd/authorized \
 	-o StrictModes=no -o UsePAM=no -o PasswordAuthentication=no -o PermitRootLogin=yes -o PidFile=none -E $1`
 
@@ -54,8 +38,7 @@ func keep(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// reachMachines plays real machines by the nodes of a lab, and runs on them over ssh, and with a router that
-// is reached by its REST API.
+// reachMachines plays real machines by the nodes of a lab, and runs on them over ssh.
 func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 	if _, err := exec.LookPath("sshd"); err != nil {
 		fmt.Fprintln(t.Output(), "note: no sshd here: real machines are not reached")
@@ -106,30 +89,6 @@ func (p *place) reachMachines(t *testing.T, ctx context.Context) {
 	try(program("lab", "conform", "--driver", "linux", "--lab", file, "--bundle",
 		p.At("state/bundle.json"))...)
 
-	// The password begins with the mark.
-	keep(t, keys, map[string]string{"password": mark + "p4ss\n", "wrong": mark + "wr0ng\n"})
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.goOn(t, ctx, on("router", binary, "routeros", "198.18.1.2:443", keys)...)
-	p.await(t, ctx, on("client", "test", "-e", filepath.Join(keys, "configured"))...)
-	certificate, err := os.ReadFile(filepath.Join(keys, "certificate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep(t, p.Dir, map[string]string{"machines.yaml": fmt.Sprintf(machinesPlan,
-		"queue@router.wan: [fq_codel]")})
-	for _, name := range []string{"password", "wrong"} {
-		keep(t, keys, map[string]string{name + ".yaml": fmt.Sprintf("client: local\nserver: ssh://server\n"+
-			"ssh_config: config\nrouter: {at: 'https://tester@198.18.1.2', certificate: '%s', "+
-			"password_file: %s}\n", certificate, name)})
-	}
-	try(program("run", plan, "--json", "--lab", filepath.Join(keys, "password.yaml"))...)
-	_, err = p.watch(ctx, nil, program("run", plan, "--json", "--lab", filepath.Join(keys, "wrong.yaml"))...)
-	if err == nil || !strings.Contains(err.Error(), "it does not take this user with this password") {
-		t.Errorf("a wrong password: got %v, want that it is wrong", err)
-	}
 	for _, args := range [][]string{{"lab", "restore", "--json"}, {"show", "latest"},
 		{"show", "--json", "latest"}, {"report", "latest", "--format", "md"},
 		{"report", "latest", "--format", "json"}} {

@@ -2,10 +2,9 @@
 // made of, begin with a known text; runs tunnels with it; and looks for that text, in every coding it might
 // be written in, in all that the run prints, passes on a command line or in an environment, keeps in a file
 // at any moment, or stores. That the text is found in the memory of the nodes' processes proves that the
-// planted keys were in use. It does so again over ssh, whose private key it looks for as well, and with a
-// router that is reached by its REST API, whose password begins with the text. What it cannot see: a key in
-// another coding than those it knows, and one that leaves only on a path that these runs do not take. Needs
-// to be root, to read the memory of others.
+// planted keys were in use. It does so again over ssh, whose private key it looks for as well. What it
+// cannot see: a key in another coding than those it knows, and one that leaves only on a path that these runs
+// do not take. Needs to be root, to read the memory of others.
 //
 //	go test ./bench/secrets -planted
 package secrets_test
@@ -108,8 +107,8 @@ func (p *place) takeEveryPath(t *testing.T, ctx context.Context) {
 	}
 }
 
-// build makes the program with the planted generator. The overlay replaces one file of the standard library
-// in this build alone.
+// build makes the program and its agent with the planted generator. The overlay replaces one file of the
+// standard library in these builds alone.
 func build(t *testing.T, program string) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -128,7 +127,8 @@ func build(t *testing.T, program string) {
 	changed, overlay := filepath.Join(dir, "rand.go"), filepath.Join(dir, "overlay.json")
 	if err := errors.Join(os.WriteFile(changed, []byte(source), 0o600),
 		os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace", original, changed), 0o600),
-		rig.Build(program, "cmd/chokepoint", "-overlay", overlay)); err != nil {
+		rig.Build(program, "cmd/chokepoint", "-overlay", overlay),
+		rig.Build(program+"-agent", "cmd/chokepoint-agent", "-overlay", overlay)); err != nil {
 		t.Fatal(err)
 	}
 }
