@@ -21,8 +21,13 @@ func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
-	if items := foundItems(v, true); len(items) > 0 {
-		s.add(List{Title: FoundTitle, Items: items})
+	list := List{Title: FoundTitle, Items: foundItems(v, true)}
+	switch notable := len(foundItems(v, false)); {
+	case notable > 0:
+		s.add(list)
+	case len(list.Items) > 0: // plain ports
+		list.Title = ""
+		s.add(Fold{Title: FoundTitle, Blocks: []Block{list}})
 	}
 }
 
@@ -98,14 +103,15 @@ func methodSection(v *view, s *Section) {
 		words.Text = append([]string{more}, words.Text...)
 	}
 	s.add(words, facts)
+	var own []Block
 	if len(v.Tester) > 0 {
-		s.add(testerFacts(v))
+		own = append(own, testerFacts(v))
 	}
 	if len(v.Run.ImportedFrom) == 0 { // else nothing of ours observed
-		s.add(observingFacts(v))
+		own = append(own, observingFacts(v))
 	}
-	if probes := probeFacts(v); len(probes.Items) > 0 {
-		s.add(Fold{Title: "Each probe by itself", Blocks: []Block{probes}})
+	if len(own) > 0 {
+		s.add(Fold{Title: "What the tester alone can do, and what observing cost", Blocks: own})
 	}
 	if len(v.Conditions) > 0 {
 		s.add(Facts{Title: "Conditions, as typed in", Items: factsOf(v.Conditions)})
@@ -190,18 +196,14 @@ func testerFacts(v *view) Facts {
 
 func observingFacts(v *view) Facts {
 	o := v.Observing
-	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: []Fact{
+	items := []Fact{
 		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
 		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
-		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}}
-}
-
-// probeFacts are what each probe cost.
-func probeFacts(v *view) Facts {
-	all := v.Observing.Probes
-	return Facts{Items: each(slices.Sorted(maps.Keys(all)), func(name string) Fact {
-		return Fact{Name: "Probe " + name, Value: unit.Percent(all[name])}
-	})}
+		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}
+	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
+		items = append(items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
+	}
+	return Facts{Title: "What observing cost, of one core, by the program's own accounting", Items: items}
 }
 
 // environmentSection: what was it measured on? What is the same on all nodes stands once.
