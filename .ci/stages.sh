@@ -584,6 +584,9 @@ diagnosis() {
 	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/diagnosis "${with[@]}" || return
 	as_root go test -count=1 -v -run '^Test(Accuracy|Pack)$' ./bench/diagnosis -keep "$kept" || return
 	as_root go test -count=1 -timeout 0 -v -run '^TestProve$' ./bench/diagnosis "${with[@]}" -proofs 1 || return
+	with=(-binary "$PROGRAM" -keep "$kept.mechanisms")
+	as_root go test -count=1 -timeout 0 -v -run '^TestRecordMechanisms$' ./bench/diagnosis "${with[@]}" -each 1 || return
+	as_root go test -count=1 -v -run '^TestMechanisms$' ./bench/diagnosis "${with[@]}" || return
 	rm bench/blackbox/testdata/runs.jsonl.gz # what is recorded is not recorded again
 	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/blackbox "${with[@]}" -per-class 4 || return
 	as_root go test -count=1 -v -run '^TestAccuracy$' ./bench/blackbox -half all

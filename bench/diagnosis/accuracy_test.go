@@ -103,7 +103,7 @@ func writeFigures(t *testing.T, f figures) {
 		err = os.WriteFile(figuresFile(f.Half), append(text, '\n'), 0o644)
 	}
 	if err == nil && f.Half == "test" {
-		err = os.WriteFile(page, []byte(pageOf(f, true)), 0o644)
+		err = os.WriteFile(page, []byte(pageOf(f, true, readMechanismFigures(t))), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func readFigures(t *testing.T, half string) (f figures, ok bool) {
 // TestPage holds docs/diagnosis.md to the figures of the test half.
 func TestPage(t *testing.T) {
 	f, ok := readFigures(t, "test")
-	want := pageOf(f, ok)
+	want := pageOf(f, ok, readMechanismFigures(t))
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestPage(t *testing.T) {
 }
 
 // pageOf is docs/diagnosis.md.
-func pageOf(f figures, scored bool) string {
+func pageOf(f figures, scored bool, of mechanismFigures) string {
 	text := "The test half has not been scored yet: no recording is committed.\n"
 	if scored {
 		text = f.markdown()
@@ -149,7 +149,8 @@ func pageOf(f figures, scored bool) string {
 	if err != nil {
 		return err.Error()
 	}
-	return strings.Replace(string(frame), "FIGURES\n", text, 1)
+	text = strings.Replace(string(frame), "FIGURES\n", text, 1)
+	return strings.Replace(text, "MECHANISMS\n", of.markdown(), 1)
 }
 
 // TestReducedTrialsAreDiagnosedAlike: of committed trials whose tables go on before and after the window

@@ -22,9 +22,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// packed is the committed recording: a list of instances, and a store of their trials, reduced to what rules
-// can read.
-const packedStore = "suite.db.gz"
+// The committed recordings: lists of instances, and stores of their trials, reduced to what rules can read.
+const (
+	packedStore      = "suite.db.gz"
+	mechanismsList   = "mechanisms.jsonl"
+	mechanismsPacked = "mechanisms.db.gz"
+)
 
 // keptUntouched is of how many rounds untouched cells are committed, too.
 const keptUntouched = 3
@@ -118,21 +121,31 @@ func load(t testing.TB, list, stored string, keep func(recorded) bool, each func
 
 // source is where instances are read from: the folder that is given, or what is committed, of which a copy
 // is read so that nothing is written beside it.
-func source(t testing.TB) (list, stored string) {
+func source(t testing.TB) (list, stored string) { return sourceOf(t, recordedFile, packedStore) }
+
+func sourceOf(t testing.TB, name, packed string) (list, stored string) {
+	t.Helper()
 	if *keepDir != "" {
 		return filepath.Join(*keepDir, recordedFile), filepath.Join(*keepDir, "data", "chokepoint", "runs.db")
 	}
 	stored = filepath.Join(t.TempDir(), "runs.db")
-	if err := unzip(filepath.Join("testdata", packedStore), stored); errors.Is(err, fs.ErrNotExist) {
+	if err := unzip(filepath.Join("testdata", packed), stored); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("skip: nothing is recorded yet")
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join("testdata", recordedFile), stored
+	return filepath.Join("testdata", name), stored
 }
 
 // TestPack writes a recording to testdata, and refuses where a diagnosis then differs.
 func TestPack(t *testing.T) {
+	pack(t, recordedFile, packedStore)
+}
+
+// TestPackMechanisms does the same with a recording of mechanisms.
+func TestPackMechanisms(t *testing.T) { pack(t, mechanismsList, mechanismsPacked) }
+
+func pack(t *testing.T, name, packed string) {
 	if *keepDir == "" {
 		t.Skip("skip: packs a recording: -keep says which")
 	}
@@ -146,6 +159,10 @@ func TestPack(t *testing.T) {
 	load(t, list, stored, func(r recorded) bool {
 		return !strings.Contains(r.ID, "/") || r.Round < keptUntouched
 	}, func(x *aRun, of []recorded) {
+		of = slices.DeleteFunc(of, x.disturbed)
+		if len(of) == 0 {
+			return
+		}
 		before := diagnose(x, of)
 		small, err := x.packed(t.Context(), st, of)
 		if err != nil {
@@ -169,8 +186,8 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d instances", len(kept))
-	if err := errors.Join(zip(file, filepath.Join("testdata", packedStore)),
-		os.WriteFile(filepath.Join("testdata", recordedFile), []byte(lines.String()), 0o644)); err != nil {
+	if err := errors.Join(zip(file, filepath.Join("testdata", packed)),
+		os.WriteFile(filepath.Join("testdata", name), []byte(lines.String()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }

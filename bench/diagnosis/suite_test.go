@@ -44,6 +44,7 @@ const (
 	kindHealthy = "healthy" // a load that is paced well below capacity
 	kindUnknown = "unknown" // a cause that no rule knows
 	kindNatural = "natural" // flat out, nothing planted
+	kindRaw     = "raw"     // one cause is planted by raw tools
 )
 
 // planted is one cause and what it is.
@@ -68,6 +69,8 @@ type instance struct {
 	Disturb string `json:"disturb,omitempty"`
 	// Natural is what limits the untouched cell, where it is flat out.
 	Natural *truth `json:"natural,omitempty"`
+	// Planted is the mechanism that raw tools planted.
+	Planted *planting `json:"planted,omitempty"`
 }
 
 // stage is where an instance is recorded: those of one stage share runs.

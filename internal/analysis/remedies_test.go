@@ -57,7 +57,7 @@ func TestRemediesAreStillToBeDone(t *testing.T) {
 		{example{"fragmentation", fitting}, diagnosis.Fragmentation, "MSS", true},
 		{example{"link-rate", nil}, diagnosis.LinkRate, "only a faster link", true},
 		{example{"link-rate", throttling(32e6, "tbf")}, diagnosis.LinkRate, "only a faster link", false},
-		{example{"link-rate", throttling(32e6, "tbf")}, diagnosis.LinkRate, "raise the rate", true},
+		{example{"link-rate", throttling(32e6, "tbf")}, diagnosis.Shaper, "raise the shaper's rate", true},
 		{example{"one-core", nil}, diagnosis.SoftirqOneCore, "RPS", true},
 		{example{"one-core", func(run *record.Run, _ *record.Trial) {
 			know(run, "device:lan:rx-0:rps_cpus", "3")

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -269,6 +270,39 @@ func (v *Inventory) Device(port string) *NetDevice {
 	}
 	return nil
 }
+
+// egressFilters is the parent of a clsact's filters of what leaves a device.
+const egressFilters = "ffff:fff3"
+
+// filters returns those of an action at what leaves the device, or at what arrives. A queueing discipline
+// "ingress" sees what arrives alone.
+func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
+	if d == nil {
+		return nil
+	}
+	clsact := slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
+	for _, f := range d.Filters {
+		leaves := f.Parent == egressFilters && clsact || !strings.HasPrefix(f.Parent, "ffff:")
+		if f.Action == action && leaves == egress {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// RedirectsTo lists the devices, such as an ifb, to which filters redirect what leaves the device, or what
+// arrives.
+func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
+	for _, f := range d.filters("redirect", egress) {
+		if f.To != "" && !slices.Contains(out, f.To) {
+			out = append(out, f.To)
+		}
+	}
+	return out
+}
+
+// Polices reports whether a filter polices what leaves the device, or what arrives.
+func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
 // Root returns the queueing discipline through which everything leaves the device.
 func (d *NetDevice) Root() (QueueFacts, bool) {

@@ -22,6 +22,7 @@ const (
 	PCIeMemory      = "pcie-memory"
 	TunnelBypassed  = "tunnel-bypassed"
 	SharedCPU       = "shared-cpu"
+	OneFlow         = "one-flow"
 	Unstable        = "unstable"
 )
 
@@ -30,5 +31,5 @@ func machineRules() []Rule {
 	return []Rule{softirqOneCore(), softirqAllCores(), vpnProcess(), cryptoWorkers(), ruleList(), logFlood(),
 		otherLoad(), clockDown(), thermal(), conntrackFull(), connectionRate(), wireguardQueue(),
 		oneTunnelOneCore(), backlogBudget(), offloadLost(), groPathology(), linkLayer(), pcieMemory(),
-		tunnelBypassed(), sharedCPU(), unstable()}
+		tunnelBypassed(), sharedCPU(), oneFlow(), unstable()}
 }

@@ -1,6 +1,10 @@
 package diagnosis
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+)
 
 // Classes of the rules about the path and the ends.
 const (
@@ -18,8 +22,11 @@ const (
 	RandomLoss    = "random-loss"
 	RuleDrop      = "rule-drop"
 	Reordering    = "reordering"
-	Fragmentation = "fragmentation"
-	PMTUBlackHole = "pmtu-black-hole"
+	ReversePath   = "reverse-path"
+
+	ChecksumErrors = "checksum-errors"
+	Fragmentation  = "fragmentation"
+	PMTUBlackHole  = "pmtu-black-hole"
 )
 
 // pathRules are those about the path and the ends.
@@ -27,8 +34,7 @@ func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), ruleDrop(),
-		reordering(),
-		fragmentation(), pmtuBlackHole()}
+		reordering(), reversePath(), checksumErrors(), fragmentation(), pmtuBlackHole()}
 }
 
 // atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is
@@ -37,8 +43,11 @@ var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
 	belowCapacity = []string{LinkRate, Shaper, Policer, SlowSender, SlowReader, SendBuffer, ReceiveWindow,
-		Fragmentation}
+		Fragmentation, ReversePath}
 )
+
+// inGuest are those of a guest's full cores, which may be full for want of time to run.
+var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
 // symptoms are classes that a cause brings with it, or that it leaves less to: what fills a core in softirqs
 // is that full core's cause, comes before all processes, and what a quota took no process can take.
@@ -62,6 +71,14 @@ var symptoms = []struct {
 	// A core that slows down, or that opens connections, is full.
 	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
 	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},
+	// Where acknowledgements wait, round trips are long, and data leaves in bursts.
+	{ReversePath, []string{Bufferbloat, Unstable, ReceiveWindow}, 5},
+	// What is damaged is dropped, at the receiver.
+	{ChecksumErrors, []string{RandomLoss, RuleDrop, Policer}, 4},
+	// What dies inside a router is not lost on the path, and what follows it arrives out of order.
+	{RuleDrop, []string{RandomLoss, Reordering}, 3},
+	// A guest that works for others keeps its machine busy, too.
+	{OtherLoad, []string{SharedCPU}, 3},
 	// While nothing gets through an application waits, too.
 	{Unstable, []string{SlowSender, SlowReader}, 4},
 }
@@ -90,6 +107,11 @@ func explainAway(all []Judgement) {
 	for _, j := range all {
 		switch {
 		case !(j.Score > 0):
+		case j.Class == OtherLoad:
+			i := slices.IndexFunc(j.Facts, func(e evidence.Evidence) bool { return e.Metric == guestRan })
+			if i >= 0 {
+				makeIncredible(all, inGuest, ramp(j.Score, 0, 2, 0, 6), j.Facts[i])
+			}
 		case j.Class == Tester:
 			makeIncredible(all, behindTester, ramp(j.Score, 0, 2.5, 0, 5), j.Facts[0])
 		case j.Class == RuleDrop || j.Class == SmallQueue: // what is dropped there, a CPU need not move

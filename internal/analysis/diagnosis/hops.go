@@ -62,6 +62,7 @@ type queue struct {
 	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
 	setBps     float64 // to which it is set to hold the port; 0 = none, or not known
+	owned      bool    // that rate was found, and not set by the plan
 	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
 	fifos      bool    // it has classes, and each has a FIFO
 	full       bool    // in a sample it held nine tenths of what it may, where that is known
@@ -69,19 +70,33 @@ type queue struct {
 
 // idle rates from 0 to 1 how surely a queue that throttles does not limit the load: the kernel counts an
 // overlimit for each packet that waits for a token, far below the rate, too. A queue is idle from a fifth
-// below its configured rate. Where that is not known, it is idle if it drops nothing and is mostly empty.
+// below its configured rate, unless packets wait in it all the time. Where that rate is not known, it is idle
+// if it drops nothing and is mostly empty.
 func (q queue) idle() float64 {
 	switch {
 	case q.setBps > 0:
-		return ramp(q.rateBps/q.setBps, .8, .93, 1, 0)
+		used := q.rateBps / q.setBps
+		idle := ramp(used, .8, .93, 1, 0)
+		if used < 1 && (q.managed || q.drops == 0) {
+			// A queue that is never empty has as much as its shaper lets pass. One at work for a part of the
+			// time holds packets for that part.
+			idle *= ramp((q.waited-used)/(1-used), .6, .95, 1, 0)
+		}
+		return idle
 	case q.drops > 0:
 		return 0
 	}
 	return ramp(q.waited, .4, .8, 1, 0)
 }
 
-// holds counts the overlimits per packet for which the queue may have limited the load.
-func (q queue) holds() float64 { return q.overlimits * (1 - q.idle()) }
+// holds counts the overlimits per packet for which the queue may have limited the load. Those that are not
+// counted, as by fq, show in a port that sends what its queue is set to.
+func (q queue) holds() float64 {
+	if q.owned && q.overlimits == 0 {
+		return ramp(q.rateBps/q.setBps, .88, .96, 0, .3)
+	}
+	return q.overlimits * (1 - q.idle())
+}
 
 // throttles is the score of how often it does as the limit of the load.
 func (q queue) throttles() float64 { return ramp(q.holds(), .03, .25, -8, 2.8) }
@@ -101,14 +116,62 @@ func (q queue) place() string {
 // lost is the share of its packets that it dropped.
 func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
 
-// queues are those by which the load's data leave, or, with ingress, arrive at the nodes of its way.
+// queues are those in which the load's data wait, from port to port, or, with ingress, those at whose filters
+// they may die.
 func (o *Observation) queues(ingress bool) (all []queue, why string) {
-	for _, h := range o.hops() {
-		at, suffix := h.out, ""
-		if ingress {
-			at, suffix = h.in, "@ingress"
+	return o.queuesOf(o.queuePlaces(o.hops(), ingress), ingress)
+}
+
+// returnQueues are those in which the acknowledgements of the load wait.
+func (o *Observation) returnQueues() []queue {
+	var back []hop
+	for _, h := range slices.Backward(o.hops()) {
+		back = append(back, hop{h.in, h.out})
+	}
+	all, _ := o.queuesOf(o.queuePlaces(back, false), false)
+	return all
+}
+
+// queuePlaces are the devices whose queues packets of these hops meet: those by which they leave a node, and
+// those to which a filter redirects them, such as an ifb. With ingress, they are those at which packets are
+// filtered before they are queued.
+func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPort) {
+	for _, h := range hops {
+		leaves, arrives := o.found(h.out), o.found(h.in)
+		if !ingress {
+			out = append(out, h.out)
+			for _, to := range leaves.RedirectsTo(true) {
+				out = append(out, record.TopoPort{Node: h.out.Node, Port: to})
+			}
+			for _, to := range arrives.RedirectsTo(false) {
+				out = append(out, record.TopoPort{Node: h.in.Node, Port: to})
+			}
+			continue
 		}
-		label := at.Port + suffix
+		if leaves.Polices(true) {
+			out = append(out, h.out)
+		}
+		out = append(out, h.in)
+	}
+	return out
+}
+
+// found is a port's device as the inventory has it, nil if it was not read.
+func (o *Observation) found(at record.TopoPort) *record.NetDevice {
+	for _, e := range o.Run.Environments {
+		if d := e.Inventory.Device(at.Port); e.Node == at.Node && d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []queue, why string) {
+	for _, at := range places {
+		label := at.Port
+		if ingress {
+			label += "@ingress"
+		}
 		is := func(l string) bool { return l == label }
 		packets, ok := o.Sum(at.Node, "qdisc", "packets", is)
 		if !ok {
@@ -128,7 +191,7 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 		q.kind, q.managed = o.kindOf(at, label)
 		q.rateBps, q.uneven = o.sentBy(at)
 		if !ingress {
-			q.setBps, q.fifos = o.setTo(at)
+			q.setBps, q.owned, q.fifos = o.setTo(at)
 			q.full = o.filled(at, q.kind)
 		}
 		q.waited = 1
@@ -143,9 +206,9 @@ func (o *Observation) queues(ingress bool) (all []queue, why string) {
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
-// setTo is the rate to which a port's queue is set, by the plan or as it was found, and whether classes of it
-// have FIFOs.
-func (o *Observation) setTo(at record.TopoPort) (bps float64, fifos bool) {
+// setTo is the rate to which a port's queue is set, by the plan or by its owner, as it was found, and whether
+// classes of it have FIFOs.
+func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool) {
 	cell, set := o.Trial.Row.Factors, false
 	for _, name := range cell.Names() {
 		plain, place := factor.Split(name)
@@ -165,32 +228,28 @@ func (o *Observation) setTo(at record.TopoPort) (bps float64, fifos bool) {
 			bps = float64(rate)
 		}
 	}
-	if set {
-		return bps, false
+	d := o.found(at)
+	if set || d == nil || d.Missing != "" {
+		return bps, false, false
 	}
-	for _, e := range o.Run.Environments {
-		d := e.Inventory.Device(at.Port)
-		if e.Node != at.Node || d == nil || d.Missing != "" {
-			continue
-		}
-		leaves := d.Leaves()
-		return d.RateBps(), len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
-			return slices.ContainsFunc(d.Below(c.Handle), func(q record.QueueFacts) bool {
-				return !strings.HasSuffix(q.Kind, "fifo")
-			})
+	leaves := d.Leaves()
+	bps = d.RateBps()
+	if root, _ := d.Root(); bps == 0 && root.FlowRateBps > 0 && o.IsTCP() {
+		bps = root.FlowRateBps * float64(max(o.load().Streams, 1))
+	}
+	return bps, bps > 0, len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
+		return slices.ContainsFunc(d.Below(c.Handle), func(q record.QueueFacts) bool {
+			return !strings.HasSuffix(q.Kind, "fifo")
 		})
-	}
-	return 0, false
+	})
 }
 
 // filled reports whether a port's queue, if it was found there, held nine tenths of its packets in a sample.
 func (o *Observation) filled(at record.TopoPort, kind string) bool {
 	limit := math.Inf(1)
-	for _, e := range o.Run.Environments {
-		if d := e.Inventory.Device(at.Port); e.Node == at.Node && d != nil {
-			if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
-				limit = root.LimitPackets
-			}
+	if d := o.found(at); d != nil {
+		if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
+			limit = root.LimitPackets
 		}
 	}
 	columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")

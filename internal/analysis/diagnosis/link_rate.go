@@ -37,7 +37,7 @@ func linkRate() Rule {
 						" of the payload that "+o.Line.Kind+" can carry arrived"), o.Line.Value)}}
 				return j.weighed(line)
 			}
-			if q.managed {
+			if q.managed || q.owned {
 				score -= 6 // see shaper
 			}
 			if probes, tcp, _, ok := o.addedDelay(); ok {

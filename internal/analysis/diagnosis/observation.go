@@ -67,8 +67,8 @@ func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
 func (o *Observation) FlatOut() bool { return o.load().RateBps == 0 }
 
 func (o *Observation) load() record.Load {
-	if o.Trial.Traffic == nil {
-		return record.Load{}
+	if o.Trial.Traffic == nil { // of a trial that failed
+		return record.Load{Direction: o.Factor(factor.Direction)}
 	}
 	return o.Trial.Traffic.Load
 }

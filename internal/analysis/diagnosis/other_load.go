@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -58,10 +59,17 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	takes := ramp(share, .08, .35, -4, 2.8)
 	score := takes + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
 		.8) + o.wants()
+	var starved grounds
 	if node == record.HostNode && !o.Shared() {
-		// Behind a guest that is itself at its limit, the machine that carries it is not.
+		// Behind a guest that is itself at its limit, the machine that carries it is not, unless it keeps the
+		// guest from running.
 		if g, why := o.systemAt(o.Routers()[0]); why == "" {
-			score -= ramp(g.Full.Busy, .6, .9, 0, 4)
+			kept, ran := o.keptFromRunning(g, s)
+			score -= (1 - kept) * ramp(g.Full.Busy, .6, .9, 0, 4)
+			if kept > .5 {
+				starved = grounds{fact(guestRan, node, "processes", ran, "the vCPUs of the "+g.Node+
+					" ran for "+unit.Percent(ran)+" of the time in which it was busy")}
+			}
 		}
 	}
 	facts := grounds{fact("other_cores", node, "processes", other,
@@ -71,10 +79,27 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took "+
 			unit.Percent(own)+" of a core"))
 	}
-	return Judgement{Score: score, Node: node, Element: "processes", Facts: facts,
+	return Judgement{Score: score, Node: node, Element: "processes", Facts: append(facts, starved...),
 		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
 		Text: fmt.Sprintf("other work takes %s of %s %d cores", unit.Significant(other, 2), s.of(),
 			len(s.Cores))}.weighed(takes, s.busy())
+}
+
+// guestRan is the metric of how much of the time in which a guest takes its cores for busy they ran.
+const guestRan = "guest_ran_ratio"
+
+// keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
+// and says for how much of the time in which the guest is busy they ran. An emulated vCPU that is free to run
+// does for at least two thirds.
+func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
+	ns, ok := o.Sum(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
+		return strings.HasPrefix(label, guest.Node+"/vcpu")
+	})
+	if !ok || guest.Busy == 0 {
+		return 0, 1
+	}
+	ran = o.perSecond(ns) / 1e9 / guest.Busy
+	return ramp(ran, .52, .66, 1, 0) * ramp(machine.Busy/float64(len(machine.Cores)), .9, .98, 0, 1), ran
 }
 
 // chargedSoftirq is the share of softirqs' time that processes are charged for that they interrupt.
@@ -119,6 +144,13 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	user := s.User
 	if factor.InUserspace(o.tunnel()) {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
+	}
+	// So does one that copies or starts others. Packets are moved in softirqs, or by threads of the kernel.
+	threads, known := o.Sum(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
+		return kind != "softirqs"
+	})
+	if known && o.tunnel() == "" {
+		user += max(s.Kernel-o.perSecond(threads)/1e9, 0)
 	}
 	return max(user, foreign), own, ""
 }

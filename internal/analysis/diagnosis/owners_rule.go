@@ -16,11 +16,15 @@ type ownersRule struct {
 
 // String names the rule as nft(8) does, with what it says.
 func (r ownersRule) String() string {
+	if r.Handle == 0 {
+		return fmt.Sprintf("chain %s %s %s (%s)", r.Family, r.Table, r.Chain, r.Text)
+	}
 	return fmt.Sprintf("rule %d of %s %s %s (%s)", r.Handle, r.Family, r.Table, r.Chain, r.Text)
 }
 
 // ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
-// and after it; where no rule that drops has a counter, the only one there is.
+// and after it; where no rule that drops has a counter, the only one
+// there is, else a chain that drops what no rule accepts.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	i := slices.IndexFunc(o.Run.Environments, func(e record.Environment) bool { return e.Node == node })
 	if i < 0 {
@@ -35,7 +39,8 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 		drops := slices.ContainsFunc(r.Kinds, func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
 		})
-		if !drops || r.Own || r.NewOnly {
+		// Packets that fit no connection may be of one that a table has lost, or that rules kept from it.
+		if !drops || r.Own || r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid) {
 			continue
 		}
 		if r.Packets == nil {
@@ -49,6 +54,14 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	}
 	if found.packets == 0 && !counted && len(without) == 1 {
 		return ownersRule{FilterRule: without[0]}, true
+	}
+	if found.packets == 0 && !counted && len(without) == 0 {
+		for _, c := range e.Inventory.Filter.Chains {
+			if c.Policy == "drop" && !c.Own {
+				return ownersRule{FilterRule: record.FilterRule{Family: c.Family, Table: c.Table,
+					Chain: c.Name, Text: "policy drop"}}, true
+			}
+		}
 	}
 	return found, found.packets > 0
 }

@@ -29,6 +29,17 @@ func pmtuBlackHole() Rule {
 			if at != "" {
 				j.Text = "a PMTU black hole at the " + at + ": large packets are dropped silently"
 			}
+			for _, node := range o.Routers() {
+				if r, ok := o.ownersRule(node); ok && at == "" {
+					j.Node, j.Element = node, fmt.Sprintf("rule %d", r.Handle)
+					j.Text += "; " + r.String() + " of the " + node + " may drop them"
+				}
+			}
+			sender, _ := o.Ends()
+			if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
+				return Judgement{Score: absent, Facts: grounds{fact("IcmpInDestUnreachs", sender, "ip", told,
+					fmt.Sprintf("the %s was told %.0f times that its packets do not fit", sender, told))}}
+			}
 			if f := o.Trial.Failure; f != nil {
 				if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 					return missing("the trial failed: " + f.Error)
@@ -41,7 +52,6 @@ func pmtuBlackHole() Rule {
 			if !ok {
 				return missing("no goodput was measured")
 			}
-			sender, _ := o.Ends()
 			timeouts, _ := o.grew(sender, "TcpExtTCPTimeouts")
 			e := fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput, with "+
 				unit.Significant(timeouts, 3)+" TCP timeouts")

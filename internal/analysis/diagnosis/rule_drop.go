@@ -6,14 +6,15 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ruleDrop is packets that die in a router by a rule or filter, and not in a queue.
+// ruleDrop is packets that die by a rule or filter, and not in a queue.
 func ruleDrop() Rule {
-	return Rule{Class: RuleDrop, Wasteful: true, Label: "a rule or filter in the router drops packets",
-		Means: "at least half of the packets that the ends miss die in the router, by its kernel's drop " +
-			"reasons or by the counters of its ports, and neither a queue nor a table nor the CPU dropped " +
-			"them",
+	return Rule{Class: RuleDrop, Wasteful: true, Label: "a rule or filter drops packets",
+		Means: "at least half of the packets that the ends miss die in one node, by its kernel's drop " +
+			"reasons, by the counters of its ports or by those of its IP layer, and neither a queue nor a " +
+			"table nor the CPU dropped them",
 		Judge: func(o *Observation) Judgement {
 			d, why := o.died()
 			if why != "" {
@@ -42,6 +43,9 @@ func ruleDrop() Rule {
 			if r, ok := o.ownersRule(d.node); ok && share >= .3 && j.Place == "" {
 				j.Element = fmt.Sprintf("rule %d", r.Handle)
 				j.Text = "packets die in the " + d.node + ": " + words + "; " + r.String() + " may drop them"
+				if d.reason == "" {
+					j.Score += foundWeight
+				}
 				if r.packets > 0 {
 					j.Text = fmt.Sprintf("packets die in the %s: %s dropped %.0f packets in the run", d.node,
 						r, r.packets)
@@ -64,8 +68,8 @@ func ruleDrop() Rule {
 		}}
 }
 
-// counterWeight is what a rule's own counter adds to the score.
-const counterWeight = 1.5
+// What a rule that was found adds to the score where the kernel tells no reason, and what its counter adds.
+const foundWeight, counterWeight = .8, 1.5
 
 // ruleReasons are the kernel's drop reasons that stand for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
@@ -86,16 +90,18 @@ func (o *Observation) diesInside() float64 {
 	loss, _, _ := o.lossOf()
 	share := ratio(d.packets, d.missed)
 	return ramp(loss, .0005, .003, unlikely, .8) + ramp(share, .3, .7, unlikely, .5) + ramp(share, 2, 4, 0,
-		unlikely) + ramp(d.missed, 5, 20, unlikely, 0)
+		unlikely) + ramp(d.missed, 3, 10, unlikely, 0)
 }
 
-// died finds the router of the load's way in which most packets died, by its kernel's reasons, else by what
-// came in by one port and did not leave by the other.
+// died finds the node of the load's way in which most packets died: a router by its kernel's reasons, else by
+// what came in by one port and did not leave by the other; it and the receiver by what the IP layer received
+// and did not pass on.
 func (o *Observation) died() (worst deaths, why string) {
 	missed, why := o.missed()
 	if why != "" {
 		return worst, why
 	}
+	_, receiver := o.Ends()
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
 	all := o.hops()
 	for i := 1; i < len(all); i++ {
@@ -129,11 +135,42 @@ func (o *Observation) died() (worst deaths, why string) {
 			}
 			d.packets = max(rx.packets-tx.packets-known, 0) * max(rx.size()/maxFrame, 1)
 		}
+		if n, ok := o.lostInIP(in); ok && d.metric != metrics.KernelDrops && n > d.packets {
+			d.metric, d.packets = "ip_balance", n
+		}
 		if why = ""; d.packets >= worst.packets {
 			worst = d
 		}
 	}
+	for _, h := range all {
+		n, ok := o.lostInIP(h.in)
+		if ok && h.in.Node == receiver && n > worst.packets {
+			worst, why = deaths{node: receiver, metric: "ip_balance", packets: n, missed: missed}, ""
+		}
+	}
 	return worst, why
+}
+
+// lostInIP is how many packets the IP layer of a port's node received and neither delivered nor forwarded,
+// nor counted as faulty, too large or fragments: rules at its hooks drop these. Between them and the wire
+// several may have been merged into one.
+func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
+	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
+	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
+		"IpInHdrErrors", "IpInAddrErrors", "IpInDiscards", "IpExtInNoRoutes", "IpFragFails", "IpReasmReqds",
+		"Ip6InHdrErrors", "Ip6InAddrErrors", "Ip6InDiscards", "Ip6InNoRoutes", "Ip6InTooBigErrors",
+		"Ip6ReasmReqds")
+	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
+	tracked, _ := o.Sum(at.Node, "conntrack", "drop", nil)
+	lost := max(received-gone+whole-tracked, 0)
+	rx := o.passed(at.Node, at.Port, "rx")
+	data := received // of it what came by this port
+	for _, port := range o.ports(at.Node) {
+		if port != at.Port {
+			data -= o.passed(at.Node, port, "rx").packets
+		}
+	}
+	return lost * max(ratio(rx.packets, data), 1) * max(rx.size()/maxFrame, 1), ok
 }
 
 const (

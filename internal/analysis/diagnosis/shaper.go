@@ -13,7 +13,7 @@ func shaper() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			if !q.managed {
+			if !q.managed && !q.owned {
 				score -= 3
 			} else {
 				score += .5

@@ -67,7 +67,8 @@ func (r *FoundRule) InStates(states uint32) {
 		}
 	}
 	kind := ""
-	if states == StateInvalid {
+	outside := uint32(StateInvalid | StateUntracked)
+	if states&outside != 0 && states&^outside == 0 { // of packets that belong to no connection
 		kind = record.RuleInvalid
 	}
 	r.Do(kind, "ct state "+strings.Join(names, ","))

@@ -1,0 +1,44 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// checksumErrors is packets that arrive damaged, and that the receiver drops.
+func checksumErrors() Rule {
+	return Rule{Class: ChecksumErrors, Wasteful: true, Label: "packets arrive with wrong checksums",
+		Means: "the receiver drops at least 0.1 % of the load's packets because their checksums are wrong, " +
+			"and these are at least half of what the ends miss",
+		Judge: func(o *Observation) Judgement {
+			_, receiver := o.Ends()
+			wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
+				"IpExtInCsumErrors")
+			missed, why := o.missed()
+			switch {
+			case !ok:
+				return missing("the receiver's protocol counters were not read")
+			case why != "":
+				return missing(why)
+			}
+			loss, name, _ := o.lossOf()
+			share := ratio(wrong, max(missed, wrong))
+			score := ramp(wrong, 2, 8, absent, 0) + ramp(share, .2, .6, unlikely, 2.5) +
+				ramp(loss, .0005, .003, unlikely, 1.5) + o.wants()
+			return Judgement{Score: score, Node: receiver, GainAtMost: o.gainToTester(),
+				Text: fmt.Sprintf("%.0f of the %.0f packets that the ends miss arrived at the %s with wrong "+
+					"checksums", wrong, max(missed, wrong), receiver),
+				Facts: grounds{fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped "+
+					"%.0f packets for their checksums, %s of what the ends miss", receiver, wrong,
+					unit.Percent(share))), lossFact(name, loss)}}.weighed(score)
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "switch checksum offload and what builds on it off at one port after the " +
+				"other: the port at which the errors end has it broken",
+				Commands: []string{"ethtool -K DEV rx off tx off gro off lro off tso off"},
+				Risk:     "checksums then cost CPU time"},
+			{System: "linux", Do: "check the link: cable, optics, memory", Commands: []string{
+				"ethtool -S DEV | grep -iE 'err|drop|crc'"}},
+		}}
+}

@@ -1,0 +1,55 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// oneFlow is a single connection on a machine that runs all roles: sender, router and receiver work on its
+// packets in turn, so that no core is full and nothing is left to gain but by a second connection.
+func oneFlow() Rule {
+	return Rule{Class: OneFlow, Label: "one connection keeps this machine's cores busy in turn", Quiet: true,
+		Means: "one machine runs all roles of the lab, and carries a single TCP connection: its cores are " +
+			"busy for at least 55 % of the window, none of them all the time, TCP always has data and " +
+			"waits for no window or buffer, and queueing adds less than half a millisecond",
+		Judge: func(o *Observation) Judgement {
+			if !o.Shared() || !o.IsTCP() || o.load().Streams > 1 || o.load().Direction == record.Both {
+				return Judgement{Score: absent}
+			}
+			s, why := o.systemAt(record.HostNode)
+			if why != "" {
+				return missing(why)
+			}
+			held, ok := o.Metric(metrics.NetworkLimited)
+			probes, tcp, least, timed := o.addedDelay()
+			loss, _, counted := o.resent()
+			if !ok || !timed || !counted {
+				return missing("what TCP waits for is not known")
+			}
+			mean := s.Busy / float64(len(s.Cores))
+			busy := ramp(mean, .35, .55, unlikely, 1.5)
+			score := busy + ramp(mean, .88, .96, 0, -3) + ramp(held, .6, .9, unlikely, .5) +
+				ramp(min(probes, tcp), 3e5, 1e6, .5, unlikely) + ramp(loss, .01, .03, 0, unlikely) +
+				o.wants() - o.knownUser(s)
+			for _, node := range o.Routers() {
+				rules, _ := o.level(node, "filter", "filter_rules")
+				score -= ramp(rules, 4, 40, 0, 3) // what they cost was not measured
+			}
+			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
+				Text: fmt.Sprintf("this machine's %d cores work on one connection's packets in turn: they "+
+					"are busy for %s, and none is full", len(s.Cores), unit.Percent(mean)),
+				Facts: grounds{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
+					"were busy for "+unit.Percent(mean)+" of the window"),
+					fact(metrics.NetworkLimited, "", "", held, "neither the application nor a window nor a "+
+						"buffer held TCP back for "+unit.Percent(held)+" of the time"),
+					delayFact(least, probes, "queueing added only "+unit.Nanoseconds(probes)), s.coreFact()},
+			}.weighed(busy)
+		},
+		Experiments: always(Experiment{Factor: "streams", Fix: "4", From: FromTester, Expect: 1,
+			Why: "several connections keep all cores at work at once: goodput grows"}),
+		Remedies: []Remedy{{Do: "measure with several streams, or use a separate machine for each role " +
+			"(peer)"}}}
+}

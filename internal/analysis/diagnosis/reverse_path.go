@@ -1,0 +1,55 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// reversePath is a queue in which acknowledgements wait for its rate: TCP sends no faster than they return.
+func reversePath() Rule {
+	return Rule{Class: ReversePath, Label: "the way of the acknowledgements is saturated",
+		Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
+			"it for most of the window, or sends what it is set to, while none on the way of the data does",
+		Judge: func(o *Observation) Judgement {
+			q, why := o.acksHeld()
+			if why != "" {
+				return missing(why)
+			}
+			waits := ramp(q.waited, .5, .9, unlikely, 1.2)
+			score := q.throttles() + waits + o.wants()
+			if data, _, none := o.held(); none == "" {
+				score -= ramp(data.holds(), .03, .25, 0, 5) // its data are held, too
+			}
+			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+				Text: fmt.Sprintf("the acknowledgements are held to %s by the queue at %s", mbps(q.rateBps),
+					q.place()),
+				Facts: append(o.heldFacts(q)[:2:2], fact("qlen_packets", q.node, q.port, q.waited,
+					"acknowledgements waited there in "+unit.Percent(q.waited)+" of the samples")),
+			}.weighed(q.throttles())
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "raise the rate of the queue, or let CAKE thin out acknowledgements",
+				Commands: []string{"tc qdisc change dev DEV root cake ack-filter"},
+				Risk:     "above the link rate, delay grows"},
+			{System: "openwrt", Do: "raise the SQM rate of that direction", Commands: []string{
+				"uci set sqm.@queue[0].upload=KBITS", "uci commit sqm", "service sqm restart"},
+				Risk: "above the link rate, delay grows"},
+			{Do: "ask for a line with a faster way back: TCP needs about 2 % of its rate there"},
+		}}
+}
+
+// acksHeld is the queue on the way of the acknowledgements that holds back most.
+func (o *Observation) acksHeld() (q queue, why string) {
+	if d := o.load().Direction; !o.IsTCP() || d == record.Both {
+		return q, "the load has no way back of its own"
+	}
+	all := o.returnQueues()
+	if len(all) == 0 {
+		return q, "no port on the way back has a queue with counters"
+	}
+	return slices.MaxFunc(all, func(a, b queue) int { return cmp.Compare(a.holds(), b.holds()) }), ""
+}
