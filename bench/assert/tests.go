@@ -81,7 +81,7 @@ type tookTest struct {
 	seconds float64
 }
 
-// maxStalled is how many tests of a stage may be skipped because a vCPU was stalled in each of their trials.
+// maxStalled bounds the tests of a stage that skip because a vCPU was stalled in each of their trials.
 const maxStalled = 5
 
 // slowest is how many of the slowest tests are named.

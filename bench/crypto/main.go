@@ -153,7 +153,7 @@ func (t trials) published(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// measured is what chokepoint measures of an algorithm in an operation, once, as a stream where it has the
+// measured times an algorithm in an operation by chokepoint, once, as a stream where it has the
 // choice; in bytes or operations per second. Without an operation it is the algorithm's own.
 func (t trials) measured(ctx context.Context, name, operation string, block int) (float64, error) {
 	a, known := ciphers.Named(name)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 //go:embed mechanisms.yaml
@@ -65,7 +66,7 @@ func mechanismNamed(name string) mechanism {
 	})]
 }
 
-// case of the suite: a mechanism with its drawn parameters, beside furniture, under some loads.
+// planting is a mechanism with drawn parameters, beside furniture, under some loads.
 type planting struct {
 	Mechanism string   `json:"mechanism"`
 	Number    int      `json:"number"`
@@ -126,7 +127,7 @@ func (m mechanism) fits(p planting) bool {
 	return !skipped && !(strings.Contains(f.Plant, "ingress") && strings.Contains(m.Plant, "clsact"))
 }
 
-// vars are those of a planting's scripts.
+// vars lists the variables that a planting's scripts read at a node, as NAME=VALUE.
 func (p planting) vars(node string) []string {
 	out, in := "wan", "lan"
 	if p.Direction == "down" {
@@ -159,7 +160,7 @@ func (p planting) at(place string) truth {
 	return truth{Node: strings.Trim(node, "-"), Element: element}
 }
 
-// truths are what limits, first as it is planted, and then what says the same.
+// truths returns the planted limit with its place.
 func (p planting) truths() []truth {
 	m := mechanismNamed(p.Mechanism)
 	t := p.at(m.Place)
@@ -244,8 +245,8 @@ func (b *bench) record(ctx context.Context, p planting) error {
 	var batch []instance
 	missing := false
 	for _, load := range p.Loads {
-		batch = append(batch, instance{ID: p.id("/" + load), Kind: kindRaw, Lab: "vm", Topology: "forward",
-			Window: 1, Base: p.cell(load)})
+		batch = append(batch, instance{ID: p.id("/" + load), Kind: kindRaw, Lab: record.LabVM,
+			Topology: "forward", Window: 1, Base: p.cell(load)})
 		_, known := b.untouched[under(load)]
 		missing = missing || !known
 	}
@@ -292,18 +293,11 @@ func (b *bench) ready(ctx context.Context, cpus int) error {
 		}
 	}
 	b.down(ctx)
-	said, err := b.program.Say(ctx, "lab", "up", "forward", "--lab", "vm", "--json", "--cpus",
-		strconv.Itoa(cpus))
+	id, err := b.labUp(ctx, "forward", record.LabVM, cpus)
 	if err != nil {
 		return err
 	}
-	var up struct {
-		ID string `json:"id"`
-	}
-	if err := json.Unmarshal([]byte(said), &up); err != nil {
-		return fmt.Errorf("read what lab up said: %w", err)
-	}
-	b.lab, b.cpus, b.untouched = up.ID, cpus, map[string]float64{}
+	b.lab, b.cpus, b.untouched = id, cpus, map[string]float64{}
 	b.found, err = b.state(ctx)
 	return err
 }
@@ -320,7 +314,7 @@ func (b *bench) down(ctx context.Context) {
 	b.lab = ""
 }
 
-// state is what mechanisms change.
+// state reads what mechanisms change: queues, filters, rules, devices, routes and buffers.
 func (b *bench) state(ctx context.Context) (string, error) {
 	all := ""
 	for _, node := range []string{"client", "router", "server"} {
@@ -409,7 +403,7 @@ type tally struct {
 	Sure              count // wrong, and 80 % sure or more
 }
 
-// mechanismFigures are those of the committed recording, in all and by class and by mechanism.
+// mechanismFigures tallies a recording in all, by class and by mechanism.
 type mechanismFigures struct {
 	All                 tally
 	Classes, Mechanisms map[string]*tally

@@ -139,35 +139,25 @@ func (r *recorder) batch(ctx context.Context, batch []instance) (err error) {
 	defer unlock()
 	began := time.Now()
 	x := batch[0]
-	args := []string{"lab", "up", x.Topology, "--lab", x.Lab, "--json"}
-	if x.Lab == record.LabVM {
-		args = append(args, "--cpus", "2")
-	}
-	said, err := r.program.Say(ctx, args...)
+	lab, err := r.labUp(ctx, x.Topology, x.Lab, 2)
 	if err != nil {
 		return err
-	}
-	var up struct {
-		ID string `json:"id"`
-	}
-	if err := json.Unmarshal([]byte(said), &up); err != nil {
-		return fmt.Errorf("read what lab up said: %w", err)
 	}
 	defer func() {
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		_, downErr := r.program.Say(down, "lab", "down", up.ID)
+		_, downErr := r.program.Say(down, "lab", "down", lab)
 		err = errors.Join(err, downErr)
 	}()
 	untouched := map[string]float64{}
 	if x.Disturb != "" {
-		run, err := r.run(ctx, up.ID, x.Noise, "", batch, false)
+		run, err := r.run(ctx, lab, x.Noise, "", batch, false)
 		if err != nil {
 			return err
 		}
 		untouched = run.goodputs(batch)
 	}
-	run, err := r.run(ctx, up.ID, x.Noise, x.Disturb, batch, x.Disturb == "")
+	run, err := r.run(ctx, lab, x.Noise, x.Disturb, batch, x.Disturb == "")
 	if err != nil {
 		return err
 	}
@@ -183,6 +173,25 @@ func (r *recorder) batch(ctx context.Context, batch []instance) (err error) {
 		out[i].Seconds = time.Since(began).Seconds() / float64(len(out))
 	}
 	return r.keep(out)
+}
+
+// labUp brings a lab up, whose guests have so many vCPUs, and returns its id.
+func (r *recorder) labUp(ctx context.Context, topology, kind string, cpus int) (id string, err error) {
+	args := []string{"lab", "up", topology, "--lab", kind, "--json"}
+	if kind == record.LabVM {
+		args = append(args, "--cpus", strconv.Itoa(cpus))
+	}
+	said, err := r.program.Say(ctx, args...)
+	if err != nil {
+		return "", err
+	}
+	var up struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal([]byte(said), &up); err != nil {
+		return "", fmt.Errorf("read what lab up said: %w", err)
+	}
+	return up.ID, nil
 }
 
 // keep adds instances to the folder's list.

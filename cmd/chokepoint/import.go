@@ -138,7 +138,7 @@ func (in *input) wrong(err error) error {
 	return fmt.Errorf("import %s: %w", in.name, err)
 }
 
-// headBytes is how much of a file shows what it is.
+// headBytes of a file suffice to recognise its format.
 const headBytes = 4096
 
 // openAsIs opens a regular file, or reads standard input, which an interrupt ends.

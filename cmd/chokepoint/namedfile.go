@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipePatience is how long whoever writes into a pipe may leave its reader waiting.
+// pipePatience bounds the time for which a reader waits for a pipe's writer.
 const pipePatience = 5 * time.Second
 
 // maxSecret bounds a file whose first line is a password or a code.
