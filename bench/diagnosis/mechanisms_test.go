@@ -374,8 +374,12 @@ func (m mechanism) holds(class string) bool {
 	return class == m.Class || slices.Contains(m.Accept, class)
 }
 
-// placed reports whether a cause is where the limit is.
-func (m mechanism) placed(p planting, c diagnosis.Cause) bool {
+// placed reports whether a verdict is about where the limit is.
+func (m mechanism) placed(p planting, d *diagnosis.Diagnosis) bool {
+	c := diagnosis.Cause{Node: d.Node, Element: d.Element}
+	if c.Node == "" && len(d.Causes) > 0 {
+		c = d.Causes[0]
+	}
 	t := p.at(m.Place)
 	if t.Node == "" || t.at(c) {
 		return true
@@ -395,6 +399,15 @@ func (m mechanism) placed(p planting, c diagnosis.Cause) bool {
 func (x *aRun) disturbed(r recorded) bool {
 	return r.Planted != nil && mechanismNamed(r.Planted.Mechanism).Place != "host" &&
 		x.elsewhere(r) > mostElsewhere[true]
+}
+
+// leastFall is by how much goodput falls where a planted limit is what holds it: twice as much as it varies
+// without.
+const leastFall = .3
+
+// weak reports whether goodput hardly falls though it should.
+func (r recorded) weak() bool {
+	return r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless && 1-r.Goodput/r.Untouched < leastFall
 }
 
 // tally counts what the rules say of mechanisms.
@@ -421,7 +434,7 @@ func (f *mechanismFigures) add(o outcome) bool {
 	firstTwo := o.d.Causes[:min(2, len(o.d.Causes))]
 	second := right || slices.ContainsFunc(firstTwo, func(c diagnosis.Cause) bool { return m.holds(c.Class) })
 	place := o.Planted.at(m.Place).Node != "" && m.Class != diagnosis.Healthy
-	placed := !place || len(o.d.Causes) > 0 && m.placed(*o.Planted, o.d.Causes[0])
+	placed := !place || m.placed(*o.Planted, o.d)
 	for of, key := range map[*map[string]*tally]string{&f.Classes: m.Class, &f.Mechanisms: m.Name} {
 		if *of == nil {
 			*of = map[string]*tally{}
@@ -447,7 +460,9 @@ func TestMechanisms(t *testing.T) {
 	list, stored := sourceOf(t, mechanismsList, mechanismsPacked)
 	var f mechanismFigures
 	load(t, list, stored, func(r recorded) bool { return r.Planted != nil }, func(x *aRun, of []recorded) {
-		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
+		for _, o := range diagnose(x, slices.DeleteFunc(of, func(r recorded) bool {
+			return x.disturbed(r) || r.weak()
+		})) {
 			if f.add(o) {
 				continue
 			}

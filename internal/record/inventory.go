@@ -301,6 +301,13 @@ func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 	return out
 }
 
+// FiltersLeaving reports whether filters look at what leaves the device before it is queued.
+func (d *NetDevice) FiltersLeaving() bool {
+	return d.Polices(true) || d != nil && slices.ContainsFunc(d.Queues, func(q QueueFacts) bool {
+		return q.Kind == "clsact"
+	})
+}
+
 // Polices reports whether a filter polices what leaves the device, or what arrives.
 func (d *NetDevice) Polices(egress bool) bool { return len(d.filters("police", egress)) > 0 }
 
@@ -350,8 +357,13 @@ func (d *NetDevice) RateBps() float64 {
 	if root.RateBps > 0 {
 		return root.RateBps
 	}
-	rate := 0.0
-	for _, c := range d.Leaves() {
+	rate, leaves := 0.0, d.Leaves()
+	if len(leaves) == 0 { // such as prio, whose bands are no classes of their own
+		leaves = slices.DeleteFunc(slices.Clone(d.Queues), func(q QueueFacts) bool {
+			return q.Parent == "root" || !strings.HasPrefix(q.Parent, root.Handle)
+		})
+	}
+	for _, c := range leaves {
 		ceil := max(c.CeilBps, c.RateBps)
 		if rate > 0 && ceil != rate {
 			return 0

@@ -399,7 +399,9 @@ type TCP struct {
 	DeliveredCE   int64  `json:"delivered_ce,omitempty"` // segments that arrived marked, in the window
 	ReordSeen     int64  `json:"reord_seen,omitempty"`   // times that data was seen to overtake in the window
 	DsackDups     int64  `json:"dsack_dups,omitempty"`   // segments that arrived twice, in the window
-	Series        *Table `json:"series,omitempty"`       // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
+	// Options lists what both ends agreed on: "timestamps", "sack", "wscale"; nil is unknown.
+	Options []string `json:"options,omitzero"`
+	Series  *Table   `json:"series,omitempty"` // rtt_ns, rttvar_ns, cwnd_segments, retransmits, …
 }
 
 // EndUsage is what an engine's own process cost in the window.

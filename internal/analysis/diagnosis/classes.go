@@ -23,7 +23,9 @@ const (
 	TunnelBypassed  = "tunnel-bypassed"
 	SharedCPU       = "shared-cpu"
 	OneFlow         = "one-flow"
-	Unstable        = "unstable"
+
+	InlineInspection = "inline-inspection"
+	Unstable         = "unstable"
 )
 
 // machineRules are those about the router and the machines.
@@ -31,5 +33,5 @@ func machineRules() []Rule {
 	return []Rule{softirqOneCore(), softirqAllCores(), vpnProcess(), cryptoWorkers(), ruleList(), logFlood(),
 		otherLoad(), clockDown(), thermal(), conntrackFull(), connectionRate(), wireguardQueue(),
 		oneTunnelOneCore(), backlogBudget(), offloadLost(), groPathology(), linkLayer(), pcieMemory(),
-		tunnelBypassed(), sharedCPU(), oneFlow(), unstable()}
+		tunnelBypassed(), sharedCPU(), oneFlow(), inlineInspection(), unstable()}
 }

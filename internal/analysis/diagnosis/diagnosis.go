@@ -91,7 +91,10 @@ type Diagnosis struct {
 	Class      string  `json:"class"` // of the first cause, or "unknown"
 	Text       string  `json:"text"`  // one sentence
 	Confidence float64 `json:"confidence"`
-	Causes     []Cause `json:"causes"` // most probable first, those above LeastShown
+	// Node and Element say where the limit is, whether it has a name or not; "" = not known.
+	Node    string  `json:"node,omitempty"`
+	Element string  `json:"element,omitempty"`
+	Causes  []Cause `json:"causes"` // most probable first, those above LeastShown
 	// Excluded are classes that were examined and spoken against, each by a number.
 	Excluded []Exclusion `json:"excluded,omitempty"`
 	// NotExamined are classes of which nothing is said: what they read is missing, or decides nothing.
@@ -242,19 +245,32 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
 		unknown -= probability[j.Class]
 	}
-	if len(d.Causes) > 0 && (d.Causes[0].Confidence >= leastNamed || unknown < leastUnknown) {
+	if len(d.Causes) > 0 && (d.sureOfPlace() >= leastNamed || unknown < leastUnknown) {
 		first := d.Causes[0]
 		d.Class, d.Text, d.Confidence = first.Class, first.Text, first.Confidence
+		d.Node, d.Element = first.Node, first.Element
 		return d
 	}
 	d.Confidence = max(unknown, 0)
 	d.Text = notKnown + ": no known cause fits the measurements"
 	if i := slices.IndexFunc(examined, func(j Judgement) bool { return j.Place != "" }); i >= 0 {
-		d.Text = examined[i].Place
+		d.Text, d.Node, d.Element = examined[i].Place, examined[i].Node, examined[i].Element
 	} else if len(d.Causes) > 0 {
 		d.Text = notKnown + "; closest known cause: " + d.Causes[0].Text
 	}
 	return d
+}
+
+// sureOfPlace is how probable it is that the limit is where the first cause is: several causes of one element
+// share their probability, such as a rate and the long queue in front of it.
+func (d *Diagnosis) sureOfPlace() (p float64) {
+	for _, c := range d.Causes {
+		if first := d.Causes[0]; c.Class == first.Class || c.Node == first.Node && c.Element == first.Element &&
+			c.Element != "" && c.Element != "path" {
+			p += c.Confidence
+		}
+	}
+	return p
 }
 
 // middle is the judgement with the median score (the lower of two), if a half of the trials were examined;

@@ -24,6 +24,13 @@ const (
 	Reordering    = "reordering"
 	ReversePath   = "reverse-path"
 
+	OptionsStripped  = "options-stripped"
+	SmallSegments    = "small-segments"
+	ConntrackInvalid = "conntrack-invalid"
+	CrossTraffic     = "cross-traffic"
+	ShaperBurst      = "shaper-burst"
+	ShaperCPU        = "shaper-cpu"
+
 	ChecksumErrors = "checksum-errors"
 	Fragmentation  = "fragmentation"
 	PMTUBlackHole  = "pmtu-black-hole"
@@ -34,7 +41,8 @@ func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), ruleDrop(),
-		reordering(), reversePath(), checksumErrors(), fragmentation(), pmtuBlackHole()}
+		reordering(), reversePath(), checksumErrors(), fragmentation(), pmtuBlackHole(),
+		optionsStripped(), smallSegments(), conntrackInvalid(), crossTraffic(), shaperBurst(), shaperCPU()}
 }
 
 // atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is
@@ -72,11 +80,21 @@ var symptoms = []struct {
 	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
 	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},
 	// Where acknowledgements wait, round trips are long, and data leaves in bursts.
-	{ReversePath, []string{Bufferbloat, Unstable, ReceiveWindow}, 5},
+	{ReversePath, []string{Bufferbloat, Unstable, ReceiveWindow, SlowReader, SlowSender, PMTUBlackHole}, 6},
+	// Without the option a window cannot be large, whatever the buffer.
+	{OptionsStripped, []string{ReceiveWindow}, 5},
+	{SmallSegments, []string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow}, 4},
+	{InlineInspection, []string{SoftirqOneCore, SoftirqAllCores, OtherLoad, LogFlood}, 3},
+	{ConntrackInvalid, []string{RuleDrop, RandomLoss, Reordering}, 5},
+	{CrossTraffic, []string{Shaper, LinkRate, Bufferbloat}, 4},
+	{ShaperBurst, []string{Shaper, LinkRate, SmallQueue, Bufferbloat}, 4},
+	{ShaperCPU, []string{Shaper, LinkRate, SmallQueue, Bufferbloat, SoftirqOneCore, SoftirqAllCores}, 4},
 	// What is damaged is dropped, at the receiver.
 	{ChecksumErrors, []string{RandomLoss, RuleDrop, Policer}, 4},
 	// What dies inside a router is not lost on the path, and what follows it arrives out of order.
 	{RuleDrop, []string{RandomLoss, Reordering}, 3},
+	// What a rule of the sender's own takes looks to TCP as if its device were busy: it sends less.
+	{RuleDrop, []string{SlowSender, SlowReader}, 8},
 	// A guest that works for others keeps its machine busy, too.
 	{OtherLoad, []string{SharedCPU}, 3},
 	// While nothing gets through an application waits, too.

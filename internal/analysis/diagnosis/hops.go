@@ -65,6 +65,8 @@ type queue struct {
 	owned      bool    // that rate was found, and not set by the plan
 	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
 	fifos      bool    // it has classes, and each has a FIFO
+	polices    bool    // its filters drop what exceeds a rate, too
+	roomy      bool    // it was never a quarter full of what it may hold, where that is known
 	full       bool    // in a sample it held nine tenths of what it may, where that is known
 }
 
@@ -139,6 +141,9 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 	for _, h := range hops {
 		leaves, arrives := o.found(h.out), o.found(h.in)
 		if !ingress {
+			if leaves != nil && leaves.Master != "" {
+				out = append(out, record.TopoPort{Node: h.out.Node, Port: leaves.Master})
+			}
 			out = append(out, h.out)
 			for _, to := range leaves.RedirectsTo(true) {
 				out = append(out, record.TopoPort{Node: h.out.Node, Port: to})
@@ -148,7 +153,7 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 			}
 			continue
 		}
-		if leaves.Polices(true) {
+		if leaves.FiltersLeaving() {
 			out = append(out, h.out)
 		}
 		out = append(out, h.in)
@@ -174,6 +179,10 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 		}
 		is := func(l string) bool { return l == label }
 		packets, ok := o.Sum(at.Node, "qdisc", "packets", is)
+		if !ok && ingress && o.found(at).Polices(true) { // by filters of its root
+			label = at.Port
+			packets, ok = o.Sum(at.Node, "qdisc", "packets", is)
+		}
 		if !ok {
 			_, no := o.Columns(at.Node, "qdisc", "packets")
 			why = cmp.Or(why, no)
@@ -192,7 +201,8 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 		q.rateBps, q.uneven = o.sentBy(at)
 		if !ingress {
 			q.setBps, q.owned, q.fifos = o.setTo(at)
-			q.full = o.filled(at, q.kind)
+			q.full, q.roomy = o.filled(at, q.kind)
+			q.polices = o.found(at).Polices(true)
 		}
 		q.waited = 1
 		columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
@@ -244,20 +254,36 @@ func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool)
 	})
 }
 
-// filled reports whether a port's queue, if it was found there, held nine tenths of its packets in a sample.
-func (o *Observation) filled(at record.TopoPort, kind string) bool {
-	limit := math.Inf(1)
-	if d := o.found(at); d != nil {
-		if root, _ := d.Root(); root.Kind == kind && root.LimitPackets > 0 {
-			limit = root.LimitPackets
+// filled reports whether a port's queue, if it was found there, held nine tenths of its packets in a sample,
+// and whether it never held a quarter although it may hold many.
+func (o *Observation) filled(at record.TopoPort, kind string) (full, roomy bool) {
+	limit, known := math.Inf(1), 0.0
+	if d := o.found(at); d != nil && d.Missing == "" {
+		root, _ := d.Root()
+		if root.Kind == kind && root.LimitPackets > 0 {
+			limit, known = root.LimitPackets, root.LimitPackets
+		}
+		leaves := d.Leaves()
+		if len(leaves) > 0 && !slices.ContainsFunc(leaves, func(c record.QueueFacts) bool {
+			return len(d.Below(c.Handle)) > 0
+		}) {
+			known = defaultQueue
 		}
 	}
 	columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
-	return slices.ContainsFunc(columns, func(c Column) bool {
-		most, _ := c.Largest()
-		return c.Label == at.Port && most >= .9*limit
-	})
+	most := 0.0
+	for _, c := range columns {
+		if n, ok := c.Largest(); ok && c.Label == at.Port {
+			most = max(most, n)
+		}
+	}
+	return most >= .9*limit, known > manyPackets && most < known/4
 }
+
+const (
+	defaultQueue = 1000.0 // packets of a class that was given no queue (txqueuelen of Ethernet)
+	manyPackets  = 100.0
+)
 
 // before is how far a port's counter grew before the window.
 func (o *Observation) before(node, probe, stem, label string) (sum float64) {

@@ -30,6 +30,9 @@ func (q queue) fifo() bool {
 	if q.kind == "netem" {
 		return q.full
 	}
+	if q.polices && q.waited < .2 || q.roomy {
+		return false // what it drops does not overflow
+	}
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
 

@@ -27,6 +27,16 @@ func (c Column) last() float64 {
 	return last
 }
 
+// first is the first one.
+func (c Column) first() float64 {
+	for i, t := range c.curve.T {
+		if t >= c.w.Start {
+			return c.curve.V[i]
+		}
+	}
+	return 0
+}
+
 // Observation is one trial of a load as rules see it, with what it is held against.
 type Observation struct {
 	Run     *record.Run
@@ -36,6 +46,7 @@ type Observation struct {
 	Line    Limit              // stated or read rate of the path
 	Tester  Limit              // what the tester alone reaches with this load
 	Idle    map[string]float64 // metrics of the idle path, where it was measured
+	ledger  *Ledger            // see Ledger
 }
 
 // Limit is a rate that something is held against; 0 = not known.

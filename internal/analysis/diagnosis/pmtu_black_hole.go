@@ -35,6 +35,17 @@ func pmtuBlackHole() Rule {
 					j.Text += "; " + r.String() + " of the " + node + " may drop them"
 				}
 			}
+			if a, ok := o.Ledger().deadliest(); ok && j.Node == "" {
+				j.Node, j.Element = a.Node, a.Element
+				j.Text += fmt.Sprintf("; %.0f packets die at the %s's %s", a.DiedPackets(), a.Node, a.Element)
+			}
+			filters, _ := o.queues(true)
+			for _, q := range filters {
+				if q.drops > 0 && j.Node == "" {
+					j.Node, j.Element = q.node, q.port
+					j.Text += "; a filter of traffic control at " + q.place() + " drops packets"
+				}
+			}
 			sender, _ := o.Ends()
 			if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
 				return Judgement{Score: absent, Facts: grounds{fact("IcmpInDestUnreachs", sender, "ip", told,

@@ -67,11 +67,11 @@ func reordering() Rule {
 // they put into another order.
 func (o *Observation) delaying() (node, port string) {
 	most := 0.0
-	for _, h := range o.hops() {
-		columns, _ := o.Columns(h.out.Node, "qdisc", "qlen_packets")
+	for _, at := range o.queuePlaces(o.hops(), false) {
+		columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
 		for _, c := range columns {
-			if v, ok := c.Mean(); ok && c.Label == h.out.Port && v > most {
-				node, port, most = h.out.Node, h.out.Port, v
+			if v, ok := c.Mean(); ok && c.Label == at.Port && v > most {
+				node, port, most = at.Node, at.Port, v
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -13,16 +14,24 @@ import (
 func reversePath() Rule {
 	return Rule{Class: ReversePath, Label: "the way of the acknowledgements is saturated",
 		Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
-			"it for most of the window, or sends what it is set to, while none on the way of the data does",
+			"it for most of the window, or sends what it is set to, while none on the way of the data does; " +
+			"or more than half of the acknowledgements die",
 		Judge: func(o *Observation) Judgement {
+			died, some := o.acksDie()
 			q, why := o.acksHeld()
-			if why != "" {
+			switch {
+			case why != "" && some:
+				return died
+			case why != "":
 				return missing(why)
 			}
 			waits := ramp(q.waited, .5, .9, unlikely, 1.2)
 			score := q.throttles() + waits + o.wants()
 			if data, _, none := o.held(); none == "" {
 				score -= ramp(data.holds(), .03, .25, 0, 5) // its data are held, too
+			}
+			if some && died.Score > score {
+				return died
 			}
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("the acknowledgements are held to %s by the queue at %s", mbps(q.rateBps),
@@ -40,6 +49,31 @@ func reversePath() Rule {
 				Risk: "above the link rate, delay grows"},
 			{Do: "ask for a line with a faster way back: TCP needs about 2 % of its rate there"},
 		}}
+}
+
+// acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, what has arrived.
+func (o *Observation) acksDie() (j Judgement, ok bool) {
+	l := o.Ledger()
+	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
+		return j, false
+	}
+	sent, worst := *l.Acks[0].Out, Account{}
+	for _, a := range l.Acks {
+		if a.DiedPackets() > worst.DiedPackets() {
+			worst = a
+		}
+	}
+	share := ratio(worst.DiedPackets(), sent)
+	if share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") { // CAKE thins acknowledgements out
+		return j, false
+	}
+	died := ramp(share, .3, .5, unlikely, 3)
+	return Judgement{Score: died + o.wants(), Node: worst.Node, Element: worst.Element,
+		GainAtMost: o.gainToTester(), Text: fmt.Sprintf("%s of the acknowledgements die at the %s's %s",
+			unit.Percent(min(share, 1)), worst.Node, worst.Element),
+		Facts: grounds{fact("acks_died", worst.Node, worst.Element, worst.DiedPackets(), fmt.Sprintf(
+			"%.0f of %.0f packets on the way back died there, by %s", worst.DiedPackets(), sent,
+			worst.Died[0].By))}}.weighed(died), true
 }
 
 // acksHeld is the queue on the way of the acknowledgements that holds back most.

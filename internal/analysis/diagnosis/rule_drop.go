@@ -3,7 +3,6 @@ package diagnosis
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -29,6 +28,9 @@ func ruleDrop() Rule {
 				Facts: grounds{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
 			switch {
 			case share < .3:
+			case d.by == byHeader || d.by == byRoute:
+				j.Undecided = "packets die in the " + d.node + ": " + words + ", by " + d.by
+				j.Place, j.Element, j.Score = j.Undecided, "ip", unlikely
 			case d.reason == "":
 				j.Text += ", or what counts no drops"
 			case slices.Contains(ruleReasons, d.reason):
@@ -78,7 +80,9 @@ var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "
 // miss.
 type deaths struct {
 	node, metric, reason string // of the kernel, "" where it does not tell
+	by                   string // Death.By of most
 	packets, missed      float64
+	sent                 float64 // by the load's sender
 }
 
 // diesInside is the score of what dies in a router as the cause of the load's loss.
@@ -88,64 +92,42 @@ func (o *Observation) diesInside() float64 {
 		return unlikely
 	}
 	loss, _, _ := o.lossOf()
+	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
 	share := ratio(d.packets, d.missed)
 	return ramp(loss, .0005, .003, unlikely, .8) + ramp(share, .3, .7, unlikely, .5) + ramp(share, 2, 4, 0,
 		unlikely) + ramp(d.missed, 3, 10, unlikely, 0)
 }
 
-// died finds the node of the load's way in which most packets died: a router by its kernel's reasons, else by
-// what came in by one port and did not leave by the other; it and the receiver by what the IP layer received
-// and did not pass on.
+// died finds the node of the load's way in whose network stack most packets died by what no other class is
+// about.
 func (o *Observation) died() (worst deaths, why string) {
-	missed, why := o.missed()
-	if why != "" {
-		return worst, why
+	l := o.Ledger()
+	if l == nil || l.MissedPackets == nil {
+		return worst, "nothing counted lost packets"
 	}
-	_, receiver := o.Ends()
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
-	all := o.hops()
-	for i := 1; i < len(all); i++ {
-		in, out := all[i-1].in, all[i].out
-		if in.Node != out.Node || !slices.Contains(o.Routers(), in.Node) {
+	for _, a := range l.Data {
+		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
-		d := deaths{node: in.Node, metric: "netdev_balance", missed: missed}
-		known := o.counted(in.Node)
-		reasons, _ := o.Columns(in.Node, "drops", "skb_drops")
-		most := 0.0
-		for _, c := range reasons {
-			n, ok := c.Grew()
-			switch {
-			case !ok:
-			case c.Label == "":
-				d.metric, d.packets = metrics.KernelDrops, max(n-known, 0)
-			case n > most && c.Label != "QDISC_DROP" && c.Label != "NOT_SPECIFIED":
-				d.reason, most = c.Label, n
+		d, most := deaths{node: a.Node, metric: "packets_died"}, 0.0
+		if first := l.Data[0]; first.In != nil {
+			d.sent = *first.In
+		}
+		for _, x := range a.Died {
+			if x.Reason == "" && !slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
+				continue
+			}
+			if d.packets += x.Packets; x.Packets <= most {
+				continue
+			}
+			if d.by, d.reason, most = x.By, x.Reason, x.Packets; d.reason != "" {
+				d.metric = metrics.KernelDrops
 			}
 		}
-		if d.metric != metrics.KernelDrops {
-			rx := o.passed(in.Node, in.Port, "rx")
-			tx := o.passed(out.Node, out.Port, "tx")
-			if o.tunnel() != "" || rx.packets == 0 || tx.packets == 0 || ratio(rx.size(), tx.size()) > 1.05 ||
-				ratio(tx.size(), rx.size()) > 1.05 {
-				continue // they are not the same packets
-			}
-			if !o.Shared() {
-				known += ring
-			}
-			d.packets = max(rx.packets-tx.packets-known, 0) * max(rx.size()/maxFrame, 1)
-		}
-		if n, ok := o.lostInIP(in); ok && d.metric != metrics.KernelDrops && n > d.packets {
-			d.metric, d.packets = "ip_balance", n
-		}
+		d.missed = min(max(d.packets, l.MissedPackets[0]), l.MissedPackets[1])
 		if why = ""; d.packets >= worst.packets {
 			worst = d
-		}
-	}
-	for _, h := range all {
-		n, ok := o.lostInIP(h.in)
-		if ok && h.in.Node == receiver && n > worst.packets {
-			worst, why = deaths{node: receiver, metric: "ip_balance", packets: n, missed: missed}, ""
 		}
 	}
 	return worst, why
@@ -163,14 +145,7 @@ func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
 	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
 	tracked, _ := o.Sum(at.Node, "conntrack", "drop", nil)
 	lost := max(received-gone+whole-tracked, 0)
-	rx := o.passed(at.Node, at.Port, "rx")
-	data := received // of it what came by this port
-	for _, port := range o.ports(at.Node) {
-		if port != at.Port {
-			data -= o.passed(at.Node, port, "rx").packets
-		}
-	}
-	return lost * max(ratio(rx.packets, data), 1) * max(rx.size()/maxFrame, 1), ok
+	return lost * o.merged(at), ok
 }
 
 const (
@@ -188,19 +163,6 @@ func (o *Observation) passed(node, port, direction string) (f frames) {
 	f.packets, _ = o.Sum(node, "netdev", direction+"_packets", is)
 	f.bytes, _ = o.Sum(node, "netdev", direction+"_bytes", is)
 	return f
-}
-
-// counted is how many packets a router dropped that counters of queues, tables and the CPU hold.
-func (o *Observation) counted(node string) (sum float64) {
-	for _, of := range []struct{ probe, stem string }{{"qdisc", "drops"}, {"netdev", "tx_dropped"},
-		{"softnet", "dropped"}, {"conntrack", "drop"}, {"conntrack", "insert_failed"},
-		{"snmp", "IpFragFails"}, {"snmp", "Ip6InTooBigErrors"}} {
-		n, _ := o.Sum(node, of.probe, of.stem, func(label string) bool {
-			return label != "cpu" && (!strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress"))
-		})
-		sum += n
-	}
-	return sum
 }
 
 // missed is how many packets of the load the ends miss: segments that were sent again, or lost datagrams.

@@ -17,7 +17,7 @@ func slowReader() Rule {
 			_, receiver := o.Ends()
 			facts := grounds{rwndFact(s)}
 			window := ramp(s.rwnd, .1, .5, -5, 2)
-			score := window + o.wants()
+			score := window + o.wants() + o.trickle()
 			uneven, known := o.Metric(metrics.Consistency)
 			if known {
 				score += ramp(uneven, .25, .6, 0, -1.5)

@@ -220,10 +220,12 @@ func alone(q Qdisc, qdiscs, classes []Qdisc, filters int) error {
 
 const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
 
-// actionsAt are the attributes of linux/pkt_cls.h in which a kind of filter keeps its actions and its class.
-func actionsAt() map[string][2]uint16 {
-	return map[string][2]uint16{"u32": {7, 1}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1},
-		"basic": {4, 1}, "bpf": {1, 3}}
+// attributesOf are those of linux/pkt_cls.h in which a kind of filter keeps its actions, its class, and the
+// policer of filters that were made in the old way (0 = has none).
+func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
+	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
+		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]
+	return at[0], at[1], at[2], ok
 }
 
 // readFilter reads the body of an RTM_NEWTFILTER, and the index of the device that it sends packets to. ok is
@@ -239,7 +241,7 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	}
 	f.Parent = binary.NativeEndian.Uint32(b[12:])
 	f.Kind = string(bytes.TrimRight(found[kindAt], "\x00"))
-	at, known := actionsAt()[f.Kind]
+	actions, inClass, policer, known := attributesOf(f.Kind)
 	if !known {
 		f.Action = "other"
 		return f, 0, true
@@ -248,14 +250,24 @@ func readFilter(b []byte) (f TrafficFilter, index uint32, ok bool) {
 	if err != nil {
 		return f, 0, false
 	}
-	if class := options[at[1]]; len(class) >= 4 {
+	if class := options[inClass]; len(class) >= 4 {
 		f.Action, f.To = "class", HandleText(uint32(word(class, 0)))
 	}
-	EachAttribute(options[at[0]], func(_ uint16, v []byte) bool {
+	if old, err := attributes(options[policer]); err == nil && policer != 0 && len(old[policerParams]) > 0 {
+		f.police(old)
+	}
+	EachAttribute(options[actions], func(_ uint16, v []byte) bool {
 		index = max(index, f.readAction(v))
 		return true
 	})
 	return f, index, f.Action != ""
+}
+
+const policerParams = 1 // TCA_POLICE_TBF
+
+// police reads a struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec.
+func (f *TrafficFilter) police(options map[uint16][]byte) {
+	f.Action, f.Rate = "police", rateIn(options[policerParams], options[8], 5)
 }
 
 // readAction reads one action of a filter, and the index of the device that it sends packets to.
@@ -277,8 +289,8 @@ func (f *TrafficFilter) readAction(b []byte) (index uint32) {
 			f.Action = "redirect"
 		}
 		return uint32(word(params, 6))
-	case kind == "police": // struct tc_police: index, action, limit, burst, mtu, then a struct tc_ratespec
-		f.Action, f.Rate = "police", rateIn(options[1], options[8], 5)
+	case kind == "police":
+		f.police(options)
 	case kind == "gact" && len(params) >= 12 && word(params, 2) == drop:
 		f.Action = "drop"
 	case f.Action == "" || f.Action == "class":

@@ -37,6 +37,17 @@ type tcpFlow struct {
 	rcvbuf int
 }
 
+// optionsOf names the options that both ends agreed on (TCPI_OPT_… of linux/tcp.h).
+func optionsOf(i *unix.TCPInfo) []string {
+	agreed := []string{}
+	for bit, name := range []string{"timestamps", "sack", "wscale"} {
+		if i.Options&(1<<bit) != 0 {
+			agreed = append(agreed, name)
+		}
+	}
+	return agreed
+}
+
 // tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
 const tcpOptionECN = 8
 
@@ -237,6 +248,7 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 		RwndLimitedNs: int64(e.Rwnd_limited-s.Rwnd_limited) * 1000,
 		SndbufLimitNs: int64(e.Sndbuf_limited-s.Sndbuf_limited) * 1000,
 		ECN:           e.Options&tcpOptionECN != 0,
+		Options:       optionsOf(e),
 		DeliveredCE:   int64(e.Delivered_ce) - int64(s.Delivered_ce),
 		ReordSeen:     int64(e.Reord_seen) - int64(s.Reord_seen),
 		DsackDups:     int64(e.Dsack_dups) - int64(s.Dsack_dups)}

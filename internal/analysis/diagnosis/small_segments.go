@@ -1,0 +1,34 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// smallSegments is TCP whose segments are far smaller than Ethernet carries, on CPUs that are full: what a
+// packet costs does not depend on its size.
+func smallSegments() Rule {
+	return Rule{Class: SmallSegments, Wasteful: true, Label: "TCP's segments are small",
+		Means: "a segment holds less than half of what Ethernet carries, and a core that moves them is full",
+		Judge: func(o *Observation) Judgement {
+			s := o.senderLedger()
+			if s == nil || s.MSS == 0 {
+				return missing("the size of segments is not known")
+			}
+			small := ramp(float64(s.MSS), 600, 1000, 1.8, unlikely)
+			full := ramp(o.fullest(), .6, .9, -3, 1.5)
+			lost, _, _ := o.lossOf()
+			return Judgement{Score: small + full + o.wants() - ramp(lost, .002, .02, 0, 4), Element: "path",
+				GainAtMost: min(float64(leastMSS)/float64(s.MSS), max(o.gainToTester(), 1)),
+				Text: fmt.Sprintf("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs as "+
+					"much", s.MSS),
+				Facts: grounds{against(fact("mss_bytes", s.Node, "socket", float64(s.MSS),
+					fmt.Sprintf("the ends agreed on segments of %d bytes", s.MSS)), leastMSS),
+					fact("cpu_busy_ratio", "", "cpu", o.fullest(), "the busiest core on the way was busy for "+
+						unit.Percent(o.fullest()))}}.weighed(small, full)
+		},
+		Remedies: []Remedy{{System: "linux", Do: "look for what clamps the MSS, and for a small MTU on the way",
+			Commands: []string{"nft list ruleset | grep maxseg", "ip link | grep mtu",
+				"ip route | grep advmss"}}}}
+}
