@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,12 +54,13 @@ func (x *Derivation) idleOf(j *validity.Judged) map[string]float64 {
 type examined struct {
 	judgements []diagnosis.Judgement
 	path       []diagnosis.Stage
+	ledger     *diagnosis.Ledger
 }
 
 func examine(o *diagnosis.Observation) examined {
 	x := examined{judgements: diagnosis.Examine(o)}
 	if o.Trial.Status != record.TrialFailed {
-		x.path = o.Path()
+		x.path, x.ledger = o.Path(), o.Ledger()
 	}
 	return x
 }
@@ -96,11 +98,12 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	var trials [][]diagnosis.Judgement
 	var paths [][]diagnosis.Stage
 	var rates []float64
+	var ledgers []rated
 	for _, j := range g.good() {
 		if x, ok := of[j]; ok {
 			trials, paths = append(trials, x.judgements), append(paths, x.path)
 			if v, ok := j.Metrics.Values[metrics.Goodput]; ok {
-				rates = append(rates, v)
+				rates, ledgers = append(rates, v), append(ledgers, rated{v, x.ledger})
 			}
 		}
 	}
@@ -116,12 +119,28 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	}
 	if d := diagnosis.Conclude(trials, rates...); d != nil {
 		d.Place(paths)
+		d.Ledger = middleLedger(ledgers)
 		for i := range d.Causes {
 			d.Causes[i].Remedies = remediesFor(systemOf(run), factor.Tunnel.Of(g.factors),
 				withoutLoss(run, d.Causes[i].Remedies))
 		}
 		g.cell.Diagnosis = d
 	}
+}
+
+// rated is the ledger of a trial with its goodput.
+type rated struct {
+	bps    float64
+	ledger *diagnosis.Ledger
+}
+
+// middleLedger is that of the trial with the median rate, the lower of two.
+func middleLedger(all []rated) *diagnosis.Ledger {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(a.bps, b.bps) })
+	return all[(len(all)-1)/2].ledger
 }
 
 // systemOf is the system of the device under test, as remedies call it; "" where it is not known.

@@ -14,7 +14,10 @@ import (
 
 const diagnosisTitle = "What held the traffic back"
 
-const kindRuledOut = "ruled out"
+const (
+	kindRuledOut = "ruled out"
+	kindPath     = "path"
+)
 
 // briefFacts is how many of a verdict's facts stand beside its sentence.
 const briefFacts = 3
@@ -53,6 +56,7 @@ func (f finding) sure() string {
 	each, proved := f.Verdict.Confidence, ""
 	switch by := f.Causes[0].Proved; by {
 	case "":
+		proved = f.proposal()
 	case diagnosis.Refuted: // how probable it looked before says nothing any more
 		return ", refuted by experiment"
 	default:
@@ -62,6 +66,21 @@ func (f finding) sure() string {
 		return ", " + low + " to " + high + " sure" + proved
 	}
 	return ", " + whole(each[1]) + " sure" + proved
+}
+
+// wellSure is the confidence below which a verdict proposes its experiment.
+const wellSure = .8
+
+// proposal names the first experiment of a cause that is not sure, "" where there is none.
+func (f finding) proposal() string {
+	if tests := f.Causes[0].Experiments; f.Verdict.Confidence[0] < wellSure && len(tests) > 0 {
+		levels := tests[0].Doses
+		if len(levels) == 0 {
+			levels = []string{tests[0].Fix}
+		}
+		return fmt.Sprintf("; diagnose --prove tests it by %s %s", tests[0].Factor, strings.Join(levels, ", "))
+	}
+	return ""
 }
 
 // whole is a probability in whole per cent; none is certain.
@@ -137,13 +156,20 @@ func diagnosisSection(v *view, s *Section) {
 		}
 		var shown, ruledOut []Item
 		for _, it := range v.details(f) {
-			if it.Kind == kindRuledOut {
+			switch it.Kind {
+			case kindRuledOut:
 				ruledOut = append(ruledOut, it)
-				continue
+			case kindPath: // the page begins with its picture
+			default:
+				shown = append(shown, it)
 			}
-			shown = append(shown, it)
 		}
 		s.add(List{Title: title, Items: shown})
+		if l := f.Diagnosis.Ledger; l != nil && len(way{l}.rows()) > 0 {
+			s.add(Picture{ID: "way", Draw: way{l}, Title: "The way of the packets: " + f.Cell.Label,
+				Sub: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ its " +
+					"rate."})
+		}
 		if len(ruledOut) > 0 {
 			s.add(Fold{Title: upperFirst(kindRuledOut), Blocks: []Block{List{Items: ruledOut}}})
 		}
@@ -169,7 +195,10 @@ func (v *view) details(f finding) []Item {
 	if numbers := append(v.factLines(f.facts()), f.generatorWords()...); len(numbers) > 0 {
 		out = append(out, Item{Kind: "numbers", Text: f.Cell.Label, Evidence: numbers})
 	}
-	add("path", stageLines(f.Path)...)
+	add(kindPath, stageLines(f.Path)...)
+	if l := f.Diagnosis.Ledger; l != nil && len(l.Data) > 0 {
+		add("accounts", ledgerLines(l)...)
+	}
 	others := f.Causes
 	if f.Named() {
 		others = others[1:]

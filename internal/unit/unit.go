@@ -106,13 +106,18 @@ func Times(ratio float64) string { return "×" + Grouped(ratio) }
 func Grouped(v float64) string {
 	digits, fraction, _ := strings.Cut(Significant(v, 3), ".")
 	if len(digits) > 3 { // three digits are told of so large a ratio
-		digits = strconv.FormatFloat(math.Round(v/math.Pow10(len(digits)-3))*math.Pow10(len(digits)-3),
-			'f', 0, 64)
+		return Whole(math.Round(v/math.Pow10(len(digits)-3)) * math.Pow10(len(digits)-3))
 	}
+	return strings.TrimSuffix(digits+"."+fraction, ".")
+}
+
+// Whole prints a number without its fraction, thousands apart: "12,345".
+func Whole(n float64) string {
+	digits := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return strings.TrimSuffix(digits+"."+fraction, ".")
+	return digits
 }
 
 // Seconds prints a duration for people: "1m10s", "2.5s".

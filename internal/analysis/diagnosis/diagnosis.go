@@ -101,6 +101,8 @@ type Diagnosis struct {
 	NotExamined []Gap   `json:"not_examined,omitempty"`
 	Trials      int     `json:"trials"`
 	Path        []Stage `json:"path,omitempty"` // near to far, with what was used of each part
+	// Ledger accounts for the packets and the delay of the trial with the median rate.
+	Ledger *Ledger `json:"ledger,omitempty"`
 }
 
 // Cause is one candidate.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -58,16 +57,16 @@ func (o *Observation) inspects(node string) (what, why string) {
 				continue
 			}
 			for _, t := range v.Taps {
-				if t.Type == "raw" && t.Protocol == "0003" {
+				if t.Protocol == "0003" {
 					what = fmt.Sprintf("packet sockets on %s", cmp.Or(t.Device, "all devices"))
 				}
 			}
 			if len(v.NFQueues) > 0 {
 				what = fmt.Sprintf("NFQUEUE %d", v.NFQueues[0].Number)
 			}
-			if v.Filter != nil && slices.ContainsFunc(v.Filter.Rules, func(r record.FilterRule) bool {
-				return strings.Contains(r.Text, "log group")
-			}) {
+			lines, _ := o.Sum(node, "kernellog", "lines", nil)
+			if v.Filter != nil && o.perSecond(lines) < 5 && slices.ContainsFunc(v.Filter.Rules,
+				func(r record.FilterRule) bool { return slices.Contains(r.Kinds, record.RuleLog) }) {
 				what = "a log group of the packet filter"
 			}
 		}

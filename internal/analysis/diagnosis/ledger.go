@@ -239,24 +239,33 @@ func (o *Observation) heldIn(q queue) (n float64) {
 	return n
 }
 
-// waitedIn is how long a packet waited in a queue: its mean backlog ÷ the rate at which it drains, without
-// what it is set to hold packets for.
-func (o *Observation) waitedIn(q queue) float64 {
+// waitedIn is how long a packet waited in a queue, on average: the backlog ÷ the rate at which it drains
+// (Little's law). The packets of the window entered the queue as long before it. What netem holds packets for
+// without a rate is the path's own delay.
+func (o *Observation) waitedIn(q queue) (ns float64) {
+	if q.kind == "netem" && q.setBps == 0 {
+		return 0
+	}
 	columns, _ := o.Columns(q.node, "qdisc", "backlog_bytes")
 	bytes, _ := o.Sum(q.node, "netdev", "tx_bytes", func(l string) bool { return l == q.port })
+	w := o.Trial.Window
 	for _, c := range columns {
-		backlog, ok := c.Mean()
-		if !ok || c.Label != q.port || bytes == 0 {
+		if c.Label != q.port || bytes == 0 {
 			continue
 		}
-		ns := backlog / bytes * float64(o.Trial.Window.End-o.Trial.Window.Start)
-		if q.kind == "netem" { // what it holds every packet for is in the least RTT, too
+		for range 2 {
+			backlog, ok := c.curve.Mean(w.Start-int64(ns), w.End-int64(ns))
+			if !ok {
+				break
+			}
+			ns = backlog / bytes * float64(w.End-w.Start)
+		}
+		if q.kind == "netem" {
 			least, _ := o.Metric(metrics.MinRTTTCP)
 			ns = max(ns-least, 0)
 		}
-		return ns
 	}
-	return 0
+	return ns
 }
 
 // diesAtSender is what the sender's transport layer sent and its port's queue never had. It is exact where
@@ -325,7 +334,11 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoP
 	}
 	least := max(leastMissing, .03**a.In)
 	if counted > 0 {
-		scale := min(max(missing/counted, 1), 1.5*o.merged(in))
+		atMost := 1.0
+		if m := o.merged(in); m > 1.02 { // packets that die may be larger than the average
+			atMost = 1.25 * m
+		}
+		scale := min(max(missing/counted, 1), atMost)
 		if counted > missing+least { // a part of them went the other way
 			scale = max(missing, 0) / counted
 		}
@@ -432,8 +445,9 @@ func (l *Ledger) deadliest() (most Account, ok bool) {
 	return most, ok
 }
 
-// tolerance is how far the sums of a ledger may lie apart: 1 %, or a few packets.
-func tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
+// Tolerance is how many packets the sums of a ledger may lie apart: 1 % of what is missed, 0.3 % of what was
+// sent, since merged packets are counted in pieces, or five.
+func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
 // balancePackets holds what died against what the ends miss.
 func (o *Observation) balancePackets(l *Ledger) {
@@ -458,7 +472,7 @@ func (o *Observation) balancePackets(l *Ledger) {
 	if out := l.Data[0].Out; out != nil {
 		sent = *out
 	}
-	if math.Abs(l.RestPackets) > tolerance(high, sent) {
+	if math.Abs(l.RestPackets) > Tolerance(high, sent) {
 		l.RestWhere = l.restWhere()
 	}
 }

@@ -1,0 +1,176 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// way draws the ledger of a trial: each stage that the load's data pass, with the packets that came in, left
+// and died there, and how long they waited.
+type way struct{ *diagnosis.Ledger }
+
+func stageName(a diagnosis.Account) string {
+	switch a.Stage {
+	case diagnosis.StageIP:
+		return "network stack"
+	case diagnosis.StageSocket:
+		return a.Stage
+	case diagnosis.StageLink:
+		return "link to " + a.Element
+	}
+	return a.Element + " " + a.Stage // the queue or filter of a device
+}
+
+// rows are the stages of the data of which something is known.
+func (l way) rows() (out []diagnosis.Account) {
+	for _, a := range l.Data {
+		if a.In != nil && a.Out != nil || a.DiedPackets() > 0 || a.WaitedNs > 0 {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// packetsText is a number of packets.
+func packetsText(n *float64) string {
+	if n == nil {
+		return "–"
+	}
+	return unit.Whole(*n)
+}
+
+func diedText(a diagnosis.Account) string {
+	return unit.Whole(a.DiedPackets())
+}
+
+func waitedText(a diagnosis.Account) string {
+	switch {
+	case a.Stage != diagnosis.StageQueue:
+		return ""
+	case a.WaitedNs < 1e3:
+		return "0"
+	}
+	return unit.Nanoseconds(a.WaitedNs)
+}
+
+// Sizes of the picture.
+const (
+	wayRow  = 22.0
+	wayHead = 26.0
+)
+
+// Draw lists the stages from the sender down to the receiver.
+func (l way) Draw(width float64) string {
+	rows := l.rows()
+	k := &canvas{w: width, h: 20}
+	columns := [4]float64{width * .52, width * .68, width * .82, width - 4} // right edges
+	for i, name := range []string{"in", "out", "died", "waited"} {
+		k.text("ax", "end", columns[i], 14, name)
+	}
+	most, longest := 0.0, 0.0
+	for _, a := range rows {
+		most, longest = max(most, a.DiedPackets()), max(longest, a.WaitedNs)
+	}
+	node := ""
+	for _, a := range rows {
+		if a.Node != node {
+			node = a.Node
+			k.text("t node-name", "start", 4, k.h+17, shorten(node, 13, width*.5))
+			k.h += wayHead
+		}
+		y := k.h + 15
+		k.open(stageWordsOf(a))
+		k.line("link", 9, k.h, 9, k.h+wayRow)
+		k.circle("fill "+marked(a.DiedPackets() > 0 && a.DiedPackets() == most, "free", " choke"), 9, y-4, 3.5)
+		k.text("ax", "start", 20, y, shorten(stageName(a), 11.5, columns[0]-textWidth(packetsText(a.In), 12.5)-26))
+		k.text("v", "end", columns[0], y, packetsText(a.In))
+		k.text("v", "end", columns[1], y, packetsText(a.Out))
+		class := "ax"
+		if a.DiedPackets() >= 1 {
+			class = "v choke-word"
+		}
+		k.text(class, "end", columns[2], y, diedText(a))
+		class = "ax"
+		if a.WaitedNs > 0 && a.WaitedNs == longest {
+			class = "v"
+		}
+		k.text(class, "end", columns[3], y, waitedText(a))
+		k.close()
+		k.h += wayRow
+	}
+	k.h += 4
+	return k.svg("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
+}
+
+// stageWordsOf say a stage in words.
+func stageWordsOf(a diagnosis.Account) string {
+	text := fmt.Sprintf("%s, %s: %s packets in, %s out", a.Node, stageName(a), packetsText(a.In),
+		packetsText(a.Out))
+	for _, d := range a.Died {
+		text += fmt.Sprintf("; %s died by %s", unit.Whole(d.Packets), d.By)
+	}
+	if a.WaitedNs > 0 {
+		text += "; a packet waited " + unit.Nanoseconds(a.WaitedNs)
+	}
+	return text
+}
+
+// ledgerLines say where packets died and where they waited.
+func ledgerLines(l *diagnosis.Ledger) (out []string) {
+	if l == nil {
+		return nil
+	}
+	var died, waited []string
+	for _, a := range l.Data {
+		for _, d := range a.Died {
+			if math.Round(d.Packets) > 0 {
+				died = append(died, fmt.Sprintf("%s at the %s's %s, by %s", unit.Whole(d.Packets),
+					a.Node, stageName(a), d.By))
+			}
+		}
+	}
+	for _, side := range []struct {
+		all []diagnosis.Account
+		of  string
+	}{{l.Data, ""}, {l.Acks, " (acknowledgements)"}} {
+		for _, a := range side.all {
+			if a.WaitedNs > math.Max(1e5, l.WaitedNs/50) {
+				waited = append(waited, unit.Nanoseconds(a.WaitedNs)+" in the "+a.Node+"'s "+stageName(a)+side.of)
+			}
+		}
+	}
+	if missed := l.MissedPackets; len(missed) == 2 {
+		text := "the ends miss " + between(missed[0], missed[1]) + " packets"
+		if len(died) > 0 {
+			text += "; died: " + strings.Join(died, ", ")
+		}
+		if l.RestWhere != "" {
+			text += fmt.Sprintf("; %s differ %s", unit.Whole(math.Abs(l.RestPackets)), l.RestWhere)
+		}
+		out = append(out, text)
+	}
+	if l.AddedNs != nil {
+		text := "the load adds " + unit.Nanoseconds(*l.AddedNs) + " to its RTT"
+		if len(waited) > 0 {
+			text += ": " + strings.Join(waited, ", ")
+		}
+		if l.WaitedWhere != "" && *l.AddedNs > l.WaitedNs {
+			text += "; " + unit.Nanoseconds(*l.AddedNs-l.WaitedNs) + " outside all queues, for " + l.WaitedWhere
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// between is a number of packets, or the two that bound it.
+func between(low, high float64) string {
+	a, b := unit.Whole(low), unit.Whole(high)
+	if a == b {
+		return a
+	}
+	return a + " to " + b
+}
