@@ -501,7 +501,7 @@ func longPages(t *tree) []string {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  179_000,
+	"analysis":  186_500,
 	"catalogue": 11_000,
 	"check":     1_500,
 	"cmd":       83_500,
@@ -513,7 +513,7 @@ var tokenBudgets = map[string]int{
 	"progress":  7_500,
 	"record":    22_000,
 	"registry":  3_500,
-	"report":    69_000,
+	"report":    70_500,
 	"trial":     191_000,
 	"unit":      1_500,
 }

@@ -44,14 +44,15 @@ func TestLedgersBalance(t *testing.T) {
 			packets.add(balances)
 			located.add(balances || l.RestWhere != "")
 			if !balances {
-				t.Logf("%s: the ends miss %.0f packets, %.0f died, the rest differs %s", r.ID, l.MissedPackets,
-					l.DiedPackets, l.RestWhere)
+				t.Logf("%s: the ends miss %.0f packets, %.0f died, the rest differs %s", r.ID,
+					l.MissedPackets, l.DiedPackets, l.RestWhere)
 			}
 		}
 		if l.AddedNs != nil {
 			within := max(.1**l.AddedNs, .5e6)
 			queues.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within)
-			explained := l.WaitedNs <= *l.AddedNs+within && (l.WaitedNs >= *l.AddedNs-within || l.WaitedWhere != "")
+			explained := l.WaitedNs <= *l.AddedNs+within &&
+				(l.WaitedNs >= *l.AddedNs-within || l.WaitedWhere != "")
 			delay.add(explained)
 			if !explained {
 				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", r.ID, *l.AddedNs/1e6,
@@ -59,8 +60,8 @@ func TestLedgersBalance(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("packets balance in %s, or are located in %s; queues alone explain the added RTT in %s, with what "+
-		"waits for cores %s", packets, located, queues, delay)
+	t.Logf("packets balance in %s, or are located in %s; queues alone explain the added RTT in %s, with "+
+		"what waits for cores %s", packets, located, queues, delay)
 	for what, c := range map[string]count{"packets that died": packets, "packets that are located": located,
 		"what packets waited for": delay} {
 		if float64(c.Right) < leastBalanced*float64(c.Of) {

@@ -81,7 +81,7 @@ type planting struct {
 // plantings are so many of each mechanism, drawn from the seed.
 func plantings(each int) (out []planting) {
 	furniture := slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue.Furniture)), func(name string) bool {
-		return name == "none" || name == "delay"
+		return name == "none" || name == "delay" || name == "shaped"
 	})
 	for _, m := range catalogue.Mechanisms {
 		h := fnv.New64a()
@@ -407,7 +407,8 @@ const leastFall = .3
 
 // weak reports whether goodput hardly falls though it should.
 func (r recorded) weak() bool {
-	return r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless && 1-r.Goodput/r.Untouched < leastFall
+	return r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless &&
+		1-r.Goodput/r.Untouched < leastFall
 }
 
 // tally counts what the rules say of mechanisms.

@@ -47,7 +47,8 @@ func throttling(rate float64, kind string) func(*record.Run, *record.Trial) {
 		if kind == "htb" {
 			d.Queues[0].RateBps = 0
 			d.Queues = append(d.Queues, record.QueueFacts{Class: true, Kind: "htb", Handle: "1:10",
-				Parent: "1:", RateBps: rate, CeilBps: rate})
+				Parent: "1:", RateBps: rate, CeilBps: rate}, record.QueueFacts{Kind: "pfifo", Handle: "2:",
+				Parent: "1:10", LimitPackets: 2})
 		}
 		run.Environments = []record.Environment{{Node: "router",
 			Inventory: &record.Inventory{Devices: []record.NetDevice{d}}}}

@@ -78,7 +78,8 @@ func (f finding) proposal() string {
 		if len(levels) == 0 {
 			levels = []string{tests[0].Fix}
 		}
-		return fmt.Sprintf("; diagnose --prove tests it by %s %s", tests[0].Factor, strings.Join(levels, ", "))
+		return fmt.Sprintf("; diagnose --prove tests it by %s %s", tests[0].Factor,
+			strings.Join(levels, ", "))
 	}
 	return ""
 }
@@ -167,8 +168,8 @@ func diagnosisSection(v *view, s *Section) {
 		s.add(List{Title: title, Items: shown})
 		if l := f.Diagnosis.Ledger; l != nil && len(way{l}.rows()) > 0 {
 			s.add(Picture{ID: "way", Draw: way{l}, Title: "The way of the packets: " + f.Cell.Label,
-				Sub: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ its " +
-					"rate."})
+				Sub: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ " +
+					"its rate."})
 		}
 		if len(ruledOut) > 0 {
 			s.add(Fold{Title: upperFirst(kindRuledOut), Blocks: []Block{List{Items: ruledOut}}})

@@ -85,12 +85,14 @@ func (l way) Draw(width float64) string {
 		y := k.h + 15
 		k.open(stageWordsOf(a))
 		k.line("link", 9, k.h, 9, k.h+wayRow)
-		k.circle("fill "+marked(a.DiedPackets() > 0 && a.DiedPackets() == most, "free", " choke"), 9, y-4, 3.5)
-		k.text("ax", "start", 20, y, shorten(stageName(a), 11.5, columns[0]-textWidth(packetsText(a.In), 12.5)-26))
+		died := a.DiedPackets()
+		k.circle("fill "+marked(died > 0 && died == most, "free", " choke"), 9, y-4, 3.5)
+		room := columns[0] - textWidth(packetsText(a.In), 12.5) - 26
+		k.text("ax", "start", 20, y, shorten(stageName(a), 11.5, room))
 		k.text("v", "end", columns[0], y, packetsText(a.In))
 		k.text("v", "end", columns[1], y, packetsText(a.Out))
 		class := "ax"
-		if a.DiedPackets() >= 1 {
+		if died >= 1 {
 			class = "v choke-word"
 		}
 		k.text(class, "end", columns[2], y, diedText(a))
@@ -139,7 +141,8 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	}{{l.Data, ""}, {l.Acks, " (acknowledgements)"}} {
 		for _, a := range side.all {
 			if a.WaitedNs > math.Max(1e5, l.WaitedNs/50) {
-				waited = append(waited, unit.Nanoseconds(a.WaitedNs)+" in the "+a.Node+"'s "+stageName(a)+side.of)
+				waited = append(waited, fmt.Sprintf("%s in the %s's %s%s", unit.Nanoseconds(a.WaitedNs),
+					a.Node, stageName(a), side.of))
 			}
 		}
 	}
@@ -159,7 +162,8 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 			text += ": " + strings.Join(waited, ", ")
 		}
 		if l.WaitedWhere != "" && *l.AddedNs > l.WaitedNs {
-			text += "; " + unit.Nanoseconds(*l.AddedNs-l.WaitedNs) + " outside all queues, for " + l.WaitedWhere
+			text += fmt.Sprintf("; %s outside all queues, for %s",
+				unit.Nanoseconds(*l.AddedNs-l.WaitedNs), l.WaitedWhere)
 		}
 		out = append(out, text)
 	}

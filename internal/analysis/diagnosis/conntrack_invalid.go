@@ -11,8 +11,8 @@ import (
 func conntrackInvalid() Rule {
 	return Rule{Class: ConntrackInvalid, Wasteful: true,
 		Label: "a rule drops packets that connection tracking calls invalid",
-		Means: "packets die in a router that has a rule for ct state invalid or untracked, whose counter, if " +
-			"it has one, grows",
+		Means: "packets die in a router that has a rule for ct state invalid or untracked, whose counter, " +
+			"if it has one, grows",
 		Judge: func(o *Observation) Judgement {
 			d, why := o.died()
 			if why != "" {
@@ -30,6 +30,7 @@ func conntrackInvalid() Rule {
 				Facts: grounds{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
 		},
 		Remedies: []Remedy{{System: "linux", Do: "let connection tracking see both directions whole, or be " +
-			"liberal about windows", Commands: []string{"sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1",
+			"liberal about windows", Commands: []string{
+			"sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1",
 			"nft list ruleset | grep -E 'invalid|notrack'"}, Risk: "packets outside of windows pass"}}}
 }

@@ -266,9 +266,10 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 // sureOfPlace is how probable it is that the limit is where the first cause is: several causes of one element
 // share their probability, such as a rate and the long queue in front of it.
 func (d *Diagnosis) sureOfPlace() (p float64) {
-	for _, c := range d.Causes {
-		if first := d.Causes[0]; c.Class == first.Class || c.Node == first.Node && c.Element == first.Element &&
-			c.Element != "" && c.Element != "path" {
+	for i, c := range d.Causes {
+		first := d.Causes[0]
+		same := c.Node == first.Node && c.Element == first.Element && c.Element != "" && c.Element != "path"
+		if i == 0 || same {
 			p += c.Confidence
 		}
 	}

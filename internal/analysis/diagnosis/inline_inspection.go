@@ -14,16 +14,16 @@ import (
 func inlineInspection() Rule {
 	return Rule{Class: InlineInspection, Wasteful: true,
 		Label: "a program of the router's own looks at each packet",
-		Means: "a packet socket for all protocols, NFQUEUE or a log group was found on the router, processes " +
-			"use at least 0.1 of a core beside forwarding, and a core is full",
+		Means: "a packet socket for all protocols, NFQUEUE or a log group was found on the router, " +
+			"processes use at least 0.1 of a core beside forwarding, and a core is full",
 		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
 			what, why := o.inspects(s.Node)
 			if why != "" {
 				return missing(why)
 			}
 			if what == "" {
-				return Judgement{Score: absent, Facts: grounds{fact("taps", s.Node, "", 0, "no program of the "+
-					s.Node+" gets copies of packets")}}
+				return Judgement{Score: absent, Facts: grounds{fact("taps", s.Node, "", 0,
+					"no program of the "+s.Node+" gets copies of packets")}}
 			}
 			other, _, why := o.otherWork(s)
 			if why != "" {

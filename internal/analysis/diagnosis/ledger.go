@@ -97,7 +97,7 @@ func (a *Account) dies(packets float64, by string) {
 
 // Ledger is that of the trial; nil of one without a known way. It is made once.
 func (o *Observation) Ledger() *Ledger {
-	if o.ledger == nil && o.Topology() != nil && o.Trial.Traffic != nil {
+	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
 		o.ledger = o.makeLedger()
 	}
 	return o.ledger
@@ -171,16 +171,19 @@ func (o *Observation) accounts(hops []hop, sent func(node string) (float64, bool
 		if first {
 			o.diesAtSender(&before, leaving[0].In != nil)
 		} else {
+			filters := slices.Concat(arrived, polices)
 			if sent != nil { // a node's counters are taken for those of the data
-				o.diesCounted(&before, hops[i-1].in)
+				o.diesCounted(&before, hops[i-1].in, filters)
 			}
-			o.diesBetween(&before, slices.Concat(arrived, polices), hops[i-1].in)
+			o.diesBetween(&before, filters, hops[i-1].in)
 		}
 		link := Account{Node: h.in.Node, Element: h.in.Port, Stage: StageLink, In: o.wire(h.out, "tx"),
 			Out: o.wire(h.in, "rx")}
 		o.diesOnLink(&link, h)
 		out = slices.Concat(out, []Account{before}, polices, leaving, []Account{link}, arriving)
-		arrived = slices.DeleteFunc(slices.Clone(arriving), func(a Account) bool { return a.Stage != StageFilter })
+		arrived = slices.DeleteFunc(slices.Clone(arriving), func(a Account) bool {
+			return a.Stage != StageFilter
+		})
 	}
 	return out
 }
@@ -228,46 +231,6 @@ func (o *Observation) queueAccount(q queue) Account {
 	return a
 }
 
-// heldIn is how many packets more a queue held at the window's end than at its beginning.
-func (o *Observation) heldIn(q queue) (n float64) {
-	columns, _ := o.Columns(q.node, "qdisc", "qlen_packets")
-	for _, c := range columns {
-		if c.Label == q.port {
-			n += c.last() - c.first()
-		}
-	}
-	return n
-}
-
-// waitedIn is how long a packet waited in a queue, on average: the backlog ÷ the rate at which it drains
-// (Little's law). The packets of the window entered the queue as long before it. What netem holds packets for
-// without a rate is the path's own delay.
-func (o *Observation) waitedIn(q queue) (ns float64) {
-	if q.kind == "netem" && q.setBps == 0 {
-		return 0
-	}
-	columns, _ := o.Columns(q.node, "qdisc", "backlog_bytes")
-	bytes, _ := o.Sum(q.node, "netdev", "tx_bytes", func(l string) bool { return l == q.port })
-	w := o.Trial.Window
-	for _, c := range columns {
-		if c.Label != q.port || bytes == 0 {
-			continue
-		}
-		for range 2 {
-			backlog, ok := c.curve.Mean(w.Start-int64(ns), w.End-int64(ns))
-			if !ok {
-				break
-			}
-			ns = backlog / bytes * float64(w.End-w.Start)
-		}
-		if q.kind == "netem" {
-			least, _ := o.Metric(metrics.MinRTTTCP)
-			ns = max(ns-least, 0)
-		}
-	}
-	return ns
-}
-
 // diesAtSender is what the sender's transport layer sent and its port's queue never had. It is exact where
 // that queue counts.
 func (o *Observation) diesAtSender(a *Account, exact bool) {
@@ -285,7 +248,7 @@ func (o *Observation) diesAtSender(a *Account, exact bool) {
 }
 
 // diesCounted is what a router's counters hold of the packets that died in its network stack.
-func (o *Observation) diesCounted(a *Account, in record.TopoPort) {
+func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Account) {
 	node := in.Node
 	for _, c := range []struct{ probe, stem, by string }{
 		{"softnet", "dropped", "the backlog of a core (netdev_max_backlog)"},
@@ -306,17 +269,20 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort) {
 		n, _ := o.grew(node, strings.Fields(c.stems)...)
 		a.dies(n, c.by)
 	}
-	rules := false
 	columns, _ := o.Columns(node, "drops", "skb_drops")
+	total, told, rules := 0.0, a.DiedPackets()+o.queueDrops(node), false
 	for _, c := range columns {
 		n, _ := c.Grew()
-		if c.Label != "" && !slices.Contains(countedReasons, c.Label) && !strings.HasPrefix(c.Label, "TC_") {
-			rules = rules || n > 0 && slices.Contains(ruleReasons, c.Label)
-			if n > 0 {
-				a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
-			}
+		switch {
+		case c.Label == "":
+			total = n
+		case slices.Contains(countedReasons, c.Label) || strings.HasPrefix(c.Label, "TC_") && len(filters) > 0:
+		case n > 0:
+			told, rules = told+n, rules || slices.Contains(ruleReasons, c.Label)
+			a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
 		}
 	}
+	a.dies(total-told, uncounted)
 	if n, ok := o.lostInIP(in); ok && !rules && len(columns) == 0 {
 		a.dies(n/o.merged(in), uncounted)
 	}
@@ -340,7 +306,9 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoP
 		}
 		scale := min(max(missing/counted, 1), atMost)
 		if counted > missing+least { // a part of them went the other way
-			scale = max(missing, 0) / counted
+			if scale = missing / counted; missing < least {
+				scale = 0
+			}
 		}
 		for _, x := range append([]Account{*a}, filters...) {
 			for i := range x.Died {
@@ -362,6 +330,14 @@ const (
 	byHeader  = "the network stack: the TTL ran out, or a header is wrong"
 	byRoute   = "the routing table: it has no route, or one that drops"
 )
+
+// queueDrops is how many packets all queues and filters of a node dropped.
+func (o *Observation) queueDrops(node string) float64 {
+	n, _ := o.Sum(node, "qdisc", "drops", func(label string) bool {
+		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
+	})
+	return n
+}
 
 // merged is how many packets of the wire a packet of the network stack stands for, of those that came by a
 // port.
@@ -514,90 +490,4 @@ func (l *Ledger) restWhere() (where string) {
 		}
 	}
 	return where
-}
-
-// balanceDelay holds the time in queues against the added RTT.
-func (o *Observation) balanceDelay(l *Ledger) {
-	for _, a := range slices.Concat(l.Data, l.Acks) {
-		l.WaitedNs += a.WaitedNs
-	}
-	added, ok := o.meanAdded()
-	if !ok {
-		return
-	}
-	l.AddedNs = &added
-	if math.Abs(added-l.WaitedNs) > max(.1*added, leastDelay) {
-		l.WaitedWhere = o.waitsElsewhere()
-	}
-}
-
-// leastDelay is what processing adds to a round trip without anything that waits, in ns.
-const leastDelay = .5e6
-
-// meanAdded is the mean RTT of the load's own packets in the window above the least that was seen: TCP's own
-// samples, or one-way delays of datagrams. Probes may pass a queue by.
-func (o *Observation) meanAdded() (ns float64, ok bool) {
-	if !o.IsTCP() {
-		ns, ok = o.Metric("one_way_p50_ns")
-		return ns, ok
-	}
-	least, has := o.Metric(metrics.MinRTTTCP)
-	sum, n := 0.0, 0.0
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP == nil {
-			continue
-		}
-		for k, v := range f.TCP.Series.Column("rtt_ns") {
-			if v > 0 && o.Trial.Window.Holds(f.TCP.Series.T[k]) {
-				sum, n = sum+v, n+1
-			}
-		}
-	}
-	return max(ratio(sum, n)-least, 0), has && n > 0
-}
-
-// waitsElsewhere names what packets wait for outside all queues that are watched.
-func (o *Observation) waitsElsewhere() string {
-	most, at := 0.0, ""
-	for _, node := range slices.Concat(o.wayNodes(), []string{record.HostNode}) {
-		for _, c := range o.Cores(node) {
-			if c.Busy > most {
-				most, at = c.Busy, node
-			}
-		}
-	}
-	if at == "" {
-		return ""
-	}
-	return "the cores of the " + at
-}
-
-func (o *Observation) senderLedger() *Sender {
-	if !o.IsTCP() {
-		return nil
-	}
-	node, _ := o.Ends()
-	s := &Sender{Node: node}
-	for metric, into := range map[string]**float64{metrics.BusyRatio: &s.Busy,
-		metrics.RwndLimited: &s.RwndLimited, metrics.SndbufLimited: &s.SndbufLimited,
-		metrics.NetworkLimited: &s.NetworkLimited} {
-		if v, ok := o.Metric(metric); ok {
-			*into = &v
-		}
-	}
-	for _, f := range o.Trial.Traffic.Flows {
-		if f.TCP != nil {
-			s.MSS = max(s.MSS, f.TCP.MSS)
-		}
-	}
-	return s
-}
-
-func sortedKeys(m map[string]float64) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -23,23 +23,24 @@ func optionsStripped() Rule {
 			}
 			bytes, rtt := o.inFlight()
 			sender, receiver := o.Ends()
-			j := Judgement{Score: ramp(s.rwnd, .1, .4, unlikely, 3.5) + o.wants(), Element: "path",
-				GainAtMost: o.gainToTester(), Text: "something on the path removes TCP's window scale " +
-					"option: at most 64 kB are in flight per RTT of " + unit.Nanoseconds(rtt),
+			limited := ramp(s.rwnd, .1, .4, unlikely, 3.5)
+			j := Judgement{Score: limited + o.wants(), Element: "path", GainAtMost: o.gainToTester(),
+				Text:  "something on the path removes TCP's window scale option",
 				Facts: grounds{rwndFact(s), flightFact(receiver, bytes, rtt)}}
 			for _, end := range []string{receiver, sender} {
 				if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
 					j.Node, j.Element = end, "socket"
-					j.Text = "window scaling is switched off at the " + end + ": at most 64 kB are in flight " +
-						"per RTT of " + unit.Nanoseconds(rtt)
+					j.Text = "window scaling is switched off at the " + end
 				}
 			}
-			return j.weighed(ramp(s.rwnd, .1, .4, unlikely, 3.5))
+			j.Text += ": at most 64 kB are in flight per RTT of " + unit.Nanoseconds(rtt)
+			return j.weighed(limited)
 		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),
 		Remedies: []Remedy{{System: "linux", Do: "look for the rule or device that removes TCP options",
-			Commands: []string{"nft list ruleset | grep 'tcp option'", "sysctl net.ipv4.tcp_window_scaling"}}}}
+			Commands: []string{"nft list ruleset | grep 'tcp option'",
+				"sysctl net.ipv4.tcp_window_scaling"}}}}
 }
 
 // unscaled reports whether a connection of the load was agreed on without window scaling.

@@ -14,8 +14,8 @@ import (
 func reversePath() Rule {
 	return Rule{Class: ReversePath, Label: "the way of the acknowledgements is saturated",
 		Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
-			"it for most of the window, or sends what it is set to, while none on the way of the data does; " +
-			"or more than half of the acknowledgements die",
+			"it for most of the window, or sends what it is set to, while none on the way of the data " +
+			"does; or half of the acknowledgements die",
 		Judge: func(o *Observation) Judgement {
 			died, some := o.acksDie()
 			q, why := o.acksHeld()
@@ -64,8 +64,8 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 		}
 	}
 	share := ratio(worst.DiedPackets(), sent)
-	if share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") { // CAKE thins acknowledgements out
-		return j, false
+	if share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
+		return j, false // CAKE thins acknowledgements out
 	}
 	died := ramp(share, .3, .5, unlikely, 3)
 	return Judgement{Score: died + o.wants(), Node: worst.Node, Element: worst.Element,

@@ -3,27 +3,16 @@ package diagnosis
 import (
 	"fmt"
 	"slices"
-
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // shaperBurst is a shaper that passes less than it is set to, with packets waiting and cores idle: its burst
 // is used up before its timer runs again (tc-tbf(8), burst).
 func shaperBurst() Rule {
 	return Rule{Class: ShaperBurst, Label: "a shaper passes less than its rate",
-		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths of " +
-			"that rate while no core is full",
+		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
+			"of that rate while no core is full",
 		Judge: func(o *Observation) Judgement {
-			q, full, why := o.belowRate()
-			if why != "" {
-				return missing(why)
-			}
-			below := belowScore(q)
-			return Judgement{Score: below + ramp(full, .8, .95, .5, -4) + o.wants(), Node: q.node,
-				Element: q.port, GainAtMost: ratio(q.setBps, q.rateBps),
-				Text: fmt.Sprintf("the shaper at %s passes %s of the %s that it is set to: its burst is too "+
-					"small", q.place(), mbps(q.rateBps), mbps(q.setBps)),
-				Facts: append(grounds{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
+			return o.belowRate(ramp(o.fullest(), .8, .95, .5, -4), "its burst is too small")
 		},
 		Remedies: []Remedy{{System: "linux", Do: "raise its burst to what the rate carries in a few " +
 			"milliseconds", Commands: []string{"tc -s -d qdisc show dev DEV", "tc -s -d class show dev DEV"},
@@ -33,44 +22,37 @@ func shaperBurst() Rule {
 // shaperCPU is the same where a core is full: it moves no more.
 func shaperCPU() Rule {
 	return Rule{Class: ShaperCPU, Label: "the CPU holds a shaper below its rate",
-		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths of " +
-			"that rate while a core is full",
+		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
+			"of that rate while a core is full",
 		Judge: func(o *Observation) Judgement {
-			q, full, why := o.belowRate()
-			if why != "" {
-				return missing(why)
-			}
-			below := belowScore(q)
-			return Judgement{Score: below + ramp(full, .85, .97, -4, .5) + o.wants(), Node: q.node,
-				Element: q.port, GainAtMost: ratio(q.setBps, q.rateBps),
-				Text: fmt.Sprintf("the shaper at %s passes %s of the %s that it is set to: a core is busy for "+
-					"%s", q.place(), mbps(q.rateBps), mbps(q.setBps), unit.Percent(full)),
-				Facts: append(grounds{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
+			return o.belowRate(ramp(o.fullest(), .85, .97, -4, .5), "a core is full")
 		},
 		Experiments: cpuDoses,
-		Remedies: []Remedy{{System: "linux", Do: "use a cheaper shaper, such as htb with fq_codel for CAKE, or " +
-			"set the rate to what it holds"}}}
+		Remedies: []Remedy{{System: "linux", Do: "use a cheaper shaper, such as htb with fq_codel for " +
+			"CAKE, or set the rate to what it holds"}}}
 }
 
-// belowRate is the queue that always has packets and passes least of what it is set to, and how busy the
-// busiest core was.
-func (o *Observation) belowRate() (q queue, full float64, why string) {
+// belowRate judges the queue that always has packets and passes least of what it is set to.
+func (o *Observation) belowRate(cores float64, because string) Judgement {
 	all, why := o.queues(false)
 	if len(all) == 0 {
-		return q, 0, why
+		return missing(why)
 	}
+	used := func(q queue) float64 { return ratio(q.rateBps, q.setBps) }
+	var q queue
 	for _, one := range all {
 		bursts := slices.Contains([]string{"tbf", "htb", "hfsc"}, one.kind)
-		if bursts && one.setBps > 0 && one.waited > .5 && (q.setBps == 0 || one.rateBps/one.setBps < q.rateBps/q.setBps) {
+		if bursts && one.setBps > 0 && one.waited > .5 && (q.setBps == 0 || used(one) < used(q)) {
 			q = one
 		}
 	}
 	if q.setBps == 0 {
-		return q, 0, "no queue that is set to a rate has packets waiting in it"
+		return missing("no queue that is set to a rate has packets waiting in it")
 	}
-	return q, o.fullest(), ""
-}
-
-func belowScore(q queue) float64 {
-	return ramp(q.rateBps/q.setBps, .75, .88, 2.8, unlikely) + ramp(q.waited, .6, .9, -3, 1)
+	below := ramp(used(q), .75, .88, 2.8, unlikely) + ramp(q.waited, .6, .9, -3, 1)
+	return Judgement{Score: below + cores + o.wants(), Node: q.node, Element: q.port,
+		GainAtMost: ratio(q.setBps, q.rateBps),
+		Text: fmt.Sprintf("the shaper at %s passes %s of the %s that it is set to: %s", q.place(),
+			mbps(q.rateBps), mbps(q.setBps), because),
+		Facts: append(grounds{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
 }

@@ -25,9 +25,10 @@ func smallQueue() Rule {
 			}
 			other, _ := o.losing(func(q queue) bool { return !q.fifo() })
 			if q.drops == 0 && other.lost() > .002 {
-				return Judgement{Score: unlikely, Node: other.node, Element: other.port, Place: fmt.Sprintf("%s: the queue (%s) at %s drops %s of "+
-					"its packets, and what makes it do so is not known", notKnown, other.kind, other.place(),
-					unit.Percent(other.lost()))}
+				return Judgement{Score: unlikely, Node: other.node, Element: other.port,
+					Place: fmt.Sprintf("%s: the queue (%s) at %s drops %s of its packets, and what makes it "+
+						"do so is not known", notKnown, other.kind, other.place(),
+						unit.Percent(other.lost()))}
 			}
 			if q.drops == 0 {
 				return Judgement{Score: absent, Facts: grounds{fact("drops", "", "", 0,
