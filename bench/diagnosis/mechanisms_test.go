@@ -76,20 +76,32 @@ type planting struct {
 	RateMbit  float64  `json:"rate_mbit,omitempty"`
 	N         string   `json:"n,omitempty"`
 	Loads     []string `json:"loads"`
+	Lab       string   `json:"lab,omitempty"` // "local" for namespaces; "" for a virtual router
 }
+
+// lightFurniture is what kernels without many queues have, too.
+var lightFurniture = []string{"nat", "idle-limit", "idle-tbf", "idle-htb", "second-namespace"}
+
+// kind of lab that a planting needs.
+func (p planting) kind() string { return cmp.Or(p.Lab, record.LabVM) }
 
 // plantings are so many of each mechanism, drawn from the seed.
 func plantings(each int) (out []planting) {
+	lab, suffix := "", ""
+	if *labKind != record.LabVM {
+		lab, suffix = *labKind, "@"+*labKind
+	}
 	furniture := slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue.Furniture)), func(name string) bool {
-		return name == "none" || name == "delay" || name == "shaped"
+		return name == "none" || name == "delay" || name == "shaped" ||
+			lab != "" && !slices.Contains(lightFurniture, name)
 	})
 	for _, m := range catalogue.Mechanisms {
 		h := fnv.New64a()
-		h.Write([]byte(m.Name))
+		h.Write([]byte(m.Name + suffix))
 		d := draw{rand.New(rand.NewPCG(*seed, h.Sum64()))}
 		for i := range each {
 			p := planting{Mechanism: m.Name, Number: i, Direction: d.of("up", "down"), Furniture: "none",
-				CPUs: cmp.Or(m.CPUs, 1+d.IntN(2))}
+				Lab: lab, CPUs: cmp.Or(m.CPUs, 1+d.IntN(2))}
 			if len(m.Rate) == 2 {
 				p.RateMbit = math.Round(10*m.Rate[0]*math.Pow(m.Rate[1]/m.Rate[0], d.Float64())) / 10
 			}
@@ -182,6 +194,8 @@ type bench struct {
 	found     string             // state of the router before anything was planted
 }
 
+var labKind = flag.String("lab", record.LabVM, "kind of lab in which mechanisms are planted: vm or local")
+
 var perMechanism = flag.Int("each", 3, "plantings of each mechanism")
 
 // TestRecordMechanisms plants each mechanism in a virtual router and records what it does to loads.
@@ -221,7 +235,11 @@ func TestRecordMechanisms(t *testing.T) {
 }
 
 func (p planting) id(load string) string {
-	return fmt.Sprintf("%s#%02d", p.Mechanism, p.Number) + load
+	name := p.Mechanism
+	if p.Lab != "" {
+		name += "@" + p.Lab
+	}
+	return fmt.Sprintf("%s#%02d", name, p.Number) + load
 }
 
 // record measures a planting's loads before it is planted, unless that is known, and after.
@@ -245,7 +263,7 @@ func (b *bench) record(ctx context.Context, p planting) error {
 	var batch []instance
 	missing := false
 	for _, load := range p.Loads {
-		batch = append(batch, instance{ID: p.id("/" + load), Kind: kindRaw, Lab: record.LabVM,
+		batch = append(batch, instance{ID: p.id("/" + load), Kind: kindRaw, Lab: p.kind(),
 			Topology: "forward", Window: 1, Base: p.cell(load)})
 		_, known := b.untouched[under(load)]
 		missing = missing || !known
@@ -293,7 +311,7 @@ func (b *bench) ready(ctx context.Context, cpus int) error {
 		}
 	}
 	b.down(ctx)
-	id, err := b.labUp(ctx, "forward", record.LabVM, cpus)
+	id, err := b.labUp(ctx, "forward", *labKind, cpus)
 	if err != nil {
 		return err
 	}
@@ -381,8 +399,8 @@ func (m mechanism) placed(p planting, d *diagnosis.Diagnosis) bool {
 		c = d.Causes[0]
 	}
 	t := p.at(m.Place)
-	if t.Node == "" || t.at(c) {
-		return true
+	if t.Node == "" || t.at(c) || p.Lab != "" && c.Node == record.HostNode && t.Element == "" {
+		return true // namespaces have no cores of their own
 	}
 	for _, place := range m.AcceptPlace {
 		if p.at(place).at(c) {
@@ -397,8 +415,12 @@ func (m mechanism) placed(p planting, d *diagnosis.Diagnosis) bool {
 // disturbed reports whether what is not the lab's took so much of a core that an instance says nothing, of
 // those that raw tools planted.
 func (x *aRun) disturbed(r recorded) bool {
-	return r.Planted != nil && mechanismNamed(r.Planted.Mechanism).Place != "host" &&
-		x.elsewhere(r) > mostElsewhere[true]
+	if r.Planted == nil {
+		return false
+	}
+	m := mechanismNamed(r.Planted.Mechanism)
+	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // that is what was planted
+	return !own && x.elsewhere(r) > mostElsewhere[true]
 }
 
 // leastFall is by how much goodput falls where a planted limit is what holds it: twice as much as it varies

@@ -350,6 +350,27 @@ func (d *NetDevice) Rated() bool {
 	})
 }
 
+// mostOf returns the rate to which a class, or what stands for one, holds its traffic. One of HTB borrows up to
+// its ceiling from the classes above it; the topmost borrows from none, and its own rate holds (tc-htb(8)).
+func (d *NetDevice) mostOf(c QueueFacts) float64 {
+	most := max(c.CeilBps, c.RateBps)
+	if c.Kind != "htb" {
+		return most
+	}
+	for range d.Queues { // at most so many levels
+		most = min(most, max(c.CeilBps, c.RateBps))
+		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return q.Class && q.Handle == c.Parent })
+		if above < 0 {
+			if c.RateBps > 0 {
+				most = min(most, c.RateBps)
+			}
+			break
+		}
+		c = d.Queues[above]
+	}
+	return most
+}
+
 // RateBps returns the rate to which the device holds everything that leaves it; 0 where it holds nothing, or
 // where classes of different rates do.
 func (d *NetDevice) RateBps() float64 {
@@ -364,7 +385,7 @@ func (d *NetDevice) RateBps() float64 {
 		})
 	}
 	for _, c := range leaves {
-		ceil := max(c.CeilBps, c.RateBps)
+		ceil := d.mostOf(c)
 		if rate > 0 && ceil != rate {
 			return 0
 		}

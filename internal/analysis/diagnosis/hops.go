@@ -196,7 +196,8 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 			q.refused += o.before(at.Node, "netdev", "tx_dropped", label)
 		}
 		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
-		q.overlimits = ratio(over, packets)
+		// A queue counts merged packets in pieces, and how often it held them back as wholes.
+		q.overlimits = ratio(over, packets) * o.pieces(o.passed(at.Node, at.Port, "tx"))
 		q.kind, q.managed = o.kindOf(at, label)
 		q.rateBps, q.uneven = o.sentBy(at)
 		if !ingress {
