@@ -29,7 +29,7 @@ type Visit struct {
 func Dial(ctx context.Context, address string, code host.Secret) (*Visit, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime)
 	defer cancel()
-	var d net.Dialer
+	d := net.Dialer{Control: smallSegments}
 	raw, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, check.WithHint(fmt.Errorf("reach the peer at %s: %w", address, host.Cause(err)),
