@@ -30,8 +30,9 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 	})
 }
 
-// leastBalanced is in how many of the recorded trials a ledger must balance.
-const leastBalanced = .95
+// In how many of the recorded trials a ledger must balance: by itself, and with what is located. Counters are
+// read ten times a second, so that both edges of a window of a second are a guess.
+const leastExact, leastBalanced = .92, .95
 
 // TestLedgersBalance holds the ledgers of recorded mechanisms against what the ends measured: what died is
 // what they miss, and packets waited in no queue for longer than the RTT grew. What died or waited elsewhere
@@ -62,10 +63,14 @@ func TestLedgersBalance(t *testing.T) {
 	})
 	t.Logf("packets balance in %s, or are located in %s; queues alone explain the added RTT in %s, with "+
 		"what waits for cores %s", packets, located, queues, delay)
-	for what, c := range map[string]count{"packets that died": packets, "packets that are located": located,
-		"what packets waited for": delay} {
-		if float64(c.Right) < leastBalanced*float64(c.Of) {
-			t.Errorf("the ledger of %s balances in %s", what, c)
+	for _, x := range []struct {
+		what  string
+		of    count
+		least float64
+	}{{"packets that died", packets, leastExact}, {"packets, with what is located", located, leastBalanced},
+		{"what packets waited for", delay, leastBalanced}} {
+		if float64(x.of.Right) < x.least*float64(x.of.Of) {
+			t.Errorf("the ledger of %s balances in %s", x.what, x.of)
 		}
 	}
 }

@@ -338,7 +338,8 @@ func (b *bench) state(ctx context.Context) (string, error) {
 	for _, node := range []string{"client", "router", "server"} {
 		said, err := b.program.Say(ctx, "lab", "exec", node, "--lab", b.lab, "--", "sh", "-c",
 			"tc qdisc show | sed 's/qdisc \\([a-z_]*\\) [0-9a-f]*:/\\1/'; tc filter show dev lan ingress; nft list ruleset; ip -o link show | "+
-				"sed -E 's/.*: ([a-z0-9]+)[:@].* (mtu [0-9]*).*/\\1 \\2/'; ip route show default; "+
+				"sed -E 's/.*: ([a-z0-9]+)[:@].* (mtu [0-9]*).*/\\1 \\2/'; ip route show; "+
+				"ip -o addr show scope global | awk '{ print $2, $4 }'; "+
 				"cat /proc/sys/net/ipv4/tcp_rmem /proc/sys/net/ipv4/tcp_wmem 2>/dev/null")
 		if err != nil {
 			return "", err
@@ -400,7 +401,7 @@ func (m mechanism) placed(p planting, d *diagnosis.Diagnosis) bool {
 	}
 	t := p.at(m.Place)
 	if t.Node == "" || t.at(c) || p.Lab != "" && c.Node == record.HostNode && t.Element == "" {
-		return true // namespaces have no cores of their own
+		return true
 	}
 	for _, place := range m.AcceptPlace {
 		if p.at(place).at(c) {
@@ -429,7 +430,7 @@ const leastFall = .3
 
 // weak reports whether goodput hardly falls though it should.
 func (r recorded) weak() bool {
-	return r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless &&
+	return r.Planted != nil && r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless &&
 		1-r.Goodput/r.Untouched < leastFall
 }
 
@@ -443,6 +444,8 @@ type tally struct {
 type mechanismFigures struct {
 	All                 tally
 	Classes, Mechanisms map[string]*tally
+	Instead             map[string]map[string]int // the truth, and what else was said
+	Bins                reliability
 }
 
 const (
@@ -453,7 +456,8 @@ const (
 // add counts what is said of an instance, and returns whether that is right.
 func (f *mechanismFigures) add(o outcome) bool {
 	m := mechanismNamed(o.Planted.Mechanism)
-	right := m.holds(o.d.Class)
+	right := m.holds(o.d.Class) || o.Planted.Lab != "" && o.d.Class == diagnosis.SharedCPU &&
+		m.holds(diagnosis.SoftirqAllCores) // namespaces have no cores of their own
 	firstTwo := o.d.Causes[:min(2, len(o.d.Causes))]
 	second := right || slices.ContainsFunc(firstTwo, func(c diagnosis.Cause) bool { return m.holds(c.Class) })
 	place := o.Planted.at(m.Place).Node != "" && m.Class != diagnosis.Healthy
@@ -465,6 +469,16 @@ func (f *mechanismFigures) add(o outcome) bool {
 		if (*of)[key] == nil {
 			(*of)[key] = &tally{}
 		}
+	}
+	f.Bins.add(o.d, right)
+	if !right {
+		if f.Instead == nil {
+			f.Instead = map[string]map[string]int{}
+		}
+		if f.Instead[m.Class] == nil {
+			f.Instead[m.Class] = map[string]int{}
+		}
+		f.Instead[m.Class][o.d.Class]++
 	}
 	for _, c := range []*tally{&f.All, f.Classes[m.Class], f.Mechanisms[m.Name]} {
 		c.Top1.add(right)
@@ -550,8 +564,9 @@ func (f mechanismFigures) markdown() string {
 		{"its place is right", f.All.Place}, {"another is named, at least 80 % sure", f.All.Sure}} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
-	b.WriteString("\n| class | mechanisms | named first | placed | confidently wrong |\n" +
-		"|---|---|---|---|---|\n")
+	b.WriteString("\n" + f.Bins.markdown())
+	b.WriteString("\n| class | mechanisms | named first | placed | named instead | confidently wrong |\n" +
+		"|---|---|---|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
 		var names []string
 		for _, m := range catalogue.Mechanisms {
@@ -560,8 +575,9 @@ func (f mechanismFigures) markdown() string {
 			}
 		}
 		c := f.Classes[class]
-		fmt.Fprintf(&b, "| %s | %s | %d of %d | %d of %d | %d |\n", class, strings.Join(names, ", "),
-			c.Top1.Right, c.Top1.Of, c.Place.Right, c.Place.Of, c.Sure.Right)
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %d of %d | %s | %d |\n", class, strings.Join(names, ", "),
+			c.Top1.Right, c.Top1.Of, c.Place.Right, c.Place.Of, instead(class, f.Instead[class]),
+			c.Sure.Right)
 	}
 	return b.String()
 }

@@ -91,11 +91,14 @@ type figures struct {
 	Natural   count          // untouched loads that are flat out
 	ByClass   map[string]*count
 	Confusion map[string]map[string]int // the truth, and what was said
-	Bins      [reliabilityBins]bin      // of the confidence with which a class was named
+	Bins      reliability               // of the confidence with which a class was named
 	Seconds   float64                   // to record it
 }
 
 const reliabilityBins = 5
+
+// reliability is how often verdicts were right, by their confidence.
+type reliability [reliabilityBins]bin
 
 // bin counts what was said with a confidence from its number ÷ reliabilityBins on.
 type bin struct {
@@ -132,7 +135,7 @@ func accuracy(half string, all []outcome) figures {
 		}
 		f.Confusion[truth][said]++
 		f.ByClass[truth].add(right)
-		f.bin(o.d, right)
+		f.Bins.add(o.d, right)
 		switch o.Kind {
 		case kindHealthy:
 			f.Alarms.add(!quiet(said))
@@ -149,12 +152,12 @@ func accuracy(half string, all []outcome) figures {
 	return f
 }
 
-// bin sorts what was said by its confidence.
-func (f *figures) bin(d *diagnosis.Diagnosis, right bool) {
+// add sorts what was said by its confidence.
+func (r *reliability) add(d *diagnosis.Diagnosis, right bool) {
 	if d.Class == diagnosis.Unknown {
 		return
 	}
-	b := &f.Bins[min(int(d.Confidence*reliabilityBins), reliabilityBins-1)]
+	b := &r[min(int(d.Confidence*reliabilityBins), reliabilityBins-1)]
 	b.Sum += d.Confidence
 	b.Named.add(right)
 }
@@ -226,9 +229,14 @@ func (f figures) markdown() string {
 		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
 			instead(class, f.Confusion[class]))
 	}
-	b.WriteString("\n### Calibration\n\n| confidence | verdicts | mean confidence | right |\n" +
-		"|---|---|---|---|\n")
-	for i, x := range f.Bins {
+	b.WriteString("\n### Calibration\n\n" + f.Bins.markdown())
+	return b.String()
+}
+
+func (r reliability) markdown() string {
+	var b strings.Builder
+	b.WriteString("| confidence | verdicts | mean confidence | right |\n|---|---|---|---|\n")
+	for i, x := range r {
 		if x.Named.Of > 0 {
 			fmt.Fprintf(&b, "| %d to %d %% | %d | %.0f %% | %s |\n", 100*i/reliabilityBins,
 				100*(i+1)/reliabilityBins, x.Named.Of, 100*x.Sum/float64(x.Named.Of), x.Named)

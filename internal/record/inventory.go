@@ -350,23 +350,20 @@ func (d *NetDevice) Rated() bool {
 	})
 }
 
-// mostOf returns the rate to which a class, or what stands for one, holds its traffic. One of HTB borrows up to
-// its ceiling from the classes above it; the topmost borrows from none, and its own rate holds (tc-htb(8)).
+// mostOf returns the rate to which a class, or what stands for one, holds its traffic. One of HTB borrows up
+// to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds (tc-htb(8)).
 func (d *NetDevice) mostOf(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
-	if c.Kind != "htb" {
-		return most
-	}
 	for range d.Queues { // at most so many levels
-		most = min(most, max(c.CeilBps, c.RateBps))
-		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return q.Class && q.Handle == c.Parent })
-		if above < 0 {
-			if c.RateBps > 0 {
-				most = min(most, c.RateBps)
-			}
+		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return q.Handle == c.Parent })
+		if c.Kind != "htb" || above < 0 || !d.Queues[above].Class {
 			break
 		}
 		c = d.Queues[above]
+		most = min(most, max(c.CeilBps, c.RateBps))
+	}
+	if c.Kind == "htb" && c.RateBps > 0 {
+		most = min(most, c.RateBps)
 	}
 	return most
 }

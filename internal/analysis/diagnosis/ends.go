@@ -82,7 +82,7 @@ var symptoms = []struct {
 	// Where acknowledgements wait, round trips are long, and data leaves in bursts.
 	{ReversePath, []string{Bufferbloat, Unstable, ReceiveWindow, SlowReader, SlowSender, PMTUBlackHole}, 6},
 	// Without the option a window cannot be large, whatever the buffer.
-	{OptionsStripped, []string{ReceiveWindow}, 5},
+	{OptionsStripped, []string{ReceiveWindow, SlowReader}, 5},
 	{SmallSegments, []string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow}, 4},
 	{InlineInspection, []string{SoftirqOneCore, SoftirqAllCores, OtherLoad, LogFlood}, 3},
 	{ConntrackInvalid, []string{RuleDrop, RandomLoss, Reordering}, 5},

@@ -97,7 +97,12 @@ func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return ramp(q.rateBps/q.setBps, .88, .96, 0, .3)
 	}
-	return q.overlimits * (1 - q.idle())
+	over := q.overlimits
+	if over > .03 && slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind) {
+		// One overlimit may stand for several packets that its burst then lets pass.
+		over = max(over, ramp(q.waited, .7, .95, 0, .25))
+	}
+	return over * (1 - q.idle())
 }
 
 // throttles is the score of how often it does as the limit of the load.

@@ -276,7 +276,8 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 		switch {
 		case c.Label == "":
 			total = n
-		case slices.Contains(countedReasons, c.Label) || strings.HasPrefix(c.Label, "TC_") && len(filters) > 0:
+		case slices.Contains(countedReasons, c.Label),
+			strings.HasPrefix(c.Label, "TC_") && len(filters) > 0:
 		case n > 0:
 			told, rules = told+n, rules || slices.Contains(ruleReasons, c.Label)
 			a.Died = append(a.Died, Death{n, "the kernel, which says " + c.Label, c.Label})
@@ -315,6 +316,7 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoP
 				x.Died[i].Packets *= scale
 			}
 		}
+		a.Died = slices.DeleteFunc(a.Died, func(d Death) bool { return d.Packets == 0 })
 		missing -= scale * counted
 	}
 	if missing > least {

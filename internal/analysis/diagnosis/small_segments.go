@@ -18,6 +18,9 @@ func smallSegments() Rule {
 			}
 			small := ramp(float64(s.MSS), 600, 1000, 1.8, unlikely)
 			full := ramp(o.fullest(), .6, .9, -3, 1.5)
+			if o.Shared() { // all roles work in turn, and no core is full
+				full = ramp(o.fullest(), .4, .6, -3, 1.5)
+			}
 			lost, _, _ := o.lossOf()
 			return Judgement{Score: small + full + o.wants() - ramp(lost, .002, .02, 0, 4), Element: "path",
 				GainAtMost: min(float64(leastMSS)/float64(s.MSS), max(o.gainToTester(), 1)),
