@@ -351,10 +351,11 @@ func (d *NetDevice) Rated() bool {
 }
 
 // mostOf returns the rate to which a class, or what stands for one, holds its traffic. One of HTB borrows up
-// to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds (tc-htb(8)).
+// to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds
+// (tc-htb(8)).
 func (d *NetDevice) mostOf(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
-	for range d.Queues { // at most so many levels
+	for range d.Queues { // no tree is deeper
 		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return q.Handle == c.Parent })
 		if c.Kind != "htb" || above < 0 || !d.Queues[above].Class {
 			break
