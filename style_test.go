@@ -511,7 +511,7 @@ var tokenBudgets = map[string]int{
 	"overhead":  3_000,
 	"plan":      24_500,
 	"progress":  7_500,
-	"record":    22_000,
+	"record":    22_100,
 	"registry":  3_500,
 	"report":    70_500,
 	"trial":     191_000,

@@ -274,15 +274,18 @@ func (v *Inventory) Device(port string) *NetDevice {
 // egressFilters is the parent of a clsact's filters of what leaves a device.
 const egressFilters = "ffff:fff3"
 
+func (d *NetDevice) clsact() bool {
+	return slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
+}
+
 // filters returns those of an action at what leaves the device, or at what arrives. A queueing discipline
 // "ingress" sees what arrives alone.
 func (d *NetDevice) filters(action string, egress bool) (out []QueueFilter) {
 	if d == nil {
 		return nil
 	}
-	clsact := slices.ContainsFunc(d.Queues, func(q QueueFacts) bool { return q.Kind == "clsact" })
 	for _, f := range d.Filters {
-		leaves := f.Parent == egressFilters && clsact || !strings.HasPrefix(f.Parent, "ffff:")
+		leaves := f.Parent == egressFilters && d.clsact() || !strings.HasPrefix(f.Parent, "ffff:")
 		if f.Action == action && leaves == egress {
 			out = append(out, f)
 		}
@@ -303,9 +306,7 @@ func (d *NetDevice) RedirectsTo(egress bool) (out []string) {
 
 // FiltersLeaving reports whether filters look at what leaves the device before it is queued.
 func (d *NetDevice) FiltersLeaving() bool {
-	return d.Polices(true) || d != nil && slices.ContainsFunc(d.Queues, func(q QueueFacts) bool {
-		return q.Kind == "clsact"
-	})
+	return d != nil && (d.Polices(true) || d.clsact())
 }
 
 // Polices reports whether a filter polices what leaves the device, or what arrives.
@@ -355,16 +356,18 @@ func (d *NetDevice) Rated() bool {
 // (tc-htb(8)).
 func (d *NetDevice) mostOf(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
+	if c.Kind != "htb" {
+		return most
+	}
 	for range d.Queues { // no tree is deeper
-		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool { return q.Handle == c.Parent })
-		if c.Kind != "htb" || above < 0 || !d.Queues[above].Class {
-			break
+		most = min(most, max(c.CeilBps, c.RateBps))
+		above := slices.IndexFunc(d.Queues, func(q QueueFacts) bool {
+			return q.Class && q.Handle == c.Parent
+		})
+		if above < 0 {
+			return min(most, cmp.Or(c.RateBps, most))
 		}
 		c = d.Queues[above]
-		most = min(most, max(c.CeilBps, c.RateBps))
-	}
-	if c.Kind == "htb" && c.RateBps > 0 {
-		most = min(most, c.RateBps)
 	}
 	return most
 }
