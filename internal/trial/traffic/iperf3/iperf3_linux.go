@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -35,12 +38,11 @@ func connect(ctx context.Context, q traffic.Request, listening func(port int) er
 		return c, nil
 	}
 	if q.Port == 0 {
-		// Somebody may take the port that is free now; then iperf3 says so.
-		listeners, port, err := traffic.ListenTCP(ctx, q)
-		traffic.CloseListeners(listeners)
+		port, release, err := holdPort(q.Addr)
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
+		defer release()
 		c.request.Port = port
 	}
 	err := c.start(ctx)
@@ -55,6 +57,35 @@ func connect(ctx context.Context, q traffic.Request, listening func(port int) er
 		return nil, err
 	}
 	return c, nil
+}
+
+// holdPort finds a free port, and keeps it from connections and other listeners until release. iperf3 may
+// listen on it meanwhile: it asks for SO_REUSEADDR, and nobody listens here (socket(7)).
+func holdPort(addr netip.Addr) (port int, release func(), err error) {
+	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: addr.As16()})
+	if addr.Is4() {
+		family, at = unix.AF_INET, &unix.SockaddrInet4{Addr: addr.As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	release = func() { unix.Close(fd) }
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at))
+	if err == nil {
+		at, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		release()
+		return 0, nil, err
+	}
+	switch a := at.(type) {
+	case *unix.SockaddrInet4:
+		port = a.Port
+	case *unix.SockaddrInet6:
+		port = a.Port
+	}
+	return port, release, nil
 }
 
 func installedIperf3(ctx context.Context) check.Answer {
