@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
@@ -22,6 +23,7 @@ import (
 // tunnel as the window begins, so that its traffic is not encrypted; or a link of the router becomes
 // narrower. The first trial is left alone, and valid as far as path and MTU go.
 func TestWhatHappensInTheWindowIsNoticed(t *testing.T) {
+	apart.Needs(t, "ip")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		kind  string

@@ -11,6 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -70,6 +71,7 @@ func drivers(t *testing.T) []driver.Driver {
 // TestDriversInNamespaces: a router that is a namespace with a plain shell is driven, and a setting of the
 // lab is made, read back and undone.
 func TestDriversInNamespaces(t *testing.T) {
+	apart.Needs(t, "ip", "tc", "nft")
 	t.Parallel()
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {

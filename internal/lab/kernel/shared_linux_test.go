@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 )
 
 // TestShared: whoever serves on one of these devices would serve others as well.
 func TestShared(t *testing.T) {
+	apart.Needs(t, "ip")
 	const (
 		ports = `link add p type veth peer name p1; link add q type veth peer name q1; link set p up;
 			link set p1 up; link set q1 up; addr add 198.18.9.1/24 dev p;`

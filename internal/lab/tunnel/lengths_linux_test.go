@@ -131,6 +131,7 @@ var (
 // TestLengths: what leaves the device outside is byte for byte as long as the formulas say, of every tunnel
 // that this kernel has, at MTUs from 576 to 9000.
 func TestLengths(t *testing.T) {
+	apart.Needs(t, "ip")
 	for _, tun := range append(All(), cbcKinds()...) {
 		for v, outer := range outerAddresses {
 			t.Run(fmt.Sprint(tun.Name(), "/", v), func(t *testing.T) {

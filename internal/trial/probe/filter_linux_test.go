@@ -69,7 +69,12 @@ func TestKthreadsMoves(t *testing.T) {
 			t.Errorf("%s: got kind %q, want %q", name, got, want)
 		}
 	}
-	s := open(t, kthreads(Root{}))
+	s, err := kthreads(Root{}).Open(t.Context(), nil)
+	if err != nil {
+		t.Logf("%v", err)
+		t.Skip("skip: the machine's processes cannot be seen")
+	}
+	defer s.Close()
 	for name, v := range sample(t, s) {
 		if v < 0 || v > 60e9 {
 			t.Errorf("%s: got %v, want the time since the watch began", name, v)
