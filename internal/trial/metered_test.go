@@ -3,6 +3,7 @@ package trial_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,9 @@ import (
 func TestMeterBesideTheTrials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	script, dead := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead")
-	text := "while ! test -e " + dead + "; do echo 6.8; sleep 0.02; done; echo unplugged >&2; exit 1\n"
+	script, dead, told := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead"), filepath.Join(dir, "told")
+	text := "while ! test -e " + dead + "; do echo 6.8; echo >>" + told + "; sleep 0.02; done; " +
+		"echo unplugged >&2; exit 1\n"
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,12 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	r.Meter = &record.Meter{At: "command:sh " + script}
 	loads := 0
 	r.Labs.Engine.Watch = func(record.Load) {
-		if loads++; loads == 2 {
+		switch loads++; loads {
+		case 1: // lasts for some readings, however late the shell begins
+			for n := sizeOf(told); sizeOf(told) < n+8; {
+				time.Sleep(time.Millisecond)
+			}
+		case 2:
 			if err := os.WriteFile(dead, nil, 0o600); err != nil {
 				t.Error(err)
 			}
@@ -47,10 +54,12 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	if warned != 1 {
 		t.Errorf("got %d warnings, want one: %v", warned, r.Events("warning"))
 	}
-	first, last := r.Trials[0], r.Trials[len(r.Trials)-1]
+	first, last := r.Trials[slices.IndexFunc(r.Trials, func(tr record.Trial) bool {
+		return tr.Row.Kind == record.RowLoad
+	})], r.Trials[len(r.Trials)-1]
 	if m := first.Meter; m == nil || m.Table == nil || len(m.Table.T) < 5 || m.Table.T[1] < first.Origin ||
 		m.Table.T[len(m.Table.T)-1] > first.Ended {
-		t.Errorf("the first trial: got %+v, want readings of its time", m)
+		t.Errorf("the first load: got %+v, want readings of its time", m)
 	}
 	if m := last.Meter; m == nil || m.Table != nil || !strings.Contains(m.Unavailable, "unplugged") ||
 		len(last.Caveats) == 0 || last.Caveats[len(last.Caveats)-1].Kind != "meter-failed" {
@@ -60,6 +69,15 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	if v := c.Metrics[metrics.PowerLoaded]; v.N == 0 || v.Median != 6.8 || v.N == 3 {
 		t.Errorf("power under load: got %+v, want 6.8 W of some trials", v)
 	}
+}
+
+// sizeOf is that of a file, 0 if it is not there yet.
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // TestMeterThatCannotBeOpened ends the run before its first trial: its password is not there.
