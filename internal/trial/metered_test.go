@@ -18,7 +18,8 @@ import (
 func TestMeterBesideTheTrials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	script, dead, told := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead"), filepath.Join(dir, "told")
+	script, dead := filepath.Join(dir, "watts.sh"), filepath.Join(dir, "dead")
+	told := filepath.Join(dir, "told") // a byte for each reading
 	text := "while ! test -e " + dead + "; do echo 6.8; echo >>" + told + "; sleep 0.02; done; " +
 		"echo unplugged >&2; exit 1\n"
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
