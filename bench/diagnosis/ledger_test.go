@@ -30,15 +30,19 @@ func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
 	})
 }
 
-// In how many of the recorded trials a ledger must balance: by itself, and with what is located. Counters are
-// read ten times a second, so that both edges of a window of a second are a guess.
-const leastExact, leastBalanced = .92, .95
+// Shares of the recorded trials in which a ledger must balance. Counters are read ten times a second, so that
+// both edges of a window of a second are estimated.
+const (
+	minExact     = .92 // packets, by themselves
+	minLocated   = .95 // packets, where the rest may vanish at one stage
+	minNotMore   = .95 // time in queues that is at most the added RTT
+	minExplained = .40 // added RTT that queues hold, or that a busy core explains
+)
 
-// TestLedgersBalance holds the ledgers of recorded mechanisms against what the ends measured: what died is
-// what they miss, and packets waited in no queue for longer than the RTT grew. What died or waited elsewhere
-// is located.
+// TestLedgersBalance holds the ledgers of recorded mechanisms against what the ends measured: the packets
+// that died are those that the ends miss, and packets waited in queues for no longer than the RTT grew.
 func TestLedgersBalance(t *testing.T) {
-	var packets, located, delay, queues count
+	var packets, located, queues, notMore, explained count
 	ledgers(t, func(r recorded, l *diagnosis.Ledger) {
 		if l.MissedPackets != nil {
 			balances := math.Abs(l.RestPackets) <= diagnosis.Tolerance(l.MissedPackets[1], *l.Data[0].Out)
@@ -52,23 +56,22 @@ func TestLedgersBalance(t *testing.T) {
 		if l.AddedNs != nil {
 			within := max(.1**l.AddedNs, .5e6)
 			queues.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within)
-			explained := l.WaitedNs <= *l.AddedNs+within &&
-				(l.WaitedNs >= *l.AddedNs-within || l.WaitedWhere != "")
-			delay.add(explained)
-			if !explained {
+			notMore.add(l.WaitedNs <= *l.AddedNs+within)
+			explained.add(math.Abs(*l.AddedNs-l.WaitedNs) <= within || l.WaitedWhere != "")
+			if l.WaitedNs > *l.AddedNs+within {
 				t.Logf("%s: %.1f ms were added, packets waited for %.1f ms in queues", r.ID, *l.AddedNs/1e6,
 					l.WaitedNs/1e6)
 			}
 		}
 	})
-	t.Logf("packets balance in %s, or are located in %s; queues alone explain the added RTT in %s, with "+
-		"what waits for cores %s", packets, located, queues, delay)
+	t.Logf("packets balance in %s, or are located in %s; the time in queues is at most the added RTT in %s; "+
+		"queues alone explain that in %s, with busy cores %s", packets, located, notMore, queues, explained)
 	for _, x := range []struct {
 		what  string
 		of    count
 		least float64
-	}{{"packets that died", packets, leastExact}, {"packets, with what is located", located, leastBalanced},
-		{"what packets waited for", delay, leastBalanced}} {
+	}{{"packets that died", packets, minExact}, {"packets, with those that are located", located, minLocated},
+		{"time in queues", notMore, minNotMore}, {"added RTT", explained, minExplained}} {
 		if float64(x.of.Right) < x.least*float64(x.of.Of) {
 			t.Errorf("the ledger of %s balances in %s", x.what, x.of)
 		}

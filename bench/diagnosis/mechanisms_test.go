@@ -79,7 +79,7 @@ type planting struct {
 	Lab       string   `json:"lab,omitempty"` // "local" for namespaces; "" for a virtual router
 }
 
-// lightFurniture is what kernels without many queues have, too.
+// lightFurniture lists the furniture that kernels with few queueing disciplines can make.
 var lightFurniture = []string{"nat", "idle-limit", "idle-tbf", "idle-htb", "second-namespace"}
 
 // kind of lab that a planting needs.
@@ -420,18 +420,8 @@ func (x *aRun) disturbed(r recorded) bool {
 		return false
 	}
 	m := mechanismNamed(r.Planted.Mechanism)
-	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // that is what was planted
+	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // by the mechanism itself
 	return !own && x.elsewhere(r) > mostElsewhere[true]
-}
-
-// leastFall is by how much goodput falls where a planted limit is what holds it: twice as much as it varies
-// without.
-const leastFall = .3
-
-// weak reports whether goodput hardly falls though it should.
-func (r recorded) weak() bool {
-	return r.Planted != nil && r.Untouched > 0 && !mechanismNamed(r.Planted.Mechanism).Harmless &&
-		1-r.Goodput/r.Untouched < leastFall
 }
 
 // tally counts what the rules say of mechanisms.
@@ -497,9 +487,7 @@ func TestMechanisms(t *testing.T) {
 	list, stored := sourceOf(t, mechanismsList, mechanismsPacked)
 	var f mechanismFigures
 	load(t, list, stored, func(r recorded) bool { return r.Planted != nil }, func(x *aRun, of []recorded) {
-		for _, o := range diagnose(x, slices.DeleteFunc(of, func(r recorded) bool {
-			return x.disturbed(r) || r.weak()
-		})) {
+		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
 			if f.add(o) {
 				continue
 			}

@@ -159,7 +159,7 @@ func pack(t *testing.T, name, packed string) {
 	load(t, list, stored, func(r recorded) bool {
 		return !strings.Contains(r.ID, "/") || r.Round < keptUntouched
 	}, func(x *aRun, of []recorded) {
-		of = slices.DeleteFunc(of, func(r recorded) bool { return x.disturbed(r) || r.weak() })
+		of = slices.DeleteFunc(of, x.disturbed)
 		if len(of) == 0 {
 			return
 		}

@@ -97,7 +97,7 @@ type figures struct {
 
 const reliabilityBins = 5
 
-// reliability is how often verdicts were right, by their confidence.
+// reliability counts right verdicts by their confidence.
 type reliability [reliabilityBins]bin
 
 // bin counts what was said with a confidence from its number ÷ reliabilityBins on.

@@ -128,13 +128,13 @@ func (g *group) diagnose(run *record.Run, of map[*validity.Judged]examined) {
 	}
 }
 
-// rated is the ledger of a trial with its goodput.
+// rated pairs the ledger of a trial with its goodput.
 type rated struct {
 	bps    float64
 	ledger *diagnosis.Ledger
 }
 
-// middleLedger is that of the trial with the median rate, the lower of two.
+// middleLedger returns the ledger of the trial with the median goodput, the lower of two.
 func middleLedger(all []rated) *diagnosis.Ledger {
 	if len(all) == 0 {
 		return nil

@@ -351,10 +351,10 @@ func (d *NetDevice) Rated() bool {
 	})
 }
 
-// mostOf returns the rate to which a class, or what stands for one, holds its traffic. One of HTB borrows up
-// to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds
+// maxRate returns the rate to which a class, or a queue in place of one, holds its traffic. One of HTB
+// borrows up to its ceiling from the classes above it; the topmost borrows from none, and its own rate holds
 // (tc-htb(8)).
-func (d *NetDevice) mostOf(c QueueFacts) float64 {
+func (d *NetDevice) maxRate(c QueueFacts) float64 {
 	most := max(c.CeilBps, c.RateBps)
 	if c.Kind != "htb" {
 		return most
@@ -386,7 +386,7 @@ func (d *NetDevice) RateBps() float64 {
 		})
 	}
 	for _, c := range leaves {
-		ceil := d.mostOf(c)
+		ceil := d.maxRate(c)
 		if rate > 0 && ceil != rate {
 			return 0
 		}

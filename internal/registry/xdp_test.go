@@ -339,10 +339,13 @@ func TestXDPWaitsForTheRoutersQueue(t *testing.T) {
 				got, _ := offerFrames(t, l, load, 0)
 				for _, f := range got.Flows {
 					p := f.Packets
+					if p.Received != p.Sent || p.Lost != 0 || p.Sent == 0 {
+						t.Errorf("flow %d: got %+v, want all received", f.Stream, *p)
+					}
+					// A receiver that begins late sees the queue drain for a shorter time.
 					takes := time.Duration(p.Sent) * 200 * time.Microsecond // of both flows there are as many
-					if p.Received != p.Sent || p.Lost != 0 || time.Duration(f.ReceiverNs) < takes*3/4 {
-						t.Errorf("flow %d: got %+v within %v, want all received, within %v", f.Stream, *p,
-							time.Duration(f.ReceiverNs), takes)
+					if took := time.Duration(f.ReceiverNs); apart.Wanted() && took < takes*3/4 {
+						t.Errorf("flow %d: received within %v, want %v", f.Stream, took, takes)
 					}
 				}
 			})

@@ -25,7 +25,7 @@ func stageName(a diagnosis.Account) string {
 	return a.Element + " " + a.Stage // the queue or filter of a device
 }
 
-// rows are the stages of the data of which something is known.
+// rows lists the stages at which packets of the load's data were counted.
 func (l way) rows() (out []diagnosis.Account) {
 	for _, a := range l.Data {
 		if a.In != nil && a.Out != nil || a.DiedPackets() > 0 || a.WaitedNs > 0 {
@@ -35,7 +35,7 @@ func (l way) rows() (out []diagnosis.Account) {
 	return out
 }
 
-// packetsText is a number of packets.
+// packetsText prints a number of packets.
 func packetsText(n *float64) string {
 	if n == nil {
 		return "–"
@@ -161,16 +161,17 @@ func ledgerLines(l *diagnosis.Ledger) (out []string) {
 		if len(waited) > 0 {
 			text += ": " + strings.Join(waited, ", ")
 		}
-		if l.WaitedWhere != "" && *l.AddedNs > l.WaitedNs {
-			text += fmt.Sprintf("; %s outside all queues, for %s",
-				unit.Nanoseconds(*l.AddedNs-l.WaitedNs), l.WaitedWhere)
+		if rest := *l.AddedNs - l.WaitedNs; l.WaitedWhere != "" {
+			text += "; " + unit.Nanoseconds(rest) + " for " + l.WaitedWhere
+		} else if rest > .1**l.AddedNs && len(waited) > 0 {
+			text += "; " + unit.Nanoseconds(rest) + " in no queue"
 		}
 		out = append(out, text)
 	}
 	return out
 }
 
-// between is a number of packets, or the two that bound it.
+// between prints the two numbers that bound another, or one where they are the same.
 func between(low, high float64) string {
 	a, b := unit.Whole(low), unit.Whole(high)
 	if a == b {

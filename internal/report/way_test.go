@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 )
 
-// TestWay: the picture has the stages of which something is known, with exact numbers, and the lines say what
-// died, what waited and what is left.
+// TestWay: the picture shows the stages that count packets, with exact numbers, and the lines say what died,
+// what waited and what is left.
 func TestWay(t *testing.T) {
 	n := func(v float64) *float64 { return &v }
 	l := &diagnosis.Ledger{Data: []diagnosis.Account{
@@ -19,10 +19,10 @@ func TestWay(t *testing.T) {
 		{Node: "router", Element: "lan", Stage: diagnosis.StageQueue, In: n(12089), Out: n(12089),
 			WaitedNs: 7.37e6}},
 		MissedPackets: []float64{250, 262}, DiedPackets: 256, AddedNs: n(9.5e6), WaitedNs: 7.37e6,
-		WaitedWhere: "the cores of the router"}
+		WaitedWhere: "core 0 of the router, which was busy for 97 %"}
 	want := []string{"the ends miss 250 to 262 packets; died: 256 at the router's network stack, by a rule",
-		"the load adds 9.50 ms to its RTT: 7.37 ms in the router's lan queue; 2.13 ms outside all queues, " +
-			"for the cores of the router"}
+		"the load adds 9.50 ms to its RTT: 7.37 ms in the router's lan queue; 2.13 ms for core 0 of the " +
+			"router, which was busy for 97 %"}
 	if got := ledgerLines(l); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -35,7 +35,7 @@ func TestWay(t *testing.T) {
 			}
 		}
 		if strings.Contains(svg, ">server<") {
-			t.Errorf("at %v pixels the picture has a stage of which nothing is known", width)
+			t.Errorf("at %v pixels the picture has a stage that counts nothing", width)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestMeterBesideTheTrials(t *testing.T) {
 	}
 }
 
-// sizeOf is that of a file, 0 if it is not there yet.
+// sizeOf returns the size of a file, 0 if it does not exist yet.
 func sizeOf(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {

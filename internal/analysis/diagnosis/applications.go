@@ -147,7 +147,7 @@ func endCPU(class, end string) Rule {
 				return missing("there was no traffic")
 			}
 			use, _, ok := o.threadUse(node)
-			var facts grounds
+			var facts factList
 			score := absent
 			if ok {
 				facts = append(facts, fact("threads_ns", node, "thread", use,

@@ -28,7 +28,7 @@ func backlogBudget() Rule {
 			lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
 			drops := ramp(lost, .0005, .003, -5, 4)
 			budget := ramp(cut, 1./120, 1./30, -5, 4)
-			facts := grounds{fact("dropped", s.Node, "backlog", dropped,
+			facts := factList{fact("dropped", s.Node, "backlog", dropped,
 				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped))}
 			if budgeted {
 				facts = append(facts, fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf(

@@ -82,7 +82,7 @@ func (s *sweep) said() evidence.Evidence {
 }
 
 func judgePerPacket(s *sweep, packets, _ float64) Judgement {
-	return Judgement{Score: packets, Facts: grounds{s.said()}, Text: metrics.Say(
+	return Judgement{Score: packets, Facts: factList{s.said()}, Text: metrics.Say(
 		metrics.PacketRate, s.pps) + " at any packet size: a per-packet limit, typical of a CPU"}
 }
 
@@ -102,7 +102,7 @@ func judgeOneCore(s *sweep) Judgement {
 	return Judgement{Score: math.Min(packets+1.5, ramp(gain, 1.15, 1.5, -3, 4.5)),
 		GainAtMost: gain, Text: "one core per flow: " + metrics.Say(metrics.PacketRate, one) +
 			" with one, " + metrics.Say(metrics.PacketRate, several) + " with several",
-		Facts: grounds{against(fact(metrics.PacketRate, "", "", several,
+		Facts: factList{against(fact(metrics.PacketRate, "", "", several,
 			"several streams carry "+unit.Times(gain)+" what one does"), one)}}
 }
 
@@ -124,13 +124,13 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	uneven := spread(rates)
 	return Judgement{Score: math.Min(bytes, ramp(uneven, .1, .4, -3, 1.5)),
 		Text: "a per-byte limit of about " + metrics.Say(metrics.Goodput, s.bps),
-		Facts: grounds{fact(metrics.Goodput, "", "", s.bps,
+		Facts: factList{fact(metrics.Goodput, "", "", s.bps,
 			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
 }
 
 func judgeShaper(s *sweep, _, bytes float64) Judgement {
 	queue, added := s.waits()
-	return Judgement{Score: math.Min(bytes, queue), Facts: grounds{s.said(), added},
+	return Judgement{Score: math.Min(bytes, queue), Facts: factList{s.said(), added},
 		Text: "a shaper or a slower link at " + metrics.Say(metrics.Goodput, s.bps) + ", with " +
 			bytesText(s.queueBytes()) + " queued in front of it"}
 }
@@ -141,7 +141,7 @@ func judgePolicer(s *sweep, _, bytes float64) Judgement {
 	return Judgement{Score: math.Min(bytes, -queue) + ramp(again, .0005, .01, -2, .5),
 		Text: "a policer at " + metrics.Say(metrics.Goodput, s.bps) + ": it drops, and queues " +
 			"no more than " + bytesText(s.queueBytes()),
-		Facts: grounds{added, fact(metrics.Retransmits, "", "", again,
+		Facts: factList{added, fact(metrics.Retransmits, "", "", again,
 			"TCP retransmits "+unit.Percent(again)+" of its segments")}}
 }
 
@@ -156,7 +156,7 @@ func judgeSmallQueue(s *sweep) Judgement {
 	score = math.Min(score, ramp(s.restLost(), .001, .02, 3, -2))
 	out := Judgement{Score: score, Text: "a queue too short for TCP bursts: TCP reaches " +
 		metrics.Say(metrics.Goodput, tcp) + ", UDP " + metrics.Say(metrics.Goodput, udp),
-		Facts: grounds{against(fact(metrics.Goodput, "", "", tcp, "TCP reaches "+
+		Facts: factList{against(fact(metrics.Goodput, "", "", tcp, "TCP reaches "+
 			unit.Percent(share)+" of the UDP rate"), udp), fact(metrics.Retransmits, "", "", again,
 			"TCP retransmits "+unit.Percent(again)+" of its segments")}}
 	// A burst that lost a segment waits for it at least as long as the kernel's shortest timer.
@@ -193,7 +193,7 @@ func judgeRandomLoss(s *sweep) Judgement {
 	lost := math.Max(least, most/10)
 	return Judgement{Score: math.Min(ramp(lost, .0004, .004, -4, 5), ramp(most, .5, .9, 5, -4)),
 		Text: "packets are lost at any rate: " + unit.Percent(most) + " of them",
-		Facts: grounds{fact(metrics.LossRatio, "", "", most, unit.Percent(most)+
+		Facts: factList{fact(metrics.LossRatio, "", "", most, unit.Percent(most)+
 			" of the packets are lost at half the path's rate or less")}}
 }
 
@@ -209,7 +209,7 @@ func judgeReordering(s *sweep) Judgement {
 		return missing("no load below the limit was measured in exact mode")
 	}
 	return Judgement{Score: ramp(worst, .002, .03, -4, 5), Text: "packets are reordered: " +
-		unit.Percent(worst) + " arrive out of order", Facts: grounds{fact(
+		unit.Percent(worst) + " arrive out of order", Facts: factList{fact(
 		metrics.Reordered, "", "", worst, unit.Percent(worst)+
 			" of the packets arrive out of order below the limit")}}
 }
@@ -235,7 +235,7 @@ func judgeBlackHole(s *sweep) Judgement {
 	tcp := s.tcp() / math.Max(s.short.goodput(), 1)
 	return Judgement{Score: math.Min(ramp(lost, .99, .9999, -4, 6), ramp(tcp, .05, .5, 6, -4)),
 		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes are dropped silently: " +
-			"a PMTU black hole", Facts: grounds{against(fact(metrics.LossRatio, "", "", lost,
+			"a PMTU black hole", Facts: factList{against(fact(metrics.LossRatio, "", "", lost,
 			unit.Percent(lost)+" of the large packets are lost, small ones get through"), small.lost())}}
 }
 
@@ -253,7 +253,7 @@ func judgeFragmentation(s *sweep) Judgement {
 	even := below.size() / large.size() // where bytes are counted
 	return Judgement{Score: ramp(share/even, .55, .85, 4, -4),
 		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes cost as much as two: they are " +
-			"fragmented on the path", Facts: grounds{against(fact(metrics.PacketRate, "", "", b,
+			"fragmented on the path", Facts: factList{against(fact(metrics.PacketRate, "", "", b,
 			"the packet rate at the largest size is "+unit.Percent(share)+" of that at the next"), a)}}
 }
 
@@ -268,8 +268,8 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 }
 
 // connecting is the fact of new connections, after what is the matter with loads that are open.
-func (s *sweep) connecting(share, rate float64) grounds {
-	return grounds{fact(metrics.FlowRate, "", "", rate, unit.Percent(share)+
+func (s *sweep) connecting(share, rate float64) factList {
+	return factList{fact(metrics.FlowRate, "", "", rate, unit.Percent(share)+
 		" of the new connections complete in time, "+metrics.Say(metrics.FlowRate, rate))}
 }
 
@@ -319,7 +319,7 @@ func (s *sweep) limitedBy(metric, what, with, text string) Judgement {
 		return missing("TCP_INFO is missing")
 	}
 	return Judgement{Score: ramp(share, .15, .5, -4, 4), Text: text,
-		Facts: grounds{fact(metric, "", "", share,
+		Facts: factList{fact(metric, "", "", share,
 			"the "+what+" limits TCP for "+unit.Percent(share)+" of the time"+with)}}
 }
 
@@ -352,7 +352,7 @@ func judgeSender(s *sweep) Judgement {
 	share := s.one.goodput() / udp
 	return Judgement{Score: math.Min(ramp(busy, .5, .9, 4, -3), ramp(share, .2, .5, 4, -3)),
 		Text: "the sending application writes only " + metrics.Say(metrics.Goodput, s.one.goodput()),
-		Facts: grounds{fact(metrics.BusyRatio, "", "", busy,
+		Facts: factList{fact(metrics.BusyRatio, "", "", busy,
 			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
 }
 
@@ -364,6 +364,6 @@ func judgeTester(s *sweep) Judgement {
 	return Judgement{Score: math.Min(score, ramp(share, .25, .5, -1, 3)),
 		Text: "nothing between the ends limits these loads: the tester does, at " +
 			metrics.Say(metrics.Goodput, math.Max(s.tcp(), s.udp())),
-		Facts: grounds{fact(metrics.LossRatio, "", "", worst, "at most "+unit.Percent(worst)+
+		Facts: factList{fact(metrics.LossRatio, "", "", worst, "at most "+unit.Percent(worst)+
 			" of what was sent at full rate is lost")}}
 }

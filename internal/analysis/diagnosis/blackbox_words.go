@@ -20,8 +20,8 @@ func bytesText(n float64) string {
 }
 
 // numbers are what is known of one direction whatever its class.
-func (s *sweep) numbers() grounds {
-	var out grounds
+func (s *sweep) numbers() factList {
+	var out factList
 	say := func(metric string, value float64, text string) {
 		out = append(out, fact(metric, "", "", value, text))
 	}

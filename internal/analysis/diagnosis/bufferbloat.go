@@ -26,7 +26,7 @@ func bufferbloat() Rule {
 				added = probes
 			}
 			score := ramp(added, 30e6, 70e6, -4, 5.2)
-			facts := grounds{delayFact(least, probes, "the median probe RTT was "+
+			facts := factList{delayFact(least, probes, "the median probe RTT was "+
 				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
 			j := Judgement{Score: score, Element: "path", Facts: facts}.weighed(score)
 			if q, held, why := o.held(); why == "" && q.holds() > .03 && held > -2 {

@@ -29,7 +29,7 @@ func checksumErrors() Rule {
 			return Judgement{Score: score, Node: receiver, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("%.0f of the %.0f packets that the ends miss arrived at the %s with wrong "+
 					"checksums", wrong, max(missed, wrong), receiver),
-				Facts: grounds{fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped "+
+				Facts: factList{fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped "+
 					"%.0f packets for their checksums, %s of what the ends miss", receiver, wrong,
 					unit.Percent(share))), lossFact(name, loss)}}.weighed(score)
 		},

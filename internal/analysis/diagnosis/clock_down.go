@@ -20,7 +20,7 @@ func clockDown() Rule {
 				return Judgement{Score: score, Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
 					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
 						unit.Percent(share)),
-					Facts: grounds{fact("guest_throttled_ns", node, "vcpu", share,
+					Facts: factList{fact("guest_throttled_ns", node, "vcpu", share,
 						"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")},
 				}.weighed(ramp(share, .05, .3, unlikely, 0))
 			}
@@ -45,7 +45,7 @@ func clockDown() Rule {
 				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
 				Text: fmt.Sprintf("%s CPU clock is capped at %s, %s below the hardware maximum", s.of(),
 					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: grounds{against(fact("limit_hz", at, "cpu", limit,
+				Facts: factList{against(fact("limit_hz", at, "cpu", limit,
 					"the clock limit is "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()},
 			}.weighed(ramp(lost, .03, .2, unlikely, 0), s.busy())
 		}),

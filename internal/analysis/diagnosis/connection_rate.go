@@ -35,7 +35,7 @@ func connectionRate() Rule {
 				Element: "cpu",
 				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
 					unit.Significant(rate, 3)),
-				Facts: grounds{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
+				Facts: factList{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
 					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()},
 			}.weighed(ramp(perFlow, 20e3, 200e3, 0, -3), s.busy())
 		},

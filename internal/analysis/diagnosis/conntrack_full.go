@@ -29,7 +29,7 @@ func conntrackFull() Rule {
 					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's conntrack table is "+
 						"full: %.0f of %.0f, %.0f packets of new connections dropped", node, entries,
 						most, drops),
-					Facts: grounds{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
+					Facts: factList{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
 						"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
 						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
 							"because the table was full", drops))}}.weighed(ramp(fill, .85, .98, -5, 0),

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// conntrackInvalid is a rule that drops what connection tracking calls invalid, packets of the load among it.
+// conntrackInvalid finds a rule that drops packets of the load as invalid for connection tracking.
 func conntrackInvalid() Rule {
 	return Rule{Class: ConntrackInvalid, Wasteful: true,
 		Label: "a rule drops packets that connection tracking calls invalid",
@@ -27,7 +27,7 @@ func conntrackInvalid() Rule {
 			return Judgement{Node: d.node, Element: fmt.Sprintf("rule %d", r.Handle),
 				Score: o.diesInside() + o.wants() + foundWeight + counterWeight, GainAtMost: o.gainToTester(),
 				Text:  words + ": " + r.String() + " drops what fits no connection",
-				Facts: grounds{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
+				Facts: factList{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
 		},
 		Remedies: []Remedy{{System: "linux", Do: "let connection tracking see both directions whole, or be " +
 			"liberal about windows", Commands: []string{

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// crossTraffic is what others send through the limit of the load.
+// crossTraffic finds other traffic in the queue that limits the load.
 func crossTraffic() Rule {
 	return Rule{Class: CrossTraffic, Label: "other traffic takes a part of the limit",
 		Means: "a queue throttles, and more than a tenth of what it sends is not the load's",
@@ -23,14 +23,14 @@ func crossTraffic() Rule {
 				GainAtMost: 1 / max(1-share, .1),
 				Text: fmt.Sprintf("%s of the %s that leave %s are not the load's", mbps(others),
 					mbps(q.rateBps), q.place()),
-				Facts: append(grounds{fact("others_bps", q.node, q.port, others, unit.Percent(share)+
+				Facts: append(factList{fact("others_bps", q.node, q.port, others, unit.Percent(share)+
 					" of what the port sent is other traffic")}, o.heldFacts(q)...)}.weighed(foreign)
 		},
 		Remedies: []Remedy{{Do: "find out whose it is, and share the limit fairly or measure without it",
 			Commands: []string{"tcpdump -n -c 200 -i DEV", "conntrack -L"}}}}
 }
 
-// othersBps is what a queue's port sent besides the load, its headers and what it sent again.
+// othersBps subtracts the load, its headers and retransmissions from what a queue's port sent.
 func (o *Observation) othersBps(q queue) float64 {
 	got, ok := o.Metric(metrics.Goodput)
 	segment := o.load().PacketSize

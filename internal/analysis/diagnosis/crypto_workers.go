@@ -38,7 +38,7 @@ func cryptoWorkers() Rule {
 				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
 				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate %s", s.Node,
 					unit.Percent(share), cores),
-				Facts: grounds{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
+				Facts: factList{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
 					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()},
 			}.weighed(ramp(share, .1, .3, -4, 0), ramp(s.Slack.Busy, .60, .82, unlikely, 0))
 		},

@@ -263,8 +263,8 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 	return d
 }
 
-// sureOfPlace is how probable it is that the limit is where the first cause is: several causes of one element
-// share their probability, such as a rate and the long queue in front of it.
+// sureOfPlace sums the probabilities of the causes at the element of the first one: a rate and the long queue
+// in front of it share theirs.
 func (d *Diagnosis) sureOfPlace() (p float64) {
 	for i, c := range d.Causes {
 		first := d.Causes[0]

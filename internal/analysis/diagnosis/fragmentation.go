@@ -24,7 +24,7 @@ func fragmentation() Rule {
 			e := fact("IpFragCreates", at, "ip", most, fmt.Sprintf("%.0f fragments in the window, for %s "+
 				"of the packets", most, unit.Percent(min(share, 1))))
 			if most < 20 {
-				return Judgement{Score: absent, Facts: grounds{e}}
+				return Judgement{Score: absent, Facts: factList{e}}
 			}
 			element := "ip"
 			if o.tunnel() != "" {
@@ -32,7 +32,7 @@ func fragmentation() Rule {
 			}
 			parts := ramp(share, .02, .2, -3, 5.2)
 			return Judgement{Score: parts + o.wants()/3, Node: at, Element: element,
-				Facts: grounds{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
+				Facts: factList{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
 				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
 					"at the %s", most, at)}.weighed(parts)
 		},

@@ -35,12 +35,12 @@ func groPathology() Rule {
 						o.wants(), Node: node, Element: port,
 						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
 							"retransmits %s while no core is saturated", port, node, unit.Percent(share)),
-						Facts: grounds{fact(metrics.Retransmits, node, port, again,
+						Facts: factList{fact(metrics.Retransmits, node, port, again,
 							"TCP retransmitted "+unit.Percent(share)+" of its packets"), s.coreFact()},
 					}.weighed(ramp(share, .002, .02, -4, 0), ramp(s.Full.Busy, .6, .9, 0, -5))
 				}
 			}
-			return Judgement{Score: absent, Facts: grounds{fact("offloads", s.Node, "rx-gro-list",
+			return Judgement{Score: absent, Facts: factList{fact("offloads", s.Node, "rx-gro-list",
 				0, "rx-gro-list is off on every router port")}}
 		},
 		Remedies: []Remedy{

@@ -46,7 +46,7 @@ func healthy() Rule {
 			lost, _ := o.Metric(metrics.ProbeLoss)
 			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 				" of the requested rate arrived"), rate)
-			facts := grounds{asked, lossFact(name, loss), delayFact(least, added, "the load "+
+			facts := factList{asked, lossFact(name, loss), delayFact(least, added, "the load "+
 				"added "+unit.Nanoseconds(added)+" to an RTT of "+unit.Nanoseconds(least))}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
@@ -70,7 +70,7 @@ func (o *Observation) allConnections() Judgement {
 	done, fails := ramp(share, .8, .95, unlikely, 3), -ramp(failed, .001, .01, 0, 6)
 	return Judgement{Score: done + fails - o.lostWhenIdle(),
 		Text: "nothing holds this load back: every connection completes at the requested rate",
-		Facts: grounds{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
+		Facts: factList{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
 			" of the connections due in the window completed in it"), o.load().ConnectionRate),
 			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")},
 	}.weighed(done, fails)

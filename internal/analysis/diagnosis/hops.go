@@ -211,9 +211,8 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 			q.polices = o.found(at).Polices(true)
 		}
 		q.waited = 1
-		columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
-		for _, c := range columns {
-			if share, ok := c.waited(); ok && is(c.Label) {
+		if c, ok := o.columnOf(at.Node, "qdisc", "qlen_packets", label); ok {
+			if share, sampled := c.waited(); sampled {
 				q.waited = share
 			}
 		}
@@ -276,13 +275,8 @@ func (o *Observation) filled(at record.TopoPort, kind string) (full, roomy bool)
 			known = defaultQueue
 		}
 	}
-	columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
-	most := 0.0
-	for _, c := range columns {
-		if n, ok := c.Largest(); ok && c.Label == at.Port {
-			most = max(most, n)
-		}
-	}
+	c, _ := o.columnOf(at.Node, "qdisc", "qlen_packets", at.Port)
+	most, _ := c.Largest()
 	return most >= .9*limit, known > manyPackets && most < known/4
 }
 

@@ -22,7 +22,7 @@ func inlineInspection() Rule {
 				return missing(why)
 			}
 			if what == "" {
-				return Judgement{Score: absent, Facts: grounds{fact("taps", s.Node, "", 0,
+				return Judgement{Score: absent, Facts: factList{fact("taps", s.Node, "", 0,
 					"no program of the "+s.Node+" gets copies of packets")}}
 			}
 			other, _, why := o.otherWork(s)
@@ -33,7 +33,7 @@ func inlineInspection() Rule {
 			return Judgement{Score: reads + o.full(s, 1.3), Node: s.Node, Element: "processes",
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("packets of the %s also go to %s, and "+
 					"processes use %s of a core", s.Node, what, unit.Percent(other)),
-				Facts: grounds{fact("other_cores", s.Node, "processes", other, "processes used "+
+				Facts: factList{fact("other_cores", s.Node, "processes", other, "processes used "+
 					unit.Percent(other)+" of a core"), s.coreFact()}}.weighed(reads, s.busy())
 		}),
 		Experiments: cpuDoses,

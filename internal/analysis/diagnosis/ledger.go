@@ -16,26 +16,30 @@ import (
 type Ledger struct {
 	Data []Account `json:"data"`           // in the order in which the load's data meet them
 	Acks []Account `json:"acks,omitempty"` // in that of TCP's acknowledgements; of a load in one direction
-	// MissedPackets bounds what the ends miss. One bound is what was sent again or never arrived, of which a
-	// part was lost before the window; the other what left the sender and did not reach the receiver, of
-	// which a part may still be under way. Absent where nothing counted them.
+	// MissedPackets has the lower and the upper bound of the packets that the ends miss. One counts segments
+	// that were sent again, some of them lost before the window, or lost datagrams; the other counts packets
+	// that left the sender and did not reach the receiver, some of them still under way. Absent where
+	// nothing counted them.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
 	DiedPackets   float64   `json:"died_packets"` // of the data, in all stages
 	// RestPackets are missed and died nowhere that is counted; negative: more died than the ends miss.
 	RestPackets float64 `json:"rest_packets"`
-	RestWhere   string  `json:"rest_where,omitempty"` // the stages between which the rest is lost
+	// RestWhere names the stage at which at least half of the rest vanishes or appears between two counters.
+	RestWhere string `json:"rest_where,omitempty"`
 
-	AddedNs  *float64 `json:"added_rtt_ns,omitempty"` // median RTT under load above its minimum
-	WaitedNs float64  `json:"waited_ns"`              // in all queues, of the data and of the acknowledgements
-	// WaitedWhere names what else packets waited for, where queues do not explain the added RTT.
+	// AddedNs is TCP's mean RTT in the window above its minimum, or the median one-way delay of datagrams.
+	AddedNs  *float64 `json:"added_rtt_ns,omitempty"`
+	WaitedNs float64  `json:"waited_ns"` // in all queues, of the data and of the acknowledgements
+	// WaitedWhere names the busy core for which packets waited, where queues do not explain the added RTT;
+	// "" where no core of the way was busy.
 	WaitedWhere string `json:"waited_where,omitempty"`
 
 	Work   []Work  `json:"work,omitempty"`
 	Sender *Sender `json:"sender,omitempty"` // of TCP
 }
 
-// Account is one stage of the way: what came in, what left, what died there and how long packets waited. In
-// and out are packets as they are on the wire: merged ones are counted in pieces.
+// Account counts at one stage of the way the packets that came in, left and died, and times how long they
+// waited. In and Out count segments as they are on the wire, also where the kernel has merged them.
 type Account struct {
 	Node     string   `json:"node"`
 	Element  string   `json:"element"` // device, or "ip" for what lies between the ports
@@ -43,9 +47,9 @@ type Account struct {
 	In       *float64 `json:"in_packets,omitempty"`
 	Out      *float64 `json:"out_packets,omitempty"`
 	Died     []Death  `json:"died,omitempty"`
-	Held     float64  `json:"held_packets,omitempty"` // more waited at the window's end than at its beginning
-	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean of a packet, by backlog and rate (Little's law)
-	Missing  string   `json:"missing,omitempty"`      // why nothing is known of it
+	Held     float64  `json:"held_packets,omitempty"` // growth of the backlog in the window
+	WaitedNs float64  `json:"waited_ns,omitempty"`    // mean, backlog ÷ drain rate (Little's law)
+	Missing  string   `json:"missing,omitempty"`      // why nothing was counted
 }
 
 // Death counts packets that one thing dropped.
@@ -64,14 +68,14 @@ const (
 	StageSocket = "socket" // of the receiver
 )
 
-// Work is how one core spent the window.
+// Work splits the window of one core by kind of work.
 type Work struct {
 	Node string `json:"node"`
 	Core
 }
 
-// Sender is why TCP sent no faster, in shares of the time in which it had data to send (RFC 4898's
-// SndLimTime, as tcp_info has them).
+// Sender splits the time in which TCP had data to send by what limited it (tcp_info's chronographs, as
+// SndLimTime of RFC 4898).
 type Sender struct {
 	Node           string   `json:"node"`
 	Busy           *float64 `json:"busy_ratio,omitempty"`
@@ -81,7 +85,7 @@ type Sender struct {
 	MSS            int      `json:"mss_bytes,omitempty"`
 }
 
-// Died is how many packets died at the stage.
+// DiedPackets sums the packets that died at the stage.
 func (a Account) DiedPackets() (sum float64) {
 	for _, d := range a.Died {
 		sum += d.Packets
@@ -95,7 +99,7 @@ func (a *Account) dies(packets float64, by string) {
 	}
 }
 
-// Ledger is that of the trial; nil of one without a known way. It is made once.
+// Ledger returns the accounts of the trial, nil where its way is not known. It makes them once.
 func (o *Observation) Ledger() *Ledger {
 	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
 		o.ledger = o.makeLedger()
@@ -125,70 +129,96 @@ func (o *Observation) makeLedger() *Ledger {
 	return l
 }
 
-// accounts are the stages of some hops, without what is above IP at their ends. Sent is how many packets of
-// its way the first node's transport layer sent.
+// accounts lists the stages of some hops, without those above IP at their ends. Sent counts the packets that
+// the first node's transport layer sent; nil for acknowledgements.
 func (o *Observation) accounts(hops []hop, sent func(node string) (float64, bool)) (out []Account) {
 	var arrived []Account // the filters by which packets came to the node
 	for i, h := range hops {
-		first := i == 0 || hops[i-1].in.Node != h.out.Node
-		before := Account{Node: h.out.Node, Element: "ip", Stage: StageIP}
-		if first && sent != nil {
-			if n, ok := sent(h.out.Node); ok {
-				before.In = &n
+		stack := Account{Node: h.out.Node, Element: "ip", Stage: StageIP}
+		filtersOut, filtersIn := o.filterAccounts(h)
+		leaving, arriving := o.queueAccounts(h)
+		stack.Out = cmp.Or(leaving[0].In, o.wire(h.out, "tx"))
+		if i == 0 || hops[i-1].in.Node != h.out.Node {
+			if n, ok := 0.0, false; sent != nil {
+				if n, ok = sent(h.out.Node); ok {
+					stack.In = &n
+				}
 			}
-		}
-		if !first {
-			before.In = (&Ledger{Data: out}).arrived()
-		}
-		queues, _ := o.queuesOf(o.queuePlaces([]hop{h}, false), false)
-		filters, _ := o.queuesOf(o.queuePlaces([]hop{h}, true), true)
-		var polices, leaving, arriving []Account
-		for _, q := range queues {
-			a := o.queueAccount(q)
-			if q.node == h.out.Node {
-				leaving = append(leaving, a)
-			} else {
-				arriving = append(arriving, a)
-			}
-		}
-		if len(leaving) == 0 {
-			_, why := o.Columns(h.out.Node, "qdisc", "packets")
-			leaving = append(leaving, Account{Node: h.out.Node, Element: h.out.Port, Stage: StageQueue,
-				Out: o.wire(h.out, "tx"), Missing: why})
-		}
-		for _, q := range filters {
-			a := Account{Node: q.node, Element: q.port, Stage: StageFilter}
-			a.dies(q.drops, "a filter of traffic control")
-			switch {
-			case q.drops == 0:
-			case q.node == h.out.Node:
-				polices = append(polices, a)
-			default:
-				arriving = append([]Account{a}, arriving...)
-			}
-		}
-		before.Out = cmp.Or(leaving[0].In, o.wire(h.out, "tx"))
-		if first {
-			o.diesAtSender(&before, leaving[0].In != nil)
+			o.diesAtSender(&stack, leaving[0].In != nil)
 		} else {
-			filters := slices.Concat(arrived, polices)
-			if sent != nil { // a node's counters are taken for those of the data
-				o.diesCounted(&before, hops[i-1].in, filters)
+			stack.In = leftLast(out)
+			filters := slices.Concat(arrived, filtersOut)
+			if sent != nil { // a node's counters hold both directions; data are most of it
+				o.diesCounted(&stack, hops[i-1].in, filters)
 			}
-			o.diesBetween(&before, filters, hops[i-1].in)
+			o.diesBetween(&stack, filters, hops[i-1].in)
 		}
 		link := Account{Node: h.in.Node, Element: h.in.Port, Stage: StageLink, In: o.wire(h.out, "tx"),
 			Out: o.wire(h.in, "rx")}
 		o.diesOnLink(&link, h)
-		out = slices.Concat(out, []Account{before}, polices, leaving, []Account{link}, arriving)
-		arrived = slices.DeleteFunc(slices.Clone(arriving), func(a Account) bool {
-			return a.Stage != StageFilter
-		})
+		out = slices.Concat(out, []Account{stack}, filtersOut, leaving, []Account{link}, filtersIn, arriving)
+		arrived = filtersIn
 	}
 	return out
 }
 
-// wire is how many packets passed a port, merged ones counted in pieces; nil where it was not counted.
+// filterAccounts lists the filters of a hop that dropped packets: those of the port by which packets leave,
+// and of that where they arrive.
+func (o *Observation) filterAccounts(h hop) (leaving, arriving []Account) {
+	filters, _ := o.queuesOf(o.queuePlaces([]hop{h}, true), true)
+	for _, q := range filters {
+		a := Account{Node: q.node, Element: q.port, Stage: StageFilter}
+		a.dies(q.drops, "a filter of traffic control")
+		switch {
+		case q.drops == 0:
+		case q.node == h.out.Node:
+			leaving = append(leaving, a)
+		default:
+			arriving = append(arriving, a)
+		}
+	}
+	return leaving, arriving
+}
+
+// queueAccounts lists the queues of a hop, at least one where packets leave.
+func (o *Observation) queueAccounts(h hop) (leaving, arriving []Account) {
+	queues, why := o.queuesOf(o.queuePlaces([]hop{h}, false), false)
+	for _, q := range queues {
+		if q.node == h.out.Node {
+			leaving = append(leaving, o.queueAccount(q))
+		} else {
+			arriving = append(arriving, o.queueAccount(q))
+		}
+	}
+	if len(leaving) == 0 {
+		leaving = []Account{{Node: h.out.Node, Element: h.out.Port, Stage: StageQueue,
+			Out: o.wire(h.out, "tx"), Missing: why}}
+	}
+	return leaving, arriving
+}
+
+// leftLast returns what came out of the last stage that counts packets, nil where that is a link that does
+// not.
+func leftLast(stages []Account) *float64 {
+	for _, a := range slices.Backward(stages) {
+		if a.Out != nil || a.Stage == StageLink {
+			return a.Out
+		}
+	}
+	return nil
+}
+
+// deadliest finds the stage at which most packets die; ok is false where none does.
+func deadliest(stages []Account) (most Account, ok bool) {
+	for _, a := range stages {
+		if a.DiedPackets() > most.DiedPackets() {
+			most, ok = a, true
+		}
+	}
+	return most, ok
+}
+
+// wire counts the segments that passed a port, nil where nothing counted them.
 func (o *Observation) wire(at record.TopoPort, direction string) *float64 {
 	f := o.passed(at.Node, at.Port, direction)
 	if f.packets == 0 {
@@ -197,13 +227,12 @@ func (o *Observation) wire(at record.TopoPort, direction string) *float64 {
 	return new(f.packets * o.pieces(f))
 }
 
-// pieces is how many segments a frame holds on average, of those that passed a port: merged ones have one
-// header.
+// pieces estimates the segments in a frame: GRO and GSO merge several behind one header.
 func (o *Observation) pieces(f frames) float64 {
 	if f.size() <= maxFrame {
 		return 1
 	}
-	segment := float64(leastMSS)
+	segment := float64(ethernetMSS)
 	if s := o.senderLedger(); s != nil && s.MSS > 0 {
 		segment = float64(s.MSS)
 	}
@@ -214,40 +243,38 @@ func (o *Observation) pieces(f frames) float64 {
 	return max((f.size()-header)/segment, 1)
 }
 
-// dataPackets is how many packets of data TCP and UDP of a node sent.
+// dataPackets counts the segments and datagrams that a node sent.
 func (o *Observation) dataPackets(node string) (float64, bool) {
 	return o.grew(node, "TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams", "Udp6OutDatagrams")
 }
 
+// queueAccount counts at a queue. Packets that its device refuses have left the queue before.
 func (o *Observation) queueAccount(q queue) Account {
-	a := Account{Node: q.node, Element: q.port, Stage: StageQueue, Out: new(q.packets), Held: o.heldIn(q),
-		WaitedNs: o.waitedIn(q)}
-	at := record.TopoPort{Node: q.node, Port: q.port}
-	a.dies(q.drops*o.pieces(o.passed(at.Node, at.Port, "tx")), "the queue ("+cmp.Or(q.kind,
-		"of a kind that is not known")+")")
-	a.In = new(q.packets + a.DiedPackets() + a.Held)
 	refused, _ := o.Sum(q.node, "netdev", "tx_dropped", func(l string) bool { return l == q.port })
-	a.dies(refused-q.drops, "the device")
+	a := Account{Node: q.node, Element: q.port, Stage: StageQueue, Out: new(q.packets - refused),
+		Held: o.heldIn(q), WaitedNs: o.waitedIn(q)}
+	a.dies(q.drops*o.pieces(o.passed(q.node, q.port, "tx")), "the queue ("+cmp.Or(q.kind,
+		"of unknown kind")+")")
+	a.In = new(q.packets + a.DiedPackets() + a.Held)
+	a.dies(refused, "the device")
 	return a
 }
 
-// diesAtSender is what the sender's transport layer sent and its port's queue never had. It is exact where
+// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never had, where
 // that queue counts.
-func (o *Observation) diesAtSender(a *Account, exact bool) {
-	if a.In == nil || a.Out == nil || o.tunnel() != "" || !exact {
+func (o *Observation) diesAtSender(a *Account, counted bool) {
+	if a.In == nil || a.Out == nil || o.tunnel() != "" || !counted {
 		return
 	}
-	n, again := *a.In-*a.Out, 0.0
-	if s := o.senderLedger(); s != nil {
-		again, _ = o.Metric(metrics.Retransmits)
-	}
+	n := *a.In - *a.Out
+	again, _ := o.Metric(metrics.Retransmits)
 	// TCP's counters are read less often than the queue's, and hold control connections, too.
 	if n > .08**a.In || n > .02**a.In && again > n/3 {
 		a.dies(n, uncounted)
 	}
 }
 
-// diesCounted is what a router's counters hold of the packets that died in its network stack.
+// diesCounted adds the packets that a router's network stack dropped, by its counters.
 func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Account) {
 	node := in.Node
 	for _, c := range []struct{ probe, stem, by string }{
@@ -285,12 +312,12 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 	}
 	a.dies(total-told, uncounted)
 	if n, ok := o.lostInIP(in); ok && !rules && len(columns) == 0 {
-		a.dies(n/o.merged(in), uncounted)
+		a.dies(n, uncounted)
 	}
 }
 
-// diesBetween is what a router received by one port and did not queue at the other. What its counters hold
-// may be merged packets: together they stand for what is missing between the ports.
+// diesBetween holds the deaths in a router against what it received by one port and did not queue at the
+// other. Its counters may count merged packets: together they stand for the segments that are missing.
 func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoPort) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -299,15 +326,15 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoP
 	for _, f := range filters {
 		counted += f.DiedPackets()
 	}
-	least := max(leastMissing, .03**a.In)
+	noise := max(countingNoise, .03**a.In)
 	if counted > 0 {
 		atMost := 1.0
 		if m := o.merged(in); m > 1.02 { // packets that die may be larger than the average
 			atMost = 1.25 * m
 		}
 		scale := min(max(missing/counted, 1), atMost)
-		if counted > missing+least { // a part of them went the other way
-			if scale = missing / counted; missing < least {
+		if counted > missing+noise { // a part of them went the other way
+			if scale = missing / counted; missing < noise {
 				scale = 0
 			}
 		}
@@ -319,13 +346,13 @@ func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoP
 		a.Died = slices.DeleteFunc(a.Died, func(d Death) bool { return d.Packets == 0 })
 		missing -= scale * counted
 	}
-	if missing > least {
+	if missing > noise {
 		a.dies(missing, uncounted)
 	}
 }
 
-// leastMissing bounds what two counters of packets that were merged in between may differ by.
-const leastMissing = 8
+// countingNoise bounds, in packets, the difference of two counters between which packets are merged.
+const countingNoise = 8
 
 const (
 	uncounted = "a rule or filter, or what counts no drops"
@@ -333,7 +360,7 @@ const (
 	byRoute   = "the routing table: it has no route, or one that drops"
 )
 
-// queueDrops is how many packets all queues and filters of a node dropped.
+// queueDrops sums what all queues and filters of a node dropped.
 func (o *Observation) queueDrops(node string) float64 {
 	n, _ := o.Sum(node, "qdisc", "drops", func(label string) bool {
 		return !strings.Contains(label, "@") || strings.HasSuffix(label, "@ingress")
@@ -341,12 +368,11 @@ func (o *Observation) queueDrops(node string) float64 {
 	return n
 }
 
-// merged is how many packets of the wire a packet of the network stack stands for, of those that came by a
-// port.
+// merged estimates the segments in a packet of the network stack that came by a port.
 func (o *Observation) merged(at record.TopoPort) float64 {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	rx := o.passed(at.Node, at.Port, "rx")
-	data := received // of it what came by this port
+	data := received
 	for _, port := range o.ports(at.Node) {
 		if port != at.Port {
 			data -= o.passed(at.Node, port, "rx").packets
@@ -358,12 +384,12 @@ func (o *Observation) merged(at record.TopoPort) float64 {
 	return max(ratio(rx.packets, data), 1) * o.pieces(rx)
 }
 
-// countedReasons are the kernel's drop reasons of what other counters hold.
+// countedReasons are the kernel's drop reasons whose packets other counters hold, too.
 var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "CPU_BACKLOG", "FULL_RING",
 	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
 	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
 
-// diesOnLink is what left one port and did not arrive at the next, where both count the same packets.
+// diesOnLink adds the packets that left one port and did not arrive at the next, where both count the same.
 func (o *Observation) diesOnLink(a *Account, h hop) {
 	faulty, _ := o.Sum(h.in.Node, "netdev", "rx_errors", func(l string) bool { return l == h.in.Port })
 	a.dies(faulty, "the receiving device, as damaged")
@@ -377,16 +403,6 @@ func (o *Observation) diesOnLink(a *Account, h hop) {
 	}
 }
 
-// arrived is how many packets came out of the last stage that counts them.
-func (l *Ledger) arrived() *float64 {
-	for _, a := range slices.Backward(l.Data) {
-		if a.Out != nil || a.Stage == StageLink {
-			return a.Out
-		}
-	}
-	return nil
-}
-
 // receive adds the stages of the receiver above its port.
 func (o *Observation) receive(l *Ledger) {
 	hops := o.hops()
@@ -394,9 +410,9 @@ func (o *Observation) receive(l *Ledger) {
 		return
 	}
 	in := hops[len(hops)-1].in
-	ip := Account{Node: in.Node, Element: "ip", Stage: StageIP, In: l.arrived()}
+	ip := Account{Node: in.Node, Element: "ip", Stage: StageIP, In: leftLast(l.Data)}
 	if n, ok := o.lostInIP(in); ok {
-		ip.dies(n, "a rule or filter, or what counts no drops")
+		ip.dies(n*o.merged(in), uncounted)
 	}
 	socket := Account{Node: in.Node, Element: "socket", Stage: StageSocket}
 	for _, c := range []struct{ by, stems string }{
@@ -410,21 +426,8 @@ func (o *Observation) receive(l *Ledger) {
 	l.Data = append(l.Data, ip, socket)
 }
 
-// deadliest is the stage at which most of the data die; false where none does, or the way is not known.
-func (l *Ledger) deadliest() (most Account, ok bool) {
-	if l == nil {
-		return most, false
-	}
-	for _, a := range l.Data {
-		if a.DiedPackets() > most.DiedPackets() {
-			most, ok = a, true
-		}
-	}
-	return most, ok
-}
-
-// Tolerance is how many packets the sums of a ledger may lie apart: 1 % of what is missed, 0.3 % of what was
-// sent, since merged packets are counted in pieces, or five.
+// Tolerance bounds, in packets, how far the sums of a ledger may lie apart: 1 % of the missed packets, 0.3 %
+// of the sent ones, since segments in merged packets are estimated, or five.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
 // balancePackets holds what died against what the ends miss.
@@ -451,12 +454,12 @@ func (o *Observation) balancePackets(l *Ledger) {
 		sent = *out
 	}
 	if math.Abs(l.RestPackets) > Tolerance(high, sent) {
-		l.RestWhere = l.restWhere()
+		l.RestWhere = l.restWhere(math.Abs(l.RestPackets) / 2)
 	}
 }
 
-// endsMiss is how many packets the sender sent in the window and the receiver did not get, without those that
-// wait in a queue.
+// endsMiss counts the packets that the sender sent in the window and the receiver did not get, less those
+// that wait in a queue.
 func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	first, last := l.Data[0], l.Data[len(l.Data)-2]
 	sent := first.In
@@ -476,10 +479,9 @@ func (o *Observation) endsMiss(l *Ledger) (n float64, ok bool) {
 	return max(n, 0), true
 }
 
-// restWhere locates what died uncounted, or was counted without being missed: where most packets appear or
-// vanish between two counters. A node that nothing watches has none.
-func (l *Ledger) restWhere() (where string) {
-	most := 0.0
+// restWhere locates packets that died uncounted, or were counted without being missed: the first stage that
+// nothing counts, else the one with the largest difference between its counters, from least on.
+func (l *Ledger) restWhere(least float64) (where string) {
 	for _, a := range l.Data {
 		if a.Missing != "" {
 			return fmt.Sprintf("at the %s's %s: %s", a.Node, a.Element, a.Missing)
@@ -487,8 +489,8 @@ func (l *Ledger) restWhere() (where string) {
 		if a.In == nil || a.Out == nil {
 			continue
 		}
-		if gap := *a.In - *a.Out - a.DiedPackets() - a.Held; math.Abs(gap) > most {
-			most, where = math.Abs(gap), fmt.Sprintf("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
+		if gap := math.Abs(*a.In - *a.Out - a.DiedPackets() - a.Held); gap >= least {
+			least, where = gap, fmt.Sprintf("at the %s's %s (%s)", a.Node, a.Element, a.Stage)
 		}
 	}
 	return where

@@ -1,49 +1,40 @@
 package diagnosis
 
 import (
-	"math"
+	"fmt"
 	"slices"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// heldIn is how many packets more a queue held at the window's end than at its beginning.
-func (o *Observation) heldIn(q queue) (n float64) {
-	columns, _ := o.Columns(q.node, "qdisc", "qlen_packets")
-	for _, c := range columns {
-		if c.Label == q.port {
-			n += c.last() - c.first()
-		}
-	}
-	return n
+// heldIn returns by how many packets a queue's backlog grew in the window.
+func (o *Observation) heldIn(q queue) float64 {
+	c, _ := o.columnOf(q.node, "qdisc", "qlen_packets", q.port)
+	return c.last() - c.first()
 }
 
-// waitedIn is how long a packet waited in a queue, on average: the backlog ÷ the rate at which it drains
-// (Little's law). The packets of the window entered the queue as long before it. What netem holds packets for
-// without a rate is the path's own delay.
+// waitedIn returns the mean time in ns that packets waited in a queue: its backlog ÷ its drain rate (Little's
+// law). The packets of the window entered the queue as long before it. A netem without a rate holds packets
+// for the path's own delay.
 func (o *Observation) waitedIn(q queue) (ns float64) {
-	if q.kind == "netem" && q.setBps == 0 {
+	c, ok := o.columnOf(q.node, "qdisc", "backlog_bytes", q.port)
+	sent := o.passed(q.node, q.port, "tx").bytes
+	if !ok || sent == 0 || q.kind == "netem" && q.setBps == 0 {
 		return 0
 	}
-	columns, _ := o.Columns(q.node, "qdisc", "backlog_bytes")
-	bytes, _ := o.Sum(q.node, "netdev", "tx_bytes", func(l string) bool { return l == q.port })
 	w := o.Trial.Window
-	for _, c := range columns {
-		if c.Label != q.port || bytes == 0 {
-			continue
+	for range 2 {
+		backlog, ok := c.curve.Mean(w.Start-int64(ns), w.End-int64(ns))
+		if !ok {
+			break
 		}
-		for range 2 {
-			backlog, ok := c.curve.Mean(w.Start-int64(ns), w.End-int64(ns))
-			if !ok {
-				break
-			}
-			ns = backlog / bytes * float64(w.End-w.Start)
-		}
-		if q.kind == "netem" {
-			least, _ := o.Metric(metrics.MinRTTTCP)
-			ns = max(ns-least, 0)
-		}
+		ns = backlog / sent * float64(w.End-w.Start)
+	}
+	if q.kind == "netem" {
+		least, _ := o.Metric(metrics.MinRTTTCP)
+		ns = max(ns-least, 0)
 	}
 	return ns
 }
@@ -58,20 +49,18 @@ func (o *Observation) balanceDelay(l *Ledger) {
 		return
 	}
 	l.AddedNs = &added
-	if math.Abs(added-l.WaitedNs) > max(.1*added, leastDelay) {
-		l.WaitedWhere = o.waitsElsewhere()
+	if added-l.WaitedNs > max(.1*added, processingNs) {
+		l.WaitedWhere = o.busyCore()
 	}
 }
 
-// leastDelay is what processing adds to a round trip without anything that waits, in ns.
-const leastDelay = .5e6
+// processingNs bounds the delay that processing adds to a round trip without any backlog.
+const processingNs = .5e6
 
-// meanAdded is the mean RTT of the load's own packets in the window above the least that was seen: TCP's own
-// samples, or one-way delays of datagrams. Probes may pass a queue by.
+// meanAdded returns Ledger.AddedNs, by the load's own packets: probes may bypass a flow's queue.
 func (o *Observation) meanAdded() (ns float64, ok bool) {
 	if !o.IsTCP() {
-		ns, ok = o.Metric("one_way_p50_ns")
-		return ns, ok
+		return o.Metric("one_way_p50_ns")
 	}
 	least, has := o.Metric(metrics.MinRTTTCP)
 	sum, n := 0.0, 0.0
@@ -88,22 +77,24 @@ func (o *Observation) meanAdded() (ns float64, ok bool) {
 	return max(ratio(sum, n)-least, 0), has && n > 0
 }
 
-// waitsElsewhere names what packets wait for outside all queues that are watched.
-func (o *Observation) waitsElsewhere() string {
-	most, at := 0.0, ""
+// busyCore names the busiest core of the way, "" where none was busy for most of the window.
+func (o *Observation) busyCore() string {
+	busiest, at := Core{Busy: .8}, ""
 	for _, node := range slices.Concat(o.wayNodes(), []string{record.HostNode}) {
 		for _, c := range o.Cores(node) {
-			if c.Busy > most {
-				most, at = c.Busy, node
+			if c.Busy > busiest.Busy {
+				busiest, at = c, node
 			}
 		}
 	}
 	if at == "" {
 		return ""
 	}
-	return "the cores of the " + at
+	return fmt.Sprintf("%s of the %s, which was busy for %s", coreName(busiest.Name), at,
+		unit.Percent(busiest.Busy))
 }
 
+// senderLedger reads what limited TCP; nil for other loads.
 func (o *Observation) senderLedger() *Sender {
 	if !o.IsTCP() {
 		return nil

@@ -56,16 +56,16 @@ func (o *Observation) linkOf(node, port string) Judgement {
 	share := ratio(errors, frames+errors)
 	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
 		Text: fmt.Sprintf("port %s of %s has errors on %s of its frames", port, node, unit.Percent(share)),
-		Facts: grounds{fact("rx_errors", node, port, errors,
+		Facts: factList{fact("rx_errors", node, port, errors,
 			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
 	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
 		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is throttled by %.0f pause frames per second", port,
 			node, pauses)
-		j.Facts = grounds{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
+		j.Facts = factList{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
 	if o.Run.Facts(node)["device:"+port+":duplex"] == "half" {
 		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
-		j.Facts = append(grounds{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
+		j.Facts = append(factList{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
 	}
 	j = j.weighed(j.Score)
 	j.Score += o.wants()

@@ -33,7 +33,7 @@ func linkRate() Rule {
 				j := Judgement{Score: line, Element: o.Line.Kind, GainAtMost: max(1/max(share, .1), 1),
 					Text: "the link is saturated: " + mbps(got) + " of the " + mbps(o.Line.Value) +
 						" of payload that it can carry",
-					Facts: grounds{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
+					Facts: factList{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
 						" of the payload that "+o.Line.Kind+" can carry arrived"), o.Line.Value)}}
 				return j.weighed(line)
 			}
@@ -68,7 +68,7 @@ func (o *Observation) flat(why string) Judgement {
 	varies, waits := ramp(uneven, .03, .2, 1, -2), ramp(max(probes, tcp), 2e6, 15e6, -4, .8)
 	return Judgement{Score: varies + waits + o.wants(), Element: "path", GainAtMost: o.gainToTester(),
 		Text: "a link or shaper on the path, at " + mbps(got) + " of payload",
-		Facts: grounds{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
+		Facts: factList{fact(metrics.Consistency, "", "", uneven, "throughput varied by "+
 			unit.Percent(uneven)), delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)+
 			" to the probe RTT")}}.weighed(varies, waits)
 }

@@ -18,7 +18,7 @@ func logFlood() Rule {
 				return missing(cmp.Or(why, "the kernel log was not read"))
 			}
 			rate := o.perSecond(lines)
-			facts := grounds{fact("lines", s.Node, "kernel log", lines,
+			facts := factList{fact("lines", s.Node, "kernel log", lines,
 				fmt.Sprintf("the kernel logged %s lines per second", unit.Significant(rate, 3))),
 				s.coreFact()}
 			logs := ramp(rate, 5, 50, -5, 4)

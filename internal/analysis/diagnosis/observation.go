@@ -27,7 +27,7 @@ func (c Column) last() float64 {
 	return last
 }
 
-// first is the first one.
+// first returns the first reading of a level in the window.
 func (c Column) first() float64 {
 	for i, t := range c.curve.T {
 		if t >= c.w.Start {
@@ -144,6 +144,16 @@ func (o *Observation) Columns(node, probe, stem string) (columns []Column, why s
 	return columns, ""
 }
 
+// columnOf returns the series of one label; ok is false where there is none.
+func (o *Observation) columnOf(node, probe, stem, label string) (c Column, ok bool) {
+	columns, _ := o.Columns(node, probe, stem)
+	i := slices.IndexFunc(columns, func(c Column) bool { return c.Label == label })
+	if i < 0 {
+		return c, false
+	}
+	return columns[i], true
+}
+
 // Grew is how far a counter grew in the window.
 func (c Column) Grew() (float64, bool) { return c.curve.Moved(c.w.Start, c.w.End) }
 
@@ -181,11 +191,15 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 	return sum, ok
 }
 
-// Core is how one core of a node spent the window, in shares of it. Untold is work whose kind the node does
-// not tell.
+// Core splits the window of one core of a node, in shares of it.
 type Core struct {
-	Name                                     string
-	Busy, User, System, IRQ, Softirq, Untold float64
+	Name    string  `json:"name"`
+	Busy    float64 `json:"busy_ratio"`
+	User    float64 `json:"user_ratio"`
+	System  float64 `json:"system_ratio"`
+	IRQ     float64 `json:"irq_ratio"`
+	Softirq float64 `json:"softirq_ratio"`
+	Untold  float64 `json:"untold_ratio,omitempty"` // work of a kind that the node does not tell
 }
 
 // Cores are those of a node; of one without CPU samples, none.
@@ -217,8 +231,8 @@ func (o *Observation) Cores(node string) []Core {
 // Shared says that all roles share this machine's cores, so that a busy core is nobody's alone.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
-// grounds are the facts that a judgement stands on.
-type grounds = []evidence.Evidence
+// factList are the facts that a judgement stands on.
+type factList = []evidence.Evidence
 
 // fact is an observation that a judgement stands on.
 func fact(metric, node, element string, value float64, text string) evidence.Evidence {

@@ -38,7 +38,7 @@ func offloadLost() Rule {
 			return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
 				Text: fmt.Sprintf("the %s's flowtable carries %.0f of %.0f connections at the "+
 					"end, %.0f at its peak", node, last, tracked, most),
-				Facts: grounds{against(fact("flows_offloaded", node, "flowtable", last,
+				Facts: factList{against(fact("flows_offloaded", node, "flowtable", last,
 					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at the peak", last,
 						most)), most)}}.weighed(score)
 		},

@@ -41,7 +41,7 @@ func oneFlow() Rule {
 			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
 				Text: fmt.Sprintf("this machine's %d cores work on one connection's packets in turn: they "+
 					"are busy for %s, and none is full", len(s.Cores), unit.Percent(mean)),
-				Facts: grounds{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
+				Facts: factList{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
 					"were busy for "+unit.Percent(mean)+" of the window"),
 					fact(metrics.NetworkLimited, "", "", held, "neither the application nor a window nor a "+
 						"buffer held TCP back for "+unit.Percent(held)+" of the time"),

@@ -28,7 +28,7 @@ func oneTunnelOneCore() Rule {
 				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
 				Text: fmt.Sprintf("a single tunnel saturates %s of the %s while %s idles for %s",
 					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
-				Facts: grounds{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
+				Facts: factList{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
 					"all streams share one tunnel")}}.weighed(s.busy() + ramp(1-s.Slack.Busy, .15, .4, -4, 0))
 		},
 		Experiments: func(o *Observation) []Experiment {

@@ -26,7 +26,7 @@ func optionsStripped() Rule {
 			limited := ramp(s.rwnd, .1, .4, unlikely, 3.5)
 			j := Judgement{Score: limited + o.wants(), Element: "path", GainAtMost: o.gainToTester(),
 				Text:  "something on the path removes TCP's window scale option",
-				Facts: grounds{rwndFact(s), flightFact(receiver, bytes, rtt)}}
+				Facts: factList{rwndFact(s), flightFact(receiver, bytes, rtt)}}
 			for _, end := range []string{receiver, sender} {
 				if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
 					j.Node, j.Element = end, "socket"

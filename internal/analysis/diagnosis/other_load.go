@@ -59,7 +59,7 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	takes := ramp(share, .08, .35, -4, 2.8)
 	score := takes + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
 		.8) + o.wants()
-	var starved grounds
+	var starved factList
 	if node == record.HostNode && !o.Shared() {
 		// Behind a guest that is itself at its limit, the machine that carries it is not, unless it keeps the
 		// guest from running.
@@ -67,12 +67,12 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 			kept, ran := o.keptFromRunning(g, s)
 			score -= (1 - kept) * ramp(g.Full.Busy, .6, .9, 0, 4)
 			if kept > .5 {
-				starved = grounds{fact(guestRan, node, "processes", ran, "the vCPUs of the "+g.Node+
+				starved = factList{fact(guestRan, node, "processes", ran, "the vCPUs of the "+g.Node+
 					" ran for "+unit.Percent(ran)+" of the time in which it was busy")}
 			}
 		}
 	}
-	facts := grounds{fact("other_cores", node, "processes", other,
+	facts := factList{fact("other_cores", node, "processes", other,
 		unit.Significant(other, 2)+" cores' worth of CPU time went to work unrelated to forwarding"),
 		s.coreFact()}
 	if own > .1 {

@@ -58,7 +58,7 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	share := ratio(discards, received+discards)
 	lost := ramp(share, .0001, .001, -4, 2)
 	score := lost + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
-	facts := grounds{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
+	facts := factList{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
 	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
 	if known && now != most {

@@ -18,7 +18,7 @@ func pmtuBlackHole() Rule {
 		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
-			var facts grounds
+			var facts factList
 			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
 			if drops > 0 {
 				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
@@ -35,9 +35,12 @@ func pmtuBlackHole() Rule {
 					j.Text += "; " + r.String() + " of the " + node + " may drop them"
 				}
 			}
-			if a, ok := o.Ledger().deadliest(); ok && j.Node == "" {
-				j.Node, j.Element = a.Node, a.Element
-				j.Text += fmt.Sprintf("; %.0f packets die at the %s's %s", a.DiedPackets(), a.Node, a.Element)
+			if l := o.Ledger(); l != nil && j.Node == "" {
+				if a, ok := deadliest(l.Data); ok {
+					j.Node, j.Element = a.Node, a.Element
+					j.Text += fmt.Sprintf("; %.0f packets die at the %s's %s", a.DiedPackets(),
+						a.Node, a.Element)
+				}
 			}
 			filters, _ := o.queues(true)
 			for _, q := range filters {
@@ -48,7 +51,7 @@ func pmtuBlackHole() Rule {
 			}
 			sender, _ := o.Ends()
 			if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
-				return Judgement{Score: absent, Facts: grounds{fact("IcmpInDestUnreachs", sender, "ip", told,
+				return Judgement{Score: absent, Facts: factList{fact("IcmpInDestUnreachs", sender, "ip", told,
 					fmt.Sprintf("the %s was told %.0f times that its packets do not fit", sender, told))}}
 			}
 			if f := o.Trial.Failure; f != nil {
@@ -67,7 +70,7 @@ func pmtuBlackHole() Rule {
 			e := fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput, with "+
 				unit.Significant(timeouts, 3)+" TCP timeouts")
 			if got > 1e6 || !known && timeouts == 0 {
-				return Judgement{Score: absent, Facts: grounds{e}}
+				return Judgement{Score: absent, Facts: factList{e}}
 			}
 			if known && drops == 0 {
 				j.Score = -3 // none of the nodes that were watched

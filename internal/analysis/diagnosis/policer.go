@@ -26,7 +26,7 @@ func policer() Rule {
 					q = one
 				}
 			}
-			facts := grounds{fact(name, "", "", loss, unit.Percent(loss)+
+			facts := factList{fact(name, "", "", loss, unit.Percent(loss)+
 				" of the load's packets were lost"), delayFact(least, probes, "queueing added "+
 				unit.Nanoseconds(probes)+" to the probe RTT")}
 			got, _ := o.Metric(metrics.Goodput)
@@ -39,7 +39,7 @@ func policer() Rule {
 				j := Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
 					Text: "a policer on the path at about " + mbps(got)}
 				if len(all) > 0 {
-					j.Facts = append(grounds{fact("drops", "", "", 0, "no ingress filter on the path "+
+					j.Facts = append(factList{fact("drops", "", "", 0, "no ingress filter on the path "+
 						"dropped a packet")}, facts...)
 					return j.weighed(score)
 				}
@@ -51,7 +51,7 @@ func policer() Rule {
 			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
 					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
-				Facts: append(grounds{fact("drops", q.node, q.port+"@ingress", q.drops,
+				Facts: append(factList{fact("drops", q.node, q.port+"@ingress", q.drops,
 					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
 						q.drops))}, facts...)}.weighed(drops)
 		},

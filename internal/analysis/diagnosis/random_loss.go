@@ -31,7 +31,7 @@ func randomLoss() Rule {
 			if !ok {
 				return missing("nothing counted lost packets")
 			}
-			facts := grounds{lossFact(name, loss)}
+			facts := factList{lossFact(name, loss)}
 			lost := ramp(loss, .001, .004, -4, 1.5)
 			score := lost
 			idle, _ := o.idle(metrics.ProbeLossIdle)

@@ -28,8 +28,8 @@ func (o *Observation) held() (q queue, score float64, why string) {
 }
 
 // heldFacts are the numbers of a queue that holds back.
-func (o *Observation) heldFacts(q queue) grounds {
-	out := grounds{
+func (o *Observation) heldFacts(q queue) factList {
+	out := factList{
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue at %s throttled its output "+
 			"%s times per packet", q.place(), unit.Significant(q.overlimits, 2))),
 		fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the port sent %s, varying by %s",

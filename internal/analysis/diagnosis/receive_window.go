@@ -14,7 +14,7 @@ func receiveWindow() Rule {
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
-			facts := grounds{rwndFact(s), flightFact(receiver, bytes, rtt)}
+			facts := factList{rwndFact(s), flightFact(receiver, bytes, rtt)}
 			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
 			if hz, e, ok := o.zeroWindows(); ok {
 				score += ramp(hz, 5, 25, 2, -2)

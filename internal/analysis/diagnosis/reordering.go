@@ -28,7 +28,7 @@ func reordering() Rule {
 				score := ramp(share, .002, .02, -5, 3.5)
 				return Judgement{Score: score, Element: "path",
 					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order",
-					Facts: grounds{fact("reordered", "", "", n, fmt.Sprintf(
+					Facts: factList{fact("reordered", "", "", n, fmt.Sprintf(
 						"%.0f packets arrived after one with a higher sequence number", n))}}.weighed(score)
 			}
 			share, spurious, seen, ok := o.reorderSigns()
@@ -45,7 +45,7 @@ func reordering() Rule {
 			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("packets are reordered: %s of the segments arrive out of order, "+
 					"%s were retransmitted", unit.Percent(share), unit.Percent(loss)),
-				Facts: grounds{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
+				Facts: factList{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
 					" of the segments arrived out of order"), lossFact(name, loss), fact("TcpExtTCPDSACKRecv",
 					"", "", spurious, unit.Percent(spurious)+" of the retransmissions were spurious")}}
 			if seen > 0 {
@@ -68,11 +68,9 @@ func reordering() Rule {
 func (o *Observation) delaying() (node, port string) {
 	most := 0.0
 	for _, at := range o.queuePlaces(o.hops(), false) {
-		columns, _ := o.Columns(at.Node, "qdisc", "qlen_packets")
-		for _, c := range columns {
-			if v, ok := c.Mean(); ok && c.Label == at.Port && v > most {
-				node, port, most = at.Node, at.Port, v
-			}
+		c, _ := o.columnOf(at.Node, "qdisc", "qlen_packets", at.Port)
+		if v, ok := c.Mean(); ok && v > most {
+			node, port, most = at.Node, at.Port, v
 		}
 	}
 	if node == "" {

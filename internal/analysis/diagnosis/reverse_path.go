@@ -51,27 +51,23 @@ func reversePath() Rule {
 		}}
 }
 
-// acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, what has arrived.
+// acksDie judges a way back on which most acknowledgements die: TCP learns late, or never, that data arrived.
 func (o *Observation) acksDie() (j Judgement, ok bool) {
 	l := o.Ledger()
 	if l == nil || len(l.Acks) == 0 || l.Acks[0].Out == nil {
 		return j, false
 	}
-	sent, worst := *l.Acks[0].Out, Account{}
-	for _, a := range l.Acks {
-		if a.DiedPackets() > worst.DiedPackets() {
-			worst = a
-		}
-	}
+	sent := *l.Acks[0].Out
+	worst, ok := deadliest(l.Acks)
 	share := ratio(worst.DiedPackets(), sent)
-	if share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
+	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
 		return j, false // CAKE thins acknowledgements out
 	}
 	died := ramp(share, .3, .5, unlikely, 3)
 	return Judgement{Score: died + o.wants(), Node: worst.Node, Element: worst.Element,
 		GainAtMost: o.gainToTester(), Text: fmt.Sprintf("%s of the acknowledgements die at the %s's %s",
 			unit.Percent(min(share, 1)), worst.Node, worst.Element),
-		Facts: grounds{fact("acks_died", worst.Node, worst.Element, worst.DiedPackets(), fmt.Sprintf(
+		Facts: factList{fact("acks_died", worst.Node, worst.Element, worst.DiedPackets(), fmt.Sprintf(
 			"%.0f of %.0f packets on the way back died there, by %s", worst.DiedPackets(), sent,
 			worst.Died[0].By))}}.weighed(died), true
 }

@@ -25,7 +25,7 @@ func ruleDrop() Rule {
 			j := Judgement{Node: d.node, Element: "rules", GainAtMost: o.gainToTester(),
 				Score: o.diesInside() + o.wants(),
 				Text:  "packets die in the " + d.node + ": " + words + "; a rule or filter drops them",
-				Facts: grounds{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
+				Facts: factList{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
 			switch {
 			case share < .3:
 			case d.by == byHeader || d.by == byRoute:
@@ -106,14 +106,15 @@ func (o *Observation) died() (worst deaths, why string) {
 		return worst, "nothing counted lost packets"
 	}
 	why = "neither the kernel's drops nor packets at both ports of a router were counted"
+	sent := 0.0
+	if first := l.Data[0]; first.In != nil {
+		sent = *first.In
+	}
 	for _, a := range l.Data {
 		if a.Stage != StageIP || a.In == nil {
 			continue
 		}
-		d, most := deaths{node: a.Node, metric: "packets_died"}, 0.0
-		if first := l.Data[0]; first.In != nil {
-			d.sent = *first.In
-		}
+		d, most := deaths{node: a.Node, metric: "packets_died", sent: sent}, 0.0
 		for _, x := range a.Died {
 			if x.Reason == "" && !slices.Contains([]string{uncounted, byHeader, byRoute}, x.By) {
 				continue
@@ -133,9 +134,8 @@ func (o *Observation) died() (worst deaths, why string) {
 	return worst, why
 }
 
-// lostInIP is how many packets the IP layer of a port's node received and neither delivered nor forwarded,
-// nor counted as faulty, too large or fragments: rules at its hooks drop these. Between them and the wire
-// several may have been merged into one.
+// lostInIP counts the packets, perhaps merged ones, that the IP layer of a port's node received and neither
+// delivered nor forwarded, nor counted as faulty, too large or fragments: rules at its hooks drop these.
 func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
 	received, ok := o.grew(at.Node, "IpInReceives", "Ip6InReceives")
 	gone, _ := o.grew(at.Node, "IpInDelivers", "Ip6InDelivers", "IpForwDatagrams", "Ip6OutForwDatagrams",
@@ -145,7 +145,7 @@ func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
 	whole, _ := o.grew(at.Node, "IpReasmOKs", "Ip6ReasmOKs")
 	tracked, _ := o.Sum(at.Node, "conntrack", "drop", nil)
 	lost := max(received-gone+whole-tracked, 0)
-	return lost * o.merged(at), ok
+	return lost, ok
 }
 
 const (

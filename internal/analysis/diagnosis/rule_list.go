@@ -62,7 +62,7 @@ func ruleList() Rule {
 				Element: "forward", GainAtMost: 1 / (1 - share),
 				Text: fmt.Sprintf("the %s's packet filter matches each packet against %.0f rules", node,
 					rules),
-				Facts: grounds{fact("filter_rules", node, "forward", rules,
+				Facts: factList{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
 					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
 						"about "+unit.Percent(share)+" of the CPU time used"),
@@ -72,7 +72,7 @@ func ruleList() Rule {
 			case rules == 0:
 				return j.weighed(absent)
 			case max(o.full(s, 1.5), spread+o.wants()) < 0:
-				j.Facts = grounds{s.coreFact(), j.Facts[0]}
+				j.Facts = factList{s.coreFact(), j.Facts[0]}
 				return j.weighed(unlikely)
 			default:
 				j.Undecided = fmt.Sprintf("the packet filter has %.0f rules; what each costs a packet was "+

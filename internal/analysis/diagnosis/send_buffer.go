@@ -16,7 +16,7 @@ func sendBuffer() Rule {
 			send, _ := o.buffers()
 			bytes, rtt := o.inFlight()
 			score := ramp(s.sndbuf, .03, .3, -4, 3)
-			facts := grounds{fact("tcp_sndbuf_limited_ratio", "", "", s.sndbuf,
+			facts := factList{fact("tcp_sndbuf_limited_ratio", "", "", s.sndbuf,
 				"the send buffer limited TCP for "+unit.Percent(s.sndbuf)+" of the time")}
 			if send > 0 {
 				// The kernel counts its own bookkeeping: about half of a buffer is payload.

@@ -54,5 +54,5 @@ func (o *Observation) belowRate(cores float64, because string) Judgement {
 		GainAtMost: ratio(q.setBps, q.rateBps),
 		Text: fmt.Sprintf("the shaper at %s passes %s of the %s that it is set to: %s", q.place(),
 			mbps(q.rateBps), mbps(q.setBps), because),
-		Facts: append(grounds{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
+		Facts: append(factList{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
 }

@@ -38,7 +38,7 @@ func sharedCPU() Rule {
 			return Judgement{Score: score, Node: node, Element: "cpu",
 				Text: fmt.Sprintf("%s share this machine's %d cores, which are saturated", roles,
 					len(s.Cores)),
-				Facts: grounds{fact("host_cpu_ratio", node, "cpu", mean,
+				Facts: factList{fact("host_cpu_ratio", node, "cpu", mean,
 					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()},
 			}.weighed(busy)
 		},

@@ -15,7 +15,7 @@ func slowReader() Rule {
 			"full of data that was not read",
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
-			facts := grounds{rwndFact(s)}
+			facts := factList{rwndFact(s)}
 			window := ramp(s.rwnd, .1, .5, -5, 2)
 			score := window + o.wants() + o.trickle()
 			uneven, known := o.Metric(metrics.Consistency)

@@ -16,7 +16,7 @@ func slowSender() Rule {
 			"its thread was neither busy nor waiting for a shared core",
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			sender, _ := o.Ends()
-			facts := grounds{fact("tcp_busy_ratio", sender, "application", s.busy,
+			facts := factList{fact("tcp_busy_ratio", sender, "application", s.busy,
 				"TCP had data to send for "+unit.Percent(s.busy)+" of the window")}
 			waits, full, why := o.starved(sender)
 			if why != "" {

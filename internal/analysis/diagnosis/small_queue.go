@@ -31,7 +31,7 @@ func smallQueue() Rule {
 						unit.Percent(other.lost()))}
 			}
 			if q.drops == 0 {
-				return Judgement{Score: absent, Facts: grounds{fact("drops", "", "", 0,
+				return Judgement{Score: absent, Facts: factList{fact("drops", "", "", 0,
 					"no FIFO on the path dropped a packet")}}
 			}
 			drops := ramp(q.lost(), .0002, .0015, -3, 3)
@@ -39,7 +39,7 @@ func smallQueue() Rule {
 			if q.kind != "" {
 				score += .8
 			}
-			facts := grounds{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
+			facts := factList{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
 			if probes, tcp, least, ok := o.addedDelay(); ok {
 				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
@@ -87,12 +87,12 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	q, unexplained := o.overflowedEarly()
 	again *= ratio(unexplained, max(count, 1))
 	bytes, rtt := o.inFlight()
-	grows := bytes / leastMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
+	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
 	score := ramp(q.early, 3, 10, -4, 0) + ramp(grows/o.Trial.Window.Seconds(), .5, 2, -4, 2.5) +
 		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
 		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + q.held() +
 		o.wants()
-	facts := grounds{
+	facts := factList{
 		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
 			"the window, %.0f in it", q.place(), q.early, q.drops)),
 		fact("bytes_in_flight", "", "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an RTT "+
@@ -105,5 +105,5 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 			"the congestion window still grows", q.place(), q.early)}, true
 }
 
-// leastMSS is that of Ethernet's MTU with IPv6 and timestamps, in bytes.
-const leastMSS = 1428
+// ethernetMSS is the MSS of Ethernet's MTU with IPv6 and timestamps, in bytes.
+const ethernetMSS = 1428

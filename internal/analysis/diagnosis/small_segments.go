@@ -23,11 +23,11 @@ func smallSegments() Rule {
 			}
 			lost, _, _ := o.lossOf()
 			return Judgement{Score: small + full + o.wants() - ramp(lost, .002, .02, 0, 4), Element: "path",
-				GainAtMost: min(float64(leastMSS)/float64(s.MSS), max(o.gainToTester(), 1)),
+				GainAtMost: min(float64(ethernetMSS)/float64(s.MSS), max(o.gainToTester(), 1)),
 				Text: fmt.Sprintf("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs "+
 					"as much", s.MSS),
-				Facts: grounds{against(fact("mss_bytes", s.Node, "socket", float64(s.MSS),
-					fmt.Sprintf("the ends agreed on segments of %d bytes", s.MSS)), leastMSS),
+				Facts: factList{against(fact("mss_bytes", s.Node, "socket", float64(s.MSS),
+					fmt.Sprintf("the ends agreed on segments of %d bytes", s.MSS)), ethernetMSS),
 					fact("cpu_busy_ratio", "", "cpu", o.fullest(), "the busiest core on the way was busy "+
 						"for "+unit.Percent(o.fullest()))}}.weighed(small, full)
 		},

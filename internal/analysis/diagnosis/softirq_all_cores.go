@@ -16,7 +16,7 @@ func softirqAllCores() Rule {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
 			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
-				Facts: grounds{s.coreFact(), s.softirqFact()}}.weighed(busy, soft)
+				Facts: factList{s.coreFact(), s.softirqFact()}}.weighed(busy, soft)
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -12,9 +12,9 @@ func softirqOneCore() Rule {
 		Means: "a core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
 			"softirqs, while another idles for at least 40 %",
 		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
-			facts := grounds{s.coreFact(), s.softirqFact()}
+			facts := factList{s.coreFact(), s.softirqFact()}
 			if len(s.Cores) == 1 {
-				return Judgement{Score: absent, Facts: grounds{fact("cpu_cores", s.Node, "", 1,
+				return Judgement{Score: absent, Facts: factList{fact("cpu_cores", s.Node, "", 1,
 					"the "+s.Node+" has one core")}}
 			}
 			soft := softirqShare(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy)

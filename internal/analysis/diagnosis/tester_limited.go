@@ -28,7 +28,7 @@ func testerLimited() Rule {
 				e := o.Reasons[i].Facts[0]
 				e.Text = o.Reasons[i].Text
 				return Judgement{Score: max(j.Score, 2), Text: "the tester is the limit: it cannot send " +
-					"the requested rate", Facts: append(grounds{e}, j.Facts...)}
+					"the requested rate", Facts: append(factList{e}, j.Facts...)}
 			}
 			return j
 		}}
@@ -51,7 +51,7 @@ func (o *Observation) headroom() Judgement {
 	}
 	j := Judgement{Score: ramp(share, .6, .95, -4, 3),
 		Text: "the tester is the limit: it reaches no more without the router",
-		Facts: grounds{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
+		Facts: factList{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
 			" of what the tester reaches alone"), o.Tester.Value)}}
 	if s, why := o.systemAt(record.HostNode); why == "" && o.Run.Near().CPUs == record.CPUsShared {
 		j.Score -= ramp(s.Busy/float64(len(s.Cores)), .85, .97, 0, 3) // see sharedCPU

@@ -31,7 +31,7 @@ func thermal() Rule {
 				late, _ := o.throttled(node, .66)
 				share = max(share, late)
 				fell := o.fell()
-				facts := grounds{fact("guest_throttled_ns", node, "vcpu", share,
+				facts := factList{fact("guest_throttled_ns", node, "vcpu", share,
 					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window"),
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the last third "+
 						"of the window than in the first")}
@@ -51,7 +51,7 @@ func thermal() Rule {
 					return missing(why)
 				}
 			}
-			return Judgement{Score: unlikely, Facts: grounds{fact("core_throttles", at, "cpu", 0,
+			return Judgement{Score: unlikely, Facts: factList{fact("core_throttles", at, "cpu", 0,
 				"no core or cooling device reported thermal throttling")}}.weighed(unlikely)
 		}),
 		Experiments: cpuDoses,

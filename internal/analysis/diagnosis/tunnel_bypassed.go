@@ -34,7 +34,7 @@ func tunnelBypassed() Rule {
 				return missing("no counter proves the path")
 			}
 			got, _ := o.Metric(metrics.Goodput)
-			return Judgement{Score: absent, Facts: grounds{fact(metrics.Goodput, "", o.tunnel(),
+			return Judgement{Score: absent, Facts: factList{fact(metrics.Goodput, "", o.tunnel(),
 				got, "the tunnel's counters account for the payload that arrived")}}
 		},
 		Remedies: []Remedy{{Do: "look for a second route between the ends; compare it with the " +

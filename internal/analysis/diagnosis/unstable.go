@@ -26,7 +26,7 @@ func unstable() Rule {
 				text := "throughput varies by " + unit.Percent(uneven)
 				varies := ramp(uneven, .2, .6, -4, 1)
 				j = Judgement{Score: varies + o.wants(), Text: text + ": no single number describes it",
-					Facts: grounds{fact(metrics.Consistency, "", "", uneven, text)}}.weighed(varies)
+					Facts: factList{fact(metrics.Consistency, "", "", uneven, text)}}.weighed(varies)
 				for _, r := range o.Reasons {
 					if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
 						j.Score = max(j.Score, -.5) + 1
@@ -57,7 +57,7 @@ func (j *Judgement) instead(score float64, text string, e evidence.Evidence) {
 		return
 	}
 	j.Score, j.Text, j.NotExamined = score, text, ""
-	j.Facts = append(grounds{e}, j.Facts...)
+	j.Facts = append(factList{e}, j.Facts...)
 }
 
 // lostWhenIdle is what loss without a load speaks against causes that need one.

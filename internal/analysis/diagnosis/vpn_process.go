@@ -31,7 +31,7 @@ func vpnProcess() Rule {
 				node = o.tunnelEnd()
 			}
 			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
-			facts := grounds{fact("tunnel_process_cores", node, "process", took,
+			facts := factList{fact("tunnel_process_cores", node, "process", took,
 				"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}
 			if lost, n := o.unreadDatagrams(); n > 0 {
 				score = max(score, ramp(lost, .2, .6, -4, 3)+ramp(took, .3, .6, -4, 0))

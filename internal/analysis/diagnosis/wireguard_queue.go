@@ -37,7 +37,7 @@ func wireguardQueue() Rule {
 					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
 						Element: device, Text: fmt.Sprintf("the queue of tunnel device %s on %s "+
 							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
-						Facts: grounds{against(fact("tx_dropped", node, device, drops,
+						Facts: factList{against(fact("tx_dropped", node, device, drops,
 							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
 								drops, sent)),
 							sent)}}.weighed(ramp(share, .0005, .02, -4.5, 0))

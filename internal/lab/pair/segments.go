@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastMSS is the segment that every host takes (RFC 9293, section 3.7.1).
-const leastMSS = 536
+// defaultMSS is the segment size that every host accepts (RFC 9293, section 3.7.1).
+const defaultMSS = 536
 
 // smallSegments keeps both ends of a connection to small segments: control gets through where the path drops
 // large packets silently, which the run is to find out.
 func smallSegments(_, _ string, c syscall.RawConn) error {
 	var err error
 	if e := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, leastMSS)
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, defaultMSS)
 	}); e != nil {
 		return e
 	}

@@ -36,8 +36,8 @@ func TestControlSendsSmallSegments(t *testing.T) {
 		}); e != nil || err != nil {
 			t.Fatal(e, err)
 		}
-		if size > leastMSS {
-			t.Errorf("the %s end sends segments of %d bytes, want at most %d", end, size, leastMSS)
+		if size > defaultMSS {
+			t.Errorf("the %s end sends segments of %d bytes, want at most %d", end, size, defaultMSS)
 		}
 	}
 }
