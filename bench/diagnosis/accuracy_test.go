@@ -98,12 +98,18 @@ func note(t *testing.T, f figures) {
 }
 
 func writeFigures(t *testing.T, f figures) {
-	text, err := json.MarshalIndent(f, "", " ")
-	if err == nil {
-		err = os.WriteFile(figuresFile(f.Half), append(text, '\n'), 0o644)
+	writeJSON(t, figuresFile(f.Half), f)
+	if f.Half == "test" {
+		if err := os.WriteFile(page, []byte(pageOf(f, true, readMechanismFigures(t))), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err == nil && f.Half == "test" {
-		err = os.WriteFile(page, []byte(pageOf(f, true, readMechanismFigures(t))), 0o644)
+}
+
+func writeJSON(t *testing.T, file string, v any) {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err == nil {
+		err = os.WriteFile(file, append(text, '\n'), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -150,6 +156,7 @@ func pageOf(f figures, scored bool, of mechanismFigures) string {
 		return err.Error()
 	}
 	text = strings.Replace(string(frame), "FIGURES\n", text, 1)
+	text = strings.Replace(text, "LEFTOUT\n", readLeftOut().markdown(), 1)
 	return strings.Replace(text, "MECHANISMS\n", of.markdown(), 1)
 }
 
@@ -221,52 +228,6 @@ func firstRun(t *testing.T) (record.Run, []record.Trial) {
 	return first.Run, first.trials
 }
 
-// TestCalibrate fits what turns scores into probabilities, on the tuning half: it prints the constants of
-// diagnosis.calibrated and how likely they make what was planted.
-func TestCalibrate(t *testing.T) {
-	all := outcomes(t, "tuning")
-	if len(all) == 0 {
-		t.Skip("skip: nothing is recorded yet")
-	}
-	best, sharpness, unknown := math.Inf(-1), 0., 0.
-	for s := .2; s <= 3; s *= 1.05 {
-		for u := .05; u <= 50; u *= 1.1 {
-			if l := likelihood(all, s, u); l > best {
-				best, sharpness, unknown = l, s, u
-			}
-		}
-	}
-	if math.IsInf(best, 0) || math.IsNaN(best) {
-		t.Fatalf("no constants fit: the logarithm of the likelihood is %v", best)
-	}
-	t.Logf("sharpness = %.2f, unknownWeight = %.2f: mean log-likelihood %.3f; 1 and 1 have %.3f", sharpness,
-		unknown, best, likelihood(all, 1, 1))
-}
-
-// likelihood is the mean logarithm of the probability that is given to what was planted.
-func likelihood(all []outcome, sharpness, unknown float64) float64 {
-	const least = 1e-4 // a wrong answer that was sure must not decide alone
-	sum, n := 0., 0
-	for _, o := range all {
-		for _, scores := range o.scores {
-			total := unknown
-			for _, s := range scores {
-				total += math.Exp(sharpness * s)
-			}
-			right := unknown
-			if len(o.Truths) > 0 {
-				right = 0
-				if s, examined := scores[o.Truths[0].Class]; examined {
-					right = math.Exp(sharpness * s)
-				}
-			}
-			sum += math.Log(max(right/total, least))
-			n++
-		}
-	}
-	return sum / float64(n)
-}
-
 // BenchmarkDiagnose is what one trial takes: its numbers, its validity and the rules.
 func BenchmarkDiagnose(b *testing.B) {
 	list, stored := source(b)
@@ -277,7 +238,7 @@ func BenchmarkDiagnose(b *testing.B) {
 	}
 	trials := slices.DeleteFunc(run.trials, func(t record.Trial) bool { return t.Row.Kind != record.RowLoad })
 	for i := 0; b.Loop(); i++ {
-		scores(&run.Run, &trials[i%len(trials)])
+		analysis.Candidate(&run.Run, trials[i%len(trials)])
 	}
 }
 

@@ -505,13 +505,7 @@ func TestMechanisms(t *testing.T) {
 		return // another recording than the committed one has figures of its own
 	}
 	if *update {
-		text, err := json.MarshalIndent(f, "", " ")
-		if err == nil {
-			err = os.WriteFile(mechanismFile, append(text, '\n'), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		writeJSON(t, mechanismFile, f)
 		return
 	}
 	before := readMechanismFigures(t)
@@ -541,8 +535,8 @@ func readMechanismFigures(t *testing.T) (f mechanismFigures) {
 	return f
 }
 
-// markdown is the figures as docs/diagnosis.md has them.
-func (f mechanismFigures) markdown() string {
+// summary is the figures of all mechanisms together.
+func (f mechanismFigures) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| figure | %d mechanisms, %d instances |\n|---|---|\n", len(f.Mechanisms), f.All.Top1.Of)
 	for _, row := range []struct {
@@ -552,7 +546,13 @@ func (f mechanismFigures) markdown() string {
 		{"its place is right", f.All.Place}, {"another is named, at least 80 % sure", f.All.Sure}} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
 	}
-	b.WriteString("\n" + f.Bins.markdown())
+	return b.String()
+}
+
+// markdown is the figures as docs/diagnosis.md has them.
+func (f mechanismFigures) markdown() string {
+	var b strings.Builder
+	b.WriteString(f.summary() + "\n" + f.Bins.markdown())
 	b.WriteString("\n| class | mechanisms | named first | placed | named instead | confidently wrong |\n" +
 		"|---|---|---|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {

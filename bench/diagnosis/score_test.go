@@ -8,18 +8,13 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/validity"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // outcome is an instance with what the rules say of it.
 type outcome struct {
 	recorded
 	d *diagnosis.Diagnosis
-	// scores are those of its trials, by class, which calibration is fitted to.
-	scores []map[string]float64
 }
 
 // diagnose asks the rules about the instances of a run, as the document of the run has them.
@@ -33,26 +28,12 @@ func diagnose(x *aRun, all []recorded) (out []outcome) {
 		for i := range x.trials {
 			if t := &x.trials[i]; slices.Contains(r.Trials, t.ID) {
 				o.d = cells[t.Row.Cell()]
-				o.scores = append(o.scores, scores(&x.Run, t))
 			}
 		}
 		if o.d == nil {
 			o.d = &diagnosis.Diagnosis{Class: diagnosis.Unknown}
 		}
 		out = append(out, o)
-	}
-	return out
-}
-
-// scores are what the rules make of a trial; of those that were not examined there is none.
-func scores(run *record.Run, t *record.Trial) map[string]float64 {
-	out := map[string]float64{}
-	for _, j := range validity.Judge(run, []record.Trial{*t}) {
-		for _, judged := range diagnosis.Examine(analysis.Observe(run, j)) {
-			if judged.NotExamined == "" {
-				out[judged.Class] = judged.Score
-			}
-		}
 	}
 	return out
 }
@@ -200,36 +181,14 @@ func (f figures) lowered(before figures) (out []string) {
 	return out
 }
 
-// markdown is the figures as docs/diagnosis.md has them.
+// markdown is the figures as docs/diagnosis.md has them: of each class.
 func (f figures) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| figure | %s half |\n|---|---|\n", f.Half)
-	for _, row := range []struct {
-		what string
-		of   count
-	}{
-		{"naming, top-1: the cause, or the stronger of two", f.Top1},
-		{"naming, top-2: all causes among the first two", f.Top2},
-		{"localising: node, and port where the cause has one", f.Localised},
-		{"detecting: whether anything is wrong", f.Detected},
-		{"false alarms on healthy loads", f.Alarms},
-		{"unknown causes called unknown", f.Unknown},
-		{"untouched loads at full rate: the lab's own limit", f.Natural},
-	} {
-		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
-	}
-	kinds := make([]string, 0, len(f.Instances))
-	for _, kind := range slices.Sorted(maps.Keys(f.Instances)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", f.Instances[kind], kind))
-	}
-	fmt.Fprintf(&b, "\nInstances: %s. Recording them took %.0f minutes.\n", strings.Join(kinds, ", "),
-		f.Seconds/60)
-	b.WriteString("\n### Confusion matrix\n\n| truth | right | named instead |\n|---|---|---|\n")
+	b.WriteString("| truth | right | named instead |\n|---|---|---|\n")
 	for _, class := range slices.Sorted(maps.Keys(f.Confusion)) {
 		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
 			instead(class, f.Confusion[class]))
 	}
-	b.WriteString("\n### Calibration\n\n" + f.Bins.markdown())
 	return b.String()
 }
 

@@ -5,7 +5,7 @@
 //	go test ./bench/diagnosis -timeout 0 -run TestRecord -binary FILE -keep DIR
 //	go test ./bench/diagnosis -run TestPack -keep DIR
 //	go test ./bench/diagnosis -v -run TestAccuracy [-half test] [-keep DIR] [-update]
-//	go test ./bench/diagnosis -v -run TestCalibrate [-keep DIR]
+//	go test ./bench/diagnosis -v -run TestFit [-update]
 //
 // A recording that was stopped goes on where it stopped. The rules are tuned on one half of the instances
 // and quoted on the other; each look at that one is noted in testdata/test-half.log.

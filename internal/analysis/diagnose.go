@@ -57,6 +57,17 @@ type examined struct {
 	ledger     *diagnosis.Ledger
 }
 
+// Judgements returns those of a trial that was added, by its ID, and its goodput; nil where nothing is said
+// of it.
+func (x *Derivation) Judgements(trial string) (all []diagnosis.Judgement, bps float64) {
+	for j, of := range x.causes {
+		if j.Trial.ID == trial {
+			return of.judgements, j.Metrics.Values[metrics.Goodput]
+		}
+	}
+	return nil, 0
+}
+
 func examine(o *diagnosis.Observation) examined {
 	x := examined{judgements: diagnosis.Examine(o)}
 	if o.Trial.Status != record.TrialFailed {

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -28,7 +29,8 @@ func TestRuledOutByWhatSpeaksAgainst(t *testing.T) {
 		for _, out := range d.Excluded {
 			most, isShare := speaksFor[out.By.Metric]
 			if isShare && *out.By.Value >= most && out.Class != diagnosis.Healthy &&
-				out.Class != diagnosis.SoftirqAllCores { // which the other core's slack rules out
+				out.Class != diagnosis.SoftirqAllCores && // which the other core's slack rules out
+				!slices.Contains(diagnosis.SymptomsOf(d.Class), out.Class) { // what the cause explains
 				t.Errorf("%s: %s is ruled out by %q", x.file, out.Class, out.By.Text)
 			}
 		}

@@ -89,6 +89,9 @@ func TestRulesRank(t *testing.T) {
 		if d := diagnosis.Conclude([][]diagnosis.Judgement{diagnosis.Examine(o)}); d.Class != class {
 			t.Errorf("%s: got %s (%.2f: %s), want %s", tt.fires.file, d.Class, d.Confidence, d.Text, class)
 		}
+		if of := stored(t, tt.fires).Class; of != class {
+			t.Errorf("%s is of class %q, want %s", tt.fires.file, of, class)
+		}
 	}
 }
 
@@ -112,7 +115,12 @@ func TestRulesWithoutTelemetry(t *testing.T) {
 
 func judged(t *testing.T, x example, class string) diagnosis.Judgement {
 	t.Helper()
-	o := observed(t, x)
+	return ofClass(t, observed(t, x), class)
+}
+
+// ofClass is what the rule of a class makes of an observation.
+func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Judgement {
+	t.Helper()
 	for _, j := range diagnosis.Examine(o) {
 		if j.Class == class {
 			return j
@@ -124,11 +132,21 @@ func judged(t *testing.T, x example, class string) diagnosis.Judgement {
 
 // onRecord is a trial with its run.
 type onRecord struct {
+	Class string       `json:"class"` // that limits it, to which weights are fitted; "" where several may
 	Run   record.Run   `json:"run"`
 	Trial record.Trial `json:"trial"`
 }
 
 func observed(t *testing.T, x example) *diagnosis.Observation {
+	t.Helper()
+	r := stored(t, x)
+	if x.scene != nil {
+		x.scene(&r.Run, &r.Trial)
+	}
+	return Observe(&r.Run, validity.Judge(&r.Run, []record.Trial{r.Trial})[0])
+}
+
+func stored(t *testing.T, x example) (r onRecord) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "rules", x.file+".json.gz"))
 	if err != nil {
@@ -138,17 +156,13 @@ func observed(t *testing.T, x example) *diagnosis.Observation {
 	if err == nil {
 		b, err = io.ReadAll(z)
 	}
-	var r onRecord
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.scene != nil {
-		x.scene(&r.Run, &r.Trial)
-	}
-	return Observe(&r.Run, validity.Judge(&r.Run, []record.Trial{r.Trial})[0])
+	return r
 }
 
 // samples are those of a probe.

@@ -77,8 +77,7 @@ func TestTesterIsComparedInItsUnit(t *testing.T) {
 	o := observed(t, example{file: "paced"})
 	o.Reasons = []evidence.Reason{{Kind: evidence.ReasonTesterLimited, Text: "it could not send",
 		Facts: []evidence.Evidence{{Metric: metrics.UnsentRatio}}}}
-	r, _ := diagnosis.RuleOf(diagnosis.Tester)
-	if j = r.Judge(o); !(j.Score > 0) || j.Facts[0].Text != "it could not send" {
+	if j = ofClass(t, o, diagnosis.Tester); !(j.Score > 0) || j.Facts[0].Text != "it could not send" {
 		t.Errorf("packets that it could not send: got %+v, want it to fire for them", j)
 	}
 }
@@ -295,8 +294,7 @@ func TestLossWithoutALoad(t *testing.T) {
 	unseen := func(_ *record.Run, tr *record.Trial) { tr.Nodes = nil }
 	for class, x := range map[string]example{diagnosis.Healthy: {file: "paced"},
 		diagnosis.Unstable: {file: "one-core"}, diagnosis.Policer: {"policer", unseen}} {
-		r, _ := diagnosis.RuleOf(class)
-		before, after := r.Judge(lossy(x, 0)), r.Judge(lossy(x, .12))
+		before, after := ofClass(t, lossy(x, 0), class), ofClass(t, lossy(x, .12), class)
 		if fires := after.Score > 0; fires != (class == diagnosis.Unstable) || before.Score > 0 == fires {
 			t.Errorf("%s: got score %.2f with loss on the idle path, %.2f without", class, after.Score,
 				before.Score)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -146,7 +147,7 @@ func TestChanceIsNoCauseOfADifference(t *testing.T) {
 }
 
 // TestFewRulesAreNotRuledOut: no number of rules speaks against a rule list on a busy core, only that there
-// is none, or that the core is slack.
+// is none, or that the load gets its rate.
 func TestFewRulesAreNotRuledOut(t *testing.T) {
 	of := func(file string, rules float64) *diagnosis.Diagnosis {
 		o := observed(t, example{file: file, scene: func(_ *record.Run, tr *record.Trial) {
@@ -173,7 +174,7 @@ func TestFewRulesAreNotRuledOut(t *testing.T) {
 	if by := ruledOut(of("rules", 0)); by != "filter_rules" {
 		t.Errorf("no rules: ruled out by %q", by)
 	}
-	if by := ruledOut(of("rules-paced", 40)); by != "cpu_busy_ratio" {
-		t.Errorf("a slack core: ruled out by %q, want its load", by)
+	if by := ruledOut(of("rules-paced", 40)); by != metrics.Goodput {
+		t.Errorf("a load that gets its rate: ruled out by %q, want that", by)
 	}
 }

@@ -148,29 +148,28 @@ func endCPU(class, end string) Rule {
 			}
 			use, _, ok := o.threadUse(node)
 			var facts factList
-			score := absent
+			full, waits := 0.0, 0.0
 			if ok {
 				facts = append(facts, fact("threads_ns", node, "thread", use,
 					"the busiest load generator thread used "+unit.Percent(use)+" of a core"))
-				score = ramp(use, .7, .95, unlikely, 1.8)
+				full = degree(use, .7, .95)
 			}
 			if o.Run.Node(node).OwnMachine() {
 				if s, why := o.systemAt(node); why == "" {
-					score, ok = max(score, ramp(s.Full.Busy, .8, .97, unlikely, 2.5)), true
+					full, ok = max(full, degree(s.Full.Busy, .8, .97)), true
 					facts = append(facts, s.coreFact())
 				}
-			}
-			used := score
-			if s, why := o.systemAt(record.HostNode); why == "" && !o.Run.Node(node).OwnMachine() {
+			} else if s, why := o.systemAt(record.HostNode); why == "" {
 				// On shared cores a thread that has to wait for one is not what limits.
-				score -= ramp(s.Busy/float64(len(s.Cores)), .9, .99, 0, 1.5)
+				waits = degree(s.Busy/float64(len(s.Cores)), .9, .99)
 			}
 			if !ok {
 				return missing("the CPU time of the " + node + " was not read")
 			}
-			return Judgement{Score: score + o.wants(), Node: node, Element: "cpu", Facts: facts,
-				GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is saturated: its busiest " +
-					"thread used " + unit.Percent(use) + " of a core"}.weighed(used)
+			return Judgement{Terms: []Term{requires("full", full).by(facts[0]),
+				contradicts("shared-cores", waits)}, Node: node, Element: "cpu",
+				Facts: facts, GainAtMost: o.gainToTester(), Text: "the " + node + "'s CPU is saturated: " +
+					"its busiest thread used " + unit.Percent(use) + " of a core"}
 		},
 		Experiments: streamDoses(1, "more connections run in more threads, on other cores"),
 		Remedies: []Remedy{{Do: "use more streams, larger packets, or a faster machine at this end"},

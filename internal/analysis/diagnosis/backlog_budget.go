@@ -26,25 +26,24 @@ func backlogBudget() Rule {
 			dropped, _ := sum("dropped")
 			squeezed, budgeted := sum("time_squeeze")
 			lost, cut := ratio(dropped, processed+dropped), ratio(squeezed, processed)
-			drops := ramp(lost, .0005, .003, -5, 4)
-			budget := ramp(cut, 1./120, 1./30, -5, 4)
+			drops, budget := degree(lost, .0005, .003), degree(cut, 1./120, 1./30)
 			facts := factList{fact("dropped", s.Node, "backlog", dropped,
 				fmt.Sprintf("the backlogs dropped %.0f of %.0f packets", dropped, processed+dropped))}
 			if budgeted {
 				facts = append(facts, fact("time_squeeze", s.Node, "budget", squeezed, fmt.Sprintf(
 					"the budget ran out %.0f times with packets left to process", squeezed)))
 			}
-			j := Judgement{Score: drops, Node: s.Node, Element: "backlog", Facts: facts,
+			j := Judgement{Node: s.Node, Element: "backlog", Facts: facts,
 				Text: fmt.Sprintf("%s packet backlog is too short: it dropped %s of the packets", s.of(),
 					unit.Percent(lost))}
 			if budget > drops {
 				slices.Reverse(facts)
-				j.Score, j.Element = budget, "budget"
+				j.Element = "budget"
 				j.Text = fmt.Sprintf("%s packet processing runs out of budget every %.0f packets", s.of(),
 					1/cut)
 			}
-			j.Score += o.wants()
-			return j.weighed(min(max(drops, budget), 0))
+			j.Terms = []Term{requires("drops-or-squeezes", max(drops, budget)).by(facts[0])}
+			return j
 		}),
 		Remedies: []Remedy{
 			{System: "linux", Do: "lengthen the backlog",

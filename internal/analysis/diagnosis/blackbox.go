@@ -49,7 +49,7 @@ func Blackbox(cells []Cell) *Path {
 		if s.one == nil || len(s.flat) < 2 {
 			continue
 		}
-		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.judge(), ofPath),
+		p.Directions = append(p.Directions, PathDirection{direction, *conclude(s.judge()),
 			s.numbers()})
 	}
 	if len(p.Directions) == 0 {
@@ -67,9 +67,6 @@ func Blackbox(cells []Cell) *Path {
 	p.Access = append(p.Access, accessAny)
 	return &p
 }
-
-// ofPath weighs the classes of a path against an unknown one, by their scores as they are.
-func ofPath(all []Judgement) map[string]float64 { return shares(all, 1, 1) }
 
 // sweep are the cells of one direction by what they ask.
 type sweep struct {

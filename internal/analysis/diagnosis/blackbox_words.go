@@ -29,9 +29,9 @@ func (s *sweep) numbers() factList {
 	switch {
 	case why != "":
 		say(metrics.Goodput, s.udp(), "UDP reaches "+metrics.Say(metrics.Goodput, s.udp())+"; "+why)
-	case packets > 0:
+	case packets > .5:
 		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" at any packet size")
-	case bytes > 0:
+	case bytes > .5:
 		say(metrics.Goodput, s.bps, metrics.Say(metrics.Goodput, s.bps)+" including Ethernet headers, at "+
 			"any packet size")
 	default:
@@ -42,7 +42,7 @@ func (s *sweep) numbers() factList {
 		say(metrics.PacketRate, several, "several flows carry "+unit.Times(several/one)+
 			" the small packets of one")
 	}
-	if s.bps > 0 && bytes > 0 {
+	if s.bps > 0 && bytes > .5 {
 		say(metrics.RTTAdded, s.addedNs, "queue of "+bytesText(s.queueBytes())+" ("+
 			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
 	}

@@ -25,23 +25,23 @@ func bufferbloat() Rule {
 			if !o.IsTCP() || tcp == 0 {
 				added = probes
 			}
-			score := ramp(added, 30e6, 70e6, -4, 5.2)
 			facts := factList{delayFact(least, probes, "the median probe RTT was "+
 				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
-			j := Judgement{Score: score, Element: "path", Facts: facts}.weighed(score)
-			if q, held, why := o.held(); why == "" && q.holds() > .03 && held > -2 {
-				j.Node, j.Element = q.node, q.port
+			j := Judgement{Element: "path", Facts: facts,
+				Text: "a queue on the path is oversized: packets wait " + unit.Nanoseconds(added)}
+			lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets wait for a full CPU, too
+			if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {
+				j.Node, j.Element, full = q.node, q.port, 0
 				if q.drops == 0 && !q.managed {
-					j.Score += ramp(added, 30e6, 50e6, 0, 3) // that of a link would be full
+					lossless = degree(added, 30e6, 50e6) // that of a link would be full
 				}
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue at %s is oversized: packets wait %s at %s, about %s kB",
 					q.place(), unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
-				return j
 			}
-			j.Score -= ramp(o.fullest(), .85, .97, 0, 6) // packets wait for a full CPU, too
-			j.Text = "a queue on the path is oversized: packets wait " + unit.Nanoseconds(added)
+			j.Terms = []Term{requires("delay", degree(added, 30e6, 70e6)).by(facts[0]),
+				supports("lossless-fifo", lossless), contradicts("full-core", full)}
 			return j
 		},
 		Experiments: func(o *Observation) []Experiment {

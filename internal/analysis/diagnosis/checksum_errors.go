@@ -24,14 +24,14 @@ func checksumErrors() Rule {
 			}
 			loss, name, _ := o.lossOf()
 			share := ratio(wrong, max(missed, wrong))
-			score := ramp(wrong, 2, 8, absent, 0) + ramp(share, .2, .6, unlikely, 2.5) +
-				ramp(loss, .0005, .003, unlikely, 1.5) + o.wants()
-			return Judgement{Score: score, Node: receiver, GainAtMost: o.gainToTester(),
+			e := fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped %.0f packets "+
+				"for their checksums, %s of what the ends miss", receiver, wrong, unit.Percent(share)))
+			return Judgement{Node: receiver, Facts: factList{e, lossFact(name, loss)},
+				GainAtMost: o.gainToTester(), Terms: []Term{requires("checksums", degree(wrong, 2, 8)).by(e),
+					requires("most-of-missed", degree(share, .2, .6)).by(e),
+					requires("lossy", degree(loss, .0005, .003)).by(lossFact(name, loss))},
 				Text: fmt.Sprintf("%.0f of the %.0f packets that the ends miss arrived at the %s with wrong "+
-					"checksums", wrong, max(missed, wrong), receiver),
-				Facts: factList{fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped "+
-					"%.0f packets for their checksums, %s of what the ends miss", receiver, wrong,
-					unit.Percent(share))), lossFact(name, loss)}}.weighed(score)
+					"checksums", wrong, max(missed, wrong), receiver)}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "switch checksum offload and what builds on it off at one port after the " +

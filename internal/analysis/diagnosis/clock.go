@@ -2,10 +2,10 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// heldDown is what speaks against a full core as the cause: its quota is.
-func (o *Observation) heldDown(node string) float64 {
+// quota contradicts a full core as the cause where its quota keeps it from running.
+func (o *Observation) quota(node string) Term {
 	share, _ := o.throttled(node, 0)
-	return ramp(share, .05, .3, 0, 3.5)
+	return contradicts("quota", degree(share, .05, .3))
 }
 
 // tested is the first router, or of several the one whose CPU was held back most.
@@ -23,12 +23,13 @@ func (o *Observation) tested() (string, string) {
 	return best, ""
 }
 
-// tightened is what speaks for a CPU that became slower within the window, and so against one that is slow.
-func (o *Observation) tightened() float64 {
-	if o.Trial.Window.Seconds() < leastFall {
-		return 0
+// slowsDown contradicts a CPU that is slow where it became slower within the window.
+func (o *Observation) slowsDown() Term {
+	fell := 0.0
+	if o.Trial.Window.Seconds() >= leastFall {
+		fell = o.fell()
 	}
-	return ramp(o.fell(), .28, .45, 0, 4)
+	return contradicts("slows-down", degree(fell, .28, .45))
 }
 
 // fell is how much less arrived in the window's last third than in its first: 0.5 = half as much.

@@ -16,13 +16,13 @@ func clockDown() Rule {
 			"a quota throttles a vCPU for 30 % of the window",
 		Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 			if share, ok := o.throttled(node, 0); ok {
-				score := ramp(share, .05, .3, unlikely, 4.5) + o.wants() - o.tightened()
-				return Judgement{Score: score, Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
+				e := fact("guest_throttled_ns", node, "vcpu", share,
+					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")
+				return Judgement{Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
+					Terms: []Term{requires("capped", degree(share, .05, .3)).by(e), requires("full-core", 1),
+						o.slowsDown()},
 					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
-						unit.Percent(share)),
-					Facts: factList{fact("guest_throttled_ns", node, "vcpu", share,
-						"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")},
-				}.weighed(ramp(share, .05, .3, unlikely, 0))
+						unit.Percent(share)), Facts: factList{e}}
 			}
 			at := node
 			if o.Shared() {
@@ -40,14 +40,13 @@ func clockDown() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			lost := 1 - limit/hardware
-			return Judgement{Score: ramp(lost, .03, .2, unlikely, 2.5) + ramp(s.Full.Busy, .7, .93, -4, 1) +
-				o.wants(), Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
+			lost, clock := 1-limit/hardware, unit.ScaleOf("Hz", limit).Text(limit)
+			e := against(fact("limit_hz", at, "cpu", limit, "the clock limit is "+clock), hardware)
+			return Judgement{Node: at, Element: "cpu", GainAtMost: hardware / math.Max(limit, 1),
+				Terms: []Term{requires("capped", degree(lost, .03, .2)).by(e), s.full(),
+					contradicts("slows-down", 0)},
 				Text: fmt.Sprintf("%s CPU clock is capped at %s, %s below the hardware maximum", s.of(),
-					unit.ScaleOf("Hz", limit).Text(limit), unit.Percent(lost)),
-				Facts: factList{against(fact("limit_hz", at, "cpu", limit,
-					"the clock limit is "+unit.ScaleOf("Hz", limit).Text(limit)), hardware), s.coreFact()},
-			}.weighed(ramp(lost, .03, .2, unlikely, 0), s.busy())
+					clock, unit.Percent(lost)), Facts: factList{e, s.coreFact()}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

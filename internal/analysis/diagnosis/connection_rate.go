@@ -31,13 +31,12 @@ func connectionRate() Rule {
 			}
 			got, _ := o.Metric(metrics.Goodput)
 			perFlow := ratio(got/8, rate)
-			return Judgement{Score: o.full(s, 3) + ramp(perFlow, 20e3, 200e3, 1.3, -3), Node: node,
-				Element: "cpu",
+			e := fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
+				" connections per second of "+unit.Significant(perFlow, 3)+" bytes each")
+			return Judgement{Node: node, Element: "cpu", Facts: factList{e, s.coreFact()},
+				Terms: []Term{requires("small-flows", degree(perFlow, 200e3, 20e3)).by(e), s.full()},
 				Text: fmt.Sprintf("the CPU is saturated at %s new connections per second",
-					unit.Significant(rate, 3)),
-				Facts: factList{fact("flows_per_s", node, "", rate, unit.Significant(rate, 3)+
-					" connections per second of "+unit.Significant(perFlow, 3)+" bytes each"), s.coreFact()},
-			}.weighed(ramp(perFlow, 20e3, 200e3, 0, -3), s.busy())
+					unit.Significant(rate, 3))}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

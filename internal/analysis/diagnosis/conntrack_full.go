@@ -16,27 +16,21 @@ func conntrackFull() Rule {
 				entries, no := o.level(node, "conntrack", "entries")
 				most, no2 := o.level(node, "conntrack", "max")
 				if no = cmp.Or(no, no2); no != "" {
-					if best.NotExamined != "" {
-						best = missing(no)
-					}
+					best = likelier(best, missing(no))
 					continue
 				}
 				drops, _ := o.Sum(node, "conntrack", "drop", nil)
-				fill := ratio(entries, most)
 				// It is full where it drops, though a sample a moment later finds room.
-				score := max(ramp(fill, .85, .98, -5, 2), ramp(o.perSecond(drops), 10, 40, -5, 2))
-				j := Judgement{Score: score + ramp(o.perSecond(drops), 0, 5, -3, 3.5),
-					Node: node, Element: "conntrack", Text: fmt.Sprintf("the %s's conntrack table is "+
-						"full: %.0f of %.0f, %.0f packets of new connections dropped", node, entries,
-						most, drops),
-					Facts: factList{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
-						"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
-						fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
-							"because the table was full", drops))}}.weighed(ramp(fill, .85, .98, -5, 0),
-					ramp(o.perSecond(drops), 0, 5, -3, 0))
-				if best.NotExamined != "" || j.Score > best.Score {
-					best = j
-				}
+				full := max(degree(ratio(entries, most), .85, .98), degree(o.perSecond(drops), 10, 40))
+				facts := factList{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
+					"%.0f connections were tracked, the limit is %.0f", entries, most)), most),
+					fact("drop", node, "conntrack", drops, fmt.Sprintf("%.0f packets were dropped "+
+						"because the table was full", drops))}
+				best = likelier(best, Judgement{Node: node, Element: "conntrack", Facts: facts,
+					Terms: []Term{requires("full-table", full).by(facts[0]),
+						requires("drops", degree(o.perSecond(drops), 0, 5)).by(facts[1])},
+					Text: fmt.Sprintf("the %s's conntrack table is full: %.0f of %.0f, %.0f packets of new "+
+						"connections dropped", node, entries, most, drops)})
 			}
 			return best
 		},

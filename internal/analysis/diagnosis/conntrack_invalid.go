@@ -25,7 +25,7 @@ func conntrackInvalid() Rule {
 			words := fmt.Sprintf("%.0f of the %.0f packets that the ends miss died in the %s",
 				min(d.packets, d.missed), d.missed, d.node)
 			return Judgement{Node: d.node, Element: fmt.Sprintf("rule %d", r.Handle),
-				Score: o.diesInside() + o.wants() + foundWeight + counterWeight, GainAtMost: o.gainToTester(),
+				Terms: o.diesInside(), GainAtMost: o.gainToTester(),
 				Text:  words + ": " + r.String() + " drops what fits no connection",
 				Facts: factList{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
 		},

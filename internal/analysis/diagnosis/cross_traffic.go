@@ -12,19 +12,19 @@ func crossTraffic() Rule {
 	return Rule{Class: CrossTraffic, Label: "other traffic takes a part of the limit",
 		Means: "a queue throttles, and more than a tenth of what it sends is not the load's",
 		Judge: func(o *Observation) Judgement {
-			q, score, why := o.held()
+			q, holds, why := o.held()
 			if why != "" {
 				return missing(why)
 			}
 			others := o.othersBps(q)
 			share := ratio(others, q.rateBps)
-			foreign := ramp(share, .08, .25, unlikely, 2.5)
-			return Judgement{Score: score + foreign, Node: q.node, Element: q.port,
-				GainAtMost: 1 / max(1-share, .1),
+			e := fact("others_bps", q.node, q.port, others, unit.Percent(share)+
+				" of what the port sent is other traffic")
+			return Judgement{Node: q.node, Element: q.port, GainAtMost: 1 / max(1-share, .1),
+				Terms: append([]Term{requires("other-traffic", degree(share, .08, .25)).by(e)}, holds...),
 				Text: fmt.Sprintf("%s of the %s that leave %s are not the load's", mbps(others),
 					mbps(q.rateBps), q.place()),
-				Facts: append(factList{fact("others_bps", q.node, q.port, others, unit.Percent(share)+
-					" of what the port sent is other traffic")}, o.heldFacts(q)...)}.weighed(foreign)
+				Facts: append(factList{e}, o.heldFacts(q)...)}
 		},
 		Remedies: []Remedy{{Do: "find out whose it is, and share the limit fairly or measure without it",
 			Commands: []string{"tcpdump -n -c 200 -i DEV", "conntrack -L"}}}}

@@ -34,13 +34,13 @@ func cryptoWorkers() Rule {
 			if len(s.Cores) == 1 {
 				cores = "its only core"
 			}
-			return Judgement{Score: ramp(s.Slack.Busy, .60, .82, unlikely, 1.5) + o.wants() +
-				ramp(share, .1, .3, -4, 2), Node: s.Node, Element: "workers",
+			facts := factList{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
+				unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()}
+			return Judgement{Node: s.Node, Element: "workers", Facts: facts,
+				Terms: []Term{requires("crypto-work", degree(share, .1, .3)).by(facts[0]),
+					requires("full-cores", degree(s.Slack.Busy, .60, .82)).by(facts[1])},
 				Text: fmt.Sprintf("the %s's crypto workers take %s of its CPU time and saturate %s", s.Node,
-					unit.Percent(share), cores),
-				Facts: factList{fact("kthread_cpu_ns", s.Node, "crypto workers", ns,
-					unit.Percent(share)+" of the busy time was encryption and decryption"), s.coreFact()},
-			}.weighed(ramp(share, .1, .3, -4, 0), ramp(s.Slack.Busy, .60, .82, unlikely, 0))
+					unit.Percent(share), cores)}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -39,6 +39,8 @@ type Rule struct {
 // Judgement is what one rule makes of one trial.
 type Judgement struct {
 	Class string
+	// Terms are the conditions of the class, by which it is scored; without them the score is set.
+	Terms []Term
 	// Score is the logarithm of the odds that this class held the traffic back, against no class that is
 	// known; NaN where it was not examined.
 	Score       float64
@@ -146,12 +148,35 @@ const (
 	// below which an unknown cause is not the answer, though several known ones share the rest
 	leastUnknown = .10
 	// score from which a cause that another outweighs is listed, too: both may hold the traffic back
-	contributes = 1.5
+	contributes = 1
 	mostFacts   = 5
 )
 
 // Examine asks every rule about one trial.
 func Examine(o *Observation) []Judgement {
+	out := examine(o)
+	Rate(out, weights())
+	for i, r := range Rules() {
+		if j := &out[i]; j.Score > 0 {
+			j.Experiments, j.Remedies = Tests(o, *j), o.remedies(r.Remedies)
+		}
+	}
+	return out
+}
+
+// Rate scores the judgements of one trial by weights.
+func Rate(all []Judgement, w Weights) {
+	for i := range all {
+		all[i].rate(w)
+		if all[i].NotExamined != "" {
+			all[i].Score = math.NaN()
+		}
+	}
+	leaveToCauses(all)
+}
+
+// examine asks every rule for its terms.
+func examine(o *Observation) []Judgement {
 	rules := Rules()
 	out := make([]Judgement, 0, len(rules))
 	for _, r := range rules {
@@ -160,14 +185,11 @@ func Examine(o *Observation) []Judgement {
 			j = r.Judge(o)
 		}
 		j.Class = r.Class
-		if j.NotExamined != "" {
-			j.Score = math.NaN()
+		if len(j.Terms) > 0 && !slices.Contains(atAnyRate, r.Class) {
+			j = j.with(o.satisfied())
 		}
 		if len(j.Facts) > mostFacts {
 			j.Facts = j.Facts[:mostFacts]
-		}
-		if j.Score > 0 {
-			j.Experiments, j.Remedies = Tests(o, j), o.remedies(r.Remedies)
 		}
 		out = append(out, j)
 	}
@@ -195,7 +217,7 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 		}
 	}
 	e, apart := acrossTrials(judged, rates)
-	d := conclude(judged, calibrated)
+	d := conclude(judged)
 	d.Trials = len(trials)
 	switch {
 	case !apart, d.Class == Unstable:
@@ -209,7 +231,7 @@ func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 }
 
 // conclude ranks one judgement of each class by its probability.
-func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float64) *Diagnosis {
+func conclude(judged []Judgement) *Diagnosis {
 	d := &Diagnosis{Class: Unknown, Causes: []Cause{}}
 	var examined []Judgement
 	for _, j := range judged {
@@ -219,7 +241,7 @@ func conclude(judged []Judgement, calibrated func([]Judgement) map[string]float6
 		}
 		examined = append(examined, j)
 	}
-	probability := calibrated(examined)
+	probability := probabilities(examined)
 	slices.SortStableFunc(examined, func(a, b Judgement) int {
 		return cmp.Compare(probability[b.Class], probability[a.Class])
 	})
@@ -291,18 +313,16 @@ func middle(all []Judgement) (Judgement, bool) {
 	return with[(len(with)-1)/2], true
 }
 
-// calibrated turns scores into probabilities that sum to at most one; the rest is that of an unknown cause.
-// sharpness and unknownWeight belong to the tuning half of the suite (docs/diagnosis.md).
-func calibrated(all []Judgement) map[string]float64 { return shares(all, sharpness, unknownWeight) }
-
-func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float64 {
-	most := math.Log(unknownWeight)
+// probabilities turns scores into probabilities that sum to at most one; the rest is that of an unknown
+// cause.
+func probabilities(all []Judgement) map[string]float64 {
+	most := 0.0
 	for _, j := range all {
-		most = max(most, sharpness*j.Score)
+		most = max(most, j.Score)
 	}
-	out, sum := make(map[string]float64, len(all)), unknownWeight*math.Exp(-most)
+	out, sum := make(map[string]float64, len(all)), math.Exp(-most)
 	for _, j := range all {
-		p := math.Exp(sharpness*j.Score - most)
+		p := math.Exp(j.Score - most)
 		out[j.Class] = p
 		sum += p
 	}
@@ -311,12 +331,6 @@ func shares(all []Judgement, sharpness, unknownWeight float64) map[string]float6
 	}
 	return out
 }
-
-// What `go test ./bench/diagnosis -v -run TestCalibrate` fitted to the tuning half on 2026-11-25.
-const (
-	sharpness     = 1.80
-	unknownWeight = 2.49
-)
 
 // given judges by what a trial must tell first: where it does not, why is set and the rule not examined.
 func given[T any](read func(*Observation) (of T, why string),
@@ -330,26 +344,9 @@ func given[T any](read func(*Observation) (of T, why string),
 	}
 }
 
-// weighed notes the fact that speaks most against the judgement, by what the first facts added to its score.
-func (j Judgement) weighed(added ...float64) Judgement {
-	least := 0.0
-	for i, by := range added {
-		if by < least {
-			least, j.Against = by, &j.Facts[i]
-		}
-	}
-	return j
-}
-
 // always are experiments that do not depend on the trial.
 func always(all ...Experiment) func(*Observation) []Experiment {
 	return func(*Observation) []Experiment { return all }
-}
-
-// ramp is a score that goes straight from one value at x = a to another at x = b, and stays there.
-func ramp(x, a, b, scoreA, scoreB float64) float64 {
-	share := min(max((x-a)/(b-a), 0), 1)
-	return scoreA + share*(scoreB-scoreA)
 }
 
 // spread is the interquartile range ÷ the median.

@@ -54,87 +54,65 @@ var (
 		Fragmentation, ReversePath}
 )
 
+// atAnyRate are the classes that trouble a load that gets all that it asks for, too.
+var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
+	TunnelBypassed}
+
 // inGuest are those of a guest's full cores, which may be full for want of time to run.
 var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
-// symptoms are classes that a cause brings with it, or that it leaves less to: what fills a core in softirqs
-// is that full core's cause, comes before all processes, and what a quota took no process can take.
-var symptoms = []struct {
-	of      string
-	classes []string
-	by      float64
-}{
-	{RuleList, []string{SoftirqOneCore, SoftirqAllCores}, 3},
-	{LogFlood, []string{SoftirqOneCore, SoftirqAllCores}, 3},
-	{RuleList, []string{OtherLoad}, 1.5},
-	{ClockDown, []string{OtherLoad}, 1.5},
-	// A full core forwards all that it can: congestion control, on which these act, is not what limits.
-	{RuleList, []string{RandomLoss, Reordering}, 2.5},
-	{ClockDown, []string{RandomLoss, Reordering}, 2.5},
-	// So does a process that is full, and it loses what does not fit into its socket's buffer.
-	{VPNProcess, []string{RandomLoss}, 2.5},
-	// A queue that is full drops, and does not choose.
-	{BacklogBudget, []string{RandomLoss}, 2},
-	{WireguardQueue, []string{RandomLoss}, 3},
-	// A core that slows down, or that opens connections, is full.
-	{Thermal, []string{SoftirqOneCore, SoftirqAllCores}, 2},
-	{ConnectionRate, []string{SoftirqOneCore, SoftirqAllCores}, 1.5},
-	// Where acknowledgements wait, round trips are long, and data leaves in bursts.
-	{ReversePath, []string{Bufferbloat, Unstable, ReceiveWindow, SlowReader, SlowSender, PMTUBlackHole}, 6},
-	// Without the option a window cannot be large, whatever the buffer.
-	{OptionsStripped, []string{ReceiveWindow, SlowReader}, 5},
-	{SmallSegments, []string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow}, 4},
-	{InlineInspection, []string{SoftirqOneCore, SoftirqAllCores, OtherLoad, LogFlood}, 3},
-	{ConntrackInvalid, []string{RuleDrop, RandomLoss, Reordering}, 5},
-	{CrossTraffic, []string{Shaper, LinkRate, Bufferbloat}, 4},
-	{ShaperBurst, []string{Shaper, LinkRate, SmallQueue, Bufferbloat}, 4},
-	{ShaperCPU, []string{Shaper, LinkRate, SmallQueue, Bufferbloat, SoftirqOneCore, SoftirqAllCores}, 4},
-	// What is damaged is dropped, at the receiver.
-	{ChecksumErrors, []string{RandomLoss, RuleDrop, Policer}, 4},
-	// What dies inside a router is not lost on the path, and what follows it arrives out of order.
-	{RuleDrop, []string{RandomLoss, Reordering}, 3},
-	// What a rule of the sender's own takes looks to TCP as if its device were busy: it sends less.
-	{RuleDrop, []string{SlowSender, SlowReader}, 8},
-	// A guest that works for others keeps its machine busy, too.
-	{OtherLoad, []string{SharedCPU}, 3},
-	// While nothing gets through an application waits, too.
-	{Unstable, []string{SlowSender, SlowReader}, 4},
+// behindTester are the classes that say that the router has no more to give: where the tester itself gives no
+// more, that was not seen.
+var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
+	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
+
+// symptoms are classes that other classes explain: these bring them with them, or leave less to them.
+var symptoms = []struct{ of, classes []string }{
+	{belowCapacity, atCapacity},
+	{[]string{Tester}, behindTester},
+	// What packets cost fills cores.
+	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
+		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
+	// A full core or process forwards all that it can: congestion control, on which these act, is not what
+	// limits. A process loses what does not fit into its socket's buffer.
+	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
+	// A CPU need not move what is dropped.
+	{[]string{RuleDrop, SmallQueue}, atCapacity},
 }
 
-// explainAway lowers the scores of full CPUs by what holds the load below them, and those of the router by
-// the tester's own limit.
+// SymptomsOf returns the classes that a class explains.
+func SymptomsOf(class string) (out []string) {
+	for _, s := range symptoms {
+		if slices.Contains(s.of, class) {
+			out = append(out, s.classes...)
+		}
+	}
+	return out
+}
+
+// explainAway notes how far each class is explained by others: as far as these are met.
 func explainAway(all []Judgement) {
-	most := 0.0
+	terms := make([]Term, len(all))
 	for _, j := range all {
-		if j.NotExamined == "" && slices.Contains(belowCapacity, j.Class) {
-			most = max(most, j.Score)
+		if len(j.Terms) == 0 || len(j.Facts) == 0 {
+			continue
+		}
+		classes := SymptomsOf(j.Class)
+		if j.Class == OtherLoad && slices.ContainsFunc(j.Facts, func(e evidence.Evidence) bool {
+			return e.Metric == guestRan
+		}) {
+			classes = append(classes, inGuest...)
+		}
+		share := met(j.Terms...)
+		for i := range all {
+			if share > terms[i].Met && slices.Contains(classes, all[i].Class) {
+				terms[i] = contradicts(Explained, share).by(j.Facts[0])
+			}
 		}
 	}
 	for i := range all {
-		if slices.Contains(atCapacity, all[i].Class) {
-			all[i].Score -= ramp(most, 2, 4, 0, 3)
+		if len(all[i].Terms) > 0 && terms[i].Met > 0 {
+			all[i] = all[i].with(terms[i])
 		}
 	}
-	for _, s := range symptoms {
-		for _, j := range all {
-			if j.Class == s.of && j.Score > 0 {
-				makeIncredible(all, s.classes, ramp(j.Score, 1, 3, 0, s.by), j.Facts[0])
-			}
-		}
-	}
-	for _, j := range all {
-		switch {
-		case !(j.Score > 0):
-		case j.Class == OtherLoad:
-			i := slices.IndexFunc(j.Facts, func(e evidence.Evidence) bool { return e.Metric == guestRan })
-			if i >= 0 {
-				makeIncredible(all, inGuest, ramp(j.Score, 0, 2, 0, 6), j.Facts[i])
-			}
-		case j.Class == Tester:
-			makeIncredible(all, behindTester, ramp(j.Score, 0, 2.5, 0, 5), j.Facts[0])
-		case j.Class == RuleDrop || j.Class == SmallQueue: // what is dropped there, a CPU need not move
-			makeIncredible(all, atCapacity, ramp(j.Score, 0, 1, 0, 6), j.Facts[0])
-		}
-	}
-	leaveToCauses(all)
 }

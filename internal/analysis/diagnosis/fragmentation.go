@@ -30,11 +30,11 @@ func fragmentation() Rule {
 			if o.tunnel() != "" {
 				element = "tunnel"
 			}
-			parts := ramp(share, .02, .2, -3, 5.2)
-			return Judgement{Score: parts + o.wants()/3, Node: at, Element: element,
+			return Judgement{Node: at, Element: element,
+				Terms: []Term{requires("fragments", degree(share, .02, .2)).by(e)},
 				Facts: factList{e, fact(metrics.Goodput, "", "", got, mbps(got)+" of goodput")},
 				Text: fmt.Sprintf("packets exceed the path MTU and are fragmented: %.0f fragments "+
-					"at the %s", most, at)}.weighed(parts)
+					"at the %s", most, at)}
 		},
 		Experiments: always(Experiment{Factor: "mss", Fix: "1300", From: FromTester, Expect: 1,
 			Why: "segments that fit are not split: goodput rises at once"}),

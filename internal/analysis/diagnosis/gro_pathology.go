@@ -31,13 +31,13 @@ func groPathology() Rule {
 						return missing("retransmits or forwarded packets were not counted")
 					}
 					share := ratio(again, packets)
-					return Judgement{Score: ramp(share, .002, .02, -4, 2) + ramp(s.Full.Busy, .6, .9, 1, -5) +
-						o.wants(), Node: node, Element: port,
+					facts := factList{fact(metrics.Retransmits, node, port, again,
+						"TCP retransmitted "+unit.Percent(share)+" of its packets"), s.coreFact()}
+					return Judgement{Node: node, Element: port, Facts: facts,
+						Terms: []Term{requires("retransmits", degree(share, .002, .02)).by(facts[0]),
+							requires("slack-cores", degree(s.Full.Busy, .9, .6)).by(facts[1])},
 						Text: fmt.Sprintf("port %s of %s merges packets into lists (rx-gro-list), and TCP "+
-							"retransmits %s while no core is saturated", port, node, unit.Percent(share)),
-						Facts: factList{fact(metrics.Retransmits, node, port, again,
-							"TCP retransmitted "+unit.Percent(share)+" of its packets"), s.coreFact()},
-					}.weighed(ramp(share, .002, .02, -4, 0), ramp(s.Full.Busy, .6, .9, 0, -5))
+							"retransmits %s while no core is saturated", port, node, unit.Percent(share))}
 				}
 			}
 			return Judgement{Score: absent, Facts: factList{fact("offloads", s.Node, "rx-gro-list",

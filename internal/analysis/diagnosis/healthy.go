@@ -24,7 +24,7 @@ func healthy() Rule {
 				return missing("no goodput was measured")
 			}
 			if rate == 0 {
-				return Judgement{Score: unlikely}
+				return Judgement{Score: absent}
 			}
 			share := got / rate
 			loss, name, ok := o.lossOf()
@@ -44,19 +44,16 @@ func healthy() Rule {
 				least, added = idle, max(least+added-idle, 0)
 			}
 			lost, _ := o.Metric(metrics.ProbeLoss)
-			asked := against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
-				" of the requested rate arrived"), rate)
-			facts := factList{asked, lossFact(name, loss), delayFact(least, added, "the load "+
-				"added "+unit.Nanoseconds(added)+" to an RTT of "+unit.Nanoseconds(least))}
+			facts := factList{against(fact(metrics.Goodput, "", "", got, unit.Percent(share)+
+				" of the requested rate arrived"), rate), lossFact(name, loss), delayFact(least, added,
+				"the load added "+unit.Nanoseconds(added)+" to an RTT of "+unit.Nanoseconds(least))}
 			if lost > 0 {
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", lost, unit.Percent(lost)+
 					" of the probes were lost"))
 			}
-			by := []float64{ramp(share, .9, .99, unlikely, 3), -ramp(loss, .001, .005, 0, 6),
-				-ramp(added, 10e6, 20e6, 0, 6), -ramp(lost, .01, .03, 0, 6)}
-			return Judgement{Score: by[0] + by[1] + by[2] + by[3] - o.lostWhenIdle(),
-				Text: "nothing limits this load: it gets the rate it asks for, without loss and with " +
-					"little delay", Facts: facts}.weighed(by[:len(facts)]...)
+			return o.unharmed("nothing limits this load: it gets the rate it asks for, without loss and "+
+				"with little delay", facts, degree(share, .9, .99), degree(loss, .001, .005),
+				degree(added, 10e6, 20e6), degree(lost, .01, .03))
 		}}
 }
 
@@ -67,13 +64,21 @@ func (o *Observation) allConnections() Judgement {
 		return missing("no connection was completed")
 	}
 	share, failed := o.connected()
-	done, fails := ramp(share, .8, .95, unlikely, 3), -ramp(failed, .001, .01, 0, 6)
-	return Judgement{Score: done + fails - o.lostWhenIdle(),
-		Text: "nothing holds this load back: every connection completes at the requested rate",
-		Facts: factList{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
-			" of the connections due in the window completed in it"), o.load().ConnectionRate),
-			fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")},
-	}.weighed(done, fails)
+	facts := factList{against(fact(metrics.FlowRate, "", "", got, unit.Percent(share)+
+		" of the connections due in the window completed in it"), o.load().ConnectionRate),
+		fact(metrics.FlowFailed, "", "", failed, unit.Percent(failed)+" of the connections failed")}
+	return o.unharmed("nothing holds this load back: every connection completes at the requested rate", facts,
+		degree(share, .8, .95), degree(failed, .001, .01), 0, 0)
+}
+
+// unharmed requires that a load gets all it asks for, without loss or delay; facts tell of these in order.
+func (o *Observation) unharmed(text string, facts factList, got, loss, delay, probeLoss float64) Judgement {
+	terms := []Term{requires("complete", got), contradicts("loss", loss), contradicts("delay", delay),
+		contradicts("probe-loss", probeLoss), o.lostWhenIdle()}
+	for i, e := range facts {
+		terms[i] = terms[i].by(e)
+	}
+	return Judgement{Text: text, Terms: terms, Facts: facts}
 }
 
 // connected are the shares of the flows to start in the window that were done by its end, and that failed.

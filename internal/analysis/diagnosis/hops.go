@@ -78,39 +78,39 @@ func (q queue) idle() float64 {
 	switch {
 	case q.setBps > 0:
 		used := q.rateBps / q.setBps
-		idle := ramp(used, .8, .93, 1, 0)
+		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
 			// A queue that is never empty has as much as its shaper lets pass. One at work for a part of the
 			// time holds packets for that part.
-			idle *= ramp((q.waited-used)/(1-used), .6, .95, 1, 0)
+			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
 		return idle
 	case q.drops > 0:
 		return 0
 	}
-	return ramp(q.waited, .4, .8, 1, 0)
+	return degree(q.waited, .8, .4)
 }
 
 // holds counts the overlimits per packet for which the queue may have limited the load. Those that are not
 // counted, as by fq, show in a port that sends what its queue is set to.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
-		return ramp(q.rateBps/q.setBps, .88, .96, 0, .3)
+		return .3 * degree(q.rateBps/q.setBps, .88, .96)
 	}
 	over := q.overlimits
 	if over > .03 && slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind) {
 		// One overlimit may stand for several packets that its burst then lets pass.
-		over = max(over, ramp(q.waited, .7, .95, 0, .25))
+		over = max(over, .25*degree(q.waited, .7, .95))
 	}
 	return over * (1 - q.idle())
 }
 
-// throttles is the score of how often it does as the limit of the load.
-func (q queue) throttles() float64 { return ramp(q.holds(), .03, .25, -8, 2.8) }
+// throttles requires that it throttles often enough to limit the load.
+func (q queue) throttles() Term { return requires("throttles", degree(q.holds(), .03, .25)) }
 
-// held speaks against a cause of lost packets where a queue throttles at its rate: then it drops what exceeds
-// that.
-func (q queue) held() float64 { return ramp(q.holds(), .02, .2, 0, -5) }
+// atRate contradicts another cause of lost packets where a queue throttles at its rate: then it drops what
+// exceeds that.
+func (q queue) atRate() Term { return contradicts("throttles", degree(q.holds(), .02, .2)) }
 
 // place is "the router's WAN port" of a queue.
 func (q queue) place() string {

@@ -29,12 +29,12 @@ func inlineInspection() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			reads := ramp(other, .04, .12, unlikely, 2.2)
-			return Judgement{Score: reads + o.full(s, 1.3), Node: s.Node, Element: "processes",
-				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("packets of the %s also go to %s, and "+
-					"processes use %s of a core", s.Node, what, unit.Percent(other)),
-				Facts: factList{fact("other_cores", s.Node, "processes", other, "processes used "+
-					unit.Percent(other)+" of a core"), s.coreFact()}}.weighed(reads, s.busy())
+			e := fact("other_cores", s.Node, "processes", other, "processes used "+unit.Percent(other)+
+				" of a core")
+			return Judgement{Node: s.Node, Element: "processes", GainAtMost: o.gainToTester(),
+				Terms: []Term{requires("processes", degree(other, .04, .12)).by(e), s.full()},
+				Facts: factList{e, s.coreFact()}, Text: fmt.Sprintf("packets of the %s also go to %s, and "+
+					"processes use %s of a core", s.Node, what, unit.Percent(other))}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{{System: "linux", Do: "find the program, and let it see samples, or flows by a " +

@@ -15,10 +15,7 @@ func linkLayer() Rule {
 			best := missing("no port on the path has counters")
 			for _, node := range o.nodes() {
 				for _, port := range o.ports(node) {
-					j := o.linkOf(node, port)
-					if best.NotExamined != "" || j.Score > best.Score {
-						best = j
-					}
+					best = likelier(best, o.linkOf(node, port))
 				}
 			}
 			return best
@@ -54,20 +51,20 @@ func (o *Observation) linkOf(node, port string) Judgement {
 	errors := sum("netdev", "rx_errors", "rx_frame_errors", "tx_errors", "tx_collisions", "tx_carrier_errors")
 	pauses := o.perSecond(sum("ethtool", "rx_pause_frames_total", "tx_pause_frames_total"))
 	share := ratio(errors, frames+errors)
-	j := Judgement{Score: ramp(share, 1e-6, 1e-4, -5, 3.5), Node: node, Element: port,
+	slows := degree(share, 1e-6, 1e-4)
+	j := Judgement{Node: node, Element: port,
 		Text: fmt.Sprintf("port %s of %s has errors on %s of its frames", port, node, unit.Percent(share)),
 		Facts: factList{fact("rx_errors", node, port, errors,
 			fmt.Sprintf("%s: %.0f errors in %.0f frames", port, errors, frames))}}
-	if s := ramp(pauses, 10, 100, -5, 3); s > j.Score {
-		j.Score, j.Text = s, fmt.Sprintf("port %s of %s is throttled by %.0f pause frames per second", port,
-			node, pauses)
+	if paused := degree(pauses, 10, 100); paused > slows {
+		slows, j.Text = paused, fmt.Sprintf("port %s of %s is throttled by %.0f pause frames per second",
+			port, node, pauses)
 		j.Facts = factList{fact("rx_pause_frames_total", node, port, pauses, j.Text)}
 	}
 	if o.Run.Facts(node)["device:"+port+":duplex"] == "half" {
-		j.Score, j.Text = max(j.Score, 3.5), fmt.Sprintf("port %s of %s runs at half duplex", port, node)
+		slows, j.Text = 1, fmt.Sprintf("port %s of %s runs at half duplex", port, node)
 		j.Facts = append(factList{fact("duplex", node, port, 0, j.Text)}, j.Facts...)
 	}
-	j = j.weighed(j.Score)
-	j.Score += o.wants()
+	j.Terms = []Term{requires("slow-link", slows).by(j.Facts[0])}
 	return j
 }

@@ -21,11 +21,11 @@ func logFlood() Rule {
 			facts := factList{fact("lines", s.Node, "kernel log", lines,
 				fmt.Sprintf("the kernel logged %s lines per second", unit.Significant(rate, 3))),
 				s.coreFact()}
-			logs := ramp(rate, 5, 50, -5, 4)
-			return Judgement{Score: logs + ramp(s.Full.Busy, .5, .9, -2, .8) + o.wants(),
-				Node: s.Node, Element: "kernel log", Facts: facts,
+			return Judgement{Node: s.Node, Element: "kernel log", Facts: facts,
+				Terms: []Term{requires("many-lines", degree(rate, 5, 50)).by(facts[0]),
+					requires("busy-core", degree(s.Full.Busy, .5, .9)).by(facts[1])},
 				Text: fmt.Sprintf("the %s's kernel logs %s lines per second: logging takes the CPU time",
-					s.Node, unit.Significant(rate, 2))}.weighed(logs, s.busy())
+					s.Node, unit.Significant(rate, 2))}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

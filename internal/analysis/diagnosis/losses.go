@@ -55,20 +55,17 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	return q, max(unexplained, 0)
 }
 
-// trickle speaks against causes that slow a load down where next to nothing arrives.
-func (o *Observation) trickle() float64 {
+// stalled contradicts causes that slow a load down where next to nothing arrives.
+func (o *Observation) stalled() Term {
 	got, ok := o.Metric(metrics.Goodput)
-	if !ok || !o.FlatOut() {
-		return 0
-	}
-	return ramp(got, 5e4, 5e5, -5, 0)
+	return contradicts("stalled", degree(got, 5e5, 5e4)*yes(ok && o.FlatOut()))
 }
 
-// windowed speaks against causes that act on the sender's congestion window where the receiver's window holds
+// windowed contradicts causes that act on the sender's congestion window where the receiver's window holds
 // TCP back nearly all the time.
-func (o *Observation) windowed() float64 {
+func (o *Observation) windowed() Term {
 	rwnd, _ := o.Metric(metrics.RwndLimited)
-	return ramp(rwnd, .7, .95, 0, 2)
+	return contradicts("receive-window", degree(rwnd, .7, .95))
 }
 
 // minOutage sets how many probes in a row must be lost for an outage.

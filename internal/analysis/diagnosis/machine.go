@@ -34,11 +34,8 @@ func (o *Observation) ports(node string) []string {
 	return out
 }
 
-// Scores that rules about CPUs share.
-const (
-	absent   = -6.0 // conclusively not there
-	unlikely = -4.0 // examined, and slack
-)
+// absent is the score of a class that is conclusively not there.
+const absent = -20.0
 
 // system is the CPUs that carry a router, and how they spent the window.
 type system struct {
@@ -108,37 +105,33 @@ func (s system) softirq() float64 {
 	return sum
 }
 
-// softirqShare is the score of cores' work as one of interrupts and softirqs; work whose kind is not told
-// says nothing.
-func softirqShare(softirq, untold, busy float64) float64 {
+// softirqWork requires that cores work on interrupts and softirqs; work whose kind is not told says nothing.
+func softirqWork(softirq, untold, busy float64) Term {
 	if untold > busy/2 {
-		return 0
+		return requires("softirq-work", 1)
 	}
-	return ramp(ratio(softirq, busy), .3, .7, -4, .5)
+	return requires("softirq-work", degree(ratio(softirq, busy), .3, .7))
 }
 
-// busy speaks against the CPUs as the limit where the busiest core had time left.
-func (s system) busy() float64 { return ramp(s.Full.Busy, .70, .93, unlikely, 0) }
-
-// full is the score of the CPUs as what holds a load back that would take more: of their busiest core.
-func (o *Observation) full(s system, atMost float64) float64 {
-	return ramp(s.Full.Busy, .70, .93, unlikely, atMost) + o.wants()
+// full requires that the busiest core has no time left.
+func (s system) full() Term {
+	return requires("full-core", degree(s.Full.Busy, .70, .93)).by(s.coreFact())
 }
 
-// wants lowers the score of every limit of capacity where the load got all that it asked for.
-func (o *Observation) wants() float64 {
-	share := 0.0
+// satisfied contradicts every limit of capacity where the load got all that it asked for.
+func (o *Observation) satisfied() Term {
 	load := o.load()
 	switch got, _ := o.Metric(metrics.Goodput); {
 	case load.RateBps > 0:
-		share = got / load.RateBps
+		share := got / load.RateBps
+		return contradicts("satisfied", degree(share, .93, .985)).by(fact(metrics.Goodput, "", "", got,
+			"the load got "+unit.Percent(share)+" of the rate that it asked for"))
 	case load.ConnectionRate > 0:
-		share, _ = o.connected()
-		return ramp(share, .8, .95, 0, -6)
-	default:
-		return 0
+		share, _ := o.connected()
+		return contradicts("satisfied", degree(share, .8, .95)).by(fact(metrics.FlowRate, "", "", share,
+			unit.Percent(share)+" of the connections completed in time"))
 	}
-	return ramp(share, .93, .985, 0, -6)
+	return contradicts("satisfied", 0)
 }
 
 // coreFact is the busiest core as evidence, against the least busy where there are several.

@@ -30,17 +30,13 @@ func offloadLost() Rule {
 			if !on && most == 0 {
 				return missing("no connection is offloaded, and no flowtable is on")
 			}
-			score := ramp(ratio(last, most), .5, .9, 3, -4)
-			share := ratio(most, tracked)
-			if on {
-				score = max(score, ramp(share, .1, .5, 3, -4))
-			}
-			return Judgement{Score: score + o.wants(), Node: node, Element: "flowtable",
+			lost := max(degree(ratio(last, most), .9, .5), yes(on)*degree(ratio(most, tracked), .5, .1))
+			facts := factList{against(fact("flows_offloaded", node, "flowtable", last, fmt.Sprintf(
+				"%.0f connections were offloaded at the end, %.0f at the peak", last, most)), most)}
+			return Judgement{Node: node, Element: "flowtable", Facts: facts,
+				Terms: []Term{requires("not-offloaded", lost).by(facts[0])},
 				Text: fmt.Sprintf("the %s's flowtable carries %.0f of %.0f connections at the "+
-					"end, %.0f at its peak", node, last, tracked, most),
-				Facts: factList{against(fact("flows_offloaded", node, "flowtable", last,
-					fmt.Sprintf("%.0f connections were offloaded at the end, %.0f at the peak", last,
-						most)), most)}}.weighed(score)
+					"end, %.0f at its peak", node, last, tracked, most)}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "check that traffic reaches the rule that adds flows", Commands: []string{

@@ -29,24 +29,25 @@ func oneFlow() Rule {
 			if !ok || !timed || !counted {
 				return missing("what TCP waits for is not known")
 			}
-			mean := s.Busy / float64(len(s.Cores))
-			busy := ramp(mean, .35, .55, unlikely, 1.5)
-			score := busy + ramp(mean, .88, .96, 0, -3) + ramp(held, .6, .9, unlikely, .5) +
-				ramp(min(probes, tcp), 3e5, 1e6, .5, unlikely) + ramp(loss, .01, .03, 0, unlikely) +
-				o.wants() - o.knownUser(s)
+			mean, rules := s.Busy/float64(len(s.Cores)), 0.0
 			for _, node := range o.Routers() {
-				rules, _ := o.level(node, "filter", "filter_rules")
-				score -= ramp(rules, 4, 40, 0, 3) // what they cost was not measured
+				n, _ := o.level(node, "filter", "filter_rules")
+				rules = max(rules, n) // what they cost was not measured
 			}
-			return Judgement{Score: score, Node: record.HostNode, Element: "cpu",
+			facts := factList{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
+				"were busy for "+unit.Percent(mean)+" of the window"), fact(metrics.NetworkLimited, "", "",
+				held, "neither the application nor a window nor a buffer held TCP back for "+
+					unit.Percent(held)+" of the time"),
+				delayFact(least, probes, "queueing added only "+unit.Nanoseconds(probes)), s.coreFact()}
+			return Judgement{Node: record.HostNode, Element: "cpu", Facts: facts,
+				Terms: []Term{requires("busy-cores", degree(mean, .35, .55)).by(facts[0]),
+					contradicts("full-cores", degree(mean, .88, .96)),
+					requires("network-limited", degree(held, .6, .9)),
+					requires("empty-queues", degree(min(probes, tcp), 1e6, 3e5)),
+					contradicts("lossy", degree(loss, .01, .03)),
+					contradicts("many-rules", degree(rules, 4, 40)), o.knownUser(s)},
 				Text: fmt.Sprintf("this machine's %d cores work on one connection's packets in turn: they "+
-					"are busy for %s, and none is full", len(s.Cores), unit.Percent(mean)),
-				Facts: factList{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
-					"were busy for "+unit.Percent(mean)+" of the window"),
-					fact(metrics.NetworkLimited, "", "", held, "neither the application nor a window nor a "+
-						"buffer held TCP back for "+unit.Percent(held)+" of the time"),
-					delayFact(least, probes, "queueing added only "+unit.Nanoseconds(probes)), s.coreFact()},
-			}.weighed(busy)
+					"are busy for %s, and none is full", len(s.Cores), unit.Percent(mean))}
 		},
 		Experiments: always(Experiment{Factor: "streams", Fix: "4", From: FromTester, Expect: 1,
 			Why: "several connections keep all cores at work at once: goodput grows"}),

@@ -24,12 +24,14 @@ func oneTunnelOneCore() Rule {
 			case len(s.Cores) == 1:
 				return Judgement{Score: absent}
 			}
-			return Judgement{Score: o.full(s, 3) + ramp(1-s.Slack.Busy, .15, .4, -4, .5), Node: s.Node,
-				Element: s.Full.Name, GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
+			facts := factList{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
+				"all streams share one tunnel")}
+			return Judgement{Node: s.Node, Element: s.Full.Name, Facts: facts,
+				Terms: []Term{s.full(), requires("slack-core",
+					degree(1-s.Slack.Busy, .15, .4)).by(facts[0])},
+				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy),
 				Text: fmt.Sprintf("a single tunnel saturates %s of the %s while %s idles for %s",
-					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
-				Facts: factList{s.coreFact(), s.softirqFact(), fact("tunnels", s.Node, tunnel, 1,
-					"all streams share one tunnel")}}.weighed(s.busy() + ramp(1-s.Slack.Busy, .15, .4, -4, 0))
+					coreName(s.Full.Name), s.Node, coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy))}
 		},
 		Experiments: func(o *Observation) []Experiment {
 			return append([]Experiment{{Factor: "tunnels", Doses: []string{"1", "2", "4"},

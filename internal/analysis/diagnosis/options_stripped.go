@@ -23,10 +23,10 @@ func optionsStripped() Rule {
 			}
 			bytes, rtt := o.inFlight()
 			sender, receiver := o.Ends()
-			limited := ramp(s.rwnd, .1, .4, unlikely, 3.5)
-			j := Judgement{Score: limited + o.wants(), Element: "path", GainAtMost: o.gainToTester(),
-				Text:  "something on the path removes TCP's window scale option",
-				Facts: factList{rwndFact(s), flightFact(receiver, bytes, rtt)}}
+			facts := factList{rwndFact(s), flightFact(receiver, bytes, rtt)}
+			j := Judgement{Element: "path", GainAtMost: o.gainToTester(), Facts: facts,
+				Terms: []Term{requires("small-window", degree(s.rwnd, .1, .4)).by(facts[0])},
+				Text:  "something on the path removes TCP's window scale option"}
 			for _, end := range []string{receiver, sender} {
 				if o.Run.Facts(end)["sysctl:net.ipv4.tcp_window_scaling"] == "0" {
 					j.Node, j.Element = end, "socket"
@@ -34,7 +34,7 @@ func optionsStripped() Rule {
 				}
 			}
 			j.Text += ": at most 64 kB are in flight per RTT of " + unit.Nanoseconds(rtt)
-			return j.weighed(limited)
+			return j
 		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),

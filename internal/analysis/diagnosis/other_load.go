@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -24,11 +25,8 @@ func otherLoad() Rule {
 				}
 			}
 			best := missing("the topology has no router")
-			for i, node := range nodes {
-				if j := o.otherLoadAt(node); i == 0 || j.NotExamined == "" && (best.NotExamined != "" ||
-					j.Score >= best.Score) {
-					best = j
-				}
+			for _, node := range slices.Backward(nodes) { // of two alike, the router counts
+				best = likelier(best, o.otherLoadAt(node))
 			}
 			return best
 		},
@@ -55,17 +53,14 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	if why != "" {
 		return missing(why)
 	}
-	share := other / float64(len(s.Cores))
-	takes := ramp(share, .08, .35, -4, 2.8)
-	score := takes + ramp(share, .35, .55, 0, 1.5) + ramp(s.Full.Busy, .7, .93, -3,
-		.8) + o.wants()
+	share, guest := other/float64(len(s.Cores)), 0.0
 	var starved factList
 	if node == record.HostNode && !o.Shared() {
 		// Behind a guest that is itself at its limit, the machine that carries it is not, unless it keeps the
 		// guest from running.
 		if g, why := o.systemAt(o.Routers()[0]); why == "" {
 			kept, ran := o.keptFromRunning(g, s)
-			score -= (1 - kept) * ramp(g.Full.Busy, .6, .9, 0, 4)
+			guest = (1 - kept) * degree(g.Full.Busy, .6, .9)
 			if kept > .5 {
 				starved = factList{fact(guestRan, node, "processes", ran, "the vCPUs of the "+g.Node+
 					" ran for "+unit.Percent(ran)+" of the time in which it was busy")}
@@ -79,10 +74,12 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 		facts = append(facts, fact("lab_cpu_ns", node, "observing", own, "of that, telemetry took "+
 			unit.Percent(own)+" of a core"))
 	}
-	return Judgement{Score: score, Node: node, Element: "processes", Facts: append(facts, starved...),
+	return Judgement{Node: node, Element: "processes", Facts: append(facts, starved...),
+		Terms: []Term{requires("other-work", degree(share, .08, .35)).by(facts[0]),
+			supports("most-work", degree(share, .35, .55)), s.full(), contradicts("full-guest", guest)},
 		GainAtMost: ratio(float64(len(s.Cores)), max(float64(len(s.Cores))-other, .1)),
 		Text: fmt.Sprintf("other work takes %s of %s %d cores", unit.Significant(other, 2), s.of(),
-			len(s.Cores))}.weighed(takes, s.busy())
+			len(s.Cores))}
 }
 
 // guestRan is the metric of how much of the time in which a guest takes its cores for busy they ran.
@@ -99,7 +96,7 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 		return 0, 1
 	}
 	ran = o.perSecond(ns) / 1e9 / guest.Busy
-	return ramp(ran, .52, .66, 1, 0) * ramp(machine.Busy/float64(len(machine.Cores)), .9, .98, 0, 1), ran
+	return degree(ran, .66, .52) * degree(machine.Busy/float64(len(machine.Cores)), .9, .98), ran
 }
 
 // chargedSoftirq is the share of softirqs' time that processes are charged for that they interrupt.

@@ -72,11 +72,11 @@ func TestUntoldWork(t *testing.T) {
 		cores[0].Softirq != 0 {
 		t.Fatalf("got %+v, want a core that is busy for 95 %%", cores)
 	}
-	if got := softirqShare(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got != 0 {
-		t.Errorf("untold work scores %v as softirqs, want 0", got)
+	if got := softirqWork(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got.Part() != 0 {
+		t.Errorf("untold work counts %v against softirqs, want 0", got.Part())
 	}
-	if got := softirqShare(.1, .1, .95); got >= 0 {
-		t.Errorf("work that is told scores %v, want less than 0", got)
+	if got := softirqWork(.1, .1, .95); got.Part() >= 0 {
+		t.Errorf("work that is told counts %v, want less than 0", got.Part())
 	}
 	for _, s := range o.coreStages("router") {
 		if s.Label == "softirq" && (s.Utilisation != nil || s.Why == "") {

@@ -27,9 +27,7 @@ func pcieMemory() Rule {
 					if driver == "" || record.VirtualDriver(driver) {
 						continue
 					}
-					if j := o.discardsOf(s, node, port); best.NotExamined != "" || j.Score > best.Score {
-						best = j
-					}
+					best = likelier(best, o.discardsOf(s, node, port))
 				}
 			}
 			return best
@@ -56,17 +54,17 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	}
 	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
 	share := ratio(discards, received+discards)
-	lost := ramp(share, .0001, .001, -4, 2)
-	score := lost + ramp(s.Full.Busy, .8, .95, 1, -5) + o.wants()
 	facts := factList{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}
 	now, most, known := strings.Cut(o.Run.Facts(node)["device:"+port+":pcie"], " of ")
-	if known && now != most {
-		score++
+	slow := known && now != most
+	if slow {
 		facts = append(facts, fact("pcie", node, port, 0,
 			"its PCIe link runs at "+now+", both ends support "+most))
 	}
-	return Judgement{Score: score, Node: node, Element: port, Facts: facts,
+	return Judgement{Node: node, Element: port, Facts: facts,
+		Terms: []Term{requires("discards", degree(share, .0001, .001)).by(facts[0]),
+			requires("slack-cores", degree(s.Full.Busy, .95, .8)), supports("slow-pcie", yes(slow))},
 		Text: fmt.Sprintf("NIC %s of %s discards %s of what it receives while no core is saturated: "+
-			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}.weighed(lost)
+			"the PCIe bus or memory is the limit", port, node, unit.Percent(share))}
 }

@@ -13,21 +13,17 @@ import (
 // pmtuBlackHole is large packets that vanish, and nobody is told. It shows in trials that failed, too.
 func pmtuBlackHole() Rule {
 	return Rule{Class: PMTUBlackHole, Wasteful: true,
-		Label: "a PMTU black hole drops large packets", Ends: true,
-		OfFailed: true,
+		Label: "a PMTU black hole drops large packets", Ends: true, OfFailed: true,
 		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
-			var facts factList
 			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
-			if drops > 0 {
-				facts = append(facts, fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
-					"the %s dropped %.0f packets larger than the next link's MTU", at, drops)))
-			}
-			j := Judgement{Node: at, Element: o.narrow(at), Facts: facts,
+			j := Judgement{Node: at, Element: o.narrow(at),
 				Text: "a PMTU black hole on the path: large packets are dropped silently"}
 			if at != "" {
 				j.Text = "a PMTU black hole at the " + at + ": large packets are dropped silently"
+				j.Facts = factList{fact("IpFragFails", at, "ip", drops, fmt.Sprintf(
+					"the %s dropped %.0f packets larger than the next link's MTU", at, drops))}
 			}
 			for _, node := range o.Routers() {
 				if r, ok := o.ownersRule(node); ok && at == "" {
@@ -58,9 +54,8 @@ func pmtuBlackHole() Rule {
 				if f.Phase != record.PhaseVerify || !strings.Contains(f.Error, "do not come back") {
 					return missing("the trial failed: " + f.Error)
 				}
-				j.Score = 3 + ramp(drops, 0, 3, 0, 2)
 				j.Facts = append(j.Facts, evidence.Evidence{Metric: "path_mtu", Text: f.Error})
-				return j
+				return j.with(blackHole(1, drops, 0, true, false)...)
 			}
 			got, ok := o.Metric(metrics.Goodput)
 			if !ok {
@@ -72,12 +67,8 @@ func pmtuBlackHole() Rule {
 			if got > 1e6 || !known && timeouts == 0 {
 				return Judgement{Score: absent, Facts: factList{e}}
 			}
-			if known && drops == 0 {
-				j.Score = -3 // none of the nodes that were watched
-			}
-			j.Score += ramp(got, 2e5, 1e6, 1, -4) + ramp(drops, 0, 3, 0, 3) + ramp(timeouts, 0, 2, -1, 1)
 			j.Facts = append(j.Facts, e)
-			return j
+			return j.with(blackHole(degree(got, 1e6, 2e5), drops, timeouts, false, known && drops == 0)...)
 		},
 		Experiments: always(Experiment{Factor: "mss", Fix: "1200", From: FromTester, Expect: 1,
 			Why: "small segments get through a PMTU black hole: goodput recovers"}),
@@ -94,6 +85,14 @@ func pmtuBlackHole() Rule {
 			{System: "freebsd", Do: "let pf pass ICMP errors, and set max-mss", Commands: []string{"pfctl " +
 				"-sr"}},
 		}}
+}
+
+// blackHole requires that little arrives. Large probes that vanish, drops and timeouts support it; watched
+// nodes that drop nothing contradict it.
+func blackHole(little, drops, timeouts float64, vanish, noDrop bool) []Term {
+	return []Term{requires("little-arrives", little), contradicts("no-drop", yes(noDrop)),
+		supports("vanish", yes(vanish)), supports("drops", degree(drops, 0, 3)),
+		supports("timeouts", degree(timeouts, 0, 2))}
 }
 
 // narrow is the port by which a node's packets of the load leave, "" if it is none of the way's.

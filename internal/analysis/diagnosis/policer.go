@@ -30,35 +30,33 @@ func policer() Rule {
 				" of the load's packets were lost"), delayFact(least, probes, "queueing added "+
 				unit.Nanoseconds(probes)+" to the probe RTT")}
 			got, _ := o.Metric(metrics.Goodput)
-			if q.drops == 0 {
-				score := -4.0
-				if _, why := o.queues(false); o.blind() && why != "" {
-					score = ramp(loss, .005, .03, -4, 1) + ramp(max(probes, tcp), 1e6, 5e6, .3, -4) -
-						o.lostWhenIdle()
-				}
-				j := Judgement{Score: score + o.wants(), Element: "path", Facts: facts,
-					Text: "a policer on the path at about " + mbps(got)}
-				if len(all) > 0 {
-					j.Facts = append(factList{fact("drops", "", "", 0, "no ingress filter on the path "+
-						"dropped a packet")}, facts...)
-					return j.weighed(score)
-				}
-				return j.weighed(ramp(loss, .005, .03, -4, 1))
+			delay, seen, guess := max(probes, tcp), yes(q.drops > 0), yes(q.drops == 0 && o.blind())
+			lossy, idle := degree(loss, .005, .03), o.lostWhenIdle()
+			idle.Met *= guess
+			j := Judgement{Element: "path", Text: "a policer on the path at about " + mbps(got)}
+			switch {
+			case q.drops > 0:
+				passed := got / (1 - min(loss, .9))
+				j = Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+					Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
+						unit.Percent(q.lost()), mbps(min(passed, got*1.05)))}
+				facts = append(factList{fact("drops", q.node, q.port+"@ingress", q.drops, fmt.Sprintf(
+					"the ingress filter on %s dropped %.0f packets", q.place(), q.drops))}, facts...)
+			case len(all) > 0:
+				facts = append(factList{fact("drops", "", "", 0, "no ingress filter on the path dropped "+
+					"a packet")}, facts...)
 			}
-			drops := ramp(q.lost(), .0005, .003, -3, 4)
-			score := drops + o.wants() + ramp(max(probes, tcp), 5e6, 20e6, .8, 0)
-			passed := got / (1 - min(loss, .9))
-			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
-				Text: fmt.Sprintf("a policer on %s drops %s of what arrives and passes %s", q.place(),
-					unit.Percent(q.lost()), mbps(min(passed, got*1.05))),
-				Facts: append(factList{fact("drops", q.node, q.port+"@ingress", q.drops,
-					fmt.Sprintf("the ingress filter on %s dropped %.0f packets", q.place(),
-						q.drops))}, facts...)}.weighed(drops)
+			dropped := requires("drops", max(degree(q.lost(), .0005, .003), guess*lossy))
+			if len(all) > 0 || lossy < .8 { // much loss does not speak against a policer
+				dropped = dropped.by(facts[0])
+			}
+			j.Facts = facts
+			return j.with(dropped, requires("no-delay", max(1-guess, degree(delay, 5e6, 1e6))),
+				supports("filter", seen), supports("short-delay", seen*degree(delay, 20e6, 5e6)), idle)
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "shape instead of policing, or raise the policer's burst",
-				Commands: []string{
-					"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay"},
+				Commands: []string{"tc -s filter show dev DEV ingress"}, Risk: "a shaper adds delay"},
 			{System: "routeros", Do: "use a queue instead of a limit rule",
 				Risk: "FastTrack bypasses queues"},
 			{Do: "if the provider polices: shape slightly below its rate, so that nothing is dropped",

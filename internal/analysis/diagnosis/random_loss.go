@@ -32,72 +32,59 @@ func randomLoss() Rule {
 				return missing("nothing counted lost packets")
 			}
 			facts := factList{lossFact(name, loss)}
-			lost := ramp(loss, .001, .004, -4, 1.5)
-			score := lost
+			lossy := degree(loss, .001, .004)
 			idle, _ := o.idle(metrics.ProbeLossIdle)
 			loaded, _ := o.Metric(metrics.ProbeLoss)
 			if loaded+idle > 0 {
-				score += ramp(loaded+idle, 0, .01, 0, 1)
 				facts = append(facts, fact(metrics.ProbeLoss, "", "", loaded, unit.Percent(loaded)+
 					" of the probes were lost, "+unit.Percent(idle)+" on the idle path"))
 			}
-			if !o.FlatOut() && score > 0 {
-				score++ // at a rate below what the path carries
-			}
-			if probes, tcp, least, ok := o.addedDelay(); ok {
-				score += ramp(max(probes, min(tcp, probes+5e6)), 8e6, 30e6, .3, -2)
+			probes, tcp, least, ok := o.addedDelay()
+			if ok {
 				facts = append(facts, delayFact(least, probes, "queueing added "+unit.Nanoseconds(probes)))
 			}
-			if bursts, _ := o.outages(); bursts > 1 {
-				score -= 6 // see unstable
-			}
+			arrive := 0.0
 			if l := o.Trial.Loaded; l != nil && loaded == 0 {
-				score -= ramp(loss*float64(len(l.RTT)), 4, 8, 0, 4) // so many probes would be lost, too
+				arrive = degree(loss*float64(len(l.RTT)), 4, 8) // so many probes would be lost, too
 			}
-			score += o.trickle() - o.windowed()
-			j := Judgement{Element: "path", GainAtMost: o.gainToTester()}
-			q, why := o.losing(func(q queue) bool { return q.holds() < .03 })
+			j := Judgement{Element: "path", GainAtMost: o.gainToTester(),
+				Text: "packets are lost at random: " + unit.Percent(loss) + " of them"}
+			q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
+			drops := q.lost() > loss/3
+			link := drops && q.kind == "netem" && !q.full // it is made to lose packets, as links do
+			if link {
+				j.Node, j.Element = q.node, q.port
+				j.Text += " at " + q.place()
+				facts = append(facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
+					"were dropped there", q.drops)))
+			}
 			in, _ := o.queues(true)
 			policed := 0.0
 			for _, one := range in {
 				policed += one.lost()
 			}
-			score -= ramp(policed, .0005, .003, 0, 5)
-			switch {
-			case why == "" && q.kind == "netem" && !q.full && q.lost() > loss/3:
-				// A queue that is made to lose packets, as links do.
-				score += 2
-				j.Node, j.Element = q.node, q.port
-			case why == "" && q.lost() > loss/3:
-				score -= 3.5 // it overflows
+			_, spurious, seen, ok := o.reorderSigns()
+			if !o.IsTCP() || !ok {
+				spurious, seen = 0, 0
 			}
-			if _, count, ok := o.resent(); ok && count > 0 {
-				early, unexplained := o.overflowedEarly()
-				if unexplained < .2*count && early.early > early.drops {
-					score -= 3.5 // what is sent again was lost before the window
-				}
-			}
-			score -= ramp(o.diesInside(), -1, 1, 0, 5) // see ruleDrop
-			unread, _ := o.unreadDatagrams()
-			score -= ramp(unread, .2, .6, 0, 3.5)
-			if h, _, why := o.held(); why == "" {
-				score -= ramp(h.holds(), .05, .25, 0, 2.5)
-			}
-			if share, spurious, seen, ok := o.reorderSigns(); o.IsTCP() && ok {
-				score -= ramp(spurious, .3, .7, 0, 2) + ramp(share, .3, .6, 0, 1) +
-					ramp(seen, .0005, .005, 0, 3)
-			}
-			if uneven, ok := o.Metric(metrics.Consistency); ok && j.Node == "" {
-				score -= ramp(uneven, .3, .6, 0, 1.5) // losses at random are spread evenly
-			}
-			j.Score, j.Facts = score, facts
-			j.Text = "packets are lost at random: " + unit.Percent(loss) + " of them"
-			if j.Node != "" {
-				j.Text += " at " + q.place()
-				j.Facts = append(j.Facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
-					"were dropped there", q.drops)))
-			}
-			return j.weighed(lost)
+			bursts, _ := o.outages()
+			_, again, _ := o.resent()
+			early, unexplained := o.overflowedEarly()
+			held, _, _ := o.held()
+			j.Facts = facts
+			j.Terms = []Term{requires("lossy", lossy).by(facts[0]),
+				supports("probes-lost", degree(loaded+idle, 0, .01)),
+				supports("below-capacity", yes(!o.FlatOut() && lossy > .5)),
+				supports("lossy-link", yes(link)), contradicts("overflows", yes(drops && !link)),
+				contradicts("queueing", degree(max(probes, min(tcp, probes+5e6)), 8e6, 30e6)),
+				contradicts("outages", yes(bursts > 1)), // see unstable
+				contradicts("probes-arrive", arrive), contradicts("policed", degree(policed, .0005, .003)),
+				contradicts("lost-before", yes(unexplained < .2*again && early.early > early.drops)),
+				contradicts("dies-inside", met(o.diesInside()...)), // see ruleDrop
+				contradicts("throttles", degree(held.holds(), .05, .25)),
+				contradicts("spurious", degree(spurious, .3, .7)),
+				contradicts("seen-reordered", degree(seen, .0005, .005))}
+			return j
 		},
 		Remedies: []Remedy{{System: "linux", Do: "check the link: cable, optics, Wi-Fi, duplex",
 			Commands: []string{

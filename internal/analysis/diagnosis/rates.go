@@ -10,21 +10,19 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// held is a queue that holds data back for its rate, with the score that this limits the load. Where no
-// queue is watched, or none holds back, ok is false.
-func (o *Observation) held() (q queue, score float64, why string) {
+// held is the queue that holds most data back for its rate, with what says that this limits the load; why
+// says why there is none.
+func (o *Observation) held() (q queue, terms []Term, why string) {
 	all, why := o.queues(false)
 	if len(all) == 0 {
-		return queue{}, 0, why
+		return queue{}, nil, why
 	}
 	q = slices.MaxFunc(all, func(a, b queue) int {
 		return cmp.Or(cmp.Compare(a.holds(), b.holds()), cmp.Compare(a.overlimits, b.overlimits))
 	})
-	score = q.throttles() + ramp(q.uneven, .1, .5, 1.2, -1.5) + o.wants()
-	if probes, tcp, _, ok := o.addedDelay(); ok {
-		score += ramp(max(probes, tcp), 1e6, 5e6, -.5, .8)
-	}
-	return q, score, ""
+	probes, tcp, _, _ := o.addedDelay()
+	return q, []Term{q.throttles().by(o.heldFacts(q)[0]), contradicts("uneven", degree(q.uneven, .1, .5)),
+		supports("delays", degree(max(probes, tcp), 1e6, 5e6))}, ""
 }
 
 // heldFacts are the numbers of a queue that holds back.

@@ -15,29 +15,30 @@ func receiveWindow() Rule {
 			_, receiver := o.Ends()
 			bytes, rtt := o.inFlight()
 			facts := factList{rwndFact(s), flightFact(receiver, bytes, rtt)}
-			score := ramp(s.rwnd, .1, .5, -5, 2) + o.wants()
-			if hz, e, ok := o.zeroWindows(); ok {
-				score += ramp(hz, 5, 25, 2, -2)
+			hz, e, ok := o.zeroWindows()
+			if ok {
 				facts = append(facts, e)
 			}
-			elsewhere := 0.0
+			elsewhere, small, roomy := 0.0, 0.0, 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
 				// Packets that wait elsewhere take long: the window would do for the path's own round trip.
-				elsewhere = ramp(waits/rtt, .4, .8, 0, 5)
+				elsewhere = degree(waits/rtt, .4, .8)
 			}
 			if _, receive := o.buffers(); receive > 0 {
-				elsewhere *= ramp(receive, 64<<10, 256<<10, .2, 1) // a small buffer was set
-				score += ramp(receive, 128<<10, 512<<10, .8, -1)
+				elsewhere *= .2 + .8*degree(receive, 64<<10, 256<<10) // a small buffer was set
 				// A window grows with the buffer: one with room for many times as much need not be small.
-				score -= ramp(receive/max(bytes, 1), 8, 40, 0, 4)
+				small = degree(receive, 512<<10, 128<<10)
+				roomy = yes(!o.windowUnscaled()) * degree(receive/max(bytes, 1), 8, 40)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(
 					"the receive buffer was %.0f kB", receive/1024)))
 			}
-			score -= elsewhere + ramp(o.atReceiver(), .4, .8, 0, 3)
-			return Judgement{Score: score, Node: receiver, Element: "receive buffer", Facts: facts,
+			return Judgement{Node: receiver, Element: "receive buffer", Facts: facts,
+				Terms: []Term{requires("window-limited", degree(s.rwnd, .1, .5)).by(facts[0]),
+					contradicts("zero-windows", degree(hz, 5, 25)), supports("small-buffer", small),
+					contradicts("roomy-buffer", roomy), contradicts("waits-elsewhere", elsewhere),
+					contradicts("waits-at-receiver", degree(o.atReceiver(), .4, .8))},
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
-					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)),
-			}.weighed(ramp(s.rwnd, .1, .5, -5, 2))
+					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
 		}),
 		Experiments: streamDoses(1, "each connection has its own window: twice as many carry twice as "+
 			"much"),

@@ -25,24 +25,19 @@ func reordering() Rule {
 					return missing("packets were counted without their order")
 				}
 				share := ratio(o.perSecond(n), rate)
-				score := ramp(share, .002, .02, -5, 3.5)
-				return Judgement{Score: score, Element: "path",
-					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order",
-					Facts: factList{fact("reordered", "", "", n, fmt.Sprintf(
-						"%.0f packets arrived after one with a higher sequence number", n))}}.weighed(score)
+				e := fact("reordered", "", "", n, fmt.Sprintf(
+					"%.0f packets arrived after one with a higher sequence number", n))
+				return Judgement{Element: "path", Facts: factList{e},
+					Terms: []Term{requires("out-of-order", degree(share, .002, .02)).by(e),
+						contradicts("lossy", 0), supports("spurious", 0), supports("seen-by-sender", 0),
+						o.windowed(), contradicts("satisfied", 0)},
+					Text: "packets are reordered: " + unit.Percent(share) + " arrive out of order"}
 			}
 			share, spurious, seen, ok := o.reorderSigns()
 			if !ok {
 				return missing("the ends' protocol counters were not read")
 			}
-			// A lost segment makes what follows it wait out of order for a round trip: reordering shows where
-			// more of that happens than losses can explain.
-			score := ramp(share, .03, .15, -4, 2.5) + ramp(loss, .003, .02, .8, -1.5) +
-				ramp(spurious, .1, .5, -.5, 1.5) + ramp(seen, 0, .002, 0, 1.5)
-			if score > 0 {
-				score += o.wants() - o.windowed()
-			}
-			j := Judgement{Score: score, Element: "path", GainAtMost: o.gainToTester(),
+			j := Judgement{GainAtMost: o.gainToTester(),
 				Text: fmt.Sprintf("packets are reordered: %s of the segments arrive out of order, "+
 					"%s were retransmitted", unit.Percent(share), unit.Percent(loss)),
 				Facts: factList{fact("TcpExtTCPOFOQueue", "", "", share, unit.Percent(share)+
@@ -52,8 +47,13 @@ func reordering() Rule {
 				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
 					unit.Percent(seen)+" of the segments reordered"))
 			}
+			// A lost segment makes what follows it wait out of order for a round trip: reordering shows where
+			// more of that happens than losses can explain.
+			j.Terms = []Term{requires("out-of-order", degree(share, .03, .15)).by(j.Facts[0]),
+				contradicts("lossy", degree(loss, .003, .02)), supports("spurious", degree(spurious, .1, .5)),
+				supports("seen-by-sender", degree(seen, 0, .002)), o.windowed(), o.satisfied()}
 			j.Node, j.Element = o.delaying()
-			return j.weighed(ramp(share, .03, .15, -4, 2.5))
+			return j
 		},
 		Experiments: streamDoses(0, "reordering slows each connection down: more of them carry more"),
 		Remedies: []Remedy{{System: "linux", Do: "keep each flow's packets on one core and one link",

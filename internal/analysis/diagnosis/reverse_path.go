@@ -25,20 +25,19 @@ func reversePath() Rule {
 			case why != "":
 				return missing(why)
 			}
-			waits := ramp(q.waited, .5, .9, unlikely, 1.2)
-			score := q.throttles() + waits + o.wants()
-			if data, _, none := o.held(); none == "" {
-				score -= ramp(data.holds(), .03, .25, 0, 5) // its data are held, too
-			}
-			if some && died.Score > score {
-				return died
-			}
-			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+			data, _, _ := o.held()
+			facts := append(o.heldFacts(q)[:2:2], fact("qlen_packets", q.node, q.port, q.waited,
+				"acknowledgements waited there in "+unit.Percent(q.waited)+" of the samples"))
+			held := Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,
+				Terms: []Term{requires("acks-impaired", q.throttles().Met).by(facts[0]),
+					requires("acks-wait", degree(q.waited, .5, .9)),
+					contradicts("data-held", degree(data.holds(), .03, .25))},
 				Text: fmt.Sprintf("the acknowledgements are held to %s by the queue at %s", mbps(q.rateBps),
-					q.place()),
-				Facts: append(o.heldFacts(q)[:2:2], fact("qlen_packets", q.node, q.port, q.waited,
-					"acknowledgements waited there in "+unit.Percent(q.waited)+" of the samples")),
-			}.weighed(q.throttles())
+					q.place())}
+			if some {
+				return likelier(held, died)
+			}
+			return held
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the rate of the queue, or let CAKE thin out acknowledgements",
@@ -63,13 +62,13 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
 		return j, false // CAKE thins acknowledgements out
 	}
-	died := ramp(share, .3, .5, unlikely, 3)
-	return Judgement{Score: died + o.wants(), Node: worst.Node, Element: worst.Element,
+	e := fact("acks_died", worst.Node, worst.Element, worst.DiedPackets(), fmt.Sprintf("%.0f of %.0f "+
+		"packets on the way back died there, by %s", worst.DiedPackets(), sent, worst.Died[0].By))
+	return Judgement{Node: worst.Node, Element: worst.Element, Facts: factList{e},
+		Terms: []Term{requires("acks-impaired", degree(share, .3, .5)).by(e), requires("acks-wait", 1),
+			contradicts("data-held", 0)},
 		GainAtMost: o.gainToTester(), Text: fmt.Sprintf("%s of the acknowledgements die at the %s's %s",
-			unit.Percent(min(share, 1)), worst.Node, worst.Element),
-		Facts: factList{fact("acks_died", worst.Node, worst.Element, worst.DiedPackets(), fmt.Sprintf(
-			"%.0f of %.0f packets on the way back died there, by %s", worst.DiedPackets(), sent,
-			worst.Died[0].By))}}.weighed(died), true
+			unit.Percent(min(share, 1)), worst.Node, worst.Element)}, true
 }
 
 // acksHeld is the queue on the way of the acknowledgements that holds back most.

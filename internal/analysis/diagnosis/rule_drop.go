@@ -23,40 +23,44 @@ func ruleDrop() Rule {
 			words := fmt.Sprintf("%.0f of the %.0f packets that the ends miss died in the %s", min(d.packets,
 				d.missed), d.missed, d.node)
 			j := Judgement{Node: d.node, Element: "rules", GainAtMost: o.gainToTester(),
-				Score: o.diesInside() + o.wants(),
 				Text:  "packets die in the " + d.node + ": " + words + "; a rule or filter drops them",
 				Facts: factList{fact(d.metric, d.node, "rules", d.packets, words+", in none of its queues")}}
+			byRule, found, counts := false, false, false
 			switch {
 			case share < .3:
 			case d.by == byHeader || d.by == byRoute:
-				j.Undecided = "packets die in the " + d.node + ": " + words + ", by " + d.by
-				j.Place, j.Element, j.Score = j.Undecided, "ip", unlikely
+				j.Place, j.Element = "packets die in the "+d.node+": "+words+", by "+d.by, "ip"
 			case d.reason == "":
 				j.Text += ", or what counts no drops"
 			case slices.Contains(ruleReasons, d.reason):
-				j.Score += ramp(share, .5, .8, 0, 1.5)
+				byRule = true
 				j.Facts = append(j.Facts, fact(metrics.KernelDrops, d.node, d.reason, d.packets,
 					"the kernel's reason is "+d.reason))
 			default:
-				j.Undecided = "packets die inside the " + d.node + ": " + words + ", by the kernel's " +
-					"reason " + d.reason
-				j.Place, j.Score = j.Undecided, unlikely
+				j.Place = "packets die inside the " + d.node + ": " + words + ", by the kernel's reason " +
+					d.reason
 			}
-			if r, ok := o.ownersRule(d.node); ok && share >= .3 && j.Place == "" {
+			if j.Place != "" {
+				j.Score, j.Undecided = absent, j.Place
+				return j
+			}
+			if r, ok := o.ownersRule(d.node); ok && share >= .3 {
+				found, counts = d.reason == "", r.packets > 0
 				j.Element = fmt.Sprintf("rule %d", r.Handle)
 				j.Text = "packets die in the " + d.node + ": " + words + "; " + r.String() + " may drop them"
-				if d.reason == "" {
-					j.Score += foundWeight
-				}
-				if r.packets > 0 {
+				if counts {
 					j.Text = fmt.Sprintf("packets die in the %s: %s dropped %.0f packets in the run", d.node,
 						r, r.packets)
-					j.Score += counterWeight
 					j.Facts = append(j.Facts, fact("rule_packets", d.node, j.Element, r.packets,
 						fmt.Sprintf("the rule's counter grew by %.0f in the run", r.packets)))
 				}
 			}
-			return j.weighed(ramp(share, .3, .7, unlikely, 0))
+			outages, _ := o.outages()
+			j.Terms = append(o.diesInside(),
+				contradicts("outages", yes(outages > 1)), // see unstable
+				supports("kernel-reason", yes(byRule)*degree(share, .5, .8)),
+				supports("rule-found", yes(found)), supports("rule-counts", yes(counts)))
+			return j
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "find the rule whose counter grows under load, and raise its limit or " +
@@ -70,9 +74,6 @@ func ruleDrop() Rule {
 		}}
 }
 
-// What a rule that was found adds to the score where the kernel tells no reason, and what its counter adds.
-const foundWeight, counterWeight = .8, 1.5
-
 // ruleReasons are the kernel's drop reasons that stand for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
 
@@ -85,17 +86,20 @@ type deaths struct {
 	sent                 float64 // by the load's sender
 }
 
-// diesInside is the score of what dies in a router as the cause of the load's loss.
-func (o *Observation) diesInside() float64 {
+// diesInside says how far what dies in a router is the load's loss.
+func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
-		return unlikely
+		return []Term{requires("dies-inside", 0)}
 	}
 	loss, _, _ := o.lossOf()
 	loss = max(loss, ratio(min(d.packets, d.missed), d.sent))
 	share := ratio(d.packets, d.missed)
-	return ramp(loss, .0005, .003, unlikely, .8) + ramp(share, .3, .7, unlikely, .5) + ramp(share, 2, 4, 0,
-		unlikely) + ramp(d.missed, 3, 10, unlikely, 0)
+	e := fact(d.metric, d.node, "rules", d.packets, fmt.Sprintf("%.0f of the %.0f packets that the ends "+
+		"miss died in the %s, in none of its queues", min(d.packets, d.missed), d.missed, d.node))
+	return []Term{requires("dies-inside", degree(share, .3, .7)).by(e),
+		requires("lossy", degree(loss, .0005, .003)), requires("many", degree(d.missed, 3, 10)),
+		contradicts("more-than-missed", degree(share, 2, 4))}
 }
 
 // died finds the node of the load's way in whose network stack most packets died by what no other class is

@@ -56,29 +56,29 @@ func ruleList() Rule {
 			other, _, _ := o.otherWork(s)
 			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
 			// One stream is worked on by one core after the other, of which none need be full.
-			spread := ramp(s.Full.Busy, .5, .75, -4, 1.5)
-			full := max(o.full(s, 1.5), ramp(share, .4, .7, unlikely, 0)+spread)
-			j := Judgement{Score: full + ramp(share, .05, .35, -5, 3), Node: node,
-				Element: "forward", GainAtMost: 1 / (1 - share),
+			spread := degree(s.Full.Busy, .5, .75)
+			full := requires("full-core", max(s.full().Met, min(degree(share, .4, .7), spread)))
+			matching := requires("matching", degree(share, .05, .35))
+			j := Judgement{Node: node, Element: "forward", GainAtMost: 1 / (1 - share),
 				Text: fmt.Sprintf("the %s's packet filter matches each packet against %.0f rules", node,
 					rules),
 				Facts: factList{fact("filter_rules", node, "forward", rules,
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
 					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
-						"about "+unit.Percent(share)+" of the CPU time used"),
-					s.coreFact()}}
+						"about "+unit.Percent(share)+" of the CPU time used"), s.coreFact()}}
 			// A rule may cost any number of times what the simplest do: their number rules nothing out.
 			switch {
 			case rules == 0:
-				return j.weighed(absent)
-			case max(o.full(s, 1.5), spread+o.wants()) < 0:
+				matching = matching.by(j.Facts[0])
+			case min(full.Met, 1-o.satisfied().Met) < .5:
 				j.Facts = factList{s.coreFact(), j.Facts[0]}
-				return j.weighed(unlikely)
+				full = full.by(j.Facts[0])
 			default:
 				j.Undecided = fmt.Sprintf("the packet filter has %.0f rules; what each costs a packet was "+
 					"not measured (about %s of the CPU time used if it costs what the simplest do)", rules,
 					unit.Percent(share))
 			}
+			j.Terms = []Term{full, matching}
 			return j
 		},
 		Experiments: cpuDoses,

@@ -15,24 +15,22 @@ func sendBuffer() Rule {
 			sender, _ := o.Ends()
 			send, _ := o.buffers()
 			bytes, rtt := o.inFlight()
-			score := ramp(s.sndbuf, .03, .3, -4, 3)
+			full, small := degree(s.sndbuf, .03, .3), 0.0
 			facts := factList{fact("tcp_sndbuf_limited_ratio", "", "", s.sndbuf,
 				"the send buffer limited TCP for "+unit.Percent(s.sndbuf)+" of the time")}
 			if send > 0 {
 				// The kernel counts its own bookkeeping: about half of a buffer is payload.
-				full := ramp(bytes/send, .08, .3, -3, 2) + ramp(send, 64<<10, 256<<10, 1.5, -6)
-				if s.busy < .95 || s.sndbuf > .02 {
-					full += .5
-				}
-				score = max(score, full) + ramp(send, 128<<10, 512<<10, 1, -1)
+				full = max(full, min(degree(bytes/send, .08, .3), degree(send, 256<<10, 64<<10)))
+				small = degree(send, 512<<10, 128<<10)
 				facts = append(facts, fact("sndbuf_bytes", sender, "socket", send, fmt.Sprintf(
 					"the send buffer was %.0f kB", send/1024)), flightFact(sender, bytes, rtt))
 			}
-			score -= ramp(s.rwnd, .2, .6, 0, 4)
-			return Judgement{Score: score + o.wants(), Node: sender, Element: "send buffer", Facts: facts,
+			return Judgement{Node: sender, Element: "send buffer", Facts: facts,
+				Terms: []Term{requires("full-buffer", full).by(facts[0]), supports("small-buffer", small),
+					supports("pauses", yes(send > 0 && (s.busy < .95 || s.sndbuf > .02))),
+					contradicts("receive-window", degree(s.rwnd, .2, .6))},
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
-					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)),
-			}.weighed(ramp(s.sndbuf, .03, .3, -4, 0))
+					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
 		}),
 		Experiments: streamDoses(1, "each connection has its own buffer: twice as many carry twice as "+
 			"much"),

@@ -9,18 +9,14 @@ func shaper() Rule {
 			"output is even; it carries the rate that it is set to or, where that is not known, packets " +
 			"wait in it",
 		Judge: func(o *Observation) Judgement {
-			q, score, why := o.held()
+			q, held, why := o.held()
 			if why != "" {
 				return missing(why)
 			}
-			if !q.managed && !q.owned {
-				score -= 3
-			} else {
-				score += .5
-			}
-			return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+			return Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(),
+				Terms: append([]Term{requires("shaper", yes(q.managed || q.owned))}, held...),
 				Text:  fmt.Sprintf("a shaper at %s on %s", mbps(q.rateBps), q.place()),
-				Facts: o.heldFacts(q)}.weighed(q.throttles())
+				Facts: o.heldFacts(q)}
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "raise the shaper's rate if the link behind it can carry more",

@@ -12,7 +12,7 @@ func shaperBurst() Rule {
 		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
 			"of that rate while no core is full",
 		Judge: func(o *Observation) Judgement {
-			return o.belowRate(ramp(o.fullest(), .8, .95, .5, -4), "its burst is too small")
+			return o.belowRate(requires("idle-cores", degree(o.fullest(), .95, .8)), "its burst is too small")
 		},
 		Remedies: []Remedy{{System: "linux", Do: "raise its burst to what the rate carries in a few " +
 			"milliseconds", Commands: []string{"tc -s -d qdisc show dev DEV", "tc -s -d class show dev DEV"},
@@ -25,7 +25,7 @@ func shaperCPU() Rule {
 		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
 			"of that rate while a core is full",
 		Judge: func(o *Observation) Judgement {
-			return o.belowRate(ramp(o.fullest(), .85, .97, -4, .5), "a core is full")
+			return o.belowRate(requires("full-core", degree(o.fullest(), .85, .97)), "a core is full")
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{{System: "linux", Do: "use a cheaper shaper, such as htb with fq_codel for " +
@@ -33,7 +33,7 @@ func shaperCPU() Rule {
 }
 
 // belowRate judges the queue that always has packets and passes least of what it is set to.
-func (o *Observation) belowRate(cores float64, because string) Judgement {
+func (o *Observation) belowRate(cores Term, because string) Judgement {
 	all, why := o.queues(false)
 	if len(all) == 0 {
 		return missing(why)
@@ -49,10 +49,10 @@ func (o *Observation) belowRate(cores float64, because string) Judgement {
 	if q.setBps == 0 {
 		return missing("no queue that is set to a rate has packets waiting in it")
 	}
-	below := ramp(used(q), .75, .88, 2.8, unlikely) + ramp(q.waited, .6, .9, -3, 1)
-	return Judgement{Score: below + cores + o.wants(), Node: q.node, Element: q.port,
-		GainAtMost: ratio(q.setBps, q.rateBps),
+	return Judgement{Node: q.node, Element: q.port, GainAtMost: ratio(q.setBps, q.rateBps),
+		Terms: []Term{requires("below-rate", degree(used(q), .88, .75)).by(q.setFact()),
+			requires("packets-wait", degree(q.waited, .6, .9)), cores},
 		Text: fmt.Sprintf("the shaper at %s passes %s of the %s that it is set to: %s", q.place(),
 			mbps(q.rateBps), mbps(q.setBps), because),
-		Facts: append(factList{q.setFact()}, o.heldFacts(q)...)}.weighed(below)
+		Facts: append(factList{q.setFact()}, o.heldFacts(q)...)}
 }

@@ -26,21 +26,20 @@ func sharedCPU() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			mean := s.Busy / float64(len(s.Cores))
-			busy := ramp(mean, .70, .95, unlikely, 3.2)
-			score := busy + o.wants() - o.knownUser(s)
+			mean, guest := s.Busy/float64(len(s.Cores)), 0.0
 			if routers := o.Routers(); !o.Shared() && len(routers) > 0 {
 				// A guest that is at its own limit says more.
 				if g, why := o.systemAt(routers[0]); why == "" {
-					score -= ramp(g.Full.Busy, .7, .93, 0, 2.5)
+					guest = degree(g.Full.Busy, .7, .93)
 				}
 			}
-			return Judgement{Score: score, Node: node, Element: "cpu",
+			facts := factList{fact("host_cpu_ratio", node, "cpu", mean,
+				"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()}
+			return Judgement{Node: node, Element: "cpu", Facts: facts,
+				Terms: []Term{requires("full-cores", degree(mean, .70, .95)).by(facts[0]),
+					contradicts("full-guest", guest), o.knownUser(s)},
 				Text: fmt.Sprintf("%s share this machine's %d cores, which are saturated", roles,
-					len(s.Cores)),
-				Facts: factList{fact("host_cpu_ratio", node, "cpu", mean,
-					"all cores together were busy for "+unit.Percent(mean)+" of the window"), s.coreFact()},
-			}.weighed(busy)
+					len(s.Cores))}
 		},
 		Experiments: always(Experiment{Factor: "mss", Doses: []string{"1200", "900", "700"},
 			Resource: []float64{.83, .62, .48}, From: FromTester, Expect: 1, Why: "saturated cores move " +
@@ -48,16 +47,16 @@ func sharedCPU() Rule {
 		Remedies: []Remedy{{Do: "use a machine with more cores, or a separate machine for each role (peer)"}}}
 }
 
-// knownUser is what speaks for one user of shared cores, and so against their being full by themselves: a
-// tunnel's process, the setting up of connections, work that is not the lab's.
-func (o *Observation) knownUser(s system) float64 {
+// knownUser contradicts that shared cores are full by themselves where one user of them is known: a tunnel's
+// process, the setting up of connections, work that is not the lab's.
+func (o *Observation) knownUser(s system) Term {
 	other, _, _ := o.otherWork(s)
-	known := ramp(other/float64(len(s.Cores)), .2, .5, 0, 1.5)
+	known := degree(other/float64(len(s.Cores)), .2, .5)
 	if flows := o.Trial.Traffic.ShortFlows; flows != nil && !flows.Kept {
-		known = 2
+		known = 1
 	}
 	if took, why := o.tunnelProcesses(s); why == "" && o.Shared() && factor.InUserspace(o.tunnel()) {
-		known = max(known, ramp(took, .3, .8, 0, 2))
+		known = max(known, degree(took, .3, .8))
 	}
-	return known
+	return contradicts("known-user", known)
 }

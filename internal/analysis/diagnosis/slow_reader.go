@@ -16,37 +16,33 @@ func slowReader() Rule {
 		Judge: given((*Observation).tcpShares, func(o *Observation, s tcpShares) Judgement {
 			_, receiver := o.Ends()
 			facts := factList{rwndFact(s)}
-			window := ramp(s.rwnd, .1, .5, -5, 2)
-			score := window + o.wants() + o.trickle()
-			uneven, known := o.Metric(metrics.Consistency)
-			if known {
-				score += ramp(uneven, .25, .6, 0, -1.5)
-			}
+			uneven, _ := o.Metric(metrics.Consistency)
 			waits, _, _ := o.starved(receiver)
-			score -= waits
-			closes := -3.
+			closes := 0.0
 			if hz, e, ok := o.zeroWindows(); ok {
-				closes = ramp(hz, 2, 15, -3, 3)
+				closes = degree(hz, 2, 15)
 				facts = append(facts, e)
 			}
 			if _, receive := o.buffers(); receive > 0 {
 				// A window that has room for much more than is in flight, and yet limits, is filled with data
 				// that was not read.
 				bytes, _ := o.inFlight()
-				unread := max(ramp(bytes/receive, .03, .15, 2, -3), ramp(o.atReceiver(), .5, .9, -3, 2))
+				unread := max(degree(bytes/receive, .15, .03), degree(o.atReceiver(), .5, .9))
 				if _, use, ok := o.threadUse(receiver); ok {
-					unread -= ramp(use, .15, .35, 0, 5) // it reads as fast as it gets to run
+					unread = min(unread, degree(use, .35, .15)) // it reads as fast as it gets to run
 				}
 				closes = max(closes, unread)
 				facts = append(facts, against(fact("bytes_in_flight", receiver, "socket", bytes, fmt.Sprintf(
 					"%s kB were in flight, the receive buffer was %.0f kB", unit.Significant(bytes/1e3, 3),
 					receive/1024)), receive))
 			}
-			score += closes
 			got, _ := o.Metric(metrics.Goodput)
-			return Judgement{Score: score, Node: receiver, Element: "application", Facts: facts,
+			return Judgement{Node: receiver, Element: "application", Facts: facts,
+				Terms: []Term{requires("receive-window", degree(s.rwnd, .1, .5)).by(facts[0]),
+					requires("full-buffer", closes), contradicts("uneven", degree(uneven, .25, .6)),
+					contradicts("waits-for-core", waits), o.stalled()},
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the application on the %s reads only "+
-					"%s: its receive buffer is full", receiver, mbps(got))}.weighed(window)
+					"%s: its receive buffer is full", receiver, mbps(got))}
 		}),
 		Experiments: streamDoses(0, "a slow application reads no faster from several "+
 			"connections"),

@@ -22,50 +22,48 @@ func slowSender() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			idle := ramp(s.busy, .65, .9, 3.5, -5)
+			idle := degree(s.busy, .9, .65)
 			if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
 				// What is on its way keeps TCP busy, too: it has less to send than its window takes.
 				bytes, _ := o.inFlight()
 				lost, _, _ := o.resent()
-				idle = max(idle, ramp(bytes/window, .15, .4, 3, -5)-ramp(lost, .0001, .001, 0, 5))
+				idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
 				facts = append(facts, against(fact("bytes_in_flight", sender, "socket", bytes, fmt.Sprintf(
 					"%s kB were in flight, the congestion window was %s kB", unit.Significant(bytes/1e3, 3),
 					unit.Significant(window/1e3, 3))), window))
 			}
-			score := idle + o.wants() - waits
 			if waits > 0 {
 				facts = append(facts, fact("host_cpu_ratio", record.HostNode, "cpu", full, "the cores "+
 					"its threads share were busy for "+unit.Percent(full)+" of the window"))
 			}
-			if !o.FlatOut() {
-				score = min(score, -2)
-			}
+			buffer, rests := 1.0, 1.0
 			if send, _ := o.buffers(); send > 0 {
-				score += ramp(send, 48<<10, 128<<10, -3, .3)
+				buffer = degree(send, 48<<10, 128<<10)
 			}
 			if _, use, ok := o.threadUse(sender); ok {
-				score += ramp(use, .08, .3, .5, -5) // else it had no CPU to give more
+				rests = degree(use, .3, .08) // else it had no CPU to give more
 				facts = append(facts, fact("threads_ns", sender, "thread", use,
 					"its threads used "+unit.Percent(use)+" of a core"))
 			}
-			if uneven, ok := o.Metric(metrics.Consistency); ok {
-				score += ramp(uneven, .2, .5, 0, -3)
-			}
+			uneven, _ := o.Metric(metrics.Consistency)
 			got, _ := o.Metric(metrics.Goodput)
-			return Judgement{Score: score, Node: sender, Element: "application", Facts: facts,
+			return Judgement{Node: sender, Element: "application", Facts: facts,
+				Terms: []Term{requires("nothing-to-send", idle).by(facts[0]),
+					requires("flat-out", yes(o.FlatOut())), requires("normal-buffer", buffer),
+					requires("idle-thread", rests), contradicts("waits-for-core", waits),
+					contradicts("uneven", degree(uneven, .2, .5))},
 				GainAtMost: o.gainToTester(),
-				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got)),
-			}.weighed(idle)
+				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got))}
 		}),
 		Experiments: streamDoses(0, "an application with no more to send has nothing for more "+
 			"connections"),
 		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work between writes"}}}
 }
 
-// starved is how much a full machine explains of a sender that has nothing to send: on cores that all roles
+// starved is how far a full machine explains a sender that has nothing to send: on cores that all roles
 // share its threads wait for one. Those that ask for less than their share get it, so that one which hardly
 // runs does not wait for a core.
-func (o *Observation) starved(sender string) (score, full float64, why string) {
+func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""
 	}
@@ -80,5 +78,5 @@ func (o *Observation) starved(sender string) (score, full float64, why string) {
 		ran += too
 	}
 	full = s.Busy / float64(len(s.Cores))
-	return ramp(full, .8, .95, 0, 1) * ramp(ran, .04, .12, 0, 8), full, ""
+	return degree(full, .8, .95) * degree(ran, .04, .12), full, ""
 }

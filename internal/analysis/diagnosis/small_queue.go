@@ -20,39 +20,34 @@ func smallQueue() Rule {
 			if why != "" {
 				return missing(why)
 			}
-			if j, ok := o.droppedEarly(); ok && j.Score > 0 {
+			if j, ok := o.droppedEarly(); ok && met(j.Terms...) > .5 {
 				return j
 			}
 			other, _ := o.losing(func(q queue) bool { return !q.fifo() })
 			if q.drops == 0 && other.lost() > .002 {
-				return Judgement{Score: unlikely, Node: other.node, Element: other.port,
-					Place: fmt.Sprintf("%s: the queue (%s) at %s drops %s of its packets, and what makes it "+
-						"do so is not known", notKnown, other.kind, other.place(),
+				return Judgement{Terms: o.overflows(q, requires("drops", 0), 5e6, 25e6), Node: other.node,
+					Element: other.port, Place: fmt.Sprintf("%s: the queue (%s) at %s drops %s of its "+
+						"packets, and what makes it do so is not known", notKnown, other.kind, other.place(),
 						unit.Percent(other.lost()))}
 			}
 			if q.drops == 0 {
 				return Judgement{Score: absent, Facts: factList{fact("drops", "", "", 0,
 					"no FIFO on the path dropped a packet")}}
 			}
-			drops := ramp(q.lost(), .0002, .0015, -3, 3)
-			score := drops + q.held() + o.wants()
-			if q.kind != "" {
-				score += .8
-			}
 			facts := factList{fact("drops", q.node, q.port, q.drops, fmt.Sprintf("the queue at "+
 				"%s dropped %s of its packets", q.place(), unit.Percent(q.lost())))}
-			if probes, tcp, least, ok := o.addedDelay(); ok {
-				score += ramp(max(probes, min(tcp, probes+5e6)), 5e6, 25e6, .5, -3)
+			if probes, _, least, ok := o.addedDelay(); ok {
 				facts = append(facts, delayFact(least, probes, "queueing added only "+
 					unit.Nanoseconds(probes)))
 			}
 			if s, why := o.systemOf(); why == "" {
 				facts = append(facts, s.coreFact())
 			}
-			j := Judgement{Score: score, Node: q.node, Element: q.port, Facts: facts,
-				GainAtMost: o.gainToTester(),
+			j := Judgement{Node: q.node, Element: q.port, Facts: facts, GainAtMost: o.gainToTester(),
+				Terms: o.overflows(q, requires("drops", degree(q.lost(), .0002, .0015)).by(facts[0]),
+					5e6, 25e6),
 				Text: fmt.Sprintf("the queue at %s is too small: it drops %s of the packets and adds "+
-					"no delay", q.place(), unit.Percent(q.lost()))}.weighed(drops)
+					"no delay", q.place(), unit.Percent(q.lost()))}
 			if q.idle() > 0 {
 				j.Facts = append(j.Facts, q.setFact())
 				j.Text += fmt.Sprintf(", at %s of the %s that it is set to", mbps(q.rateBps), mbps(q.setBps))
@@ -80,18 +75,15 @@ func smallQueue() Rule {
 func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, count, counted := o.resent()
-	probes, tcp, _, timed := o.addedDelay()
-	if !limited || !counted || !timed {
+	if _, _, _, timed := o.addedDelay(); !limited || !counted || !timed {
 		return j, false
 	}
 	q, unexplained := o.overflowedEarly()
 	again *= ratio(unexplained, max(count, 1))
 	bytes, rtt := o.inFlight()
 	grows := bytes / ethernetMSS / 2 * rtt / 1e9 // seconds from half of the window to the whole
-	score := ramp(q.early, 3, 10, -4, 0) + ramp(grows/o.Trial.Window.Seconds(), .5, 2, -4, 2.5) +
-		ramp(again, .0005, .002, 0, -4) + ramp(held, .5, .9, -4, 0) +
-		ramp(max(probes, min(tcp, probes+5e6)), 3e6, 10e6, .5, -4) + q.held() +
-		o.wants()
+	early := min(degree(q.early, 3, 10), degree(grows/o.Trial.Window.Seconds(), .5, 2),
+		degree(again, .002, .0005), degree(held, .5, .9))
 	facts := factList{
 		fact("drops", q.node, q.port, q.early, fmt.Sprintf("the queue at %s dropped %.0f packets before "+
 			"the window, %.0f in it", q.place(), q.early, q.drops)),
@@ -100,9 +92,17 @@ func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 			unit.Nanoseconds(2*grows*1e9))),
 		fact(metrics.NetworkLimited, "", "", held, "neither the application nor the receive window nor "+
 			"the send buffer limited TCP for "+unit.Percent(held)+" of the time")}
-	return Judgement{Score: score, Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,
+	return Judgement{Node: q.node, Element: q.port, GainAtMost: o.gainToTester(), Facts: facts,
+		Terms: o.overflows(q, requires("drops", early), 3e6, 10e6),
 		Text: fmt.Sprintf("the queue at %s is too small: it dropped %.0f packets while the load began, and "+
 			"the congestion window still grows", q.place(), q.early)}, true
+}
+
+// overflows returns the terms of a FIFO that is too small, which adds a short delay in ns and not a long one.
+func (o *Observation) overflows(q queue, drops Term, short, long float64) []Term {
+	probes, tcp, _, _ := o.addedDelay()
+	delay := degree(max(probes, min(tcp, probes+5e6)), short, long)
+	return []Term{drops, contradicts("delay", delay), q.atRate(), supports("known-queue", yes(q.kind != ""))}
 }
 
 // ethernetMSS is the MSS of Ethernet's MTU with IPv6 and timestamps, in bytes.

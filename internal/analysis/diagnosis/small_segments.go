@@ -16,20 +16,20 @@ func smallSegments() Rule {
 			if s == nil || s.MSS == 0 {
 				return missing("the size of segments is not known")
 			}
-			small := ramp(float64(s.MSS), 600, 1000, 1.8, unlikely)
-			full := ramp(o.fullest(), .6, .9, -3, 1.5)
+			mss, full := float64(s.MSS), degree(o.fullest(), .6, .9)
 			if o.Shared() { // all roles work in turn, and no core is full
-				full = ramp(o.fullest(), .4, .6, -3, 1.5)
+				full = degree(o.fullest(), .4, .6)
 			}
 			lost, _, _ := o.lossOf()
-			return Judgement{Score: small + full + o.wants() - ramp(lost, .002, .02, 0, 4), Element: "path",
-				GainAtMost: min(float64(ethernetMSS)/float64(s.MSS), max(o.gainToTester(), 1)),
-				Text: fmt.Sprintf("TCP sends segments of %d bytes, where Ethernet carries 1448: each costs "+
-					"as much", s.MSS),
-				Facts: factList{against(fact("mss_bytes", s.Node, "socket", float64(s.MSS),
-					fmt.Sprintf("the ends agreed on segments of %d bytes", s.MSS)), ethernetMSS),
-					fact("cpu_busy_ratio", "", "cpu", o.fullest(), "the busiest core on the way was busy "+
-						"for "+unit.Percent(o.fullest()))}}.weighed(small, full)
+			facts := factList{against(fact("mss_bytes", s.Node, "socket", mss, fmt.Sprintf("the ends agreed "+
+				"on segments of %d bytes", s.MSS)), ethernetMSS),
+				fact("cpu_busy_ratio", "", "cpu", o.fullest(), "the busiest core on the way was busy for "+
+					unit.Percent(o.fullest()))}
+			return Judgement{Element: "path", Facts: facts,
+				Terms: []Term{requires("small-mss", degree(mss, 1000, 600)).by(facts[0]),
+					requires("full-core", full).by(facts[1]), contradicts("lossy", degree(lost, .002, .02))},
+				GainAtMost: min(ethernetMSS/mss, max(o.gainToTester(), 1)), Text: fmt.Sprintf("TCP sends "+
+					"segments of %d bytes, where Ethernet carries 1448: each costs as much", s.MSS)}
 		},
 		Remedies: []Remedy{{System: "linux", Do: "look for what clamps the MSS, and for a small MTU on " +
 			"the way", Commands: []string{"nft list ruleset | grep maxseg", "ip link | grep mtu",

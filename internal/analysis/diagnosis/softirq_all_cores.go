@@ -8,15 +8,14 @@ func softirqAllCores() Rule {
 		Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +
 			"softirqs",
 		Judge: given((*Observation).ownSystem, func(o *Observation, s system) Judgement {
-			busy, soft := ramp(s.Slack.Busy, .70, .93, unlikely, 2.5), softirqShare(s.softirq(), s.Untold,
-				s.Busy)
-			score := busy + soft + o.wants() - o.heldDown(s.Node)
 			text := fmt.Sprintf("all %d cores of the %s are saturated by softirq", len(s.Cores), s.Node)
 			if len(s.Cores) == 1 {
 				text = "the " + s.Node + "'s only core is saturated by softirq"
 			}
-			return Judgement{Score: score, Node: s.Node, Element: "cpu", Text: text,
-				Facts: factList{s.coreFact(), s.softirqFact()}}.weighed(busy, soft)
+			facts := factList{s.coreFact(), s.softirqFact()}
+			return Judgement{Node: s.Node, Element: "cpu", Text: text, Facts: facts,
+				Terms: []Term{requires("full-cores", degree(s.Slack.Busy, .70, .93)).by(facts[0]),
+					softirqWork(s.softirq(), s.Untold, s.Busy).by(facts[1]), o.quota(s.Node)}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

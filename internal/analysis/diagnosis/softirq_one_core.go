@@ -17,18 +17,16 @@ func softirqOneCore() Rule {
 				return Judgement{Score: absent, Facts: factList{fact("cpu_cores", s.Node, "", 1,
 					"the "+s.Node+" has one core")}}
 			}
-			soft := softirqShare(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy)
-			slack := ramp(1-s.Slack.Busy, .1, .4, -3, .5)
-			score := o.full(s, 2.5) + soft + slack - o.heldDown(s.Node)
-			if o.tunnel() != "" {
-				score -= 1 // see oneTunnelOneCore
-			}
-			return Judgement{Score: score, Node: s.Node, Element: s.Full.Name,
+			slack := fact("cpu_idle_ratio", s.Node, s.Slack.Name, 1-s.Slack.Busy,
+				coreName(s.Slack.Name)+" idled for "+unit.Percent(1-s.Slack.Busy))
+			return Judgement{Node: s.Node, Element: s.Full.Name, Facts: facts,
+				Terms: []Term{s.full(), requires("slack-core", degree(1-s.Slack.Busy, .1, .4)).by(slack),
+					softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy).by(facts[1]),
+					o.quota(s.Node), contradicts("tunnel", yes(o.tunnel() != ""))}, // see oneTunnelOneCore
 				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one "+
 					"receive queue",
 					s.Node, coreName(s.Full.Name), coreName(s.Slack.Name), unit.Percent(1-s.Slack.Busy)),
-				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy), Facts: facts,
-			}.weighed(s.busy()+slack, soft)
+				GainAtMost: ratio(float64(len(s.Cores))*s.Full.Busy, s.Busy)}
 		}),
 		Experiments: cpuDoses,
 		Remedies:    spreadRemedies()}

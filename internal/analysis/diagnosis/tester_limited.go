@@ -27,8 +27,9 @@ func testerLimited() Rule {
 			if i >= 0 {
 				e := o.Reasons[i].Facts[0]
 				e.Text = o.Reasons[i].Text
-				return Judgement{Score: max(j.Score, 2), Text: "the tester is the limit: it cannot send " +
-					"the requested rate", Facts: append(factList{e}, j.Facts...)}
+				return Judgement{Terms: []Term{requires("no-headroom", 1), contradicts("shared-cores", 0)},
+					Text:  "the tester is the limit: it cannot send the requested rate",
+					Facts: append(factList{e}, j.Facts...)}
 			}
 			return j
 		}}
@@ -36,8 +37,7 @@ func testerLimited() Rule {
 
 // headroom holds the result against what the tester reached alone, in the same unit and with the same work.
 func (o *Observation) headroom() Judgement {
-	name := o.Tester.Metric
-	got, ok := o.Metric(name)
+	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || o.Tester.Value <= 0 {
 		return missing("what the tester reaches alone is not known")
 	}
@@ -49,12 +49,13 @@ func (o *Observation) headroom() Judgement {
 		return missing("the load got " + unit.Percent(share) + " of what the tester reached alone: " +
 			"that was not its maximum")
 	}
-	j := Judgement{Score: ramp(share, .6, .95, -4, 3),
-		Text: "the tester is the limit: it reaches no more without the router",
-		Facts: factList{against(fact(name, "", "", got, "the result is "+unit.Percent(share)+
-			" of what the tester reaches alone"), o.Tester.Value)}}
+	full := 0.0
 	if s, why := o.systemAt(record.HostNode); why == "" && o.Run.Near().CPUs == record.CPUsShared {
-		j.Score -= ramp(s.Busy/float64(len(s.Cores)), .85, .97, 0, 3) // see sharedCPU
+		full = degree(s.Busy/float64(len(s.Cores)), .85, .97) // see sharedCPU
 	}
-	return j.weighed(j.Score)
+	facts := factList{against(fact(o.Tester.Metric, "", "", got, "the result is "+unit.Percent(share)+
+		" of what the tester reaches alone"), o.Tester.Value)}
+	return Judgement{Text: "the tester is the limit: it reaches no more without the router", Facts: facts,
+		Terms: []Term{requires("no-headroom", degree(share, .6, .95)).by(facts[0]),
+			contradicts("shared-cores", full)}}
 }

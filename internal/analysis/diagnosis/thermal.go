@@ -20,8 +20,9 @@ func thermal() Rule {
 		Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 			for _, r := range o.Reasons {
 				if r.Kind == evidence.ReasonThrottled {
-					return Judgement{Score: 4 + o.wants(), Node: node, Element: "cpu",
-						Text: "the CPU was throttled: " + r.Text, Facts: r.Facts}
+					return Judgement{Node: node, Element: "cpu", Facts: r.Facts,
+						Terms: []Term{requires("throttled", 1), requires("falls", 1)},
+						Text:  "the CPU was throttled: " + r.Text}
 				}
 			}
 			if o.Trial.Window.Seconds() < leastFall {
@@ -35,12 +36,11 @@ func thermal() Rule {
 					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window"),
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the last third "+
 						"of the window than in the first")}
-				return Judgement{Score: ramp(share, .05, .3, unlikely, 2) + ramp(fell, .2, .45, -5, 3) +
-					o.wants(), Node: node, Element: "cpu", Facts: facts,
-					GainAtMost: ratio(1, 1-min(fell, .99)),
-					Text: fmt.Sprintf("the %s's CPU slows down over time: goodput falls by %s "+
-						"within the window", node, unit.Percent(fell))}.weighed(ramp(share, .05, .3,
-					unlikely, 0), ramp(fell, .2, .45, -5, 0))
+				return Judgement{Node: node, Element: "cpu", Facts: facts,
+					Terms: []Term{requires("throttled", degree(share, .05, .3)).by(facts[0]),
+						requires("falls", degree(fell, .2, .45)).by(facts[1])},
+					GainAtMost: ratio(1, 1-min(fell, .99)), Text: fmt.Sprintf("the %s's CPU slows down "+
+						"over time: goodput falls by %s within the window", node, unit.Percent(fell))}
 			}
 			at := node
 			if o.Shared() {
@@ -51,8 +51,10 @@ func thermal() Rule {
 					return missing(why)
 				}
 			}
-			return Judgement{Score: unlikely, Facts: factList{fact("core_throttles", at, "cpu", 0,
-				"no core or cooling device reported thermal throttling")}}.weighed(unlikely)
+			none := fact("core_throttles", at, "cpu", 0,
+				"no core or cooling device reported thermal throttling")
+			return Judgement{Facts: factList{none}, Terms: []Term{requires("throttled", 0).by(none),
+				requires("falls", 1)}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

@@ -18,8 +18,8 @@ func tunnelBypassed() Rule {
 				if r.Kind != evidence.ReasonNotInTunnel {
 					continue
 				}
-				j := Judgement{Score: 6, Text: "the traffic bypasses the tunnel: " + r.Text,
-					Facts: slices.Clone(r.Facts)}
+				j := Judgement{Terms: []Term{requires("not-in-tunnel", 1)}, Facts: slices.Clone(r.Facts),
+					Text: "the traffic bypasses the tunnel: " + r.Text}
 				for i, f := range r.Facts {
 					j.Node, j.Element = cmp.Or(j.Node, f.Node), cmp.Or(j.Element, f.Element)
 					f.Metric, f.Text = cmp.Or(f.Metric, "tunnel_bytes"), cmp.Or(f.Text, r.Text)

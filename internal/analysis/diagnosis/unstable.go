@@ -24,46 +24,48 @@ func unstable() Rule {
 			j := missing("the consistency of the throughput is not known")
 			if uneven, ok := o.Metric(metrics.Consistency); ok {
 				text := "throughput varies by " + unit.Percent(uneven)
-				varies := ramp(uneven, .2, .6, -4, 1)
-				j = Judgement{Score: varies + o.wants(), Text: text + ": no single number describes it",
-					Facts: factList{fact(metrics.Consistency, "", "", uneven, text)}}.weighed(varies)
-				for _, r := range o.Reasons {
-					if r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap {
-						j.Score = max(j.Score, -.5) + 1
-						j.Facts = append(j.Facts, r.Facts...)
-					}
-				}
+				e := fact(metrics.Consistency, "", "", uneven, text)
+				j = Judgement{Text: text + ": no single number describes it", Facts: factList{e},
+					Terms: o.varies(degree(uneven, .2, .6), e)}
 			}
 			if lost, ok := o.idle(metrics.ProbeLossIdle); ok {
 				text := "the idle path loses " + unit.Percent(lost) + " of the probes"
 				e := fact(metrics.ProbeLossIdle, "", "path", lost, text)
-				j.instead(ramp(lost, .02, .1, -4, 2.5), text+": no load can be judged on it", e)
+				j.instead(o.varies(degree(lost, .02, .1), e), text+": no load can be judged on it", e)
 			}
 			if n, ns := o.outages(); n > 1 {
 				text := fmt.Sprintf("the path goes down %d times, for about %s each", n, unit.Nanoseconds(ns))
 				e := fact("outages", "", "path", float64(n), fmt.Sprintf("probes were lost in %d runs, "+
 					"hardly any in between", n))
-				j.instead(4, text, e)
+				j.instead(o.varies(1, e), text, e)
 			}
 			return j
 		},
 		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
 }
 
+// varies says how far the result is not the same from one moment to the next, and what speaks for it.
+func (o *Observation) varies(share float64, e evidence.Evidence) []Term {
+	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
+		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap
+	})
+	return []Term{requires("varies", max(share, .8*yes(drifts))).by(e)}
+}
+
 // instead puts further evidence of the same class first if it weighs more, and last if not.
-func (j *Judgement) instead(score float64, text string, e evidence.Evidence) {
-	if j.NotExamined == "" && score <= j.Score {
+func (j *Judgement) instead(terms []Term, text string, e evidence.Evidence) {
+	if j.NotExamined == "" && terms[0].Met <= j.Terms[0].Met {
 		j.Facts = append(slices.Clone(j.Facts), e)
 		return
 	}
-	j.Score, j.Text, j.NotExamined = score, text, ""
+	j.Terms, j.Text, j.NotExamined = terms, text, ""
 	j.Facts = append(factList{e}, j.Facts...)
 }
 
-// lostWhenIdle is what loss without a load speaks against causes that need one.
-func (o *Observation) lostWhenIdle() float64 {
+// lostWhenIdle contradicts causes that need a load where packets are lost without one.
+func (o *Observation) lostWhenIdle() Term {
 	lost, _ := o.idle(metrics.ProbeLossIdle)
-	return ramp(lost, .01, .05, 0, 5)
+	return contradicts("idle-loss", degree(lost, .01, .05))
 }
 
 // minTrials suffice to tell the spread of a cell: of fewer the interquartile range is nearly the whole
@@ -85,7 +87,11 @@ func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok 
 	e.Low, e.High = new(slices.Min(rates)), new(slices.Max(rates))
 	i := slices.IndexFunc(judged, func(j Judgement) bool { return j.Class == Unstable })
 	if len(rates) >= minTrials && i >= 0 {
-		judged[i].instead(ramp(apart, .1, .4, -4, 3), text+": no single number describes the cell", e)
+		j := &judged[i]
+		terms := []Term{requires("varies", degree(apart, .1, .4)).by(e)}
+		terms = append(terms, j.Terms[min(1, len(j.Terms)):]...)
+		j.instead(terms, text+": no single number describes the cell", e)
+		j.rate(weights())
 		leaveToCauses(judged)
 	}
 	return e, true
@@ -103,24 +109,6 @@ func leaveToCauses(all []Judgement) {
 	for i := range all {
 		if all[i].Class == Unstable && most >= contributes {
 			all[i].Score = min(all[i].Score, most-contributes)
-		}
-	}
-}
-
-// behindTester are the classes that say that the router has no more to give: where the tester itself gives no
-// more, that was not seen.
-var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
-	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
-
-// makeIncredible lowers the scores of classes that have evidence by what makes them incredible.
-func makeIncredible(judged []Judgement, classes []string, by float64, e evidence.Evidence) {
-	if by <= 0 {
-		return
-	}
-	for i := range judged {
-		j := &judged[i]
-		if j.Score > 0 && slices.Contains(classes, j.Class) {
-			j.Score, j.Against = j.Score-by, &e
 		}
 	}
 }

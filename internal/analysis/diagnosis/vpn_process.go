@@ -14,8 +14,7 @@ func vpnProcess() Rule {
 		Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
 			"core is saturated, or most lost packets are datagrams that the processes did not read in time",
 		Judge: func(o *Observation) Judgement {
-			tunnel := o.tunnel()
-			if !factor.InUserspace(tunnel) {
+			if !factor.InUserspace(o.tunnel()) {
 				return Judgement{Score: absent}
 			}
 			s, why := o.systemOf()
@@ -30,17 +29,19 @@ func vpnProcess() Rule {
 			if o.Shared() {
 				node = o.tunnelEnd()
 			}
-			score := o.full(s, 1.5) + ramp(took, .3, .8, -4, 2.5)
+			full, busy := s.full(), degree(took, .3, .8)
 			facts := factList{fact("tunnel_process_cores", node, "process", took,
 				"the tunnel's processes used "+unit.Percent(took)+" of a core"), s.coreFact()}
 			if lost, n := o.unreadDatagrams(); n > 0 {
-				score = max(score, ramp(lost, .2, .6, -4, 3)+ramp(took, .3, .6, -4, 0))
+				unread := min(degree(lost, .2, .6), degree(took, .3, .6))
+				full.Met, busy = max(full.Met, unread), max(busy, unread)
 				facts = append(facts, fact("UdpRcvbufErrors", node, "socket", n, fmt.Sprintf("%.0f "+
 					"datagrams did not fit into a socket's receive buffer: its process read too slowly", n)))
 			}
-			return Judgement{Score: score, Node: node, Element: "process", Facts: facts,
-				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core",
-					node, tunnel, unit.Percent(took))}.weighed(ramp(took, .3, .8, -4, 0), s.busy())
+			return Judgement{Node: node, Element: "process", Facts: facts,
+				Terms: []Term{requires("busy-process", busy).by(facts[0]), full},
+				Text: fmt.Sprintf("the %s's VPN process (%s) is CPU-bound: it uses %s of a core", node,
+					o.tunnel(), unit.Percent(took))}
 		},
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

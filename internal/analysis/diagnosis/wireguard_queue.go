@@ -21,7 +21,7 @@ func wireguardQueue() Rule {
 			}
 			best, behind := missing("the tunnel device has no counters"), 0.0
 			if s, why := o.systemOf(); why == "" && factor.InUserspace(tunnel) {
-				behind = ramp(s.Full.Busy, .7, .93, 0, -3)
+				behind = degree(s.Full.Busy, .7, .93)
 			}
 			for _, node := range o.nodes() {
 				for _, device := range o.tunnelDevices(node) {
@@ -34,19 +34,18 @@ func wireguardQueue() Rule {
 					queue, _ := o.Sum(node, "qdisc", "drops", only)
 					drops += queue
 					share := ratio(drops, sent+drops)
-					j := Judgement{Score: ramp(share, .0005, .02, -4.5, 3.5) + o.wants() + behind, Node: node,
-						Element: device, Text: fmt.Sprintf("the queue of tunnel device %s on %s "+
-							"overflows: %s of its packets were dropped", device, node, unit.Percent(share)),
-						Facts: factList{against(fact("tx_dropped", node, device, drops,
-							fmt.Sprintf("%s dropped %.0f packets before sending, %.0f were sent", device,
-								drops, sent)),
-							sent)}}.weighed(ramp(share, .0005, .02, -4.5, 0))
-					if best.NotExamined != "" || j.Score > best.Score {
-						best = j
-					}
+					lost := against(fact("tx_dropped", node, device, drops, fmt.Sprintf("%s dropped %.0f "+
+						"packets before sending, %.0f were sent", device, drops, sent)), sent)
+					best = likelier(best, Judgement{Node: node, Element: device, Facts: factList{lost},
+						Terms: []Term{requires("drops", degree(share, .0005, .02)).by(lost)},
+						Text: fmt.Sprintf("the queue of tunnel device %s on %s overflows: %s of its packets "+
+							"were dropped", device, node, unit.Percent(share))})
 				}
 			}
-			return best
+			if best.NotExamined != "" {
+				return best
+			}
+			return best.with(contradicts("full-core", behind))
 		},
 		Remedies: []Remedy{{System: "linux", Do: "lengthen the tunnel device's queue",
 			Commands: []string{"ip link set wg0 txqueuelen 1000"}, Risk: "more latency",

@@ -1,0 +1,437 @@
+package diagnosis_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+const weightsFile = "../../internal/analysis/diagnosis/weights.json"
+
+var (
+	steps    = flag.Int("steps", 300, "of the descent by which weights are fitted")
+	leaveOut = flag.Bool("leave-out", false, "fit without each mechanism, too")
+	untold   = flag.Float64("untold", .3, "how much an instance without its supporting terms counts")
+	unseen   = flag.Float64("unseen", .15, "how much an instance without its class counts")
+	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
+)
+
+// example is a recorded instance that weights are fitted to.
+type example struct {
+	recorded
+	judged [][]diagnosis.Judgement // of each trial
+	rates  []float64
+	right  map[string]float64 // the classes that are right, and how right
+}
+
+// mechanism is the name of what was planted by raw tools, "" of the suite's own knobs.
+func (e example) mechanism() string {
+	if e.Planted == nil {
+		return ""
+	}
+	return e.Planted.Mechanism
+}
+
+const accepted = .5 // how right a class is that says the same of a mechanism as its own does
+
+// examples reads the instances of both suites, of the suite's own knobs the tuning half.
+func examples(t testing.TB) (out []example) {
+	read := func(list, stored string, keep func(recorded) bool) {
+		load(t, list, stored, keep, func(x *aRun, of []recorded) {
+			d := analysis.Begin(x.Run, len(x.trials))
+			for _, trial := range x.trials {
+				d.Add(trial)
+			}
+			for _, r := range slices.DeleteFunc(slices.Clone(of), x.disturbed) {
+				e := example{recorded: r, right: rightOf(r)}
+				for _, id := range r.Trials {
+					if all, bps := d.Judgements(id); all != nil {
+						e.judged, e.rates = append(e.judged, all), append(e.rates, bps)
+					}
+				}
+				if len(e.judged) > 0 {
+					out = append(out, e)
+				}
+			}
+		})
+	}
+	list, stored := source(t)
+	read(list, stored, func(r recorded) bool { return tuning(r.ID) })
+	list, stored = sourceOf(t, mechanismsList, mechanismsPacked)
+	read(list, stored, func(r recorded) bool { return r.Planted != nil })
+	return append(out, fixtures(t)...)
+}
+
+// fixtures are the trials to which the tests of the rules hold them, where one class limits them.
+func fixtures(t testing.TB) (out []example) {
+	files, err := filepath.Glob("../../internal/analysis/testdata/rules/*.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		var x struct {
+			Class string       `json:"class"`
+			Run   record.Run   `json:"run"`
+			Trial record.Trial `json:"trial"`
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(f)
+		if err == nil {
+			err = json.NewDecoder(z).Decode(&x)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		d := analysis.Begin(x.Run, 1)
+		d.Add(x.Trial)
+		if all, bps := d.Judgements(x.Trial.ID); all != nil && x.Class != "" {
+			out = append(out, example{recorded{instance: instance{ID: file}}, [][]diagnosis.Judgement{all},
+				[]float64{bps}, map[string]float64{x.Class: 1}})
+		}
+	}
+	return out
+}
+
+func rightOf(r recorded) map[string]float64 {
+	right := map[string]float64{}
+	if r.Planted == nil {
+		for i, of := range r.Truths {
+			right[of.Class] = math.Pow(accepted, float64(i))
+		}
+	} else {
+		m := mechanismNamed(r.Planted.Mechanism)
+		for _, class := range m.Accept {
+			right[class] = accepted
+		}
+		if r.Planted.Lab != "" && m.Class == diagnosis.SoftirqAllCores {
+			right[diagnosis.SharedCPU] = 1
+		}
+		right[m.Class] = 1
+	}
+	if len(right) == 0 {
+		right[diagnosis.Unknown] = 1
+	}
+	return right
+}
+
+// model is the weights in one list, with what each is drawn to.
+type model struct {
+	index  map[[2]string]int
+	names  [][2]string // class and term
+	value  []float64
+	priors []float64
+	bases  []int // of which weights a prior is above: -1 for none
+}
+
+// newModel finds the terms of some examples.
+func newModel(all []example) *model {
+	m := &model{index: map[[2]string]int{}}
+	m.samples(all)
+	return m
+}
+
+func (m *model) at(class string, t diagnosis.Term) int {
+	key := [2]string{class, t.Name}
+	i, ok := m.index[key]
+	if !ok {
+		i = len(m.names)
+		m.index[key] = i
+		m.names = append(m.names, key)
+		prior, aboveBase := diagnosis.Prior(t)
+		base := -1
+		if aboveBase {
+			base = m.at(class, diagnosis.Term{Name: diagnosis.Base})
+		}
+		m.priors, m.bases = append(m.priors, prior), append(m.bases, base)
+		m.value = append(m.value, m.prior(i))
+	}
+	return i
+}
+
+// prior is what a weight is drawn to.
+func (m *model) prior(i int) float64 {
+	if m.bases[i] < 0 {
+		return m.priors[i]
+	}
+	return m.priors[i] + m.value[m.bases[i]]
+}
+
+func (m *model) weights() diagnosis.Weights {
+	out := diagnosis.Weights{}
+	for i, key := range m.names {
+		if out[key[0]] == nil {
+			out[key[0]] = map[string]float64{}
+		}
+		out[key[0]][key[1]] = math.Round(m.value[i]*100) / 100
+	}
+	return out
+}
+
+// row is a class of a trial: its parts, each with the number of its weight, and how right it is.
+type row struct {
+	base  float64
+	index []int
+	part  []float64
+	right float64
+}
+
+// sample is a trial with what it counts.
+type sample struct {
+	rows   []row
+	weight float64
+}
+
+// samples are the trials of some examples, in three ways: as they are; as a router shows them that tells
+// less, so that no supporting term is met; and as if no rule knew their cause.
+func (m *model) samples(all []example) (out []sample) {
+	for _, e := range all {
+		out = append(append(out, m.of(e, 1, false)...), m.of(e, *untold, true)...)
+		if e.right[diagnosis.Unknown] == 0 {
+			out = append(out, m.of(e.without(), *unseen, false)...)
+		}
+	}
+	return out
+}
+
+func (m *model) of(e example, weight float64, plain bool) (out []sample) {
+	for _, judged := range e.judged {
+		s := sample{[]row{{right: e.right[diagnosis.Unknown]}}, weight / float64(len(e.judged))}
+		for _, j := range judged {
+			if j.NotExamined != "" {
+				continue
+			}
+			r := row{right: e.right[j.Class], base: j.Score}
+			if len(j.Terms) > 0 {
+				r = row{0, []int{m.at(j.Class, diagnosis.Term{Name: diagnosis.Base})}, []float64{1}, r.right}
+			}
+			for _, t := range j.Terms {
+				at := m.at(j.Class, t)
+				if !plain || t.Kind != diagnosis.Supports {
+					r.index, r.part = append(r.index, at), append(r.part, t.Part())
+				}
+			}
+			s.rows = append(s.rows, r)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// fit finds the weights that make what was planted likely (multinomial logistic regression), none below 0,
+// each drawn to what its kind has.
+func (m *model) fit(all []example) {
+	samples := m.samples(all)
+	n := len(m.value)
+	mean, square := make([]float64, n), make([]float64, n)
+	for step := range *steps {
+		gradient := make([]float64, n)
+		for i := range gradient {
+			away := 2 * *drawn * (m.value[i] - m.prior(i))
+			gradient[i] += away
+			if m.bases[i] >= 0 {
+				gradient[m.bases[i]] -= away
+			}
+		}
+		for _, s := range samples {
+			m.add(gradient, s)
+		}
+		// Adam (Kingma and Ba 2015).
+		rate := .3 / (1 + float64(step)/30)
+		for i, g := range gradient {
+			mean[i], square[i] = .9*mean[i]+.1*g, .99*square[i]+.01*g*g
+			a, b := mean[i]/(1-math.Pow(.9, float64(step+1))), square[i]/(1-math.Pow(.99, float64(step+1)))
+			m.value[i] -= rate * a / (math.Sqrt(b) + 1e-6)
+			if m.names[i][1] != diagnosis.Base {
+				m.value[i] = max(m.value[i], 0)
+			}
+		}
+	}
+}
+
+// add adds the gradient of the logarithm of the likelihood of one trial.
+func (m *model) add(gradient []float64, of sample) {
+	rows := of.rows
+	p, most := make([]float64, len(rows)), 0.0
+	for i, r := range rows {
+		p[i] = r.base
+		for k, at := range r.index {
+			p[i] += m.value[at] * r.part[k]
+		}
+		most = max(most, p[i])
+	}
+	sum, right := 0.0, 0.0
+	for i := range p {
+		p[i] = math.Exp(p[i] - most)
+		sum, right = sum+p[i], right+p[i]*rows[i].right
+	}
+	const least = 1e-4 // a wrong answer that was sure must not decide alone
+	for i, r := range rows {
+		d := p[i]/sum - p[i]*r.right/max(right, least*sum)
+		for k, at := range r.index {
+			gradient[at] += of.weight * d * r.part[k]
+		}
+	}
+}
+
+// say is what weights say of an example.
+func (e example) say(w diagnosis.Weights) outcome {
+	var trials [][]diagnosis.Judgement
+	for _, judged := range e.judged {
+		judged = slices.Clone(judged)
+		diagnosis.Rate(judged, w)
+		trials = append(trials, judged)
+	}
+	return outcome{recorded: e.recorded, d: diagnosis.Conclude(trials, e.rates...)}
+}
+
+// TestFit fits the weights to all recorded instances: those that are committed are the fitted ones.
+func TestFit(t *testing.T) {
+	all := examples(t)
+	m := newModel(all)
+	m.fit(all)
+	if *update {
+		writeJSON(t, weightsFile, m.weights())
+	}
+	var committed diagnosis.Weights
+	text, err := os.ReadFile(weightsFile)
+	if err == nil {
+		err = json.Unmarshal(text, &committed)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class, fitted := range m.weights() {
+		for term, w := range fitted {
+			if got, ok := committed[class][term]; !ok || math.Abs(got-w) > .05 {
+				t.Errorf("the weight of %s %s is %.2f, fitted %.2f: go test ./bench/diagnosis -run TestFit "+
+					"-update", class, term, got, w)
+			}
+		}
+	}
+}
+
+// TestLeaveOneOut says what the rules make of each mechanism by weights that were fitted without it, and of
+// each instance whose class is taken out of the rules: that is a cause which no rule knows.
+func TestLeaveOneOut(t *testing.T) {
+	if !*leaveOut {
+		t.Skip("skip: fits once for each mechanism, which takes five minutes: -leave-out")
+	}
+	all := examples(t)
+	var names []string
+	for _, e := range all {
+		if name := e.mechanism(); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	said, unknown := make([][]outcome, len(names)), make([][]outcome, len(names))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, name := range names {
+		group.Go(func() error {
+			is := func(e example) bool { return e.mechanism() == name }
+			m := newModel(all)
+			m.fit(slices.DeleteFunc(slices.Clone(all), is))
+			for _, e := range all {
+				if !is(e) {
+					continue
+				}
+				said[i] = append(said[i], e.say(m.weights()))
+				if e.right[diagnosis.Unknown] == 0 {
+					unknown[i] = append(unknown[i], e.without().say(m.weights()))
+				}
+			}
+			return nil
+		})
+	}
+	group.Wait()
+	var f leftOut
+	for _, o := range slices.Concat(said...) {
+		if !f.Mechanisms.add(o) {
+			t.Logf("%s (%s) is %v, said: %s %.0f %%: %s", o.ID, o.Run, o.Truths, o.d.Class,
+				100*o.d.Confidence, o.d.Text)
+		}
+	}
+	for _, o := range slices.Concat(unknown...) {
+		sure := o.d.Class != diagnosis.Unknown && o.d.Confidence >= leastSure
+		f.Classes.add(!sure)
+		if sure {
+			t.Logf("without its class: %s is %v, said: %s %.0f %%", o.ID, o.Truths, o.d.Class,
+				100*o.d.Confidence)
+		}
+	}
+	t.Logf("\n%s", f.markdown())
+	if *update {
+		writeJSON(t, leftOutFile, f)
+	}
+}
+
+// leftOut is what TestLeaveOneOut found.
+type leftOut struct {
+	Mechanisms mechanismFigures
+	Classes    count // taken out, of which no other is named with confidence
+}
+
+const leftOutFile = "testdata/figures-left-out.json"
+
+func readLeftOut() (f leftOut) {
+	text, err := os.ReadFile(leftOutFile)
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// markdown is the figures as docs/diagnosis.md has them.
+func (f leftOut) markdown() string {
+	var b strings.Builder
+	b.WriteString(f.Mechanisms.summary())
+	fmt.Fprintf(&b, "| without its class no other is named, at least 80 %% sure | %s |\n\n%s",
+		f.Classes, f.Mechanisms.Bins.markdown())
+	b.WriteString("\n| class | named first | named instead |\n|---|---|---|\n")
+	for _, class := range slices.Sorted(maps.Keys(f.Mechanisms.Classes)) {
+		c := f.Mechanisms.Classes[class]
+		if said := f.Mechanisms.Instead[class]; len(said) > 0 {
+			fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, c.Top1.Right, c.Top1.Of, instead(class, said))
+		}
+	}
+	return b.String()
+}
+
+// without takes the classes that are right, and what they explain, out of what the rules say of an example:
+// its cause is one that no rule knows.
+func (e example) without() example {
+	gone := []string{}
+	for class := range e.right {
+		gone = append(append(gone, class), diagnosis.SymptomsOf(class)...)
+	}
+	judged := e.judged
+	e.judged, e.right = nil, map[string]float64{diagnosis.Unknown: 1}
+	for _, all := range judged {
+		e.judged = append(e.judged, slices.DeleteFunc(slices.Clone(all), func(j diagnosis.Judgement) bool {
+			return slices.Contains(gone, j.Class)
+		}))
+	}
+	return e
+}

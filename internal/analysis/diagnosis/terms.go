@@ -1,0 +1,162 @@
+package diagnosis
+
+import (
+	_ "embed"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+)
+
+// Term is one condition of a class, and how far a trial meets it: 0 = not at all, 1 = fully.
+type Term struct {
+	Name string // within its class, as the table of weights has it
+	Kind TermKind
+	Met  float64
+	By   *evidence.Evidence // what tells; it is shown where the term decides against the class
+}
+
+// TermKind says what a term does to the score of its class.
+type TermKind int
+
+// A required term takes its weight from the score where it is not met, a contradicting one where it is; a
+// supporting one adds it where it is met.
+const (
+	Requires TermKind = iota
+	Supports
+	Contradicts
+)
+
+func requires(name string, met float64) Term    { return Term{Name: name, Met: met} }
+func supports(name string, met float64) Term    { return Term{name, Supports, met, nil} }
+func contradicts(name string, met float64) Term { return Term{name, Contradicts, met, nil} }
+
+// by notes the fact that tells how far the term is met.
+func (t Term) by(e evidence.Evidence) Term {
+	t.By = &e
+	return t
+}
+
+// Part is what the weight of the term is multiplied by in the score.
+func (t Term) Part() float64 {
+	switch t.Kind {
+	case Supports:
+		return t.Met
+	case Contradicts:
+		return -t.Met
+	default:
+		return t.Met - 1
+	}
+}
+
+// degree is how far x has come from a, where it is 0, to b, where it is 1.
+func degree(x, a, b float64) float64 { return min(max((x-a)/(b-a), 0), 1) }
+
+// yes is the degree of what is so or not.
+func yes(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// met is how far terms that belong together are met: as far as the least of those required, unless another
+// contradicts.
+func met(terms ...Term) float64 {
+	least, most := 1.0, 0.0
+	for _, t := range terms {
+		switch t.Kind {
+		case Requires:
+			least = min(least, t.Met)
+		case Contradicts:
+			most = max(most, t.Met)
+		}
+	}
+	return least * (1 - most)
+}
+
+// Base names the score of a class that meets all that it requires, in the table of weights.
+const Base = "base"
+
+// Explained names the term of a class that another, which has evidence, brings with it.
+const Explained = "explained"
+
+//go:embed weights.json
+var weightsTable []byte
+
+// weights are those that TestFit of bench/diagnosis fitted to recorded trials.
+var weights = sync.OnceValue(func() Weights {
+	var w Weights
+	if err := json.Unmarshal(weightsTable, &w); err != nil {
+		panic("weights.json: " + err.Error())
+	}
+	return w
+})
+
+// Weights are those of terms, by class and name; a term without one has its prior.
+type Weights map[string]map[string]float64
+
+// Of returns the weight of a term.
+func (w Weights) Of(class string, t Term) float64 {
+	if v, ok := w[class][t.Name]; ok {
+		return v
+	}
+	prior, aboveBase := Prior(t)
+	if aboveBase {
+		prior += w.Of(class, Term{Name: Base})
+	}
+	return prior
+}
+
+// Prior is the weight that a term has before any trial is seen. With aboveBase it is added to that of the
+// base: without what it requires a class is less likely than one that is not known.
+func Prior(t Term) (weight float64, aboveBase bool) {
+	switch {
+	case t.Name == Base:
+		return 2.5, false
+	case t.Kind == Supports:
+		return 1, false
+	case t.Name == Explained:
+		return 2, false
+	default:
+		return 2.5, true
+	}
+}
+
+// Score is the logarithm of the odds of a class against no class that is known, given its terms.
+func (w Weights) Score(class string, terms []Term) float64 {
+	score := w.Of(class, Term{Name: Base})
+	for _, t := range terms {
+		score += w.Of(class, t) * t.Part()
+	}
+	return score
+}
+
+// rate gives a judgement its score by its terms, and notes what speaks most against it.
+func (j *Judgement) rate(w Weights) {
+	if len(j.Terms) == 0 {
+		return
+	}
+	j.Score, j.Against = w.Score(j.Class, j.Terms), nil
+	least := 0.0
+	for _, t := range j.Terms {
+		if by := w.Of(j.Class, t) * t.Part(); by < least && t.By != nil {
+			least, j.Against = by, t.By
+		}
+	}
+}
+
+// likelier is the judgement whose terms are met further; one that was not examined is not.
+func likelier(a, b Judgement) Judgement {
+	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
+		return b
+	}
+	return a
+}
+
+// with adds terms to those of a judgement.
+func (j Judgement) with(terms ...Term) Judgement {
+	j.Terms = append(slices.Clone(j.Terms), terms...)
+	return j
+}

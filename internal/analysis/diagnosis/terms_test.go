@@ -1,0 +1,72 @@
+package diagnosis
+
+import (
+	"math"
+	"testing"
+)
+
+// TestScoreIsTheSumOfItsTerms: a class has its base where all that it requires is met and nothing contradicts
+// it, and less than a cause that is not known where one condition fails; what takes most away rules it out.
+func TestScoreIsTheSumOfItsTerms(t *testing.T) {
+	w := Weights{"x": {Base: 3, "wide": 7, "hint": .5}}
+	hole := fact("hole", "router", "", 1, "a hole")
+	for _, tt := range []struct {
+		name  string
+		terms []Term
+		score float64
+		by    string
+	}{
+		{"all met", []Term{requires("wide", 1).by(hole), contradicts("other", 0)}, 3, ""},
+		{"supported", []Term{requires("wide", 1).by(hole), supports("hint", 1)}, 3.5, ""},
+		{"half met", []Term{requires("wide", .5).by(hole)}, -.5, "hole"},
+		{"a term without a weight", []Term{requires("new", 0).by(hole)}, -2.5, "hole"},
+		{"contradicted", []Term{requires("wide", .9).by(fact("a", "", "", 0, "")),
+			contradicts("other", 1).by(hole)}, 3 - .7 - 5.5, "hole"},
+		{"explained by another class", []Term{requires("wide", 1), contradicts(Explained, 1).by(hole)}, 1,
+			"hole"},
+	} {
+		j := Judgement{Class: "x", Terms: tt.terms}
+		j.rate(w)
+		by := ""
+		if j.Against != nil {
+			by = j.Against.Metric
+		}
+		if math.Abs(j.Score-tt.score) > 1e-9 || by != tt.by {
+			t.Errorf("%s: got score %.2f, ruled out by %q, want %.2f, %q", tt.name, j.Score, by, tt.score,
+				tt.by)
+		}
+	}
+}
+
+// TestMetAsFarAsTheLeast: terms together are met as far as the least required one, and not if another
+// contradicts; of two judgements the one that is met further is taken, and one that was not examined never.
+func TestMetAsFarAsTheLeast(t *testing.T) {
+	a := []Term{requires("a", .7), requires("b", .9), supports("c", 0), contradicts("d", .5)}
+	if got := met(a...); math.Abs(got-.35) > 1e-9 {
+		t.Errorf("got %v, want .7 × (1 − .5)", got)
+	}
+	far, near := Judgement{Text: "far", Terms: []Term{requires("a", .9)}}, Judgement{Text: "near", Terms: a}
+	for _, pair := range [][2]Judgement{{far, near}, {near, far}, {missing("not read"), far},
+		{far, missing("not read")}} {
+		if got := likelier(pair[0], pair[1]); got.Text != "far" {
+			t.Errorf("of %q and %q: got %q", pair[0].Text, pair[1].Text, got.Text)
+		}
+	}
+	if degree(5, 0, 10) != .5 || degree(5, 10, 0) != .5 || degree(-1, 0, 10) != 0 || degree(11, 0, 10) != 1 ||
+		degree(11, 10, 0) != 0 {
+		t.Error("a degree goes from 0 at its first bound to 1 at its second, and stays there")
+	}
+}
+
+// TestEveryWeightHasAClass: the fitted weights are those of classes that there are, each with its base.
+func TestEveryWeightHasAClass(t *testing.T) {
+	for class, terms := range weights() {
+		if _, known := RuleOf(class); !known {
+			t.Errorf("weights of %s, which is no class: go test ./bench/diagnosis -run TestFit -update",
+				class)
+		}
+		if _, ok := terms[Base]; !ok {
+			t.Errorf("%s has no base", class)
+		}
+	}
+}
