@@ -583,6 +583,7 @@ diagnosis() {
 	with=(-binary "$PROGRAM" -keep "$kept")
 	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/diagnosis "${with[@]}" || return
 	as_root go test -count=1 -v -run '^Test(Accuracy|Pack)$' ./bench/diagnosis -keep "$kept" || return
+	as_root go test -count=1 -timeout 0 -v -run '^TestLeaveOneOut$' ./bench/diagnosis -leave-out || return
 	as_root go test -count=1 -timeout 0 -v -run '^TestProve$' ./bench/diagnosis "${with[@]}" -proofs 1 || return
 	with=(-binary "$PROGRAM" -keep "$kept.mechanisms")
 	as_root go test -count=1 -timeout 0 -v -run '^TestRecordMechanisms$' ./bench/diagnosis "${with[@]}" -each 1 || return
