@@ -133,7 +133,8 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rate gives a judgement its score by its terms, and notes what speaks most against it.
+// rate gives a judgement its score by its terms, and notes what speaks most against it. A term that is nearly
+// met rules nothing out.
 func (j *Judgement) rate(w Weights) {
 	if len(j.Terms) == 0 {
 		return
@@ -141,7 +142,7 @@ func (j *Judgement) rate(w Weights) {
 	j.Score, j.Against = w.Score(j.Class, j.Terms), nil
 	least := 0.0
 	for _, t := range j.Terms {
-		if by := w.Of(j.Class, t) * t.Part(); by < least && t.By != nil {
+		if by := w.Of(j.Class, t) * t.Part(); by < least && t.Part() <= -.5 && t.By != nil {
 			least, j.Against = by, t.By
 		}
 	}
