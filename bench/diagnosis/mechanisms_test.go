@@ -198,7 +198,8 @@ var labKind = flag.String("lab", record.LabVM, "kind of lab in which mechanisms 
 
 var perMechanism = flag.Int("each", 3, "plantings of each mechanism")
 
-// TestRecordMechanisms plants each mechanism in a virtual router and records what it does to loads.
+// TestRecordMechanisms plants each mechanism in a virtual router and records what it does to loads; with
+// -proofs it puts another class than the planted one to the test instead, and says how often that is refuted.
 func TestRecordMechanisms(t *testing.T) {
 	if *binary == "" || *keepDir == "" {
 		t.Skip("skip: records for an hour: -binary and -keep say by what and where")
@@ -219,10 +220,17 @@ func TestRecordMechanisms(t *testing.T) {
 	slices.SortStableFunc(all, func(a, b planting) int {
 		return cmp.Or(a.Number-b.Number, a.CPUs-b.CPUs)
 	})
+	file := filepath.Join(*keepDir, provenFile)
 	for _, p := range all {
-		if *only != "" && !in(*only, p.Mechanism) || slices.ContainsFunc(done, func(r recorded) bool {
+		known := slices.ContainsFunc(done, func(r recorded) bool {
 			return strings.HasPrefix(r.ID, p.id("/"))
-		}) {
+		})
+		if *proofs > 0 {
+			known = !mechanismNamed(p.Mechanism).limits() || slices.ContainsFunc(readProven(t, file),
+				func(x proven) bool { return strings.HasPrefix(x.ID, p.id("/")) })
+			p.Loads = p.Loads[:1]
+		}
+		if known || *only != "" && !in(*only, p.Mechanism) {
 			continue
 		}
 		if err := b.record(ctx, p); ctx.Err() != nil {
@@ -232,6 +240,15 @@ func TestRecordMechanisms(t *testing.T) {
 			b.down(ctx)
 		}
 	}
+	if *proofs > 0 {
+		quoteProofs(t, readProven(t, file))
+	}
+}
+
+// limits reports whether a mechanism has one limit of its own.
+func (m mechanism) limits() bool {
+	return !m.Harmless && !slices.Contains([]string{diagnosis.Healthy, diagnosis.Unknown, diagnosis.Unstable},
+		m.Class)
 }
 
 func (p planting) id(load string) string {
@@ -282,8 +299,11 @@ func (b *bench) record(ctx context.Context, p planting) error {
 		return err
 	}
 	x, err := b.run(ctx, b.lab, "", "", batch, false)
+	if err == nil && *proofs > 0 {
+		err = b.prove(ctx, x, batch[0], m, b.untouched[under(p.Loads[0])])
+	}
 	undo()
-	if err != nil {
+	if err != nil || *proofs > 0 {
 		return err
 	}
 	var out []recorded
@@ -318,6 +338,22 @@ func (b *bench) ready(ctx context.Context, cpus int) error {
 	b.lab, b.cpus, b.untouched = id, cpus, map[string]float64{}
 	b.found, err = b.state(ctx)
 	return err
+}
+
+// prove puts another class to the test on what a mechanism did to a load, if it bites.
+func (b *bench) prove(ctx context.Context, x aRun, of instance, m mechanism, untouched float64) error {
+	_, goodput, _ := x.trialsOf(of.cell())
+	if fell := 1 - goodput/untouched; !(fell > bite) {
+		b.t.Logf("%s does not bite: goodput falls by %.0f %%", of.ID, 100*fell)
+		return nil
+	}
+	p, err := b.test(ctx, x.ID, swapped(of.ID, append([]string{m.Class}, m.Accept...)...))
+	if err != nil {
+		return err
+	}
+	p.ID = of.ID
+	keepProven(b.t, filepath.Join(*keepDir, provenFile), []proven{p})
+	return nil
 }
 
 func (b *bench) down(ctx context.Context) {

@@ -42,27 +42,38 @@ const (
 
 // oneResource are classes that doses cannot tell apart, because what limits is the same resource: a label is
 // not swapped within.
-var oneResource = [][]string{{"link-rate", "shaper", "policer"},
+var oneResource = [][]string{
+	{"link-rate", "shaper", "policer", "cross-traffic", "shaper-burst", "bufferbloat", "reverse-path"},
 	{"softirq-one-core", "softirq-all-cores", "vpn-process", "crypto-workers", "rule-list", "log-flood",
-		"other-load", "clock-down", "thermal", "shared-cpu", "backlog-budget", "fragmentation"},
-	{"slow-reader", "slow-sender"}, {"receive-window", "send-buffer"}}
+		"other-load", "clock-down", "thermal", "shared-cpu", "backlog-budget", "fragmentation",
+		"small-segments", "inline-inspection", "one-flow", "shaper-cpu"},
+	{"random-loss", "rule-drop", "conntrack-invalid", "checksum-errors", "small-queue"},
+	{"slow-reader", "slow-sender"}, {"receive-window", "send-buffer", "options-stripped"}}
 
-// swapped is another class than the planted ones, of another resource, that has a general experiment.
-func swapped(x instance) string {
+// swapped returns another class than those that were planted, of another resource, that has a general
+// experiment.
+func swapped(id string, truths ...string) string {
 	var may []string
 	for _, class := range []string{"link-rate", "shaper", "softirq-one-core", "rule-list", "receive-window",
 		"send-buffer", "random-loss"} {
-		same := func(f planted) bool {
-			return f.Truth.Class == class || slices.ContainsFunc(oneResource, func(of []string) bool {
-				return slices.Contains(of, f.Truth.Class) && slices.Contains(of, class)
+		if !slices.ContainsFunc(truths, func(truth string) bool {
+			return truth == class || slices.ContainsFunc(oneResource, func(of []string) bool {
+				return slices.Contains(of, truth) && slices.Contains(of, class)
 			})
-		}
-		if !slices.ContainsFunc(x.Faults, same) {
+		}) {
 			may = append(may, class)
 		}
 	}
-	d := rand.New(rand.NewPCG(suiteSeed, uint64(hash(x.ID))))
+	d := rand.New(rand.NewPCG(suiteSeed, uint64(hash(id))))
 	return may[d.IntN(len(may))]
+}
+
+// classes are those of the instance's faults.
+func (x instance) classes() (out []string) {
+	for _, f := range x.Faults {
+		out = append(out, f.Truth.Class)
+	}
+	return out
 }
 
 // TestProve puts right findings and deliberately wrong ones to the test, and says how often experiments
@@ -125,28 +136,38 @@ func (r *recorder) prove(ctx context.Context, x instance) (out []proven, err err
 	if fell := 1 - goodput/untouched; !(fell > bite) && !(recorded{instance: x}).harmless() {
 		return []proven{{ID: x.ID, Class: x.Faults[0].Truth.Class, Right: true, Verdict: harmless}}, nil
 	}
-	for i, class := range []string{x.Faults[0].Truth.Class, swapped(x)} {
+	for i, class := range []string{x.Faults[0].Truth.Class, swapped(x.ID, x.classes()...)} {
 		if i == 0 && *wrongOnly {
 			continue
 		}
-		if _, err := r.program.Say(ctx, "diagnose", of.ID, "--prove", "--cause", class); err != nil {
-			return nil, err
-		}
-		p := proven{ID: x.ID, Class: class, Right: i == 0, Verdict: untested}
-		said, err := r.program.Say(ctx, "show", of.ID, "--json")
+		p, err := r.test(ctx, of.ID, class)
 		if err != nil {
 			return nil, err
 		}
-		var doc analysis.Document
-		if err := json.Unmarshal([]byte(said), &doc); err != nil {
-			return nil, err
-		}
-		if p.Proofs = proofsOf(&doc, class); len(p.Proofs) > 0 {
-			p.Verdict = diagnosis.Decide(p.Proofs)
-		}
+		p.ID, p.Right = x.ID, i == 0
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// test puts a class to the test as the cause of a run's cells.
+func (r *recorder) test(ctx context.Context, run, class string) (p proven, err error) {
+	p.Class, p.Verdict = class, untested
+	if _, err := r.program.Say(ctx, "diagnose", run, "--prove", "--cause", class); err != nil {
+		return p, err
+	}
+	said, err := r.program.Say(ctx, "show", run, "--json")
+	if err != nil {
+		return p, err
+	}
+	var doc analysis.Document
+	if err := json.Unmarshal([]byte(said), &doc); err != nil {
+		return p, err
+	}
+	if p.Proofs = proofsOf(&doc, class); len(p.Proofs) > 0 {
+		p.Verdict = diagnosis.Decide(p.Proofs)
+	}
+	return p, nil
 }
 
 // alone measures one cell of an instance.
@@ -253,7 +274,7 @@ func TestSwappedLabelsAreWrong(t *testing.T) {
 		if x.Kind != kindFault {
 			continue
 		}
-		class := swapped(x)
+		class := swapped(x.ID, x.classes()...)
 		classes[class] = true
 		for _, f := range x.Faults {
 			for _, of := range oneResource {
