@@ -520,22 +520,19 @@ func (f *mechanismFigures) add(o outcome) bool {
 // TestMechanisms scores the rules on what raw tools planted. A figure that is lower than the committed one is
 // a failure.
 func TestMechanisms(t *testing.T) {
-	list, stored := sourceOf(t, mechanismsList, mechanismsPacked)
 	var f mechanismFigures
-	load(t, list, stored, func(r recorded) bool { return r.Planted != nil }, func(x *aRun, of []recorded) {
-		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
-			if f.add(o) {
-				continue
-			}
-			at := ""
-			if len(o.d.Causes) > 0 {
-				at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
-			}
-			t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,
-				*o.Planted, o.Goodput/1e6, o.Untouched/1e6, o.Truths, o.d.Class, 100*o.d.Confidence, at,
-				o.d.Text)
+	for _, e := range examples(t) {
+		o := e.outcome
+		if o.Planted == nil || f.add(o) {
+			continue
 		}
-	})
+		at := ""
+		if len(o.d.Causes) > 0 {
+			at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
+		}
+		t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,
+			*o.Planted, o.Goodput/1e6, o.Untouched/1e6, o.Truths, o.d.Class, 100*o.d.Confidence, at, o.d.Text)
+	}
 	t.Logf("\n%s", f.markdown())
 	if *keepDir != "" {
 		return // another recording than the committed one has figures of its own

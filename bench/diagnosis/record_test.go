@@ -267,8 +267,9 @@ func (x instance) cells(baseToo bool) []levels {
 // aRun is one that was stored.
 type aRun struct {
 	record.Run
-	trials []record.Trial
-	doc    *analysis.Document
+	trials  []record.Trial
+	doc     *analysis.Document
+	derived *analysis.Derivation
 }
 
 // run measures the cells of instances.
@@ -502,7 +503,11 @@ func (x *aRun) goodputs(batch []instance) map[string]float64 {
 // document derives the run's once.
 func (x *aRun) document() *analysis.Document {
 	if x.doc == nil {
-		x.doc = analysis.Derive(x.Run, x.trials)
+		x.derived = analysis.Begin(x.Run, len(x.trials))
+		for _, t := range x.trials {
+			x.derived.Add(t)
+		}
+		x.doc = x.derived.Document()
 	}
 	return x.doc
 }
