@@ -31,7 +31,7 @@ var (
 	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
 )
 
-// example is a recorded instance that weights are fitted to, with what the present ones say of it.
+// example is a recorded instance that weights are fitted to, with the judgements of the present weights.
 type example struct {
 	outcome
 	judged [][]diagnosis.Judgement // of each trial
@@ -39,7 +39,7 @@ type example struct {
 	right  map[string]float64 // the classes that are right, and how right
 }
 
-// mechanism is the name of what was planted by raw tools, "" of the suite's own knobs.
+// mechanism returns the name of what raw tools planted, "" for the suite's own knobs.
 func (e example) mechanism() string {
 	if e.Planted == nil {
 		return ""
@@ -47,12 +47,12 @@ func (e example) mechanism() string {
 	return e.Planted.Mechanism
 }
 
-const accepted = .5 // how right a class is that says the same of a mechanism as its own does
+const accepted = .5 // how right a class is that describes a mechanism as well as its own
 
 // known keeps the examples for the next test.
 var known []example
 
-// examples reads the instances of both suites, of the suite's own knobs the tuning half.
+// examples reads the instances of both suites, only the tuning half for the suite's own knobs.
 func examples(t testing.TB) []example {
 	if known != nil {
 		return known
@@ -78,7 +78,7 @@ func examples(t testing.TB) []example {
 	return known
 }
 
-// fixtures are the trials to which the tests of the rules hold them, where one class limits them.
+// fixtures returns the trials of the rules' tests, where one class limits them.
 func fixtures(t testing.TB) (out []example) {
 	files, err := filepath.Glob("../../internal/analysis/testdata/rules/*.json.gz")
 	if err != nil {
@@ -133,16 +133,16 @@ func rightOf(r recorded) map[string]float64 {
 	return right
 }
 
-// model is the weights in one list, with what each is drawn to.
+// model holds the weights in one list, with the prior that each is drawn to.
 type model struct {
 	index  map[[2]string]int
 	names  [][2]string // class and term
 	value  []float64
 	priors []float64
-	bases  []int // of which weights a prior is above: -1 for none
+	bases  []int // the weight that a prior is added to: -1 for none
 }
 
-// newModel finds the terms of some examples.
+// newModel collects the terms of some examples.
 func newModel(all []example) *model {
 	m := &model{index: map[[2]string]int{}}
 	m.samples(all)
@@ -167,7 +167,7 @@ func (m *model) at(class string, t diagnosis.Term) int {
 	return i
 }
 
-// prior is what a weight is drawn to.
+// prior returns the value that a weight is drawn to.
 func (m *model) prior(i int) float64 {
 	if m.bases[i] < 0 {
 		return m.priors[i]
@@ -186,7 +186,7 @@ func (m *model) weights() diagnosis.Weights {
 	return out
 }
 
-// row is a class of a trial: its parts, each with the number of its weight, and how right it is.
+// row is a class of a trial: its parts, each with the index of its weight, and how right it is.
 type row struct {
 	base  float64
 	index []int
@@ -194,13 +194,13 @@ type row struct {
 	right float64
 }
 
-// sample is a trial with what it counts.
+// sample is a trial with its weight.
 type sample struct {
 	rows   []row
 	weight float64
 }
 
-// samples are the trials of some examples, in three ways: as they are; as a router shows them that tells
+// samples returns the trials of some examples in three forms: as they are; as from a router that reports
 // less, so that no supporting term is met; and as if no rule knew their cause.
 func (m *model) samples(all []example) (out []sample) {
 	for _, e := range all {
@@ -237,7 +237,7 @@ func (m *model) of(e example, weight float64, plain bool) (out []sample) {
 }
 
 // fit finds the weights that make what was planted likely (multinomial logistic regression), none below 0,
-// each drawn to what its kind has.
+// each drawn to the prior of its kind.
 func (m *model) fit(all []example) {
 	samples := m.samples(all)
 	n := len(m.value)
@@ -283,7 +283,7 @@ func (m *model) add(gradient []float64, of sample) {
 		p[i] = math.Exp(p[i] - most)
 		sum, right = sum+p[i], right+p[i]*rows[i].right
 	}
-	const least = 1e-4 // a wrong answer that was sure must not decide alone
+	const least = 1e-4 // a wrong but sure answer must not decide alone
 	for i, r := range rows {
 		d := p[i]/sum - p[i]*r.right/max(right, least*sum)
 		for k, at := range r.index {
@@ -292,7 +292,7 @@ func (m *model) add(gradient []float64, of sample) {
 	}
 }
 
-// say is what weights say of an example.
+// say returns the diagnosis of an example with given weights.
 func (e example) say(w diagnosis.Weights) outcome {
 	if len(e.judged) == 0 { // no trial has a number
 		return e.outcome
@@ -306,7 +306,7 @@ func (e example) say(w diagnosis.Weights) outcome {
 	return outcome{recorded: e.recorded, d: diagnosis.Conclude(trials, e.rates...)}
 }
 
-// TestFit fits the weights to all recorded instances: those that are committed are the fitted ones.
+// TestFit fits the weights to all recorded instances and compares them with the committed ones.
 func TestFit(t *testing.T) {
 	all := examples(t)
 	m := newModel(all)
@@ -332,8 +332,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestLeaveOneOut says what the rules make of each mechanism by weights that were fitted without it, and of
-// each instance whose class is taken out of the rules: that is a cause which no rule knows.
+// TestLeaveOneOut diagnoses each mechanism with weights that were fitted without it, and each instance with
+// its class taken out of the rules: a cause that no rule knows.
 func TestLeaveOneOut(t *testing.T) {
 	if !*leaveOut {
 		t.Skip("skip: fits once for each mechanism, which takes five minutes: -leave-out")
@@ -388,10 +388,10 @@ func TestLeaveOneOut(t *testing.T) {
 	}
 }
 
-// leftOut is what TestLeaveOneOut found.
+// leftOut holds the results of TestLeaveOneOut.
 type leftOut struct {
 	Mechanisms mechanismFigures
-	Classes    count // taken out, of which no other is named with confidence
+	Classes    count // taken out, where no other is named with confidence
 }
 
 const leftOutFile = "testdata/figures-left-out.json"
@@ -407,7 +407,7 @@ func readLeftOut() (f leftOut) {
 	return f
 }
 
-// markdown is the figures as docs/diagnosis.md has them.
+// markdown formats the figures for docs/diagnosis.md.
 func (f leftOut) markdown() string {
 	var b strings.Builder
 	b.WriteString(f.Mechanisms.summary())
@@ -423,8 +423,8 @@ func (f leftOut) markdown() string {
 	return b.String()
 }
 
-// without takes the classes that are right, and what they explain, out of what the rules say of an example:
-// its cause is one that no rule knows.
+// without removes the classes that are right, and what they explain, from the judgements of an example: its
+// cause is then one that no rule knows.
 func (e example) without() example {
 	gone := []string{}
 	for class := range e.right {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// tcpShares are the shares of the window in which TCP had data, and in which an end held it back.
+// tcpShares holds the shares of the window in which TCP had data, and in which an end held it back.
 type tcpShares struct{ busy, rwnd, sndbuf float64 }
 
 func (o *Observation) tcpShares() (s tcpShares, why string) {
@@ -30,8 +30,8 @@ func (o *Observation) tcpShares() (s tcpShares, why string) {
 	return s, ""
 }
 
-// buffers are those of the sockets of the sender and of the receiver, as the kernel told their sizes; 0 = not
-// known.
+// buffers returns the socket buffer sizes of the sender and the receiver as their kernels report them; 0 =
+// not known.
 func (o *Observation) buffers() (send, receive float64) {
 	sends, receives := "near", "far"
 	switch o.load().Direction {
@@ -47,15 +47,15 @@ func (o *Observation) buffers() (send, receive float64) {
 	return read(sends + ".sndbuf_bytes"), read(receives + ".rcvbuf_bytes")
 }
 
-// inFlight is how much a flow had under way: its share of goodput × the round trip.
+// inFlight returns the bytes a flow had in flight (its share of goodput × the RTT) and that RTT.
 func (o *Observation) inFlight() (bytes, rtt float64) {
 	got, _ := o.Metric(metrics.Goodput)
 	rtt, _ = o.Metric("rtt_tcp_ns")
 	return got / 8 * rtt / 1e9 / float64(max(len(o.Trial.Traffic.Flows), 1)), rtt
 }
 
-// congestionWindow is that of a flow in bytes, the mean over flows of its median in the window; 0 = not
-// known.
+// congestionWindow returns the congestion window of a flow in bytes: the mean over flows of its median in the
+// window; 0 = not known.
 func (o *Observation) congestionWindow() float64 {
 	sum, flows := 0.0, 0
 	for _, f := range o.Trial.Traffic.Flows {
@@ -75,8 +75,8 @@ func (o *Observation) congestionWindow() float64 {
 	return ratio(sum, float64(flows))
 }
 
-// atReceiver is the share of TCP's round trip that probes of the same path do not see: data that waits for
-// its receiver.
+// atReceiver returns the share of TCP's RTT that probes of the same path do not see: data waiting for its
+// receiver.
 func (o *Observation) atReceiver() float64 {
 	probes, tcp, least, ok := o.addedDelay()
 	if !ok || len(o.Metrics.RTTs["loaded"]) == 0 || tcp-probes < 5e5 {
@@ -85,8 +85,8 @@ func (o *Observation) atReceiver() float64 {
 	return ratio(tcp-probes, tcp+least)
 }
 
-// zeroWindows are how often the receiver said that it takes nothing now, per second; ok is false where
-// nothing counted it.
+// zeroWindows counts how often per second the receiver advertised a zero window; ok is false where nothing
+// counted it.
 func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 	_, receiver := o.Ends()
 	n, ok := o.grew(receiver, "TcpExtTCPToZeroWindowAdv", "TcpExtTCPWantZeroWindowAdv")
@@ -95,7 +95,7 @@ func (o *Observation) zeroWindows() (hz float64, e evidence.Evidence, ok bool) {
 		"window "+unit.Significant(hz, 3)+" times per second"), ok
 }
 
-// flightFact is how much an end had under way, see inFlight.
+// flightFact reports how much an end had in flight, see inFlight.
 func flightFact(node string, bytes, rtt float64) evidence.Evidence {
 	return fact("bytes_in_flight", node, "socket", bytes, fmt.Sprintf("%s kB per flow were in flight in an "+
 		"RTT of %s", unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt)))
@@ -106,7 +106,7 @@ func rwndFact(s tcpShares) evidence.Evidence {
 		unit.Percent(s.rwnd)+" of the time")
 }
 
-// streamDoses take more connections than the load has.
+// streamDoses returns doses with more connections than the load has.
 func streamDoses(expect float64, why string) func(*Observation) []Experiment {
 	return func(o *Observation) []Experiment {
 		n := max(o.load().Streams, 1)
@@ -118,8 +118,8 @@ func streamDoses(expect float64, why string) func(*Observation) []Experiment {
 	}
 }
 
-// threadUse is the share of the window for which the busiest thread of an end's load generator ran, and that
-// of all of them together.
+// threadUse returns the share of the window for which the busiest thread of an end's load generator ran, and
+// the sum over all its threads.
 func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	for _, u := range o.Trial.Traffic.Ends {
 		if u.Node != node {
@@ -133,7 +133,7 @@ func (o *Observation) threadUse(node string) (busiest, all float64, ok bool) {
 	return busiest, all, ok
 }
 
-// endCPU is an end, client or server, whose own CPU is what is full.
+// endCPU returns the rule for an end, client or server, whose own CPU is full.
 func endCPU(class, end string) Rule {
 	return Rule{Class: class, Label: "the " + end + "'s CPU is saturated", Ends: true,
 		Means: "a load generator thread at this end runs for at least 90 % of the window, or a core of a " +
@@ -160,7 +160,7 @@ func endCPU(class, end string) Rule {
 					facts = append(facts, s.coreFact())
 				}
 			} else if s, why := o.systemAt(record.HostNode); why == "" {
-				// On shared cores a thread that has to wait for one is not what limits.
+				// On shared cores a thread that has to wait for a core is not the limit.
 				waits = degree(s.Busy/float64(len(s.Cores)), .9, .99)
 			}
 			if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// backlogBudget is packet work that the kernel cuts off by a limit while the CPU has time.
+// backlogBudget returns the rule for packet work that a kernel limit cuts off while the CPU has time.
 func backlogBudget() Rule {
 	return Rule{Class: BacklogBudget, Wasteful: true,
 		Label: "the kernel's packet backlog or NAPI budget is too small",

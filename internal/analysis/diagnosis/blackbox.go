@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Cell is what both ends measured of one load of a path. Nothing of it comes from what lies between.
+// Cell holds what both ends measured of one load of a path. None of it comes from the nodes in between.
 type Cell struct {
 	Factors record.Factors
 	Metrics map[string]statistics.Value
@@ -21,27 +21,27 @@ type Cell struct {
 	Seconds float64 // of the window
 }
 
-// Path is what two ends alone can tell of what lies between them: the class of limit, by direction, and its
-// numbers.
+// Path describes what lies between two ends as these alone can see it: the class of limit, by direction, and
+// its numbers.
 type Path struct {
 	Factors    record.Factors      `json:"factors"` // of its cells, without the loads
 	Label      string              `json:"label"`
 	Text       string              `json:"text"`
 	Directions []PathDirection     `json:"directions"`
 	Facts      []evidence.Evidence `json:"facts,omitempty"` // of both directions together
-	// Access is what would tell more, the easiest first.
+	// Access lists what would reveal more, the easiest first.
 	Access []string `json:"access"`
 }
 
-// PathDirection is what is said of the data that goes one way.
+// PathDirection describes the data in one direction.
 type PathDirection struct {
 	Direction string `json:"direction"`
 	Diagnosis
 	Numbers []evidence.Evidence `json:"numbers"`
 }
 
-// Blackbox concludes from the cells of one path; nil where they hold no probing: at least TCP, and UDP
-// flat out of two sizes.
+// Blackbox diagnoses a path from its cells. It returns nil where these hold no full sweep: at least TCP, and
+// UDP flat out with two packet sizes.
 func Blackbox(cells []Cell) *Path {
 	var p Path
 	for _, direction := range []string{record.Up, record.Down} {
@@ -68,30 +68,30 @@ func Blackbox(cells []Cell) *Path {
 	return &p
 }
 
-// sweep are the cells of one direction by what they ask.
+// sweep holds the cells of one direction by what they test.
 type sweep struct {
 	one, many, short *Cell   // TCP: one stream, several, small segments
 	flat             []*Cell // UDP flat out, one stream, by size
 	spread           *Cell   // UDP flat out, several streams
-	low, half        *Cell   // UDP at a low rate, and at half of what was found
-	opened           *Cell   // short flows that are begun at a rate
-	bursts           *Cell   // the same, each with as many segments as a connection begins with
-	limited          []*Cell // of flat: those of which the path lost some
+	low, half        *Cell   // UDP at a low rate, and at half of the rate found
+	opened           *Cell   // short flows started at a rate
+	bursts           *Cell   // the same, each as long as TCP's initial window
+	limited          []*Cell // of flat: those that exceeded the path
 	slope            float64 // Δ ln pps ÷ Δ ln size over the limited ones; NaN = not known
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
 	addedNs, idleNs  float64
 }
 
-// A flat load exceeds the path where this share of it is lost, or where it keeps a queue filled for so long.
+// A flat load exceeds the path if this share of it is lost, or if it keeps a queue filled for this long.
 const (
 	lostFlat   = .02
 	queuedFlat = 2e6 // ns
 )
 
-// ethernetHeader is what rate limiters of a kernel count beside the IP packet.
+// ethernetHeader is the length in bytes that kernel rate limiters count in addition to the IP packet.
 const ethernetHeader = 14
 
-// burstBytes is about what TCP sends at once on a new connection: ten segments (RFC 6928).
+// burstBytes is roughly TCP's initial window: ten segments (RFC 6928).
 const burstBytes = 14_000
 
 func sweepOf(cells []Cell, direction string) *sweep {
@@ -132,7 +132,7 @@ func sweepOf(cells []Cell, direction string) *sweep {
 	return s
 }
 
-// measure finds what the limit is counted in.
+// measure finds the unit in which the limit counts.
 func (s *sweep) measure() {
 	var bps, pps []float64
 	for _, c := range s.flat {
@@ -163,7 +163,7 @@ func (s *sweep) measure() {
 	if a <= 0 || b <= 0 {
 		return
 	}
-	// Of a load that the sender did not get above the limit only the least is known that passes.
+	// Where the sender did not get above the limit, its rate is only a lower bound of what passes.
 	slope := math.Log(b/a) / math.Log((large.size()+ethernetHeader)/(small.size()+ethernetHeader))
 	least, most := small.exceeds(), large.exceeds()
 	if least && most || most && slope < -.3 || least && slope > -.3 {
@@ -171,7 +171,7 @@ func (s *sweep) measure() {
 	}
 }
 
-// value is the median of a metric; false of no cell.
+// value returns the median of a metric; false for a nil cell.
 func (c *Cell) value(metric string) (float64, bool) {
 	if c == nil {
 		return 0, false
@@ -180,7 +180,7 @@ func (c *Cell) value(metric string) (float64, bool) {
 	return v.Median, ok
 }
 
-// or is the median of a metric, or another value where there is none.
+// or returns the median of a metric, or other where there is none.
 func (c *Cell) or(metric string, other float64) float64 {
 	if v, ok := c.value(metric); ok {
 		return v
@@ -190,19 +190,19 @@ func (c *Cell) or(metric string, other float64) float64 {
 
 func (c *Cell) size() float64 { return float64(factor.PacketSize.Number(c.Factors)) }
 
-// lost is the share of the packets sent that did not arrive; what the sender never sent is not the path's.
+// lost returns the share of the sent packets that did not arrive. Packets never sent do not count as lost.
 func (c *Cell) lost() float64 {
 	all, unsent := c.or(metrics.LossRatio, 0), c.or(metrics.UnsentRatio, 0)
 	return max(all-unsent, 0) / max(1-unsent, 1e-9)
 }
 
-// exceeds says of a flat load that the path did not carry it.
+// exceeds reports whether a flat load was more than the path carries.
 func (c *Cell) exceeds() bool { return c.lost() >= lostFlat || c.or(metrics.RTTAdded, 0) >= queuedFlat }
 
-// goodput is that of a cell in bit/s, 0 where it has none.
+// goodput returns the goodput of a cell in bit/s, 0 where it has none.
 func (c *Cell) goodput() float64 { return c.or(metrics.Goodput, 0) }
 
-// again is the share of TCP's segments that were sent again.
+// again returns the share of TCP's segments that were retransmitted.
 func (c *Cell) again() float64 {
 	segment := 1448.0
 	if c != nil && factor.MSS.In(c.Factors) {
@@ -215,12 +215,12 @@ func (c *Cell) again() float64 {
 	return c.or(metrics.Retransmits, 0) / (sent * max(c.Seconds, 1e-3))
 }
 
-// tcp is the better of the TCP cells with full segments; udp the most that datagrams carried.
+// tcp returns the higher goodput of the TCP cells with full segments, udp the highest of UDP flat out.
 func (s *sweep) tcp() float64 { return max(s.one.goodput(), s.many.goodput()) }
 
 func (s *sweep) udp() float64 { return most(s.flat, (*Cell).goodput) }
 
-// most is the greatest of a number of cells, 0 of none.
+// most returns the largest value over the cells, 0 for none.
 func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
 	for _, c := range cells {
 		greatest = max(greatest, of(c))
@@ -228,5 +228,5 @@ func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
 	return greatest
 }
 
-// queueBytes is what waits while TCP fills the path.
+// queueBytes returns the bytes that wait in the queue while TCP fills the path.
 func (s *sweep) queueBytes() float64 { return s.addedNs / 1e9 * s.bps / 8 }

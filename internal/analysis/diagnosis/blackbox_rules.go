@@ -10,20 +10,20 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Classes of limit that two ends tell apart and that no single trial shows, or that name no place.
+// Classes of limit that two ends can tell apart but that no single trial shows, or that name no place.
 const (
 	perPacket      = "per-packet-limit"
 	perByte        = "per-byte-limit"
 	oneCorePerFlow = "one-core-per-flow"
 )
 
-// pathRule is one class of limit as the cells of a path show it.
+// pathRule describes one class of limit as the cells of a path show it.
 type pathRule struct {
 	class string
 	judge func(*sweep) Judgement
 }
 
-// sweepRules lists the classes, in the order in which the reference has them.
+// sweepRules lists the classes in the order of the reference.
 func sweepRules() []pathRule {
 	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, judgeOneCore},
 		{perByte, limited(judgePerByte)}, {Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)},
@@ -35,7 +35,7 @@ func sweepRules() []pathRule {
 		{SlowSender, judgeSender}, {Tester, judgeTester}}
 }
 
-// limited judges by how far the limit counts packets, and bytes, where that is known.
+// limited calls judge with how far the limit counts packets, and bytes, where that is known.
 func limited(judge func(s *sweep, packets, bytes float64) Judgement) func(*sweep) Judgement {
 	return func(s *sweep) Judgement {
 		packets, bytes, why := s.counted()
@@ -46,8 +46,8 @@ func limited(judge func(s *sweep, packets, bytes float64) Judgement) func(*sweep
 	}
 }
 
-// judge asks every class. Each term has its prior: the weights of classes that are named alike were fitted to
-// what nodes tell.
+// judge applies the rule of every class. Each term has its prior: the weights of classes of the same name
+// were fitted to what nodes report.
 func (s *sweep) judge() []Judgement {
 	var out []Judgement
 	for _, r := range sweepRules() {
@@ -63,12 +63,12 @@ func (s *sweep) judge() []Judgement {
 // as the others.
 func special(terms ...Term) []Term { return append(terms, supports("special", met(terms...))) }
 
-// seen is a fact of both ends.
+// seen returns a fact that both ends measured.
 func seen(metric string, value float64, text string) evidence.Evidence {
 	return fact(metric, "", "", value, text)
 }
 
-// counted says how far the limit counts packets, and bytes; why says why neither is known.
+// counted returns how far the limit counts packets, and bytes; why gives the reason if neither is known.
 func (s *sweep) counted() (packets, bytes float64, why string) {
 	switch {
 	case len(s.limited) == 0:
@@ -79,7 +79,7 @@ func (s *sweep) counted() (packets, bytes float64, why string) {
 	return degree(s.slope, -.65, -.2), degree(s.slope, -.35, -.8), ""
 }
 
-// said is a fact of the sizes: what passed, of the smallest and of the largest.
+// said returns a fact about packet sizes: the rate that passed, of the smallest and of the largest.
 func (s *sweep) said() evidence.Evidence {
 	small, large := s.flat[0], s.flat[len(s.flat)-1]
 	a, b := small.or(metrics.PacketRate, 0), large.or(metrics.PacketRate, 0)
@@ -94,7 +94,7 @@ func judgePerPacket(s *sweep, packets, _ float64) Judgement {
 			" at any packet size: a per-packet limit, typical of a CPU"}
 }
 
-// judgeOneCore is a limit per packet that several flows share less than one does.
+// judgeOneCore judges a per-packet limit that is lower for one flow than for several.
 func judgeOneCore(s *sweep) Judgement {
 	packets, _, why := s.counted()
 	several, ok := s.spread.value(metrics.PacketRate)
@@ -115,7 +115,7 @@ func judgeOneCore(s *sweep) Judgement {
 			"several streams carry "+unit.Times(gain)+" what one does"), one)}}
 }
 
-// waits says how far the queue before a limit per byte is full.
+// waits returns how far the queue in front of a per-byte limit is full.
 func (s *sweep) waits() (float64, evidence.Evidence) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
@@ -123,14 +123,14 @@ func (s *sweep) waits() (float64, evidence.Evidence) {
 		metrics.Say(metrics.RTTAdded, s.addedNs)+" to the RTT")
 }
 
-// resent is the share of TCP's segments that were sent again.
+// resent returns the share of TCP's segments that were retransmitted.
 func (s *sweep) resent() (float64, evidence.Evidence) {
 	again := max(s.one.again(), s.many.again())
 	return again, seen(metrics.Retransmits, again, "TCP retransmits "+unit.Percent(again)+
 		" of its segments")
 }
 
-// judgePerByte is a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
+// judgePerByte judges a limit that counts bytes and is no rate limiter: it is uneven, and neither queues nor
 // drops.
 func judgePerByte(s *sweep, _, bytes float64) Judgement {
 	rates := make([]float64, 0, len(s.limited))
@@ -167,7 +167,7 @@ func judgePolicer(s *sweep, _, bytes float64) Judgement {
 		Facts: factList{added, resent}}
 }
 
-// judgeSmallQueue is a path that carries a steady rate and drops of bursts, such as TCP's.
+// judgeSmallQueue judges a path that carries a steady rate and drops from bursts, such as TCP's.
 func judgeSmallQueue(s *sweep) Judgement {
 	udp, tcp := s.udp(), s.tcp()
 	if udp <= 0 || tcp <= 0 {
@@ -178,7 +178,7 @@ func judgeSmallQueue(s *sweep) Judgement {
 	facts := factList{against(seen(metrics.Goodput, tcp, "TCP reaches "+unit.Percent(share)+
 		" of the UDP rate"), udp), resent}
 	slow, quick := 0.0, 0.0
-	// A burst that lost a segment waits for it at least as long as the kernel's shortest timer.
+	// A burst that lost a segment waits at least as long as the kernel's shortest retransmission timer.
 	name := metrics.FlowTime("completion", metrics.Percentiles[0])
 	if took, ok := s.bursts.value(name); ok {
 		slow = degree(took, 10*s.idleNs+5e6, 10*s.idleNs+50e6)
@@ -194,7 +194,7 @@ func judgeSmallQueue(s *sweep) Judgement {
 		Facts: facts}
 }
 
-// atRest are the cells whose rate is below the limit.
+// atRest returns the cells with a rate below the limit.
 func (s *sweep) atRest() []*Cell {
 	return slices.DeleteFunc([]*Cell{s.low, s.half}, func(c *Cell) bool {
 		_, ok := c.value(metrics.LossRatio)
@@ -202,7 +202,7 @@ func (s *sweep) atRest() []*Cell {
 	})
 }
 
-// restLost is the most that a load below the limit lost.
+// restLost returns the highest loss of a load below the limit.
 func (s *sweep) restLost() float64 { return most(s.atRest(), (*Cell).lost) }
 
 func judgeRandomLoss(s *sweep) Judgement {
@@ -210,7 +210,7 @@ func judgeRandomLoss(s *sweep) Judgement {
 	if len(rest) == 0 {
 		return missing("no load below the limit was measured")
 	}
-	// Loss at every rate alike is the path's; loss at the higher one alone is a limit's.
+	// Equal loss at every rate comes from the path; loss at the higher rate alone comes from a limit.
 	least, most := math.Inf(1), s.restLost()
 	for _, c := range rest {
 		least = min(least, c.lost())
@@ -239,14 +239,14 @@ func judgeReordering(s *sweep) Judgement {
 			" of the packets arrive out of order below the limit")}}
 }
 
-// judgeBlackHole is a path that small packets pass and large ones do not.
+// judgeBlackHole judges a path that small packets pass and large ones do not.
 func judgeBlackHole(s *sweep) Judgement {
 	small, large := s.flat[0], s.flat[len(s.flat)-1]
 	passed, ok := small.value(metrics.PacketRate)
 	if !ok || passed <= 0 {
 		return missing("small packets do not get through either")
 	}
-	lost := 1.0 // what failed carried nothing
+	lost := 1.0 // a failed trial carried nothing
 	if v, ok := large.value(metrics.PacketRate); ok {
 		if v > 0 {
 			lost = large.lost()
@@ -262,7 +262,7 @@ func judgeBlackHole(s *sweep) Judgement {
 			unit.Percent(lost)+" of the large packets are lost, small ones get through"), small.lost())}}
 }
 
-// judgeFragmentation is a path for which a large packet is two.
+// judgeFragmentation judges a path on which a large packet counts as two.
 func judgeFragmentation(s *sweep) Judgement {
 	if len(s.flat) < 3 {
 		return missing("fewer than three packet sizes were measured")
@@ -273,14 +273,14 @@ func judgeFragmentation(s *sweep) Judgement {
 		return missing("neither size exceeded the path")
 	}
 	share := b / a
-	even := below.size() / large.size() // where bytes are counted
+	even := below.size() / large.size() // if the limit counts bytes
 	return Judgement{Terms: special(requires("large-cost-two", degree(share/even, .85, .55))),
 		Text: "packets of " + unit.Significant(large.size(), 4) + " bytes cost as much as two: they are " +
 			"fragmented on the path", Facts: factList{against(seen(metrics.PacketRate, b,
 			"the packet rate at the largest size is "+unit.Percent(share)+" of that at the next"), a)}}
 }
 
-// answered is the share of new connections, begun at a rate, that were done in time.
+// answered returns the share of new connections, started at a rate, that completed in time.
 func (s *sweep) answered() (share, rate float64, ok bool) {
 	if rate, ok = s.opened.value(metrics.FlowRate); ok {
 		if asked := factor.ConnectionRate.Number(s.opened.Factors); asked > 0 {
@@ -290,20 +290,20 @@ func (s *sweep) answered() (share, rate float64, ok bool) {
 	return 0, 0, false
 }
 
-// connecting is the fact of new connections, after what is the matter with loads that are open.
+// connecting returns the fact about new connections, after the facts about loads with open ones.
 func (s *sweep) connecting(share, rate float64) factList {
 	return factList{seen(metrics.FlowRate, rate, unit.Percent(share)+
 		" of the new connections complete in time, "+metrics.Say(metrics.FlowRate, rate))}
 }
 
-// openPass requires that loads that are open get through.
+// openPass requires that loads over open connections get through.
 func (s *sweep) openPass() Term { return requires("open-ones-pass", degree(s.restLost(), .15, .03)) }
 
 func judgeTable(s *sweep) Judgement {
 	share, rate, ok := s.answered()
 	switch {
 	case !ok && s.opened != nil && s.opened.Failed > 0 && s.tcp() > 0:
-		// Where nothing limits the other loads, these fail for another reason.
+		// If nothing limits the other loads, these fail for another reason.
 		return Judgement{Terms: []Term{contradicts("nothing-limits", met(judgeTester(s).Terms...))},
 			Text: "new connections fail while open ones keep working: the conntrack table is full"}
 	case !ok:
@@ -325,13 +325,13 @@ func judgeConnections(s *sweep) Judgement {
 		Facts: s.connecting(share, rate)}
 }
 
-// windowBytes is how much TCP has under way: less than two segments is no window's doing.
+// windowBytes returns how much TCP has in flight: below two segments no window is the cause.
 func (s *sweep) windowBytes() float64 {
 	return s.one.goodput() / 8 * max(s.one.or(metrics.RTTTCP, s.idleNs), s.idleNs) / 1e9
 }
 
-// perFlow says how far each flow has its own limit, rather than that all share one: by what several carry of
-// what one does, or, where that is not known, by what one has under way.
+// perFlow returns how far each flow has its own limit, rather than all sharing one: by the ratio of several
+// flows to one, or, where that is not known, by what one has in flight.
 func (s *sweep) perFlow() float64 {
 	if one, many := s.one.goodput(), s.many.goodput(); one > 0 && many > 0 {
 		return degree(many/one, 1.2, 1.8)
@@ -339,7 +339,7 @@ func (s *sweep) perFlow() float64 {
 	return degree(s.windowBytes(), 1000, 4000)
 }
 
-// limitedBy judges TCP that something at an end limits, by the share of the time; with is said beside that.
+// limitedBy judges TCP that an end limits, by the share of the time; with is appended to that fact.
 func (s *sweep) limitedBy(metric, what, with, text string, also ...Term) Judgement {
 	share, ok := s.one.value(metric)
 	if !ok {
@@ -367,7 +367,7 @@ func judgeSendBuffer(s *sweep) Judgement {
 		"the send buffer is too small: "+bytesText(s.windowBytes())+" per RTT")
 }
 
-// judgeSender is a sender that has nothing to send, though the path would carry far more.
+// judgeSender judges a sender that has nothing to send, though the path would carry far more.
 func judgeSender(s *sweep) Judgement {
 	busy, ok := s.one.value(metrics.BusyRatio)
 	udp := s.udp()
@@ -382,7 +382,7 @@ func judgeSender(s *sweep) Judgement {
 			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
 }
 
-// judgeTester is the answer where nothing between the ends held any load back.
+// judgeTester judges loads that nothing between the ends held back.
 func judgeTester(s *sweep) Judgement {
 	worst := most(s.flat, (*Cell).lost)
 	share := s.tcp() / max(s.udp(), 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bytesText says a number of bytes: "512 kB".
+// bytesText formats a number of bytes: "512 kB".
 func bytesText(n float64) string {
 	if n < 1000 {
 		n = math.Round(n)
@@ -19,7 +19,7 @@ func bytesText(n float64) string {
 	return strings.Replace(unit.ScaleOf("bytes", n).Text(n), "bytes", "B", 1)
 }
 
-// numbers are what is known of one direction whatever its class.
+// numbers lists what is known of one direction whatever its class.
 func (s *sweep) numbers() factList {
 	var out factList
 	say := func(metric string, value float64, text string) {
@@ -58,10 +58,10 @@ func (s *sweep) numbers() factList {
 	return out
 }
 
-// asymmetric is the ratio from which two directions are called different.
+// asymmetric is the ratio from which two directions count as different.
 const asymmetric = 1.5
 
-// pathText joins what is said of the directions.
+// pathText joins the texts of the directions.
 func pathText(all []PathDirection) string {
 	if len(all) == 2 && all[0].Class == all[1].Class && (all[0].Class == Tester || all[0].Class == Unknown) {
 		return "up and down: " + all[0].Text
@@ -73,7 +73,7 @@ func pathText(all []PathDirection) string {
 	return strings.Join(parts, "; ")
 }
 
-// addBoth says what the directions have to do with each other.
+// addBoth adds facts that compare the two directions.
 func (p *Path) addBoth(cells []Cell) {
 	alone := map[string]float64{}
 	for i := range cells {
@@ -102,7 +102,7 @@ func (p *Path) addBoth(cells []Cell) {
 	p.Facts = append(p.Facts, against(fact(metrics.Goodput, "", "", both, text), up+down))
 }
 
-// access is what would tell more of a class.
+// access lists, by class, what would reveal more.
 var access = map[string]string{
 	perPacket: "a shell on the router (or its system's counters): which core is saturated, and whether by " +
 		"softirq, rules or a process",

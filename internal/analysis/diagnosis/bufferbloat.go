@@ -8,10 +8,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// belowLimit is the share of a rate at which a queue in front of it drains.
+// belowLimit is the share of a rate at which the queue in front of it drains.
 const belowLimit = .8
 
-// bufferbloat is a queue in which packets wait for long: the rate is what it is, the delay is the trouble.
+// bufferbloat returns the rule for a queue in which packets wait long: the rate is fine, the delay is the
+// trouble.
 func bufferbloat() Rule {
 	return Rule{Class: Bufferbloat, Label: "an oversized queue adds too much delay", Ends: true, Delay: true,
 		Means: "the median RTT under load is at least 55 ms above the minimum, or 40 ms in front of a rate " +
@@ -29,11 +30,11 @@ func bufferbloat() Rule {
 				unit.Nanoseconds(least+probes)+" under load, against a minimum of "+unit.Nanoseconds(least))}
 			j := Judgement{Element: "path", Facts: facts,
 				Text: "a queue on the path is oversized: packets wait " + unit.Nanoseconds(added)}
-			lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets wait for a full CPU, too
+			lossless, full := 0.0, degree(o.fullest(), .85, .97) // packets also wait for a full CPU
 			if q, _, why := o.held(); why == "" && q.throttles().Met > .4 {
 				j.Node, j.Element, full = q.node, q.port, 0
 				if q.drops == 0 && !q.managed {
-					lossless = degree(added, 30e6, 50e6) // that of a link would be full
+					lossless = degree(added, 30e6, 50e6) // the queue of a link would be full
 				}
 				waits := added / 1e9 * q.rateBps / 8
 				j.Text = fmt.Sprintf("the queue at %s is oversized: packets wait %s at %s, about %s kB",

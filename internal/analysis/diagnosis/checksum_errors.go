@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// checksumErrors is packets that arrive damaged, and that the receiver drops.
+// checksumErrors returns the rule for packets that arrive damaged and that the receiver drops.
 func checksumErrors() Rule {
 	return Rule{Class: ChecksumErrors, Wasteful: true, Label: "packets arrive with wrong checksums",
 		Means: "the receiver drops at least 0.1 % of the load's packets because their checksums are wrong, " +

@@ -28,7 +28,7 @@ const (
 	Unstable         = "unstable"
 )
 
-// machineRules are those about the router and the machines.
+// machineRules lists the rules about the router and the machines.
 func machineRules() []Rule {
 	return []Rule{softirqOneCore(), softirqAllCores(), vpnProcess(), cryptoWorkers(), ruleList(), logFlood(),
 		otherLoad(), clockDown(), thermal(), conntrackFull(), connectionRate(), wireguardQueue(),

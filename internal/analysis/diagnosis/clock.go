@@ -2,13 +2,13 @@ package diagnosis
 
 import "github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 
-// quota contradicts a full core as the cause where its quota keeps it from running.
+// quota contradicts a full core as the cause where its CPU quota keeps it from running.
 func (o *Observation) quota(node string) Term {
 	share, _ := o.throttled(node, 0)
 	return contradicts("quota", degree(share, .05, .3))
 }
 
-// tested is the first router, or of several the one whose CPU was held back most.
+// tested returns the first router, or of several the one whose CPU was throttled most.
 func (o *Observation) tested() (string, string) {
 	routers := o.Routers()
 	if len(routers) == 0 {
@@ -32,7 +32,7 @@ func (o *Observation) slowsDown() Term {
 	return contradicts("slows-down", degree(fell, .28, .45))
 }
 
-// fell is how much less arrived in the window's last third than in its first: 0.5 = half as much.
+// fell returns how much less arrived in the window's last third than in its first: 0.5 = half as much.
 func (o *Observation) fell() float64 {
 	early, late := 0.0, 0.0
 	curves, _ := metrics.Received(o.Trial.Traffic)

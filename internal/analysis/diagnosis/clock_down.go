@@ -9,7 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// clockDown is a CPU that is slower than it could be: held at a lower clock, or given a part of its time.
+// clockDown returns the rule for a CPU that is slower than it could be: held at a lower clock, or given only
+// part of the time.
 func clockDown() Rule {
 	return Rule{Class: ClockDown, Label: "the router's CPU runs below full speed",
 		Means: "the clock is capped at least 20 % below the hardware maximum while a core is saturated; or " +

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// connectionRate is a router whose CPU is full of setting up connections.
+// connectionRate returns the rule for a router whose CPU is full of setting up connections.
 func connectionRate() Rule {
 	return Rule{Class: ConnectionRate, Label: "the rate of new connections saturates the CPU",
 		Means: "the load opens short connections, goodput is low, and the CPU is saturated",

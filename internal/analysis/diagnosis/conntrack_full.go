@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// conntrackFull is a table of connections that has no room for another.
+// conntrackFull returns the rule for a connection tracking table without room for another entry.
 func conntrackFull() Rule {
 	return Rule{Class: ConntrackFull, Wasteful: true,
 		Label: "the conntrack table is full",
@@ -20,7 +20,7 @@ func conntrackFull() Rule {
 					continue
 				}
 				drops, _ := o.Sum(node, "conntrack", "drop", nil)
-				// It is full where it drops, though a sample a moment later finds room.
+				// A table that drops is full, though a sample a moment later finds room.
 				full := max(degree(ratio(entries, most), .85, .98), degree(o.perSecond(drops), 10, 40))
 				facts := factList{against(fact("entries", node, "conntrack", entries, fmt.Sprintf(
 					"%.0f connections were tracked, the limit is %.0f", entries, most)), most),

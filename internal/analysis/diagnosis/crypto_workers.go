@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// cryptoWorkers are the kernel's workers that encrypt and decrypt, on all cores.
+// cryptoWorkers returns the rule for kernel workers whose encryption and decryption fill all cores.
 func cryptoWorkers() Rule {
 	return Rule{Class: CryptoWorkers, Label: "the kernel's crypto workers saturate the CPU",
 		Means: "the crypto workers of an in-kernel tunnel take at least 30 % of the busy time, and every " +

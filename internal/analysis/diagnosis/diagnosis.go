@@ -1,6 +1,7 @@
-// Package diagnosis names what held the traffic of a trial back. One file a class of limit: a rule reads the
-// observation of one trial and returns a judgement with its evidence, and Conclude ranks the judgements of a
-// cell's trials. It is pure, and a rule that lacks what it reads says "not examined", never "clear".
+// Package diagnosis names what limited the traffic of a trial. There is one file per class of limit: a rule
+// reads the observation of one trial and returns a judgement with its evidence, and Conclude ranks the
+// judgements of a cell's trials. The package is pure. A rule that lacks its input reports "not examined",
+// never "clear".
 package diagnosis
 
 import (
@@ -13,64 +14,65 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Rule is one class of limit: what it means, how it is seen, what would decide, and what helps.
+// Rule describes one class of limit: what it means, how it shows, what would decide, and what helps.
 type Rule struct {
 	Class string // the stable word of the document, such as "softirq-one-core"
-	Label string // in a sentence: "one core of the router is saturated by softirq"
+	Label string // for a sentence: "one core of the router is saturated by softirq"
 	Means string // when the rule fires, in words, with the thresholds
-	// Ends says that two ends alone, without telemetry of the router, can tell the class.
+	// Ends is set if two ends alone, without telemetry of the router, can tell the class.
 	Ends bool
 	// Quiet marks an answer that is no fault: healthy, tester-limited, the CPUs that all roles share.
 	Quiet bool
-	// Wasteful says that the limit costs the CPUs work, such as packets that are sent again, so that what the
-	// rate costs without it is less than with it.
+	// Wasteful is set if the limit itself costs CPU work, such as retransmissions, so that the same rate
+	// costs less without it.
 	Wasteful bool
-	// OfFailed says that it reads trials that failed, too: they have no number, but a cause.
+	// OfFailed is set if the rule also reads failed trials: these have no number, but a cause.
 	OfFailed bool
-	// Delay says that the trouble is how long packets wait, so that a round trip answers an experiment.
+	// Delay is set if the trouble is how long packets wait, so that an experiment is measured by its RTT.
 	Delay bool
 	Judge func(*Observation) Judgement
-	// Experiments are what would refute the cause, those from the tester's side first. Each dose says what it
-	// leaves of the resource. Rates below the present one are none: every path gives what is asked for.
+	// Experiments returns what would refute the cause, experiments from the tester's side first. Each dose
+	// states how much of the resource it leaves. Rates below the present one are no doses: every path carries
+	// them.
 	Experiments func(*Observation) []Experiment
 	Remedies    []Remedy
 }
 
-// Judgement is what one rule makes of one trial.
+// Judgement is the result of one rule for one trial.
 type Judgement struct {
 	Class string
-	// Terms are the conditions of the class, by which it is scored; without them the score is set.
+	// Terms holds the conditions of the class, from which Score is computed; without them Score is set.
 	Terms []Term
-	// Score is the logarithm of the odds that this class held the traffic back, against no class that is
-	// known; NaN where it was not examined.
+	// Score is the logarithm of the odds that this class limited the traffic, against no known class; NaN
+	// where it was not examined.
 	Score       float64
 	NotExamined string // why not: what is missing
-	// Undecided says why the class is not ruled out, however low its score.
+	// Undecided gives the reason why the class is not ruled out, however low its score.
 	Undecided string
-	// Place says where the limit is, of a cause that no class knows.
+	// Place names where the limit is, for a cause that no class knows.
 	Place   string
 	Node    string // where the limit is
 	Element string // the part of the node: a core, a device, a queue, a process
-	Text    string // what is the matter, as the verdict says it
-	// GainAtMost bounds what its removal can bring: goodput then ÷ goodput now; 0 = not known.
+	Text    string // the cause, as worded in the verdict
+	// GainAtMost bounds the gain from removing the limit: goodput then ÷ goodput now; 0 = not known.
 	GainAtMost  float64
-	Facts       []evidence.Evidence // what it stands on
+	Facts       []evidence.Evidence // the evidence for it
 	Against     *evidence.Evidence  // the number that rules it out, if one does
 	Experiments []Experiment
 	Remedies    []Remedy // that are still to be done
 }
 
-// Experiment is a patch of the plan, in the vocabulary of factors, that would refute a cause: the factor
+// Experiment is a change to the plan, in the vocabulary of factors, that would refute a cause: the factor
 // takes each dose in random order between untouched windows.
 type Experiment struct {
 	Class    string    `json:"class"`
 	Factor   string    `json:"factor"`             // with its place: "cpu_quota@host"
 	Doses    []string  `json:"doses"`              // levels
-	Resource []float64 `json:"resource,omitempty"` // what a dose leaves of the resource: 0.9 = 90 %
+	Resource []float64 `json:"resource,omitempty"` // share of the resource that a dose leaves: 0.9 = 90 %
 	From     string    `json:"from"`               // "tester" or "router"
 	// Expect is the elasticity of goodput that confirms the cause: 1 where the resource limits.
 	Expect float64 `json:"expect"`
-	Fix    string  `json:"fix,omitempty"` // level that takes the limit away
+	Fix    string  `json:"fix,omitempty"` // level that removes the limit
 	Why    string  `json:"why"`
 }
 
@@ -80,34 +82,34 @@ type Remedy struct {
 	Do       string   `json:"do"`     // in words
 	Commands []string `json:"commands,omitempty"`
 	Risk     string   `json:"risk,omitempty"`
-	// Factor and Level are the same in the vocabulary of plans, where there is one: tune tries these.
+	// Factor and Level express the remedy in the vocabulary of plans, where possible: tune tries these.
 	Factor string `json:"factor,omitempty"`
 	Level  string `json:"level,omitempty"`
-	Tunnel string `json:"-"` // the kind of tunnel that it is for, such as "openvpn"; "" = any
-	// When says whether it is still to be done, by what the trial shows of the state; nil = always.
+	Tunnel string `json:"-"` // the kind of tunnel it is for, such as "openvpn"; "" = any
+	// When reports whether it is still to be done, given the state that the trial shows; nil = always.
 	When func(*Observation) bool `json:"-"`
 }
 
-// Diagnosis is what is said of a cell or trial.
+// Diagnosis is the verdict on a cell or trial.
 type Diagnosis struct {
 	Class      string  `json:"class"` // of the first cause, or "unknown"
 	Text       string  `json:"text"`  // one sentence
 	Confidence float64 `json:"confidence"`
-	// Node and Element say where the limit is, whether it has a name or not; "" = not known.
+	// Node and Element locate the limit, whether its class is known or not; "" = not known.
 	Node    string  `json:"node,omitempty"`
 	Element string  `json:"element,omitempty"`
 	Causes  []Cause `json:"causes"` // most probable first, those above LeastShown
-	// Excluded are classes that were examined and spoken against, each by a number.
+	// Excluded lists classes that were examined and ruled out, each by a number.
 	Excluded []Exclusion `json:"excluded,omitempty"`
-	// NotExamined are classes of which nothing is said: what they read is missing, or decides nothing.
+	// NotExamined lists classes without a result: their input is missing, or decides nothing.
 	NotExamined []Gap   `json:"not_examined,omitempty"`
 	Trials      int     `json:"trials"`
-	Path        []Stage `json:"path,omitempty"` // near to far, with what was used of each part
+	Path        []Stage `json:"path,omitempty"` // near to far, with the utilisation of each part
 	// Ledger accounts for the packets and the delay of the trial with the median rate.
 	Ledger *Ledger `json:"ledger,omitempty"`
 }
 
-// Cause is one candidate.
+// Cause is one candidate class.
 type Cause struct {
 	Class       string              `json:"class"`
 	Node        string              `json:"node,omitempty"`
@@ -118,7 +120,7 @@ type Cause struct {
 	Facts       []evidence.Evidence `json:"facts"`
 	Experiments []Experiment        `json:"experiments,omitempty"`
 	Remedies    []Remedy            `json:"remedies,omitempty"`
-	// Proofs are what experiments said of the cause, and Proved what these say together: "confirmed",
+	// Proofs holds what experiments found about the cause, and Proved their joint verdict: "confirmed",
 	// "refuted", "not refuted" or "undecided"; absent where there was none.
 	Proofs []Proof `json:"proofs,omitempty"`
 	Proved string  `json:"proved,omitempty"`
@@ -141,18 +143,18 @@ func (d *Diagnosis) Named() bool { return len(d.Causes) > 0 && d.Causes[0].Class
 
 const notKnown = "the limit is not known"
 
-// Thresholds of what is said.
+// Thresholds of the verdict.
 const (
 	LeastShown = .05 // confidence of a cause that is listed
 	leastNamed = .50 // of one that is named as the answer
-	// below which an unknown cause is not the answer, though several known ones share the rest
+	// below which an unknown cause is not the answer, even if several known ones share the rest
 	leastUnknown = .10
-	// score from which a cause that another outweighs is listed, too: both may hold the traffic back
+	// score from which a cause that another outweighs is also listed: both may limit the traffic
 	contributes = 1
 	mostFacts   = 5
 )
 
-// Examine asks every rule about one trial.
+// Examine applies every rule to one trial.
 func Examine(o *Observation) []Judgement {
 	out := examine(o)
 	Rate(out, weights())
@@ -175,7 +177,7 @@ func Rate(all []Judgement, w Weights) {
 	leaveToCauses(all)
 }
 
-// examine asks every rule for its terms.
+// examine returns the terms of every rule.
 func examine(o *Observation) []Judgement {
 	rules := Rules()
 	out := make([]Judgement, 0, len(rules))
@@ -197,9 +199,9 @@ func examine(o *Observation) []Judgement {
 	return out
 }
 
-// Conclude joins the judgements of a cell's trials: each class has the median of its scores, and the words of
-// the trial that is nearest to it. Rates are the trials' goodput: that they lie far apart stands beside the
-// verdict, and where nothing else explains it the cell is unstable.
+// Conclude joins the judgements of a cell's trials: each class gets the median of its scores, and the text of
+// the trial nearest to it. Rates holds the trials' goodput: a wide spread is noted beside the verdict, and
+// where nothing else explains it the cell is unstable.
 func Conclude(trials [][]Judgement, rates ...float64) *Diagnosis {
 	if len(trials) == 0 {
 		return nil
@@ -258,7 +260,7 @@ func conclude(judged []Judgement) *Diagnosis {
 			}
 			continue
 		}
-		if r, _ := RuleOf(j.Class); j.Remedies == nil { // of ends alone
+		if r, _ := RuleOf(j.Class); j.Remedies == nil { // from the ends alone
 			j.Remedies = r.Remedies
 		}
 		d.Causes = append(d.Causes, Cause{Class: j.Class, Node: j.Node, Element: j.Element, Text: j.Text,
@@ -266,7 +268,7 @@ func conclude(judged []Judgement) *Diagnosis {
 			Remedies: j.Remedies})
 	}
 	unknown := 1.0
-	for _, j := range examined { // in one order: the sum of floating-point numbers depends on it
+	for _, j := range examined { // in a fixed order: floating-point sums depend on it
 		unknown -= probability[j.Class]
 	}
 	if len(d.Causes) > 0 && (d.sureOfPlace() >= leastNamed || unknown < leastUnknown) {
@@ -285,8 +287,8 @@ func conclude(judged []Judgement) *Diagnosis {
 	return d
 }
 
-// sureOfPlace sums the probabilities of the causes at the element of the first one: a rate and the long queue
-// in front of it share theirs.
+// sureOfPlace sums the probabilities of the causes at the element of the first one: a rate limit and the long
+// queue in front of it share an element.
 func (d *Diagnosis) sureOfPlace() (p float64) {
 	for i, c := range d.Causes {
 		first := d.Causes[0]
@@ -298,8 +300,8 @@ func (d *Diagnosis) sureOfPlace() (p float64) {
 	return p
 }
 
-// middle is the judgement with the median score (the lower of two), if a half of the trials were examined;
-// else why they were not.
+// middle returns the judgement with the median score (the lower of two), if half of the trials were examined;
+// otherwise one that was not, with its reason.
 func middle(all []Judgement) (Judgement, bool) {
 	if len(all) == 0 {
 		return Judgement{}, false
@@ -313,7 +315,7 @@ func middle(all []Judgement) (Judgement, bool) {
 	return with[(len(with)-1)/2], true
 }
 
-// probabilities turns scores into probabilities that sum to at most one; the rest is that of an unknown
+// probabilities turns scores into probabilities that sum to at most one; the rest belongs to an unknown
 // cause.
 func probabilities(all []Judgement) map[string]float64 {
 	most := 0.0
@@ -332,7 +334,8 @@ func probabilities(all []Judgement) map[string]float64 {
 	return out
 }
 
-// given judges by what a trial must tell first: where it does not, why is set and the rule not examined.
+// given wraps a judge that needs input from the trial: where read gives a reason why it is missing, the rule
+// is not examined.
 func given[T any](read func(*Observation) (of T, why string),
 	judge func(*Observation, T) Judgement) func(*Observation) Judgement {
 	return func(o *Observation) Judgement {
@@ -344,12 +347,12 @@ func given[T any](read func(*Observation) (of T, why string),
 	}
 }
 
-// always are experiments that do not depend on the trial.
+// always returns experiments that do not depend on the trial.
 func always(all ...Experiment) func(*Observation) []Experiment {
 	return func(*Observation) []Experiment { return all }
 }
 
-// spread is the interquartile range ÷ the median.
+// spread returns the interquartile range ÷ the median.
 func spread(values []float64) float64 {
 	m := statistics.Median(values)
 	if len(values) < 2 || m <= 0 {

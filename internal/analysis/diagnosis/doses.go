@@ -12,33 +12,33 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// longQueue takes the rate of a queue away.
+// longQueue is the queue level that removes a rate limit.
 const longQueue = "pfifo limit 1000"
 
-// Where doses are given.
+// Where doses are applied.
 const (
 	FromTester = "tester" // by what is sent
 	FromEnd    = "end"    // by a setting at an end
 	FromRouter = "router"
 )
 
-// doseShares are the doses of what can be taken away: what is left. Large ones stand out of the noise of a
-// window, and the smallest finds slack of up to a half.
+// doseShares lists the doses of what can be taken away, as the share left. Large ones stand out of the noise
+// of a window, and the smallest share finds slack of up to a half.
 var doseShares = []float64{.85, .7, .5}
 
-// raised are doses of what a plan states: so much more of it that the rate meets the next limit, near by or
+// raised lists the doses that raise what a plan states, so far that the rate meets the next limit, near by or
 // far away.
 var raised = []float64{8, 1024}
 
-// Kinds of limit that answer the same doses.
+// Kinds of limit that respond to the same doses.
 const (
-	byRate   = "rate"   // so many bits per second, whatever their packets and flows
-	byPacket = "packet" // so many packets per second
-	byWindow = "window" // so many bytes in flight of each flow
-	byFlow   = "flow"   // so much of each flow
+	byRate   = "rate"   // bits per second, whatever the packets and flows
+	byPacket = "packet" // packets per second
+	byWindow = "window" // bytes in flight per flow
+	byFlow   = "flow"   // a limit per flow
 )
 
-// kindOf says which doses a class answers.
+// kindOf maps a class to the kind of doses it responds to.
 var kindOf = map[string]string{
 	LinkRate: byRate, Shaper: byRate, Policer: byRate,
 	SoftirqOneCore: byPacket, SoftirqAllCores: byPacket, VPNProcess: byPacket,
@@ -48,15 +48,15 @@ var kindOf = map[string]string{
 	RandomLoss: byFlow,
 }
 
-// OfCPU says that a class is about CPU time, so that its finding knows how much of that would be free.
+// OfCPU reports whether a class is about CPU time, so that its finding knows how much CPU time would be free.
 func OfCPU(class string) bool { return kindOf[class] == byPacket }
 
-// planted are the faults, and the knobs, whose level says how much of a resource there is, by class.
+// planted lists, by class, the faults and knobs whose level sets the amount of a resource.
 var planted = map[string][]string{
 	LinkRate: {"link_rate", "queue", "shape"}, Shaper: {"shape", "link_rate", "queue"},
 	Policer:        {"policer"},
 	SlowReader:     {"slow_reader"},
-	SlowSender:     {"slow_writer"}, // below a rate that it asks for, every path gives what is asked for
+	SlowSender:     {"slow_writer"}, // below the rate it asks for, every path carries the load
 	ReceiveWindow:  {"receive_buffer", "socket_buffer"},
 	SendBuffer:     {"send_buffer", "socket_buffer"},
 	SmallQueue:     {"tiny_queue"},
@@ -67,11 +67,11 @@ var planted = map[string][]string{
 	BacklogBudget: {"backlog", "budget"}, WireguardQueue: {"tunnel_queue"},
 }
 
-// takenWhole are those of which there is no part to take away: without them the rate must rise.
+// takenWhole lists the faults that cannot be taken away in part: without them the rate must rise.
 var takenWhole = []string{"log_flood", "cpu_hog", "cpu_tightening", "reorder", "loss", "tiny_queue",
 	"backlog", "budget", "tunnel_queue"}
 
-// statedTests change a level that the cell has, in proportion.
+// statedTests returns experiments that change a level of the cell in proportion.
 func (o *Observation) statedTests(class string) []Experiment {
 	var out []Experiment
 	cell := o.Trial.Row.Factors
@@ -135,7 +135,8 @@ func hasFault(level, name string) bool {
 	})
 }
 
-// withoutFault is a level of the factor fault without one of its parts, none if there is no other.
+// withoutFault returns a level of the factor fault without one of its parts, or none if that was the only
+// one.
 func withoutFault(level, name, none string) string {
 	parts := slices.DeleteFunc(strings.Split(level, "+"), func(p string) bool {
 		return strings.HasPrefix(p, name+"=")
@@ -146,7 +147,7 @@ func withoutFault(level, name, none string) string {
 	return strings.Join(parts, "+")
 }
 
-// scaledFault is a level of the factor fault in which one part has a share of its amount.
+// scaledFault returns a level of the factor fault with the amount of one part scaled by share.
 func scaledFault(level, name string, share float64) (string, bool) {
 	parts := strings.Split(level, "+")
 	for i, p := range parts {
@@ -169,11 +170,11 @@ var (
 	burstForm  = regexp.MustCompile(`\bburst ([0-9.]+[kKmMgG]?)\b`)
 )
 
-// scaledLevel is a share of a level that is one amount, such as "50M" or "80%", or a queue that has a rate.
-// thousand is what its prefixes are steps of.
+// scaledLevel scales a level that is one amount, such as "50M" or "80%", or a queue that has a rate. thousand
+// is the step between its unit prefixes.
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if level, ok := scaledPart(level, rateForm, share, thousand); ok {
-		if share > 1 { // else the bucket is too small for the rate
+		if share > 1 { // otherwise the bucket is too small for the rate
 			level, _ = scaledPart(level, burstForm, min(share, mostBurst), 1024)
 		}
 		return level, true
@@ -190,7 +191,7 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if found[2] == "%" {
 		return strconv.FormatFloat(math.Round(amount*100)/100, 'f', -1, 64) + "%", amount >= 1
 	}
-	// In the next smaller unit, as a whole number: every level is read so.
+	// In the next smaller unit, as a whole number: every level parses that.
 	down := map[string]string{"m": "k", "g": "M"}[strings.ToLower(found[2])]
 	if found[2] != "" {
 		amount *= thousand
@@ -198,11 +199,11 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
 }
 
-// mostBurst is by how much a bucket is raised at most: it stays within what the kernel takes.
+// mostBurst bounds the factor by which a token bucket is raised: the kernel accepts no more.
 const mostBurst = 64
 
-// scaledPart is a level in which the amount that a form finds is a share of what it was; the same level where
-// there is none.
+// scaledPart returns a level with the amount that form matches scaled by share, or the level unchanged where
+// nothing matches.
 func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (string, bool) {
 	found := form.FindStringSubmatchIndex(level)
 	if found == nil {
@@ -212,8 +213,8 @@ func scaledPart(level string, form *regexp.Regexp, share, thousand float64) (str
 	return level[:found[2]] + scaled + level[found[3]:], ok
 }
 
-// testerTests are the doses that the ends can give, without access to what lies between: smaller segments at
-// whatever rate, more flows, larger windows.
+// testerTests returns the experiments that the ends can run without access to the nodes in between: smaller
+// segments at any rate, more flows, larger windows.
 func (o *Observation) testerTests(class string) []Experiment {
 	kind, cell := kindOf[class], o.Trial.Row.Factors
 	var out []Experiment
@@ -264,8 +265,8 @@ func (o *Observation) testerTests(class string) []Experiment {
 	return out
 }
 
-// crossTraffic are doses of what a limit on the total rate leaves to the load: datagrams from the sending end
-// take the rest, and give way to nothing.
+// crossTraffic returns doses of how much of a limit on the total rate is left to the load: datagrams from the
+// sending end take the rest, without congestion control.
 func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	cell, t := o.Trial.Row.Factors, o.Topology()
 	rate := o.Metrics.Values[metrics.Goodput]
@@ -293,7 +294,7 @@ func (o *Observation) crossTraffic() (e Experiment, ok bool) {
 	return e, true
 }
 
-// statesWindow says that the cell sets how much may be under way: no other setting has a say then.
+// statesWindow reports whether the cell sets how much may be in flight: then no other setting has an effect.
 func (o *Observation) statesWindow() bool {
 	cell := o.Trial.Row.Factors
 	return factor.SocketBuffer.In(cell) || slices.ContainsFunc(cell.Names(), func(name string) bool {
@@ -301,14 +302,14 @@ func (o *Observation) statesWindow() bool {
 	})
 }
 
-// lossy says that TCP loses so much that loss may be what sets its rate: that is in proportion to the size of
-// its segments, as a limit in packets per second is (Mathis et al. 1997), and each flow has its own.
+// lossy reports whether TCP loses so much that loss may set its rate: that rate is proportional to the
+// segment size, as with a limit in packets per second (Mathis et al. 1997), and each flow has its own.
 func (o *Observation) lossy() bool {
 	lost, _, _ := o.resent()
 	return o.IsTCP() && lost > .001
 }
 
-// packetSize is the length of what the cell sends, and the factor that changes it.
+// packetSize returns the size of the packets or segments the cell sends, and the factor that changes it.
 func (o *Observation) packetSize() (float64, string) {
 	cell := o.Trial.Row.Factors
 	if !o.IsTCP() {
@@ -327,7 +328,7 @@ func (o *Observation) packetSize() (float64, string) {
 	return 0, string(factor.MSS)
 }
 
-// leastWindow is how many bytes the fastest flow needed under way, by its rate and its shortest round trip.
+// leastWindow returns how many bytes the fastest flow needed in flight, from its rate and its minimum RTT.
 func (o *Observation) leastWindow() float64 {
 	most := 0.0
 	if o.Trial.Traffic == nil {
@@ -341,8 +342,8 @@ func (o *Observation) leastWindow() float64 {
 	return max(most, 16<<10)
 }
 
-// fit brings the doses of a rule to the cell: sizes of segments by what the cell's are, quotas by the one
-// that it has. A dose that changes nothing is none.
+// fit adapts the doses of a rule to the cell: segment sizes relative to the cell's, quotas relative to its
+// own. It drops a dose that changes nothing.
 func (o *Observation) fit(e Experiment) Experiment {
 	cell := o.Trial.Row.Factors
 	doses, resource := e.Doses, e.Resource

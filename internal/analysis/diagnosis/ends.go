@@ -36,7 +36,7 @@ const (
 	PMTUBlackHole  = "pmtu-black-hole"
 )
 
-// pathRules are those about the path and the ends.
+// pathRules lists the rules about the path and the ends.
 func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
@@ -45,8 +45,8 @@ func pathRules() []Rule {
 		optionsStripped(), smallSegments(), conntrackInvalid(), crossTraffic(), shaperBurst(), shaperCPU()}
 }
 
-// atCapacity are the classes that say that a CPU moves no more, and belowCapacity those of a load that is
-// held below what the CPUs could move: where one of these is seen to hold it, a full CPU is not why.
+// atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held
+// below what the CPUs could move: where one of the latter is seen, a full CPU is not the reason.
 var (
 	atCapacity = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, OtherLoad, SharedCPU,
 		OneTunnel, ClientCPU, ServerCPU, Tester}
@@ -54,29 +54,29 @@ var (
 		Fragmentation, ReversePath}
 )
 
-// atAnyRate are the classes that trouble a load that gets all that it asks for, too.
+// atAnyRate lists the classes that also affect a load that gets all it asks for.
 var atAnyRate = []string{Healthy, Tester, Bufferbloat, RandomLoss, Reordering, PMTUBlackHole, ConntrackFull,
 	TunnelBypassed}
 
-// inGuest are those of a guest's full cores, which may be full for want of time to run.
+// inGuest lists the classes about full cores of a guest, which may be full because they do not get to run.
 var inGuest = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, SharedCPU}
 
-// behindTester are the classes that say that the router has no more to give: where the tester itself gives no
-// more, that was not seen.
+// behindTester lists the classes in which the router has no more to give: where the tester itself gives no
+// more, that was not observed.
 var behindTester = []string{SoftirqOneCore, SoftirqAllCores, VPNProcess, CryptoWorkers, RuleList, LogFlood,
 	ClockDown, ConnectionRate, OneTunnel, BacklogBudget}
 
-// symptoms are classes that other classes explain: these bring them with them, or leave less to them.
+// symptoms lists classes that other classes explain: the latter cause the former, or leave less to them.
 var symptoms = []struct{ of, classes []string }{
 	{belowCapacity, atCapacity},
 	{[]string{Tester}, behindTester},
-	// What packets cost fills cores.
+	// The cost per packet fills cores.
 	{[]string{RuleList, LogFlood, Thermal, ConnectionRate, SmallSegments, InlineInspection, ShaperCPU},
 		[]string{SoftirqOneCore, SoftirqAllCores, SharedCPU, OneFlow, OtherLoad}},
-	// A full core or process forwards all that it can: congestion control, on which these act, is not what
-	// limits. A process loses what does not fit into its socket's buffer.
+	// A full core or process forwards all it can: congestion control, on which these act, is not the limit. A
+	// process loses what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
-	// A CPU need not move what is dropped.
+	// A CPU does not have to move dropped packets.
 	{[]string{RuleDrop, SmallQueue}, atCapacity},
 }
 
@@ -90,7 +90,7 @@ func SymptomsOf(class string) (out []string) {
 	return out
 }
 
-// explainAway notes how far each class is explained by others: as far as these are met.
+// explainAway adds to each class how far others explain it: as far as these are met.
 func explainAway(all []Judgement) {
 	terms := make([]Term, len(all))
 	for _, j := range all {

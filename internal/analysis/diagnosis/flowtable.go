@@ -12,9 +12,9 @@ import (
 // FlowtableFactor names the factor whose remedies let connections skip the packet filter.
 const FlowtableFactor = "flowtable"
 
-// FlowtableLoss returns what a flowtable would take away that was found on a node: rules of its owner's that
-// limit, drop, log or count what is forwarded. A packet filter that could not be read may have such rules on
-// a machine that is not a lab's own. "" = it takes nothing away.
+// FlowtableLoss returns what a flowtable would disable on a node: rules of its owner's that limit, drop, log
+// or count forwarded packets. A packet filter that could not be read may have such rules on a machine that is
+// not a lab's own. "" = it disables nothing.
 func FlowtableLoss(v *record.Inventory, n record.NodeFacts) string {
 	for _, part := range []string{"filter", "iptables"} {
 		if why := v.Lacks(part); why != "" && n.OwnMachine() {

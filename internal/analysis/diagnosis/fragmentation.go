@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// fragmentation is packets that do not fit, and are sent in parts.
+// fragmentation returns the rule for packets that do not fit and are sent in fragments.
 func fragmentation() Rule {
 	return Rule{Class: Fragmentation, Wasteful: true,
 		Label: "packets are fragmented: the tunnel MTU is too large",

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// groPathology is GRO by lists of fragments that makes a rate small while nothing is full.
+// groPathology returns the rule for GRO by fragment lists that keeps a rate low while nothing is full.
 func groPathology() Rule {
 	return Rule{Class: GROPathology, Label: "GRO with fragment lists slows TCP down",
 		Means: "a port merges received packets into lists (rx-gro-list), TCP retransmits at least 1 % of " +

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// healthy is the answer where a load that asked for a rate got it whole.
+// healthy returns the rule for a load that asked for a rate and got all of it.
 func healthy() Rule {
 	return Rule{Class: Healthy, Label: "nothing limits this load", Ends: true, Quiet: true,
 		Means: "a load with a set rate got 99 % of it, without loss (less than 0.3 % of its packets lost " +
@@ -57,7 +57,7 @@ func healthy() Rule {
 		}}
 }
 
-// allConnections is the answer for short flows that are begun at a rate.
+// allConnections judges short flows that are started at a rate.
 func (o *Observation) allConnections() Judgement {
 	got, ok := o.Metric(metrics.FlowRate)
 	if !ok {
@@ -71,7 +71,8 @@ func (o *Observation) allConnections() Judgement {
 		degree(share, .8, .95), degree(failed, .001, .01), 0, 0)
 }
 
-// unharmed requires that a load gets all it asks for, without loss or delay; facts tell of these in order.
+// unharmed requires that a load gets all it asks for, without loss or delay; facts holds the evidence in this
+// order.
 func (o *Observation) unharmed(text string, facts factList, got, loss, delay, probeLoss float64) Judgement {
 	terms := []Term{requires("complete", got), contradicts("loss", loss), contradicts("delay", delay),
 		contradicts("probe-loss", probeLoss), o.lostWhenIdle()}
@@ -81,8 +82,8 @@ func (o *Observation) unharmed(text string, facts factList, got, loss, delay, pr
 	return Judgement{Text: text, Terms: terms, Facts: facts}
 }
 
-// connected are the shares of the flows to start in the window that were done by its end, and that failed.
-// How many are to start varies where they come at random.
+// connected returns the shares of the flows due in the window that completed by its end, and that failed. How
+// many are due varies where they start at random.
 func (o *Observation) connected() (done, failed float64) {
 	flows := o.Trial.Traffic.ShortFlows
 	if flows == nil || flows.Started == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// wayNodes are the nodes that the load's packets pass.
+// wayNodes lists the nodes that the load's packets pass.
 func (o *Observation) wayNodes() []string {
 	var out []string
 	for _, h := range o.hops() {
@@ -26,10 +26,10 @@ func (o *Observation) wayNodes() []string {
 	return out
 }
 
-// hop is a link of the load's way: the port by which its data leave a node, and that where they arrive.
+// hop is a link of the load's way: the port by which its data leave a node, and the port where they arrive.
 type hop struct{ out, in record.TopoPort }
 
-// hops are the links that the load's data pass, in order; of both directions those up come first.
+// hops lists the links that the load's data pass, in order; with both directions, up comes first.
 func (o *Observation) hops() []hop {
 	t := o.Topology()
 	if t == nil {
@@ -49,29 +49,29 @@ func (o *Observation) hops() []hop {
 	return out
 }
 
-// queue is that of a port by which the load's data leave a node, or by which they arrive.
+// queue describes the queue of a port by which the load's data leave a node, or by which they arrive.
 type queue struct {
 	node, port string
-	kind       string  // of the root, "" where the samples do not tell
+	kind       string  // of the root, "" where the samples lack it
 	managed    bool    // it is a shaper's or keeps its delay short, rather than one FIFO
 	packets    float64 // in the window, sent
 	drops      float64
 	early      float64 // drops before the window, while the load began
 	refused    float64 // what the device behind it dropped, then and in the window
-	overlimits float64 // ÷ packets: how often it held back for its rate
+	overlimits float64 // ÷ packets: how often it throttled
 	uneven     float64 // of what the port sent, see spread
 	rateBps    float64 // that the port sent, frames
-	setBps     float64 // to which it is set to hold the port; 0 = none, or not known
-	owned      bool    // that rate was found, and not set by the plan
+	setBps     float64 // to which it limits the port; 0 = none, or not known
+	owned      bool    // the rate was found there, not set by the plan
 	waited     float64 // share of the window's samples with packets in it; 1 where nothing sampled it
 	fifos      bool    // it has classes, and each has a FIFO
-	polices    bool    // its filters drop what exceeds a rate, too
-	roomy      bool    // it was never a quarter full of what it may hold, where that is known
-	full       bool    // in a sample it held nine tenths of what it may, where that is known
+	polices    bool    // its filters also drop what exceeds a rate
+	roomy      bool    // it was never a quarter full, where its limit is known
+	full       bool    // a sample saw it nine tenths full, where its limit is known
 }
 
-// idle rates from 0 to 1 how surely a queue that throttles does not limit the load: the kernel counts an
-// overlimit for each packet that waits for a token, far below the rate, too. A queue is idle from a fifth
+// idle rates from 0 to 1 how surely a throttling queue does not limit the load: the kernel counts an
+// overlimit for each packet that waits for a token, even far below the rate. A queue is idle from a fifth
 // below its configured rate, unless packets wait in it all the time. Where that rate is not known, it is idle
 // if it drops nothing and is mostly empty.
 func (q queue) idle() float64 {
@@ -80,7 +80,7 @@ func (q queue) idle() float64 {
 		used := q.rateBps / q.setBps
 		idle := degree(used, .93, .8)
 		if used < 1 && (q.managed || q.drops == 0) {
-			// A queue that is never empty has as much as its shaper lets pass. One at work for a part of the
+			// A queue that is never empty gets all its shaper lets pass. One that is busy for a part of the
 			// time holds packets for that part.
 			idle *= degree((q.waited-used)/(1-used), .95, .6)
 		}
@@ -91,8 +91,8 @@ func (q queue) idle() float64 {
 	return degree(q.waited, .8, .4)
 }
 
-// holds counts the overlimits per packet for which the queue may have limited the load. Those that are not
-// counted, as by fq, show in a port that sends what its queue is set to.
+// holds counts the overlimits per packet with which the queue may have limited the load. Uncounted ones, as
+// with fq, show in a port that sends at the rate its queue is set to.
 func (q queue) holds() float64 {
 	if q.owned && q.overlimits == 0 {
 		return .3 * degree(q.rateBps/q.setBps, .88, .96)
@@ -105,14 +105,14 @@ func (q queue) holds() float64 {
 	return over * (1 - q.idle())
 }
 
-// throttles requires that it throttles often enough to limit the load.
+// throttles requires that the queue throttles often enough to limit the load.
 func (q queue) throttles() Term { return requires("throttles", degree(q.holds(), .03, .25)) }
 
-// atRate contradicts another cause of lost packets where a queue throttles at its rate: then it drops what
-// exceeds that.
+// atRate contradicts another cause of lost packets where a queue throttles at its rate: it then drops the
+// excess.
 func (q queue) atRate() Term { return contradicts("throttles", degree(q.holds(), .02, .2)) }
 
-// place is "the router's WAN port" of a queue.
+// place returns "the router's WAN port" for a queue.
 func (q queue) place() string {
 	if len(q.port) <= 3 {
 		return "the " + q.node + "'s " + strings.ToUpper(q.port) + " port"
@@ -120,16 +120,16 @@ func (q queue) place() string {
 	return "the " + q.node + "'s port " + q.port
 }
 
-// lost is the share of its packets that it dropped.
+// lost returns the share of its packets that the queue dropped.
 func (q queue) lost() float64 { return ratio(q.drops, q.packets+q.drops) }
 
-// queues are those in which the load's data wait, from port to port, or, with ingress, those at whose filters
-// they may die.
+// queues returns the queues in which the load's data wait, from port to port, or, with ingress, those whose
+// filters may drop them.
 func (o *Observation) queues(ingress bool) (all []queue, why string) {
 	return o.queuesOf(o.queuePlaces(o.hops(), ingress), ingress)
 }
 
-// returnQueues are those in which the acknowledgements of the load wait.
+// returnQueues returns the queues in which the load's acknowledgements wait.
 func (o *Observation) returnQueues() []queue {
 	var back []hop
 	for _, h := range slices.Backward(o.hops()) {
@@ -139,9 +139,9 @@ func (o *Observation) returnQueues() []queue {
 	return all
 }
 
-// queuePlaces are the devices whose queues packets of these hops meet: those by which they leave a node, and
-// those to which a filter redirects them, such as an ifb. With ingress, they are those at which packets are
-// filtered before they are queued.
+// queuePlaces lists the devices whose queues the packets of these hops pass: those by which they leave a
+// node, and those to which a filter redirects them, such as an ifb. With ingress, it lists the devices that
+// filter packets before they are queued.
 func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPort) {
 	for _, h := range hops {
 		leaves, arrives := o.found(h.out), o.found(h.in)
@@ -166,7 +166,7 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 	return out
 }
 
-// found is a port's device as the inventory has it, nil if it was not read.
+// found returns a port's device from the inventory, nil if it was not read.
 func (o *Observation) found(at record.TopoPort) *record.NetDevice {
 	for _, e := range o.Run.Environments {
 		if d := e.Inventory.Device(at.Port); e.Node == at.Node && d != nil {
@@ -184,7 +184,7 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 		}
 		is := func(l string) bool { return l == label }
 		packets, ok := o.Sum(at.Node, "qdisc", "packets", is)
-		if !ok && ingress && o.found(at).Polices(true) { // by filters of its root
+		if !ok && ingress && o.found(at).Polices(true) { // by filters at its root
 			label = at.Port
 			packets, ok = o.Sum(at.Node, "qdisc", "packets", is)
 		}
@@ -201,7 +201,7 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 			q.refused += o.before(at.Node, "netdev", "tx_dropped", label)
 		}
 		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
-		// A queue counts merged packets in pieces, and how often it held them back as wholes.
+		// A queue counts the pieces of merged packets, but its overlimits in whole ones.
 		q.overlimits = ratio(over, packets) * o.pieces(o.passed(at.Node, at.Port, "tx"))
 		q.kind, q.managed = o.kindOf(at, label)
 		q.rateBps, q.uneven = o.sentBy(at)
@@ -221,8 +221,8 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 	return all, cmp.Or(why, "no port on the path has a queue with counters")
 }
 
-// setTo is the rate to which a port's queue is set, by the plan or by its owner, as it was found, and whether
-// classes of it have FIFOs.
+// setTo returns the rate to which a port's queue is set, by the plan or by its owner (as found), and whether
+// its classes have FIFOs.
 func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool) {
 	cell, set := o.Trial.Row.Factors, false
 	for _, name := range cell.Names() {
@@ -259,8 +259,8 @@ func (o *Observation) setTo(at record.TopoPort) (bps float64, owned, fifos bool)
 	})
 }
 
-// filled reports whether a port's queue, if it was found there, held nine tenths of its packets in a sample,
-// and whether it never held a quarter although it may hold many.
+// filled reports whether a port's queue, if found in the inventory, held nine tenths of its packets in a
+// sample, and whether it never held a quarter although its limit is large.
 func (o *Observation) filled(at record.TopoPort, kind string) (full, roomy bool) {
 	limit, known := math.Inf(1), 0.0
 	if d := o.found(at); d != nil && d.Missing == "" {
@@ -281,11 +281,11 @@ func (o *Observation) filled(at record.TopoPort, kind string) (full, roomy bool)
 }
 
 const (
-	defaultQueue = 1000.0 // packets of a class that was given no queue (txqueuelen of Ethernet)
+	defaultQueue = 1000.0 // packets of a class without a queue of its own (txqueuelen of Ethernet)
 	manyPackets  = 100.0
 )
 
-// before is how far a port's counter grew before the window.
+// before returns how far a port's counter grew before the window.
 func (o *Observation) before(node, probe, stem, label string) (sum float64) {
 	columns, _ := o.Columns(node, probe, stem)
 	for _, c := range columns {
@@ -297,7 +297,7 @@ func (o *Observation) before(node, probe, stem, label string) (sum float64) {
 	return sum
 }
 
-// kindOf is the kind of a port's queue, and whether it is a shaper's with classes or keeps delays short.
+// kindOf returns the kind of a port's queue, and whether it is a classful shaper or keeps delays short.
 func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, managed bool) {
 	table, _ := metrics.SamplesOf(o.Trial.Nodes[at.Node], "qdisc")
 	if table == nil {
@@ -307,7 +307,7 @@ func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, man
 	for i, name := range table.Names {
 		of, stem, _ := strings.Cut(name, "/")
 		if of == label {
-			// A port whose queue was another before has a column for either.
+			// A port whose queue was replaced has a column for each kind.
 			if k, ok := strings.CutPrefix(stem, "kind_"); ok {
 				if at := lastSet(table.T, table.V[i], o.Trial.Window.End); at > latest {
 					kind, latest = k, at
@@ -320,7 +320,7 @@ func (o *Observation) kindOf(at record.TopoPort, label string) (kind string, man
 		"pie"}, kind)) && kind != "mq" && kind != "netem"
 }
 
-// lastSet is when a column was last 1 up to a time, -Inf if never.
+// lastSet returns when a column was last 1 up to a time, -Inf if never.
 func lastSet(t []int64, v []float64, until int64) float64 {
 	for i := len(t) - 1; i >= 0; i-- {
 		if t[i] <= until && v[i] == 1 {
@@ -330,10 +330,10 @@ func lastSet(t []int64, v []float64, until int64) float64 {
 	return math.Inf(-1)
 }
 
-// parts is into how many equal parts of the window what a port sent is divided.
+// parts is the number of equal parts into which the window is split to see how unevenly a port sent.
 const parts = 5
 
-// sentBy is the rate of the frames that a port sent, and how uneven it was.
+// sentBy returns the rate of the frames that a port sent, and how uneven it was.
 func (o *Observation) sentBy(at record.TopoPort) (bps, uneven float64) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
 	for _, c := range columns {
@@ -352,8 +352,8 @@ func (o *Observation) sentBy(at record.TopoPort) (bps, uneven float64) {
 	return 0, 0
 }
 
-// addedDelay is the median round trip beside the load, and of TCP itself, above the least that was seen; ok
-// is false if nothing told it.
+// addedDelay returns the median RTT of probes beside the load, and of TCP itself, above the minimum seen; ok
+// is false if nothing measured it.
 func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
 	least = math.Inf(1)
 	if rtts := o.Metrics.RTTs["loaded"]; len(rtts) > 0 {
@@ -371,7 +371,7 @@ func (o *Observation) addedDelay() (probes, tcp, least float64, ok bool) {
 	return max(probes-least, 0), tcp, least, ok
 }
 
-// resent is the share of TCP's segments that were sent again; ok is false where nothing counted them.
+// resent returns the share of TCP's segments that were retransmitted; ok is false where nothing counted them.
 func (o *Observation) resent() (share, count float64, ok bool) {
 	count, ok = o.Metric(metrics.Retransmits)
 	got, has := o.Metric(metrics.Goodput)
@@ -389,7 +389,7 @@ func (o *Observation) resent() (share, count float64, ok bool) {
 	return ratio(count, count+got/8*o.Trial.Window.Seconds()/float64(mss)), count, true
 }
 
-// lossOf is the share of data that was lost: of UDP's packets, or of segments that TCP sent again.
+// lossOf returns the share of data that was lost: of UDP's packets, or of segments that TCP retransmitted.
 func (o *Observation) lossOf() (share float64, name string, ok bool) {
 	if o.IsTCP() {
 		share, _, ok = o.resent()
@@ -400,7 +400,7 @@ func (o *Observation) lossOf() (share float64, name string, ok bool) {
 	return max(share-unsent, 0), metrics.LossRatio, ok
 }
 
-// grew is the growth of protocol counters at a node, all together.
+// grew returns the growth of protocol counters at a node, all together.
 func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) {
 	for _, stem := range stems {
 		v, has := o.Sum(node, "snmp", stem, nil)
@@ -409,8 +409,8 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 	return sum, ok
 }
 
-// mostOnWay is the node of the load's way at which one of several sums of protocol counters grew most; known
-// is false where no node told the first of them.
+// mostOnWay finds the node of the load's way at which one of several sums of protocol counters grew most;
+// known is false where no node reports the first of them.
 func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {
@@ -424,5 +424,5 @@ func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, know
 	return most, at, known
 }
 
-// mbps is a rate in a sentence.
+// mbps formats a rate for a sentence.
 func mbps(v float64) string { return unit.Bitrate(v).String() }

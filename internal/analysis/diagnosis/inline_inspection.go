@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// inlineInspection is a program that gets each packet, or a copy of it: an intrusion detection system, a flow
-// exporter, a packet dump.
+// inlineInspection returns the rule for a program that gets each packet, or a copy of it: an intrusion
+// detection system, a flow exporter, a packet dump.
 func inlineInspection() Rule {
 	return Rule{Class: InlineInspection, Wasteful: true,
 		Label: "a program of the router's own looks at each packet",
@@ -42,7 +42,7 @@ func inlineInspection() Rule {
 			Risk: "it sees less"}}}
 }
 
-// inspects says to what a node's packets go besides their way, "" to nothing; why where that is not known.
+// inspects returns what else gets a node's packets, "" for nothing; why where that is not known.
 func (o *Observation) inspects(node string) (what, why string) {
 	why = "what taps the packets of the " + node + " is not known"
 	for _, e := range o.Run.Environments {

@@ -16,13 +16,14 @@ import (
 type Ledger struct {
 	Data []Account `json:"data"`           // in the order in which the load's data meet them
 	Acks []Account `json:"acks,omitempty"` // in that of TCP's acknowledgements; of a load in one direction
-	// MissedPackets has the lower and the upper bound of the packets that the ends miss. One counts segments
-	// that were sent again, some of them lost before the window, or lost datagrams; the other counts packets
-	// that left the sender and did not reach the receiver, some of them still under way. Absent where
+	// MissedPackets holds the lower and the upper bound of the packets that the ends miss. One counts
+	// retransmitted segments, some of them lost before the window, or lost datagrams; the other counts
+	// packets that left the sender and did not reach the receiver, some of them still in flight. Absent where
 	// nothing counted them.
 	MissedPackets []float64 `json:"missed_packets,omitempty"`
 	DiedPackets   float64   `json:"died_packets"` // of the data, in all stages
-	// RestPackets are missed and died nowhere that is counted; negative: more died than the ends miss.
+	// RestPackets counts packets that are missed and died nowhere that is counted; negative: more died than
+	// the ends miss.
 	RestPackets float64 `json:"rest_packets"`
 	// RestWhere names the stage at which at least half of the rest vanishes or appears between two counters.
 	RestWhere string `json:"rest_where,omitempty"`
@@ -52,7 +53,7 @@ type Account struct {
 	Missing  string   `json:"missing,omitempty"`      // why nothing was counted
 }
 
-// Death counts packets that one thing dropped.
+// Death counts packets dropped at one place.
 type Death struct {
 	Packets float64 `json:"packets"`
 	By      string  `json:"by"`
@@ -61,7 +62,7 @@ type Death struct {
 
 // Kinds of stages.
 const (
-	StageFilter = "filter" // of traffic control, where packets arrive or before they are queued
+	StageFilter = "filter" // of traffic control, on arrival or before the queue
 	StageIP     = "ip"     // the network stack and packet filter of a node
 	StageQueue  = "queue"  // of a device by which packets leave
 	StageLink   = "link"   // from port to port
@@ -260,7 +261,7 @@ func (o *Observation) queueAccount(q queue) Account {
 	return a
 }
 
-// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never had, where
+// diesAtSender adds the packets that the sender's transport layer sent and its port's queue never got, where
 // that queue counts.
 func (o *Observation) diesAtSender(a *Account, counted bool) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" || !counted {
@@ -268,7 +269,7 @@ func (o *Observation) diesAtSender(a *Account, counted bool) {
 	}
 	n := *a.In - *a.Out
 	again, _ := o.Metric(metrics.Retransmits)
-	// TCP's counters are read less often than the queue's, and hold control connections, too.
+	// TCP's counters are read less often than the queue's, and include control connections.
 	if n > .08**a.In || n > .02**a.In && again > n/3 {
 		a.dies(n, uncounted)
 	}
@@ -316,8 +317,8 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 	}
 }
 
-// diesBetween holds the deaths in a router against what it received by one port and did not queue at the
-// other. Its counters may count merged packets: together they stand for the segments that are missing.
+// diesBetween compares the deaths in a router with what it received by one port and did not queue at the
+// other. Its counters may count merged packets: together they stand for the missing segments.
 func (o *Observation) diesBetween(a *Account, filters []Account, in record.TopoPort) {
 	if a.In == nil || a.Out == nil || o.tunnel() != "" {
 		return
@@ -384,7 +385,7 @@ func (o *Observation) merged(at record.TopoPort) float64 {
 	return max(ratio(rx.packets, data), 1) * o.pieces(rx)
 }
 
-// countedReasons are the kernel's drop reasons whose packets other counters hold, too.
+// countedReasons lists the kernel's drop reasons whose packets other counters also hold.
 var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED", "CPU_BACKLOG", "FULL_RING",
 	"PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM", "NO_SOCKET", "TCP_INVALID_SEQUENCE", "TCP_OLD_DATA",
 	"SKB_CONSUMED", "IP_INHDR", "IP_INNOROUTES", "NOT_SPECIFIED"}
@@ -430,7 +431,7 @@ func (o *Observation) receive(l *Ledger) {
 // of the sent ones, since segments in merged packets are estimated, or five.
 func Tolerance(missed, sent float64) float64 { return max(.01*missed, .003*sent, 5) }
 
-// balancePackets holds what died against what the ends miss.
+// balancePackets compares what died with what the ends miss.
 func (o *Observation) balancePackets(l *Ledger) {
 	for _, a := range l.Data {
 		l.DiedPackets += a.DiedPackets()

@@ -39,7 +39,7 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 	return ns
 }
 
-// balanceDelay holds the time in queues against the added RTT.
+// balanceDelay compares the time in queues with the added RTT.
 func (o *Observation) balanceDelay(l *Ledger) {
 	for _, a := range slices.Concat(l.Data, l.Acks) {
 		l.WaitedNs += a.WaitedNs
@@ -54,7 +54,7 @@ func (o *Observation) balanceDelay(l *Ledger) {
 	}
 }
 
-// processingNs bounds the delay that processing adds to a round trip without any backlog.
+// processingNs bounds the delay that processing adds to an RTT without any backlog.
 const processingNs = .5e6
 
 // meanAdded returns Ledger.AddedNs, by the load's own packets: probes may bypass a flow's queue.

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// linkLayer is a link that is slower than it could be, or damages frames, or asks for pauses.
+// linkLayer returns the rule for a link that is slower than it could be, damages frames, or asks for pauses.
 func linkLayer() Rule {
 	return Rule{Class: LinkLayer, Label: "link errors, half duplex or pause frames slow a port down",
 		Means: "a port runs at half duplex, or counts errors on at least one frame in 10,000, or at least " +

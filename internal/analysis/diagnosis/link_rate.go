@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// linkRate is a link that carries no more.
+// linkRate returns the rule for a link that carries no more.
 func linkRate() Rule {
 	return Rule{Class: LinkRate, Label: "the link is saturated", Ends: true,
 		Means: "95 % of the path's stated or detected rate arrives; or a FIFO throttles at least " +
@@ -42,7 +42,7 @@ func linkRate() Rule {
 				Risk:     "above the link rate, delay grows", When: (*Observation).rateIsSet}}}
 }
 
-// flat is what two ends alone tell of a rate: delay before loss, and an even rate.
+// flat judges a rate limit by what two ends alone see: delay before loss, and an even rate.
 func (o *Observation) flat(why string) Judgement {
 	uneven, ok := o.Metric(metrics.Consistency)
 	probes, tcp, least, timed := o.addedDelay()

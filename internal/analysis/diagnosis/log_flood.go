@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// logFlood is a kernel that writes so much into its log that packets wait for it.
+// logFlood returns the rule for a kernel that writes so much to its log that packets wait for it.
 func logFlood() Rule {
 	return Rule{Class: LogFlood, Wasteful: true, Label: "the kernel log is flooded",
 		Means: "the router's kernel logs at least 50 lines per second, and a core is saturated",

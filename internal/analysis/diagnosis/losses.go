@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// losing is the queue of the load's way that dropped most of its packets, and did not hold them back for a
-// rate.
+// losing returns the queue of the load's way that dropped the largest share of its packets, of those that
+// keep accepts.
 func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	all, why := o.queues(false)
 	if len(all) > 0 {
@@ -24,23 +24,22 @@ func (o *Observation) losing(keep func(queue) bool) (q queue, why string) {
 	return q, why
 }
 
-// fifo says that the queue is one that drops what does not fit, and nothing else, as a netem does once it is
-// full.
+// fifo reports whether the queue drops only what does not fit, as a netem does once it is full.
 func (q queue) fifo() bool {
 	if q.kind == "netem" {
 		return q.full
 	}
 	if q.polices && q.waited < .2 || q.roomy {
-		return false // what it drops does not overflow
+		return false // its drops are no overflow
 	}
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
 
-// noFIFO are queues that choose what they drop, and those of several queues of which nothing is known.
+// noFIFO lists queues that choose what they drop, and "other" for multiple queues of which nothing is known.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
-// overflowedEarly is the FIFO of the load's way that dropped most packets before the window, and of how many
-// segments that were sent again no queue is known to have dropped them.
+// overflowedEarly returns the FIFO of the load's way that dropped most packets before the window, and how
+// many retransmitted segments no queue is known to have dropped.
 func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	_, unexplained, _ = o.resent()
 	all, _ := o.queues(false)
@@ -55,7 +54,7 @@ func (o *Observation) overflowedEarly() (q queue, unexplained float64) {
 	return q, max(unexplained, 0)
 }
 
-// stalled contradicts causes that slow a load down where next to nothing arrives.
+// stalled contradicts causes that slow a load down where almost nothing arrives.
 func (o *Observation) stalled() Term {
 	got, ok := o.Metric(metrics.Goodput)
 	return contradicts("stalled", degree(got, 5e5, 5e4)*yes(ok && o.FlatOut()))
@@ -71,8 +70,8 @@ func (o *Observation) windowed() Term {
 // minOutage sets how many probes in a row must be lost for an outage.
 const minOutage = 3
 
-// outages are runs of lost probes beside the load while hardly one is lost between them and no data arrives
-// during them, and their mean duration in ns: packets that are lost at random are lost one by one.
+// outages counts runs of lost probes beside the load while hardly one is lost between them and no data
+// arrives during them, and returns their mean duration in ns: random loss takes probes one by one.
 func (o *Observation) outages() (n int, ns float64) {
 	l := o.Trial.Loaded
 	if l == nil || o.shortGaps(l.IntervalNs) {
@@ -98,7 +97,7 @@ func (o *Observation) outages() (n int, ns float64) {
 }
 
 // arrives reports whether data arrived while some probes were lost: at a fifth of the load's rate or more,
-// between two samples of what was received then.
+// between two samples of the bytes received.
 func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	if end > len(l.SentAt) {
 		return false
@@ -117,8 +116,8 @@ func (o *Observation) arrives(l *record.Latency, first, end int) bool {
 	return span > 0 && bytes/span > .2*total
 }
 
-// shortGaps reports whether the load's datagrams were numbered, and no flow lost half as many of them in a
-// row as it sends in the shortest outage.
+// shortGaps reports whether the load's datagrams were numbered, and no flow lost in a row half as many as it
+// sends in the shortest outage.
 func (o *Observation) shortGaps(probesNs int64) bool {
 	counted := false
 	for _, f := range o.Trial.Traffic.Flows {
@@ -140,8 +139,8 @@ func lossFact(name string, loss float64) evidence.Evidence {
 	return fact(name, "", "", loss, unit.Percent(loss)+" of the load's packets were lost or retransmitted")
 }
 
-// fullest is how busy the busiest core was on which packets may have to wait, the router's or that of the
-// machine that carries the lab.
+// fullest returns the busy share of the busiest core on which packets may have to wait, the router's or that
+// of the machine that carries the lab.
 func (o *Observation) fullest() float64 {
 	most := 0.0
 	for _, node := range append([]string{record.HostNode}, o.Routers()...) {
@@ -152,9 +151,9 @@ func (o *Observation) fullest() float64 {
 	return most
 }
 
-// reorderSigns are how often data arrived out of order, by what both ends count, per packet of the load; what
-// was sent again though it had arrived, per segment sent again; and how often the sender saw, by what was
-// acknowledged, that data was late and not lost. A kernel before 4.19 does not count the latter.
+// reorderSigns returns how often data arrived out of order, as counted by both ends, per packet of the load;
+// how often segments were retransmitted that had arrived, per retransmitted segment; and how often the sender
+// saw from acknowledgements that data was late and not lost. A kernel before 4.19 does not count the last.
 func (o *Observation) reorderSigns() (share, spurious, seen float64, ok bool) {
 	sender, receiver := o.Ends()
 	got, _ := o.Metric(metrics.Goodput)

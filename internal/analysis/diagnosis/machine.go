@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ownSystem is the same of a router that shares no core.
+// ownSystem is like systemOf for a router that shares no core.
 func (o *Observation) ownSystem() (system, string) {
 	if o.Shared() {
 		return system{}, "all roles share this machine's cores: the router has none of its own"
@@ -22,7 +22,7 @@ func (o *Observation) ownSystem() (system, string) {
 	return o.systemOf()
 }
 
-// ports are a node's devices that are links of the topology and that probe netdev counts.
+// ports lists a node's devices that are links of the topology and that probe netdev counts.
 func (o *Observation) ports(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "rx_packets")
 	var out []string
@@ -34,10 +34,10 @@ func (o *Observation) ports(node string) []string {
 	return out
 }
 
-// absent is the score of a class that is conclusively not there.
+// absent is the score of a class that is ruled out for sure.
 const absent = -20.0
 
-// system is the CPUs that carry a router, and how they spent the window.
+// system describes the CPUs that carry a router, and how they spent the window.
 type system struct {
 	Node  string // whose samples these are: the router, or the host that all roles share
 	Cores []Core // by name; never empty
@@ -77,7 +77,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 	return s, ""
 }
 
-// busiestOf is the node with the busiest core, of several routers in a row.
+// busiestOf returns the node with the busiest core, of several routers in a row.
 func (o *Observation) busiestOf(nodes []string) string {
 	best, most := nodes[0], -1.0
 	for _, node := range nodes {
@@ -88,7 +88,7 @@ func (o *Observation) busiestOf(nodes []string) string {
 	return best
 }
 
-// of says whose cores a sentence speaks of.
+// of names the owner of the cores in a sentence.
 func (s system) of() string {
 	if s.Node == record.HostNode {
 		return "this machine's"
@@ -96,7 +96,7 @@ func (s system) of() string {
 	return "the " + s.Node + "'s"
 }
 
-// softirq is how many cores' worth of time the softirqs took.
+// softirq returns the time softirqs took, in cores.
 func (s system) softirq() float64 {
 	sum := 0.0
 	for _, c := range s.Cores {
@@ -105,7 +105,8 @@ func (s system) softirq() float64 {
 	return sum
 }
 
-// softirqWork requires that cores work on interrupts and softirqs; work whose kind is not told says nothing.
+// softirqWork requires that cores work on interrupts and softirqs; work of an unreported kind does not count
+// against it.
 func softirqWork(softirq, untold, busy float64) Term {
 	if untold > busy/2 {
 		return requires("softirq-work", 1)
@@ -118,7 +119,7 @@ func (s system) full() Term {
 	return requires("full-core", degree(s.Full.Busy, .70, .93)).by(s.coreFact())
 }
 
-// satisfied contradicts every limit of capacity where the load got all that it asked for.
+// satisfied contradicts every limit of capacity where the load got all it asked for.
 func (o *Observation) satisfied() Term {
 	load := o.load()
 	switch got, _ := o.Metric(metrics.Goodput); {
@@ -134,7 +135,7 @@ func (o *Observation) satisfied() Term {
 	return contradicts("satisfied", 0)
 }
 
-// coreFact is the busiest core as evidence, against the least busy where there are several.
+// coreFact returns the busiest core as evidence, against the least busy where there are several.
 func (s system) coreFact() evidence.Evidence {
 	e := fact("cpu_busy_ratio", s.Node, s.Full.Name, s.Full.Busy, fmt.Sprintf("%s %s was busy for %s of the "+
 		"window", s.of(), coreName(s.Full.Name), unit.Percent(s.Full.Busy)))
@@ -145,7 +146,7 @@ func (s system) coreFact() evidence.Evidence {
 	return e
 }
 
-// softirqFact is the share of softirqs on the busiest core.
+// softirqFact returns the share of softirqs on the busiest core.
 func (s system) softirqFact() evidence.Evidence {
 	share := s.Full.Softirq + s.Full.IRQ
 	text := fmt.Sprintf("interrupts and softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name))
@@ -156,10 +157,10 @@ func (s system) softirqFact() evidence.Evidence {
 	return fact("cpu_softirq_ratio", s.Node, s.Full.Name, share, text)
 }
 
-// coreName is "core 0" of "cpu0".
+// coreName returns "core 0" for "cpu0".
 func coreName(name string) string { return "core " + strings.TrimPrefix(name, "cpu") }
 
-// ratio is a ÷ b, 0 of nothing.
+// ratio returns a ÷ b, 0 where b is 0.
 func ratio(a, b float64) float64 {
 	if b <= 0 {
 		return 0
@@ -167,10 +168,10 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// perSecond is a count of the window as a rate.
+// perSecond returns a count of the window as a rate.
 func (o *Observation) perSecond(count float64) float64 { return ratio(count, o.Trial.Window.Seconds()) }
 
-// forwarded is how many packets a router's ports received in the window, tunnels left out.
+// forwarded counts the packets that a router's ports received in the window, without tunnels.
 func (o *Observation) forwarded(node string) (float64, bool) {
 	return o.Sum(node, "netdev", "rx_packets", func(label string) bool { return o.isPort(node, label) })
 }
@@ -186,7 +187,7 @@ func (o *Observation) isPort(node, device string) bool {
 	})
 }
 
-// tunnel is what the load really went through, "" for nothing.
+// tunnel returns the tunnel that the load really went through, "" for none.
 func (o *Observation) tunnel() string {
 	name := cmp.Or(o.Trial.Resolved["tunnel"], o.Factor(factor.Tunnel))
 	if name == factor.NoTunnel {
@@ -195,14 +196,14 @@ func (o *Observation) tunnel() string {
 	return name
 }
 
-// cpuTime is the growth of a column of the probe foreign, in cores.
+// cpuTime returns the growth of a column of the probe foreign, in cores.
 func (o *Observation) cpuTime(node, stem string) (float64, bool) {
 	ns, ok := o.Sum(node, "foreign", stem, nil)
 	return o.perSecond(ns) / 1e9, ok
 }
 
-// throttled is the share of the window, from a part of it on, in which the vCPU that was held back most had
-// to wait for its quota; ok is false where no vCPU of the node is known.
+// throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to
+// wait for its quota; ok is false where no vCPU of the node is known.
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
@@ -216,8 +217,8 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 	return share, ok
 }
 
-// level is the largest value in the window of a level that a node has once, or the mean of what several
-// cores have.
+// level returns the largest value in the window of a level that a node has once, or the mean over cores of a
+// level that each core has.
 func (o *Observation) level(node, probe, stem string) (float64, string) {
 	columns, why := o.Columns(node, probe, stem)
 	sum, n := 0.0, 0.0

@@ -13,10 +13,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// nodes are those that were watched, by name.
+// nodes lists the watched nodes, by name.
 func (o *Observation) nodes() []string { return slices.Sorted(maps.Keys(o.Trial.Nodes)) }
 
-// last is the last reading of a level in the window.
+// last returns the last reading of a level in the window.
 func (c Column) last() float64 {
 	last := 0.0
 	for i, t := range c.curve.T {
@@ -37,32 +37,32 @@ func (c Column) first() float64 {
 	return 0
 }
 
-// Observation is one trial of a load as rules see it, with what it is held against.
+// Observation holds one trial of a load as rules see it, with what it is compared against.
 type Observation struct {
 	Run     *record.Run
 	Trial   *record.Trial
 	Metrics *metrics.Measured
 	Reasons []evidence.Reason  // of the validity gate
-	Line    Limit              // stated or read rate of the path
-	Tester  Limit              // what the tester alone reaches with this load
+	Line    Limit              // rate of the path, stated or read
+	Tester  Limit              // what the tester reaches alone with this load
 	Idle    map[string]float64 // metrics of the idle path, where it was measured
 	ledger  *Ledger            // see Ledger
 }
 
-// Limit is a rate that something is held against; 0 = not known.
+// Limit is a rate to compare against; 0 = not known.
 type Limit struct {
 	Kind   string // in words: "tbf 300M on router/wan"
-	Metric string // what of the trial it bounds: goodput_bps, flows_per_s …
+	Metric string // the metric it bounds: goodput_bps, flows_per_s …
 	Value  float64
 }
 
-// Metric is a number of the trial.
+// Metric returns a number of the trial.
 func (o *Observation) Metric(name string) (float64, bool) {
 	v, ok := o.Metrics.Values[name]
 	return v, ok
 }
 
-// idle is a number of the idle path: of the trial itself, else of what was measured of the path.
+// idle returns a metric of the idle path: from the trial itself, else from measurements of the path.
 func (o *Observation) idle(name string) (float64, bool) {
 	if v, ok := o.Metric(name); ok {
 		return v, true
@@ -71,10 +71,10 @@ func (o *Observation) idle(name string) (float64, bool) {
 	return v, ok
 }
 
-// IsTCP and the like ask the factors.
+// IsTCP reports whether the load is TCP.
 func (o *Observation) IsTCP() bool { return o.load().Protocol == "tcp" }
 
-// FlatOut says that the load asks for no rate.
+// FlatOut reports whether the load asks for no rate.
 func (o *Observation) FlatOut() bool { return o.load().RateBps == 0 }
 
 func (o *Observation) load() record.Load {
@@ -84,15 +84,15 @@ func (o *Observation) load() record.Load {
 	return o.Trial.Traffic.Load
 }
 
-// Factor is the level of a factor.
+// Factor returns the level of a factor.
 func (o *Observation) Factor(name factor.Name) string { return name.Of(o.Trial.Row.Factors) }
 
-// Topology is the trial's, nil if the run has none.
+// Topology returns the trial's topology, nil if the run has none.
 func (o *Observation) Topology() *record.Topology {
 	return metrics.TopologyOf(o.Run, o.Trial.Row.Factors)
 }
 
-// Routers are the nodes under test, near to far.
+// Routers lists the nodes under test, near to far.
 func (o *Observation) Routers() []string {
 	if t := o.Topology(); t != nil {
 		return t.Routers
@@ -100,8 +100,8 @@ func (o *Observation) Routers() []string {
 	return nil
 }
 
-// Ends are the nodes between which the load runs: who sends (of both directions: the near one) and who
-// receives.
+// Ends returns the nodes between which the load runs: the sender (with both directions: the near one) and the
+// receiver.
 func (o *Observation) Ends() (sender, receiver string) {
 	near, far := o.nearFar()
 	if o.Topology() != nil && o.load().Direction == record.Down {
@@ -110,7 +110,7 @@ func (o *Observation) Ends() (sender, receiver string) {
 	return near, far
 }
 
-// nearFar are the ends of the load, whichever way it goes.
+// nearFar returns the ends of the load, whatever its direction.
 func (o *Observation) nearFar() (near, far string) {
 	if t := o.Topology(); t != nil {
 		return t.Near, t.Far
@@ -118,21 +118,21 @@ func (o *Observation) nearFar() (near, far string) {
 	return "client", "server"
 }
 
-// Column is one labelled series of a probe.
+// Column holds one labelled series of a probe.
 type Column struct {
-	Label string // "cpu0", "wan", "" of the node as a whole
+	Label string // "cpu0", "wan", "" for the node as a whole
 	curve statistics.Curve
 	w     record.Window
 }
 
-// Columns are the series of a stem of a probe at a node; why says why there is none.
+// Columns returns the series of a stem of a probe at a node; why gives the reason if there is none.
 func (o *Observation) Columns(node, probe, stem string) (columns []Column, why string) {
 	table, why := metrics.SamplesOf(o.Trial.Nodes[node], probe)
 	if table == nil {
 		return nil, why
 	}
 	w := o.Trial.Window
-	if w.End == 0 && len(table.T) > 0 { // of a trial that failed before its window: all that was sampled
+	if w.End == 0 && len(table.T) > 0 { // the trial failed before its window: use all samples
 		w.Start, w.End = table.T[0], table.T[len(table.T)-1]
 	}
 	for _, c := range metrics.ColumnsOf(table, stem) {
@@ -154,16 +154,16 @@ func (o *Observation) columnOf(node, probe, stem, label string) (c Column, ok bo
 	return columns[i], true
 }
 
-// Grew is how far a counter grew in the window.
+// Grew returns how far a counter grew in the window.
 func (c Column) Grew() (float64, bool) { return c.curve.Moved(c.w.Start, c.w.End) }
 
-// GrewIn is the same of a part of the window, from and to being shares of it.
+// GrewIn is like Grew for a part of the window, with from and to as shares of it.
 func (c Column) GrewIn(from, to float64) (float64, bool) {
 	span := float64(c.w.End - c.w.Start)
 	return c.curve.Moved(c.w.Start+int64(from*span), c.w.Start+int64(to*span))
 }
 
-// GrewBefore is how far it grew from the first sample, which is taken before the load begins, to the window.
+// GrewBefore returns how far it grew from the first sample, taken before the load begins, to the window.
 func (c Column) GrewBefore() (float64, bool) {
 	if len(c.curve.T) == 0 {
 		return 0, false
@@ -171,13 +171,13 @@ func (c Column) GrewBefore() (float64, bool) {
 	return c.curve.Moved(c.curve.T[0], c.w.Start)
 }
 
-// Mean and Largest are those of a level in the window.
+// Mean returns the mean of a level in the window, Largest its maximum.
 func (c Column) Mean() (float64, bool) { return c.curve.Mean(c.w.Start, c.w.End) }
 
 func (c Column) Largest() (float64, bool) { return c.curve.Largest(c.w.Start, c.w.End) }
 
-// Sum is the growth of a counter over all its labels that keep accepts (nil: all); false where none covers
-// the window.
+// Sum returns the growth of a counter over all its labels that keep accepts (nil: all); false where none
+// covers the window.
 func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool) (sum float64, ok bool) {
 	columns, _ := o.Columns(node, probe, stem)
 	for _, c := range columns {
@@ -199,10 +199,10 @@ type Core struct {
 	System  float64 `json:"system_ratio"`
 	IRQ     float64 `json:"irq_ratio"`
 	Softirq float64 `json:"softirq_ratio"`
-	Untold  float64 `json:"untold_ratio,omitempty"` // work of a kind that the node does not tell
+	Untold  float64 `json:"untold_ratio,omitempty"` // work of a kind that the node does not report
 }
 
-// Cores are those of a node; of one without CPU samples, none.
+// Cores returns the cores of a node; none for one without CPU samples.
 func (o *Observation) Cores(node string) []Core {
 	columns, _ := o.Columns(node, "cpu", "idle_ns")
 	var out []Core
@@ -228,27 +228,27 @@ func (o *Observation) Cores(node string) []Core {
 	return out
 }
 
-// Shared says that all roles share this machine's cores, so that a busy core is nobody's alone.
+// Shared reports whether all roles share this machine's cores, so that a busy core belongs to no role alone.
 func (o *Observation) Shared() bool { return o.Run.Tested().CPUs == record.CPUsShared }
 
-// factList are the facts that a judgement stands on.
+// factList holds the facts that support a judgement.
 type factList = []evidence.Evidence
 
-// fact is an observation that a judgement stands on.
+// fact returns an observation that supports a judgement.
 func fact(metric, node, element string, value float64, text string) evidence.Evidence {
 	return evidence.Evidence{Metric: metric, Node: node, Element: element, Value: &value, Text: text}
 }
 
-// against adds what a fact is held against.
+// against adds the value that a fact is compared with.
 func against(e evidence.Evidence, baseline float64) evidence.Evidence {
 	e.Baseline = &baseline
 	return e
 }
 
-// delayFact is the median round trip under load, against the least that was seen.
+// delayFact returns the median RTT under load, against the minimum seen.
 func delayFact(least, added float64, text string) evidence.Evidence {
 	return against(fact("rtt_loaded_p50_ns", "", "", least+added, text), least)
 }
 
-// missing is a judgement that could not be made.
+// missing returns a judgement that could not be made.
 func missing(why string) Judgement { return Judgement{NotExamined: why} }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// offloadLost is a flow table that does not carry the connections, or no longer.
+// offloadLost returns the rule for a flow table that does not carry the connections, or no longer does.
 func offloadLost() Rule {
 	return Rule{Class: OffloadLost, Label: "connections are not offloaded",
 		Means: "half of the offloaded connections are gone by the end of the window; or a flowtable is on " +

@@ -8,8 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// oneFlow is a single connection on a machine that runs all roles: sender, router and receiver work on its
-// packets in turn, so that no core is full and nothing is left to gain but by a second connection.
+// oneFlow returns the rule for a single connection on a machine that runs all roles: sender, router and
+// receiver work on its packets in turn, so that no core is full and only a second connection would gain.
 func oneFlow() Rule {
 	return Rule{Class: OneFlow, Label: "one connection keeps this machine's cores busy in turn", Quiet: true,
 		Means: "one machine runs all roles of the lab, and carries a single TCP connection: its cores are " +
@@ -32,7 +32,7 @@ func oneFlow() Rule {
 			mean, rules := s.Busy/float64(len(s.Cores)), 0.0
 			for _, node := range o.Routers() {
 				n, _ := o.level(node, "filter", "filter_rules")
-				rules = max(rules, n) // what they cost was not measured
+				rules = max(rules, n) // their cost was not measured
 			}
 			facts := factList{fact("host_cpu_ratio", record.HostNode, "cpu", mean, "all cores together "+
 				"were busy for "+unit.Percent(mean)+" of the window"), fact(metrics.NetworkLimited, "", "",

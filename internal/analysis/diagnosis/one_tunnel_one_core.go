@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// oneTunnelOneCore is a tunnel whose packets pass one core in a row while others idle.
+// oneTunnelOneCore returns the rule for a tunnel whose packets pass one core in a row while others idle.
 func oneTunnelOneCore() Rule {
 	return Rule{Class: OneTunnel, Label: "a single tunnel saturates one core",
 		Means: "the load uses a single in-kernel tunnel, one core is busy for at least 93 % of the window, " +

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// optionsStripped is a connection whose ends did not agree on the window scale option, so that no window
+// optionsStripped returns the rule for a connection without the window scale option, so that no window
 // exceeds 64 kB (RFC 7323, section 2.3).
 func optionsStripped() Rule {
 	return Rule{Class: OptionsStripped, Ends: true,
@@ -43,7 +43,7 @@ func optionsStripped() Rule {
 				"sysctl net.ipv4.tcp_window_scaling"}}}}
 }
 
-// unscaled reports whether a connection of the load was agreed on without window scaling.
+// unscaled reports whether a connection of the load was set up without window scaling.
 func (o *Observation) unscaled() (yes bool, why string) {
 	why = "which options TCP agreed on is not known"
 	for _, f := range o.Trial.Traffic.Flows {

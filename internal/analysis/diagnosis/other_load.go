@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// otherLoad is work on the CPUs that is not that of moving packets: other processes, management, and our own
+// otherLoad returns the rule for CPU work other than moving packets: other processes, management, and our own
 // observing.
 func otherLoad() Rule {
 	return Rule{Class: OtherLoad, Label: "other work takes the CPU time",
@@ -25,7 +25,7 @@ func otherLoad() Rule {
 				}
 			}
 			best := missing("the topology has no router")
-			for _, node := range slices.Backward(nodes) { // of two alike, the router counts
+			for _, node := range slices.Backward(nodes) { // of two equal ones, the router counts
 				best = likelier(best, o.otherLoadAt(node))
 			}
 			return best
@@ -56,8 +56,8 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 	share, guest := other/float64(len(s.Cores)), 0.0
 	var starved factList
 	if node == record.HostNode && !o.Shared() {
-		// Behind a guest that is itself at its limit, the machine that carries it is not, unless it keeps the
-		// guest from running.
+		// If a guest is itself at its limit, the machine that carries it is not, unless it keeps the guest
+		// from running.
 		if g, why := o.systemAt(o.Routers()[0]); why == "" {
 			kept, ran := o.keptFromRunning(g, s)
 			guest = (1 - kept) * degree(g.Full.Busy, .6, .9)
@@ -82,12 +82,12 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 			len(s.Cores))}
 }
 
-// guestRan is the metric of how much of the time in which a guest takes its cores for busy they ran.
+// guestRan names the metric for the share of a guest's busy time in which its cores ran.
 const guestRan = "guest_ran_ratio"
 
 // keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
-// and says for how much of the time in which the guest is busy they ran. An emulated vCPU that is free to run
-// does for at least two thirds.
+// and returns for how much of the guest's busy time they ran. An emulated vCPU that is free to run does so
+// for at least two thirds.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
 	ns, ok := o.Sum(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
@@ -99,10 +99,10 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 	return degree(ran, .66, .52) * degree(machine.Busy/float64(len(machine.Cores)), .9, .98), ran
 }
 
-// chargedSoftirq is the share of softirqs' time that processes are charged for that they interrupt.
+// chargedSoftirq is the share of softirq time that is charged to the processes interrupted.
 const chargedSoftirq = .4
 
-// otherWork is how many cores' worth of time went to what is not forwarding, and how much of that was the
+// otherWork returns the time spent on work other than forwarding, in cores, and how much of it was the
 // agent's.
 func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	foreign, ok := o.cpuTime(s.Node, "foreign_cpu_ns")
@@ -117,13 +117,13 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 		guests, _ := o.Metric("guests_cpu_ratio")
 		engine, known := o.Metric("engine_cpu_s")
 		if known && !factor.InUserspace(o.tunnel()) {
-			// Softirqs are charged to whom they interrupt.
+			// Softirqs are charged to the process they interrupt.
 			foreign += max(lab-guests-o.perSecond(engine)-own-chargedSoftirq*s.softirq(), 0)
 		}
 		return foreign, own, ""
 	}
 	if sharing := o.Run.KernelOf(s.Node); len(sharing) > 0 {
-		// All that its cores do in user space is also the ends' load and what the others observe.
+		// User space on its cores also includes the ends' load and the observing of other nodes.
 		if !ok {
 			return 0, 0, "the CPU time of other processes was not read"
 		}
@@ -142,7 +142,7 @@ func (o *Observation) otherWork(s system) (other, own float64, why string) {
 	if factor.InUserspace(o.tunnel()) {
 		user = max(user-s.Kernel, 0) // a tunnel's process spends as long in system calls
 	}
-	// So does one that copies or starts others. Packets are moved in softirqs, or by threads of the kernel.
+	// So does one that copies or starts others. Packets are moved in softirqs or by kernel threads.
 	threads, known := o.Sum(s.Node, "kthreads", "kthread_cpu_ns", func(kind string) bool {
 		return kind != "softirqs"
 	})

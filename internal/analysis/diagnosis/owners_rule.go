@@ -7,14 +7,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ownersRule is a rule of the packet filter that a router's owner has set, and that drops packets of the
-// load.
+// ownersRule is a packet filter rule that a router's owner has set and that drops packets of the load.
 type ownersRule struct {
 	record.FilterRule
-	packets float64 // by which its counter grew in the run; 0 where it has none
+	packets float64 // growth of its counter in the run; 0 where it has none
 }
 
-// String names the rule as nft(8) does, with what it says.
+// String names the rule as nft(8) does, followed by its text.
 func (r ownersRule) String() string {
 	if r.Handle == 0 {
 		return fmt.Sprintf("chain %s %s %s (%s)", r.Family, r.Table, r.Chain, r.Text)
@@ -23,8 +22,8 @@ func (r ownersRule) String() string {
 }
 
 // ownersRule finds the rule of a router's owner that dropped most packets in the run, by the counters before
-// and after it; where no rule that drops has a counter, the only one
-// there is, else a chain that drops what no rule accepts.
+// and after it; where no dropping rule has a counter, the only one there is, else a chain that drops what no
+// rule accepts.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 	i := slices.IndexFunc(o.Run.Environments, func(e record.Environment) bool { return e.Node == node })
 	if i < 0 {
@@ -39,7 +38,8 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 		drops := slices.ContainsFunc(r.Kinds, func(kind string) bool {
 			return slices.Contains([]string{record.RuleDrop, record.RuleReject, record.RuleQueue}, kind)
 		})
-		// Packets that fit no connection may be of one that a table has lost, or that rules kept from it.
+		// Packets that match no connection may belong to one that a table has lost, or that rules kept out of
+		// it.
 		if !drops || r.Own || r.NewOnly && !slices.Contains(r.Kinds, record.RuleInvalid) {
 			continue
 		}

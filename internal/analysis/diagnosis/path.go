@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Stage is a part of the path, in the order in which packets from the near end meet it, with how much of what
-// it can do was used.
+// Stage is a part of the path, in the order in which packets from the near end pass it, with the utilisation
+// of its capacity.
 type Stage struct {
 	Node    string `json:"node,omitempty"`    // absent of a link
 	Element string `json:"element,omitempty"` // of the node: a core, a device; of a link, its name
@@ -21,11 +21,11 @@ type Stage struct {
 	Utilisation *float64 `json:"utilisation,omitempty"`
 	Of          string   `json:"of,omitempty"`
 	Why         string   `json:"why,omitempty"`
-	Choke       bool     `json:"choke,omitempty"` // what the first cause is about
+	Choke       bool     `json:"choke,omitempty"` // the place of the first cause
 }
 
-// Spent reports whether what the stage uses grows with the rate, and ends it at 1: a core's time, the rate of
-// a link. The cores of a machine that carries others are spent together: the work moves between them.
+// Spent reports whether the stage's utilisation grows with the rate and ends it at 1: a core's time, the rate
+// of a link. The cores of a machine that carries others are spent together: the work moves between them.
 func (s Stage) Spent() bool {
 	switch s.Label {
 	case sending, receiving, allCores:
@@ -39,7 +39,7 @@ func (s Stage) Spent() bool {
 // Link reports whether the stage joins two nodes.
 func (s Stage) Link() bool { return s.Node == "" }
 
-// stageOf is a stage whose utilisation is known if it is a number.
+// stageOf returns a stage whose utilisation is known if share is a number.
 func stageOf(node, element, label string, share float64, of, why string) Stage {
 	s := Stage{Node: node, Element: element, Label: label, Of: of}
 	if math.IsNaN(share) {
@@ -75,7 +75,8 @@ func (o *Observation) Path() []Stage {
 	return out
 }
 
-// linkStage is how much of a link's rate was used, where the path's limit is stated of that link or of all.
+// linkStage returns how much of a link's rate was used, where the path's limit is stated for that link or for
+// all.
 func (o *Observation) linkStage(l record.TopoLink) Stage {
 	share, of := math.NaN(), ""
 	here := func(p record.TopoPort) bool { return strings.HasSuffix(o.Line.Kind, " on "+p.Node+"/"+p.Port) }
@@ -86,7 +87,7 @@ func (o *Observation) linkStage(l record.TopoLink) Stage {
 	return stageOf("", l.Name, l.Name, share, of, "the rate of this link is not known")
 }
 
-// stagesOf are those of a node: of an end its load generator, of a router what it forwards by.
+// stagesOf lists the stages of a node: the load generator of an end, the forwarding parts of a router.
 func (o *Observation) stagesOf(node string) []Stage {
 	var out []Stage
 	own := o.Run.Node(node).OwnCPUs()
@@ -109,7 +110,7 @@ func (o *Observation) stagesOf(node string) []Stage {
 	return out
 }
 
-// unseen is why nothing is known of a node.
+// unseen returns the reason why nothing is known of a node.
 func (o *Observation) unseen(node string) string {
 	if n := o.Run.Node(node); !n.OwnCPUs() {
 		return ""
@@ -119,7 +120,7 @@ func (o *Observation) unseen(node string) string {
 	return "nothing is watching it"
 }
 
-// generatorStage is the busiest thread of an end's load generator.
+// generatorStage returns the busiest thread of an end's load generator.
 func (o *Observation) generatorStage(node string) Stage {
 	share := math.NaN()
 	window := float64(o.Trial.Window.End - o.Trial.Window.Start)
@@ -138,7 +139,7 @@ func (o *Observation) generatorStage(node string) Stage {
 		"the engine does not report its threads' CPU time")
 }
 
-// Labels of what a stage spends.
+// Labels of the resource of a stage.
 const (
 	busiest   = "busiest core"
 	allCores  = "all cores"
@@ -146,7 +147,7 @@ const (
 	receiving = "receiver"
 )
 
-// coreStages are the busiest core of a node, and what softirqs took of one.
+// coreStages returns the busiest core of a node, and what softirqs took of one.
 func (o *Observation) coreStages(node string) []Stage {
 	cores := o.Cores(node)
 	if len(cores) == 0 {
@@ -173,7 +174,7 @@ func (o *Observation) coreStages(node string) []Stage {
 	return append(out, stageOf(node, soft.Name, "softirq", soft.Softirq+soft.IRQ, "one core", ""))
 }
 
-// queueStages are for how much of the window packets waited in each queue of a router.
+// queueStages returns for how much of the window packets waited in each queue of a router.
 func (o *Observation) queueStages(node string) []Stage {
 	columns, _ := o.Columns(node, "qdisc", "qlen_packets")
 	var out []Stage
@@ -189,7 +190,7 @@ func (o *Observation) queueStages(node string) []Stage {
 	return out
 }
 
-// waited is the share of the window's samples of a queue in which packets were in it.
+// waited returns the share of a queue's samples in the window with packets in it.
 func (c Column) waited() (share float64, ok bool) {
 	waited, all := 0.0, 0.0
 	for i, at := range c.curve.T {
@@ -202,7 +203,7 @@ func (c Column) waited() (share float64, ok bool) {
 	return ratio(waited, all), all > 0
 }
 
-// tableStage is how full the table of connections of a router was, if it follows any.
+// tableStage returns how full the connection tracking table of a router was, if it tracks any.
 func (o *Observation) tableStage(node string) (Stage, bool) {
 	entries, _ := o.level(node, "conntrack", "entries")
 	limit, _ := o.level(node, "conntrack", "max")
@@ -212,8 +213,8 @@ func (o *Observation) tableStage(node string) (Stage, bool) {
 	return stageOf(node, "conntrack", "conntrack table", entries/limit, "its limit", ""), true
 }
 
-// Place joins the stages of a cell's trials, each with the median of its utilisations, and marks the one that
-// the first cause is about.
+// Place joins the stages of a cell's trials, each with the median of its utilisations, and marks the stage of
+// the first cause.
 func (d *Diagnosis) Place(trials [][]Stage) {
 	type key struct{ node, label string }
 	values := map[key][]float64{}
@@ -238,10 +239,10 @@ func (d *Diagnosis) Place(trials [][]Stage) {
 	}
 }
 
-// mark finds the stage of a cause, or adds one where none of those that are measured is it.
+// mark marks the stage of a cause, or adds one where none of the measured ones matches.
 func (d *Diagnosis) mark(c Cause) {
 	if c.Node == "" && c.Element == "" {
-		return // of the path as a whole, or of none of it
+		return // the path as a whole, or nowhere on it
 	}
 	at := slices.IndexFunc(d.Path, func(s Stage) bool { return s.Node == c.Node && s.Element == c.Element })
 	if at < 0 && (c.Node == "" || c.Class == LinkRate) {

@@ -8,13 +8,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// discardWords are parts of the names that drivers give to packets lost for want of a buffer, or of the way
+// discardWords lists parts of the names that drivers give to packets lost for lack of a buffer or of access
 // to memory.
 var discardWords = []string{"rx_missed", "rx_no_buffer", "rx_discards", "out_of_buffer", "rx_no_dma",
 	"rx_fifo_errors", "rx_over_errors"}
 
-// pcieMemory is a card that discards what it received while no core is full: what it waits for is the bus or
-// memory.
+// pcieMemory returns the rule for a card that discards received packets while no core is full: it waits for
+// the bus or for memory.
 func pcieMemory() Rule {
 	return Rule{Class: PCIeMemory, Label: "the PCIe bus or memory slows a NIC down",
 		Means: "a NIC discards at least one received packet in 1,000 while no core is busy for more than " +

@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// pmtuBlackHole is large packets that vanish, and nobody is told. It shows in trials that failed, too.
+// pmtuBlackHole returns the rule for large packets that vanish without an ICMP error. It also shows in failed
+// trials.
 func pmtuBlackHole() Rule {
 	return Rule{Class: PMTUBlackHole, Wasteful: true,
 		Label: "a PMTU black hole drops large packets", Ends: true, OfFailed: true,
@@ -87,7 +88,7 @@ func pmtuBlackHole() Rule {
 		}}
 }
 
-// blackHole requires that little arrives. Large probes that vanish, drops and timeouts support it; watched
+// blackHole requires that little arrives. Vanishing large probes, drops and timeouts support it; watched
 // nodes that drop nothing contradict it.
 func blackHole(little, drops, timeouts float64, vanish, noDrop bool) []Term {
 	return []Term{requires("little-arrives", little), contradicts("no-drop", yes(noDrop)),
@@ -95,7 +96,7 @@ func blackHole(little, drops, timeouts float64, vanish, noDrop bool) []Term {
 		supports("timeouts", degree(timeouts, 0, 2))}
 }
 
-// narrow is the port by which a node's packets of the load leave, "" if it is none of the way's.
+// narrow returns the port by which a node's packets of the load leave, "" if it has none on the way.
 func (o *Observation) narrow(node string) string {
 	for _, h := range o.hops() {
 		if h.out.Node == node {

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// policer drops what is above a rate instead of keeping it waiting.
+// policer returns the rule for a policer, which drops what exceeds a rate instead of queueing it.
 func policer() Rule {
 	return Rule{Class: Policer, Label: "a policer drops traffic above its rate", Ends: true,
 		Means: "an ingress filter drops at least 0.3 % of the load's packets; without a view of the " +
@@ -64,7 +64,7 @@ func policer() Rule {
 		}}
 }
 
-// blind says that no router of the way can be looked into.
+// blind reports whether no router of the way has samples.
 func (o *Observation) blind() bool {
 	return !slices.ContainsFunc(o.Routers(), func(node string) bool {
 		return len(o.Trial.Nodes[node].Samples) > 0

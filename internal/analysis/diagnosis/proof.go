@@ -19,57 +19,57 @@ const (
 	Confirmed = "confirmed"
 	Refuted   = "refuted"
 	Undecided = "undecided"
-	// NotRefuted is the most that an experiment says in which the rate was not to move: other limits pass it.
+	// NotRefuted is the best verdict of an experiment in which the rate should not move: other limits pass
+	// it, too.
 	NotRefuted = "not refuted"
 )
 
-// Proof is what an experiment says of a finding: how the rate answered doses of the resource.
+// Proof holds the result of an experiment on a finding: how the rate responded to doses of the resource.
 type Proof struct {
 	record.Experiment
-	By     string      `json:"by"`     // the run that is the experiment
+	By     string      `json:"by"`     // the run of the experiment
 	Cell   factor.Cell `json:"cell"`   // untouched
-	Metric string      `json:"metric"` // that answers: goodput, or a round trip of a finding about delay
+	Metric string      `json:"metric"` // that responds: goodput, or an RTT for a finding about delay
 	// Elasticity is Δ ln rate ÷ Δ ln resource over all doses, with its interval.
 	Elasticity statistics.Line `json:"elasticity"`
 	Untouched  float64         `json:"untouched"` // median rate
 	Answers    []Answer        `json:"answers"`
-	// Knee is the share of the resource below which it begins to limit: 1 where it limits as it is; 0 where
-	// the smallest dose did not reach it. What is above it is slack, and 1 ÷ Knee bounds what the removal
-	// of another limit can bring.
+	// Knee is the share of the resource below which it begins to limit: 1 where it already limits; 0 where
+	// the smallest dose did not reach it. What is above it is slack, and 1 ÷ Knee bounds the gain from
+	// removing another limit.
 	Knee float64 `json:"knee,omitempty"`
-	// Headroom is rate ÷ rate untouched where the resource was raised and the rate did not follow all the
-	// way: the next limit was met; 0 where it was not.
+	// Headroom is rate ÷ rate untouched where the resource was raised and the rate did not follow all the way
+	// because it met the next limit; 0 where it did not.
 	Headroom float64 `json:"headroom,omitempty"`
-	// Gain is the real one, with the limit taken away: rate then ÷ rate untouched.
+	// Gain is the measured one, with the limit removed: rate then ÷ rate untouched.
 	Gain *statistics.Value `json:"gain,omitempty"`
-	// Delay is the round trip with the cause taken away ÷ untouched, of a finding about delay.
+	// Delay is the RTT with the cause removed ÷ untouched, for a finding about delay.
 	Delay *statistics.Value `json:"delay,omitempty"`
-	// Predicted is what the finding said at most of that gain, and what bounds it; 0 = not known.
+	// Predicted is the finding's upper bound of that gain, and what sets it; 0 = not known.
 	Predicted   float64 `json:"predicted,omitempty"`
 	PredictedBy string  `json:"predicted_by,omitempty"`
 	Verdict     string  `json:"verdict"`
 	Text        string  `json:"text"` // one sentence
 }
 
-// Answer is what one dose did: rate ÷ rate untouched in the same block.
+// Answer is the response to one dose: rate ÷ rate untouched in the same block.
 type Answer struct {
 	Level    string           `json:"level"`
 	Resource float64          `json:"resource"`
 	Ratio    statistics.Value `json:"ratio"`
 }
 
-// Doses are the rates of an experiment: those of the untouched windows of each block, and by level those of
-// each dose.
+// Doses holds the rates of an experiment: of the untouched windows of each block, and by level of each dose.
 type Doses struct {
 	Untouched map[int][]float64
 	Of        map[string]map[int]float64
 }
 
-// nearEnough is how far an elasticity may be from the expected one: half of what lies between a resource that
-// limits and one that has slack.
+// nearEnough bounds the distance of an elasticity from the expected one: half of that between a resource that
+// limits and one with slack.
 const nearEnough = .5
 
-// Prove says how far the rates, or what else the metric is, confirm the finding of an experiment.
+// Prove checks how far the rates, or another metric, confirm the finding of an experiment.
 func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	p := &Proof{Experiment: e, Metric: metric, Answers: []Answer{}, Verdict: Undecided}
 	var all []float64
@@ -84,7 +84,7 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	if len(all) > 0 {
 		p.Untouched = statistics.Median(all)
 	}
-	if metric != metrics.Goodput { // a round trip, which only taking away the cause shortens for sure
+	if metric != metrics.Goodput { // an RTT, which only removing the cause shortens for sure
 		p.judgeRelief(ratiosOf(d.Of[e.Fix], base))
 		return p
 	}
@@ -102,13 +102,13 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 			points[block] = append(points[block], statistics.Point{X: 0, Y: y})
 		}
 	}
-	relative := map[int][]statistics.Point{} // to what was untouched, by block
+	relative := map[int][]statistics.Point{} // to the untouched windows, by block
 	for _, dose := range e.Doses {
 		ratios := ratiosOf(d.Of[dose.Level], base)
-		if dose.Resource > 1 && p.falls() { // it looks for the next limit, and says nothing of this one
+		if dose.Resource > 1 && p.falls() { // it looks for the next limit and does not test this one
 			if len(ratios) > 0 {
 				a := Answer{dose.Level, dose.Resource, summariseLogs(ratios)}
-				// What raises it may cost something itself, less the farther it is away.
+				// The raised limit may itself cost something, less the farther away it is.
 				if p.Answers = append(p.Answers, a); a.Ratio.Median < nextMet*dose.Resource {
 					p.Headroom = max(p.Headroom, a.Ratio.Median)
 				}
@@ -143,8 +143,8 @@ func Prove(e record.Experiment, metric string, d Doses) *Proof {
 	return p
 }
 
-// deadWindows are so many untouched windows in which nothing gets through that a limit which lets some of it
-// through is not what holds the traffic back.
+// deadWindows is the number of untouched windows without any traffic that rules out a limit which lets some
+// traffic through.
 const deadWindows = 6
 
 // judgeDead decides where no untouched window has a rate.
@@ -167,8 +167,8 @@ func (p *Proof) judgeDead(d Doses) {
 	}
 }
 
-// flows is a dose with which traffic flows in at least two blocks, though by the finding it must not help:
-// one of less of the resource, or of what the rate should not move with; "" if there is none.
+// flows returns a dose with which traffic flows in at least two blocks, though by the finding it must not
+// help: one with less of the resource, or one that should not move the rate; "" if there is none.
 func (p *Proof) flows(d Doses) string {
 	for _, dose := range p.Doses {
 		if len(positive(slices.Collect(maps.Values(d.Of[dose.Level])))) > 1 &&
@@ -179,7 +179,7 @@ func (p *Proof) flows(d Doses) string {
 	return ""
 }
 
-// without are the points of all blocks but one.
+// without returns the points of all blocks but one.
 func without(byBlock map[int][]statistics.Point, one int) (out []statistics.Point) {
 	for _, block := range slices.Sorted(maps.Keys(byBlock)) {
 		if block != one {
@@ -211,7 +211,7 @@ func (p *Proof) Raised() bool {
 	return p.falls() && slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource > 1 })
 }
 
-// falls says that there are doses of less than there is.
+// falls reports whether there are doses that reduce the resource.
 func (p *Proof) falls() bool {
 	return slices.ContainsFunc(p.Doses, func(d record.Dose) bool { return d.Resource < 1 })
 }
@@ -219,11 +219,11 @@ func (p *Proof) falls() bool {
 // nextMet is the share of a raised resource below which a rate has met another limit.
 const nextMet = .8
 
-// leastGain is by what the rate must rise where a limit is taken away.
+// leastGain is the minimum rise of the rate where a limit is removed.
 const leastGain = 1.1
 
-// judgeFix decides by what the rate gains where what is said to limit is taken away. Where nothing arrived
-// before, any rate is a gain.
+// judgeFix decides by the gain in rate with the alleged limit removed. Where nothing arrived before, any rate
+// is a gain.
 func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 	gains := ratiosOf(d.Of[p.Fix], base)
 	switch {
@@ -253,7 +253,7 @@ func (p *Proof) judgeFix(d Doses, base map[int]float64) {
 		p.Fix, what, unit.Times(p.Gain.Median), unit.Times(p.Gain.Low), unit.Times(p.Gain.High))
 }
 
-// judgeRelief decides by how far a delay falls where what is said to cause it is taken away.
+// judgeRelief decides by how far a delay falls with its alleged cause removed.
 func (p *Proof) judgeRelief(ratios map[int]float64) {
 	if len(ratios) < 2 {
 		p.Text = fmt.Sprintf("too few windows to tell: %d with %s %s", len(ratios), p.Factor, p.Fix)
@@ -271,15 +271,15 @@ func (p *Proof) judgeRelief(ratios map[int]float64) {
 		unit.Times(p.Delay.Median), unit.Times(p.Delay.Low), unit.Times(p.Delay.High))
 }
 
-// opens says that traffic flows in each block where the limit is taken away, and hardly ever with it: in at
-// most one block, which is too few to compare rates.
+// opens reports whether traffic flows in each block with the limit removed, and hardly ever with it: in at
+// most one block, too few to compare rates.
 func (p *Proof) opens(d Doses, base map[int]float64) bool {
 	flows := len(positive(slices.Collect(maps.Values(d.Of[p.Fix]))))
 	return p.Fix != "" && flows > 1 && flows == len(d.Untouched) && len(base) <= 1
 }
 
-// judge compares the elasticity with the expected one. Where the rate is expected not to move, a rate that
-// moves refutes; one that does not move is no more than what was to be expected, of other limits as well.
+// judge compares the elasticity with the expected one. Where the rate should not move, a rate that moves
+// refutes; one that does not is no more than expected, with other limits as well.
 func (p *Proof) judge(slack bool) {
 	l, what := p.Elasticity, "the rate follows it"
 	if l.Level == 0 {
@@ -292,7 +292,7 @@ func (p *Proof) judge(slack bool) {
 	case moves && l.Low > p.Expect-nearEnough && l.Low <= 2*p.Expect:
 		p.Verdict = Confirmed
 	case moves && p.Gain != nil && p.Gain.N > 1 && p.Gain.Low > leastGain:
-		// What limits is what sets the rate free when it is taken away, however unsteady the doses are.
+		// What sets the rate free when removed is a limit, however unsteady the doses are.
 		p.Verdict, what = Confirmed, "the doses leave it open, but without it the rate rises"
 	case moves && l.High < p.Expect-nearEnough:
 		p.Verdict, what = Refuted, "the rate does not follow it"
@@ -338,16 +338,16 @@ func (p *Proof) leastDose() float64 {
 	return least
 }
 
-// Predict notes what was said of the gain before it was measured.
+// Predict records the gain predicted before it was measured.
 func (p *Proof) Predict(gain float64, by string) {
 	if gain > 0 && (p.Predicted == 0 || gain < p.Predicted) {
 		p.Predicted, p.PredictedBy = gain, by
 	}
 }
 
-// Decide joins the verdicts of a finding's experiments: one that refutes is enough, and one that confirms, if
-// the rate had to move in it. Those in which it had not to move can only refute. What
-// sets the rate free when it is taken away is a limit, whatever doses of something else say.
+// Decide joins the verdicts of a finding's experiments: one that refutes is enough, and so is one that
+// confirms, if the rate had to move in it. Experiments in which it should not move can only refute. What sets
+// the rate free when removed is a limit, whatever doses of something else show.
 func Decide(proofs []Proof) string {
 	verdict := Undecided
 	if slices.ContainsFunc(proofs, func(p Proof) bool {
@@ -368,7 +368,7 @@ func Decide(proofs []Proof) string {
 	return verdict
 }
 
-// sharp says that a bend at a place is nearer to the points than a slope all the way is.
+// sharp reports whether a bend at a place fits the points better than a slope all the way.
 func sharp(points []statistics.Point, lnK float64) bool {
 	sxx, sxy, bent, straight := 0.0, 0.0, 0.0, 0.0
 	for _, p := range points {
@@ -393,7 +393,7 @@ func positiveLogs(rates []float64) []float64 {
 	return logs
 }
 
-// ratiosOf are the logarithms of rate ÷ untouched rate, by block.
+// ratiosOf returns the logarithms of rate ÷ untouched rate, by block.
 func ratiosOf(rates, base map[int]float64) map[int]float64 {
 	out := map[int]float64{}
 	for block, r := range rates {
@@ -412,8 +412,8 @@ func summariseLogs(byBlock map[int]float64) statistics.Value {
 	return statistics.Summarise(values)
 }
 
-// Tests are the experiments that put a cause to the test, each factor once: doses of what the plan states,
-// those of the rule, then those that the ends can give. Those from the tester's side come first.
+// Tests lists the experiments that test a cause, each factor once: doses of what the plan states, those of
+// the rule, then those that the ends can run. Those from the tester's side come first.
 func Tests(o *Observation, j Judgement) []Experiment {
 	all := o.statedTests(j.Class)
 	if r, ok := RuleOf(j.Class); ok && r.Experiments != nil {

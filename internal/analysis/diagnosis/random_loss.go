@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// LossIsOf names a cause, which was found elsewhere on the same path, of what was taken for random loss.
+// LossIsOf names a cause, found elsewhere on the same path, for what was taken for random loss.
 func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	if !d.Named() || d.Class != RandomLoss {
 		return
@@ -20,7 +20,7 @@ func (d *Diagnosis) LossIsOf(c Cause, where string) {
 	d.Excluded = append(d.Excluded, Exclusion{RandomLoss, e})
 }
 
-// randomLoss is packets that are lost whatever the rate.
+// randomLoss returns the rule for packets that are lost whatever the rate.
 func randomLoss() Rule {
 	return Rule{Class: RandomLoss, Wasteful: true,
 		Label: "packets are lost at random", Ends: true,
@@ -45,13 +45,13 @@ func randomLoss() Rule {
 			}
 			arrive := 0.0
 			if l := o.Trial.Loaded; l != nil && loaded == 0 {
-				arrive = degree(loss*float64(len(l.RTT)), 4, 8) // so many probes would be lost, too
+				arrive = degree(loss*float64(len(l.RTT)), 4, 8) // that many probes would be lost, too
 			}
 			j := Judgement{Element: "path", GainAtMost: o.gainToTester(),
 				Text: "packets are lost at random: " + unit.Percent(loss) + " of them"}
 			q, _ := o.losing(func(q queue) bool { return q.holds() < .03 })
 			drops := q.lost() > loss/3
-			link := drops && q.kind == "netem" && !q.full // it is made to lose packets, as links do
+			link := drops && q.kind == "netem" && !q.full // it is set to lose packets, as links do
 			if link {
 				j.Node, j.Element = q.node, q.port
 				j.Text += " at " + q.place()

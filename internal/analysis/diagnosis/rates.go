@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// held is the queue that holds most data back for its rate, with what says that this limits the load; why
-// says why there is none.
+// held returns the queue that throttles the load most, with the terms that this limits the load; why gives
+// the reason if there is none.
 func (o *Observation) held() (q queue, terms []Term, why string) {
 	all, why := o.queues(false)
 	if len(all) == 0 {
@@ -25,7 +25,7 @@ func (o *Observation) held() (q queue, terms []Term, why string) {
 		supports("delays", degree(max(probes, tcp), 1e6, 5e6))}, ""
 }
 
-// heldFacts are the numbers of a queue that holds back.
+// heldFacts returns the numbers of a queue that throttles.
 func (o *Observation) heldFacts(q queue) factList {
 	out := factList{
 		fact("overlimits", q.node, q.port, q.overlimits, fmt.Sprintf("the queue at %s throttled its output "+
@@ -50,19 +50,19 @@ func (o *Observation) heldFacts(q queue) factList {
 		"packets", unit.Percent(q.lost()))))
 }
 
-// setFact holds what a port sent against the rate that its queue is set to.
+// setFact compares what a port sent with the rate that its queue is set to.
 func (q queue) setFact() evidence.Evidence {
 	return against(fact("tx_bytes", q.node, q.port, q.rateBps, fmt.Sprintf("the queue is set to %s, and the "+
 		"port sent %s", mbps(q.setBps), unit.Percent(q.rateBps/q.setBps)+" of that")), q.setBps)
 }
 
-// lineShare is goodput ÷ the rate of the path that is stated or read; 0 where none is.
+// lineShare returns goodput ÷ the stated or read rate of the path; 0 where there is none.
 func (o *Observation) lineShare() float64 {
 	got, _ := o.Metric(metrics.Goodput)
 	return ratio(got, o.Line.Value)
 }
 
-// gainToTester bounds a gain by what the tester alone reaches; 0 = not known.
+// gainToTester bounds a gain by what the tester reaches alone; 0 = not known.
 func (o *Observation) gainToTester() float64 {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || got <= 0 || o.Tester.Value <= got {

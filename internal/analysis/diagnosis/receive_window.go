@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// receiveWindow is a window that is too small for the round trip.
+// receiveWindow returns the rule for a window that is too small for the RTT.
 func receiveWindow() Rule {
 	return Rule{Class: ReceiveWindow, Label: "the receive window is too small for the RTT", Ends: true,
 		Means: "the receive window limits TCP for at least 40 % of the time while the receiver keeps up: " +
@@ -21,12 +21,12 @@ func receiveWindow() Rule {
 			}
 			elsewhere, small, roomy := 0.0, 0.0, 0.0
 			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
-				// Packets that wait elsewhere take long: the window would do for the path's own round trip.
+				// Packets wait long elsewhere: the window would suffice for the path's own RTT.
 				elsewhere = degree(waits/rtt, .4, .8)
 			}
 			if _, receive := o.buffers(); receive > 0 {
 				elsewhere *= .2 + .8*degree(receive, 64<<10, 256<<10) // a small buffer was set
-				// A window grows with the buffer: one with room for many times as much need not be small.
+				// A window grows with the buffer: with room for many times as much, it need not be small.
 				small = degree(receive, 512<<10, 128<<10)
 				roomy = yes(!o.windowUnscaled()) * degree(receive/max(bytes, 1), 8, 40)
 				facts = append(facts, fact("rcvbuf_bytes", receiver, "socket", receive, fmt.Sprintf(

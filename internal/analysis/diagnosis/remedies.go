@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// remedies returns those of a rule's remedies that the trial's state leaves to be done.
+// remedies returns those of a rule's remedies that are still to be done in the trial's state.
 func (o *Observation) remedies(all []Remedy) []Remedy {
 	out := make([]Remedy, 0, len(all))
 	for _, r := range all {
@@ -20,7 +20,8 @@ func (o *Observation) remedies(all []Remedy) []Remedy {
 	return out
 }
 
-// already reports whether the cell or a router has a remedy's level: the same, or of a sysctl as much.
+// already reports whether the cell or a router has a remedy's level: the same, or for a sysctl at least as
+// much.
 func (o *Observation) already(r Remedy) bool {
 	cell := o.Trial.Row.Factors
 	if r.Factor == "" {
@@ -40,7 +41,7 @@ func (o *Observation) already(r Remedy) bool {
 		})
 }
 
-// notOffloaded says that no flowtable of the first router carries connections.
+// notOffloaded reports whether no flowtable of the first router carries connections.
 func (o *Observation) notOffloaded() bool {
 	for _, node := range o.Routers() {
 		if n, _ := o.level(node, "flows", "flows_offloaded"); n > 0 {
@@ -50,7 +51,7 @@ func (o *Observation) notOffloaded() bool {
 	return true
 }
 
-// notSteered says that no port of a router spreads what it receives over cores (RPS).
+// notSteered reports whether no port of a router spreads what it receives over cores (RPS).
 func (o *Observation) notSteered() bool {
 	for _, node := range o.Routers() {
 		for name, mask := range o.Run.Facts(node) {
@@ -65,7 +66,7 @@ func (o *Observation) notSteered() bool {
 // wireguardMTU fits a WireGuard tunnel over IPv6 and Ethernet.
 const wireguardMTU = 1420
 
-// tunnelTooLarge says that no tunnel's device is known to have an MTU that fits.
+// tunnelTooLarge reports whether no tunnel device is known to have an MTU that fits.
 func (o *Observation) tunnelTooLarge() bool {
 	if factor.MTU.In(o.Trial.Row.Factors) && factor.MTU.Number(o.Trial.Row.Factors) <= wireguardMTU {
 		return false
@@ -77,7 +78,7 @@ func (o *Observation) tunnelTooLarge() bool {
 	})
 }
 
-// windowAtCeiling says that the receiver's buffer has grown to what the kernel lets it, or that this is not
+// windowAtCeiling reports whether the receiver's buffer has grown to the kernel's maximum, or this is not
 // known.
 func (o *Observation) windowAtCeiling() bool {
 	_, receiver := o.Ends()
@@ -90,18 +91,18 @@ func (o *Observation) windowAtCeiling() bool {
 	return err == nil && buffer >= .9*ceiling
 }
 
-// maxUnscaled is the largest window without the option that scales it (RFC 7323), in bytes.
+// maxUnscaled is the largest window in bytes without the window scale option (RFC 7323).
 const maxUnscaled = 65535
 
-// windowUnscaled says that less is in flight than a window takes that is not scaled, though the buffer has
-// room for twice as much.
+// windowUnscaled reports whether less is in flight than an unscaled window takes, though the buffer has room
+// for twice as much.
 func (o *Observation) windowUnscaled() bool {
 	bytes, _ := o.inFlight()
 	_, buffer := o.buffers()
 	return bytes <= maxUnscaled && buffer >= 2*maxUnscaled-2 && !o.statesWindow()
 }
 
-// rateIsSet says that a queue holds the load to a rate that somebody set; its link may carry more.
+// rateIsSet reports whether a queue holds the load to a rate that somebody set; its link may carry more.
 func (o *Observation) rateIsSet() bool {
 	q, _, why := o.held()
 	return why == "" && (q.setBps > 0 || slices.Contains([]string{"tbf", "htb", "hfsc", "cake"}, q.kind))

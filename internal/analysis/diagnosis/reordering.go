@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// reordering is packets that overtake each other.
+// reordering returns the rule for packets that overtake each other.
 func reordering() Rule {
 	return Rule{Class: Reordering, Wasteful: true,
 		Label: "packets are reordered", Ends: true,
@@ -47,8 +47,8 @@ func reordering() Rule {
 				j.Facts = append(j.Facts, fact("reord_seen", "", "", seen, "the sender saw "+
 					unit.Percent(seen)+" of the segments reordered"))
 			}
-			// A lost segment makes what follows it wait out of order for a round trip: reordering shows where
-			// more of that happens than losses can explain.
+			// A lost segment makes the following ones wait out of order for an RTT: reordering shows where
+			// this happens more often than losses can explain.
 			j.Terms = []Term{requires("out-of-order", degree(share, .03, .15)).by(j.Facts[0]),
 				contradicts("lossy", degree(loss, .003, .02)), supports("spurious", degree(spurious, .1, .5)),
 				supports("seen-by-sender", degree(seen, 0, .002)), o.windowed(), o.satisfied()}
@@ -63,8 +63,8 @@ func reordering() Rule {
 				"sysctl -w net.ipv4.tcp_reordering=30"}, Risk: "real losses are repaired later"}}}
 }
 
-// delaying is the port of the load's way whose queue keeps packets waiting, not for a rate: nowhere else are
-// they put into another order.
+// delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate: nowhere else
+// are they reordered.
 func (o *Observation) delaying() (node, port string) {
 	most := 0.0
 	for _, at := range o.queuePlaces(o.hops(), false) {

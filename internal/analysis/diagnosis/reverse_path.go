@@ -10,7 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// reversePath is a queue in which acknowledgements wait for its rate: TCP sends no faster than they return.
+// reversePath returns the rule for a queue that throttles acknowledgements: TCP sends no faster than they
+// return.
 func reversePath() Rule {
 	return Rule{Class: ReversePath, Label: "the way of the acknowledgements is saturated",
 		Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
@@ -71,7 +72,7 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 			unit.Percent(min(share, 1)), worst.Node, worst.Element)}, true
 }
 
-// acksHeld is the queue on the way of the acknowledgements that holds back most.
+// acksHeld returns the queue on the way of the acknowledgements that throttles most.
 func (o *Observation) acksHeld() (q queue, why string) {
 	if d := o.load().Direction; !o.IsTCP() || d == record.Both {
 		return q, "the load has no way back of its own"

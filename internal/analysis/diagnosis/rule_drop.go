@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// ruleDrop is packets that die by a rule or filter, and not in a queue.
+// ruleDrop returns the rule for packets that die by a rule or filter, and not in a queue.
 func ruleDrop() Rule {
 	return Rule{Class: RuleDrop, Wasteful: true, Label: "a rule or filter drops packets",
 		Means: "at least half of the packets that the ends miss die in one node, by its kernel's drop " +
@@ -74,19 +74,19 @@ func ruleDrop() Rule {
 		}}
 }
 
-// ruleReasons are the kernel's drop reasons that stand for rules and filters (include/net/dropreason-core.h).
+// ruleReasons lists the kernel's drop reasons for rules and filters (include/net/dropreason-core.h).
 var ruleReasons = []string{"NETFILTER_DROP", "TC_INGRESS", "TC_EGRESS", "XDP", "BPF_CGROUP_EGRESS"}
 
-// deaths are packets that died in a router by nothing that counts its drops, against those that the ends
+// deaths counts packets that died in a router without being counted as its drops, against those that the ends
 // miss.
 type deaths struct {
-	node, metric, reason string // of the kernel, "" where it does not tell
+	node, metric, reason string // reason: the kernel's, "" where it gives none
 	by                   string // Death.By of most
 	packets, missed      float64
 	sent                 float64 // by the load's sender
 }
 
-// diesInside says how far what dies in a router is the load's loss.
+// diesInside returns terms for how far the deaths in a router are the load's loss.
 func (o *Observation) diesInside() []Term {
 	d, why := o.died()
 	if why != "" {
@@ -102,8 +102,7 @@ func (o *Observation) diesInside() []Term {
 		contradicts("more-than-missed", degree(share, 2, 4))}
 }
 
-// died finds the node of the load's way in whose network stack most packets died by what no other class is
-// about.
+// died finds the node of the load's way in whose network stack most packets died that no other class covers.
 func (o *Observation) died() (worst deaths, why string) {
 	l := o.Ledger()
 	if l == nil || l.MissedPackets == nil {
@@ -153,11 +152,11 @@ func (o *Observation) lostInIP(at record.TopoPort) (packets float64, ok bool) {
 }
 
 const (
-	maxFrame = 1518.0 // bytes above which a packet at a port is several in one
+	maxFrame = 1518.0 // bytes above which a packet at a port is a merged one
 	ring     = 256.0  // packets that a device may hold before it counts them as sent
 )
 
-// frames are those that passed a port in the window.
+// frames counts the packets and bytes that passed a port in the window.
 type frames struct{ packets, bytes float64 }
 
 func (f frames) size() float64 { return ratio(f.bytes, f.packets) }
@@ -169,7 +168,7 @@ func (o *Observation) passed(node, port, direction string) (f frames) {
 	return f
 }
 
-// missed is how many packets of the load the ends miss: segments that were sent again, or lost datagrams.
+// missed counts the packets of the load that the ends miss: retransmitted segments, or lost datagrams.
 func (o *Observation) missed() (n float64, why string) {
 	if o.IsTCP() {
 		_, n, ok := o.resent()

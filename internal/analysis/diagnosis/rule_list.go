@@ -9,17 +9,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// What comparing a packet with one rule costs, in rounds of the loop that the probe clock times: measured
-// with lists of 2,000 to 5,000 rules, on a CPU and in emulation, where the kernel's interpreter is
-// interpreted again. IPv6 costs more: an address of 16 bytes takes none of nftables' fast paths
-// (nft_do_chain, net/netfilter/nf_tables_core.c).
+// Cost of comparing a packet with one rule, in rounds of the loop that the probe clock times: measured with
+// lists of 2,000 to 5,000 rules, on a CPU and in emulation, where the kernel's interpreter is itself
+// interpreted. IPv6 costs more: an address of 16 bytes takes none of nftables' fast paths (nft_do_chain,
+// net/netfilter/nf_tables_core.c).
 const (
 	ruleRounds         = 3.5
 	ruleRoundsIPv6     = 16.0
 	ruleRoundsEmulated = 60.0
 )
 
-// ruleList is a packet filter that compares each packet with a long list.
+// ruleList returns the rule for a packet filter that compares each packet with a long list.
 func ruleList() Rule {
 	return Rule{Class: RuleList, Label: "the packet filter's rule list takes the CPU time",
 		Means: "matching the forwarded packets against all rules takes at least 35 % of the busy time, as " +
@@ -55,7 +55,7 @@ func ruleList() Rule {
 			}
 			other, _, _ := o.otherWork(s)
 			share := min(ratio(rules*o.perSecond(packets)*rounds/loop, max(s.Busy-other, .1)), .95)
-			// One stream is worked on by one core after the other, of which none need be full.
+			// One core after the other works on a single stream, and none need be full.
 			spread := degree(s.Full.Busy, .5, .75)
 			full := requires("full-core", max(s.full().Met, min(degree(share, .4, .7), spread)))
 			matching := requires("matching", degree(share, .05, .35))
@@ -66,7 +66,7 @@ func ruleList() Rule {
 					fmt.Sprintf("the packet filter has %.0f rules", rules)),
 					fact("filter_cpu_ratio", node, "forward", share, "at this packet rate they take "+
 						"about "+unit.Percent(share)+" of the CPU time used"), s.coreFact()}}
-			// A rule may cost any number of times what the simplest do: their number rules nothing out.
+			// A rule may cost many times what the simplest do: the number of rules excludes nothing.
 			switch {
 			case rules == 0:
 				matching = matching.by(j.Facts[0])

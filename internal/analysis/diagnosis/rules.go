@@ -4,12 +4,12 @@ import "slices"
 
 // Classes of limits that other packages name.
 const (
-	Unknown = "unknown" // no rule: what is said where none fits
+	Unknown = "unknown" // no rule: the answer where none fits
 	Healthy = "healthy"
 	Tester  = "tester-limited"
 )
 
-// Rules lists every class, in the order in which the reference has them.
+// Rules lists every class in the order of the reference.
 func Rules() []Rule {
 	return slices.Concat([]Rule{healthy(), testerLimited()}, pathRules(), machineRules())
 }
@@ -24,7 +24,7 @@ func RuleOf(class string) (Rule, bool) {
 	return Rule{}, false
 }
 
-// LabelOf is a class in a sentence.
+// LabelOf returns the label of a class for a sentence.
 func LabelOf(class string) string {
 	if r, ok := RuleOf(class); ok {
 		return r.Label

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// sendBuffer is a buffer of the sender that holds less than a round trip takes.
+// sendBuffer returns the rule for a send buffer that holds less than an RTT takes.
 func sendBuffer() Rule {
 	return Rule{Class: SendBuffer, Label: "the send buffer is too small", Ends: true,
 		Means: "the send buffer limits TCP for at least 30 % of the time; or the data in flight fills most " +

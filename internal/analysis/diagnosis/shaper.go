@@ -2,7 +2,7 @@ package diagnosis
 
 import "fmt"
 
-// shaper is a queue that holds packets to a rate.
+// shaper returns the rule for a queue that holds packets to a rate.
 func shaper() Rule {
 	return Rule{Class: Shaper, Label: "a shaper limits the rate", Ends: true,
 		Means: "a queue with classes, or one with AQM, throttles at least one packet in four while its " +

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// shaperBurst is a shaper that passes less than it is set to, with packets waiting and cores idle: its burst
-// is used up before its timer runs again (tc-tbf(8), burst).
+// shaperBurst returns the rule for a shaper that passes less than it is set to, with packets waiting and
+// cores idle: its burst is used up before its timer runs again (tc-tbf(8), burst).
 func shaperBurst() Rule {
 	return Rule{Class: ShaperBurst, Label: "a shaper passes less than its rate",
 		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
@@ -19,7 +19,7 @@ func shaperBurst() Rule {
 			Risk: "more packets leave back to back"}}}
 }
 
-// shaperCPU is the same where a core is full: it moves no more.
+// shaperCPU is like shaperBurst for a full core, which moves no more.
 func shaperCPU() Rule {
 	return Rule{Class: ShaperCPU, Label: "the CPU holds a shaper below its rate",
 		Means: "a queue that is set to a rate always has packets waiting, and passes at most four fifths " +
@@ -32,7 +32,7 @@ func shaperCPU() Rule {
 			"CAKE, or set the rate to what it holds"}}}
 }
 
-// belowRate judges the queue that always has packets and passes least of what it is set to.
+// belowRate judges the queue that always has packets and passes the least of its configured rate.
 func (o *Observation) belowRate(cores Term, because string) Judgement {
 	all, why := o.queues(false)
 	if len(all) == 0 {

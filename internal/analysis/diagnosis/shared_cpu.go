@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// sharedCPU is the natural limit of a lab whose roles share one machine's cores.
+// sharedCPU returns the rule for the natural limit of a lab whose roles share one machine's cores.
 func sharedCPU() Rule {
 	return Rule{Class: SharedCPU, Label: "the cores that all roles share are saturated", Quiet: true,
 		Means: "one machine runs all roles of the lab, and its cores are saturated",
@@ -28,7 +28,7 @@ func sharedCPU() Rule {
 			}
 			mean, guest := s.Busy/float64(len(s.Cores)), 0.0
 			if routers := o.Routers(); !o.Shared() && len(routers) > 0 {
-				// A guest that is at its own limit says more.
+				// A guest at its own limit is more specific.
 				if g, why := o.systemAt(routers[0]); why == "" {
 					guest = degree(g.Full.Busy, .7, .93)
 				}
@@ -48,7 +48,7 @@ func sharedCPU() Rule {
 }
 
 // knownUser contradicts that shared cores are full by themselves where one user of them is known: a tunnel's
-// process, the setting up of connections, work that is not the lab's.
+// process, connection setup, work outside the lab.
 func (o *Observation) knownUser(s system) Term {
 	other, _, _ := o.otherWork(s)
 	known := degree(other/float64(len(s.Cores)), .2, .5)

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// slowReader is an application that takes its data too slowly.
+// slowReader returns the rule for an application that reads its data too slowly.
 func slowReader() Rule {
 	return Rule{Class: SlowReader, Label: "the receiving application is slow", Ends: true,
 		Means: "the receive window limits TCP for at least 40 % of the time, and the receiver closes it " +
@@ -24,12 +24,12 @@ func slowReader() Rule {
 				facts = append(facts, e)
 			}
 			if _, receive := o.buffers(); receive > 0 {
-				// A window that has room for much more than is in flight, and yet limits, is filled with data
-				// that was not read.
+				// A window with room for much more than is in flight that still limits is filled with unread
+				// data.
 				bytes, _ := o.inFlight()
 				unread := max(degree(bytes/receive, .15, .03), degree(o.atReceiver(), .5, .9))
 				if _, use, ok := o.threadUse(receiver); ok {
-					unread = min(unread, degree(use, .35, .15)) // it reads as fast as it gets to run
+					unread = min(unread, degree(use, .35, .15)) // it reads as fast as it can run
 				}
 				closes = max(closes, unread)
 				facts = append(facts, against(fact("bytes_in_flight", receiver, "socket", bytes, fmt.Sprintf(

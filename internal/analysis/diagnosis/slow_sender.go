@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// slowSender is an application that has no more to send.
+// slowSender returns the rule for an application that has no more to send.
 func slowSender() Rule {
 	return Rule{Class: SlowSender, Label: "the sending application is slow", Ends: true,
 		Means: "a full-rate load had nothing to send for at least 25 % of the time, or less than a " +
@@ -24,7 +24,7 @@ func slowSender() Rule {
 			}
 			idle := degree(s.busy, .9, .65)
 			if window := o.congestionWindow(); window > 0 && s.rwnd+s.sndbuf < .05 {
-				// What is on its way keeps TCP busy, too: it has less to send than its window takes.
+				// Data in flight keeps TCP busy, too: it has less to send than its window takes.
 				bytes, _ := o.inFlight()
 				lost, _, _ := o.resent()
 				idle = max(idle, min(degree(bytes/window, .4, .15), degree(lost, .001, .0001)))
@@ -41,7 +41,7 @@ func slowSender() Rule {
 				buffer = degree(send, 48<<10, 128<<10)
 			}
 			if _, use, ok := o.threadUse(sender); ok {
-				rests = degree(use, .3, .08) // else it had no CPU to give more
+				rests = degree(use, .3, .08) // otherwise it had no CPU to send more
 				facts = append(facts, fact("threads_ns", sender, "thread", use,
 					"its threads used "+unit.Percent(use)+" of a core"))
 			}
@@ -60,9 +60,9 @@ func slowSender() Rule {
 		Remedies: []Remedy{{Do: "make the application write faster: larger writes, no work between writes"}}}
 }
 
-// starved is how far a full machine explains a sender that has nothing to send: on cores that all roles
-// share its threads wait for one. Those that ask for less than their share get it, so that one which hardly
-// runs does not wait for a core.
+// starved returns how far a full machine explains a sender that has nothing to send: on cores that all roles
+// share its threads wait for one. Those that ask for less than their share get it, so one that hardly runs
+// does not wait for a core.
 func (o *Observation) starved(sender string) (waits, full float64, why string) {
 	if o.Run.Node(sender).OwnCPUs() {
 		return 0, 0, ""

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// smallQueue is a queue that drops bursts while neither rate nor CPU is at its limit.
+// smallQueue returns the rule for a queue that drops bursts while neither rate nor CPU is at its limit.
 func smallQueue() Rule {
 	return Rule{Class: SmallQueue, Wasteful: true,
 		Label: "a queue is too small",
@@ -70,8 +70,8 @@ func smallQueue() Rule {
 		}}
 }
 
-// droppedEarly judges a FIFO that dropped packets while the load began: TCP has grown its congestion window
-// since, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
+// droppedEarly judges a FIFO that dropped packets while the load began: TCP has since grown its congestion
+// window, by a segment per RTT (RFC 5681, section 3.1), and loses hardly any more.
 func (o *Observation) droppedEarly() (j Judgement, ok bool) {
 	held, limited := o.Metric(metrics.NetworkLimited)
 	again, count, counted := o.resent()

@@ -6,8 +6,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// smallSegments is TCP whose segments are far smaller than Ethernet carries, on CPUs that are full: what a
-// packet costs does not depend on its size.
+// smallSegments returns the rule for TCP with segments far smaller than Ethernet carries, on full CPUs: the
+// cost of a packet does not depend on its size.
 func smallSegments() Rule {
 	return Rule{Class: SmallSegments, Wasteful: true, Label: "TCP's segments are small",
 		Means: "a segment holds less than half of what Ethernet carries, and a core that moves them is full",

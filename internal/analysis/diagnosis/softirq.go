@@ -1,6 +1,6 @@
 package diagnosis
 
-// spreadRemedies spread the receive work over cores.
+// spreadRemedies returns remedies that spread the receive work over cores.
 func spreadRemedies() []Remedy {
 	return []Remedy{
 		{System: "linux", Do: "spread received packets over all cores (receive packet steering, RPS)",
@@ -24,8 +24,8 @@ func spreadRemedies() []Remedy {
 	}
 }
 
-// cpuDoses take a part of the CPU away: goodput then falls in proportion where the CPU limits. From the
-// tester's side, smaller packets at the same bit rate cost more of them.
+// cpuDoses returns doses that take a part of the CPU away: goodput then falls in proportion where the CPU
+// limits. From the tester's side, smaller packets at the same bit rate cost more CPU.
 func cpuDoses(o *Observation) (out []Experiment) {
 	if o.IsTCP() {
 		out = []Experiment{{Factor: "mss", Doses: []string{"1050", "700", "450"},

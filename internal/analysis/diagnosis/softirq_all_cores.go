@@ -2,7 +2,7 @@ package diagnosis
 
 import "fmt"
 
-// softirqAllCores is a router whose cores are all full of packet work.
+// softirqAllCores returns the rule for a router whose cores are all full of packet work.
 func softirqAllCores() Rule {
 	return Rule{Class: SoftirqAllCores, Label: "all cores of the router are saturated by softirq",
 		Means: "every core of the router is busy for at least 93 % of the window, mostly in interrupts and " +

@@ -6,7 +6,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// softirqOneCore is a router whose packets are all moved by one core while another has time.
+// softirqOneCore returns the rule for a router that moves all packets on one core while another has time.
 func softirqOneCore() Rule {
 	return Rule{Class: SoftirqOneCore, Label: "one core of the router is saturated by softirq",
 		Means: "a core of the router is busy for at least 93 % of the window, mostly in interrupts and " +

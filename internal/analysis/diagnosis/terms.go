@@ -14,13 +14,13 @@ type Term struct {
 	Name string // within its class, as the table of weights has it
 	Kind TermKind
 	Met  float64
-	By   *evidence.Evidence // what tells; it is shown where the term decides against the class
+	By   *evidence.Evidence // evidence, shown where the term decides against the class
 }
 
-// TermKind says what a term does to the score of its class.
+// TermKind describes how a term affects the score of its class.
 type TermKind int
 
-// A required term takes its weight from the score where it is not met, a contradicting one where it is; a
+// A required term subtracts its weight from the score where it is not met, a contradicting one where it is; a
 // supporting one adds it where it is met.
 const (
 	Requires TermKind = iota
@@ -32,13 +32,13 @@ func requires(name string, met float64) Term    { return Term{Name: name, Met: m
 func supports(name string, met float64) Term    { return Term{name, Supports, met, nil} }
 func contradicts(name string, met float64) Term { return Term{name, Contradicts, met, nil} }
 
-// by notes the fact that tells how far the term is met.
+// by records the fact that shows how far the term is met.
 func (t Term) by(e evidence.Evidence) Term {
 	t.By = &e
 	return t
 }
 
-// Part is what the weight of the term is multiplied by in the score.
+// Part returns the factor by which the score multiplies the weight of the term.
 func (t Term) Part() float64 {
 	switch t.Kind {
 	case Supports:
@@ -50,10 +50,10 @@ func (t Term) Part() float64 {
 	}
 }
 
-// degree is how far x has come from a, where it is 0, to b, where it is 1.
+// degree returns how far x has come from a, where it is 0, to b, where it is 1.
 func degree(x, a, b float64) float64 { return min(max((x-a)/(b-a), 0), 1) }
 
-// yes is the degree of what is so or not.
+// yes returns 1 for true and 0 for false.
 func yes(is bool) float64 {
 	if is {
 		return 1
@@ -61,7 +61,7 @@ func yes(is bool) float64 {
 	return 0
 }
 
-// met is how far terms that belong together are met: as far as the least of those required, unless another
+// met returns how far a group of terms is met: as far as the least of the required ones, unless another
 // contradicts.
 func met(terms ...Term) float64 {
 	least, most := 1.0, 0.0
@@ -76,16 +76,16 @@ func met(terms ...Term) float64 {
 	return least * (1 - most)
 }
 
-// Base names the score of a class that meets all that it requires, in the table of weights.
+// Base names the score of a class that meets all it requires, in the table of weights.
 const Base = "base"
 
-// Explained names the term of a class that another, which has evidence, brings with it.
+// Explained names the term of a class that another class with evidence causes.
 const Explained = "explained"
 
 //go:embed weights.json
 var weightsTable []byte
 
-// weights are those that TestFit of bench/diagnosis fitted to recorded trials.
+// weights returns the weights that TestFit of bench/diagnosis fitted to recorded trials.
 var weights = sync.OnceValue(func() Weights {
 	var w Weights
 	if err := json.Unmarshal(weightsTable, &w); err != nil {
@@ -94,7 +94,7 @@ var weights = sync.OnceValue(func() Weights {
 	return w
 })
 
-// Weights are those of terms, by class and name; a term without one has its prior.
+// Weights maps class and name to the weight of a term; a term without one has its prior.
 type Weights map[string]map[string]float64
 
 // Of returns the weight of a term.
@@ -109,8 +109,8 @@ func (w Weights) Of(class string, t Term) float64 {
 	return prior
 }
 
-// Prior is the weight that a term has before any trial is seen. With aboveBase it is added to that of the
-// base: without what it requires a class is less likely than one that is not known.
+// Prior returns the weight of a term before any trial is seen. With aboveBase it is added to that of the
+// base: a class without what it requires is less likely than an unknown one.
 func Prior(t Term) (weight float64, aboveBase bool) {
 	switch {
 	case t.Name == Base:
@@ -124,7 +124,7 @@ func Prior(t Term) (weight float64, aboveBase bool) {
 	}
 }
 
-// Score is the logarithm of the odds of a class against no class that is known, given its terms.
+// Score returns the logarithm of the odds of a class against no known class, given its terms.
 func (w Weights) Score(class string, terms []Term) float64 {
 	score := w.Of(class, Term{Name: Base})
 	for _, t := range terms {
@@ -133,8 +133,8 @@ func (w Weights) Score(class string, terms []Term) float64 {
 	return score
 }
 
-// rate gives a judgement its score by its terms, and notes what speaks most against it. A term that is nearly
-// met rules nothing out.
+// rate computes a judgement's score from its terms, and records what speaks most against it. A term that is
+// nearly met rules nothing out.
 func (j *Judgement) rate(w Weights) {
 	if len(j.Terms) == 0 {
 		return
@@ -148,7 +148,8 @@ func (j *Judgement) rate(w Weights) {
 	}
 }
 
-// likelier is the judgement whose terms are met further; one that was not examined is not.
+// likelier returns the judgement whose terms are met further, never one that was not examined if the other
+// was.
 func likelier(a, b Judgement) Judgement {
 	if a.NotExamined != "" || b.NotExamined == "" && met(b.Terms...) > met(a.Terms...) {
 		return b
@@ -156,7 +157,7 @@ func likelier(a, b Judgement) Judgement {
 	return a
 }
 
-// with adds terms to those of a judgement.
+// with returns the judgement with further terms.
 func (j Judgement) with(terms ...Term) Judgement {
 	j.Terms = append(slices.Clone(j.Terms), terms...)
 	return j

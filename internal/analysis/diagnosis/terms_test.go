@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestScoreIsTheSumOfItsTerms: a class has its base where all that it requires is met and nothing contradicts
-// it, and less than a cause that is not known where one condition fails; what takes most away rules it out.
+// TestScoreIsTheSumOfItsTerms: a class has its base where all it requires is met and nothing contradicts it,
+// and scores less than an unknown cause where one condition fails; the term that subtracts most rules it out.
 func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 	w := Weights{"x": {Base: 3, "wide": 7, "hint": .5}}
 	hole := fact("hole", "router", "", 1, "a hole")
@@ -38,8 +38,8 @@ func TestScoreIsTheSumOfItsTerms(t *testing.T) {
 	}
 }
 
-// TestMetAsFarAsTheLeast: terms together are met as far as the least required one, and not if another
-// contradicts; of two judgements the one that is met further is taken, and one that was not examined never.
+// TestMetAsFarAsTheLeast: a group of terms is met as far as the least required one, and not if another
+// contradicts; of two judgements likelier takes the one met further, and never one that was not examined.
 func TestMetAsFarAsTheLeast(t *testing.T) {
 	a := []Term{requires("a", .7), requires("b", .9), supports("c", 0), contradicts("d", .5)}
 	if got := met(a...); math.Abs(got-.35) > 1e-9 {
@@ -58,7 +58,7 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 	}
 }
 
-// TestEveryWeightHasAClass: the fitted weights are those of classes that there are, each with its base.
+// TestEveryWeightHasAClass: every fitted weight belongs to an existing class, each of which has its base.
 func TestEveryWeightHasAClass(t *testing.T) {
 	for class, terms := range weights() {
 		if _, known := RuleOf(class); !known {

@@ -9,10 +9,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// mostOfTester is the share of what the tester reached alone above which that cannot have been its most.
+// mostOfTester is the share of the tester's result alone above which that result cannot have been its
+// maximum.
 const mostOfTester = 1.25
 
-// testerLimited is the answer where the generator, not the path, was measured.
+// testerLimited returns the rule for trials that measured the generator, not the path.
 func testerLimited() Rule {
 	return Rule{Class: Tester, Label: "the tester is the limit", Ends: true, Quiet: true,
 		Means: "the result is within a fifth of what the tester reaches without the router, and the cores " +
@@ -35,7 +36,7 @@ func testerLimited() Rule {
 		}}
 }
 
-// headroom holds the result against what the tester reached alone, in the same unit and with the same work.
+// headroom compares the result with what the tester reached alone, in the same unit and with the same work.
 func (o *Observation) headroom() Judgement {
 	got, ok := o.Metric(o.Tester.Metric)
 	if !ok || o.Tester.Value <= 0 {

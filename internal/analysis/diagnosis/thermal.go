@@ -9,10 +9,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// leastFall is the window in seconds in which a fall can be told from chance.
+// leastFall is the shortest window in seconds in which a fall can be told from chance.
 const leastFall = 3.0
 
-// thermal is a CPU that becomes slower as it goes on.
+// thermal returns the rule for a CPU that becomes slower during the trial.
 func thermal() Rule {
 	return Rule{Class: Thermal, Label: "the router's CPU slows down over time",
 		Means: "the kernel reports thermal throttling; or a quota throttles a vCPU, and goodput falls by " +

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// tunnelBypassed is traffic that does not take the tunnel.
+// tunnelBypassed returns the rule for traffic that does not take the tunnel.
 func tunnelBypassed() Rule {
 	return Rule{Class: TunnelBypassed, Label: "the traffic bypasses the tunnel", Ends: true,
 		Means: "the tunnel's counters do not account for the payload that arrived",

@@ -11,8 +11,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// unstable is a result that is not the same from one moment, or one trial, to the next. What is said of
-// several trials together is added by acrossTrials.
+// unstable returns the rule for a result that varies from one moment, or one trial, to the next. acrossTrials
+// adds what several trials show together.
 func unstable() Rule {
 	return Rule{Class: Unstable, Label: "the path is unstable", Ends: true, Quiet: true,
 		Means: "throughput within the window varies by at least 50 %, or drifts; or the rates of six or " +
@@ -44,7 +44,7 @@ func unstable() Rule {
 		Remedies: []Remedy{{Do: "measure longer, or stop whatever else comes and goes on the path"}}}
 }
 
-// varies says how far the result is not the same from one moment to the next, and what speaks for it.
+// varies returns how far the result varies from one moment to the next, and the evidence for it.
 func (o *Observation) varies(share float64, e evidence.Evidence) []Term {
 	drifts := slices.ContainsFunc(o.Reasons, func(r evidence.Reason) bool {
 		return r.Kind == evidence.ReasonDrift || r.Kind == evidence.ReasonLinkFlap
@@ -52,7 +52,7 @@ func (o *Observation) varies(share float64, e evidence.Evidence) []Term {
 	return []Term{requires("varies", max(share, .8*yes(drifts))).by(e)}
 }
 
-// instead puts further evidence of the same class first if it weighs more, and last if not.
+// instead puts further evidence for the same class first if it weighs more, and last if not.
 func (j *Judgement) instead(terms []Term, text string, e evidence.Evidence) {
 	if j.NotExamined == "" && terms[0].Met <= j.Terms[0].Met {
 		j.Facts = append(slices.Clone(j.Facts), e)
@@ -68,15 +68,15 @@ func (o *Observation) lostWhenIdle() Term {
 	return contradicts("idle-loss", degree(lost, .01, .05))
 }
 
-// minTrials suffice to tell the spread of a cell: of fewer the interquartile range is nearly the whole
-// range.
+// minTrials bounds the trials needed for the spread of a cell: with fewer the interquartile range is nearly
+// the whole range.
 const minTrials = 6
 
-// caution is the rate from which on a spread of the trials is worth a word.
+// caution is the spread of the trials from which it is worth mentioning.
 const caution = .1
 
-// acrossTrials adds to what single trials say how far their rates lie apart, and returns that as a caution
-// beside the verdict; ok is false where they lie close together.
+// acrossTrials adds to the judgements of single trials how far their rates lie apart, and returns that as a
+// caution beside the verdict; ok is false where they lie close together.
 func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok bool) {
 	apart := spread(rates)
 	if len(rates) < 2 || apart < caution {
@@ -97,8 +97,8 @@ func acrossTrials(judged []Judgement, rates []float64) (e evidence.Evidence, ok 
 	return e, true
 }
 
-// leaveToCauses lowers the score of an unstable path below that of a cause that has evidence: it is what is
-// left where none has.
+// leaveToCauses lowers the score of an unstable path below that of a cause with evidence: it is the answer
+// only where no cause has any.
 func leaveToCauses(all []Judgement) {
 	most := math.Inf(-1)
 	for _, j := range all {

@@ -8,7 +8,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// vpnProcess is a tunnel whose packets pass through a process that has all the CPU time it can get.
+// vpnProcess returns the rule for a tunnel whose packets pass through a process that has all the CPU time it
+// can get.
 func vpnProcess() Rule {
 	return Rule{Class: VPNProcess, Label: "the VPN process is CPU-bound",
 		Means: "the tunnel runs in userspace, its processes use at least 60 % of a core, and the busiest " +
@@ -56,8 +57,8 @@ func vpnProcess() Rule {
 		}}
 }
 
-// unreadDatagrams are those that a TCP load's tunnel did not take from its sockets in time, at any node, per
-// segment that was sent again, and their number.
+// unreadDatagrams returns how many datagrams a TCP load's tunnel did not read from its sockets in time, at
+// any node, per retransmitted segment, and in total.
 func (o *Observation) unreadDatagrams() (share, n float64) {
 	if !o.IsTCP() || !factor.InUserspace(o.tunnel()) {
 		return 0, 0
@@ -70,7 +71,7 @@ func (o *Observation) unreadDatagrams() (share, n float64) {
 	return ratio(n, max(again, 1)), n
 }
 
-// tunnelEnd is the node that carries the tunnel's near end, or its far end where that is a router.
+// tunnelEnd returns the node that carries the tunnel's near end, or its far end where that is a router.
 func (o *Observation) tunnelEnd() string {
 	t := o.Topology()
 	if t == nil {
@@ -82,9 +83,9 @@ func (o *Observation) tunnelEnd() string {
 	return t.Tunnel[0]
 }
 
-// tunnelProcesses is how many cores' worth of time the tunnel's own processes took. On shared cores it is
-// what the lab's processes took without the load generator's; elsewhere, of a router, that of its processes,
-// of which a process that only computes is no tunnel's: a tunnel spends as long in system calls.
+// tunnelProcesses returns the time the tunnel's own processes took, in cores. On shared cores it is the time
+// of the lab's processes without the load generator; otherwise that of the router's processes. A process that
+// only computes is no tunnel's: a tunnel spends as long in system calls.
 func (o *Observation) tunnelProcesses(s system) (float64, string) {
 	if !o.Shared() {
 		return min(s.User, s.Kernel) + s.Kernel, ""

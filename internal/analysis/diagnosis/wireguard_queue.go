@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// wireguardQueue is a tunnel's device that drops packets because its own queue is full.
+// wireguardQueue returns the rule for a tunnel device that drops packets because its own queue is full.
 func wireguardQueue() Rule {
 	return Rule{Class: WireguardQueue, Label: "the tunnel device's queue overflows",
 		Means: "the tunnel device dropped at least 2 % of its packets before sending them; if the tunnel's " +
@@ -54,7 +54,7 @@ func wireguardQueue() Rule {
 				Risk: "costs a few per cent of the rate"}}}
 }
 
-// tunnelDevices are a node's devices that are neither ports nor loopback: those of tunnels.
+// tunnelDevices lists a node's tunnel devices: those that are neither ports nor loopback.
 func (o *Observation) tunnelDevices(node string) []string {
 	columns, _ := o.Columns(node, "netdev", "tx_packets")
 	var out []string
