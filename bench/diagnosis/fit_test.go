@@ -26,7 +26,7 @@ const weightsFile = "../../internal/analysis/diagnosis/weights.json"
 var (
 	steps    = flag.Int("steps", 300, "of the descent by which weights are fitted")
 	leaveOut = flag.Bool("leave-out", false, "fit without each mechanism, too")
-	untold   = flag.Float64("untold", .3, "how much an instance without its supporting terms counts")
+	plain    = flag.Float64("plain", .3, "how much an instance without its supporting terms counts")
 	unseen   = flag.Float64("unseen", .15, "how much an instance without its class counts")
 	drawn    = flag.Float64("drawn", .05, "how much a weight is drawn to its prior")
 )
@@ -204,7 +204,7 @@ type sample struct {
 // less, so that no supporting term is met; and as if no rule knew their cause.
 func (m *model) samples(all []example) (out []sample) {
 	for _, e := range all {
-		out = append(append(out, m.of(e, 1, false)...), m.of(e, *untold, true)...)
+		out = append(append(out, m.of(e, 1, false)...), m.of(e, *plain, true)...)
 		if e.right[diagnosis.Unknown] == 0 {
 			out = append(out, m.of(e.without(), *unseen, false)...)
 		}

@@ -68,7 +68,7 @@ func swapped(id string, truths ...string) string {
 	return may[d.IntN(len(may))]
 }
 
-// classes are those of the instance's faults.
+// classes lists those of the instance's faults.
 func (x instance) classes() (out []string) {
 	for _, f := range x.Faults {
 		out = append(out, f.Truth.Class)

@@ -118,7 +118,7 @@ func judged(t *testing.T, x example, class string) diagnosis.Judgement {
 	return ofClass(t, observed(t, x), class)
 }
 
-// ofClass is what the rule of a class makes of an observation.
+// ofClass returns the judgement of a class on an observation.
 func ofClass(t *testing.T, o *diagnosis.Observation, class string) diagnosis.Judgement {
 	t.Helper()
 	for _, j := range diagnosis.Examine(o) {

@@ -26,7 +26,7 @@ func (o *Observation) tested() (string, string) {
 // slowsDown contradicts a CPU that is slow where it became slower within the window.
 func (o *Observation) slowsDown() Term {
 	fell := 0.0
-	if o.Trial.Window.Seconds() >= leastFall {
+	if o.Trial.Window.Seconds() >= minFallWindow {
 		fell = o.fell()
 	}
 	return contradicts("slows-down", degree(fell, .28, .45))

@@ -175,7 +175,7 @@ var (
 func scaledLevel(level string, share, thousand float64) (string, bool) {
 	if level, ok := scaledPart(level, rateForm, share, thousand); ok {
 		if share > 1 { // otherwise the bucket is too small for the rate
-			level, _ = scaledPart(level, burstForm, min(share, mostBurst), 1024)
+			level, _ = scaledPart(level, burstForm, min(share, maxBurstFactor), 1024)
 		}
 		return level, true
 	}
@@ -199,8 +199,8 @@ func scaledLevel(level string, share, thousand float64) (string, bool) {
 	return strconv.FormatFloat(math.Round(amount), 'f', -1, 64) + down, amount >= 1
 }
 
-// mostBurst bounds the factor by which a token bucket is raised: the kernel accepts no more.
-const mostBurst = 64
+// maxBurstFactor bounds the factor by which a token bucket is raised: the kernel accepts no more.
+const maxBurstFactor = 64
 
 // scaledPart returns a level with the amount that form matches scaled by share, or the level unchanged where
 // nothing matches.
@@ -258,7 +258,7 @@ func (o *Observation) testerTests(class string) []Experiment {
 	case byFlow:
 		add("streams", 1, "with a per-flow limit, more flows carry more", whole(streams), 2, 4)
 	case byWindow:
-		if w := o.leastWindow(); o.IsTCP() && w > 0 && !o.statesWindow() {
+		if w := o.minWindow(); o.IsTCP() && w > 0 && !o.statesWindow() {
 			add("socket_buffer", 1, "if the window limits, a larger one carries more", whole(w), 1.5, 2.5, 4)
 		}
 	}
@@ -328,8 +328,8 @@ func (o *Observation) packetSize() (float64, string) {
 	return 0, string(factor.MSS)
 }
 
-// leastWindow returns how many bytes the fastest flow needed in flight, from its rate and its minimum RTT.
-func (o *Observation) leastWindow() float64 {
+// minWindow returns how many bytes the fastest flow needed in flight, from its rate and its minimum RTT.
+func (o *Observation) minWindow() float64 {
 	most := 0.0
 	if o.Trial.Traffic == nil {
 		return 0

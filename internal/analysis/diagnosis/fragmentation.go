@@ -15,7 +15,7 @@ func fragmentation() Rule {
 		Judge: func(o *Observation) Judgement {
 			got, _ := o.Metric(metrics.Goodput)
 			packets := got / 8 * o.Trial.Window.Seconds() / 1400
-			most, at, known := o.mostOnWay([]string{"IpFragCreates", "Ip6FragCreates"},
+			most, at, known := o.maxOnPath([]string{"IpFragCreates", "Ip6FragCreates"},
 				[]string{"IpReasmReqds", "Ip6ReasmReqds"})
 			if !known {
 				return missing("no node's protocol counters were read")

@@ -409,9 +409,9 @@ func (o *Observation) grew(node string, stems ...string) (sum float64, ok bool) 
 	return sum, ok
 }
 
-// mostOnWay finds the node of the load's way at which one of several sums of protocol counters grew most;
+// maxOnPath finds the node of the load's way at which one of several sums of protocol counters grew most;
 // known is false where no node reports the first of them.
-func (o *Observation) mostOnWay(sums ...[]string) (most float64, at string, known bool) {
+func (o *Observation) maxOnPath(sums ...[]string) (most float64, at string, known bool) {
 	for _, node := range o.wayNodes() {
 		for i, stems := range sums {
 			v, ok := o.grew(node, stems...)

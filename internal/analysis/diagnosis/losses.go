@@ -35,7 +35,7 @@ func (q queue) fifo() bool {
 	return (!q.managed || q.fifos) && !slices.Contains(noFIFO, q.kind)
 }
 
-// noFIFO lists queues that choose what they drop, and "other" for multiple queues of which nothing is known.
+// noFIFO lists queues that choose what they drop, and "other" for several queues of unknown kinds.
 var noFIFO = []string{"fq", "sfq", "red", "choke", "sfb", "drr", "ets", "prio", "qfq", "other"}
 
 // overflowedEarly returns the FIFO of the load's way that dropped most packets before the window, and how

@@ -42,7 +42,7 @@ type system struct {
 	Node  string // whose samples these are: the router, or the host that all roles share
 	Cores []Core // by name; never empty
 	// All cores together, in cores.
-	Busy, User, Kernel, Untold float64
+	Busy, User, Kernel, Unclassified float64
 
 	Full  Core // the busiest
 	Slack Core // the least busy
@@ -72,7 +72,7 @@ func (o *Observation) systemAt(node string) (system, string) {
 	s.Slack, s.Full = byLoad[0], byLoad[len(byLoad)-1]
 	for _, c := range s.Cores {
 		s.Busy, s.User = s.Busy+c.Busy, s.User+c.User
-		s.Kernel, s.Untold = s.Kernel+c.System, s.Untold+c.Untold
+		s.Kernel, s.Unclassified = s.Kernel+c.System, s.Unclassified+c.Unclassified
 	}
 	return s, ""
 }
@@ -107,8 +107,8 @@ func (s system) softirq() float64 {
 
 // softirqWork requires that cores work on interrupts and softirqs; work of an unreported kind does not count
 // against it.
-func softirqWork(softirq, untold, busy float64) Term {
-	if untold > busy/2 {
+func softirqWork(softirq, unclassified, busy float64) Term {
+	if unclassified > busy/2 {
 		return requires("softirq-work", 1)
 	}
 	return requires("softirq-work", degree(ratio(softirq, busy), .3, .7))
@@ -150,7 +150,7 @@ func (s system) coreFact() evidence.Evidence {
 func (s system) softirqFact() evidence.Evidence {
 	share := s.Full.Softirq + s.Full.IRQ
 	text := fmt.Sprintf("interrupts and softirqs took %s of %s", unit.Percent(share), coreName(s.Full.Name))
-	if s.Full.Untold > 0 {
+	if s.Full.Unclassified > 0 {
 		text = fmt.Sprintf("interrupts took at least %s of %s; of what kind its other work was, the %s does "+
 			"not tell", unit.Percent(share), coreName(s.Full.Name), s.Node)
 	}

@@ -193,13 +193,13 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 
 // Core splits the window of one core of a node, in shares of it.
 type Core struct {
-	Name    string  `json:"name"`
-	Busy    float64 `json:"busy_ratio"`
-	User    float64 `json:"user_ratio"`
-	System  float64 `json:"system_ratio"`
-	IRQ     float64 `json:"irq_ratio"`
-	Softirq float64 `json:"softirq_ratio"`
-	Untold  float64 `json:"untold_ratio,omitempty"` // work of a kind that the node does not report
+	Name         string  `json:"name"`
+	Busy         float64 `json:"busy_ratio"`
+	User         float64 `json:"user_ratio"`
+	System       float64 `json:"system_ratio"`
+	IRQ          float64 `json:"irq_ratio"`
+	Softirq      float64 `json:"softirq_ratio"`
+	Unclassified float64 `json:"unclassified_ratio,omitempty"` // work of a kind that the node does not report
 }
 
 // Cores returns the cores of a node; none for one without CPU samples.
@@ -216,14 +216,14 @@ func (o *Observation) Cores(node string) []Core {
 		}
 		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),
 			of("softirq_ns")
-		idle, steal, untold := of("idle_ns")+of("iowait_ns"), of("steal_ns"), of("untold_ns")
-		busy := user + system + irq + softirq + untold
+		idle, steal, unclassified := of("idle_ns")+of("iowait_ns"), of("steal_ns"), of("unclassified_ns")
+		busy := user + system + irq + softirq + unclassified
 		all := busy + idle + steal
 		if all <= 0 {
 			continue
 		}
 		out = append(out, Core{c.Label, busy / all, user / all, system / all, irq / all, softirq / all,
-			untold / all})
+			unclassified / all})
 	}
 	return out
 }

@@ -167,7 +167,7 @@ func (o *Observation) coreStages(node string) []Stage {
 		}
 		out = append(out, stageOf(node, "cpu", allCores, sum/float64(len(cores)), "their time", ""))
 	}
-	if busy.Untold > 0 {
+	if busy.Unclassified > 0 {
 		return append(out, stageOf(node, busy.Name, "softirq", math.NaN(), "",
 			"the "+node+" does not tell what its cores work on"))
 	}

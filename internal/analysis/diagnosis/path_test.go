@@ -55,11 +55,11 @@ func TestPlaceOfUnknown(t *testing.T) {
 	}
 }
 
-// TestUntoldWork: work whose kind a router does not tell makes its core busy, and says nothing of softirqs,
-// neither for nor against.
-func TestUntoldWork(t *testing.T) {
-	table := record.NewTable("cpu0/idle_ns", "cpu0/irq_ns", "cpu0/untold_ns", "cpu1/idle_ns",
-		"cpu1/untold_ns")
+// TestUnclassifiedWork: work whose kind a router does not tell makes its core busy, and says nothing of
+// softirqs, neither for nor against.
+func TestUnclassifiedWork(t *testing.T) {
+	table := record.NewTable("cpu0/idle_ns", "cpu0/irq_ns", "cpu0/unclassified_ns", "cpu1/idle_ns",
+		"cpu1/unclassified_ns")
 	for i := range int64(11) {
 		s := float64(i) * 1e9
 		table.Append(i*1e9, .05*s, .1*s, .85*s, .9*s, .1*s)
@@ -68,12 +68,12 @@ func TestUntoldWork(t *testing.T) {
 	o := &Observation{Run: &record.Run{}, Trial: &record.Trial{Window: record.Window{Start: 1e9, End: 9e9},
 		Nodes: map[string]record.NodeData{"router": {Samples: samples}}}}
 	cores := o.Cores("router")
-	if len(cores) != 2 || math.Abs(cores[0].Busy-.95) > .01 || math.Abs(cores[0].Untold-.85) > .01 ||
+	if len(cores) != 2 || math.Abs(cores[0].Busy-.95) > .01 || math.Abs(cores[0].Unclassified-.85) > .01 ||
 		cores[0].Softirq != 0 {
 		t.Fatalf("got %+v, want a core that is busy for 95 %%", cores)
 	}
-	if got := softirqWork(cores[0].IRQ, cores[0].Untold, cores[0].Busy); got.Part() != 0 {
-		t.Errorf("untold work counts %v against softirqs, want 0", got.Part())
+	if got := softirqWork(cores[0].IRQ, cores[0].Unclassified, cores[0].Busy); got.Part() != 0 {
+		t.Errorf("unclassified work counts %v against softirqs, want 0", got.Part())
 	}
 	if got := softirqWork(.1, .1, .95); got.Part() >= 0 {
 		t.Errorf("work that is told counts %v, want less than 0", got.Part())

@@ -18,7 +18,7 @@ func pmtuBlackHole() Rule {
 		Means: "packets as large as the path MTU do not come back while small ones do; or almost nothing " +
 			"arrives while probes are answered, and a node drops packets that would need fragmentation",
 		Judge: func(o *Observation) Judgement {
-			drops, at, known := o.mostOnWay([]string{"IpFragFails", "Ip6InTooBigErrors"})
+			drops, at, known := o.maxOnPath([]string{"IpFragFails", "Ip6InTooBigErrors"})
 			j := Judgement{Node: at, Element: o.narrow(at),
 				Text: "a PMTU black hole on the path: large packets are dropped silently"}
 			if at != "" {

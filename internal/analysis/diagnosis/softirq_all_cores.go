@@ -15,7 +15,7 @@ func softirqAllCores() Rule {
 			facts := factList{s.coreFact(), s.softirqFact()}
 			return Judgement{Node: s.Node, Element: "cpu", Text: text, Facts: facts,
 				Terms: []Term{requires("full-cores", degree(s.Slack.Busy, .70, .93)).by(facts[0]),
-					softirqWork(s.softirq(), s.Untold, s.Busy).by(facts[1]), o.quota(s.Node)}}
+					softirqWork(s.softirq(), s.Unclassified, s.Busy).by(facts[1]), o.quota(s.Node)}}
 		}),
 		Experiments: cpuDoses,
 		Remedies: []Remedy{

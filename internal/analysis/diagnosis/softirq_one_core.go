@@ -21,7 +21,7 @@ func softirqOneCore() Rule {
 				coreName(s.Slack.Name)+" idled for "+unit.Percent(1-s.Slack.Busy))
 			return Judgement{Node: s.Node, Element: s.Full.Name, Facts: facts,
 				Terms: []Term{s.full(), requires("slack-core", degree(1-s.Slack.Busy, .1, .4)).by(slack),
-					softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Untold, s.Full.Busy).by(facts[1]),
+					softirqWork(s.Full.Softirq+s.Full.IRQ, s.Full.Unclassified, s.Full.Busy).by(facts[1]),
 					o.quota(s.Node), contradicts("tunnel", yes(o.tunnel() != ""))}, // see oneTunnelOneCore
 				Text: fmt.Sprintf("the %s's %s is saturated by softirq while %s idles for %s: one "+
 					"receive queue",

@@ -58,7 +58,7 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 	}
 }
 
-// TestEveryWeightHasAClass: every fitted weight belongs to an existing class, each of which has its base.
+// TestEveryWeightHasAClass: every fitted weight belongs to an existing class, and every class has its base.
 func TestEveryWeightHasAClass(t *testing.T) {
 	for class, terms := range weights() {
 		if _, known := RuleOf(class); !known {

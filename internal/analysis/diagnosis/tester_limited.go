@@ -9,9 +9,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// mostOfTester is the share of the tester's result alone above which that result cannot have been its
+// maxTesterShare is the share of the tester's result alone above which that result cannot have been its
 // maximum.
-const mostOfTester = 1.25
+const maxTesterShare = 1.25
 
 // testerLimited returns the rule for trials that measured the generator, not the path.
 func testerLimited() Rule {
@@ -46,7 +46,7 @@ func (o *Observation) headroom() Judgement {
 		return missing("the tester's ends encrypt, and what they reach doing so was not measured")
 	}
 	share := got / o.Tester.Value
-	if share > mostOfTester {
+	if share > maxTesterShare {
 		return missing("the load got " + unit.Percent(share) + " of what the tester reached alone: " +
 			"that was not its maximum")
 	}

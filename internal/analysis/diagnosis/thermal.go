@@ -9,8 +9,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// leastFall is the shortest window in seconds in which a fall can be told from chance.
-const leastFall = 3.0
+// minFallWindow is the shortest window in seconds in which a fall can be told from chance.
+const minFallWindow = 3.0
 
 // thermal returns the rule for a CPU that becomes slower during the trial.
 func thermal() Rule {
@@ -25,7 +25,7 @@ func thermal() Rule {
 						Text:  "the CPU was throttled: " + r.Text}
 				}
 			}
-			if o.Trial.Window.Seconds() < leastFall {
+			if o.Trial.Window.Seconds() < minFallWindow {
 				return missing("the window is too short to show a decline: it must be at least three seconds")
 			}
 			if share, ok := o.throttled(node, 0); ok {

@@ -90,8 +90,8 @@ type core struct {
 
 // busyStates are the states in which a core works for somebody here. Steal is not one: it is time that the
 // hypervisor gave to others. Guest time is already part of user time (proc_stat(5)). Some routers do not tell
-// what kind of work it was: untold_ns.
-var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "untold_ns"}
+// what kind of work it was: unclassified_ns.
+var busyStates = [...]string{"user_ns", "nice_ns", "system_ns", "irq_ns", "softirq_ns", "unclassified_ns"}
 
 var idleStates = [...]string{"idle_ns", "iowait_ns", "steal_ns"}
 

@@ -74,8 +74,8 @@ func BlockSlope(blocks [][]Point) (line Line, ok bool) {
 	return line, true
 }
 
-// leastFall is by what the logarithm of a response must fall at the smallest dose to have bent before.
-const leastFall = .07
+// minFall is by what the logarithm of a response must fall at the smallest dose to have bent before.
+const minFall = .07
 
 // Knee fits a response that stays until the resource has fallen to a share k of what there is, and then falls
 // with it: y = min(0, x - ln k), of points with x < 0. ok is false where the response never bends, so that
@@ -98,5 +98,5 @@ func Knee(points []Point) (k float64, ok bool) {
 			best, at = sum, lnK
 		}
 	}
-	return math.Exp(at), at-least > leastFall
+	return math.Exp(at), at-least > minFall
 }

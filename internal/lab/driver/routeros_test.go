@@ -136,8 +136,8 @@ func TestParseROSSample(t *testing.T) {
 	if diff := cmp.Diff(s.probes, map[string]map[string]float64{
 		"memory":  {"total_bytes": 1e6, "free_bytes": 850000},
 		"cpufreq": {"cpu/frequency_hz": 1.4e9},
-		"cpu": {"cpu0/idle_ns": 88, "cpu0/irq_ns": 7, "cpu0/untold_ns": 5, "cpu1/idle_ns": 0,
-			"cpu1/untold_ns": 100},
+		"cpu": {"cpu0/idle_ns": 88, "cpu0/irq_ns": 7, "cpu0/unclassified_ns": 5, "cpu1/idle_ns": 0,
+			"cpu1/unclassified_ns": 100},
 		"conntrack": {"entries": 87, "max": 1048576},
 		"netdev":    {"lan/rx_bytes": 38784330741, "lan/rx_packets": 1, "lan/tx_queue_dropped": 3},
 	}); diff != "" {

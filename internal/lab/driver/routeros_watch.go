@@ -153,7 +153,7 @@ func (s taken) take(part int, i item) {
 			cpu[core+"/irq_ns"] = float64(min(irq, load))
 			load -= min(irq, load)
 		}
-		cpu[core+"/untold_ns"] = float64(load)
+		cpu[core+"/unclassified_ns"] = float64(load)
 	case 2:
 		put("conntrack", "entries", "total-entries", 1)
 		put("conntrack", "max", "max-entries", 1)
@@ -172,8 +172,8 @@ func (s taken) take(part int, i item) {
 
 // rosSources are the probes whose series RouterOS has.
 var rosSources = []source{
-	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; untold_ns is " +
-		"work whose kind is not told", notTold, nil},
+	{"cpu", "of the core, integrated from percents of about a second, /system/resource/cpu; " +
+		"unclassified_ns is work whose kind is not told", notTold, nil},
 	{"netdev", "from /interface/print stats", notTold, nil},
 	{"memory", "from /system/resource", notTold, nil},
 	{"conntrack", "connections tracked now, and at most", notTold, nil},
@@ -190,7 +190,7 @@ const notTold = "the router does not tell it"
 // rosTables are the series of samples as the probes record them, or why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
 	out := tablesOf(rosSources, samples, offset, why,
-		record.Metric{Name: "untold_ns", Unit: "ns", Counter: true},
+		record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
 		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
 		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
 	out = untold(out, "RouterOS does not tell it", "softirq", "softnet", "snmp", "qdisc")

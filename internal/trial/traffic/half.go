@@ -69,13 +69,13 @@ type Phases struct {
 // waited for 50 to 80 ms on its run queue: where the kernel shares a core among sessions (sched_autogroup), 8
 // and 11 of some 70 trials fell into such a wait, where it does not, 2 and 1.
 const (
-	leastWindow   = 100 * time.Millisecond
+	minWindow     = 100 * time.Millisecond
 	burstPatience = 250 * time.Millisecond
 )
 
 func newPhases(w record.Window) *Phases {
 	half := (w.Stop - w.End) / 2
-	if w.Begin == w.Start && w.End-w.Start < int64(leastWindow) {
+	if w.Begin == w.Start && w.End-w.Start < int64(minWindow) {
 		slack := min(int64(burstPatience), half)
 		return &Phases{Window: w, Senders: w.End + slack, Slack: slack}
 	}
