@@ -73,18 +73,21 @@ func find(dev string) (netlink.Link, error) {
 }
 
 // replaced removes what was there of ours, adds what is wanted, and reads it back: it is there whole, or
-// nothing of it is.
+// nothing of it is. Where nothing is wanted, what is read back is another process's, and stays: the agent of
+// a controller that was killed still puts a setting back while the next one sets it anew.
 func replaced[T any](want T, same func(a, b T) bool, remove, add func() error, read func() (T, error)) error {
-	if err := inOrder(remove, add, func() error {
+	err := inOrder(remove, add, func() error {
 		got, err := read()
 		if err == nil && !same(got, want) {
 			err = fmt.Errorf("kernel has %+v", got)
 		}
 		return err
-	}); err != nil {
-		return errors.Join(err, remove())
+	})
+	var nothing T
+	if err != nil && !same(want, nothing) {
+		err = errors.Join(err, remove())
 	}
-	return nil
+	return err
 }
 
 func equal[T comparable](a, b T) bool { return a == b }
