@@ -120,9 +120,18 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	said, err := program.Say(ctx, "run", file, "--lab", x.Lab, "--json", "--set",
-		"method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms", "--set", "method.idle=300ms", "--set",
-		"method.runs=1", "--set", "measure.verify=false")
+	lab := []string{"--lab", x.Lab}
+	if x.Factor == "" && x.Level != "" {
+		id, down, err := ruledLab(ctx, program, x)
+		if err != nil {
+			return nil, err
+		}
+		defer down()
+		lab = []string{"--attach", id}
+	}
+	said, err := program.Say(ctx, slices.Concat([]string{"run", file}, lab, []string{"--json",
+		"--set", "method.duration=400ms", "--set", "method.warmup=200ms", "--set", "method.cooldown=50ms",
+		"--set", "method.idle=300ms", "--set", "method.runs=1", "--set", "measure.verify=false"})...)
 	var ended *exec.ExitError
 	if failed := errors.As(err, &ended) && ended.ExitCode() == trialsFailed; err != nil && !failed {
 		return nil, errors.Join(err, errors.New(said)) // what is the latest run then is another's
@@ -147,6 +156,21 @@ func recordOne(ctx context.Context, program rig.Program, x instance) ([]diagnosi
 		return nil, errors.New("the run has no probing")
 	}
 	return cells, nil
+}
+
+// ruledLab brings up a lab whose router has a rule of the packet filter.
+func ruledLab(ctx context.Context, program rig.Program, x instance) (id string, down func(), err error) {
+	id, err = program.LabUp(ctx, "forward", x.Lab, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	down = func() { _, _ = program.Say(context.WithoutCancel(ctx), "lab", "down", id) }
+	_, err = program.Say(ctx, "lab", "exec", "router", "--lab", id, "--", "nft",
+		"add table inet x; add chain inet x c { type filter hook forward priority 0; }; "+x.Level)
+	if err != nil {
+		down()
+	}
+	return id, down, err
 }
 
 func writeRuns(all []recorded) error {

@@ -44,8 +44,8 @@ type instance struct {
 	Lab       string `json:"lab"`
 	Direction string `json:"direction"`
 	Class     string `json:"class"`
-	Factor    string `json:"factor,omitempty"` // with its place
-	Level     string `json:"level,omitempty"`
+	Factor    string `json:"factor,omitempty"` // with its place; none where raw tools plant
+	Level     string `json:"level,omitempty"`  // of the factor, or the rule of nft that the router gets
 }
 
 // recorded is an instance with what the ends measured.
@@ -79,14 +79,32 @@ var planted = []struct {
 	{diagnosis.Tester, []string{"local"}, nil, nil},
 }
 
+// ruled are the classes that a rule of the packet filter plants, and the rule for packets that come in by a
+// port.
+var ruled = []struct {
+	class string
+	rule  func(d *rand.Rand, port string) string
+}{
+	{"per-flow-limit", func(d *rand.Rand, port string) string {
+		return fmt.Sprintf("add set inet x m { type ipv4_addr . inet_service . inet_service; flags "+
+			"dynamic; }; add rule inet x c iifname %s update @m { ip saddr . th sport . th dport limit "+
+			"rate over %d kbytes/second burst 64 kbytes } drop", port, 2000+d.IntN(6000))
+	}},
+	{diagnosis.Policer, func(d *rand.Rand, port string) string {
+		return fmt.Sprintf("add rule inet x c iifname %s limit rate over %d kbytes/second burst 64 kbytes "+
+			"drop", port, 15_000+d.IntN(20_000))
+	}},
+}
+
 func egress(direction string) string {
 	return "fault@router." + map[string]string{record.Up: "wan", record.Down: "lan"}[direction]
 }
 
+// ports are those by which the data come in, by their direction.
+var ports = map[string]string{record.Up: "lan", record.Down: "wan"}
+
 // ingress is the port that the data comes in by: a policer drops what arrives.
-func ingress(direction string) string {
-	return "fault@router." + map[string]string{record.Up: "lan", record.Down: "wan"}[direction]
-}
+func ingress(direction string) string { return "fault@router." + ports[direction] }
 
 func sender(direction string) string {
 	return "fault@" + map[string]string{record.Up: "client", record.Down: "server"}[direction]
@@ -114,6 +132,15 @@ func instances(perClass int) []instance {
 			out = append(out, x)
 		}
 	}
+	d = rand.New(rand.NewPCG(suiteSeed, 2))
+	for n := range perClass {
+		for _, p := range ruled {
+			x := instance{ID: fmt.Sprintf("%s#nft%02d", p.class, n), Lab: "local", Class: p.class,
+				Direction: []string{record.Up, record.Down}[d.IntN(2)]}
+			x.Level = p.rule(d, ports[x.Direction])
+			out = append(out, x)
+		}
+	}
 	return out
 }
 
@@ -121,7 +148,7 @@ func instances(perClass int) []instance {
 // rules were written is on it as well.
 func (x instance) tuning() bool {
 	_, n, _ := strings.Cut(x.ID, "#")
-	number, err := strconv.Atoi(n)
+	number, err := strconv.Atoi(strings.TrimPrefix(n, "nft"))
 	return err != nil || number%2 == 1
 }
 
@@ -204,13 +231,17 @@ func TestAccuracy(t *testing.T) {
 func table(matrix map[string]map[string]int) string {
 	var b strings.Builder
 	b.WriteString("| planted | said |\n|---|---|\n")
+	classes := []string{ruled[0].class}
 	for _, p := range planted {
+		classes = append(classes, p.class)
+	}
+	for _, planted := range classes {
 		var said []string
-		for class, n := range matrix[p.class] {
+		for class, n := range matrix[planted] {
 			said = append(said, fmt.Sprintf("%s %d", class, n))
 		}
 		if slices.Sort(said); len(said) > 0 {
-			b.WriteString("| " + p.class + " | " + strings.Join(said, ", ") + " |\n")
+			b.WriteString("| " + planted + " | " + strings.Join(said, ", ") + " |\n")
 		}
 	}
 	return b.String()

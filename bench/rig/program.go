@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -96,4 +98,23 @@ func CopyFile(from, to string, mode os.FileMode) error {
 		return err
 	}
 	return os.WriteFile(to, data, mode)
+}
+
+// LabUp brings up a lab and returns its name; cpus are those of a virtual router, 0 for another.
+func (p Program) LabUp(ctx context.Context, topology, kind string, cpus int) (id string, err error) {
+	args := []string{"lab", "up", topology, "--lab", kind, "--json"}
+	if cpus > 0 {
+		args = append(args, "--cpus", strconv.Itoa(cpus))
+	}
+	said, err := p.Say(ctx, args...)
+	if err != nil {
+		return "", err
+	}
+	var up struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal([]byte(said), &up); err != nil {
+		return "", fmt.Errorf("read what lab up said: %w", err)
+	}
+	return up.ID, nil
 }

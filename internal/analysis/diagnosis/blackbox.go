@@ -79,7 +79,8 @@ type sweep struct {
 	limited          []*Cell // of flat: those that exceeded the path
 	slope            float64 // Δ ln pps ÷ Δ ln size over the limited ones; NaN = not known
 	bps, pps         float64 // medians over the limited ones: with Ethernet header, and packets
-	addedNs, idleNs  float64
+	idleNs           float64
+	probedNs, tcpNs  float64 // that TCP adds to the RTT of probes, and to its own
 }
 
 // A flat load exceeds the path if this share of it is lost, or if it keeps a queue filled for this long.
@@ -151,7 +152,7 @@ func (s *sweep) measure() {
 		probe, _ := c.value(metrics.RTTAdded)
 		loaded, _ := c.value(metrics.RTTTCP)
 		least, _ := c.value(metrics.MinRTTTCP)
-		s.addedNs = max(s.addedNs, probe, loaded-max(least, s.idleNs))
+		s.probedNs, s.tcpNs = max(s.probedNs, probe), max(s.tcpNs, loaded-max(least, s.idleNs))
 	}
 	if len(s.limited) == 0 {
 		return
@@ -228,5 +229,8 @@ func most(cells []*Cell, of func(*Cell) float64) (greatest float64) {
 	return greatest
 }
 
+// addedNs returns how much TCP adds to the RTT, of probes or its own.
+func (s *sweep) addedNs() float64 { return max(s.probedNs, s.tcpNs) }
+
 // queueBytes returns the bytes that wait in the queue while TCP fills the path.
-func (s *sweep) queueBytes() float64 { return s.addedNs / 1e9 * s.bps / 8 }
+func (s *sweep) queueBytes() float64 { return s.addedNs() / 1e9 * s.bps / 8 }

@@ -15,6 +15,7 @@ const (
 	perPacket      = "per-packet-limit"
 	perByte        = "per-byte-limit"
 	oneCorePerFlow = "one-core-per-flow"
+	perFlowLimit   = "per-flow-limit"
 )
 
 // pathRule describes one class of limit as the cells of a path show it.
@@ -26,13 +27,12 @@ type pathRule struct {
 // sweepRules lists the classes in the order of the reference.
 func sweepRules() []pathRule {
 	return []pathRule{{perPacket, limited(judgePerPacket)}, {oneCorePerFlow, judgeOneCore},
-		{perByte, limited(judgePerByte)}, {Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)},
-		{SmallQueue, judgeSmallQueue},
-		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering},
-		{PMTUBlackHole, judgeBlackHole}, {Fragmentation, judgeFragmentation},
-		{ConntrackFull, judgeTable}, {ConnectionRate, judgeConnections},
-		{ReceiveWindow, judgeWindow}, {SlowReader, judgeReader}, {SendBuffer, judgeSendBuffer},
-		{SlowSender, judgeSender}, {Tester, judgeTester}}
+		{perByte, limited(judgePerByte)}, {perFlowLimit, limited(judgePerFlow)},
+		{Shaper, limited(judgeShaper)}, {Policer, limited(judgePolicer)}, {SmallQueue, judgeSmallQueue},
+		{RandomLoss, judgeRandomLoss}, {Reordering, judgeReordering}, {PMTUBlackHole, judgeBlackHole},
+		{Fragmentation, judgeFragmentation}, {ConntrackFull, judgeTable},
+		{ConnectionRate, judgeConnections}, {ReceiveWindow, judgeWindow}, {SlowReader, judgeReader},
+		{SendBuffer, judgeSendBuffer}, {SlowSender, judgeSender}, {Tester, judgeTester}}
 }
 
 // limited calls judge with how far the limit counts packets, and bytes, where that is known.
@@ -115,12 +115,13 @@ func judgeOneCore(s *sweep) Judgement {
 			"several streams carry "+unit.Times(gain)+" what one does"), one)}}
 }
 
-// waits returns how far the queue in front of a per-byte limit is full.
+// waits returns how far the queue in front of a per-byte limit is full. Probes do not see a flow's own queue,
+// but TCP's RTT also grows where the ends have no time.
 func (s *sweep) waits() (float64, evidence.Evidence) {
 	const few = 6 * 1514 * 8 // bits of packets that any device holds
 	full := max(few/s.bps*1e9, 1e6)
-	return degree(s.addedNs/full, .4, 1.6), seen(metrics.RTTAdded, s.addedNs, "TCP adds "+
-		metrics.Say(metrics.RTTAdded, s.addedNs)+" to the RTT")
+	return max(degree(s.probedNs/full, .4, 1.6), degree(s.tcpNs/full, 1.5, 4)), seen(metrics.RTTAdded,
+		s.addedNs(), "TCP adds "+metrics.Say(metrics.RTTAdded, s.addedNs())+" to the RTT")
 }
 
 // resent returns the share of TCP's segments that were retransmitted.
@@ -146,6 +147,24 @@ func judgePerByte(s *sweep, _, bytes float64) Judgement {
 		Text: "a per-byte limit of about " + metrics.Say(metrics.Goodput, s.bps),
 		Facts: factList{seen(metrics.Goodput, s.bps,
 			"the bit rates of the packet sizes differ by "+unit.Percent(uneven))}}
+}
+
+// judgePerFlow judges a per-byte limit that each flow has to itself: several streams of TCP carry more than
+// one, and more than one flow of UDP that is flat out.
+func judgePerFlow(s *sweep, _, bytes float64) Judgement {
+	one, several := s.one.goodput(), s.many.goodput()
+	if one <= 0 || several <= 0 {
+		return missing("TCP was not measured with one stream and with several")
+	}
+	streams := factor.Streams.Of(s.many.Factors) + " streams"
+	return Judgement{Terms: special(requires("per-byte", bytes),
+		requires("several-carry-more", degree(several/one, 1.3, 2)),
+		requires("more-than-udp", degree(several/max(s.udp(), 1), 1.1, 1.6))),
+		GainAtMost: several / one,
+		Text: "each flow has a limit of its own, of about " + metrics.Say(metrics.Goodput, s.bps) + ": " +
+			streams + " of TCP reach " + metrics.Say(metrics.Goodput, several),
+		Facts: factList{against(seen(metrics.Goodput, several, streams+" of TCP carry "+
+			unit.Times(several/one)+" what one does"), one), s.said()}}
 }
 
 func judgeShaper(s *sweep, _, bytes float64) Judgement {
@@ -382,15 +401,27 @@ func judgeSender(s *sweep) Judgement {
 			"TCP had data to send for "+unit.Percent(busy)+" of the time")}}
 }
 
+// received returns the highest goodput that an application received: TCP's where there is any, since packets
+// of UDP that are only counted may cost less than any application's.
+func (s *sweep) received() float64 {
+	if tcp := s.tcp(); tcp > 0 {
+		return tcp
+	}
+	return s.udp()
+}
+
 // judgeTester judges loads that nothing between the ends held back.
 func judgeTester(s *sweep) Judgement {
 	worst := most(s.flat, (*Cell).lost)
-	share := s.tcp() / max(s.udp(), 1)
+	if s.tcp() <= 0 || s.udp() <= 0 {
+		return missing("TCP or UDP at full rate has no goodput")
+	}
+	share := s.tcp() / s.udp()
 	return Judgement{Terms: []Term{requires("no-loss", degree(worst, .05, .005)),
-		requires("no-queue", degree(s.addedNs, 8e6, 3e6)),
+		requires("no-queue", degree(s.addedNs(), 8e6, 3e6)),
 		requires("tcp-reaches-udp", degree(share, .25, .5))},
 		Text: "nothing between the ends limits these loads: the tester does, at " +
-			metrics.Say(metrics.Goodput, max(s.tcp(), s.udp())),
+			metrics.Say(metrics.Goodput, s.received()),
 		Facts: factList{seen(metrics.LossRatio, worst, "at most "+unit.Percent(worst)+
 			" of what was sent at full rate is lost")}}
 }

@@ -28,7 +28,7 @@ func (s *sweep) numbers() factList {
 	packets, bytes, why := s.counted()
 	switch {
 	case why != "":
-		say(metrics.Goodput, s.udp(), "UDP reaches "+metrics.Say(metrics.Goodput, s.udp())+"; "+why)
+		say(metrics.Goodput, s.received(), metrics.Say(metrics.Goodput, s.received())+" are received; "+why)
 	case packets > .5:
 		say(metrics.PacketRate, s.pps, metrics.Say(metrics.PacketRate, s.pps)+" at any packet size")
 	case bytes > .5:
@@ -43,8 +43,8 @@ func (s *sweep) numbers() factList {
 			" the small packets of one")
 	}
 	if s.bps > 0 && bytes > .5 {
-		say(metrics.RTTAdded, s.addedNs, "queue of "+bytesText(s.queueBytes())+" ("+
-			metrics.Say(metrics.RTTAdded, s.addedNs)+")")
+		say(metrics.RTTAdded, s.addedNs(), "queue of "+bytesText(s.queueBytes())+" ("+
+			metrics.Say(metrics.RTTAdded, s.addedNs())+")")
 	}
 	if share, rate, ok := s.answered(); ok {
 		asked := factor.ConnectionRate.Of(s.opened.Factors)
@@ -110,7 +110,8 @@ var access = map[string]string{
 	perByte:        "a shell on the router: whether encryption, copying or the bus is the limit",
 	Shaper: "the configuration of the router and of the line: whether the rate is set by a queue on " +
 		"the router, the link speed, or the provider",
-	Policer: "the configuration of the router and of the line: what drops, and with which burst size",
+	Policer:      "the configuration of the router and of the line: what drops, and with which burst size",
+	perFlowLimit: "the rules of the router and of the line: which of them counts each flow or host by itself",
 	RandomLoss: "the error counters of the links (ethtool -S, radio statistics), and a peer on each " +
 		"side of the router: which link loses",
 	SmallQueue:     "the length of the router's transmit queue (tc -s qdisc, txqueuelen)",
