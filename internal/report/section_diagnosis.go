@@ -16,6 +16,7 @@ const diagnosisTitle = "What held the traffic back"
 
 const (
 	kindRuledOut = "ruled out"
+	kindAccounts = "accounts"
 	kindPath     = "path"
 )
 
@@ -84,6 +85,32 @@ func (f finding) proposal() string {
 	return ""
 }
 
+// smallShare is the share of a loss or a delay below which it is not worth a word.
+const smallShare = .05
+
+// outlook says how much of the loss and of the delay the place of a known cause explains, what its removal
+// gains at most, and what to change.
+func (f finding) outlook() string {
+	if !f.Named() {
+		return ""
+	}
+	c, out := f.Causes[0], ""
+	died, waited := f.Diagnosis.Ledger.SharesAt(c.Node, c.Element)
+	if died >= smallShare {
+		out += "; " + unit.Percent(died) + " of the lost packets died there"
+	}
+	if waited >= smallShare {
+		out += "; " + unit.Percent(waited) + " of the added RTT passed there"
+	}
+	if c.GainAtMost > 1 {
+		out += "; gain at most " + unit.Times(c.GainAtMost)
+	}
+	if len(c.Remedies) > 0 {
+		out += "; to change: " + c.Remedies[0].Do
+	}
+	return out
+}
+
 // whole is a probability in whole per cent; none is certain.
 func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
@@ -129,7 +156,7 @@ func (v *view) verdictItems() []Item {
 		if len(f.Labels) > 2 && len(facts) > 0 {
 			facts[0] = f.Cell.Label + ": " + facts[0]
 		}
-		out = append(out, Item{Kind: f.who(), Text: f.Verdict.Text + f.sure(), Evidence: facts})
+		out = append(out, Item{Kind: f.who(), Text: f.Verdict.Text + f.sure() + f.outlook(), Evidence: facts})
 	}
 	return out
 }
@@ -155,11 +182,11 @@ func diagnosisSection(v *view, s *Section) {
 			s.add(Fold{Title: title, Blocks: []Block{List{Items: v.details(f)}}})
 			continue
 		}
-		var shown, ruledOut []Item
+		var shown, folded []Item
 		for _, it := range v.details(f) {
 			switch it.Kind {
-			case kindRuledOut:
-				ruledOut = append(ruledOut, it)
+			case kindRuledOut, kindAccounts:
+				folded = append(folded, it)
 			case kindPath: // the page begins with its picture
 			default:
 				shown = append(shown, it)
@@ -171,8 +198,8 @@ func diagnosisSection(v *view, s *Section) {
 				Sub: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ " +
 					"its rate."})
 		}
-		if len(ruledOut) > 0 {
-			s.add(Fold{Title: upperFirst(kindRuledOut), Blocks: []Block{List{Items: ruledOut}}})
+		if len(folded) > 0 {
+			s.add(Fold{Title: "Accounts, and what is ruled out", Blocks: []Block{List{Items: folded}}})
 		}
 	}
 	if items := v.unexamined(); len(items) > 0 {
@@ -198,7 +225,7 @@ func (v *view) details(f finding) []Item {
 	}
 	add(kindPath, stageLines(f.Path)...)
 	if l := f.Diagnosis.Ledger; l != nil && len(l.Data) > 0 {
-		add("accounts", ledgerLines(l)...)
+		add(kindAccounts, ledgerLines(l)...)
 	}
 	others := f.Causes
 	if f.Named() {
