@@ -501,7 +501,7 @@ func longPages(t *tree) []string {
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
-	"analysis":  187_000,
+	"analysis":  189_500,
 	"catalogue": 11_000,
 	"check":     1_500,
 	"cmd":       83_500,

@@ -216,7 +216,7 @@ func TestCellsAreHeldToTheirSpread(t *testing.T) {
 		}
 		d := Derive(syntheticRun(f), trials).Cells[0].Diagnosis
 		if d.Class != tt.want || !strings.Contains(d.Text, tt.words) {
-			t.Errorf("rates %v: got %q, want %s: %s", tt.rates, d.Text, tt.want, tt.words)
+			t.Errorf("rates %v: got %s %q, want %s: %s", tt.rates, d.Class, d.Text, tt.want, tt.words)
 		}
 	}
 }

@@ -387,6 +387,12 @@ func (d *NetDevice) RateBps() float64 {
 	}
 	for _, c := range leaves {
 		ceil := d.maxRate(c)
+		if below := d.Below(c.Handle); ceil == 0 && len(below) > 0 {
+			ceil = below[0].RateBps
+		}
+		if ceil == 0 { // such as an idle band of ets
+			continue
+		}
 		if rate > 0 && ceil != rate {
 			return 0
 		}

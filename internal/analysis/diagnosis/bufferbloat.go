@@ -41,8 +41,14 @@ func bufferbloat() Rule {
 					q.place(), unit.Nanoseconds(added), mbps(q.rateBps), unit.Significant(waits/1e3, 2))
 				j.Facts = append(j.Facts, o.heldFacts(q)[0])
 			}
+			a, ofData, known := o.Ledger().waits()
+			if known && j.Node == "" {
+				j.Node, j.Element = a.Node, a.Element
+				j.Text += " at the " + a.Node + "'s " + a.Element + " port"
+			}
 			j.Terms = []Term{requires("delay", degree(added, 30e6, 70e6)).by(facts[0]),
-				supports("lossless-fifo", lossless), contradicts("full-core", full)}
+				supports("lossless-fifo", lossless), contradicts("full-core", full),
+				contradicts("acks-wait", yes(known && !ofData))}
 			return j
 		},
 		Experiments: func(o *Observation) []Experiment {

@@ -1,10 +1,6 @@
 package diagnosis
 
-import (
-	"fmt"
-
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
-)
+import "fmt"
 
 // checksumErrors returns the rule for packets that arrive damaged and that the receiver drops.
 func checksumErrors() Rule {
@@ -15,23 +11,10 @@ func checksumErrors() Rule {
 			_, receiver := o.Ends()
 			wrong, ok := o.grew(receiver, "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors",
 				"IpExtInCsumErrors")
-			missed, why := o.missed()
-			switch {
-			case !ok:
+			if !ok {
 				return missing("the receiver's protocol counters were not read")
-			case why != "":
-				return missing(why)
 			}
-			loss, name, _ := o.lossOf()
-			share := ratio(wrong, max(missed, wrong))
-			e := fact("TcpInCsumErrors", receiver, "ip", wrong, fmt.Sprintf("the %s dropped %.0f packets "+
-				"for their checksums, %s of what the ends miss", receiver, wrong, unit.Percent(share)))
-			return Judgement{Node: receiver, Facts: factList{e, lossFact(name, loss)},
-				GainAtMost: o.gainToTester(), Terms: []Term{requires("checksums", degree(wrong, 2, 8)).by(e),
-					requires("most-of-missed", degree(share, .2, .6)).by(e),
-					requires("lossy", degree(loss, .0005, .003)).by(lossFact(name, loss))},
-				Text: fmt.Sprintf("%.0f of the %.0f packets that the ends miss arrived at the %s with wrong "+
-					"checksums", wrong, max(missed, wrong), receiver)}
+			return o.lostTo(wrong, receiver, "TcpInCsumErrors", "arrived with wrong checksums")
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "switch checksum offload and what builds on it off at one port after the " +
@@ -41,4 +24,21 @@ func checksumErrors() Rule {
 			{System: "linux", Do: "check the link: cable, optics, memory", Commands: []string{
 				"ethtool -S DEV | grep -iE 'err|drop|crc'"}},
 		}}
+}
+
+// lostTo judges a cause of loss that a counter of the node counts, by its share of what the ends miss.
+func (o *Observation) lostTo(n float64, node, counter, words string) Judgement {
+	missed, why := o.missed()
+	if why != "" {
+		return missing(why)
+	}
+	loss, name, _ := o.lossOf()
+	share := ratio(n, max(missed, n))
+	text := fmt.Sprintf("%.0f of the %.0f packets that the ends miss %s at the %s", n, max(missed, n), words,
+		node)
+	e := fact(counter, node, "ip", n, text)
+	return Judgement{Node: node, Facts: factList{e, lossFact(name, loss)}, Text: text,
+		GainAtMost: o.gainToTester(), Terms: []Term{requires("counted", degree(n, 2, 8)).by(e),
+			requires("most-of-missed", degree(share, .2, .6)).by(e),
+			requires("lossy", degree(loss, .0005, .003)).by(lossFact(name, loss))}}
 }

@@ -18,11 +18,11 @@ func clockDown() Rule {
 		Judge: given((*Observation).tested, func(o *Observation, node string) Judgement {
 			if share, ok := o.throttled(node, 0); ok {
 				e := fact("guest_throttled_ns", node, "vcpu", share,
-					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window")
+					"a vCPU was kept from running for "+unit.Percent(share)+" of the window")
 				return Judgement{Node: node, Element: "cpu", GainAtMost: 1 / max(1-share, .01),
 					Terms: []Term{requires("capped", degree(share, .05, .3)).by(e), requires("full-core", 1),
 						o.slowsDown()},
-					Text: fmt.Sprintf("the %s's CPU is throttled by its quota for %s of the window", node,
+					Text: fmt.Sprintf("the %s's CPU is throttled for %s of the window", node,
 						unit.Percent(share)), Facts: factList{e}}
 			}
 			at := node

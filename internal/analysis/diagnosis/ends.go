@@ -32,6 +32,8 @@ const (
 	ShaperCPU        = "shaper-cpu"
 
 	ChecksumErrors = "checksum-errors"
+	ReplayWindow   = "replay-window"
+	TCPInTCP       = "tcp-in-tcp"
 	Fragmentation  = "fragmentation"
 	PMTUBlackHole  = "pmtu-black-hole"
 )
@@ -41,8 +43,9 @@ func pathRules() []Rule {
 	return []Rule{linkRate(), shaper(), policer(), endCPU(ClientCPU, "client"),
 		endCPU(ServerCPU, "server"), slowSender(), slowReader(),
 		sendBuffer(), receiveWindow(), smallQueue(), bufferbloat(), randomLoss(), ruleDrop(),
-		reordering(), reversePath(), checksumErrors(), fragmentation(), pmtuBlackHole(),
-		optionsStripped(), smallSegments(), conntrackInvalid(), crossTraffic(), shaperBurst(), shaperCPU()}
+		reordering(), reversePath(), checksumErrors(), replayWindow(), tcpInTCP(), fragmentation(),
+		pmtuBlackHole(), optionsStripped(), smallSegments(), conntrackInvalid(), crossTraffic(),
+		shaperBurst(), shaperCPU()}
 }
 
 // atCapacity lists the classes in which a CPU moves no more, belowCapacity those in which a load is held
@@ -77,7 +80,7 @@ var symptoms = []struct{ of, classes []string }{
 	// process loses what does not fit into its socket buffer.
 	{[]string{RuleList, ClockDown, VPNProcess}, []string{RandomLoss, Reordering}},
 	// A CPU does not have to move dropped packets.
-	{[]string{RuleDrop, SmallQueue}, atCapacity},
+	{[]string{RuleDrop, SmallQueue, ReplayWindow, TCPInTCP}, atCapacity},
 }
 
 // SymptomsOf returns the classes that a class explains.

@@ -17,6 +17,9 @@ func fragmentation() Rule {
 			packets := got / 8 * o.Trial.Window.Seconds() / 1400
 			most, at, known := o.maxOnPath([]string{"IpFragCreates", "Ip6FragCreates"},
 				[]string{"IpReasmReqds", "Ip6ReasmReqds"})
+			if made, maker, _ := o.maxOnPath([]string{"IpFragCreates", "Ip6FragCreates"}); made > most/4 {
+				at = maker // not where they are put together
+			}
 			if !known {
 				return missing("no node's protocol counters were read")
 			}

@@ -149,6 +149,9 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 			if leaves != nil && leaves.Master != "" {
 				out = append(out, record.TopoPort{Node: h.out.Node, Port: leaves.Master})
 			}
+			for _, device := range o.carriers(h.out, .5, 2) {
+				out = append(out, record.TopoPort{Node: h.out.Node, Port: device})
+			}
 			out = append(out, h.out)
 			for _, to := range leaves.RedirectsTo(true) {
 				out = append(out, record.TopoPort{Node: h.out.Node, Port: to})
@@ -162,6 +165,25 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 			out = append(out, h.out)
 		}
 		out = append(out, h.in)
+	}
+	return out
+}
+
+// carriers lists the other devices of a node that sent from least to most times as many bytes as a port, such
+// as a VLAN or a veth in front of it: the load's packets passed them, too.
+func (o *Observation) carriers(at record.TopoPort, least, most float64) (out []string) {
+	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
+	port := o.passed(at.Node, at.Port, "tx").bytes
+	master := ""
+	if d := o.found(at); d != nil {
+		master = d.Master
+	}
+	for _, c := range columns {
+		n, _ := c.Grew()
+		if c.Label != "lo" && c.Label != master && !strings.HasPrefix(c.Label, "ifb") && port > 0 &&
+			!o.isPort(at.Node, c.Label) && n > least*port && n < most*port {
+			out = append(out, c.Label)
+		}
 	}
 	return out
 }
@@ -182,11 +204,10 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 		if ingress {
 			label += "@ingress"
 		}
-		is := func(l string) bool { return l == label }
-		packets, ok := o.Sum(at.Node, "qdisc", "packets", is)
+		packets, ok := o.Sum(at.Node, "qdisc", "packets", only(label))
 		if !ok && ingress && o.found(at).Polices(true) { // by filters at its root
 			label = at.Port
-			packets, ok = o.Sum(at.Node, "qdisc", "packets", is)
+			packets, ok = o.Sum(at.Node, "qdisc", "packets", only(label))
 		}
 		if !ok {
 			_, no := o.Columns(at.Node, "qdisc", "packets")
@@ -194,13 +215,13 @@ func (o *Observation) queuesOf(places []record.TopoPort, ingress bool) (all []qu
 			continue
 		}
 		q := queue{node: at.Node, port: at.Port, packets: packets}
-		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", is)
+		q.drops, _ = o.Sum(at.Node, "qdisc", "drops", only(label))
 		q.early = o.before(at.Node, "qdisc", "drops", label)
 		if !ingress {
-			q.refused, _ = o.Sum(at.Node, "netdev", "tx_dropped", is)
+			q.refused, _ = o.Sum(at.Node, "netdev", "tx_dropped", only(label))
 			q.refused += o.before(at.Node, "netdev", "tx_dropped", label)
 		}
-		over, _ := o.Sum(at.Node, "qdisc", "overlimits", is)
+		over, _ := o.Sum(at.Node, "qdisc", "overlimits", only(label))
 		// A queue counts the pieces of merged packets, but its overlimits in whole ones.
 		q.overlimits = ratio(over, packets) * o.pieces(o.passed(at.Node, at.Port, "tx"))
 		q.kind, q.managed = o.kindOf(at, label)

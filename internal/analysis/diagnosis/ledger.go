@@ -100,6 +100,32 @@ func (a *Account) dies(packets float64, by string) {
 	}
 }
 
+// SharesAt returns how much of the packets that the ends miss died at a node or one of its elements, and how
+// much of the added RTT passed in its queues: from 0 to 1, 0 where that is not known. A rule drops in the
+// network stack.
+func (l *Ledger) SharesAt(node, element string) (died, waited float64) {
+	if l == nil || node == "" {
+		return 0, 0
+	}
+	for i, a := range slices.Concat(l.Data, l.Acks) {
+		if a.Node != node || element != "" && element != a.Element &&
+			!(strings.HasPrefix(element, "rule") && a.Stage == StageIP) {
+			continue
+		}
+		if waited += a.WaitedNs; i < len(l.Data) {
+			died += a.DiedPackets()
+		}
+	}
+	missed, added := 0.0, 0.0
+	if len(l.MissedPackets) > 0 {
+		missed = l.MissedPackets[1]
+	}
+	if l.AddedNs != nil {
+		added = *l.AddedNs
+	}
+	return min(ratio(died, missed), 1), min(ratio(waited, added), 1)
+}
+
 // Ledger returns the accounts of the trial, nil where its way is not known. It makes them once.
 func (o *Observation) Ledger() *Ledger {
 	if o.ledger == nil && len(o.hops()) > 0 && o.Trial.Traffic != nil {
@@ -251,7 +277,7 @@ func (o *Observation) dataPackets(node string) (float64, bool) {
 
 // queueAccount counts at a queue. Packets that its device refuses have left the queue before.
 func (o *Observation) queueAccount(q queue) Account {
-	refused, _ := o.Sum(q.node, "netdev", "tx_dropped", func(l string) bool { return l == q.port })
+	refused, _ := o.Sum(q.node, "netdev", "tx_dropped", only(q.port))
 	a := Account{Node: q.node, Element: q.port, Stage: StageQueue, Out: new(q.packets - refused),
 		Held: o.heldIn(q), WaitedNs: o.waitedIn(q)}
 	a.dies(q.drops*o.pieces(o.passed(q.node, q.port, "tx")), "the queue ("+cmp.Or(q.kind,
@@ -283,6 +309,7 @@ func (o *Observation) diesCounted(a *Account, in record.TopoPort, filters []Acco
 		{"conntrack", "drop", "the connection table"},
 		{"conntrack", "insert_failed", "the connection table"},
 		{"netdev", "rx_dropped", "the device's driver"},
+		{"xfrm", "XfrmInStateSeqError", byReplay}, {"xfrm", "XfrmInStateProtoError", byReplay},
 	} {
 		n, _ := o.Sum(node, c.probe, c.stem, func(l string) bool {
 			return l != "cpu" && (c.probe != "netdev" || l == in.Port)
@@ -392,7 +419,7 @@ var countedReasons = []string{"QDISC_DROP", "QDISC_OVERLIMIT", "QDISC_CONGESTED"
 
 // diesOnLink adds the packets that left one port and did not arrive at the next, where both count the same.
 func (o *Observation) diesOnLink(a *Account, h hop) {
-	faulty, _ := o.Sum(h.in.Node, "netdev", "rx_errors", func(l string) bool { return l == h.in.Port })
+	faulty, _ := o.Sum(h.in.Node, "netdev", "rx_errors", only(h.in.Port))
 	a.dies(faulty, "the receiving device, as damaged")
 	tx, rx := o.passed(h.out.Node, h.out.Port, "tx"), o.passed(h.in.Node, h.in.Port, "rx")
 	if tx.packets == 0 || rx.packets == 0 || ratio(tx.size(), rx.size()) > 1.05 ||

@@ -16,12 +16,12 @@ func (o *Observation) heldIn(q queue) float64 {
 }
 
 // waitedIn returns the mean time in ns that packets waited in a queue: its backlog ÷ its drain rate (Little's
-// law). The packets of the window entered the queue as long before it. A netem without a rate holds packets
-// for the path's own delay.
+// law). The packets of the window entered the queue as long before it. A netem also holds packets for the
+// path's own delay.
 func (o *Observation) waitedIn(q queue) (ns float64) {
 	c, ok := o.columnOf(q.node, "qdisc", "backlog_bytes", q.port)
 	sent := o.passed(q.node, q.port, "tx").bytes
-	if !ok || sent == 0 || q.kind == "netem" && q.setBps == 0 {
+	if !ok || sent == 0 {
 		return 0
 	}
 	w := o.Trial.Window
@@ -34,9 +34,12 @@ func (o *Observation) waitedIn(q queue) (ns float64) {
 	}
 	if q.kind == "netem" {
 		least, _ := o.Metric(metrics.MinRTTTCP)
-		ns = max(ns-least, 0)
+		idle, _ := o.idle(metrics.RTT("idle", metrics.Percentiles[0]))
+		if ns -= max(least, idle); q.setBps == 0 && ns < netemVaries {
+			return 0
+		}
 	}
-	return ns
+	return max(ns, 0)
 }
 
 // balanceDelay compares the time in queues with the added RTT.
@@ -53,6 +56,9 @@ func (o *Observation) balanceDelay(l *Ledger) {
 		l.WaitedWhere = o.busyCore()
 	}
 }
+
+// netemVaries bounds by how much the delay of a netem in an emulated router varies.
+const netemVaries = 5e6
 
 // processingNs bounds the delay that processing adds to an RTT without any backlog.
 const processingNs = .5e6
@@ -114,4 +120,18 @@ func (o *Observation) senderLedger() *Sender {
 		}
 	}
 	return s
+}
+
+// waits returns the account of a queue in which at least half of the added RTT passed, and whether packets of
+// data waited there rather than acknowledgements; ok is false where there is none.
+func (l *Ledger) waits() (a Account, data, ok bool) {
+	if l == nil || l.AddedNs == nil {
+		return a, false, false
+	}
+	for i, one := range slices.Concat(l.Data, l.Acks) {
+		if one.WaitedNs > max(a.WaitedNs, *l.AddedNs/2) {
+			a, data, ok = one, i < len(l.Data), true
+		}
+	}
+	return a, data, ok
 }

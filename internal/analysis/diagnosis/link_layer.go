@@ -38,11 +38,10 @@ func linkLayer() Rule {
 }
 
 func (o *Observation) linkOf(node, port string) Judgement {
-	only := func(label string) bool { return label == port }
 	sum := func(probe string, stems ...string) float64 {
 		all := 0.0
 		for _, stem := range stems {
-			v, _ := o.Sum(node, probe, stem, only)
+			v, _ := o.Sum(node, probe, stem, only(port))
 			all += v
 		}
 		return all

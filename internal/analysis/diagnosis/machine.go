@@ -203,7 +203,8 @@ func (o *Observation) cpuTime(node, stem string) (float64, bool) {
 }
 
 // throttled returns the share of the window, from a part of it on, in which the most throttled vCPU had to
-// wait for its quota; ok is false where no vCPU of the node is known.
+// wait for its quota, or in which a guest's vCPUs did not run although they had work and the machine had
+// time; ok is false where no vCPU of the node is known.
 func (o *Observation) throttled(node string, from float64) (share float64, ok bool) {
 	columns, _ := o.Columns(record.HostNode, "guests", "guest_throttled_ns")
 	for _, c := range columns {
@@ -214,7 +215,15 @@ func (o *Observation) throttled(node string, from float64) (share float64, ok bo
 			share, ok = math.Max(share, ns/1e9/((1-from)*o.Trial.Window.Seconds())), true
 		}
 	}
-	return share, ok
+	guest, why := o.systemAt(node)
+	machine, second := o.systemAt(record.HostNode)
+	if why+second != "" || node == record.HostNode || o.Shared() {
+		return share, ok
+	}
+	_, ran := o.keptFromRunning(guest, machine)
+	stopped := (1 - ran) * degree(ran, .62, .48) * degree(guest.Full.Busy, .6, .9) *
+		degree(machine.Busy/float64(len(machine.Cores)), .95, .85)
+	return math.Max(share, stopped), ok || stopped > 0
 }
 
 // level returns the largest value in the window of a level that a node has once, or the mean over cores of a

@@ -191,6 +191,9 @@ func (o *Observation) Sum(node, probe, stem string, keep func(label string) bool
 	return sum, ok
 }
 
+// only accepts one label, for Sum.
+func only(label string) func(string) bool { return func(l string) bool { return l == label } }
+
 // Core splits the window of one core of a node, in shares of it.
 type Core struct {
 	Name         string  `json:"name"`
@@ -211,7 +214,7 @@ func (o *Observation) Cores(node string) []Core {
 			continue
 		}
 		of := func(stem string) float64 {
-			v, _ := o.Sum(node, "cpu", stem, func(label string) bool { return label == c.Label })
+			v, _ := o.Sum(node, "cpu", stem, only(c.Label))
 			return math.Max(v, 0)
 		}
 		user, system, irq, softirq := of("user_ns")+of("nice_ns"), of("system_ns"), of("irq_ns"),

@@ -85,9 +85,12 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 // guestRan names the metric for the share of a guest's busy time in which its cores ran.
 const guestRan = "guest_ran_ratio"
 
+// freeVCPU is the share of its guest's busy time for which an emulated vCPU runs at least where nothing keeps
+// it from that.
+const freeVCPU = .66
+
 // keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
-// and returns for how much of the guest's busy time they ran. An emulated vCPU that is free to run does so
-// for at least two thirds.
+// and returns for how much of the guest's busy time they ran.
 func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64) {
 	ns, ok := o.Sum(record.HostNode, "guests", "guest_cpu_ns", func(label string) bool {
 		return strings.HasPrefix(label, guest.Node+"/vcpu")
@@ -96,7 +99,7 @@ func (o *Observation) keptFromRunning(guest, machine system) (kept, ran float64)
 		return 0, 1
 	}
 	ran = o.perSecond(ns) / 1e9 / guest.Busy
-	return degree(ran, .66, .52) * degree(machine.Busy/float64(len(machine.Cores)), .9, .98), ran
+	return degree(ran, freeVCPU, .52) * degree(machine.Busy/float64(len(machine.Cores)), .9, .98), ran
 }
 
 // chargedSoftirq is the share of softirq time that is charged to the processes interrupted.

@@ -25,11 +25,7 @@ func (r ownersRule) String() string {
 // and after it; where no dropping rule has a counter, the only one there is, else a chain that drops what no
 // rule accepts.
 func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
-	i := slices.IndexFunc(o.Run.Environments, func(e record.Environment) bool { return e.Node == node })
-	if i < 0 {
-		return found, false
-	}
-	e := o.Run.Environments[i]
+	e := o.environment(node)
 	if e.Inventory.Lacks("filter") != "" || e.Inventory.Filter == nil {
 		return found, false
 	}
@@ -64,4 +60,43 @@ func (o *Observation) ownersRule(node string) (found ownersRule, ok bool) {
 		}
 	}
 	return found, found.packets > 0
+}
+
+// environment returns a node as it was found, one without an inventory where it was not read.
+func (o *Observation) environment(node string) (e record.Environment) {
+	if i := slices.IndexFunc(o.Run.Environments, func(e record.Environment) bool {
+		return e.Node == node
+	}); i >= 0 {
+		e = o.Run.Environments[i]
+	}
+	return e
+}
+
+// filterAt returns what a node's packet filter is, nil where that was not read.
+func (o *Observation) filterAt(node string) *record.PacketFilter {
+	v := o.environment(node).Inventory
+	if v.Lacks("filter") != "" || v.Lacks("iptables") != "" {
+		return nil
+	}
+	return v.Filter
+}
+
+// noRule reports whether the packet filter of a node was read and has no rule of its owner's.
+func (o *Observation) noRule(node string) bool {
+	f := o.filterAt(node)
+	return f != nil && !slices.ContainsFunc(f.Chains, func(c record.FilterChain) bool { return !c.Own })
+}
+
+// rulesOnWay counts the rules that a forwarded packet may meet; known is false where they were not read.
+func (o *Observation) rulesOnWay(node string) (rules float64, known bool) {
+	f := o.filterAt(node)
+	if f == nil || f.MoreChains > 0 {
+		return 0, false
+	}
+	for _, c := range f.Chains {
+		if c.Hook != "input" && c.Hook != "output" {
+			rules += float64(c.Rules)
+		}
+	}
+	return rules, true
 }

@@ -48,11 +48,11 @@ func (o *Observation) discardsOf(s system, node, port string) Judgement {
 	discards := 0.0
 	for _, word := range discardWords {
 		for _, probe := range []string{"ethtool", "netdev"} {
-			v, _ := o.Sum(node, probe, word, func(label string) bool { return label == port })
+			v, _ := o.Sum(node, probe, word, only(port))
 			discards += v
 		}
 	}
-	received, _ := o.Sum(node, "netdev", "rx_packets", func(label string) bool { return label == port })
+	received, _ := o.Sum(node, "netdev", "rx_packets", only(port))
 	share := ratio(discards, received+discards)
 	facts := factList{fact("rx_missed", node, port, discards, fmt.Sprintf("%s discarded %.0f "+
 		"of %.0f packets", port, discards, received+discards)), s.coreFact()}

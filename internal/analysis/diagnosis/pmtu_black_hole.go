@@ -46,6 +46,12 @@ func pmtuBlackHole() Rule {
 					j.Text += "; a filter of traffic control at " + q.place() + " drops packets"
 				}
 			}
+			for _, node := range o.Routers() {
+				if n, _ := o.Sum(node, "netdev", "tx_dropped", nil); n > 0 && j.Node == "" {
+					j.Node = node
+					j.Text += fmt.Sprintf("; devices of the %s dropped %.0f packets", node, n)
+				}
+			}
 			sender, _ := o.Ends()
 			if told, _ := o.grew(sender, "IcmpInDestUnreachs", "Icmp6InPktTooBigs"); told > 0 && drops > 0 {
 				return Judgement{Score: absent, Facts: factList{fact("IcmpInDestUnreachs", sender, "ip", told,

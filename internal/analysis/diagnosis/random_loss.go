@@ -58,6 +58,12 @@ func randomLoss() Rule {
 				facts = append(facts, fact("drops", q.node, q.port, q.drops, fmt.Sprintf("%.0f packets "+
 					"were dropped there", q.drops)))
 			}
+			if l := o.Ledger(); l != nil && !link && len(l.MissedPackets) > 0 {
+				if a, ok := deadliest(l.Data); ok && a.DiedPackets() > l.MissedPackets[1]/2 {
+					j.Node, j.Element = a.Node, a.Element
+					j.Text += " at the " + a.Node
+				}
+			}
 			in, _ := o.queues(true)
 			policed := 0.0
 			for _, one := range in {

@@ -19,13 +19,9 @@ func receiveWindow() Rule {
 			if ok {
 				facts = append(facts, e)
 			}
-			elsewhere, small, roomy := 0.0, 0.0, 0.0
-			if _, waits, _, ok := o.addedDelay(); ok && waits > 3e6 {
-				// Packets wait long elsewhere: the window would suffice for the path's own RTT.
-				elsewhere = degree(waits/rtt, .4, .8)
-			}
-			if _, receive := o.buffers(); receive > 0 {
-				elsewhere *= .2 + .8*degree(receive, 64<<10, 256<<10) // a small buffer was set
+			_, receive := o.buffers()
+			small, roomy := 0.0, 0.0
+			if receive > 0 {
 				// A window grows with the buffer: with room for many times as much, it need not be small.
 				small = degree(receive, 512<<10, 128<<10)
 				roomy = yes(!o.windowUnscaled()) * degree(receive/max(bytes, 1), 8, 40)
@@ -35,7 +31,7 @@ func receiveWindow() Rule {
 			return Judgement{Node: receiver, Element: "receive buffer", Facts: facts,
 				Terms: []Term{requires("window-limited", degree(s.rwnd, .1, .5)).by(facts[0]),
 					contradicts("zero-windows", degree(hz, 5, 25)), supports("small-buffer", small),
-					contradicts("roomy-buffer", roomy), contradicts("waits-elsewhere", elsewhere),
+					contradicts("roomy-buffer", roomy), o.waitsElsewhere(receive),
 					contradicts("waits-at-receiver", degree(o.atReceiver(), .4, .8))},
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the receive window on the %s is too small: "+
 					"%s kB per RTT of %s", receiver, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
@@ -48,4 +44,16 @@ func receiveWindow() Rule {
 			{Do: "let TCP's window scale option through: without it no window exceeds 64 kB",
 				When: (*Observation).windowUnscaled},
 			{Do: "leave the buffer size to the kernel: do not set SO_RCVBUF"}}}
+}
+
+// waitsElsewhere contradicts an end's buffer as the limit where packets wait long elsewhere, so that it would
+// suffice for the path's own RTT; less so if a small one was set.
+func (o *Observation) waitsElsewhere(buffer float64) Term {
+	_, rtt := o.inFlight()
+	_, waits, _, _ := o.addedDelay()
+	elsewhere := yes(waits > 3e6) * degree(ratio(waits, rtt), .4, .8)
+	if buffer > 0 {
+		elsewhere *= .2 + .8*degree(buffer, 64<<10, 256<<10)
+	}
+	return contradicts("waits-elsewhere", elsewhere)
 }

@@ -2,6 +2,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -63,8 +64,8 @@ func reordering() Rule {
 				"sysctl -w net.ipv4.tcp_reordering=30"}, Risk: "real losses are repaired later"}}}
 }
 
-// delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate: nowhere else
-// are they reordered.
+// delaying returns the port of the load's way whose queue keeps packets waiting, not for a rate, or else the
+// devices among which a node spreads them: nowhere else are they reordered.
 func (o *Observation) delaying() (node, port string) {
 	most := 0.0
 	for _, at := range o.queuePlaces(o.hops(), false) {
@@ -73,8 +74,13 @@ func (o *Observation) delaying() (node, port string) {
 			node, port, most = at.Node, at.Port, v
 		}
 	}
-	if node == "" {
-		return "", "path"
+	if node != "" {
+		return node, port
 	}
-	return node, port
+	for _, h := range o.hops() {
+		if parts := o.carriers(h.out, .1, .9); len(parts) > 1 { // such as those of a bond
+			return h.out.Node, strings.Join(parts, " and ")
+		}
+	}
+	return "", "path"
 }

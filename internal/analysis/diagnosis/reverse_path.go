@@ -16,7 +16,7 @@ func reversePath() Rule {
 	return Rule{Class: ReversePath, Label: "the way of the acknowledgements is saturated",
 		Means: "a queue on the way back throttles at least one packet in four and has packets waiting in " +
 			"it for most of the window, or sends what it is set to, while none on the way of the data " +
-			"does; or half of the acknowledgements die",
+			"does; or half of the acknowledgements die; or the added RTT passes in a queue on the way back",
 		Judge: func(o *Observation) Judgement {
 			died, some := o.acksDie()
 			q, why := o.acksHeld()
@@ -35,6 +35,15 @@ func reversePath() Rule {
 					contradicts("data-held", degree(data.holds(), .03, .25))},
 				Text: fmt.Sprintf("the acknowledgements are held to %s by the queue at %s", mbps(q.rateBps),
 					q.place())}
+			if a, ofData, known := o.Ledger().waits(); known && !ofData {
+				text := fmt.Sprintf("acknowledgements wait for %s at the %s's %s port",
+					unit.Nanoseconds(a.WaitedNs), a.Node, a.Element)
+				e := fact("acks_waited_ns", a.Node, a.Element, a.WaitedNs, text)
+				held = likelier(held, Judgement{Node: a.Node, Element: a.Element, Text: text,
+					GainAtMost: held.GainAtMost, Facts: factList{e}, Terms: []Term{
+						requires("acks-impaired", degree(a.WaitedNs, 5e6, 15e6)).by(e),
+						requires("acks-wait", 1), held.Terms[2]}})
+			}
 			if some {
 				return likelier(held, died)
 			}
@@ -60,6 +69,9 @@ func (o *Observation) acksDie() (j Judgement, ok bool) {
 	sent := *l.Acks[0].Out
 	worst, ok := deadliest(l.Acks)
 	share := ratio(worst.DiedPackets(), sent)
+	if got := l.Acks[len(l.Acks)-1].In; got != nil { // those that arrived did not die
+		share = min(share, 1-ratio(*got, sent))
+	}
 	if !ok || share < .3 || sent < 10 || strings.Contains(worst.Died[0].By, "cake") {
 		return j, false // CAKE thins acknowledgements out
 	}

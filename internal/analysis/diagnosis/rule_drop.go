@@ -57,7 +57,8 @@ func ruleDrop() Rule {
 			}
 			outages, _ := o.outages()
 			j.Terms = append(o.diesInside(),
-				contradicts("outages", yes(outages > 1)), // see unstable
+				contradicts("outages", yes(outages > 1 && !found && !counts)), // see unstable
+				contradicts("no-rule", yes(d.reason == "" && o.noRule(d.node))),
 				supports("kernel-reason", yes(byRule)*degree(share, .5, .8)),
 				supports("rule-found", yes(found)), supports("rule-counts", yes(counts)))
 			return j

@@ -38,6 +38,9 @@ func ruleList() Rule {
 			if why != "" {
 				return missing(why)
 			}
+			if reached, known := o.rulesOnWay(node); known {
+				rules = min(rules, reached)
+			}
 			packets, ok := o.forwarded(node)
 			if !ok {
 				return missing("the packets of the " + node + "'s ports were not counted")

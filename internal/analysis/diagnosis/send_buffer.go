@@ -18,6 +18,10 @@ func sendBuffer() Rule {
 			full, small := degree(s.sndbuf, .03, .3), 0.0
 			facts := factList{fact("tcp_sndbuf_limited_ratio", "", "", s.sndbuf,
 				"the send buffer limited TCP for "+unit.Percent(s.sndbuf)+" of the time")}
+			set := 0.0 // the kernel lets a buffer grow with what is in flight
+			if s.sndbuf > .02 {
+				set = send
+			}
 			if send > 0 {
 				// The kernel counts its own bookkeeping: about half of a buffer is payload.
 				full = max(full, min(degree(bytes/send, .08, .3), degree(send, 256<<10, 64<<10)))
@@ -28,7 +32,7 @@ func sendBuffer() Rule {
 			return Judgement{Node: sender, Element: "send buffer", Facts: facts,
 				Terms: []Term{requires("full-buffer", full).by(facts[0]), supports("small-buffer", small),
 					supports("pauses", yes(send > 0 && (s.busy < .95 || s.sndbuf > .02))),
-					contradicts("receive-window", degree(s.rwnd, .2, .6))},
+					contradicts("receive-window", degree(s.rwnd, .2, .6)), o.waitsElsewhere(set)},
 				GainAtMost: o.gainToTester(), Text: fmt.Sprintf("the send buffer on the %s is too small: "+
 					"%s kB per RTT of %s", sender, unit.Significant(bytes/1e3, 3), unit.Nanoseconds(rtt))}
 		}),

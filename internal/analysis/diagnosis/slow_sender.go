@@ -45,13 +45,18 @@ func slowSender() Rule {
 				facts = append(facts, fact("threads_ns", sender, "thread", use,
 					"its threads used "+unit.Percent(use)+" of a core"))
 			}
+			died := 0.0
+			if l := o.Ledger(); l != nil && l.Data[0].In != nil {
+				died = ratio(l.Data[0].DiedPackets(), *l.Data[0].In)
+			}
 			uneven, _ := o.Metric(metrics.Consistency)
 			got, _ := o.Metric(metrics.Goodput)
 			return Judgement{Node: sender, Element: "application", Facts: facts,
 				Terms: []Term{requires("nothing-to-send", idle).by(facts[0]),
 					requires("flat-out", yes(o.FlatOut())), requires("normal-buffer", buffer),
 					requires("idle-thread", rests), contradicts("waits-for-core", waits),
-					contradicts("uneven", degree(uneven, .2, .5))},
+					contradicts("uneven", degree(uneven, .2, .5)),
+					contradicts("dies-at-sender", degree(died, .02, .08))},
 				GainAtMost: o.gainToTester(),
 				Text:       fmt.Sprintf("the application on the %s sends only %s", sender, mbps(got))}
 		}),

@@ -33,7 +33,7 @@ func thermal() Rule {
 				share = max(share, late)
 				fell := o.fell()
 				facts := factList{fact("guest_throttled_ns", node, "vcpu", share,
-					"a vCPU waited for its quota for "+unit.Percent(share)+" of the window"),
+					"a vCPU was kept from running for "+unit.Percent(share)+" of the window"),
 					fact(metrics.Goodput, "", "", fell, unit.Percent(fell)+" less arrived in the last third "+
 						"of the window than in the first")}
 				return Judgement{Node: node, Element: "cpu", Facts: facts,

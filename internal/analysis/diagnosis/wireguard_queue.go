@@ -25,13 +25,12 @@ func wireguardQueue() Rule {
 			}
 			for _, node := range o.nodes() {
 				for _, device := range o.tunnelDevices(node) {
-					only := func(label string) bool { return label == device }
-					drops, ok := o.Sum(node, "netdev", "tx_dropped", only)
-					sent, ok2 := o.Sum(node, "netdev", "tx_packets", only)
+					drops, ok := o.Sum(node, "netdev", "tx_dropped", only(device))
+					sent, ok2 := o.Sum(node, "netdev", "tx_packets", only(device))
 					if !ok || !ok2 {
 						continue
 					}
-					queue, _ := o.Sum(node, "qdisc", "drops", only)
+					queue, _ := o.Sum(node, "qdisc", "drops", only(device))
 					drops += queue
 					share := ratio(drops, sent+drops)
 					lost := against(fact("tx_dropped", node, device, drops, fmt.Sprintf("%s dropped %.0f "+

@@ -1,0 +1,40 @@
+package diagnosis
+
+// lateCounters count what IPsec drops because later packets arrived before it. With extended sequence numbers
+// what is older than the window is taken for a packet of the next 2^32, and fails the integrity check
+// (xfrm_replay_seqhi in net/xfrm/xfrm_replay.c, after RFC 4303, appendix A2.2).
+var lateCounters = []string{"XfrmInStateSeqError", "XfrmInStateProtoError"}
+
+const byReplay = "IPsec's replay window"
+
+// replayWindow returns the rule for packets that a tunnel drops because later ones arrived before them.
+func replayWindow() Rule {
+	return Rule{Class: ReplayWindow, Wasteful: true,
+		Label: "the tunnel drops packets as replayed: they arrive late",
+		Means: "IPsec drops at least 0.1 % of the load's packets because their sequence numbers lie " +
+			"outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended " +
+			"sequence numbers), and these are at least half of what the ends miss",
+		Judge: func(o *Observation) Judgement {
+			late, at, known := 0.0, "", false
+			for _, node := range o.wayNodes() {
+				n := 0.0
+				for _, counter := range lateCounters {
+					one, ok := o.Sum(node, "xfrm", counter, nil)
+					n, known = n+one, known || ok
+				}
+				if at == "" || n > late {
+					late, at = n, node
+				}
+			}
+			if !known {
+				return missing("no node on the path counts what IPsec drops")
+			}
+			return o.lostTo(late, at, lateCounters[0], "died outside of IPsec's replay window")
+		},
+		Remedies: []Remedy{
+			{System: "linux", Do: "use a larger replay window", Commands: []string{
+				"ip xfrm state", "swanctl.conf: children.NAME.replay_window = 1024"},
+				Risk: "none known; both directions of both ends have one"},
+			{Do: "find what reorders packets before they are decrypted: several cores, queues or links"},
+		}}
+}
