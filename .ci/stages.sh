@@ -580,14 +580,12 @@ diagnosis() {
 	fresh_clone "$clone"
 	cd "$clone"
 	private_home "$WORK/diagnosis-home" root
-	with=(-binary "$PROGRAM" -keep "$kept")
-	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/diagnosis "${with[@]}" || return
-	as_root go test -count=1 -v -run '^Test(Accuracy|Pack)$' ./bench/diagnosis -keep "$kept" || return
+	with=(-binary "$PROGRAM" -keep "$kept" -each 1)
 	as_root go test -count=1 -timeout 0 -v -run '^TestLeaveOneOut$' ./bench/diagnosis -leave-out || return
-	as_root go test -count=1 -timeout 0 -v -run '^TestProve$' ./bench/diagnosis "${with[@]}" -proofs 1 || return
-	with=(-binary "$PROGRAM" -keep "$kept.mechanisms")
-	as_root go test -count=1 -timeout 0 -v -run '^TestRecordMechanisms$' ./bench/diagnosis "${with[@]}" -each 1 || return
-	as_root go test -count=1 -v -run '^TestMechanisms$' ./bench/diagnosis "${with[@]}" || return
+	as_root go test -count=1 -timeout 0 -v -run '^TestRecordMechanisms$' ./bench/diagnosis "${with[@]}" || return
+	as_root go test -count=1 -v -run '^Test(Mechanisms|Pack)$' ./bench/diagnosis -keep "$kept" || return
+	as_root go test -count=1 -timeout 0 -v -run '^TestRecordMechanisms$' ./bench/diagnosis "${with[@]}" -proofs || return
+	with=(-binary "$PROGRAM" -keep "$kept.blackbox")
 	rm bench/blackbox/testdata/runs.jsonl.gz # what is recorded is not recorded again
 	as_root go test -count=1 -timeout 0 -v -run '^TestRecord$' ./bench/blackbox "${with[@]}" -per-class 4 || return
 	as_root go test -count=1 -v -run '^TestAccuracy$' ./bench/blackbox -half all

@@ -39,7 +39,7 @@ type example struct {
 	right  map[string]float64 // the classes that are right, and how right
 }
 
-// mechanism returns the name of what raw tools planted, "" for the suite's own knobs.
+// mechanism returns the name of what was planted, "" for a trial of the rules' tests.
 func (e example) mechanism() string {
 	if e.Planted == nil {
 		return ""
@@ -52,28 +52,23 @@ const accepted = .5 // how right a class is that describes a mechanism as well a
 // known keeps the examples for the next test.
 var known []example
 
-// examples reads the instances of both suites, only the tuning half for the suite's own knobs.
+// examples reads the recorded instances and the trials of the rules' tests.
 func examples(t testing.TB) []example {
 	if known != nil {
 		return known
 	}
-	read := func(list, stored string, keep func(recorded) bool) {
-		load(t, list, stored, keep, func(x *aRun, of []recorded) {
-			for _, o := range diagnose(x, slices.DeleteFunc(slices.Clone(of), x.disturbed)) {
-				e := example{outcome: o, right: rightOf(o.recorded)}
-				for _, id := range o.Trials {
-					if all, bps := x.derived.Judgements(id); all != nil {
-						e.judged, e.rates = append(e.judged, all), append(e.rates, bps)
-					}
-				}
-				known = append(known, e)
-			}
-		})
-	}
 	list, stored := source(t)
-	read(list, stored, func(r recorded) bool { return tuning(r.ID) })
-	list, stored = sourceOf(t, mechanismsList, mechanismsPacked)
-	read(list, stored, func(r recorded) bool { return r.Planted != nil })
+	load(t, list, stored, func(x *aRun, of []recorded) {
+		for _, o := range diagnose(x, slices.DeleteFunc(of, x.disturbed)) {
+			e := example{outcome: o, right: rightOf(o.recorded)}
+			for _, id := range o.Trials {
+				if all, bps := x.derived.Judgements(id); all != nil {
+					e.judged, e.rates = append(e.judged, all), append(e.rates, bps)
+				}
+			}
+			known = append(known, e)
+		}
+	})
 	known = append(known, fixtures(t)...)
 	return known
 }
@@ -104,32 +99,24 @@ func fixtures(t testing.TB) (out []example) {
 		d := analysis.Begin(x.Run, 1)
 		d.Add(x.Trial)
 		if all, bps := d.Judgements(x.Trial.ID); all != nil && x.Class != "" {
-			out = append(out, example{outcome{recorded: recorded{instance: instance{ID: file}}},
+			out = append(out, example{outcome{recorded: recorded{ID: file}},
 				[][]diagnosis.Judgement{all}, []float64{bps}, map[string]float64{x.Class: 1}})
 		}
 	}
 	return out
 }
 
+// rightOf returns the classes that name what was planted, and how right each is.
 func rightOf(r recorded) map[string]float64 {
+	m := mechanismNamed(r.Planted.Mechanism)
 	right := map[string]float64{}
-	if r.Planted == nil {
-		for i, of := range r.Truths {
-			right[of.Class] = math.Pow(accepted, float64(i))
-		}
-	} else {
-		m := mechanismNamed(r.Planted.Mechanism)
-		for _, class := range m.Accept {
-			right[class] = accepted
-		}
-		if r.Planted.Lab != "" && m.Class == diagnosis.SoftirqAllCores {
-			right[diagnosis.SharedCPU] = 1
-		}
-		right[m.Class] = 1
+	for _, class := range m.Accept {
+		right[class] = accepted
 	}
-	if len(right) == 0 {
-		right[diagnosis.Unknown] = 1
+	if r.Planted.Lab != "" && m.Class == diagnosis.SoftirqAllCores {
+		right[diagnosis.SharedCPU] = 1
 	}
+	right[m.Class] = 1
 	return right
 }
 
@@ -139,7 +126,8 @@ type model struct {
 	names  [][2]string // class and term
 	value  []float64
 	priors []float64
-	bases  []int // the weight that a prior is added to: -1 for none
+	bases  []int  // the weight that a prior is added to: -1 for none
+	needed []bool // the class requires the term
 }
 
 // newModel collects the terms of some examples.
@@ -162,6 +150,7 @@ func (m *model) at(class string, t diagnosis.Term) int {
 			base = m.at(class, diagnosis.Term{Name: diagnosis.Base})
 		}
 		m.priors, m.bases = append(m.priors, prior), append(m.bases, base)
+		m.needed = append(m.needed, t.Kind == diagnosis.Requires && base >= 0)
 		m.value = append(m.value, m.prior(i))
 	}
 	return i
@@ -237,7 +226,7 @@ func (m *model) of(e example, weight float64, plain bool) (out []sample) {
 }
 
 // fit finds the weights that make what was planted likely (multinomial logistic regression), none below 0,
-// each drawn to the prior of its kind.
+// those of required terms above the base of their class, each drawn to the prior of its kind.
 func (m *model) fit(all []example) {
 	samples := m.samples(all)
 	n := len(m.value)
@@ -260,7 +249,10 @@ func (m *model) fit(all []example) {
 			mean[i], square[i] = .9*mean[i]+.1*g, .99*square[i]+.01*g*g
 			a, b := mean[i]/(1-math.Pow(.9, float64(step+1))), square[i]/(1-math.Pow(.99, float64(step+1)))
 			m.value[i] -= rate * a / (math.Sqrt(b) + 1e-6)
-			if m.names[i][1] != diagnosis.Base {
+			switch {
+			case m.needed[i]: // without it, the class is less likely than none
+				m.value[i] = max(m.value[i], m.value[m.bases[i]]+1)
+			case m.names[i][1] != diagnosis.Base:
 				m.value[i] = max(m.value[i], 0)
 			}
 		}

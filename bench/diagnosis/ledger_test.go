@@ -13,8 +13,8 @@ import (
 
 // ledgers calls do with the ledger of each recorded trial that was planted by raw tools.
 func ledgers(t *testing.T, do func(r recorded, l *diagnosis.Ledger)) {
-	list, stored := sourceOf(t, mechanismsList, mechanismsPacked)
-	load(t, list, stored, func(r recorded) bool { return r.Planted != nil }, func(x *aRun, of []recorded) {
+	list, stored := source(t)
+	load(t, list, stored, func(x *aRun, of []recorded) {
 		for _, r := range of {
 			for i := range x.trials {
 				if !slices.Contains(r.Trials, x.trials[i].ID) {

@@ -1,10 +1,20 @@
+// Package diagnosis_test measures how often a diagnosis is right. It plants limits by raw tools, as
+// mechanisms.yaml lists them; records them by the chokepoint that it is given; packs the trials; fits the
+// weights of the rules to them; and scores the rules.
+//
+//	go test ./bench/diagnosis -timeout 0 -run TestRecordMechanisms -binary FILE -keep DIR
+//	go test ./bench/diagnosis -run TestPack -keep DIR
+//	go test ./bench/diagnosis -run TestFit -update
+//	go test ./bench/diagnosis -run TestMechanisms -v [-keep DIR] [-update]
+//	go test ./bench/diagnosis -run TestLeaveOneOut -leave-out -update
+//
+// A recording that was stopped goes on where it stopped.
 package diagnosis_test
 
 import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"hash/fnv"
@@ -15,6 +25,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,14 +37,18 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 //go:embed mechanisms.yaml
 var mechanismsFile []byte
 
-// script plants something by raw tools, and takes it away again.
-type script struct{ Plant, Undo string }
+// script plants something by raw tools, and takes it away again. One that runs goes on until then.
+type script struct {
+	Plant, Undo string
+	Runs        bool
+}
 
 // mechanism plants one limit; see mechanisms.yaml.
 type mechanism struct {
@@ -43,8 +58,10 @@ type mechanism struct {
 	AcceptElement                 []string `yaml:"accept_element"`
 	Rate                          []float64
 	N, Loads                      []string
-	CPUs                          int  // of the guest; 0 = both one and two
-	Runs, Harmless                bool // the script goes on until undo; goodput need not fall
+	CPUs                          int    // of the guest; 0 = both one and two
+	Topology, Direction, Lab      string // "" = forward, either, and any
+	Window                        int    // seconds; 0 = 1
+	Harmless                      bool   // goodput need not fall
 	script                        `yaml:",inline"`
 }
 
@@ -85,6 +102,19 @@ var lightFurniture = []string{"nat", "idle-limit", "idle-tbf", "idle-htb", "seco
 // kind of lab that a planting needs.
 func (p planting) kind() string { return cmp.Or(p.Lab, record.LabVM) }
 
+// draw makes random parameters.
+type draw struct{ *rand.Rand }
+
+func (d draw) of(all ...string) string { return all[d.IntN(len(all))] }
+
+// with adds levels to others.
+func with(l levels, more ...string) levels {
+	for i := 0; i < len(more); i += 2 {
+		l[more[i]] = more[i+1]
+	}
+	return l
+}
+
 // plantings are so many of each mechanism, drawn from the seed.
 func plantings(each int) (out []planting) {
 	lab, suffix := "", ""
@@ -96,6 +126,9 @@ func plantings(each int) (out []planting) {
 			lab != "" && !slices.Contains(lightFurniture, name)
 	})
 	for _, m := range catalogue.Mechanisms {
+		if m.Lab != "" && m.Lab != *labKind {
+			continue
+		}
 		h := fnv.New64a()
 		h.Write([]byte(m.Name + suffix))
 		d := draw{rand.New(rand.NewPCG(*seed, h.Sum64()))}
@@ -114,12 +147,11 @@ func plantings(each int) (out []planting) {
 			loads := slices.Clone(m.Loads)
 			d.Shuffle(len(loads), func(a, b int) { loads[a], loads[b] = loads[b], loads[a] })
 			p.Loads = loads[:min(2, len(loads))]
-			if m.fits(p) {
-				out = append(out, p)
-			} else {
+			if !m.fits(p) {
 				p.Furniture = "none"
-				out = append(out, p)
 			}
+			p.Direction = cmp.Or(m.Direction, p.Direction)
+			out = append(out, p)
 		}
 	}
 	return out
@@ -127,6 +159,9 @@ func plantings(each int) (out []planting) {
 
 // fits reports whether furniture and mechanism are at different places, and each load passes both.
 func (m mechanism) fits(p planting) bool {
+	if m.Topology == "to-router" {
+		return false // which has one port
+	}
 	f := catalogue.Furniture[p.Furniture]
 	for _, place := range []string{"$E root", "$I root", "$E ingress", "$I ingress"} {
 		if strings.Contains(f.Plant, place) && (strings.Contains(m.Plant, place) ||
@@ -182,13 +217,17 @@ func (p planting) truths() []truth {
 
 // cell is a load of the planting.
 func (p planting) cell(load string) levels {
-	return with(maps.Clone(catalogue.Loads[load]), "direction", p.Direction, "topology", "forward")
+	return with(maps.Clone(catalogue.Loads[load]), "direction", p.Direction, "topology",
+		mechanismNamed(p.Mechanism).topology())
 }
+
+func (m mechanism) topology() string { return cmp.Or(m.Topology, "forward") }
 
 // bench is a lab that is up while plantings come and go.
 type bench struct {
 	*recorder
 	lab       string
+	topology  record.Topology
 	cpus      int
 	untouched map[string]float64 // goodput by furniture and cell
 	found     string             // state of the router before anything was planted
@@ -199,7 +238,8 @@ var labKind = flag.String("lab", record.LabVM, "kind of lab in which mechanisms 
 var perMechanism = flag.Int("each", 3, "plantings of each mechanism")
 
 // TestRecordMechanisms plants each mechanism in a virtual router and records what it does to loads; with
-// -proofs it puts another class than the planted one to the test instead, and says how often that is refuted.
+// -proofs it puts the planted class and another one to the test instead, and says how often experiments
+// decide rightly. Interrupted, it goes on from there the next time.
 func TestRecordMechanisms(t *testing.T) {
 	if *binary == "" || *keepDir == "" {
 		t.Skip("skip: records for an hour: -binary and -keep say by what and where")
@@ -218,14 +258,15 @@ func TestRecordMechanisms(t *testing.T) {
 	defer func() { b.down(context.WithoutCancel(ctx)) }()
 	all := plantings(*perMechanism)
 	slices.SortStableFunc(all, func(a, b planting) int {
-		return cmp.Or(a.Number-b.Number, a.CPUs-b.CPUs)
+		return cmp.Or(a.Number-b.Number, strings.Compare(mechanismNamed(a.Mechanism).topology(),
+			mechanismNamed(b.Mechanism).topology()), a.CPUs-b.CPUs)
 	})
 	file := filepath.Join(*keepDir, provenFile)
 	for _, p := range all {
 		known := slices.ContainsFunc(done, func(r recorded) bool {
 			return strings.HasPrefix(r.ID, p.id("/"))
 		})
-		if *proofs > 0 {
+		if *proofs {
 			known = !mechanismNamed(p.Mechanism).limits() || slices.ContainsFunc(readProven(t, file),
 				func(x proven) bool { return strings.HasPrefix(x.ID, p.id("/")) })
 			p.Loads = p.Loads[:1]
@@ -240,7 +281,7 @@ func TestRecordMechanisms(t *testing.T) {
 			b.down(ctx)
 		}
 	}
-	if *proofs > 0 {
+	if *proofs {
 		quoteProofs(t, readProven(t, file))
 	}
 }
@@ -262,68 +303,70 @@ func (p planting) id(load string) string {
 // record measures a planting's loads before it is planted, unless that is known, and after.
 func (b *bench) record(ctx context.Context, p planting) error {
 	began := time.Now()
-	if err := b.ready(ctx, p.CPUs); err != nil {
+	m := mechanismNamed(p.Mechanism)
+	if err := b.ready(ctx, m.topology(), p.CPUs); err != nil {
 		return err
 	}
-	m := mechanismNamed(p.Mechanism)
 	for _, name := range []string{p.Furniture, m.First} {
-		f := catalogue.Furniture[name]
-		if f.Plant == "" {
-			continue
-		}
-		if err := b.sh(ctx, "router", p, f.Plant); err != nil {
+		undo, err := b.plant(ctx, p, b.topology.Routers[0], catalogue.Furniture[name])
+		if err != nil {
 			return fmt.Errorf("furniture %s: %w", name, err)
 		}
-		defer b.sh(ctx, "router", p, f.Undo)
+		defer undo()
 	}
-	under := func(load string) string { return fmt.Sprint(p.Furniture, m.First, p.Direction, load) }
-	var batch []instance
+	under := func(load string) string { return fmt.Sprint(p.Furniture, m.First, p.Direction, m.Window, load) }
+	var cells []levels
 	missing := false
 	for _, load := range p.Loads {
-		batch = append(batch, instance{ID: p.id("/" + load), Kind: kindRaw, Lab: p.kind(),
-			Topology: "forward", Window: 1, Base: p.cell(load)})
+		cells = append(cells, p.cell(load))
 		_, known := b.untouched[under(load)]
 		missing = missing || !known
 	}
+	seconds := cmp.Or(m.Window, 1)
 	if missing && !m.Harmless && m.Class != diagnosis.Healthy {
-		x, err := b.run(ctx, b.lab, "", "", batch, false)
+		x, err := b.run(ctx, b.lab, seconds, cells)
 		if err != nil {
 			return err
 		}
 		for i, load := range p.Loads {
-			_, b.untouched[under(load)], _ = x.trialsOf(batch[i].cell())
+			_, b.untouched[under(load)], _ = x.trialsOf(cells[i])
 		}
 	}
-	undo, err := b.plant(ctx, p, m)
+	undo, err := b.plant(ctx, p, p.node(m.At), m.script)
 	if err != nil {
 		return err
 	}
-	x, err := b.run(ctx, b.lab, "", "", batch, false)
-	if err == nil && *proofs > 0 {
-		err = b.prove(ctx, x, batch[0], m, b.untouched[under(p.Loads[0])])
+	x, err := b.run(ctx, b.lab, seconds, cells)
+	if err == nil && *proofs {
+		err = b.prove(ctx, x, p, b.untouched[under(p.Loads[0])])
 	}
 	undo()
-	if err != nil || *proofs > 0 {
+	if err != nil || *proofs {
 		return err
 	}
 	var out []recorded
-	for i, in := range batch {
-		in.Planted = &p
-		r := recorded{instance: in, Run: x.ID, Truths: p.truths(), Untouched: b.untouched[under(p.Loads[i])],
-			Seconds: time.Since(began).Seconds() / float64(len(batch))}
-		r.Trials, r.Goodput, r.Dropped = x.trialsOf(in.cell())
+	for i, load := range p.Loads {
+		r := recorded{ID: p.id("/" + load), Base: cells[i], Planted: &p, Run: x.ID, Truths: p.truths(),
+			Untouched: b.untouched[under(load)], Seconds: time.Since(began).Seconds() / float64(len(p.Loads))}
+		r.Trials, r.Goodput, r.Dropped = x.trialsOf(cells[i])
 		if fell := 1 - r.Goodput/r.Untouched; r.Dropped == "" && r.Untouched > 0 && !(fell > bite) {
 			r.Dropped = fmt.Sprintf("it does not bite: goodput falls by %.0f %%", 100*fell)
 		}
-		b.t.Logf("%s: %.1f of %.1f Mbit/s %s", in.ID, r.Goodput/1e6, r.Untouched/1e6, r.Dropped)
+		if r.Dropped == "" && r.Goodput == 0 && m.Harmless {
+			r.Dropped = "nothing arrived"
+		}
+		b.t.Logf("%s: %.1f of %.1f Mbit/s %s", r.ID, r.Goodput/1e6, r.Untouched/1e6, r.Dropped)
 		out = append(out, r)
 	}
 	return b.keep(out)
 }
 
-// ready brings up a lab whose router has so many vCPUs and is as it was made.
-func (b *bench) ready(ctx context.Context, cpus int) error {
-	if b.lab != "" && b.cpus == cpus {
+// ready brings up a lab whose routers have so many vCPUs and are as they were made.
+func (b *bench) ready(ctx context.Context, topology string, cpus int) error {
+	if *labKind != record.LabVM {
+		cpus = 0
+	}
+	if b.lab != "" && b.cpus == cpus && b.topology.Name == topology {
 		if state, err := b.state(ctx); err == nil && state == b.found {
 			return nil
 		} else {
@@ -331,28 +374,38 @@ func (b *bench) ready(ctx context.Context, cpus int) error {
 		}
 	}
 	b.down(ctx)
-	id, err := b.labUp(ctx, "forward", *labKind, cpus)
+	id, err := b.program.LabUp(ctx, topology, *labKind, cpus)
 	if err != nil {
 		return err
 	}
 	b.lab, b.cpus, b.untouched = id, cpus, map[string]float64{}
+	if b.topology, err = lab.TopologyNamed(topology); err != nil {
+		return err
+	}
 	b.found, err = b.state(ctx)
 	return err
 }
 
-// prove puts another class to the test on what a mechanism did to a load, if it bites.
-func (b *bench) prove(ctx context.Context, x aRun, of instance, m mechanism, untouched float64) error {
-	_, goodput, _ := x.trialsOf(of.cell())
+// prove puts the planted class, and another one, to the test on what a mechanism did to a load, if it bites.
+func (b *bench) prove(ctx context.Context, x aRun, p planting, untouched float64) error {
+	id, m := p.id("/"+p.Loads[0]), mechanismNamed(p.Mechanism)
+	_, goodput, _ := x.trialsOf(p.cell(p.Loads[0]))
 	if fell := 1 - goodput/untouched; !(fell > bite) {
-		b.t.Logf("%s does not bite: goodput falls by %.0f %%", of.ID, 100*fell)
+		b.t.Logf("%s does not bite: goodput falls by %.0f %%", id, 100*fell)
 		return nil
 	}
-	p, err := b.test(ctx, x.ID, swapped(of.ID, append([]string{m.Class}, m.Accept...)...))
-	if err != nil {
-		return err
+	wrong := swapped(id, append([]string{m.Class}, m.Accept...)...)
+	for _, class := range []string{m.Class, wrong} {
+		if class == m.Class && *wrongOnly {
+			continue
+		}
+		found, err := b.test(ctx, x.ID, class)
+		if err != nil {
+			return err
+		}
+		found.ID, found.Right = id, class == m.Class
+		keepProven(b.t, filepath.Join(*keepDir, provenFile), found)
 	}
-	p.ID = of.ID
-	keepProven(b.t, filepath.Join(*keepDir, provenFile), []proven{p})
 	return nil
 }
 
@@ -371,7 +424,8 @@ func (b *bench) down(ctx context.Context) {
 // state reads what mechanisms change: queues, filters, rules, devices, routes and buffers.
 func (b *bench) state(ctx context.Context) (string, error) {
 	all := ""
-	for _, node := range []string{"client", "router", "server"} {
+	for _, n := range b.topology.Nodes {
+		node := n.Name
 		said, err := b.program.Say(ctx, "lab", "exec", node, "--lab", b.lab, "--", "sh", "-c",
 			"tc qdisc show | sed 's/qdisc \\([a-z_]*\\) [0-9a-f]*:/\\1/'; tc filter show dev lan ingress; nft list ruleset; ip -o link show | "+
 				"sed -E 's/.*: ([a-z0-9]+)[:@].* (mtu [0-9]*).*/\\1 \\2/'; ip route show; "+
@@ -399,29 +453,30 @@ func (b *bench) command(ctx context.Context, node string, p planting, text strin
 		p.vars(node), []string{"sh", "-ec", text})...)
 }
 
-// plant runs a mechanism's script, and returns what takes it back.
-func (b *bench) plant(ctx context.Context, p planting, m mechanism) (undo func(), err error) {
-	node := p.node(m.At)
+// plant runs a script at a node, and returns what takes it back.
+func (b *bench) plant(ctx context.Context, p planting, node string, x script) (undo func(), err error) {
 	takeBack := func() {
-		if m.Undo != "" {
-			if err := b.sh(ctx, node, p, m.Undo); err != nil {
+		if x.Undo != "" {
+			if err := b.sh(ctx, node, p, x.Undo); err != nil {
 				b.t.Logf("%s: undo: %v", p.id(""), err)
 			}
 		}
 	}
-	if !m.Runs {
-		if err := b.sh(ctx, node, p, m.Plant); err != nil {
+	switch {
+	case x.Runs:
+		cmd := b.command(ctx, node, p, x.Plant)
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		time.Sleep(300 * time.Millisecond) // it has no sign of having begun
+		return func() { stop(cmd); takeBack() }, nil
+	case x.Plant != "":
+		if err := b.sh(ctx, node, p, x.Plant); err != nil {
 			takeBack()
 			return nil, err
 		}
-		return takeBack, nil
 	}
-	cmd := b.command(ctx, node, p, m.Plant)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	time.Sleep(300 * time.Millisecond) // it has no sign of having begun
-	return func() { stop(cmd); takeBack() }, nil
+	return takeBack, nil
 }
 
 // holds reports whether a verdict names the planted limit, or what says the same.
@@ -457,148 +512,39 @@ func (x *aRun) disturbed(r recorded) bool {
 	}
 	m := mechanismNamed(r.Planted.Mechanism)
 	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // by the mechanism itself
-	return !own && x.elsewhere(r) > mostElsewhere[true]
+	return !own && x.elsewhere(r) > mostElsewhere
 }
 
-// tally counts what the rules say of mechanisms.
-type tally struct {
-	Top1, Top2, Place count
-	Sure              count // wrong, and 80 % sure or more
-}
-
-// mechanismFigures tallies a recording in all, by class and by mechanism.
-type mechanismFigures struct {
-	All                 tally
-	Classes, Mechanisms map[string]*tally
-	Instead             map[string]map[string]int // the truth, and what else was said
-	Bins                reliability
-}
-
-const (
-	mechanismFile = "testdata/figures-mechanisms.json"
-	leastSure     = .8
-)
-
-// add counts what is said of an instance, and returns whether that is right.
-func (f *mechanismFigures) add(o outcome) bool {
-	m := mechanismNamed(o.Planted.Mechanism)
-	right := m.holds(o.d.Class) || o.Planted.Lab != "" && o.d.Class == diagnosis.SharedCPU &&
-		m.holds(diagnosis.SoftirqAllCores) // namespaces have no cores of their own
-	firstTwo := o.d.Causes[:min(2, len(o.d.Causes))]
-	second := right || slices.ContainsFunc(firstTwo, func(c diagnosis.Cause) bool { return m.holds(c.Class) })
-	place := o.Planted.at(m.Place).Node != "" && m.Class != diagnosis.Healthy
-	placed := !place || m.placed(*o.Planted, o.d)
-	for of, key := range map[*map[string]*tally]string{&f.Classes: m.Class, &f.Mechanisms: m.Name} {
-		if *of == nil {
-			*of = map[string]*tally{}
+// TestMechanismsAreSound: every load of a mechanism is a cell that plans can have, every class has a rule,
+// and names are of one mechanism each.
+func TestMechanismsAreSound(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range catalogue.Mechanisms {
+		if seen[m.Name] {
+			t.Errorf("two mechanisms have the name %s", m.Name)
 		}
-		if (*of)[key] == nil {
-			(*of)[key] = &tally{}
+		seen[m.Name] = true
+		if _, known := diagnosis.RuleOf(m.Class); !known && m.Class != diagnosis.Unknown {
+			t.Errorf("%s: there is no rule %s", m.Name, m.Class)
 		}
-	}
-	f.Bins.add(o.d, right)
-	if !right {
-		if f.Instead == nil {
-			f.Instead = map[string]map[string]int{}
-		}
-		if f.Instead[m.Class] == nil {
-			f.Instead[m.Class] = map[string]int{}
-		}
-		f.Instead[m.Class][o.d.Class]++
-	}
-	for _, c := range []*tally{&f.All, f.Classes[m.Class], f.Mechanisms[m.Name]} {
-		c.Top1.add(right)
-		c.Top2.add(second)
-		c.Sure.add(!right && o.d.Class != diagnosis.Unknown && o.d.Confidence >= leastSure)
-		if place {
-			c.Place.add(placed)
-		}
-	}
-	return right && placed
-}
-
-// TestMechanisms scores the rules on what raw tools planted. A figure that is lower than the committed one is
-// a failure.
-func TestMechanisms(t *testing.T) {
-	var f mechanismFigures
-	for _, e := range examples(t) {
-		o := e.outcome
-		if o.Planted == nil || f.add(o) {
-			continue
-		}
-		at := ""
-		if len(o.d.Causes) > 0 {
-			at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
-		}
-		t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,
-			*o.Planted, o.Goodput/1e6, o.Untouched/1e6, o.Truths, o.d.Class, 100*o.d.Confidence, at, o.d.Text)
-	}
-	t.Logf("\n%s", f.markdown())
-	if *keepDir != "" {
-		return // another recording than the committed one has figures of its own
-	}
-	if *update {
-		writeJSON(t, mechanismFile, f)
-		return
-	}
-	before := readMechanismFigures(t)
-	for _, c := range []struct {
-		what      string
-		now, then count
-	}{{"named first", f.All.Top1, before.All.Top1}, {"named among two", f.All.Top2, before.All.Top2},
-		{"placed", f.All.Place, before.All.Place},
-		{"not confidently wrong", f.All.Sure.not(), before.All.Sure.not()}} {
-		if c.now.Of != c.then.Of || c.now.Right < c.then.Right {
-			t.Errorf("%s: %d of %d, %d of %d before", c.what, c.now.Right, c.now.Of, c.then.Right, c.then.Of)
-		}
-	}
-}
-
-// not counts the others.
-func (c count) not() count { return count{c.Of - c.Right, c.Of} }
-
-func readMechanismFigures(t *testing.T) (f mechanismFigures) {
-	text, err := os.ReadFile(mechanismFile)
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// summary is the figures of all mechanisms together.
-func (f mechanismFigures) summary() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "| figure | %d mechanisms, %d instances |\n|---|---|\n", len(f.Mechanisms), f.All.Top1.Of)
-	for _, row := range []struct {
-		what string
-		of   count
-	}{{"the cause is named first", f.All.Top1}, {"it is among the first two", f.All.Top2},
-		{"its place is right", f.All.Place}, {"another is named, at least 80 % sure", f.All.Sure}} {
-		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
-	}
-	return b.String()
-}
-
-// markdown is the figures as docs/diagnosis.md has them.
-func (f mechanismFigures) markdown() string {
-	var b strings.Builder
-	b.WriteString(f.summary() + "\n" + f.Bins.markdown())
-	b.WriteString("\n| class | mechanisms | named first | placed | named instead | confidently wrong |\n" +
-		"|---|---|---|---|---|---|\n")
-	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
-		var names []string
-		for _, m := range catalogue.Mechanisms {
-			if c := f.Mechanisms[m.Name]; c != nil && m.Class == class {
-				names = append(names, fmt.Sprintf("%s %d/%d", m.Name, c.Top1.Right, c.Top1.Of))
+		for _, load := range m.Loads {
+			p := planting{Mechanism: m.Name, Direction: record.Up}
+			if _, err := p.cell(load).key(); err != nil {
+				t.Errorf("%s: load %s: %v", m.Name, load, err)
 			}
 		}
-		c := f.Classes[class]
-		fmt.Fprintf(&b, "| %s | %s | %d of %d | %d of %d | %s | %d |\n", class, strings.Join(names, ", "),
-			c.Top1.Right, c.Top1.Of, c.Place.Right, c.Place.Of, instead(class, f.Instead[class]),
-			c.Sure.Right)
 	}
-	return b.String()
+}
+
+// TestPlantingsAreDrawn: the same seed draws the same, another one something else.
+func TestPlantingsAreDrawn(t *testing.T) {
+	all := plantings(2)
+	if again := plantings(2); !reflect.DeepEqual(again, all) {
+		t.Error("the same seed draws otherwise the second time")
+	}
+	*seed++
+	defer func() { *seed-- }()
+	if other := plantings(2); reflect.DeepEqual(other, all) {
+		t.Error("another seed draws the same")
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -22,15 +21,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// The committed recordings: lists of instances, and stores of their trials, reduced to what rules can read.
+// The committed recording: the list of instances, and the store of their trials, reduced to what rules can
+// read.
 const (
-	packedStore      = "suite.db.gz"
-	mechanismsList   = "mechanisms.jsonl"
-	mechanismsPacked = "mechanisms.db.gz"
+	packedList  = "testdata/mechanisms.jsonl"
+	packedStore = "testdata/mechanisms.db.gz"
 )
-
-// keptUntouched is of how many rounds untouched cells are committed, too.
-const keptUntouched = 3
 
 // crop leaves of a table its first row, and what a window reads: its rows, and one before and after it.
 func crop(t *record.Table, w record.Window) {
@@ -90,7 +86,7 @@ func anonymous(run record.Run) record.Run {
 }
 
 // load reads a recording: instances that were not dropped, by their runs.
-func load(t testing.TB, list, stored string, keep func(recorded) bool, each func(x *aRun, of []recorded)) {
+func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) {
 	t.Helper()
 	all, err := readRecorded(list)
 	if err != nil {
@@ -98,14 +94,11 @@ func load(t testing.TB, list, stored string, keep func(recorded) bool, each func
 	}
 	byRun := map[string][]recorded{}
 	for _, r := range all {
-		if r.Dropped == "" && keep(r) {
+		if r.Dropped == "" {
 			byRun[r.Run] = append(byRun[r.Run], r)
 		}
 	}
 	st, err := store.OpenReadOnly(t.Context(), stored)
-	if errors.Is(err, store.ErrNone) && len(all) == 0 {
-		return
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,31 +114,20 @@ func load(t testing.TB, list, stored string, keep func(recorded) bool, each func
 
 // source is where instances are read from: the folder that is given, or what is committed, of which a copy
 // is read so that nothing is written beside it.
-func source(t testing.TB) (list, stored string) { return sourceOf(t, recordedFile, packedStore) }
-
-func sourceOf(t testing.TB, name, packed string) (list, stored string) {
+func source(t testing.TB) (list, stored string) {
 	t.Helper()
 	if *keepDir != "" {
 		return filepath.Join(*keepDir, recordedFile), filepath.Join(*keepDir, "data", "chokepoint", "runs.db")
 	}
 	stored = filepath.Join(t.TempDir(), "runs.db")
-	if err := unzip(filepath.Join("testdata", packed), stored); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("skip: nothing is recorded yet")
-	} else if err != nil {
+	if err := unzip(packedStore, stored); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join("testdata", name), stored
+	return packedList, stored
 }
 
 // TestPack writes a recording to testdata, and refuses where a diagnosis then differs.
 func TestPack(t *testing.T) {
-	pack(t, recordedFile, packedStore)
-}
-
-// TestPackMechanisms does the same with a recording of mechanisms.
-func TestPackMechanisms(t *testing.T) { pack(t, mechanismsList, mechanismsPacked) }
-
-func pack(t *testing.T, name, packed string) {
 	if *keepDir == "" {
 		t.Skip("skip: packs a recording: -keep says which")
 	}
@@ -156,9 +138,7 @@ func pack(t *testing.T, name, packed string) {
 		t.Fatal(err)
 	}
 	var kept []recorded
-	load(t, list, stored, func(r recorded) bool {
-		return !strings.Contains(r.ID, "/") || r.Round < keptUntouched
-	}, func(x *aRun, of []recorded) {
+	load(t, list, stored, func(x *aRun, of []recorded) {
 		of = slices.DeleteFunc(of, x.disturbed)
 		if len(of) == 0 {
 			return
@@ -186,8 +166,8 @@ func pack(t *testing.T, name, packed string) {
 		t.Fatal(err)
 	}
 	t.Logf("%d instances", len(kept))
-	if err := errors.Join(zip(file, filepath.Join("testdata", packed)),
-		os.WriteFile(filepath.Join("testdata", name), []byte(lines.String()), 0o644)); err != nil {
+	if err := errors.Join(zip(file, packedStore),
+		os.WriteFile(packedList, []byte(lines.String()), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,10 +2,13 @@ package diagnosis_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
@@ -58,24 +61,6 @@ func (c count) String() string {
 		c.Of, 100*low, 100*high)
 }
 
-// figures are what a half of the suite says of the rules. They are kept, so that a change which lowers one
-// is seen.
-type figures struct {
-	Half      string
-	Instances map[string]int // by kind
-	Top1      count          // the cause, or the stronger of two, is named first
-	Top2      count          // all causes are among the first two
-	Unknown   count          // causes that no rule knows are called unknown
-	Alarms    count          // loads that nothing holds back of which a cause is named
-	Detected  count          // something is wrong, or nothing
-	Localised count          // the node, and its element where the cause has one
-	Natural   count          // untouched loads that are flat out
-	ByClass   map[string]*count
-	Confusion map[string]map[string]int // the truth, and what was said
-	Bins      reliability               // of the confidence with which a class was named
-	Seconds   float64                   // to record it
-}
-
 const reliabilityBins = 5
 
 // reliability counts right verdicts by their confidence.
@@ -87,52 +72,6 @@ type bin struct {
 	Named count
 }
 
-// quiet says that a class is no fault.
-func quiet(class string) bool {
-	r, known := diagnosis.RuleOf(class)
-	return known && r.Quiet
-}
-
-// accuracy scores outcomes.
-func accuracy(half string, all []outcome) figures {
-	f := figures{Half: half, Instances: map[string]int{}, ByClass: map[string]*count{},
-		Confusion: map[string]map[string]int{}}
-	for _, o := range all {
-		f.Seconds += o.Seconds
-		said := o.d.Class
-		truth := diagnosis.Unknown
-		if len(o.Truths) > 0 {
-			truth = o.Truths[0].Class
-		}
-		right := said == truth
-		f.Detected.add(quiet(said) == quiet(truth))
-		if strings.Contains(o.ID, "/") && o.Kind == kindNatural {
-			f.Natural.add(right)
-			continue
-		}
-		f.Instances[o.Kind]++
-		if f.Confusion[truth] == nil {
-			f.Confusion[truth], f.ByClass[truth] = map[string]int{}, &count{}
-		}
-		f.Confusion[truth][said]++
-		f.ByClass[truth].add(right)
-		f.Bins.add(o.d, right)
-		switch o.Kind {
-		case kindHealthy:
-			f.Alarms.add(!quiet(said))
-		case kindUnknown:
-			f.Unknown.add(right)
-		default:
-			f.Top1.add(right)
-			f.Top2.add(among(o.d.Causes, o.Truths))
-			if t := o.Truths[0]; t.Node != "" {
-				f.Localised.add(len(o.d.Causes) > 0 && t.at(o.d.Causes[0]))
-			}
-		}
-	}
-	return f
-}
-
 // add sorts what was said by its confidence.
 func (r *reliability) add(d *diagnosis.Diagnosis, right bool) {
 	if d.Class == diagnosis.Unknown {
@@ -141,55 +80,6 @@ func (r *reliability) add(d *diagnosis.Diagnosis, right bool) {
 	b := &r[min(int(d.Confidence*reliabilityBins), reliabilityBins-1)]
 	b.Sum += d.Confidence
 	b.Named.add(right)
-}
-
-// at says that a cause is where the truth is.
-func (t truth) at(c diagnosis.Cause) bool {
-	return t.Node == c.Node && (t.Element == "" || t.Element == c.Element)
-}
-
-// among says that all truths are among the first two causes.
-func among(causes []diagnosis.Cause, truths []truth) bool {
-	for _, t := range truths {
-		if !slices.ContainsFunc(causes[:min(2, len(causes))], func(c diagnosis.Cause) bool {
-			return c.Class == t.Class
-		}) {
-			return false
-		}
-	}
-	return true
-}
-
-// lowered lists the figures that are lower than they were.
-func (f figures) lowered(before figures) (out []string) {
-	less := func(what string, now, then count) {
-		if now.Of == then.Of && now.Right < then.Right {
-			out = append(out, fmt.Sprintf("%s: %d of %d, %d before", what, now.Right, now.Of, then.Right))
-		}
-		if now.Of != then.Of {
-			out = append(out, fmt.Sprintf("%s: of %d instances, %d before: -update", what, now.Of, then.Of))
-		}
-	}
-	less("named first", f.Top1, before.Top1)
-	less("named among two", f.Top2, before.Top2)
-	less("unknown", f.Unknown, before.Unknown)
-	less("detected", f.Detected, before.Detected)
-	less("localised", f.Localised, before.Localised)
-	less("untouched", f.Natural, before.Natural)
-	less("no false alarm", count{f.Alarms.Of - f.Alarms.Right, f.Alarms.Of},
-		count{before.Alarms.Of - before.Alarms.Right, before.Alarms.Of})
-	return out
-}
-
-// markdown is the figures as docs/diagnosis.md has them: of each class.
-func (f figures) markdown() string {
-	var b strings.Builder
-	b.WriteString("| truth | right | named instead |\n|---|---|---|\n")
-	for _, class := range slices.Sorted(maps.Keys(f.Confusion)) {
-		fmt.Fprintf(&b, "| %s | %d of %d | %s |\n", class, f.ByClass[class].Right, f.ByClass[class].Of,
-			instead(class, f.Confusion[class]))
-	}
-	return b.String()
 }
 
 func (r reliability) markdown() string {
@@ -212,4 +102,147 @@ func instead(class string, said map[string]int) string {
 		names[i] = fmt.Sprintf("%s %d", name, said[name])
 	}
 	return strings.Join(names, ", ")
+}
+
+// tally counts what the rules say of mechanisms.
+type tally struct {
+	Top1, Top2, Place count
+	Sure              count // wrong, and 80 % sure or more
+}
+
+// mechanismFigures tallies a recording in all, by class and by mechanism.
+type mechanismFigures struct {
+	All                 tally
+	Classes, Mechanisms map[string]*tally
+	Instead             map[string]map[string]int // the truth, and what else was said
+	Bins                reliability
+}
+
+const (
+	mechanismFile = "testdata/figures-mechanisms.json"
+	leastSure     = .8
+)
+
+// add counts what is said of an instance, and returns whether that is right.
+func (f *mechanismFigures) add(o outcome) bool {
+	m := mechanismNamed(o.Planted.Mechanism)
+	right := m.holds(o.d.Class) || o.Planted.Lab != "" && o.d.Class == diagnosis.SharedCPU &&
+		m.holds(diagnosis.SoftirqAllCores) // namespaces have no cores of their own
+	firstTwo := o.d.Causes[:min(2, len(o.d.Causes))]
+	second := right || slices.ContainsFunc(firstTwo, func(c diagnosis.Cause) bool { return m.holds(c.Class) })
+	place := o.Planted.at(m.Place).Node != "" && m.Class != diagnosis.Healthy
+	placed := !place || m.placed(*o.Planted, o.d)
+	for of, key := range map[*map[string]*tally]string{&f.Classes: m.Class, &f.Mechanisms: m.Name} {
+		if *of == nil {
+			*of = map[string]*tally{}
+		}
+		if (*of)[key] == nil {
+			(*of)[key] = &tally{}
+		}
+	}
+	f.Bins.add(o.d, right)
+	if !right {
+		if f.Instead == nil {
+			f.Instead = map[string]map[string]int{}
+		}
+		if f.Instead[m.Class] == nil {
+			f.Instead[m.Class] = map[string]int{}
+		}
+		f.Instead[m.Class][o.d.Class]++
+	}
+	for _, c := range []*tally{&f.All, f.Classes[m.Class], f.Mechanisms[m.Name]} {
+		c.Top1.add(right)
+		c.Top2.add(second)
+		c.Sure.add(!right && o.d.Class != diagnosis.Unknown && o.d.Confidence >= leastSure)
+		if place {
+			c.Place.add(placed)
+		}
+	}
+	return right && placed
+}
+
+// TestMechanisms scores the rules on what raw tools planted. A figure that is lower than the committed one is
+// a failure.
+func TestMechanisms(t *testing.T) {
+	var f mechanismFigures
+	for _, e := range examples(t) {
+		o := e.outcome
+		if o.Planted == nil || f.add(o) {
+			continue
+		}
+		at := ""
+		if len(o.d.Causes) > 0 {
+			at = o.d.Causes[0].Node + "/" + o.d.Causes[0].Element
+		}
+		t.Logf("%s of run %s (%+v; %.1f of %.1f Mbit/s) is %v, said: %s %.0f %% at %s: %s", o.ID, o.Run,
+			*o.Planted, o.Goodput/1e6, o.Untouched/1e6, o.Truths, o.d.Class, 100*o.d.Confidence, at, o.d.Text)
+	}
+	t.Logf("\n%s", f.markdown())
+	if *keepDir != "" {
+		return // another recording than the committed one has figures of its own
+	}
+	if *update {
+		writeJSON(t, mechanismFile, f)
+		return
+	}
+	before := readMechanismFigures(t)
+	for _, c := range []struct {
+		what      string
+		now, then count
+	}{{"named first", f.All.Top1, before.All.Top1}, {"named among two", f.All.Top2, before.All.Top2},
+		{"placed", f.All.Place, before.All.Place},
+		{"not confidently wrong", f.All.Sure.not(), before.All.Sure.not()}} {
+		if c.now.Of != c.then.Of || c.now.Right < c.then.Right {
+			t.Errorf("%s: %d of %d, %d of %d before", c.what, c.now.Right, c.now.Of, c.then.Right, c.then.Of)
+		}
+	}
+}
+
+// not counts the others.
+func (c count) not() count { return count{c.Of - c.Right, c.Of} }
+
+func readMechanismFigures(t *testing.T) (f mechanismFigures) {
+	text, err := os.ReadFile(mechanismFile)
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// summary is the figures of all mechanisms together.
+func (f mechanismFigures) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| figure | %d mechanisms, %d instances |\n|---|---|\n", len(f.Mechanisms), f.All.Top1.Of)
+	for _, row := range []struct {
+		what string
+		of   count
+	}{{"the cause is named first", f.All.Top1}, {"it is among the first two", f.All.Top2},
+		{"its place is right", f.All.Place}, {"another is named, at least 80 % sure", f.All.Sure}} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.of)
+	}
+	return b.String()
+}
+
+// markdown is the figures as docs/diagnosis.md has them.
+func (f mechanismFigures) markdown() string {
+	var b strings.Builder
+	b.WriteString(f.summary() + "\n" + f.Bins.markdown())
+	b.WriteString("\n| class | mechanisms | named first | placed | named instead | confidently wrong |\n" +
+		"|---|---|---|---|---|---|\n")
+	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
+		var names []string
+		for _, m := range catalogue.Mechanisms {
+			if c := f.Mechanisms[m.Name]; c != nil && m.Class == class {
+				names = append(names, fmt.Sprintf("%s %d/%d", m.Name, c.Top1.Right, c.Top1.Of))
+			}
+		}
+		c := f.Classes[class]
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %d of %d | %s | %d |\n", class, strings.Join(names, ", "),
+			c.Top1.Right, c.Top1.Of, c.Place.Right, c.Place.Of, instead(class, f.Instead[class]),
+			c.Sure.Right)
+	}
+	return b.String()
 }
