@@ -99,9 +99,6 @@ type planting struct {
 // lightFurniture lists the furniture that kernels with few queueing disciplines can make.
 var lightFurniture = []string{"nat", "idle-limit", "idle-tbf", "idle-htb", "second-namespace"}
 
-// kind of lab that a planting needs.
-func (p planting) kind() string { return cmp.Or(p.Lab, record.LabVM) }
-
 // draw makes random parameters.
 type draw struct{ *rand.Rand }
 
@@ -512,7 +509,7 @@ func (x *aRun) disturbed(r recorded) bool {
 	}
 	m := mechanismNamed(r.Planted.Mechanism)
 	own := m.Place == "host" || r.Planted.Lab != "" && m.Runs // by the mechanism itself
-	return !own && x.elsewhere(r) > mostElsewhere
+	return !own && x.elsewhere(r) > maxElsewhere
 }
 
 // TestMechanismsAreSound: every load of a mechanism is a cell that plans can have, every class has a rule,

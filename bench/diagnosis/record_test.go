@@ -62,9 +62,9 @@ type recorded struct {
 	Seconds   float64   `json:"seconds,omitempty"`       // its share of the recording's time
 }
 
-// mostElsewhere is how much of a core what is neither the lab's nor planted may take while an instance is
-// measured.
-const mostElsewhere = .3
+// maxElsewhere bounds how much of a core other work than the lab's and the planted may take while an instance
+// is measured.
+const maxElsewhere = .3
 
 // elsewhere is how much it took.
 func (x *aRun) elsewhere(r recorded) float64 {

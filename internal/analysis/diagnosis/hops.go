@@ -169,9 +169,9 @@ func (o *Observation) queuePlaces(hops []hop, ingress bool) (out []record.TopoPo
 	return out
 }
 
-// carriers lists the other devices of a node that sent from least to most times as many bytes as a port, such
-// as a VLAN or a veth in front of it: the load's packets passed them, too.
-func (o *Observation) carriers(at record.TopoPort, least, most float64) (out []string) {
+// carriers lists the other devices of a node that sent between low and high times as many bytes as a port,
+// such as a VLAN or a veth in front of it: the load's packets passed them, too.
+func (o *Observation) carriers(at record.TopoPort, low, high float64) (out []string) {
 	columns, _ := o.Columns(at.Node, "netdev", "tx_bytes")
 	port := o.passed(at.Node, at.Port, "tx").bytes
 	master := ""
@@ -181,7 +181,7 @@ func (o *Observation) carriers(at record.TopoPort, least, most float64) (out []s
 	for _, c := range columns {
 		n, _ := c.Grew()
 		if c.Label != "lo" && c.Label != master && !strings.HasPrefix(c.Label, "ifb") && port > 0 &&
-			!o.isPort(at.Node, c.Label) && n > least*port && n < most*port {
+			!o.isPort(at.Node, c.Label) && n > low*port && n < high*port {
 			out = append(out, c.Label)
 		}
 	}

@@ -85,8 +85,7 @@ func (o *Observation) otherLoadAt(node string) Judgement {
 // guestRan names the metric for the share of a guest's busy time in which its cores ran.
 const guestRan = "guest_ran_ratio"
 
-// freeVCPU is the share of its guest's busy time for which an emulated vCPU runs at least where nothing keeps
-// it from that.
+// freeVCPU is the minimum share of its guest's busy time for which an emulated vCPU runs if nothing stops it.
 const freeVCPU = .66
 
 // keptFromRunning rates from 0 to 1 how surely the machine's other work keeps a guest's vCPUs from running,
