@@ -79,8 +79,8 @@ var planted = []struct {
 	{diagnosis.Tester, []string{"local"}, nil, nil},
 }
 
-// ruled are the classes that a rule of the packet filter plants, and the rule for packets that come in by a
-// port.
+// ruled lists the classes that a rule of the packet filter plants, with the rule for packets that come in by
+// a port.
 var ruled = []struct {
 	class string
 	rule  func(d *rand.Rand, port string) string
@@ -100,7 +100,7 @@ func egress(direction string) string {
 	return "fault@router." + map[string]string{record.Up: "wan", record.Down: "lan"}[direction]
 }
 
-// ports are those by which the data come in, by their direction.
+// ports names the router's port that receives the data, by direction.
 var ports = map[string]string{record.Up: "lan", record.Down: "wan"}
 
 // ingress is the port that the data comes in by: a policer drops what arrives.
@@ -174,7 +174,8 @@ func readRuns(t testing.TB) (all []recorded) {
 	return all
 }
 
-// said is what the rules say of the direction in which the limit is; "none" where they say nothing.
+// said returns the first two classes that the rules name for the direction of the limit; "none" where they
+// name none.
 func (r recorded) said() (class, second string) {
 	class, second = "none", "none"
 	if p := diagnosis.Blackbox(r.Cells); p != nil {
@@ -191,9 +192,9 @@ func (r recorded) said() (class, second string) {
 	return class, second
 }
 
-// leastRight is the share of the stored runs, of both halves, below which a change of the rules has lowered
+// minRight is the share of the stored runs, of both halves, below which a change of the rules has lowered
 // accuracy.
-const leastRight = .85
+const minRight = .85
 
 func TestAccuracy(t *testing.T) {
 	all := readRuns(t)
@@ -221,8 +222,8 @@ func TestAccuracy(t *testing.T) {
 	text := fmt.Sprintf("Right in %d of %d runs of the %s half: %.0f %% (95 %% interval %.0f to "+
 		"%.0f %%).\n\n", right, n, *half, 100*float64(right)/float64(n), 100*low, 100*high) + table(matrix)
 	t.Log(text)
-	if float64(right) < leastRight*float64(n) {
-		t.Errorf("right in %d of %d runs: below %.0f %%", right, n, 100*leastRight)
+	if float64(right) < minRight*float64(n) {
+		t.Errorf("right in %d of %d runs: below %.0f %%", right, n, 100*minRight)
 	}
 	onPage(t, text)
 }

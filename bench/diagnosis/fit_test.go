@@ -367,7 +367,7 @@ func TestLeaveOneOut(t *testing.T) {
 		}
 	}
 	for _, o := range slices.Concat(unknown...) {
-		sure := o.d.Class != diagnosis.Unknown && o.d.Confidence >= leastSure
+		sure := o.d.Class != diagnosis.Unknown && o.d.Confidence >= minSure
 		f.Classes.add(!sure)
 		if sure {
 			t.Logf("without its class: %s is %v, said: %s %.0f %%", o.ID, o.Truths, o.d.Class,

@@ -112,8 +112,8 @@ func load(t testing.TB, list, stored string, each func(x *aRun, of []recorded)) 
 	}
 }
 
-// source is where instances are read from: the folder that is given, or what is committed, of which a copy
-// is read so that nothing is written beside it.
+// source returns where instances are read from: the folder that is given, or a copy of the committed
+// recording, so that nothing is written beside it.
 func source(t testing.TB) (list, stored string) {
 	t.Helper()
 	if *keepDir != "" {

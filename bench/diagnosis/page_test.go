@@ -111,7 +111,7 @@ func firstRun(t *testing.T) (record.Run, []record.Trial) {
 	return first.Run, first.trials
 }
 
-// BenchmarkDiagnose is what one trial takes: its numbers, its validity and the rules.
+// BenchmarkDiagnose times the diagnosis of one trial: its numbers, its validity and the rules.
 func BenchmarkDiagnose(b *testing.B) {
 	list, stored := source(b)
 	var run *aRun
@@ -122,7 +122,7 @@ func BenchmarkDiagnose(b *testing.B) {
 	}
 }
 
-// BenchmarkStored is the same of a trial that is read from a store, and of the document that it makes.
+// BenchmarkStored times the same for a trial that is read from a store, and the document that it makes.
 func BenchmarkStored(b *testing.B) {
 	trials, began := 0, time.Now()
 	for b.Loop() {

@@ -36,7 +36,7 @@ var (
 // levels are factors of a cell with their levels.
 type levels map[string]string
 
-// truth is what limits an instance; an element or node that is not given may be any.
+// truth names the limit of an instance; an element or node that is not given may be any.
 type truth struct {
 	Node    string `json:"node,omitempty"`
 	Element string `json:"element,omitempty"`
@@ -66,7 +66,7 @@ type recorded struct {
 // is measured.
 const maxElsewhere = .3
 
-// elsewhere is how much it took.
+// elsewhere returns how much of a core such work took.
 func (x *aRun) elsewhere(r recorded) float64 {
 	key, err := r.Base.key()
 	if err != nil {
@@ -80,7 +80,7 @@ func (x *aRun) elsewhere(r recorded) float64 {
 	return 0
 }
 
-// bite is what goodput must fall by for a cause to be one.
+// bite bounds from below the share by which goodput must fall for a cause to count.
 const bite = .15
 
 // recorder measures instances, in a folder.
@@ -209,8 +209,8 @@ func (c levels) key() (string, error) {
 	return p.Cells()[0].Key(), nil
 }
 
-// trialsOf are those of a cell that ended well, or whose path was found not to carry what it should, and the
-// median of their goodput; why says why there is none.
+// trialsOf returns the trials of a cell that ended well, or whose path was found not to carry what it should,
+// and the median of their goodput; why says why there is none.
 func (x *aRun) trialsOf(c levels) (ids []string, goodput float64, why string) {
 	key, err := c.key()
 	if err != nil {

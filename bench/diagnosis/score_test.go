@@ -41,7 +41,7 @@ func diagnose(x *aRun, all []recorded) (out []outcome) {
 	return out
 }
 
-// count is how many of so many.
+// count holds a number of right answers, of so many.
 type count struct{ Right, Of int }
 
 func (c *count) add(right bool) {
@@ -120,7 +120,7 @@ type mechanismFigures struct {
 
 const (
 	mechanismFile = "testdata/figures-mechanisms.json"
-	leastSure     = .8
+	minSure       = .8
 )
 
 // add counts what is said of an instance, and returns whether that is right.
@@ -153,7 +153,7 @@ func (f *mechanismFigures) add(o outcome) bool {
 	for _, c := range []*tally{&f.All, f.Classes[m.Class], f.Mechanisms[m.Name]} {
 		c.Top1.add(right)
 		c.Top2.add(second)
-		c.Sure.add(!right && o.d.Class != diagnosis.Unknown && o.d.Confidence >= leastSure)
+		c.Sure.add(!right && o.d.Class != diagnosis.Unknown && o.d.Confidence >= minSure)
 		if place {
 			c.Place.add(placed)
 		}
