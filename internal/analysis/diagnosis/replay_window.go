@@ -15,21 +15,19 @@ func replayWindow() Rule {
 			"outside of the replay window (XfrmInStateSeqError, or XfrmInStateProtoError with extended " +
 			"sequence numbers), and these are at least half of what the ends miss",
 		Judge: func(o *Observation) Judgement {
-			late, at, known := 0.0, "", false
+			late, at, counter, known := 0.0, "", lateCounters[0], false
 			for _, node := range o.wayNodes() {
-				n := 0.0
-				for _, counter := range lateCounters {
-					one, ok := o.Sum(node, "xfrm", counter, nil)
-					n, known = n+one, known || ok
-				}
-				if at == "" || n > late {
-					late, at = n, node
+				for _, name := range lateCounters {
+					n, ok := o.Sum(node, "xfrm", name, nil)
+					if known = known || ok; at == "" || n > late {
+						late, at, counter = n, node, name
+					}
 				}
 			}
 			if !known {
 				return missing("no node on the path counts what IPsec drops")
 			}
-			return o.lostTo(late, at, lateCounters[0], "died outside of IPsec's replay window")
+			return o.lostTo(late, at, counter, "died outside of IPsec's replay window")
 		},
 		Remedies: []Remedy{
 			{System: "linux", Do: "use a larger replay window", Commands: []string{
