@@ -316,7 +316,7 @@ func TestStalledMachineFailsAStage(t *testing.T) {
 		for i := range n {
 			test := fmt.Sprint("Test", i)
 			list = append(list, testEvent{Action: "output", Package: "p", Test: test,
-				Output: "    x_test.go:3: skip: a vCPU was stalled in each of 6 trials\n"},
+				Output: "    x_test.go:3: skip: a vCPU was stalled too often in 6 trials\n"},
 				testEvent{Action: "skip", Package: "p", Test: test})
 		}
 		list = append(list, testEvent{Action: "pass", Package: "p"})

@@ -81,7 +81,7 @@ type tookTest struct {
 	seconds float64
 }
 
-// maxStalled bounds the tests of a stage that skip because a vCPU was stalled in each of their trials.
+// maxStalled bounds the tests of a stage that skip because a vCPU was stalled too often in their trials.
 const maxStalled = 5
 
 // slowest is how many of the slowest tests are named.

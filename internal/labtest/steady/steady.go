@@ -1,11 +1,12 @@
 // Package steady is for tests of what takes time. On a machine whose hypervisor lends its CPUs to others a
 // vCPU stalls for tens of milliseconds, in the middle of whatever is timed, and then a time or a rate says
-// nothing of the code. So what a test finds wrong with one counts only if no vCPU was stalled meanwhile;
-// everything else counts at once.
+// nothing of the code. So what a test finds wrong with one counts only if no vCPU was stalled meanwhile and
+// if further trials find it too; everything else counts at once.
 package steady
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -17,6 +18,9 @@ import (
 
 const (
 	trials = 6
+	// repeats is in how many trials without a stalled CPU a time must be wrong. A fault of the code is wrong
+	// in each; what other processes of a busy machine delay is not. With CHOKEPOINT_LONG, one trial counts.
+	repeats = 3
 	// stallTime is how long a CPU must not have woken a thread that asked to be woken. The kernel's
 	// scheduler does so within a few milliseconds, however many others want to run.
 	stallTime = 15 * time.Millisecond
@@ -36,7 +40,7 @@ type Trial struct {
 }
 
 // Timedf reports that a time or a rate is wrong, or what follows from one. It counts only if no CPU was
-// seen to be stalled for 15 ms or more during the trial.
+// seen to be stalled for 15 ms or more during the trial, and if that happens in three trials.
 func (r *Trial) Timedf(format string, args ...any) {
 	_, file, line, _ := runtime.Caller(1)
 	r.mu.Lock()
@@ -62,15 +66,21 @@ func (r *Trial) Found() []string {
 // Cleanup runs f at the end of this trial.
 func (r *Trial) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 
-// Run runs body, and does so again if Timedf was called and does not count. It skips the test if that is so
-// six times: nothing that takes time can be tested on such a machine. Body may start no subtests.
+// Run runs body, and does so again if Timedf was called and does not count yet. It skips the test if a CPU
+// was stalled in most of six trials: nothing that takes time can be tested on such a machine. Body may start
+// no subtests.
 func Run(t testing.TB, body func(t *Trial)) {
 	t.Helper()
-	run(t, watchCPUs, body)
+	needed := repeats
+	if os.Getenv("CHOKEPOINT_LONG") != "" {
+		needed = 1
+	}
+	run(t, watchCPUs, needed, body)
 }
 
-// run takes the watch, so that a test can say what it saw.
-func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Trial)) {
+// run fails t when Timedf was called in needed trials without a stalled CPU. It takes the watch, so that a
+// test can say what it saw.
+func run(t testing.TB, watch func() (stop func() time.Duration), needed int, body func(t *Trial)) {
 	t.Helper()
 	for n := 1; ; n++ {
 		r := Trial{TB: t}
@@ -78,15 +88,19 @@ func run(t testing.TB, watch func() (stop func() time.Duration), body func(t *Tr
 		if len(r.said) == 0 {
 			return
 		}
+
 		found := fmt.Sprintf("trial %d, a vCPU was stalled for %v at most:\n%s", n,
 			stalled.Round(time.Millisecond), strings.Join(r.said, "\n"))
-		if stalled < stallTime || t.Failed() {
+		if stalled < stallTime {
+			needed--
+		}
+		if needed == 0 || t.Failed() {
 			t.Error(found)
 			return
 		}
 		t.Log(found)
 		if n == trials {
-			t.Skip("skip: a vCPU was stalled in each of", n, "trials")
+			t.Skip("skip: a vCPU was stalled too often in", n, "trials")
 			return
 		}
 		time.Sleep(pause)

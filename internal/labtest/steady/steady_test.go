@@ -37,7 +37,7 @@ func watched(still ...time.Duration) func() func() time.Duration {
 func TestTimesOfASteadyMachineCount(t *testing.T) {
 	var l listener
 	times := 0
-	run(&l, watched(stallTime-1), func(t *Trial) {
+	run(&l, watched(stallTime-1), 1, func(t *Trial) {
 		times++
 		t.Timedf("took %d", 7)
 		t.Timedf("came to %d", 8)
@@ -53,18 +53,21 @@ func TestTimesOfAStalledMachineAreTakenAgain(t *testing.T) {
 		name          string
 		late          int // trials that take too long, the first ones
 		still         []time.Duration
+		needed        int // late trials without an excuse that make an error
 		times, errors int
 	}{
-		{"in time", 0, []time.Duration{time.Second}, 1, 0},
-		{"in time at last", 2, []time.Duration{time.Second}, 3, 0},
-		{"late without an excuse", 9, []time.Duration{time.Second, stallTime, 0}, 3, 1},
-		{"late for ever", 9, []time.Duration{time.Second}, trials, 0},
+		{"in time", 0, []time.Duration{time.Second}, 1, 1, 0},
+		{"in time at last", 2, []time.Duration{time.Second}, 1, 3, 0},
+		{"late without an excuse", 9, []time.Duration{time.Second, stallTime, 0}, 1, 3, 1},
+		{"late twice without an excuse", 2, []time.Duration{0}, 3, 3, 0},
+		{"late three times without an excuse", 9, []time.Duration{0, stallTime, 0, 0}, 3, 4, 1},
+		{"late for ever", 9, []time.Duration{time.Second}, 1, trials, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var l listener
 			times, cleaned := 0, 0
-			run(&l, watched(tt.still...), func(t *Trial) {
+			run(&l, watched(tt.still...), tt.needed, func(t *Trial) {
 				times++
 				t.Cleanup(func() { cleaned++ })
 				if times <= tt.late {
@@ -97,7 +100,7 @@ func TestATrialMaySeeTheStillnessItself(t *testing.T) {
 		{[]time.Duration{0}, stallTime, 0},
 	} {
 		var l listener
-		run(&l, watched(tt.watch), func(t *Trial) {
+		run(&l, watched(tt.watch), 1, func(t *Trial) {
 			t.Timedf("late")
 			for _, d := range tt.seen {
 				t.Stalled(d)
@@ -131,7 +134,7 @@ func TestOtherFaultsCountAtOnce(t *testing.T) {
 			defer close(ended)
 			run(&l,
 				func() func() time.Duration { return func() time.Duration { stopped++; return time.Second } },
-				body)
+				1, body)
 		}()
 		<-ended
 		if times != 1 || stopped != 1 || cleaned != 1 || len(l.errors) == 0 || l.errors[0] != "wrong" {
