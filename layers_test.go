@@ -16,7 +16,7 @@ var layers = [][]string{
 	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
-		"trial/probe", "trial/traffic", "labtest/routeros"},
+		"trial/probe", "trial/traffic", "userfile", "labtest/routeros"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
@@ -25,9 +25,10 @@ var layers = [][]string{
 	6: {"trial", "analysis/tuning", "catalogue/bundle"},
 	7: {"labtest", "report"},
 	8: {"registry"},
-	9: {"bench/rig"},
+	9: {"app"},
 
-	10: {"cmd/*", "bench/*"},
+	10: {"bench/rig"},
+	11: {"cmd/*", "bench/*"},
 }
 
 // later are the packages that the table reserves for work that is still to come; unusedEntries refuses

@@ -22,7 +22,7 @@ var mayStartGoroutines = []string{"trial", "trial/traffic", "trial/traffic/strea
 	"trial/traffic/latency", "trial/traffic/responsiveness", "trial/traffic/iperf3", "trial/watch",
 	"trial/ciphers", "lab",
 	"lab/host", "lab/agent",
-	"lab/isp", "lab/pair", "lab/ssh", "progress", "labtest", "labtest/routeros", "labtest/steady"}
+	"lab/isp", "lab/pair", "lab/ssh", "progress", "app", "labtest", "labtest/routeros", "labtest/steady"}
 
 func isProgram(pkg string) bool {
 	return strings.HasPrefix(pkg, "cmd/") || strings.HasPrefix(pkg, "bench/")
@@ -502,9 +502,10 @@ func longPages(t *tree) []string {
 // left out), so that no layout is denser for it. A budget is raised only with a reason in the commit.
 var tokenBudgets = map[string]int{
 	"analysis":  189_500,
+	"app":       23_700,
 	"catalogue": 11_000,
 	"check":     1_500,
-	"cmd":       83_500,
+	"cmd":       57_600,
 	"factor":    10_000,
 	"foreign":   24_500,
 	"lab":       251_500,
@@ -516,6 +517,7 @@ var tokenBudgets = map[string]int{
 	"report":    70_500,
 	"trial":     191_000,
 	"unit":      1_500,
+	"userfile":  2_300,
 }
 
 // room is the part of the tree that has one budget: a folder of internal, or all of cmd.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -36,12 +37,12 @@ func newAdviseCommand(p *program) *cobra.Command {
 			rate, err := unit.ParseBitrate(wan)
 			switch {
 			case wan == "":
-				return &usageError{"advise wants --wan", "give the rate of the line, such as --wan 1G"}
+				return app.Usage("advise wants --wan", "give the rate of the line, such as --wan 1G")
 			case err != nil || rate < 1e6 || rate > 1e12:
-				return &usageError{fmt.Sprintf("--wan %q is not a rate from 1M to 1000G", wan),
-					"give bits per second with M or G, such as 300M"}
+				return app.Usage(fmt.Sprintf("--wan %q is not a rate from 1M to 1000G", wan),
+					"give bits per second with M or G, such as 300M")
 			case n.Users < 1 || n.Users > 100000:
-				return &usageError{fmt.Sprintf("--users %d is not from 1 to 100000", n.Users), ""}
+				return app.Usage(fmt.Sprintf("--users %d is not from 1 to 100000", n.Users), "")
 			}
 			if err := cmp.Or(asksForZero(cmd, "mtu"), knownLevels(n.Tunnel, "", "", 0, n.MTU)); err != nil {
 				return err

@@ -15,15 +15,18 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // bundleDir is where bundles are kept unless told otherwise.
-func (d dirs) bundleDir() string { return filepath.Join(d.Data, "bundles") }
+func bundleDir(d app.Dirs) string { return filepath.Join(d.Data, "bundles") }
 
 func addBundles(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "bundles", "", "with the bundles of this folder `DIR`; left out: with\n"+
@@ -43,17 +46,17 @@ func newCatalogAddCommand(p *program) *cobra.Command {
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if device == "" {
-				return &usageError{"catalog add wants --device", "say which device the run measured, " +
-					"such as --device 'OpenWrt One'"}
+				return app.Usage("catalog add wants --device", "say which device the run measured, "+
+					"such as --device 'OpenWrt One'")
 			}
-			d, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			d, err := p.Dirs.Document(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			d.Catalogue = registry.Catalogue() // without the words of the plan
 			b, err := bundle.New(device, firmware, note, d)
 			if err != nil {
-				return &exitError{codeUsage, err}
+				return app.Mark(app.ErrUsage, err)
 			}
 			return p.keep(b, out)
 		},
@@ -77,15 +80,15 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 		return write(p.Out, string(text))
 	}
 	if place == "" {
-		place = p.dirs.bundleDir()
-		if err := prepare(place); err != nil {
+		place = bundleDir(p.Dirs)
+		if err := app.Prepare(place); err != nil {
 			return err
 		}
 	}
 	if info, err := os.Stat(place); err == nil && info.IsDir() {
 		place = filepath.Join(place, b.ID()+".json")
 	}
-	if err := putFile(createOutFile, place, text); err != nil {
+	if err := userfile.Put(userfile.Create, place, text); err != nil {
 		return err
 	}
 	return write(p.Out, place+"\n")
@@ -96,14 +99,14 @@ func (p *program) keep(b *bundle.Bundle, place string) error {
 func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 	asked := dir != ""
 	if !asked {
-		dir = p.dirs.bundleDir()
+		dir = bundleDir(p.Dirs)
 	}
 	entries, err := os.ReadDir(dir)
 	if !asked && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &exitError{codeUsage, fmt.Errorf("read bundles of %s: %w", dir, underlying(err))}
+		return nil, app.Mark(app.ErrUsage, fmt.Errorf("read bundles of %s: %w", dir, check.Underlying(err)))
 	}
 	var all []*bundle.Bundle
 	var wrong []error
@@ -116,7 +119,7 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 		file := filepath.Join(dir, e.Name())
 		b, err := readBundle(file, factors)
 		if err != nil {
-			wrong = append(wrong, &exitError{codeUsage, err})
+			wrong = append(wrong, app.Mark(app.ErrUsage, err))
 			continue
 		}
 		id := b.ID()
@@ -132,14 +135,14 @@ func (p *program) bundles(dir string) ([]*bundle.Bundle, error) {
 
 // readBundle reads a regular file of at most a bundle's size.
 func readBundle(file string, c *factor.Catalogue) (*bundle.Bundle, error) {
-	f, err := openRegular(file)
+	f, err := userfile.OpenRegular(file)
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %s: %w", file, err)
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, bundle.MaxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("read bundle %s: %w", file, underlying(err))
+		return nil, fmt.Errorf("read bundle %s: %w", file, check.Underlying(err))
 	}
 	return bundle.Read(file, content, c)
 }
@@ -173,7 +176,7 @@ func (p *program) joinedBeside(ctx context.Context, dir, run string) (*catalogue
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := loadDocument(ctx, p.dirs, run)
+	d, err := p.Dirs.Document(ctx, run)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -109,8 +110,9 @@ func knownSource(c *catalogue.Catalogue, id string) error {
 		return nil
 	}
 	ids := each(c.Sources, func(s catalogue.Source) string { return s.ID })
-	return &usageError{fmt.Sprintf("--source %q is not in the catalogue", id), "studies: " +
-		strings.Join(ids, ", ")}
+	return app.Usage(fmt.Sprintf("--source %q is not in the catalogue", id), "studies: "+
+		strings.Join(ids, ", "))
+
 }
 
 func knownDevice(c *catalogue.Catalogue, flag, name string) error {
@@ -121,8 +123,9 @@ func knownDevice(c *catalogue.Catalogue, flag, name string) error {
 	if name == "" || slices.ContainsFunc(names, known) {
 		return nil
 	}
-	return &usageError{fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: " +
-		strings.Join(names, ", ")}
+	return app.Usage(fmt.Sprintf("%s %q is not in the catalogue", flag, name), "devices: "+
+		strings.Join(names, ", "))
+
 }
 
 // Levels of the catalogue's results.
@@ -135,16 +138,16 @@ var (
 func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 	switch {
 	case tunnel != "" && !slices.Contains(publishedTunnels, tunnel):
-		return &usageError{fmt.Sprintf("--tunnel %q is not in the catalogue", tunnel), "tunnels: " +
-			strings.Join(publishedTunnels, ", ")}
+		return app.Usage(fmt.Sprintf("--tunnel %q is not in the catalogue", tunnel), "tunnels: "+
+			strings.Join(publishedTunnels, ", "))
 	case protocol != "" && !slices.Contains(publishedProtocols, protocol):
-		return &usageError{fmt.Sprintf("--protocol %q is neither tcp nor udp", protocol), ""}
+		return app.Usage(fmt.Sprintf("--protocol %q is neither tcp nor udp", protocol), "")
 	case ip != "" && ip != "4" && ip != "6":
-		return &usageError{fmt.Sprintf("--ip %q is neither 4 nor 6", ip), ""}
+		return app.Usage(fmt.Sprintf("--ip %q is neither 4 nor 6", ip), "")
 	case streams < 0 || streams > 1000:
-		return &usageError{fmt.Sprintf("--streams %d is not from 1 to 1000", streams), ""}
+		return app.Usage(fmt.Sprintf("--streams %d is not from 1 to 1000", streams), "")
 	case mtu != 0 && (mtu < 576 || mtu > 65535):
-		return &usageError{fmt.Sprintf("--mtu %d is not from 576 to 65535", mtu), ""}
+		return app.Usage(fmt.Sprintf("--mtu %d is not from 576 to 65535", mtu), "")
 	}
 	return nil
 }
@@ -153,7 +156,7 @@ func knownLevels(tunnel, protocol, ip string, streams, mtu int) error {
 func asksForZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
-			return &usageError{"--" + name + " is 0", "leave it out, or give a number above 0"}
+			return app.Usage("--"+name+" is 0", "leave it out, or give a number above 0")
 		}
 	}
 	return nil
@@ -188,7 +191,7 @@ func newCatalogResultsCommand(p *program) *cobra.Command {
 			case err != nil:
 				return err
 			case against != "" && (f.Device == "" || strings.EqualFold(f.Device, against)):
-				return &usageError{"--against wants another device beside it", "add --device NAME"}
+				return app.Usage("--against wants another device beside it", "add --device NAME")
 			}
 			rows := c.Filtered(f)
 			if against != "" {
@@ -429,7 +432,7 @@ func newCatalogErrorsCommand(p *program) *cobra.Command {
 			}
 			results, of := c.Results, model.OfPublished
 			if run != "" {
-				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				d, err := p.Dirs.Document(cmd.Context(), run)
 				if err != nil {
 					return err
 				}

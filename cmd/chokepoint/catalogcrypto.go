@@ -60,7 +60,7 @@ func catalogOfDevice(p *program, cmd *cobra.Command, what string, rows func(*cat
 		case run == "":
 			return list(c)
 		}
-		d, err := loadDocument(cmd.Context(), p.dirs, run)
+		d, err := p.Dirs.Document(cmd.Context(), run)
 		if err != nil {
 			return err
 		}

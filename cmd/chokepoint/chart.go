@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 )
@@ -34,11 +35,11 @@ func (o *pictureOptions) add(cmd *cobra.Command) {
 func (o *pictureOptions) validate(format string) error {
 	switch picture := slices.Contains(pictureFormats, format); {
 	case !picture && o.chart != "":
-		return &usageError{"--chart is for a single chart", "add --format png, or svg"}
+		return app.Usage("--chart is for a single chart", "add --format png, or svg")
 	case !picture && o.size != "":
-		return &usageError{"--size is for a single chart", "add --format png, or svg"}
+		return app.Usage("--size is for a single chart", "add --format png, or svg")
 	case o.brief && format != "md":
-		return &usageError{"--brief is for md", "add --format md"}
+		return app.Usage("--brief is for md", "add --format md")
 	case o.size == "social":
 		o.pixels = report.Social()
 	case o.size != "":
@@ -46,8 +47,8 @@ func (o *pictureOptions) validate(format string) error {
 		width, err := factor.ParseWhole(w, 200, 4096)
 		height, err2 := factor.ParseWhole(h, 200, 4096)
 		if err != nil || err2 != nil {
-			return &usageError{fmt.Sprintf("--size %q is no size", o.size),
-				"a size is 1200x630, of 200 to 4096 pixels, or social"}
+			return app.Usage(fmt.Sprintf("--size %q is no size", o.size),
+				"a size is 1200x630, of 200 to 4096 pixels, or social")
 		}
 		o.pixels = report.Size{Width: int(width), Height: int(height)}
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newCompareCommand(p *program) *cobra.Command {
@@ -30,33 +32,25 @@ func newCompareCommand(p *program) *cobra.Command {
 			"is no verdict on cells with fewer than six runs on either side.",
 		Args: exactArgs("RUN", "RUN"), ValidArgsFunction: completeRuns(p, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			c, docs, err := p.Compare(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
-			b, err := loadDocument(cmd.Context(), p.dirs, args[1])
-			if err != nil {
-				return err
-			}
-			if a.Run.ID == b.Run.ID {
-				return &usageError{fmt.Sprintf("%s and %s are the same run, %s", args[0], args[1], a.Run.ID),
-					"chokepoint list shows the runs"}
-			}
-			c, labels := analysis.CompareRuns(a, b), labelsOf(a, b)
+			labels := labelsOf(docs[:]...)
 			if suspectToo && !failOnRegression {
-				return &usageError{"--suspect-too changes what --fail-on-regression counts",
-					"add --fail-on-regression"}
+				return app.Usage("--suspect-too changes what --fail-on-regression counts",
+					"add --fail-on-regression")
 			}
 			if junit != "" {
 				content, err := report.ComparisonJUnit(c, labels)
 				if err == nil {
-					err = putFile(createOutFile, junit, content)
+					err = userfile.Put(userfile.Create, junit, content)
 				}
 				if err != nil {
 					return err
 				}
 			}
-			if err := p.document(c, comparisonText(c, labels, a, b)); err != nil || !failOnRegression {
+			if err := p.document(c, comparisonText(c, labels, docs[:]...)); err != nil || !failOnRegression {
 				return err
 			}
 			var errs []error
@@ -64,8 +58,8 @@ func newCompareCommand(p *program) *cobra.Command {
 				if r.Suspect && !suspectToo {
 					continue
 				}
-				errs = append(errs, &exitError{codeThreshold, fmt.Errorf("regression: %s: %s",
-					labels[r.Factors.Key()], r.Text)})
+				errs = append(errs, app.Mark(app.ErrThreshold, fmt.Errorf("regression: %s: %s",
+					labels[r.Factors.Key()], r.Text)))
 			}
 			return errors.Join(errs...)
 		},

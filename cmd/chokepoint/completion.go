@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
@@ -16,7 +17,7 @@ func completeRuns(p *program, n int) cobra.CompletionFunc {
 		if len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		names, err := runNames(cmd.Context(), p.dirs)
+		names, err := runNames(cmd.Context(), p.Dirs)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -31,8 +32,8 @@ func completeOne(cmd *cobra.Command, flag string, words []string) {
 }
 
 // runNames are all that can be written for RUN, each with its plan.
-func runNames(ctx context.Context, d dirs) (names []string, err error) {
-	runs, err := storedRuns(ctx, d)
+func runNames(ctx context.Context, d app.Dirs) (names []string, err error) {
+	runs, err := d.Runs(ctx)
 	for _, r := range runs {
 		if r.Damaged != "" {
 			continue

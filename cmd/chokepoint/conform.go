@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -15,6 +16,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newLabConformCommand(p *program) *cobra.Command {
@@ -49,12 +51,12 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	if err := o.settle(); err != nil {
 		return err
 	}
-	var out *outFile
+	var out *userfile.File
 	if bundle != "" {
-		if out, err = createOutFile(bundle); err != nil {
+		if out, err = userfile.Create(bundle); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, out.abort()) }()
+		defer func() { err = errors.Join(err, out.Abort()) }()
 	}
 	try := func(l *lab.Lab) error { return p.tried(ctx, l, out) }
 	var asked record.Run
@@ -65,23 +67,23 @@ func (p *program) conform(ctx context.Context, o labOptions, bundle string) (err
 	if err != nil {
 		return err
 	}
-	id := "conform-" + newID()
-	return p.withJournal(id, func(j *journal.Journal) (err error) {
-		l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
+	id := "conform-" + app.NewID()
+	return p.WithJournal(id, func(j *journal.Journal) (err error) {
+		l, err := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: p.Dirs.Labs(), Journal: j,
 			Guest: guest, Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx)))) }()
+		defer func() { err = errors.Join(err, app.Dirty(l.Close(context.WithoutCancel(ctx)))) }()
 		return try(l)
 	})
 }
 
 // tried shows what a router was found to do, as it is found, and writes it down if there is a bundle. What
 // went wrong is an error.
-func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *outFile) error {
+func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *userfile.File) error {
 	if len(l.Topology.Routers) == 0 {
-		return &usageError{"lab conform: the lab has no router", "name one by --router"}
+		return app.Usage("lab conform: the lab has no router", "name one by --router")
 	}
 	if l.Note != "" {
 		p.note("%s", l.Note)
@@ -93,14 +95,14 @@ func (p *program) tried(ctx context.Context, l *lab.Lab, bundle *outFile) error 
 			check.Plain(c.Answer.Reason)))
 	})
 	if err != nil {
-		return dirty(err)
+		return app.Dirty(err)
 	}
 	p.note("driven by %s: of %d things %d work, %d are not there, %d went wrong; all was put back",
 		found.Driven, len(found.Tried), counts[check.Yes], counts[check.No], counts[check.Unknown])
 	if bundle != nil {
 		text, err := json.MarshalIndent(found, "", "  ")
 		if err == nil {
-			err = bundle.commit(append(text, '\n'))
+			err = bundle.Commit(append(text, '\n'))
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/ciphers"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -92,7 +93,7 @@ func newCryptoCommand(p *program) *cobra.Command {
 
 func (o *cryptoOptions) check(cmd *cobra.Command) error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
-		return &usageError{"--on: " + err.Error(), check.HintOf(err)}
+		return app.Usage("--on: "+err.Error(), check.HintOf(err))
 	}
 	if !cmd.Flags().Changed("seed") {
 		o.seed = uint64(rand.Uint32()) // short enough to be typed again
@@ -106,18 +107,18 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		"library": {o.libraries, ciphers.Libraries()}} {
 		for _, name := range list[0] {
 			if !slices.Contains(list[1], name) {
-				return &usageError{fmt.Sprintf("--%s %q is not known", flag, name), "one of: " +
-					strings.Join(list[1], ", ")}
+				return app.Usage(fmt.Sprintf("--%s %q is not known", flag, name), "one of: "+
+					strings.Join(list[1], ", "))
 			}
 		}
 	}
 	switch {
 	case cmd.Flags().Changed("node") && o.attach == "":
-		return &usageError{"--node without --attach", "a machine is named by --on"}
+		return app.Usage("--node without --attach", "a machine is named by --on")
 	case len(o.libraries) == 0:
-		return &usageError{"--library names none", "one of: " + strings.Join(ciphers.Libraries(), ", ")}
+		return app.Usage("--library names none", "one of: "+strings.Join(ciphers.Libraries(), ", "))
 	case len(o.algorithms) == 0:
-		return &usageError{"--algorithm names none", "one of: " + strings.Join(ciphers.Names(), ", ")}
+		return app.Usage("--algorithm names none", "one of: "+strings.Join(ciphers.Names(), ", "))
 	}
 	for _, b := range []struct {
 		flag        string
@@ -131,12 +132,12 @@ func (o *cryptoOptions) check(cmd *cobra.Command) error {
 		{"repeat", []int{o.repetitions}, 1, maxRepetitions, "repetitions; an interval needs 6"},
 	} {
 		if len(b.given) == 0 {
-			return &usageError{fmt.Sprintf("--%s is empty", b.flag), b.what}
+			return app.Usage(fmt.Sprintf("--%s is empty", b.flag), b.what)
 		}
 		for _, n := range b.given {
 			if n < b.least || n > b.most {
-				return &usageError{fmt.Sprintf("--%s %d is not from %d to %d", b.flag, n, b.least, b.most),
-					b.what}
+				return app.Usage(fmt.Sprintf("--%s %d is not from %d to %d", b.flag, n, b.least, b.most),
+					b.what)
 			}
 		}
 	}
@@ -158,11 +159,11 @@ func distinct[T comparable](list []T) (out []T) {
 }
 
 func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
-	pl, err := plan.Read("crypto", []byte(o.planText()), otherEnd{}.vocabulary(), nil)
+	pl, err := plan.Read("crypto", []byte(o.planText()), app.Peer{}.Vocabulary(), nil)
 	if err != nil {
 		return usageErrors(err)
 	}
-	if err := absolute(pathsOf(&o.machines)...); err != nil {
+	if err := app.Absolute(app.PathsOf(&o.machines)...); err != nil {
 		return err
 	}
 	pl = pl.WithSeed(o.seed)
@@ -171,8 +172,9 @@ func runCrypto(ctx context.Context, o cryptoOptions, p *program) error {
 	if o.attach == "" {
 		on.machines = o.machines
 	}
-	x := &execution{p: p, plan: pl, run: newRun(pl, &on), attach: o.attach, reportPath: o.report}
-	return x.whole(ctx)
+	head := p.NewRun(pl)
+	on.describe(&head)
+	return p.result(p.Run(ctx, pl, head, app.RunOptions{Attach: o.attach, Report: o.report}))
 }
 
 // planText is the plan of what was asked for. Ciphers come first, then hashes and keys.

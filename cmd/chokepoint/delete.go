@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
@@ -28,9 +29,9 @@ func newDeleteCommand(p *program) *cobra.Command {
 			given := cmd.Flags().Changed("keep")
 			switch {
 			case given == (len(args) > 0):
-				return &usageError{"delete: want either RUN… or --keep N", "usage: " + cmd.UseLine()}
+				return app.Usage("delete: want either RUN… or --keep N", "usage: "+cmd.UseLine())
 			case given && keep < 0:
-				return &usageError{fmt.Sprintf("--keep %d: it is below 0", keep), "--keep 0 deletes all runs"}
+				return app.Usage(fmt.Sprintf("--keep %d: it is below 0", keep), "--keep 0 deletes all runs")
 			}
 			if !given {
 				keep = -1
@@ -55,7 +56,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	if err != nil {
 		return err
 	}
-	alive, err := journal.Living(journalDir(p.dirs))
+	alive, err := journal.Living(p.Dirs.Journals())
 	if err != nil {
 		return err
 	}
@@ -75,12 +76,12 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 	}
 	d, text := deleted{Deleted: []string{}}, ""
 	for _, id := range doomed { // on a full disk the store needs some room to delete
-		if err := removeRunDirectory(p.dirs, id); err != nil {
+		if err := removeRunDirectory(p.Dirs, id); err != nil {
 			return err
 		}
 	}
 	for _, id := range doomed {
-		if journal.Lives(journalDir(p.dirs), id) { // it was resumed meanwhile
+		if journal.Lives(p.Dirs.Journals(), id) { // it was resumed meanwhile
 			err = goingOn(id, "")
 		} else {
 			err = st.Remove(ctx, id)
@@ -88,7 +89,7 @@ func deleteRuns(ctx context.Context, names []string, keep int, p *program) (err 
 		if err != nil {
 			break
 		}
-		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+shownID(id)+"\n"
+		d.Deleted, text = append(d.Deleted, id), text+"deleted run "+app.ShownID(id)+"\n"
 	}
 	return errors.Join(err, p.line(d, text))
 }
@@ -105,14 +106,14 @@ type deleted struct {
 
 // openToChange opens the store for removal; that there is none is an error.
 func openToChange(ctx context.Context, p *program) (*store.Store, error) {
-	st, err := openStore(ctx, p.dirs)
+	st, err := p.Dirs.OpenStore(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := st.Close(); err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, p.dirs.storeFile())
+	return store.Open(ctx, p.Dirs.StoreFile())
 }
 
 // chosen are the ids of the runs that are named; a damaged one goes by its exact id.
@@ -134,11 +135,11 @@ func chosen(ctx context.Context, st *store.Store, heads []store.Head, names []st
 }
 
 // removeRunDirectory removes what was put beside the store for a run.
-func removeRunDirectory(d dirs, id string) error {
+func removeRunDirectory(d app.Dirs, id string) error {
 	if !store.ValidID(id) {
 		return nil // no directory can have that name
 	}
-	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.reportFile(id))))
+	root, err := os.OpenRoot(filepath.Dir(filepath.Dir(d.ReportFile(id))))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -170,7 +171,7 @@ type collected struct {
 }
 
 func collect(ctx context.Context, p *program) (err error) {
-	alive, err := journal.Living(journalDir(p.dirs))
+	alive, err := journal.Living(p.Dirs.Journals())
 	if err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func collect(ctx context.Context, p *program) (err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	ids, err := st.Removed(ctx)
 	for _, id := range ids {
-		err = errors.Join(err, removeRunDirectory(p.dirs, id)) // what a delete that failed has left
+		err = errors.Join(err, removeRunDirectory(p.Dirs, id)) // what a delete that failed has left
 	}
 	if err != nil {
 		return err

@@ -1,16 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
@@ -36,13 +37,13 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 			if err := proveAlone(prove, dry, class, codeFile); err != nil {
 				return err
 			}
-			doc, err := loadDocument(cmd.Context(), p.dirs, append(args, "latest")[0])
+			doc, err := p.Dirs.Document(cmd.Context(), append(args, "latest")[0])
 			if err != nil {
 				return err
 			}
 			if (prove || dry) && len(doc.Run.ImportedFrom) > 0 {
-				return &usageError{fmt.Sprintf("prove findings of run %s: it was imported, and no lab "+
-					"made it", doc.Run.ID), "chokepoint run measures here"}
+				return app.Usage(fmt.Sprintf("prove findings of run %s: it was imported, and no lab "+
+					"made it", doc.Run.ID), "chokepoint run measures here")
 			}
 			if cell != "" {
 				if err := only(doc, cell); err != nil {
@@ -54,7 +55,7 @@ func newDiagnoseCommand(p *program) *cobra.Command {
 			case dry:
 				return p.dryRun(cmd.Context(), doc, class)
 			case prove:
-				doc, failed = p.proveRun(cmd.Context(), doc, class, codeFile, time.Time{})
+				doc, failed = p.Prove(cmd.Context(), doc, app.ProveOptions{Class: class, CodeFile: codeFile})
 			}
 			return errors.Join(failed, p.diagnoses(doc))
 		},
@@ -112,4 +113,41 @@ func only(doc *analysis.Document, words string) error {
 	}
 	doc.Verdicts = analysis.Verdicts(doc.Cells)
 	return nil
+}
+
+// dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
+func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class string) error {
+	experiments, err := p.Experiments(ctx, doc, app.ProveOptions{Class: class})
+	if err != nil {
+		return err
+	}
+	if p.json {
+		for _, e := range experiments {
+			if err := printLine(p.Out, expandPlan(e.Plan)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	texts := each(experiments, func(e app.Experiment) string { return e.Text })
+	return write(p.Out, check.Plain(strings.Join(texts, "---\n")))
+}
+
+// proveUsage is what --prove does, with run and with diagnose.
+const proveUsage = "put each finding to the test: three doses of one resource in\nrandom order, between " +
+	"untouched windows; then all is put back"
+
+// proveAlone refuses what means nothing without --prove, and causes that there are not.
+func proveAlone(prove, dry bool, class, codeFile string) error {
+	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
+		"--peer-code-file": codeFile != ""} {
+		if given && !prove {
+			return app.Usage(flag+" without --prove", "chokepoint diagnose RUN --prove "+flag)
+		}
+	}
+	if _, known := diagnosis.RuleOf(class); class == "" || known {
+		return nil
+	}
+	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
+	return app.Usage(fmt.Sprintf("--cause %q is no cause", class), "causes: "+strings.Join(all, ", "))
 }

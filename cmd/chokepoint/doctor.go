@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
@@ -46,13 +47,13 @@ type findings struct {
 }
 
 func runDoctor(ctx context.Context, p *program) error {
-	id := "doctor-" + newID()
-	f := findings{Version: readVersion().String(), Kernel: probe.KernelRelease()}
-	err := p.withJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
+	id := "doctor-" + app.NewID()
+	f := findings{Version: app.ReadVersion().String(), Kernel: probe.KernelRelease()}
+	err := p.WithJournal(id, func(j *journal.Journal) error { return f.examine(ctx, id, j, p) })
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), dirty(err))
+		return errors.Join(context.Cause(ctx), app.Dirty(err))
 	}
-	return errors.Join(p.line(f, f.text()), dirty(err))
+	return errors.Join(p.line(f, f.text()), app.Dirty(err))
 }
 
 // examine brings up a lab and asks it. That no lab can be made is a finding, not an error.
@@ -65,7 +66,7 @@ func (f *findings) examine(ctx context.Context, id string, j *journal.Journal, p
 	}
 	f.Capabilities = append(f.Capabilities, trial.Capability{Area: "guest", Name: "KVM",
 		Answer: vm.TryKVM(ctx)})
-	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: labsDir(p.dirs), Journal: j,
+	own := lab.Local{ID: id, Topology: lab.Topologies()[0], Dir: p.Dirs.Labs(), Journal: j,
 		Parts: registry.LabParts()}
 	l, err := own.Up(ctx)
 	if err != nil {

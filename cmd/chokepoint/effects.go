@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
@@ -31,8 +32,8 @@ func newEffectsCommand(p *program) *cobra.Command {
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (source == "") {
-				return &usageError{"effects wants either a RUN or --source",
-					"chokepoint list shows the runs, chokepoint catalog sources the studies"}
+				return app.Usage("effects wants either a RUN or --source",
+					"chokepoint list shows the runs, chokepoint catalog sources the studies")
 			}
 			c, err := catalogue.Published()
 			if err == nil {
@@ -45,7 +46,7 @@ func newEffectsCommand(p *program) *cobra.Command {
 			if source != "" {
 				e = analysis.PublishedEffects(c, source)
 			} else {
-				d, err := loadDocument(cmd.Context(), p.dirs, args[0])
+				d, err := p.Dirs.Document(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"slices"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 )
 
 // Exit codes. They are API: scripts depend on them.
@@ -38,6 +40,18 @@ var exitMeanings = []struct {
 // precedence orders the codes for when several apply. A wrong command line comes alone.
 var precedence = []int{codeUsage, codeDirty, codeInterrupted, codeError, codeThreshold, codeFailed, codeOK}
 
+// kinds gives the kinds of errors their codes. The first that an error is of decides.
+var kinds = []struct {
+	of   error
+	code int
+}{
+	{app.ErrUsage, codeUsage},
+	{app.ErrFailed, codeFailed},
+	{app.ErrThreshold, codeThreshold},
+	{lab.ErrDirty, codeDirty},
+	{app.ErrInterrupted, codeInterrupted},
+}
+
 // exitError gives an error its exit code. Without an inner error it ends the program silently: all that is
 // to say has been said.
 type exitError struct {
@@ -54,18 +68,12 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError is a command line or plan that cannot be meant.
-type usageError struct{ text, hint string }
-
-func (e *usageError) Error() string { return e.text }
-func (e *usageError) Hint() string  { return e.hint }
-
 // interruptedBy replaces what a cancelled context made of an error: the signal is what happened, "context
 // canceled" says nothing. What can be done about it stays.
 func interruptedBy(err error) error {
-	said := ErrInterrupted
+	said := app.ErrInterrupted
 	rest := slices.DeleteFunc(leaves(err), func(e error) bool {
-		gone := errors.Is(e, context.Canceled) || errors.Is(e, ErrInterrupted)
+		gone := errors.Is(e, context.Canceled) || errors.Is(e, app.ErrInterrupted)
 		if h := hints(e); gone && len(h) > 0 {
 			said = check.WithHint(said, h[0])
 		}
@@ -110,15 +118,13 @@ func exitCode(err error) int {
 }
 
 func leafCode(err error) int {
-	exit, ok := errors.AsType[*exitError](err)
-	_, usage := errors.AsType[*usageError](err)
-	switch {
-	case ok && slices.Contains(precedence, exit.code):
+	if exit, ok := errors.AsType[*exitError](err); ok && slices.Contains(precedence, exit.code) {
 		return exit.code
-	case usage:
-		return codeUsage
-	case errors.Is(err, ErrInterrupted):
-		return codeInterrupted
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.of) {
+			return k.code
+		}
 	}
 	return codeError
 }
@@ -153,11 +159,11 @@ func printError(w io.Writer, err error, code int, asJSON bool) {
 	_, _ = io.WriteString(w, text)
 }
 
-// usageErrors gives each of several errors the code of what cannot be meant.
+// usageErrors marks each of several errors as one of what cannot be meant.
 func usageErrors(err error) error {
 	all := leaves(err)
 	for i, e := range all {
-		all[i] = &exitError{codeUsage, e}
+		all[i] = app.Mark(app.ErrUsage, e)
 	}
 	return errors.Join(all...)
 }

@@ -13,14 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 func TestExitCode(t *testing.T) {
-	failed := &exitError{code: codeFailed}
-	missed := &exitError{code: codeThreshold, err: errors.New("goodput >= 300M was missed")}
-	dirty := &exitError{code: codeDirty, err: errors.New("restore lab: 1 change is left")}
+	failed := app.Mark(app.ErrFailed, errors.New("1 of 2 trials failed"))
+	missed := app.Mark(app.ErrThreshold, errors.New("goodput >= 300M was missed"))
+	dirty := app.Dirty(fmt.Errorf("%w: 1 change is left", lab.ErrDirty))
 	broken := errors.New("disk full")
 	tests := []struct {
 		name string
@@ -29,15 +31,15 @@ func TestExitCode(t *testing.T) {
 	}{
 		{"nothing", nil, 0},
 		{"plain error", broken, 1},
-		{"usage", &usageError{text: "x"}, 2},
-		{"usage inside of a sentence", fmt.Errorf("run: %w", &usageError{text: "x"}), 2},
+		{"usage", app.Usage("x", ""), 2},
+		{"usage inside of a sentence", fmt.Errorf("run: %w", app.Usage("x", "")), 2},
 		{"failed trials", failed, 3},
 		{"code of a command on a node", &exitError{code: 77}, 77},
 		{"such a code beside an error", errors.Join(&exitError{code: 77}, broken), 1},
 		{"threshold over failed", errors.Join(failed, missed), 4},
 		{"error over threshold", errors.Join(missed, broken), 1},
-		{"interrupt over error", errors.Join(broken, ErrInterrupted), 130},
-		{"dirty over all", errors.Join(failed, missed, broken, ErrInterrupted, dirty), 5},
+		{"interrupt over error", errors.Join(broken, app.ErrInterrupted), 130},
+		{"dirty over all", errors.Join(failed, missed, broken, app.ErrInterrupted, dirty), 5},
 		{"joined twice", errors.Join(failed, errors.Join(missed, dirty)), 5},
 	}
 	for _, tt := range tests {
@@ -186,9 +188,9 @@ func TestResultsArePlain(t *testing.T) {
 	const nasty = "put back \x1b]0;owned\a \u202edetpmet\n"
 	var out strings.Builder
 	p := &program{streams: streams{In: strings.NewReader("\n"), Out: &out, Err: &out}}
-	x := &execution{p: p}
+	p.connect()
 	c := &analysis.RunComparison{Changes: []analysis.Change{{Kind: "environment", Name: nasty, A: nasty}}}
-	if err := errors.Join(p.line(nil, nasty), p.document(nil, nasty), x.ask(t.Context(),
+	if err := errors.Join(p.line(nil, nasty), p.document(nil, nasty), p.Ask(t.Context(),
 		record.Step{Prompt: nasty}), p.document(c, comparisonText(c, nil))); err != nil {
 		t.Fatal(err)
 	}
@@ -199,5 +201,31 @@ func TestResultsArePlain(t *testing.T) {
 		`{"facts":{"kernel":"\u001b]0;owned"}}`), "f", false)
 	if err != nil || len(note.Environments) != 1 || note.Environments[0].Facts["kernel"] != "]0;owned" {
 		t.Errorf("imported: got %+v, %v, want it plain", note, err)
+	}
+}
+
+// TestAnInterruptedRunSaysHowItGoesOn, whatever the signal made of the error.
+func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
+	const command = "chokepoint resume 20260102-030405-aaaa goes on with it"
+	for _, err := range []error{app.ErrInterrupted, context.Canceled} {
+		got := interruptedBy(errors.Join(check.WithHint(err, command), errors.New("other")))
+		if h := hints(got); !slices.Contains(h, command) || exitCode(got) != codeInterrupted {
+			t.Errorf("of %v: got hints %q and code %d, want the command and %d", err, h, exitCode(got),
+				codeInterrupted)
+		}
+	}
+}
+
+// TestWhereRunsAreIsSaid once, by each command that looks there.
+func TestWhereRunsAreIsSaid(t *testing.T) {
+	for command, want := range map[string]int{"list": 1, "version": 0} {
+		var out, said bytes.Buffer
+		dir := t.TempDir()
+		p := &program{streams: streams{Out: &out, Err: &said}, App: app.App{Dirs: app.Dirs{Data: dir,
+			State: dir, Cache: dir, Runtime: dir, Note: "HOME is ignored"}}}
+		p.execute(t.Context(), []string{command})
+		if got := strings.Count(said.String(), "HOME is ignored"); got != want {
+			t.Errorf("%s: said %d times, want %d: %q", command, got, want, said.String())
+		}
 	}
 }

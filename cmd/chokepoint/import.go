@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -25,6 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newImportCommand(p *program) *cobra.Command {
@@ -59,7 +60,7 @@ func newImportCommand(p *program) *cobra.Command {
 			if undo {
 				return undoImport(cmd.Context(), into, p)
 			}
-			debug.SetMemoryLimit(documentMemory)
+			debug.SetMemoryLimit(app.DocumentMemory)
 			if o.from != "" || len(o.sets) > 0 || len(args) > 1 {
 				return p.importForeign(cmd.Context(), args, nil, o)
 			}
@@ -132,8 +133,8 @@ func openImport(ctx context.Context, file string, stdin io.Reader) (*input, erro
 // wrong is an error of reading a file's text, which is the user's if the text is wrong.
 func (in *input) wrong(err error) error {
 	if wrong, ok := errors.AsType[*foreign.Error](err); ok {
-		return &usageError{fmt.Sprintf("import %s: %s", in.name, check.Plain(wrong.Error())),
-			check.HintOf(wrong)}
+		return app.Usage(fmt.Sprintf("import %s: %s", in.name, check.Plain(wrong.Error())),
+			check.HintOf(wrong))
 	}
 	return fmt.Errorf("import %s: %w", in.name, err)
 }
@@ -144,10 +145,10 @@ const headBytes = 4096
 // openAsIs opens a regular file, or reads standard input, which an interrupt ends.
 func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error) {
 	if file != standard {
-		f, err := openRegular(file)
+		f, err := userfile.OpenRegular(file)
 		if err != nil {
-			return nil, &usageError{fmt.Sprintf("import %s: %v", file, err),
-				"name a file, or - for standard input"}
+			return nil, app.Usage(fmt.Sprintf("import %s: %v", file, err),
+				"name a file, or - for standard input")
 		}
 		return &input{f, check.Plain(filepath.Base(file)), f.Close}, nil
 	}
@@ -165,28 +166,11 @@ func openAsIs(ctx context.Context, file string, stdin io.Reader) (*input, error)
 	case err != nil:
 		return nil, fmt.Errorf("import %s: %w", in.name, err)
 	case len(text) > foreign.MostText:
-		return nil, &usageError{fmt.Sprintf("import %s: it is larger than %d MiB", in.name,
-			foreign.MostText>>20), "a recording of chokepoint-agent may be larger as a file"}
+		return nil, app.Usage(fmt.Sprintf("import %s: it is larger than %d MiB", in.name,
+			foreign.MostText>>20), "a recording of chokepoint-agent may be larger as a file")
 	}
 	in.seeker = bytes.NewReader(text)
 	return in, nil
-}
-
-// openRegular opens a file to read it. A pipe, which might be waited for without end, a folder and a device
-// are refused.
-func openRegular(file string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, underlying(err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
-	}
-	if err != nil {
-		return nil, errors.Join(underlying(err), f.Close())
-	}
-	return f, nil
 }
 
 // ofAgent matches the beginning of what chokepoint-agent prints, object that of any JSON behind a prompt.
@@ -216,10 +200,10 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 	case err != nil:
 		return fmt.Errorf("import %s: %w", in.name, err)
 	case size > maxImportBytes:
-		return &usageError{fmt.Sprintf("import %s: it is larger than 1 GiB", in.name),
-			"cut it to the time of the run"}
+		return app.Usage(fmt.Sprintf("import %s: it is larger than 1 GiB", in.name),
+			"cut it to the time of the run")
 	}
-	to, err := importedTo(ctx, p.dirs, into)
+	to, err := importedTo(ctx, p.Dirs, into)
 	if err != nil {
 		return err
 	}
@@ -232,7 +216,7 @@ func (in *input) add(ctx context.Context, into string, clockWrong bool, p *progr
 
 // undoImport takes back what was imported into a run.
 func undoImport(ctx context.Context, into string, p *program) error {
-	to, err := importedTo(ctx, p.dirs, into)
+	to, err := importedTo(ctx, p.Dirs, into)
 	if err != nil {
 		return err
 	}
@@ -243,15 +227,15 @@ func undoImport(ctx context.Context, into string, p *program) error {
 		}
 	}
 	if len(to.run.Imports) == 0 && facts < 2 { // the run has told of it itself
-		return &usageError{fmt.Sprintf("import --undo: nothing was imported into run %s", to.run.ID),
-			"chokepoint list shows the runs, --into names one"}
+		return app.Usage(fmt.Sprintf("import --undo: nothing was imported into run %s", to.run.ID),
+			"chokepoint list shows the runs, --into names one")
 	}
 	said := fmt.Sprintf("what was imported about the %s of run %s is taken back", to.router, to.run.ID)
 	return addNote(ctx, to.run.ID, store.Note{ForgetSamples: to.router, ForgetFacts: to.router}, said, p)
 }
 
 func addNote(ctx context.Context, run string, note store.Note, said string, p *program) error {
-	st, err := store.Open(ctx, p.dirs.storeFile())
+	st, err := store.Open(ctx, p.Dirs.StoreFile())
 	if err != nil {
 		return err
 	}
@@ -270,10 +254,10 @@ type imported struct {
 }
 
 // importedTo reads the run that is called into, one trial after the other.
-func importedTo(ctx context.Context, d dirs, into string) (*imported, error) {
+func importedTo(ctx context.Context, d app.Dirs, into string) (*imported, error) {
 	to := &imported{}
 	watched := map[string]bool{}
-	err := withRun(ctx, d, into, func(st *store.Store, run record.Run) error {
+	err := d.WithRun(ctx, into, func(st *store.Store, run record.Run) error {
 		to.run = run
 		if run.Status == record.RunRunning {
 			return check.WithHint(fmt.Errorf("import into run %s: it is still going on", run.ID),
@@ -304,8 +288,8 @@ func importedTo(ctx context.Context, d dirs, into string) (*imported, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, &usageError{fmt.Sprintf("import into run %s: the run watched its routers itself",
-			to.run.ID), "import is for runs with --peer; chokepoint list shows the runs, --into names one"}
+		return nil, app.Usage(fmt.Sprintf("import into run %s: the run watched its routers itself",
+			to.run.ID), "import is for runs with --peer; chokepoint list shows the runs, --into names one")
 	}
 	to.router = found[0]
 	return to, nil
@@ -397,8 +381,8 @@ func readPrinted(text io.ReadSeeker, name string, keep func(string, int64) bool)
 	}
 	printed, err := watch.ReadPrinted(text, keep)
 	if line := (*watch.LineError)(nil); errors.As(err, &line) {
-		return nil, &usageError{fmt.Sprintf("import %s: %v", name, err),
-			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed"}
+		return nil, app.Usage(fmt.Sprintf("import %s: %v", name, err),
+			"it must be what chokepoint-agent probe --json or chokepoint-agent environment printed")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", name, err)

@@ -14,22 +14,24 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
 // watchedRun stores a run between two machines, and returns what a probe on the router printed meanwhile,
 // whose wall clock was ahead.
-func watchedRun(t *testing.T, d dirs, ahead time.Duration) (printed string) {
+func watchedRun(t *testing.T, d app.Dirs, ahead time.Duration) (printed string) {
 	t.Helper()
-	s := samples["good"]
-	run := s.run()
+	s := labtest.Samples["good"]
+	run := s.Run()
 	run.Lab, run.Status = record.LabPair, record.RunDone
 	run.Topologies = []record.Topology{{Name: "forward", Near: "client", Far: "server",
 		Routers: []string{"router"}, Nodes: []record.TopoNode{{Name: "client"},
 			{Name: "router", Router: true}, {Name: "server"}}}}
-	st, err := store.Open(t.Context(), d.storeFile())
+	st, err := store.Open(t.Context(), d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func watchedRun(t *testing.T, d dirs, ahead time.Duration) (printed string) {
 			at+offset, int64(total))
 		at, total = at+second/10, total+rate/10
 	}
-	for i, tr := range s.trials() {
+	for i, tr := range s.Trials() {
 		for range 10 + i {
 			step(0)
 		}
@@ -88,14 +90,14 @@ func TestImport(t *testing.T) {
 		{-time.Hour, true, `its clock is 1h0m0s behind, within`},
 		{-time.Hour, false, ""},
 	} {
-		d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+		d := app.Dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
 		printed := watchedRun(t, d, tt.ahead)
 		file := filepath.Join(t.TempDir(), "router.jsonl")
 		if err := os.WriteFile(file, []byte(printed), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		p := &program{streams: streams{Out: &out, Err: &out}, dirs: d}
+		p := &program{streams: streams{Out: &out, Err: &out}, App: app.App{Dirs: d}}
 		args := []string{"import", file}
 		if tt.wrong {
 			args = append(args, "--clock-wrong")
@@ -115,7 +117,7 @@ func TestImport(t *testing.T) {
 		if tt.want == "" {
 			continue
 		}
-		doc, err := loadDocument(t.Context(), d, "latest")
+		doc, err := d.Document(t.Context(), "latest")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +153,7 @@ func TestImport(t *testing.T) {
 // TestImportPasted: what the agent printed is found behind a prompt and a byte order mark, in UTF-16 and
 // before another prompt.
 func TestImportPasted(t *testing.T) {
-	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+	d := app.Dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
 	printed := watchedRun(t, d, 0)
 	pasted := "\ufeffroot@OpenWrt:~# chokepoint-agent probe --json\n" + printed + "root@OpenWrt:~# \n"
 	var wide []byte
@@ -164,7 +166,7 @@ func TestImportPasted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		p := &program{streams: streams{Out: &out, Err: &out}, dirs: d}
+		p := &program{streams: streams{Out: &out, Err: &out}, App: app.App{Dirs: d}}
 		if code := p.execute(t.Context(), []string{"import", file}); code != codeOK {
 			t.Errorf("%s: got code %d and %q", name, code, &out)
 		}
@@ -185,16 +187,15 @@ func (c *counted) Read(b []byte) (int, error) {
 // TestImportStandardInput: an interrupt ends the waiting for it, and one without end is not read to it.
 func TestImportStandardInput(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(ErrInterrupted)
+	cancel(app.ErrInterrupted)
 	silent, end := io.Pipe()
 	defer end.Close()
-	if _, err := openImport(ctx, standard, silent); !errors.Is(err, ErrInterrupted) {
-		t.Errorf("interrupted: got %v, want %v", err, ErrInterrupted)
+	if _, err := openImport(ctx, standard, silent); !errors.Is(err, app.ErrInterrupted) {
+		t.Errorf("interrupted: got %v, want %v", err, app.ErrInterrupted)
 	}
 	endless := &counted{}
 	_, err := openImport(t.Context(), standard, endless)
-	var usage *usageError
-	if !errors.As(err, &usage) || endless.n > foreign.MostText+1 {
+	if !errors.Is(err, app.ErrUsage) || endless.n > foreign.MostText+1 {
 		t.Errorf("without end: got %v after %d bytes, want a refusal after %d", err, endless.n,
 			foreign.MostText)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -61,8 +62,8 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 		}
 		measured = true
 		if before, twice := first[sum]; twice {
-			return &usageError{fmt.Sprintf("import %s: it has the content of %s, so that it is no other "+
-				"measurement", check.Plain(file), check.Plain(before)), "name each file once"}
+			return app.Usage(fmt.Sprintf("import %s: it has the content of %s, so that it is no other "+
+				"measurement", check.Plain(file), check.Plain(before)), "name each file once")
 		}
 		first[sum] = file
 		sources = append(sources, s)
@@ -72,8 +73,8 @@ func (p *program) importForeign(ctx context.Context, files []string, opened *inp
 	}
 	now := time.Now().UTC()
 	run, trials := foreign.Run(store.NewID(now, uint16(rand.Uint32())), now, sources, conditions)
-	run.Version, run.Command = ownVersion(), typed(os.Args)
-	st, err := store.Open(ctx, p.dirs.storeFile())
+	run.Version, run.Command = app.RunVersion(), typed(os.Args)
+	st, err := store.Open(ctx, p.Dirs.StoreFile())
 	if err != nil {
 		return err
 	}
@@ -142,13 +143,13 @@ func (o *foreignOptions) conditions() (record.Factors, error) {
 	for _, text := range o.sets {
 		name, level, ok := strings.Cut(text, "=")
 		if !ok || !factorName.MatchString(name) || check.Plain(level) != level || len(level) > 200 {
-			return nil, &usageError{fmt.Sprintf("--set %q is no condition", text),
-				"name a factor and its level, such as --set tunnel=none; without a level it is taken away"}
+			return nil, app.Usage(fmt.Sprintf("--set %q is no condition", text),
+				"name a factor and its level, such as --set tunnel=none; without a level it is taken away")
 		}
 		if d, known := registry.Catalogue().Lookup(name); known && level != "" {
 			canonical, err := d.Parse(level)
 			if err != nil {
-				return nil, &usageError{fmt.Sprintf("--set %s: %v", name, err), check.HintOf(err)}
+				return nil, app.Usage(fmt.Sprintf("--set %s: %v", name, err), check.HintOf(err))
 			}
 			level = canonical
 		}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
@@ -53,7 +54,9 @@ func intrude() {
 }
 
 // port is one of the peer's: mostly that for the loads.
-func (i *intruder) port(n int) uint16 { return uint16(peerPort + []int{1, 0, 1, 2, 1, 3, 1, 1}[n%8]) }
+func (i *intruder) port(n int) uint16 {
+	return uint16(app.PeerPort + []int{1, 0, 1, 2, 1, 3, 1, 1}[n%8])
+}
 
 // connect opens a connection and holds it, talks garbage, or hangs up.
 func (i *intruder) connect(n int) {
@@ -101,7 +104,8 @@ func (i *intruder) flood(n int) {
 		if k%2 == 0 && len(b) >= 16 {
 			copy(b[4:], []byte{0, 0, byte(1 + k%7), 0, 0, 0, 0}) // first flow, any phase, low numbers
 		}
-		if _, err := c.WriteToUDPAddrPort(b, netip.AddrPortFrom(i.at, uint16(peerPort+1+k%3))); err == nil {
+		to := netip.AddrPortFrom(i.at, uint16(app.PeerPort+1+k%3))
+		if _, err := c.WriteToUDPAddrPort(b, to); err == nil {
 			i.datagrams.Add(1)
 		}
 	}
@@ -110,7 +114,8 @@ func (i *intruder) flood(n int) {
 
 // scan connects to all ports in turn, the peer's first, and hangs up where somebody answers.
 func (i *intruder) scan(n int) {
-	if c, err := net.DialTimeout("tcp", net.JoinHostPort(i.at.String(), strconv.Itoa(1+(peerPort+n)%65535)),
+	port := strconv.Itoa(1 + (app.PeerPort+n)%65535)
+	if c, err := net.DialTimeout("tcp", net.JoinHostPort(i.at.String(), port),
 		time.Second); err == nil {
 		c.Close()
 	}
@@ -123,7 +128,7 @@ func (i *intruder) scan(n int) {
 func (i *intruder) guess(int) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if v, err := pair.Dial(ctx, netip.AddrPortFrom(i.at, peerPort).String(), pair.NewCode()); err == nil {
+	if v, err := pair.Dial(ctx, netip.AddrPortFrom(i.at, app.PeerPort).String(), pair.NewCode()); err == nil {
 		fmt.Println("let in without the code")
 		v.Close()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -62,11 +63,11 @@ type shownLab struct {
 func labUp(ctx context.Context, topology string, o labOptions, p *program) error {
 	t, err := lab.TopologyNamed(topology)
 	if err != nil {
-		return &usageError{fmt.Sprintf("topology %q is not known", topology), "topologies: " +
-			strings.Join(topologyNames(), ", ")}
+		return app.Usage(fmt.Sprintf("topology %q is not known", topology), "topologies: "+
+			strings.Join(topologyNames(), ", "))
 	}
 	if isLabFile(o.kind) {
-		return &usageError{"lab up with real machines, which stand without it", "name them to run"}
+		return app.Usage("lab up with real machines, which stand without it", "name them to run")
 	}
 	if err := o.check(); err != nil {
 		return err
@@ -75,11 +76,11 @@ func labUp(ctx context.Context, topology string, o labOptions, p *program) error
 	if err != nil {
 		return err
 	}
-	if err := prepare(p.dirs.Runtime); err != nil {
+	if err := app.Prepare(p.Dirs.Runtime); err != nil {
 		return err
 	}
-	id := strings.ToLower(newID())
-	l, err := lab.Local{ID: id, Topology: t, Dir: labsDir(p.dirs), Detached: true, Guest: guest,
+	id := strings.ToLower(app.NewID())
+	l, err := lab.Local{ID: id, Topology: t, Dir: p.Dirs.Labs(), Detached: true, Guest: guest,
 		Driver: o.driver, Queues: o.queues, Parts: registry.LabParts()}.Up(ctx)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func newLabListCommand(p *program) *cobra.Command {
 	return addJSON(&cobra.Command{
 		Use: "list [--json]", Short: "List the labs of this machine", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			labs, err := lab.List(labsDir(p.dirs))
+			labs, err := lab.List(p.Dirs.Labs())
 			if err != nil {
 				return err
 			}
@@ -130,8 +131,8 @@ func (s shownLab) row() []string {
 }
 
 // findLab finds a detached lab that is up; without a name, the only one.
-func findLab(d dirs, name string) (lab.Info, error) {
-	labs, err := lab.List(labsDir(d))
+func findLab(d app.Dirs, name string) (lab.Info, error) {
+	labs, err := lab.List(d.Labs())
 	if err != nil {
 		return lab.Info{}, err
 	}
@@ -145,13 +146,13 @@ func findLab(d dirs, name string) (lab.Info, error) {
 	case len(up) == 1:
 		return up[0], nil
 	case len(up) == 0 && name == "":
-		return lab.Info{}, &usageError{"no lab is up", "chokepoint lab up makes one"}
+		return lab.Info{}, app.Usage("no lab is up", "chokepoint lab up makes one")
 	case len(up) == 0:
-		return lab.Info{}, &usageError{fmt.Sprintf("no lab %q is up", name),
-			"chokepoint lab list shows the labs"}
+		return lab.Info{}, app.Usage(fmt.Sprintf("no lab %q is up", name),
+			"chokepoint lab list shows the labs")
 	}
 	ids := each(up, func(i lab.Info) string { return i.ID })
-	return lab.Info{}, &usageError{"more than one lab is up", "name one: " + strings.Join(ids, ", ")}
+	return lab.Info{}, app.Usage("more than one lab is up", "name one: "+strings.Join(ids, ", "))
 }
 
 func newLabExecCommand(p *program) *cobra.Command {
@@ -162,8 +163,8 @@ func newLabExecCommand(p *program) *cobra.Command {
 			"and output. The exit code is the command's own.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return &usageError{cmd.CommandPath() + ": want NODE, then --, then the command",
-					"chokepoint lab exec router -- ip route"}
+				return app.Usage(cmd.CommandPath()+": want NODE, then --, then the command",
+					"chokepoint lab exec router -- ip route")
 			}
 			return labExec(cmd.Context(), name, args[0], args[1:], p)
 		},
@@ -173,16 +174,16 @@ func newLabExecCommand(p *program) *cobra.Command {
 }
 
 func labExec(ctx context.Context, name, node string, command []string, p *program) error {
-	i, err := findLab(p.dirs, name)
+	i, err := findLab(p.Dirs, name)
 	if err != nil {
 		return err
 	}
 	names := each(i.Topology.Nodes, func(n record.TopoNode) string { return n.Name })
 	if !slices.Contains(names, node) {
-		return &usageError{fmt.Sprintf("lab %s has no node %q", i.ID, node), "nodes: " +
-			strings.Join(names, ", ")}
+		return app.Usage(fmt.Sprintf("lab %s has no node %q", i.ID, node), "nodes: "+
+			strings.Join(names, ", "))
 	}
-	l, err := lab.Attach(labsDir(p.dirs), i.ID, registry.LabParts(), nil)
+	l, err := lab.Attach(p.Dirs.Labs(), i.ID, registry.LabParts(), nil)
 	if err != nil {
 		return err
 	}
@@ -231,14 +232,14 @@ func newLabDownCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "down [LAB]", Short: "End a lab that lab up has made", Args: optionalArg,
 		RunE: func(_ *cobra.Command, args []string) error {
-			i, err := findLab(p.dirs, append(args, "")[0])
+			i, err := findLab(p.Dirs, append(args, "")[0])
 			if err != nil {
 				return err
 			}
-			if err := lab.Down(labsDir(p.dirs), i); err != nil {
-				return dirty(err)
+			if err := lab.Down(p.Dirs.Labs(), i); err != nil {
+				return app.Dirty(err)
 			}
-			clearRuntime(p.dirs)
+			p.Dirs.ClearRuntime()
 			return write(p.Out, "lab "+i.ID+" is down\n")
 		},
 	}
@@ -251,8 +252,8 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			"Labs whose owner lives are never touched.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			defer clearRuntime(p.dirs)
-			r, err := lab.Restore(cmd.Context(), journalDir(p.dirs), p.agentProgram, labsDirs(p.dirs)...)
+			defer p.Dirs.ClearRuntime()
+			r, err := lab.Restore(cmd.Context(), p.Dirs.Journals(), p.AgentProgram, p.Dirs.AllLabs()...)
 			var b strings.Builder
 			for _, u := range r.Undone {
 				fmt.Fprintln(&b, u)
@@ -267,7 +268,7 @@ func newLabRestoreCommand(p *program) *cobra.Command {
 			if len(r.Undone) == 0 && len(r.Held) == 0 && err == nil {
 				b.WriteString("nothing to restore\n")
 			}
-			return errors.Join(dirty(err), p.line(r, b.String()))
+			return errors.Join(app.Dirty(err), p.line(r, b.String()))
 		},
 	}, "print the outcome as a JSON object")
 }
@@ -303,7 +304,7 @@ func newLabCheckCommand(p *program) *cobra.Command {
 					return p.survey(cmd.Context(), l)
 				})
 			}
-			return p.withJournal("check-"+newID(), func(j *journal.Journal) error {
+			return p.WithJournal("check-"+app.NewID(), func(j *journal.Journal) error {
 				return labCheck(cmd.Context(), o, j, p)
 			})
 		},
@@ -323,14 +324,14 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 		c := checkedLab{Topology: t.Name}
 		start := time.Now()
 		l, err := lab.Local{ID: fmt.Sprintf("check-%04x-%s", uint16(rand.Uint32()), t.Name), Topology: t,
-			Dir: labsDir(p.dirs), Journal: j, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
+			Dir: p.Dirs.Labs(), Journal: j, Guest: guest, Parts: registry.LabParts()}.Up(ctx)
 		c.UpTime = time.Since(start)
 		if err == nil {
 			err = l.Close(context.WithoutCancel(ctx))
 		}
 		line := fmt.Sprintf("%s: up in %s and gone again\n", t.Name, c.UpTime.Round(time.Millisecond))
 		if c.OK = err == nil; !c.OK {
-			err = dirty(err)
+			err = app.Dirty(err)
 			c.Error, c.Hint = err.Error(), check.HintOf(err)
 			failed = append(failed, err)
 			line = fmt.Sprintf("%s: %s\n", t.Name, c.Error)
@@ -349,17 +350,4 @@ func labCheck(ctx context.Context, o labOptions, j *journal.Journal, p *program)
 		return &exitError{code: exitCode(errors.Join(failed...))}
 	}
 	return nil
-}
-
-// withJournal lets f make labs of its own, with a journal of what it changes.
-func (p *program) withJournal(owner string, f func(*journal.Journal) error) error {
-	if err := prepare(p.dirs.Runtime, p.dirs.State); err != nil {
-		return err
-	}
-	defer clearRuntime(p.dirs)
-	j, err := journal.Create(journalDir(p.dirs), owner, labsDir(p.dirs))
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(j), j.Close())
 }

@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
@@ -84,7 +82,7 @@ func (o *labOptions) readFile() (err error) {
 	named := o.machines != record.Machines{}
 	switch {
 	case isLabFile(o.kind) && named:
-		return &usageError{"a lab file and flags of machines", "leave out one of them"}
+		return app.Usage("a lab file and flags of machines", "leave out one of them")
 	case isLabFile(o.kind):
 		if o.machines, err = readLabFile(o.kind); err != nil {
 			return err
@@ -92,7 +90,7 @@ func (o *labOptions) readFile() (err error) {
 		o.kind = record.LabSSH
 		o.meter, o.machines.Meter = cmp.Or(o.meter, o.machines.Meter), nil
 	case accept && !named:
-		return &usageError{"--accept-new without machines", "name them, or a lab file: --lab FILE"}
+		return app.Usage("--accept-new without machines", "name them, or a lab file: --lab FILE")
 	}
 	o.machines.AcceptNew = accept
 	return nil
@@ -112,7 +110,7 @@ func (o *labOptions) readMeter(at string) error {
 	if at != "" {
 		m, err := meter.Parse(at)
 		if err != nil {
-			return &usageError{fmt.Sprintf("--meter: %v", err), check.HintOf(err)}
+			return app.Usage(fmt.Sprintf("--meter: %v", err), check.HintOf(err))
 		}
 		o.meter = &m
 	}
@@ -121,7 +119,7 @@ func (o *labOptions) readMeter(at string) error {
 	}
 	if _, err := meter.Open(*o.meter, ""); err != nil {
 		const hint = "set the variable, or name a file that you can read"
-		return &usageError{err.Error(), cmp.Or(check.HintOf(err), hint)}
+		return app.Usage(err.Error(), cmp.Or(check.HintOf(err), hint))
 	}
 	return nil
 }
@@ -135,20 +133,6 @@ func (o *labOptions) condition(d *record.Design) {
 		}
 		d.Conditions[record.LinkCondition] = o.machines.LinkSpeed
 	}
-}
-
-// arch is the architecture of the lab's guests, "" if it has none.
-func (o labOptions) arch() (string, error) {
-	arch, guests := record.GuestArch(o.kind)
-	arch = cmp.Or(arch, vm.NativeArch())
-	switch {
-	case record.InNamespaces(o.kind):
-		return "", nil
-	case guests && slices.Contains(vm.Arches(), arch):
-		return arch, nil
-	}
-	return "", &usageError{fmt.Sprintf("lab %q is not known", o.kind), "labs: local, vm, vm:" +
-		strings.Join(vm.Arches(), ", vm:")}
 }
 
 // describe notes in a run what its lab was asked to be.
@@ -172,21 +156,13 @@ func (o *labOptions) describe(run *record.Run) {
 	}
 }
 
-// labOptionsOf are those that a run was made with.
-func labOptionsOf(run record.Run) labOptions {
-	return labOptions{kind: run.Lab, queues: max(run.Queues, 1), driver: run.Driver,
-		size: *cmp.Or(run.GuestSize, &record.GuestSize{}), image: *cmp.Or(run.Image, &record.DiskImage{}),
-		kernel:   *cmp.Or(run.OwnKernel, &record.OwnKernel{}),
-		machines: *cmp.Or(run.Machines, &record.Machines{}), meter: run.Meter}
-}
-
 // check refuses a lab that cannot be built, before anything is made.
 func (o labOptions) check() error {
 	if o.machines != (record.Machines{}) {
 		o.machines.Router.Driver = cmp.Or(o.driver, o.machines.Router.Driver)
 		return checkMachines(o.machines, o.alone)
 	}
-	arch, err := o.arch()
+	arch, err := app.GuestArch(o.kind)
 	_, known := driver.Named(o.driver)
 	most := vm.MaxCPUs(arch)
 	size := o.size
@@ -194,36 +170,36 @@ func (o labOptions) check() error {
 	case err != nil:
 		return err
 	case size != record.GuestSize{} && arch == "":
-		return &usageError{"--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
-			"--lab vm boots virtual routers"}
+		return app.Usage("--cpus, --memory or --cpu-model with lab local, whose routers are namespaces",
+			"--lab vm boots virtual routers")
 	case size.CPUs < 0 || size.CPUs > factor.MaxVCPUs:
-		return &usageError{fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d",
-			factor.MaxVCPUs)}
+		return app.Usage(fmt.Sprintf("--cpus %d", size.CPUs), fmt.Sprintf("a number from 1 to %d",
+			factor.MaxVCPUs))
 	case most > 0 && size.CPUs > most:
-		return &usageError{fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
-			fmt.Sprintf("its board has %d", most)}
+		return app.Usage(fmt.Sprintf("--cpus %d with a guest of %s", size.CPUs, arch),
+			fmt.Sprintf("its board has %d", most))
 	case size.MemoryMB != 0 && (size.MemoryMB < factor.LeastMemory || size.MemoryMB > factor.MostMemory):
-		return &usageError{fmt.Sprintf("--memory %d", size.MemoryMB), fmt.Sprintf("megabytes, from %d to %d",
-			factor.LeastMemory, factor.MostMemory)}
+		return app.Usage(fmt.Sprintf("--memory %d", size.MemoryMB), fmt.Sprintf("megabytes, from %d to %d",
+			factor.LeastMemory, factor.MostMemory))
 	case strings.ContainsFunc(size.Model, func(r rune) bool { return r <= ' ' || r > '~' }) ||
 		strings.HasPrefix(size.Model, "-"):
-		return &usageError{fmt.Sprintf("--cpu-model %q", size.Model),
-			"one of those that qemu-system-x86_64 -cpu help lists, for amd64"}
+		return app.Usage(fmt.Sprintf("--cpu-model %q", size.Model),
+			"one of those that qemu-system-x86_64 -cpu help lists, for amd64")
 	case o.driver != "" && !known:
 		return unknownDriver(o.driver)
 	case o.driver != "" && o.image.File != "":
-		return &usageError{"--driver with --image", "an image gets an agent: leave out one of them"}
+		return app.Usage("--driver with --image", "an image gets an agent: leave out one of them")
 	case o.queues < 1 || o.queues > maxQueues:
-		return &usageError{fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
-			maxQueues)}
+		return app.Usage(fmt.Sprintf("--queues %d", o.queues), fmt.Sprintf("a number from 1 to %d",
+			maxQueues))
 	case o.queues > 1 && arch != "":
-		return &usageError{"--queues with --lab vm, whose links have one",
-			"--lab local has virtual links of several"}
+		return app.Usage("--queues with --lab vm, whose links have one",
+			"--lab local has virtual links of several")
 	case o.kernel.File != "" && arch == "":
-		return &usageError{"--kernel with lab local, whose routers are namespaces",
-			"--lab vm boots the kernel"}
+		return app.Usage("--kernel with lab local, whose routers are namespaces",
+			"--lab vm boots the kernel")
 	case o.kernel.File != "" && o.image.File != "":
-		return &usageError{"--kernel with --image, which has a kernel of its own", "leave out one of them"}
+		return app.Usage("--kernel with --image, which has a kernel of its own", "leave out one of them")
 	}
 	if err := checkKernel(arch, o.kernel); err != nil {
 		return err
@@ -232,139 +208,54 @@ func (o labOptions) check() error {
 	case o.image == record.DiskImage{}:
 		return nil
 	case o.image.File == "":
-		return &usageError{"--image-login, --image-key, --image-password or --image-uefi without --image",
-			"name the disk image: --image FILE"}
+		return app.Usage("--image-login, --image-key, --image-password or --image-uefi without --image",
+			"name the disk image: --image FILE")
 	case arch == "":
-		return &usageError{"--image with lab local, whose routers are namespaces", "--lab vm boots the image"}
+		return app.Usage("--image with lab local, whose routers are namespaces", "--lab vm boots the image")
 	case arch != "amd64":
-		return &usageError{fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only",
-			arch), "--lab vm:amd64"}
+		return app.Usage(fmt.Sprintf("--image with a guest of %s: disk images are booted on amd64 only",
+			arch), "--lab vm:amd64")
 	}
-	_, err = openDisk(o.image)
+	_, err = app.OpenDisk(o.image)
 	return err
 }
 
 func unknownDriver(name string) error {
-	return &usageError{fmt.Sprintf("driver %q is not known", name), "drivers: " +
-		strings.Join(each(driver.All(), driver.Driver.Name), ", ")}
+	return app.Usage(fmt.Sprintf("driver %q is not known", name), "drivers: "+
+		strings.Join(each(driver.All(), driver.Driver.Name), ", "))
+
 }
 
 // checkKernel refuses a kernel that cannot boot, before anything is made.
 func checkKernel(arch string, k record.OwnKernel) error {
 	if k.Modules != "" && k.File == "" {
-		return &usageError{"--modules without --kernel", "name the kernel that the modules belong to"}
+		return app.Usage("--modules without --kernel", "name the kernel that the modules belong to")
 	}
 	for _, path := range []string{k.File, k.Modules} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			return &usageError{fmt.Sprintf("read the kernel: %v", err),
-				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules"}
+			return app.Usage(fmt.Sprintf("read the kernel: %v", err),
+				"give a kernel's file, such as /boot/vmlinuz, and the folder of its modules")
 		}
 	}
 	if k.File == "" {
 		return nil
 	}
 	if err := vm.CheckKernel(k.File, arch); err != nil {
-		return &usageError{err.Error(),
-			"QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel"}
+		return app.Usage(err.Error(),
+			"QEMU boots a bzImage on amd64, an Image on arm64 and a vmlinux (ELF) on mipsel")
 	}
 	return nil
 }
 
-// openDisk checks the user's disk image and the files of its login.
-func openDisk(i record.DiskImage) (vm.Disk, error) {
-	d, err := vm.OpenDisk(i.File)
-	if err != nil {
-		return d, &usageError{err.Error(), check.HintOf(err)}
-	}
-	if i.UEFI {
-		if err := d.BootByUEFI(); err != nil {
-			return d, err
-		}
-	}
-	if d.Login, err = vm.ParseLogin(cmp.Or(i.Login, vm.LoginSSH)); err != nil {
-		return d, &usageError{err.Error(), "--image-login is ssh, ssh:USER, serial or serial:USER"}
-	}
-	if i.Key != "" && d.Login.Method != vm.LoginSSH {
-		return d, &usageError{"--image-key with a login on the serial console",
-			"--image-password FILE names a file that holds a password"}
-	}
-	readable := func(flag, file string) (string, error) {
-		if file == "" {
-			return "", nil
-		}
-		f, err := openRegular(file)
-		if err != nil {
-			return "", &usageError{fmt.Sprintf("%s: %v", flag, err), "name a file that you can read"}
-		}
-		f.Close()
-		return filepath.Abs(file)
-	}
-	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
-		d.Login.Password, err = readable("--image-password", i.Password)
-	}
-	if err == nil && i.Password != "" {
-		if _, err := host.Password(i.Password); err != nil {
-			return d, &usageError{fmt.Sprintf("--image-password: %v", err), check.HintOf(err)}
-		}
-	}
-	return d, err
+// guest returns what the lab's routers boot; nil if they are namespaces.
+func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
+	var run record.Run
+	o.describe(&run)
+	return p.Guest(ctx, run)
 }
 
 // absolute makes the paths absolute, because a run may be resumed from another folder.
 func (o *labOptions) absolute() error {
-	return absolute(append(pathsOf(&o.machines), &o.image.File, &o.image.Key, &o.image.Password,
+	return app.Absolute(append(app.PathsOf(&o.machines), &o.image.File, &o.image.Key, &o.image.Password,
 		&o.kernel.File, &o.kernel.Modules)...)
-}
-
-// guest builds the image that the lab needs, or finds it built, and returns what its routers are; nil if
-// they are namespaces.
-func (o labOptions) guest(ctx context.Context, p *program) (*vm.Guest, error) {
-	arch, err := o.arch()
-	if err != nil || arch == "" {
-		return nil, err
-	}
-	if a := vm.CheckEmulator(ctx, arch); a.State == check.No { // before packages are fetched for it
-		return nil, check.WithHint(fmt.Errorf("boot a router of lab %s: %s", o.kind, a.Reason), a.Hint)
-	}
-	var g vm.Guest
-	if o.image.File == "" {
-		img, err := buildImage(ctx, p, arch, o.kernel)
-		if err != nil {
-			return nil, err
-		}
-		g = vm.NewGuest(img)
-	} else {
-		d, err := openDisk(o.image)
-		if err != nil {
-			return nil, err
-		}
-		if err := d.Identify(); err != nil {
-			return nil, err
-		}
-		if d.Agent, err = p.agentProgram(ctx, "amd64"); err != nil {
-			return nil, err
-		}
-		g = vm.NewForeignGuest(d)
-	}
-	g.CPUs, g.MemoryMB, g.Model = o.size.CPUs, cmp.Or(o.size.MemoryMB, g.MemoryMB), o.size.Model
-	return &g, nil
-}
-
-// agentProgram finds or builds the agent for an architecture.
-func (p *program) agentProgram(ctx context.Context, arch string) (string, error) {
-	cache := p.dirs.vmCache()
-	if err := prepare(cache); err != nil {
-		return "", err
-	}
-	return vm.GuestProgram(ctx, arch, cache, vm.OwnSource(), func(text string) { p.note("%s", text) })
-}
-
-func buildImage(ctx context.Context, p *program, arch string, k record.OwnKernel) (vm.Image, error) {
-	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: p.dirs.vmCache(),
-		Say: func(text string) { p.note("%s", text) }}
-	var err error
-	if r.Program, err = p.agentProgram(ctx, r.Arch); err != nil {
-		return vm.Image{}, err
-	}
-	return r.Image(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -24,6 +25,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // labFile is what lab init writes unless told otherwise.
@@ -42,7 +44,7 @@ func newLabInitCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, labFile)[0]
 			if !isLabFile(file) {
-				return &usageError{fmt.Sprintf("lab file %q", file), "its name ends in .yaml"}
+				return app.Usage(fmt.Sprintf("lab file %q", file), "its name ends in .yaml")
 			}
 			return labInit(cmd.Context(), file, m, p)
 		},
@@ -60,13 +62,13 @@ func isLabFile(text string) bool {
 func readLabFile(name string) (record.Machines, error) {
 	data, err := host.ReadTrusted(name)
 	if err != nil {
-		return record.Machines{}, &usageError{fmt.Sprintf("read lab file %s: %v", name, underlying(err)),
-			cmp.Or(check.HintOf(err), "chokepoint lab init writes one")}
+		return record.Machines{}, app.Usage(fmt.Sprintf("read lab file %s: %v", name, check.Underlying(err)),
+			cmp.Or(check.HintOf(err), "chokepoint lab init writes one"))
 	}
 	var beside record.Machines
 	_, err = plan.ReadMachines(name, data, judgeMachine, meter.Parse,
 		func(m record.Machines) (key string, err error) {
-			for _, path := range pathsOf(&m) {
+			for _, path := range app.PathsOf(&m) {
 				if strings.HasPrefix(*path, "~/") {
 					*path = os.Getenv("HOME") + (*path)[1:]
 				}
@@ -84,20 +86,20 @@ func readLabFile(name string) (record.Machines, error) {
 
 func labInit(ctx context.Context, file string, m record.Machines, p *program) error {
 	if _, err := os.Lstat(file); err == nil {
-		return &usageError{fmt.Sprintf("%s is there already", file), "remove it, or name another file"}
+		return app.Usage(fmt.Sprintf("%s is there already", file), "remove it, or name another file")
 	}
 	flags := m
 	if err := askMachines(ctx, &m, p); err != nil {
 		return err
 	}
-	if err := cmp.Or(checkMachines(m, false), absolute(pathsOf(&m)...)); err != nil {
+	if err := cmp.Or(checkMachines(m, false), app.Absolute(app.PathsOf(&m)...)); err != nil {
 		return err
 	}
 	err := p.withMachines(ctx, m, func(l *lab.Lab) error {
 		if err := p.survey(ctx, l); err != nil {
 			return err
 		}
-		return putFile(createReport, file, []byte(plan.MachinesText(found(l, m))))
+		return userfile.Put(userfile.CreateReport, file, []byte(plan.MachinesText(found(l, m))))
 	})
 	if err != nil {
 		p.note("%s is not written%s", file, answered(flags, m))
@@ -146,8 +148,8 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 	case !person && m.Client.At != "" && m.Server.At != "":
 		return nil
 	case !person:
-		return &usageError{"the machines are not named, and no one is there to be asked for them",
-			"name them: --client local --router ssh://HOST --server ssh://HOST"}
+		return app.Usage("the machines are not named, and no one is there to be asked for them",
+			"name them: --client local --router ssh://HOST --server ssh://HOST")
 	}
 	answers := bufio.NewReader(p.In)
 	for _, q := range []struct {
@@ -178,17 +180,17 @@ func askMachines(ctx context.Context, m *record.Machines, p *program) error {
 
 // withMachines has f look at a lab of real machines, which is up meanwhile.
 func (p *program) withMachines(ctx context.Context, m record.Machines, f func(*lab.Lab) error) error {
-	if err := p.showCommands(m, nil); err != nil {
+	if err := p.ShowCommands(m, nil); err != nil {
 		return err
 	}
-	id := "check-" + newID()
-	return p.withJournal(id, func(j *journal.Journal) (err error) {
-		l, err := lab.Remote{ID: id, Machines: m, Dir: labsDir(p.dirs), Journal: j,
-			Parts: registry.LabParts(), Program: p.agentProgram}.Up(ctx)
+	id := "check-" + app.NewID()
+	return p.WithJournal(id, func(j *journal.Journal) (err error) {
+		l, err := lab.Remote{ID: id, Machines: m, Dir: p.Dirs.Labs(), Journal: j,
+			Parts: registry.LabParts(), Program: p.AgentProgram}.Up(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx)))) }()
+		defer func() { err = errors.Join(err, app.Dirty(l.Close(context.WithoutCancel(ctx)))) }()
 		return f(l)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -34,7 +35,7 @@ func newListCommand(p *program) *cobra.Command {
 			"The store is $XDG_DATA_HOME/chokepoint/runs.db, else ~/.local/share/chokepoint/runs.db.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			runs, unread := storedRuns(cmd.Context(), p.dirs)
+			runs, unread := p.Dirs.Runs(cmd.Context())
 			if len(runs) == 0 {
 				return unread
 			}
@@ -60,13 +61,5 @@ func (l listed) row() []string {
 		status = "damaged"
 	}
 	started := l.Started.Local().Format("2006-01-02 15:04")
-	return []string{shownID(l.ID), started, l.Plan, l.Lab, trials, status}
-}
-
-// shownID is an id for people; that of a damaged run may hold anything.
-func shownID(id string) string {
-	if q := strconv.Quote(id); q != `"`+id+`"` {
-		return q
-	}
-	return id
+	return []string{app.ShownID(l.ID), started, l.Plan, l.Lab, trials, status}
 }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -87,8 +87,8 @@ func checkMachines(m record.Machines, alone bool) error {
 	_, err := wrongMachines(m, flagOf)
 	alone = alone && m.Router.At != "" && m.Router.At != record.LocalMachine && m.Client == m.Server
 	if err == nil && !alone && (m.Client.At == "" || m.Server.At == "") {
-		err = &usageError{"a lab of real machines has a client and a server", "name both: --client local " +
-			"--server ssh://HOST, and the router between, if it can be reached"}
+		err = app.Usage("a lab of real machines has a client and a server", "name both: --client local "+
+			"--server ssh://HOST, and the router between, if it can be reached")
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func nameOfKey(key string) string { return key[strings.LastIndexByte(key, '.')+1
 // wrongMachines says what cannot be meant, and at which key of a lab file; named is how a key is written.
 func wrongMachines(m record.Machines, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
-		return key, &usageError{fmt.Sprintf(format, args...), hint}
+		return key, app.Usage(fmt.Sprintf(format, args...), hint)
 	}
 	all := []struct {
 		key string
@@ -182,7 +182,7 @@ func wrongMachines(m record.Machines, named func(key string) string) (key string
 func wrongMachine(name string, m record.Machine, named func(key string) string) (key string, err error) {
 	wrong := func(key, hint, format string, args ...any) (string, error) {
 		key = name + "." + key
-		return key, &usageError{named(key) + fmt.Sprintf(format, args...), hint}
+		return key, app.Usage(named(key)+fmt.Sprintf(format, args...), hint)
 	}
 	if _, err := netip.ParseAddr(m.Address); m.Address != "" && err != nil {
 		return wrong("address", "such as 192.0.2.7 or 2001:db8::7", " %q is no address", m.Address)
@@ -225,24 +225,4 @@ func deviceLike(name string) bool {
 	return len(name) <= mostDevice && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("\"'`;|&$<>\\(){}*?!#", r)
 	})
-}
-
-// pathsOf are the paths of machines.
-func pathsOf(m *record.Machines) []*string {
-	paths := []*string{&m.SSHConfig, &m.Client.Identity, &m.Router.Identity,
-		&m.Server.Identity}
-	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
-		paths = append(paths, &(*m.Firmware)[0])
-	}
-	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
-}
-
-// absolute makes paths absolute that are not empty.
-func absolute(paths ...*string) (err error) {
-	for _, path := range paths {
-		if *path != "" && err == nil {
-			*path, err = filepath.Abs(*path)
-		}
-	}
-	return err
 }

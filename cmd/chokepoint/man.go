@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newManCommand(p *program) *cobra.Command {
@@ -17,7 +20,7 @@ func newManCommand(p *program) *cobra.Command {
 		Args: exactArgs("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("write manual pages to %s: %v", args[0], underlying(err))
+				return fmt.Errorf("write manual pages to %s: %v", args[0], check.Underlying(err))
 			}
 			return manPages(p, cmd.Root(), args[0])
 		},
@@ -30,7 +33,7 @@ func manPages(p *program, cmd *cobra.Command, dir string) error {
 		return nil
 	}
 	file := filepath.Join(dir, manName(cmd)+".1")
-	if err := putFile(createOutFile, file, []byte(manPage(cmd))); err != nil {
+	if err := userfile.Put(userfile.Create, file, []byte(manPage(cmd))); err != nil {
 		return err
 	}
 	if err := write(p.Out, file+"\n"); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
@@ -21,11 +22,11 @@ func TestOldRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := dirs{Data: filepath.Join(t.TempDir(), "data")}
+	d := app.Dirs{Data: filepath.Join(t.TempDir(), "data")}
 	if err := os.Mkdir(d.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.storeFile(), data, 0o600); err != nil {
+	if err := os.WriteFile(d.StoreFile(), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run, trials, err := loadRun(t.Context(), d, oldRun)
@@ -60,7 +61,7 @@ func TestOldRun(t *testing.T) {
 	}
 
 	// The same run, stored by this version.
-	st, err := store.Open(t.Context(), d.storeFile())
+	st, err := store.Open(t.Context(), d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestOldRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again, err := loadDocument(t.Context(), d, run.ID)
+	again, err := d.Document(t.Context(), run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

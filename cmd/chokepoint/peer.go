@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -23,10 +24,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// The ports of a peer, unless others are chosen: one for control, and three for data, so that a firewall
-// needs one rule.
+// The data ports of a peer, unless others are chosen, follow app.PeerPort, so that a firewall needs one rule.
 const (
-	peerPort     = 20100
 	peerData     = "20101-20103"
 	peerPatience = time.Hour
 )
@@ -62,7 +61,7 @@ func newPeerCommand(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPeer(cmd.Context(), o, p) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.port, "port", peerPort, "listen on this TCP port `N`")
+	f.IntVar(&o.port, "port", app.PeerPort, "listen on this TCP port `N`")
 	f.StringVar(&o.data, "data-ports", peerData, "use these ports `A-B` for data, TCP and UDP; three or more")
 	f.DurationVar(&o.patience, "for", peerPatience, "end when no run has connected for this time `D`")
 	f.StringVar(&o.codeFile, "code-file", "",
@@ -96,8 +95,8 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 	if o.bind != "" {
 		bind, err := netip.ParseAddr(o.bind)
 		if err != nil || bind.IsUnspecified() {
-			return &usageError{fmt.Sprintf("--bind %q is no address of a machine", o.bind),
-				"give one of those that chokepoint peer prints"}
+			return app.Usage(fmt.Sprintf("--bind %q is no address of a machine", o.bind),
+				"give one of those that chokepoint peer prints")
 		}
 		at = []netip.Addr{bind.Unmap()}
 	}
@@ -112,13 +111,13 @@ func runPeer(ctx context.Context, o peerOptions, p *program) (err error) {
 			hint = "give --bind one of this machine's addresses; without it chokepoint peer prints them"
 		}
 		return check.WithHint(fmt.Errorf("listen at %s: %v", net.JoinHostPort(o.bind, strconv.Itoa(o.port)),
-			underlying(err)), hint)
+			check.Underlying(err)), hint)
 	}
 	code := pair.NewCode()
 	if err := o.show(ctx, code, at, p); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	served := registry.Peer{Ports: ports, Version: ownVersion(), KernelLog: o.log, Bind: at}
+	served := registry.Peer{Ports: ports, Version: app.RunVersion(), KernelLog: o.log, Bind: at}
 	told := refusals{say: p.note}
 	listener := pair.Listener{Code: code, Idle: o.patience, Once: o.once, Tell: told.tell}
 	err = listener.Serve(ctx, ln, served.Serve)
@@ -138,16 +137,16 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	b, errB := strconv.Atoi(last)
 	switch {
 	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.LeastDataPorts:
-		return ports, &usageError{fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data,
-			lab.LeastDataPorts), "write it as " + peerData}
+		return ports, app.Usage(fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data,
+			lab.LeastDataPorts), "write it as "+peerData)
 	case o.port < 1 || o.port > 65535:
-		return ports, &usageError{fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535"}
+		return ports, app.Usage(fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535")
 	case o.port >= a && o.port <= b:
-		return ports, &usageError{fmt.Sprintf("--port %d is one of the data ports", o.port),
-			"choose another for one of them"}
+		return ports, app.Usage(fmt.Sprintf("--port %d is one of the data ports", o.port),
+			"choose another for one of them")
 	case o.patience <= 0:
-		return ports, &usageError{fmt.Sprintf("--for %s is not a time to wait", o.patience),
-			"give it with a unit, such as 90m"}
+		return ports, app.Usage(fmt.Sprintf("--for %s is not a time to wait", o.patience),
+			"give it with a unit, such as 90m")
 	}
 	return [2]int{a, b}, nil
 }
@@ -183,7 +182,7 @@ func (o peerOptions) target(own []netip.Addr) string {
 	if len(own) > 0 {
 		at = own[0].String()
 	}
-	if o.port == peerPort {
+	if o.port == app.PeerPort {
 		return at
 	}
 	return net.JoinHostPort(at, strconv.Itoa(o.port))
@@ -193,11 +192,11 @@ func (o peerOptions) target(own []netip.Addr) string {
 func writeCode(file string, code host.Secret) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("write the code to %s: %v", file, underlying(err))
+		return fmt.Errorf("write the code to %s: %v", file, check.Underlying(err))
 	}
 	_, err = f.WriteString(pair.Text(code) + "\n")
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the code to %s: %v", file, underlying(err))
+		return fmt.Errorf("write the code to %s: %v", file, check.Underlying(err))
 	}
 	return nil
 }

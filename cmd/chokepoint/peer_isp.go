@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
@@ -42,9 +43,10 @@ func (o *ispOptions) alone() error {
 	if o.kind != "" || *o == (ispOptions{address: knob.ProviderAddress}) {
 		return nil
 	}
-	return &usageError{
+	return app.Usage(
 		"--isp-port, --isp-address, --isp-user, --isp-password-file, --isp-force without --isp",
-		"add --isp with one of " + strings.Join(knob.Accesses(), ", ")}
+		"add --isp with one of "+strings.Join(knob.Accesses(), ", "))
+
 }
 
 // ofHost reports whether an address can be a host's: neither its network's, nor for all in it, nor for
@@ -58,7 +60,7 @@ func ofHost(p netip.Prefix) bool {
 // access is what the options ask for.
 func (o *ispOptions) access() (a knob.Access, password host.Secret, err error) {
 	wrong := func(hint, format string, args ...any) (knob.Access, host.Secret, error) {
-		return a, password, &usageError{fmt.Sprintf(format, args...), hint}
+		return a, password, app.Usage(fmt.Sprintf(format, args...), hint)
 	}
 	p, parseErr := netip.ParsePrefix(o.address)
 	switch {

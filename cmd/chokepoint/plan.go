@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -49,7 +50,7 @@ func newPlanListCommand(p *program) *cobra.Command {
 					return err
 				}
 				list = append(list, listedPlan{name, pl.Design.Description, len(pl.Cells()),
-					pl.Design.Method.Runs, int64(pl.Estimate(rowOverhead))})
+					pl.Design.Method.Runs, int64(pl.Estimate(app.RowOverhead))})
 			}
 			return printList(p, list, nil, func(l listedPlan) []string {
 				return []string{l.Name, unit.Seconds(time.Duration(l.Estimate).Round(time.Second)),
@@ -76,8 +77,8 @@ func newPlanShowCommand(p *program) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := plan.BuiltIn(args[0])
 			if !ok {
-				return &usageError{"there is no built-in plan " + args[0], "built-in plans: " +
-					strings.Join(plan.BuiltIns(), ", ")}
+				return app.Usage("there is no built-in plan "+args[0], "built-in plans: "+
+					strings.Join(plan.BuiltIns(), ", "))
 			}
 			return write(p.Out, string(data))
 		},
@@ -85,7 +86,7 @@ func newPlanShowCommand(p *program) *cobra.Command {
 }
 
 // newPlanViewCommand makes a command that reads a plan and shows it.
-func newPlanViewCommand(cmd *cobra.Command, other *otherEnd,
+func newPlanViewCommand(cmd *cobra.Command, other *app.Peer,
 	show func(context.Context, *plan.Plan) error) *cobra.Command {
 	var o planOptions
 	cmd.Use += " [NAME|FILE] [--set PATH=VALUE]... [--seed N] [--budget D] [--strict] [--json]"
@@ -117,7 +118,7 @@ func completePlans(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 func newPlanCheckCommand(p *program) *cobra.Command {
 	var o labOptions
 	var attach string
-	var other otherEnd
+	var other app.Peer
 	var cmd *cobra.Command
 	cmd = newPlanViewCommand(&cobra.Command{
 		Use:   "check",
@@ -132,9 +133,11 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		new(labOptions).addFlags(f)
 		f.VisitAll(func(flag *pflag.Flag) { asked = asked || cmd.Flags().Changed(flag.Name) })
-		err := cmp.Or(o.settle(), other.check())
-		if err == nil && (asked || attach != "" || other.peer != "") {
-			pl, err = tryPlan(ctx, p, pl, o, attach, other)
+		err := cmp.Or(o.settle(), other.Check())
+		if err == nil && (asked || attach != "" || other.At != "") {
+			head := record.Run{ID: "plan-" + app.NewID(), Design: pl.Design}
+			o.describe(&head)
+			pl, err = p.Skips(ctx, pl, head, app.RunOptions{Attach: attach, Peer: other})
 		}
 		if err != nil {
 			return err
@@ -148,27 +151,9 @@ func newPlanCheckCommand(p *program) *cobra.Command {
 	cmd.Flags().Lookup("lab").Usage = "say what would be skipped in this `KIND` of lab: local, vm, vm:ARCH"
 	cmd.Flags().Lookup("lab").DefValue = "" // what it is if another flag of a lab is given
 	cmd.Flags().StringVar(&attach, "attach", "", "say what would be skipped in the `LAB` of lab up")
-	other.addFlags(cmd.Flags(), "say what would be skipped with `HOST`, which runs chokepoint peer")
+	addPeerFlags(cmd.Flags(), &other, "say what would be skipped with `HOST`, which runs chokepoint peer")
 	oneLab(cmd)
 	return cmd
-}
-
-// tryPlan is the plan without the cells that a lab cannot run, which it has as skipped ones.
-func tryPlan(ctx context.Context, p *program, pl *plan.Plan, o labOptions, attach string,
-	other otherEnd) (*plan.Plan, error) {
-	x := &execution{p: p, plan: pl, attach: attach, run: record.Run{ID: "plan-" + newID(), Design: pl.Design}}
-	o.describe(&x.run)
-	if err := x.with(ctx, other); err != nil {
-		return nil, err
-	}
-	skipped, err := x.try(ctx)
-	tried := pl.WithSeed(pl.Design.Method.Seed)
-	d := &tried.Design
-	d.Skipped = append(slices.Clone(d.Skipped), skipped...)
-	d.Cells = slices.DeleteFunc(slices.Clone(d.Cells), func(c record.Factors) bool {
-		return slices.ContainsFunc(skipped, func(s record.Skipped) bool { return s.Factors.Key() == c.Key() })
-	})
-	return tried, err
 }
 
 func newPlanExpandCommand(p *program) *cobra.Command {
@@ -177,7 +162,7 @@ func newPlanExpandCommand(p *program) *cobra.Command {
 		Short: "Print the exact trials of a plan in their order, and the estimated time",
 		Long: "Print the exact trials of a plan in their order, and the estimated time. With\n" +
 			"the same seed, run executes the same trials in the same order.",
-	}, &otherEnd{}, func(_ context.Context, pl *plan.Plan) error {
+	}, &app.Peer{}, func(_ context.Context, pl *plan.Plan) error {
 		return p.document(expandPlan(pl), planHead(pl)+"\n"+rowTable(pl))
 	})
 }
@@ -197,7 +182,7 @@ type expanded struct {
 func expandPlan(p *plan.Plan) expanded {
 	rows := p.Rows()
 	return expanded{Format: record.Format, Design: p.Design, Notes: append([]string{}, p.Notes()...),
-		Trials: len(rows), Estimate: int64(p.Estimate(rowOverhead)), Cells: p.Cells(),
+		Trials: len(rows), Estimate: int64(p.Estimate(app.RowOverhead)), Cells: p.Cells(),
 		Skipped: append([]record.Skipped{}, p.Skipped()...), Rows: rows}
 }
 

@@ -13,14 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
-
-// rowOverhead is what setting up, draining and collecting one row takes on a local lab, for the estimate of
-// a plan's time.
-const rowOverhead = 400 * time.Millisecond
 
 // maxPlanBytes is a byte more than a plan may have, so that the reader of plans sees that one is too long.
 const maxPlanBytes = 1<<20 + 1
@@ -54,23 +52,23 @@ func (o *planOptions) addFlags(cmd *cobra.Command) {
 func (o *planOptions) validate(flags *pflag.FlagSet) error {
 	if flags.Changed("seed") {
 		if _, err := strconv.ParseUint(o.seed, 10, 64); err != nil {
-			return &usageError{fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)),
-				"leave it out to have one drawn and printed"}
+			return app.Usage(fmt.Sprintf("--seed %q is not a number from 0 to %d", o.seed, uint64(1<<64-1)),
+				"leave it out to have one drawn and printed")
 		}
 	}
 	if flags.Changed("budget") && o.budget <= 0 {
-		return &usageError{fmt.Sprintf("--budget %s is not a time to fit into", o.budget),
-			"give it with a unit, such as 90s or 10m"}
+		return app.Usage(fmt.Sprintf("--budget %s is not a time to fit into", o.budget),
+			"give it with a unit, such as 90s or 10m")
 	}
 	if _, ok := plan.Strict(o.name); o.strict && !ok {
-		return &usageError{"--strict is for plans that follow a standard", "the plan rfc2544 does"}
+		return app.Usage("--strict is for plans that follow a standard", "the plan rfc2544 does")
 	}
 	return nil
 }
 
 // read reads the plan, orders it by its seed and fits it into the budget. Every error is the user's:
 // nothing has been touched.
-func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
+func (o *planOptions) read(other app.Peer) (*plan.Plan, error) {
 	p, err := o.readWhole(other)
 	if err == nil && o.budget > 0 {
 		err = o.fit(p, o.budget)
@@ -80,22 +78,22 @@ func (o *planOptions) read(other otherEnd) (*plan.Plan, error) {
 
 // fit cuts a plan until it takes no longer than budget, which is --budget or a part of it.
 func (o *planOptions) fit(p *plan.Plan, budget time.Duration) error {
-	if err := p.Fit(budget, rowOverhead); err != nil {
-		return &exitError{codeUsage, err}
+	if err := p.Fit(budget, app.RowOverhead); err != nil {
+		return app.Mark(app.ErrUsage, err)
 	}
 	return nil
 }
 
 // readWhole reads the plan and orders it by its seed. The time of --budget begins.
-func (o *planOptions) readWhole(other otherEnd) (*plan.Plan, error) {
-	if o.name == "" && other.peer != "" {
+func (o *planOptions) readWhole(other app.Peer) (*plan.Plan, error) {
+	if o.name == "" && other.At != "" {
 		o.name = plan.PathPlan
 	}
 	sets := o.sets
 	if standard, ok := plan.Strict(o.name); o.strict && ok {
 		sets = append(standard, sets...)
 	}
-	p, err := readPlan(o.name, other.vocabulary(), sets)
+	p, err := readPlan(o.name, other.Vocabulary(), sets)
 	if err != nil {
 		return nil, usageErrors(err)
 	}
@@ -126,7 +124,7 @@ func readPlan(name string, v plan.Vocabulary, sets []string) (*plan.Plan, error)
 }
 
 func planBytes(name string) ([]byte, error) {
-	data, err := readNamed(name, maxPlanBytes)
+	data, err := userfile.Read(name, maxPlanBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, check.WithHint(fmt.Errorf("read plan %s: no such file, and no built-in plan has "+
 			"this name", name), "built-in plans: "+strings.Join(plan.BuiltIns(), ", "))
@@ -158,5 +156,5 @@ func planSize(p *plan.Plan) string {
 		}
 	}
 	return fmt.Sprintf("%s, %s, about %s", text, trials,
-		unit.Seconds(p.Estimate(rowOverhead).Round(time.Second)))
+		unit.Seconds(p.Estimate(app.RowOverhead).Round(time.Second)))
 }

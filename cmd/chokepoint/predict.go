@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
@@ -48,17 +49,17 @@ func newPredictCommand(p *program) *cobra.Command {
 			case err != nil:
 				return err
 			case (q.Device == "") == (run == ""):
-				return &usageError{"predict wants either --device or --run",
-					"chokepoint catalog devices lists the devices"}
+				return app.Usage("predict wants either --device or --run",
+					"chokepoint catalog devices lists the devices")
 			case q.Direction != "" && !slices.Contains(directions[:], q.Direction):
-				return &usageError{fmt.Sprintf("--direction %q is none of %s", q.Direction,
-					strings.Join(directions[:], ", ")), ""}
+				return app.Usage(fmt.Sprintf("--direction %q is none of %s", q.Direction,
+					strings.Join(directions[:], ", ")), "")
 			case q.Packet != 0 && q.Protocol != "udp":
-				return &usageError{"--packet-size is of UDP", "add --protocol udp, or use --mtu"}
+				return app.Usage("--packet-size is of UDP", "add --protocol udp, or use --mtu")
 			case q.Packet != 0 && (q.Packet < 28 || q.Packet > 65535):
-				return &usageError{fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), ""}
+				return app.Usage(fmt.Sprintf("--packet-size %d is not from 28 to 65535", q.Packet), "")
 			case clock < 0 || clock > 100000:
-				return &usageError{fmt.Sprintf("--clock %d is not a clock in MHz", clock), ""}
+				return app.Usage(fmt.Sprintf("--clock %d is not a clock in MHz", clock), "")
 			case cipher != "":
 				return p.predictSpeed(c, aside, q.Device, cipher, clock)
 			case clock > 0:
@@ -66,7 +67,7 @@ func newPredictCommand(p *program) *cobra.Command {
 			}
 			rows := c.Results
 			if run != "" {
-				d, err := loadDocument(cmd.Context(), p.dirs, run)
+				d, err := p.Dirs.Document(cmd.Context(), run)
 				if err != nil {
 					return err
 				}
@@ -132,8 +133,8 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 		case len(levels) == 1:
 			*at.level = levels[0]
 		case len(levels) > 1:
-			return &usageError{"the run's cells differ in their " + at.flag,
-				"name one by --" + at.flag + ": " + strings.Join(levels, ", ")}
+			return app.Usage("the run's cells differ in their "+at.flag,
+				"name one by --"+at.flag+": "+strings.Join(levels, ", "))
 		}
 	}
 	return nil
@@ -142,8 +143,8 @@ func askOfRun(cmd *cobra.Command, q *catalogue.Result, rows []catalogue.Result) 
 func (p *program) predictSpeed(c, aside *catalogue.Catalogue, device, algorithm string, clock int) error {
 	names := distinct(each(c.Speeds, func(s catalogue.Speed) string { return s.Algorithm }))
 	if !slices.Contains(names, algorithm) {
-		return &usageError{fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
-			"one of: " + strings.Join(names, ", ")}
+		return app.Usage(fmt.Sprintf("--cipher %q is not in the catalogue", algorithm),
+			"one of: "+strings.Join(names, ", "))
 	}
 	if err := knownDevice(c, "--device", device); err != nil {
 		return err

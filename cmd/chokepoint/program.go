@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -15,7 +16,10 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
 // streams are where a command's output goes: Out takes the result, Err messages and progress. Nothing may
@@ -29,21 +33,49 @@ type streams struct {
 // program is one invocation: what every command is given.
 type program struct {
 	streams
-	dirs dirs
-	hard <-chan struct{} // closed by the second Ctrl-C
-	ran  bool            // a command's own code was reached; before that every error is usage
-	json bool            // the command has --json (see addJSON) and it is set
-	lost error           // of --help, which cobra prints without a way to say so
+	app.App
+	ran  bool  // a command's own code was reached; before that every error is usage
+	json bool  // the command has --json (see addJSON) and it is set
+	lost error // of --help, which cobra prints without a way to say so
 
 	quiet bool // the command has --quiet and it is set
 }
 
 // newProgram is a program on the process's own streams and environment.
 func newProgram(hard <-chan struct{}) *program {
-	return &program{
+	p := &program{
 		streams: streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 			OutTTY: term.IsTerminal(int(os.Stdout.Fd())), ErrTTY: term.IsTerminal(int(os.Stderr.Fd()))},
-		dirs: findDirs(os.Getenv, os.Geteuid()), hard: hard}
+		App: app.App{Dirs: app.FindDirs(os.Getenv, os.Geteuid()), Hurry: hard}}
+	p.connect()
+	return p
+}
+
+// connect makes the streams those by which runs reach their user.
+func (p *program) connect() {
+	p.Note, p.Events, p.AskCode = p.note, p.sink, p.askCode
+	p.Command = func(seed uint64) string { return commandLine(os.Args, seed) }
+	if p.In == nil {
+		return
+	}
+	p.Ask = p.ask()
+	if in, ok := p.In.(*os.File); ok {
+		p.Attended = term.IsTerminal(int(in.Fd()))
+	}
+}
+
+// ask returns a function that prompts for a step and waits for Enter.
+func (p *program) ask() func(context.Context, record.Step) error {
+	answers := bufio.NewReader(p.In) // one for all steps, because it reads ahead
+	return func(ctx context.Context, s record.Step) error {
+		fmt.Fprintf(p.Err, "\n%s, then press Enter ", strings.TrimRight(check.Plain(s.Prompt), ". "))
+		_, err := within(ctx, func() (string, error) { return answers.ReadString('\n') })
+		if errors.Is(err, io.EOF) {
+			return check.WithHint(fmt.Errorf("step %q: no one is there to press Enter", s.Prompt),
+				"run it from a terminal, or take the steps out of the plan")
+		}
+		return err
+	}
 }
 
 // execute runs the command line, prints what went wrong, and returns the exit code.
@@ -63,7 +95,7 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	if !p.ran {
 		err = asUsage(cmd, err)
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, ErrInterrupted) {
+	if cause := context.Cause(ctx); errors.Is(cause, app.ErrInterrupted) {
 		err = interruptedBy(err)
 	}
 	code := exitCode(err)
@@ -81,16 +113,19 @@ func wantsJSON(args []string) bool {
 
 // asUsage makes an error of cobra's one that exits with 2 and has a hint.
 func asUsage(cmd *cobra.Command, err error) error {
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if errors.Is(err, app.ErrUsage) {
 		return err
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if m := exclusive.FindStringSubmatch(text); m != nil {
 		flags := strings.Fields(m[1])
-		return &usageError{text: "--" + strings.Join(flags, " with --"), hint: "leave out " +
-			map[bool]string{true: "one of them", false: "all but one of them"}[len(flags) == 2]}
+		hint := "leave out all but one of them"
+		if len(flags) == 2 {
+			hint = "leave out one of them"
+		}
+		return app.Usage("--"+strings.Join(flags, " with --"), hint)
 	}
-	return &usageError{text: text, hint: helpHint(cmd)}
+	return app.Usage(text, helpHint(cmd))
 }
 
 // exclusive is how cobra words flags that exclude each other (flag_groups.go, validateExclusiveFlagGroups).
@@ -107,7 +142,7 @@ func newRoot(p *program) *cobra.Command {
 			"It builds or drives a testbed, runs a plan on it, watches every machine while\n" +
 			"traffic flows, and reports numbers together with what makes them doubtful.\n\n" +
 			"RUN is a run's id, a unique prefix of one, or latest.",
-		Version: readVersion().String(), SilenceUsage: true, SilenceErrors: true}
+		Version: app.ReadVersion().String(), SilenceUsage: true, SilenceErrors: true}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetFlagErrorFunc(flagError)
@@ -158,11 +193,11 @@ func finish(p *program, cmd *cobra.Command) {
 		p.quiet, _ = cmd.Flags().GetBool("quiet")
 		p.json, _ = cmd.Flags().GetBool("json") // false where there is no such flag
 		if !slices.Contains(homeless, strings.Fields(cmd.CommandPath() + " x")[1]) {
-			if err := p.dirs.trusted(); err != nil {
+			if err := p.Dirs.Trusted(); err != nil {
 				return err
 			}
-			if p.dirs.Note != "" {
-				p.note("%s", p.dirs.Note)
+			if p.Dirs.Note != "" {
+				p.note("%s", p.Dirs.Note)
 			}
 		}
 		return run(cmd, args)
@@ -179,11 +214,11 @@ func nothingEmpty(cmd *cobra.Command, args []string) (err error) {
 		args = args[:dash]
 	}
 	if slices.Contains(args, "") {
-		return &usageError{cmd.CommandPath() + ": an argument is empty", "usage: " + cmd.UseLine()}
+		return app.Usage(cmd.CommandPath()+": an argument is empty", "usage: "+cmd.UseLine())
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && err == nil {
-			err = &usageError{fmt.Sprintf("--%s is empty", f.Name), "leave it out, or give it a value"}
+			err = app.Usage(fmt.Sprintf("--%s is empty", f.Name), "leave it out, or give it a value")
 		}
 	})
 	return err
@@ -194,15 +229,13 @@ var parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 // flagError puts a wrong flag into words, and finds the one that was meant.
 func flagError(cmd *cobra.Command, err error) error {
-	e := &usageError{text: parser.ReplaceAllString(err.Error(), ""), hint: helpHint(cmd)}
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return e
+	hint := helpHint(cmd)
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+			hint = "did you mean --" + near + "?"
+		}
 	}
-	if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
-		e.hint = "did you mean --" + near + "?"
-	}
-	return e
+	return app.Usage(parser.ReplaceAllString(err.Error(), ""), hint)
 }
 
 // nearestFlag is the flag that was probably meant: one that begins like the name, or differs from it by two
@@ -235,7 +268,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), strings.Join(near, " or "))
 	}
-	return &usageError{text: fmt.Sprintf("unknown command %q for %s", args[0], cmd.CommandPath()), hint: hint}
+	return app.Usage(fmt.Sprintf("unknown command %q for %s", args[0], cmd.CommandPath()), hint)
 }
 
 // newHelp is cobra's help command, except that an unknown topic is an error.
@@ -256,8 +289,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return &usageError{text: cmd.CommandPath() + ": missing " + strings.Join(names[len(args):], " "),
-				hint: "usage: " + cmd.UseLine()}
+			return app.Usage(cmd.CommandPath()+": missing "+strings.Join(names[len(args):], " "),
+				"usage: "+cmd.UseLine())
 		}
 		return atMost(len(names), cmd, args)
 	}
@@ -271,8 +304,8 @@ func noArgs(cmd *cobra.Command, args []string) error { return atMost(0, cmd, arg
 
 func atMost(n int, cmd *cobra.Command, args []string) error {
 	if len(args) > n {
-		return &usageError{text: fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
-			hint: "usage: " + cmd.UseLine()}
+		return app.Usage(fmt.Sprintf("%s: unexpected argument %q", cmd.CommandPath(), args[n]),
+			"usage: "+cmd.UseLine())
 	}
 	return nil
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // formats are those of a report, the default first.
@@ -76,8 +79,8 @@ func (o *reportOptions) validate(formatGiven bool) error {
 		return unknownFile(o.file, "say which by --format: "+strings.Join(formats, ", "))
 	}
 	if !slices.Contains(formats, o.format) {
-		return &usageError{fmt.Sprintf("--format %q is not known", o.format), "formats: " +
-			strings.Join(formats, ", ")}
+		return app.Usage(fmt.Sprintf("--format %q is not known", o.format), "formats: "+
+			strings.Join(formats, ", "))
 	}
 	return nil
 }
@@ -92,16 +95,17 @@ func htmlFile(file string) error {
 }
 
 func unknownFile(file, hint string) error {
-	return &usageError{fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)),
-		hint}
+	return app.Usage(fmt.Sprintf("--report %s: no format of a report has %s", file, filepath.Ext(file)),
+		hint)
+
 }
 
 func writeReport(ctx context.Context, name string, o reportOptions, p *program) (err error) {
 	if o.format == flentFormat && p.OutTTY && (o.file == standard || o.file == "" &&
 		o.format != flentFormat) {
-		return &usageError{o.format + " is not for a terminal", "add --report FILE, or send it to a file"}
+		return app.Usage(o.format+" is not for a terminal", "add --report FILE, or send it to a file")
 	}
-	doc, err := loadDocument(ctx, p.dirs, name)
+	doc, err := p.Dirs.Document(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -114,16 +118,16 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 			return err
 		}
 	}
-	var out *outFile
+	var out *userfile.File
 	if file != "" && file != standard {
-		create := createReport
+		create := userfile.CreateReport
 		if file == o.file {
-			create = createOutFile
+			create = userfile.Create
 		}
 		if out, err = create(file); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, out.abort()) }()
+		defer func() { err = errors.Join(err, out.Abort()) }()
 	}
 	content, err := o.render(doc)
 	if err != nil {
@@ -132,7 +136,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 	if out == nil {
 		return write(p.Out, string(content))
 	}
-	if err := out.commit(content); err != nil {
+	if err := out.Commit(content); err != nil {
 		return err
 	}
 	return write(p.Out, file+"\n")
@@ -141,7 +145,7 @@ func writeReport(ctx context.Context, name string, o reportOptions, p *program) 
 // place is where the report of a stored run goes that was given no file: its directory, or, where the store
 // can only be read, the one that the program was started in. "" is standard output.
 func (o *reportOptions) place(p *program, run string) (string, error) {
-	file, name := p.dirs.reportFile(run), "chokepoint-"+run+".html"
+	file, name := p.Dirs.ReportFile(run), "chokepoint-"+run+".html"
 	switch o.format {
 	case "html":
 	case "png":
@@ -150,13 +154,13 @@ func (o *reportOptions) place(p *program, run string) (string, error) {
 	default:
 		return "", nil
 	}
-	err := prepare(filepath.Dir(file))
+	err := app.Prepare(filepath.Dir(file))
 	if err == nil && unix.Access(filepath.Dir(file), unix.W_OK) == nil {
 		return file, nil
 	}
-	if canWrite(p.dirs.Data) {
+	if app.CanWrite(p.Dirs.Data) {
 		return "", err
 	}
-	p.note("%s cannot be written to; the report goes to this directory", p.dirs.Data)
+	p.note("%s cannot be written to; the report goes to this directory", p.Dirs.Data)
 	return name, nil
 }

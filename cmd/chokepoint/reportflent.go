@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/foreign"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // flentFormat is a data file of flent for each trial, and flentSuffix how flent has such files called.
@@ -38,20 +40,20 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 		}
 	}
 	if file == standard && len(ids) > 1 {
-		return &usageError{fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
-			len(ids)), "name a file: each trial's name is put before " + flentSuffix}
+		return app.Usage(fmt.Sprintf("flent has a file for each trial, and run %s has %d", doc.Run.ID,
+			len(ids)), "name a file: each trial's name is put before "+flentSuffix)
 	}
-	create := createOutFile
+	create := userfile.Create
 	if file == "" {
-		create = createReport
-		dir := filepath.Dir(p.dirs.reportFile(doc.Run.ID))
-		if err := prepare(dir); err != nil {
+		create = userfile.CreateReport
+		dir := filepath.Dir(p.Dirs.ReportFile(doc.Run.ID))
+		if err := app.Prepare(dir); err != nil {
 			return err
 		}
 		file = filepath.Join(dir, "chokepoint-"+doc.Run.ID+flentSuffix)
 	}
 	written, words := 0, report.TrialWords(doc)
-	err := withRun(ctx, p.dirs, doc.Run.ID, func(st *store.Store, run record.Run) error {
+	err := p.Dirs.WithRun(ctx, doc.Run.ID, func(st *store.Store, run record.Run) error {
 		for _, id := range ids {
 			t, err := st.Trial(ctx, run.ID, id)
 			if err != nil {
@@ -88,7 +90,7 @@ func (p *program) writeFlent(ctx context.Context, doc *analysis.Document, file s
 }
 
 // writeTrial writes the file of one trial, and tells its name.
-func (p *program) writeTrial(create func(string) (*outFile, error), file, trial string, several bool,
+func (p *program) writeTrial(create func(string) (*userfile.File, error), file, trial string, several bool,
 	content []byte) error {
 	if file == standard {
 		return write(p.Out, string(content))
@@ -96,7 +98,7 @@ func (p *program) writeTrial(create func(string) (*outFile, error), file, trial 
 	if several {
 		file = strings.TrimSuffix(file, flentSuffix) + "-" + trial + flentSuffix
 	}
-	if err := putFile(create, file, content); err != nil {
+	if err := userfile.Put(create, file, content); err != nil {
 		return err
 	}
 	return write(p.Out, file+"\n")

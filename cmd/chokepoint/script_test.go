@@ -21,22 +21,23 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/labtest/apart"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 
 // TestMain lets the test binary be the command itself: a script that runs chokepoint executes this binary
-// again under that name. So do the agent of a machine, the printer, the intruder, the routers, and the soak
-// that ends.
+// again under that name. So do the agent of a machine, the printer, the intruder and the routers.
 func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){"chokepoint": main, "agent": main, "printer": printer,
-		"intruder": intrude, "routeros": playRouterOS, "routeros-console": consoleOfRouterOS,
-		endSoak: endSoakMain})
+		"intruder": intrude, "routeros": playRouterOS, "routeros-console": consoleOfRouterOS})
 }
 
 // tests are those of this package.
@@ -141,7 +142,7 @@ func setUpScript(env *testscript.Env) error {
 
 // takeLabsDown ends the labs that a failed script has left up.
 func takeLabsDown(env *testscript.Env) {
-	dir := labsDir(findDirs(env.Getenv, os.Geteuid()))
+	dir := app.FindDirs(env.Getenv, os.Geteuid()).Labs()
 	labs, err := lab.List(dir)
 	for _, i := range labs {
 		if i.Alive() {
@@ -254,9 +255,9 @@ func storeCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: store NAME…")
 	}
-	d := findDirs(ts.Getenv, os.Geteuid())
+	d := app.FindDirs(ts.Getenv, os.Geteuid())
 	for _, name := range args {
-		ts.Check(writeSample(context.Background(), d.storeFile(), name))
+		ts.Check(labtest.WriteSample(context.Background(), d.StoreFile(), name))
 	}
 }
 
@@ -272,8 +273,8 @@ func measuredCommand(ts *testscript.TestScript, neg bool, args []string) {
 		before, err = strconv.Atoi(args[0])
 		ts.Check(err)
 	}
-	d := findDirs(ts.Getenv, os.Geteuid())
-	runs, err := storedRuns(context.Background(), d)
+	d := app.FindDirs(ts.Getenv, os.Geteuid())
+	runs, err := d.Runs(context.Background())
 	ts.Check(err)
 	if len(runs) <= before {
 		ts.Fatalf("runs: got %d, want more than %d", len(runs), before)
@@ -304,7 +305,7 @@ func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: exact N")
 	}
-	_, trials, err := loadRun(context.Background(), findDirs(ts.Getenv, os.Geteuid()), "latest")
+	_, trials, err := loadRun(context.Background(), app.FindDirs(ts.Getenv, os.Geteuid()), "latest")
 	ts.Check(err)
 	if got := strconv.Itoa(len(trials)); got != args[0] {
 		ts.Fatalf("trials: got %s, want %s", got, args[0])
@@ -329,4 +330,15 @@ func exactCommand(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Logf("%s %s %s: %d bytes, %+v", t.ID, t.Traffic.Engine, f.Direction, f.ReceivedBytes, p)
 		}
 	}
+}
+
+// loadRun reads a run and its trials; name is RUN as typed.
+func loadRun(ctx context.Context, d app.Dirs, name string) (run record.Run, trials []record.Trial,
+	err error) {
+	err = d.WithRun(ctx, name, func(st *store.Store, r record.Run) (err error) {
+		run = r
+		trials, err = st.Trials(ctx, run.ID)
+		return err
+	})
+	return run, trials, err
 }

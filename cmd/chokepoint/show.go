@@ -15,7 +15,7 @@ func newShowCommand(p *program) *cobra.Command {
 			"computed anew from what was measured.",
 		Args: exactArgs("RUN"), ValidArgsFunction: completeRuns(p, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			doc, err := loadDocument(cmd.Context(), p.dirs, args[0])
+			doc, err := p.Dirs.Document(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

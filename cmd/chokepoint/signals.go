@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
-)
 
-// ErrInterrupted is the cause of a context that a signal has cancelled.
-var ErrInterrupted = errors.New("interrupted")
+	"github.com/chokepoint-lab/chokepoint/internal/app"
+)
 
 // sameRequest is how long after the first a second signal is still the same request: timeout(1) and others
 // send one to the process and one to its group.
 const sameRequest = 50 * time.Millisecond
 
-// interrupts turns signals into two requests. The first cancels ctx with the cause ErrInterrupted: stop,
+// interrupts turns signals into two requests. The first cancels ctx with the cause app.ErrInterrupted: stop,
 // undo, keep what is finished. The second closes hard: stop waiting for the undoing and tell what remains.
 // Every later one has its ordinary effect and ends the process. release gives the signals back.
 //
@@ -42,7 +40,7 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		defer signal.Stop(signals)
 		select {
 		case <-signals:
-			cancel(ErrInterrupted)
+			cancel(app.ErrInterrupted)
 		case <-quit:
 			return
 		}
@@ -64,19 +62,4 @@ func interrupts(parent context.Context) (ctx context.Context, hard <-chan struct
 		signal.Stop(broken)
 		cancel(nil)
 	}
-}
-
-// untilHard is a context that the second Ctrl-C ends, too. stop frees it.
-func (p *program) untilHard(parent context.Context) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(parent)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-p.hard:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(); <-ended }
 }

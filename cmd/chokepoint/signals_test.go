@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 )
 
 func TestInterrupts(t *testing.T) {
@@ -17,8 +19,8 @@ func TestInterrupts(t *testing.T) {
 			defer release()
 			send(t, sig)
 			waitFor(t, ctx.Done(), "the first signal to cancel")
-			if cause := context.Cause(ctx); !errors.Is(cause, ErrInterrupted) {
-				t.Errorf("cause: got %v, want %v", cause, ErrInterrupted)
+			if cause := context.Cause(ctx); !errors.Is(cause, app.ErrInterrupted) {
+				t.Errorf("cause: got %v, want %v", cause, app.ErrInterrupted)
 			}
 			send(t, sig) // at once: the same request
 			select {
@@ -64,7 +66,8 @@ func TestABrokenPipeIsNoInterrupt(t *testing.T) {
 func TestInterruptsReleasedWithoutASignal(t *testing.T) {
 	ctx, hard, release := interrupts(context.Background())
 	release()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) || errors.Is(cause, ErrInterrupted) {
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, context.Canceled) || errors.Is(cause, app.ErrInterrupted) {
 		t.Errorf("cause: got %v, want %v", cause, context.Canceled)
 	}
 	select {
@@ -88,19 +91,4 @@ func waitFor(t *testing.T, done <-chan struct{}, what string) {
 	case <-time.After(5 * time.Second):
 		t.Fatalf("waited 5 s for %s", what)
 	}
-}
-
-// TestUntilHard: the second request ends the waiting, and nothing else does before its time.
-func TestUntilHard(t *testing.T) {
-	hard := make(chan struct{})
-	p := &program{hard: hard}
-	ctx, stop := p.untilHard(context.Background())
-	if ctx.Err() != nil {
-		t.Error("it has ended before the second request")
-	}
-	close(hard)
-	waitFor(t, ctx.Done(), "the second request to end it")
-	stop()
-	_, stop = (&program{}).untilHard(context.Background())
-	stop() // which waits for nothing
 }

@@ -14,10 +14,12 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 func newCatalogBuildCommand(p *program) *cobra.Command {
@@ -76,7 +78,7 @@ var pageName = regexp.MustCompile(`^[a-z0-9-]+\.html$`)
 // writeSite writes the pages into a folder and returns the path of the index. Each page takes its place when
 // it is whole; pages that are no more are removed last. No file is touched that is not of a site of ours.
 func writeSite(dir string, pages []report.File) (index string, err error) {
-	real, err := ownWay(dir)
+	real, err := userfile.Resolve(dir)
 	if err != nil {
 		return "", err
 	}
@@ -87,16 +89,16 @@ func writeSite(dir string, pages []report.File) (index string, err error) {
 	var names []string
 	for _, page := range pages {
 		names = append(names, page.Name)
-		if !slices.Contains(old, page.Name) && exists(filepath.Join(real, page.Name)) {
+		if !slices.Contains(old, page.Name) && userfile.Exists(filepath.Join(real, page.Name)) {
 			return "", errNoSite(dir, "it holds "+page.Name+", which is not of a site of chokepoint")
 		}
 	}
 	if err := os.Mkdir(real, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", check.WithHint(fmt.Errorf("make directory %s: %w", dir, underlying(err)),
+		return "", check.WithHint(fmt.Errorf("make directory %s: %w", dir, check.Underlying(err)),
 			"name a folder in one that exists")
 	}
 	put := func(name string, content []byte) error {
-		return putFile(createOutFile, filepath.Join(real, name), content)
+		return userfile.Put(userfile.Create, filepath.Join(real, name), content)
 	}
 	mark := func(names []string) error {
 		return put(siteMark, []byte(siteFormat+"\n"+strings.Join(names, "\n")+"\n"))
@@ -128,9 +130,9 @@ func pagesOf(dir, real string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &exitError{codeUsage, fmt.Errorf("write %s: %w", dir, underlying(err))}
+		return nil, app.Mark(app.ErrUsage, fmt.Errorf("write %s: %w", dir, check.Underlying(err)))
 	}
-	text, err := readNamed(filepath.Join(real, siteMark), maxSiteMark)
+	text, err := userfile.Read(filepath.Join(real, siteMark), maxSiteMark)
 	lines := strings.Fields(string(text))
 	if err != nil || len(lines) == 0 || lines[0] != siteFormat {
 		return nil, errNoSite(dir, "it is not empty, and no site of chokepoint")
@@ -144,5 +146,5 @@ func pagesOf(dir, real string) ([]string, error) {
 }
 
 func errNoSite(dir, why string) error {
-	return &usageError{fmt.Sprintf("write %s: %s", dir, why), "name a folder that is new or empty"}
+	return app.Usage(fmt.Sprintf("write %s: %s", dir, why), "name a folder that is new or empty")
 }

@@ -3,22 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
-	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 type tuneOptions struct {
 	plan    planOptions
 	lab     labOptions
-	other   otherEnd
+	other   app.Peer
 	attach  string
 	try     []string
 	only    bool
@@ -58,7 +57,7 @@ func newTuneCommand(p *program) *cobra.Command {
 	}
 	o.plan.addFlags(cmd)
 	o.lab.addFlags(cmd.Flags())
-	o.other.addFlags(cmd.Flags(), "tune what this machine sends to `HOST`, which runs chokepoint peer")
+	addPeerFlags(cmd.Flags(), &o.other, "tune what this machine sends to `HOST`, which runs chokepoint peer")
 	f := cmd.Flags()
 	f.StringVar(&o.attach, "attach", "", "use the `LAB` that lab up has made")
 	f.StringArrayVar(&o.try, "try", nil, "try this `CHANGE`, too: FACTOR=LEVEL, or several that belong "+
@@ -78,17 +77,17 @@ func newTuneCommand(p *program) *cobra.Command {
 func (o *tuneOptions) validate() error {
 	switch {
 	case o.only && len(o.try) == 0:
-		return &usageError{"--only without --try", "name what to try: --try queue=fq_codel"}
+		return app.Usage("--only without --try", "name what to try: --try queue=fq_codel")
 	case o.delay <= 0:
-		return &usageError{fmt.Sprintf("--max-added-delay %s", o.delay), "a time such as 20ms"}
+		return app.Usage(fmt.Sprintf("--max-added-delay %s", o.delay), "a time such as 20ms")
 	case !(o.loss >= 0 && o.loss <= 100):
-		return &usageError{fmt.Sprintf("--max-loss %v", o.loss), "per cent, from 0 to 100"}
+		return app.Usage(fmt.Sprintf("--max-loss %v", o.loss), "per cent, from 0 to 100")
 	case o.keep && o.attach == "":
-		return &usageError{"--keep without --attach: the lab is gone afterwards",
-			"make one that stays: chokepoint lab up"}
-	case o.other.peer != "" && !o.other.thirdParty() && o.other.codeFile == "":
-		return &usageError{"--peer without --peer-code-file: its code is needed for each of several runs",
-			"chokepoint peer --code-file FILE writes it"}
+		return app.Usage("--keep without --attach: the lab is gone afterwards",
+			"make one that stays: chokepoint lab up")
+	case o.other.At != "" && !o.other.ThirdParty() && o.other.CodeFile == "":
+		return app.Usage("--peer without --peer-code-file: its code is needed for each of several runs",
+			"chokepoint peer --code-file FILE writes it")
 	}
 	return nil
 }
@@ -98,64 +97,49 @@ func runTune(ctx context.Context, o tuneOptions, p *program) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(o.lab.settle(), o.other.check()); err != nil {
+	if err := cmp.Or(o.lab.settle(), o.other.Check()); err != nil {
 		return err
 	}
 	o.lab.condition(&base.Design)
-	m := &base.Design.Method
-	if m.Search != nil || m.Soak > 0 {
-		return &usageError{"tune a plan that searches or soaks", "leave out method.search and method.soak"}
-	}
-	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
-	if err := o.fit(base); err != nil {
+	if err := app.CanTune(base); err != nil {
 		return err
 	}
-	t := &tuner{o: o, base: base}
-	t.p, t.other, t.until = p, o.other, o.plan.until
-	o.lab.describe(&t.on)
-	t.on.Attached = o.attach
-	if o.other.peer != "" {
-		t.on.Lab, t.on.Peer = record.LabPair, o.other.peer
+	if o.plan.budget > 0 {
+		if err := app.FitTune(base, o.plan.budget); err != nil {
+			return err
+		}
 	}
-	t.result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
-		Lab: cmp.Or(o.attach, t.on.Peer, o.lab.machines.Router.At, t.on.Lab), Ended: "done",
-		Budget: tuning.Budget{AddedDelayNs: float64(o.delay), LossRatio: o.loss / 100}}
+	tune := app.TuneOptions{RunOptions: app.RunOptions{Attach: o.attach, Peer: o.other, Until: o.plan.until},
+		Only: o.only, MaxDelay: o.delay, MaxLoss: o.loss / 100, Keep: o.keep}
 	for _, text := range o.try {
-		c, err := parseChange(text, t.other.vocabulary())
+		c, err := app.ParseChange(text, o.other.Vocabulary())
 		if err != nil {
 			return err
 		}
-		t.search.Candidates = append(t.search.Candidates, c)
+		tune.Try = append(tune.Try, c)
 	}
+	head := record.Run{}
+	o.lab.describe(&head)
 	if o.listing {
-		t.choose()
-		return p.document(t.search.Candidates, candidateText(t.search.Candidates))
+		changes := p.Changes(base, head, tune)
+		return p.document(changes, changesText(changes))
 	}
-	return t.whole(ctx)
+	tuned, err := p.Tune(ctx, base, head, tune)
+	if tuned == nil {
+		return err
+	}
+	text := tuned.Text()
+	if len(tuned.Stays) > 0 {
+		text += "\nkept in lab " + o.attach + ": " + tuning.Change{Levels: tuned.Stays}.String() + "\n"
+	}
+	return errors.Join(err, p.line(tuned.Result, text))
 }
 
-// usualChanges limits for how many changes a plan cut to --budget leaves time, if its windows can be
-// shortened so far.
-const usualChanges = 6
-
-// fit cuts the plan of one block after another until the budget has time for it as found, for each of some
-// changes alone and all at once, and for what is kept.
-func (o *tuneOptions) fit(base *plan.Plan) error {
-	if o.plan.budget == 0 {
-		return nil
+// changesText lists changes with their reasons.
+func changesText(all []tuning.Change) string {
+	rows := [][]string{{"CHANGE", "WHY", "RISK"}}
+	for _, c := range all {
+		rows = append(rows, []string{c.String(), c.Why, cmp.Or(c.Risk, "–")})
 	}
-	const fixed = 3 * (labTime + endTime)
-	runs := time.Duration(base.Design.Method.Runs)
-	rows := func(changes time.Duration) time.Duration { return blocksAsFound + runs*(2+changes) + runs*2 }
-	for changes := time.Duration(usualChanges); changes > 0; changes-- {
-		if o.plan.fit(base, (o.plan.budget-fixed)*runs/rows(changes)) == nil {
-			return nil
-		}
-	}
-	least := base.Design
-	least.Cells, least.Method.Duration = least.Cells[:1], min(least.Method.Duration, plan.LeastWindow)
-	takes := fixed + plan.New(least).Estimate(rowOverhead)*rows(1)/runs
-	return &usageError{fmt.Sprintf("tune within %s: one cell as found, with one change, and once more with "+
-		"what is kept take about %s", unit.Seconds(o.plan.budget), unit.Seconds(takes.Round(time.Second))),
-		"give a longer --budget, or a shorter method.duration"}
+	return table(rows, 0)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
@@ -31,14 +32,14 @@ func newVMBuildCommand(p *program) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(vm.Arches(), arch) {
-				return &usageError{fmt.Sprintf("architecture %q is not known", arch), "architectures: " +
-					strings.Join(vm.Arches(), ", ")}
+				return app.Usage(fmt.Sprintf("architecture %q is not known", arch), "architectures: "+
+					strings.Join(vm.Arches(), ", "))
 			}
 			if err := checkKernel(arch, kernel); err != nil {
 				return err
 			}
 			began := time.Now()
-			img, err := buildImage(cmd.Context(), p, arch, kernel)
+			img, err := p.BuildImage(cmd.Context(), arch, kernel)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,13 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/app"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/registry"
-	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
-	"github.com/chokepoint-lab/chokepoint/internal/trial"
 )
 
 type watchOptions struct {
@@ -62,51 +58,22 @@ func newWatchCommand(p *program) *cobra.Command {
 
 func (o watchOptions) check() error {
 	if err := judgeMachine(o.machines.Router.At); err != nil {
-		return &usageError{err.Error(), check.HintOf(err)}
+		return app.Usage(err.Error(), check.HintOf(err))
 	}
 	switch {
 	case o.every < leastGlance:
-		return &usageError{fmt.Sprintf("--interval %s", o.every), "at least " + leastGlance.String()}
+		return app.Usage(fmt.Sprintf("--interval %s", o.every), "at least "+leastGlance.String())
 	case o.stopAfter < 0:
-		return &usageError{fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s"}
+		return app.Usage(fmt.Sprintf("--for %s", o.stopAfter), "a time such as 30s")
 	}
 	_, err := wrongMachines(o.machines, flagOf)
 	return err
 }
 
-func runWatch(ctx context.Context, o watchOptions, p *program) (err error) {
-	if err := prepare(p.dirs.Runtime); err != nil {
-		return err
-	}
-	defer clearRuntime(p.dirs)
-	l, err := p.reach(ctx, "watch", &o.machines)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
-	looking := ctx
-	if o.stopAfter > 0 {
-		var stop func()
-		looking, stop = context.WithTimeout(ctx, o.stopAfter)
-		defer stop()
-	}
+func runWatch(ctx context.Context, o watchOptions, p *program) error {
 	s := &glances{p: p, of: o.machines.Router.At}
-	router := l.Topology.Routers[0]
-	if v := trial.Found(ctx, l, router); v != nil {
-		if err := s.found(v); err != nil {
-			return err
-		}
-	}
-	return trial.Look(looking, l, router, node.Probes(), o.every, s.show)
-}
-
-// reach reaches the machine that a command is about, as the router of a lab of its own.
-func (p *program) reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
-	if err := absolute(pathsOf(m)...); err != nil {
-		return nil, err
-	}
-	return lab.Remote{ID: purpose + "-" + newID(), Machines: *m,
-		Dir: labsDir(p.dirs), Parts: registry.LabParts(), Program: p.agentProgram}.Reach(ctx)
+	return p.Watch(ctx, o.machines, app.WatchOptions{Every: o.every, For: o.stopAfter, Found: s.found,
+		Show: s.show})
 }
 
 // glances shows one after the other, on a terminal in the same place.

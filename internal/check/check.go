@@ -5,6 +5,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -113,4 +114,13 @@ func HintOf(err error) string {
 		return h.Hint()
 	}
 	return ""
+}
+
+// Underlying returns what the system said of a file: err without the operation and the path, which the caller
+// names in its own words.
+func Underlying(err error) error {
+	if e, ok := err.(*fs.PathError); ok {
+		return e.Err
+	}
+	return err
 }

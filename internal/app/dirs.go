@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"errors"
@@ -15,11 +15,12 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
+// Dirs are the program's directories, after the XDG base directory specification 0.8. None is created by
 // finding it.
-type dirs struct {
+type Dirs struct {
 	Data    string // the store and the reports
 	State   string // the journal of what was changed
 	Cache   string // what can be made again: images of guests
@@ -27,17 +28,25 @@ type dirs struct {
 	Note    string // why they are not where they are expected, or ""
 }
 
-func (d dirs) storeFile() string { return filepath.Join(d.Data, "runs.db") }
+// StoreFile returns the path of the store of all runs.
+func (d Dirs) StoreFile() string { return filepath.Join(d.Data, "runs.db") }
 
-func (d dirs) vmCache() string { return filepath.Join(d.Cache, "vm") }
+// Labs returns the directory in which labs are made.
+func (d Dirs) Labs() string { return filepath.Join(d.Runtime, "labs") }
 
-// reportFile is where the report of a run is put unless told otherwise.
-func (d dirs) reportFile(run string) string { return filepath.Join(d.Data, "runs", run, "report.html") }
+// Journals returns the directory of the journals of what was changed.
+func (d Dirs) Journals() string { return filepath.Join(d.State, "journal") }
 
-// findDirs reads the environment. Without a home directory that can be written to, everything is kept below
+// VMCache returns the directory of guest images.
+func (d Dirs) VMCache() string { return filepath.Join(d.Cache, "vm") }
+
+// ReportFile returns the path of a run's report unless its user names another.
+func (d Dirs) ReportFile(run string) string { return filepath.Join(d.Data, "runs", run, "report.html") }
+
+// FindDirs reads the environment. Without a home directory that can be written to, everything is kept below
 // /var/tmp, in a directory of this user.
-func findDirs(getenv func(string) string, uid int) dirs {
-	d := dirs{}
+func FindDirs(getenv func(string) string, uid int) Dirs {
+	d := Dirs{}
 	given := getenv
 	// sudo may leave the variables of the user who typed it. Root keeps nothing where another can change it.
 	getenv = func(name string) string {
@@ -61,7 +70,7 @@ func findDirs(getenv func(string) string, uid int) dirs {
 			return filepath.Join(dir, "chokepoint")
 		}
 		dir := filepath.Join(home, below, "chokepoint")
-		if filepath.IsAbs(home) && canWrite(dir) {
+		if filepath.IsAbs(home) && CanWrite(dir) {
 			return dir
 		}
 		why := "there is no home directory"
@@ -91,19 +100,19 @@ func rootOwns(dir string) bool {
 	return err == nil && (owner == 0 || owner == host.OwnerOf("/"))
 }
 
-// trusted refuses to work with any of them that another user can change.
-func (d dirs) trusted() error {
+// Trusted refuses to work with any of them that another user can change.
+func (d Dirs) Trusted() error {
 	return errors.Join(trusted(d.Data), trusted(d.State), trusted(d.Cache), trusted(d.Runtime))
 }
 
 // runtimeDir is the session's own directory where there is one.
 func runtimeDir(getenv func(string) string, uid int) string {
-	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && canWrite(dir) {
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && CanWrite(dir) {
 		return filepath.Join(dir, "chokepoint")
 	}
 	usual := usualRuntimeDirs(uid)
 	for _, dir := range usual[:len(usual)-1] {
-		if above := filepath.Dir(dir); canWrite(above) && exists(above) {
+		if above := filepath.Dir(dir); CanWrite(above) && userfile.Exists(above) {
 			return dir
 		}
 	}
@@ -119,37 +128,33 @@ func usualRuntimeDirs(uid int) (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(uid), "run"))
 }
 
-// labsDirs are where labs are made now, and where else this user may have made them.
-func labsDirs(d dirs) []string {
-	list := []string{labsDir(d)}
+// AllLabs returns the directories in which labs of this user may stand: that of Labs first, then those of
+// sessions with another environment.
+func (d Dirs) AllLabs() []string {
+	list := []string{d.Labs()}
 	for _, dir := range usualRuntimeDirs(os.Geteuid()) {
-		if dir != d.Runtime && exists(dir) && trusted(dir) == nil {
-			list = append(list, labsDir(dirs{Runtime: dir}))
+		if dir != d.Runtime && userfile.Exists(dir) && trusted(dir) == nil {
+			list = append(list, Dirs{Runtime: dir}.Labs())
 		}
 	}
 	return list
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// canWrite says whether files can be made in dir, or dir itself in the nearest directory above it that
+// CanWrite reports whether files can be made in dir, or dir itself in the nearest directory above it that
 // exists.
-func canWrite(dir string) bool {
-	for !exists(dir) && dir != filepath.Dir(dir) {
+func CanWrite(dir string) bool {
+	for !userfile.Exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 	}
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
 }
 
-// prepare makes directories for this user alone.
-func prepare(dirs ...string) error {
+// Prepare makes directories for this user alone.
+func Prepare(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return check.WithHint(fmt.Errorf("create directory %s: %v", dir, underlying(err)), "set "+
+			return check.WithHint(fmt.Errorf("create directory %s: %v", dir, check.Underlying(err)), "set "+
 				"XDG_DATA_HOME, XDG_STATE_HOME or XDG_RUNTIME_DIR to a directory that can be written to")
 		}
 		if err := trusted(dir); err != nil {
@@ -159,10 +164,10 @@ func prepare(dirs ...string) error {
 	return nil
 }
 
-// clearRuntime removes the runtime directories if they are empty, so that nothing is left of a lab that is
+// ClearRuntime removes the runtime directories if they are empty, so that nothing is left of a lab that is
 // gone.
-func clearRuntime(d dirs) {
-	if os.Remove(labsDir(d)) == nil {
+func (d Dirs) ClearRuntime() {
+	if os.Remove(d.Labs()) == nil {
 		_ = os.Remove(d.Runtime) // holds another program's files, or is in use
 	}
 }
@@ -172,7 +177,7 @@ func clearRuntime(d dirs) {
 func trusted(dir string) error {
 	guessed := filepath.Join(os.TempDir(), "chokepoint-"+strconv.Itoa(os.Geteuid()))
 	err := host.TrustedDir(dir)
-	taken := exists(guessed) && int(host.OwnerOf(guessed)) != os.Geteuid()
+	taken := userfile.Exists(guessed) && int(host.OwnerOf(guessed)) != os.Geteuid()
 	if taken && strings.HasPrefix(dir+"/", guessed+"/") {
 		err = errors.Join(err, errors.New("others can change "+guessed))
 	}
@@ -182,12 +187,4 @@ func trusted(dir string) error {
 				"XDG_RUNTIME_DIR to another")
 	}
 	return nil
-}
-
-// underlying is the system's own word for what happened to a path.
-func underlying(err error) error {
-	if e, ok := err.(*os.PathError); ok {
-		return e.Err
-	}
-	return err
 }

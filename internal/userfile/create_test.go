@@ -1,4 +1,4 @@
-package main
+package userfile
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
@@ -32,35 +33,35 @@ func TestOutFile(t *testing.T) {
 		}
 	}
 
-	dropped, err := createOutFile(path)
+	dropped, err := Create(path)
 	if err != nil {
-		t.Fatalf("createOutFile: got %v, want nil", err)
+		t.Fatalf("Create: got %v, want nil", err)
 	}
-	if err := dropped.abort(); err != nil {
+	if err := dropped.Abort(); err != nil {
 		t.Errorf("abort: got %v, want nil", err)
 	}
 	check("old")
 
 	// What is under way has no name yet, or only one of its own.
-	left, err := createOutFile(path)
+	left, err := Create(path)
 	if err != nil {
-		t.Fatalf("createOutFile: got %v, want nil", err)
+		t.Fatalf("Create: got %v, want nil", err)
 	}
 	if left.name == "" {
 		check("old")
 	}
-	if err := left.abort(); err != nil {
+	if err := left.Abort(); err != nil {
 		t.Errorf("abort: got %v, want nil", err)
 	}
 
-	kept, err := createOutFile(link)
+	kept, err := Create(link)
 	if err != nil {
-		t.Fatalf("createOutFile: got %v, want nil", err)
+		t.Fatalf("Create: got %v, want nil", err)
 	}
-	if err := kept.commit([]byte("new")); err != nil {
+	if err := kept.Commit([]byte("new")); err != nil {
 		t.Errorf("commit: got %v, want nil", err)
 	}
-	if err := kept.abort(); err != nil {
+	if err := kept.Abort(); err != nil {
 		t.Errorf("abort after commit: got %v, want nil", err)
 	}
 	check("new")
@@ -69,29 +70,29 @@ func TestOutFile(t *testing.T) {
 	}
 
 	fresh := filepath.Join(t.TempDir(), "fresh.html")
-	first, err := createOutFile(fresh)
+	first, err := Create(fresh)
 	if err != nil {
-		t.Fatalf("createOutFile: got %v, want nil", err)
+		t.Fatalf("Create: got %v, want nil", err)
 	}
-	if err := first.commit([]byte("first")); err != nil {
+	if err := first.Commit([]byte("first")); err != nil {
 		t.Errorf("commit: got %v, want nil", err)
 	}
 	if info, err := os.Stat(fresh); err != nil || info.Size() != 5 || info.Mode().Perm() != 0o644 {
 		t.Errorf("fresh file: got %v, %v, want 5 bytes for all to read", info, err)
 	}
 
-	if _, err := createOutFile(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
+	if _, err := Create(dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
 		t.Errorf("directory: got %v, want an error", err)
 	}
-	if _, err := createOutFile(filepath.Join(dir, "none", "x")); err == nil || !strings.Contains(err.Error(),
+	if _, err := Create(filepath.Join(dir, "none", "x")); err == nil || !strings.Contains(err.Error(),
 		"no such file") {
 		t.Errorf("missing directory: got %v, want an error", err)
 	}
-	full, err := createOutFile("/dev/full")
+	full, err := Create("/dev/full")
 	if err != nil {
 		t.Fatalf("device: got %v, want nil", err)
 	}
-	if err := full.commit([]byte("x")); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if err := full.Commit([]byte("x")); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("full device: got %v, want an error", err)
 	}
 	if _, err := os.Stat("/dev/full"); err != nil {
@@ -120,11 +121,11 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"link", "folder/report.html", "mine", "pipe"} {
-		o, err := createOutFile(at(name))
+		o, err := Create(at(name))
 		if err == nil {
-			err = errors.Join(o.commit([]byte("new")), o.abort())
+			err = errors.Join(o.Commit([]byte("new")), o.Abort())
 		}
-		if err == nil || !strings.Contains(err.Error(), "of another user") || len(hints(err)) == 0 {
+		if err == nil || !strings.Contains(err.Error(), "of another user") || check.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want a refusal with a hint", name, err)
 		}
 	}
@@ -137,9 +138,9 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{"theirs": 0o600, "fresh": 0o600} {
-		o, err := createReport(at(name))
+		o, err := CreateReport(at(name))
 		if err == nil {
-			err = o.commit([]byte("new"))
+			err = o.Commit([]byte("new"))
 		}
 		info, statErr := os.Stat(at(name))
 		if err != nil || statErr != nil || info.Mode().Perm() != want || !host.Owned(info) {
@@ -148,9 +149,9 @@ func TestOutFileFollowsNobodyElse(t *testing.T) {
 		}
 	}
 	// What is replaced stays as secret as it was.
-	o, err := createOutFile(at("precious"))
+	o, err := Create(at("precious"))
 	if err == nil {
-		err = o.commit([]byte("new"))
+		err = o.Commit([]byte("new"))
 	}
 	info, statErr := os.Stat(at("precious"))
 	if err != nil || statErr != nil || info.Mode().Perm() != 0o600 {
@@ -173,7 +174,7 @@ func TestOutFileSeesWhatIsSwapped(t *testing.T) {
 		"none":         func() error { return os.Symlink("precious", at("none")) },
 		"folder/fresh": func() error { return errors.Join(os.Remove(at("folder")), os.Symlink("safe", at("folder"))) },
 	} {
-		real, err := ownWay(at(name))
+		real, err := Resolve(at(name))
 		if err == nil {
 			err = swap()
 		}
@@ -183,13 +184,13 @@ func TestOutFileSeesWhatIsSwapped(t *testing.T) {
 		o, err := openOutFile(at(name), real, 0o666)
 		if err == nil {
 			t.Errorf("%s: it is written to", name)
-			o.abort()
+			o.Abort()
 		}
 	}
 	// A link that comes later is replaced, and a directory that goes is still the one written to.
-	o, err := createOutFile(at("safe/late"))
+	o, err := Create(at("safe/late"))
 	if err == nil {
-		err = errors.Join(os.Symlink("../precious", at("safe/late")), o.commit([]byte("new")))
+		err = errors.Join(os.Symlink("../precious", at("safe/late")), o.Commit([]byte("new")))
 	}
 	info, statErr := os.Lstat(at("safe/late"))
 	if err != nil || statErr != nil || !info.Mode().IsRegular() {
@@ -209,9 +210,9 @@ func TestOutFileToWhatIsOpen(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	for _, name := range []string{"/dev/fd/", "/proc/self/fd/"} {
-		o, err := createOutFile(name + strconv.Itoa(int(w.Fd())))
+		o, err := Create(name + strconv.Itoa(int(w.Fd())))
 		if err == nil {
-			err = o.commit([]byte("new"))
+			err = o.Commit([]byte("new"))
 		}
 		b := make([]byte, 3)
 		if _, readErr := r.Read(b); err != nil || readErr != nil || string(b) != "new" {

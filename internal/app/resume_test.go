@@ -1,9 +1,10 @@
-package main
+package app
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
@@ -123,29 +125,17 @@ func TestWhoElseIsThere(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedRunSaysHowItGoesOn, whatever the signal made of the error.
-func TestAnInterruptedRunSaysHowItGoesOn(t *testing.T) {
-	const command = "chokepoint resume 20260102-030405-aaaa goes on with it"
-	for _, err := range []error{ErrInterrupted, context.Canceled} {
-		got := interruptedBy(errors.Join(check.WithHint(err, command), errors.New("other")))
-		if h := hints(got); !slices.Contains(h, command) || exitCode(got) != codeInterrupted {
-			t.Errorf("of %v: got hints %q and code %d, want the command and %d", err, h, exitCode(got),
-				codeInterrupted)
-		}
-	}
-}
-
 // TestResumeFindsTheLatestRunThatWasCutShort.
 func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
-	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
 	ctx := context.Background()
 	var said bytes.Buffer
-	p := &program{streams: streams{Err: &said}, dirs: d}
-	if _, err := lastCutShort(ctx, p); err == nil || len(hints(err)) == 0 {
+	p := &App{Dirs: d, Note: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}
+	if _, err := p.lastCutShort(ctx); err == nil || check.HintOf(err) == "" {
 		t.Errorf("without a run: got %v, want an error with a hint", err)
 	}
 	for _, name := range []string{"good", "killed", "before"} { // the newest has come to its end
-		if err := writeSample(ctx, d.storeFile(), name); err != nil {
+		if err := labtest.WriteSample(ctx, d.StoreFile(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,8 +144,8 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 		"check-20260109-030405-ffff"} {
 		writeJournal(t, d, id)
 	}
-	want := samples["killed"].id
-	if got, err := lastCutShort(ctx, p); err != nil || got != want {
+	want := labtest.Samples["killed"].ID
+	if got, err := p.lastCutShort(ctx); err != nil || got != want {
 		t.Errorf("got %q, %v, want %s", got, err, want)
 	}
 	if text := said.String(); strings.Count(text, "nothing to resume") != 1 ||
@@ -164,10 +154,10 @@ func TestResumeFindsTheLatestRunThatWasCutShort(t *testing.T) {
 		t.Errorf("said %q, want which run, and the one that is newer", text)
 	}
 	// One that cannot be read is passed over.
-	damage(t, d.storeFile(), want)
+	damage(t, d.StoreFile(), want)
 	said.Reset()
 	over := want + " is passed over"
-	if got, err := lastCutShort(ctx, p); err == nil || !strings.Contains(said.String(), over) {
+	if got, err := p.lastCutShort(ctx); err == nil || !strings.Contains(said.String(), over) {
 		t.Errorf("damaged: got %q, %v, said %q", got, err, said.String())
 	}
 }
@@ -196,13 +186,13 @@ func damage(t *testing.T, file, run string) {
 }
 
 // writeJournal leaves the journal of an owner that was killed before it changed anything.
-func writeJournal(t *testing.T, d dirs, owner string) {
+func writeJournal(t *testing.T, d Dirs, owner string) {
 	t.Helper()
-	j, err := journal.Create(journalDir(d), owner, "")
+	j, err := journal.Create(d.Journals(), owner, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(journalDir(d), owner+".jsonl")
+	path := filepath.Join(d.Journals(), owner+".jsonl")
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = errors.Join(j.Close(), os.WriteFile(path, text, 0o600))
@@ -253,26 +243,26 @@ func TestWhatIsLearntOfARunThatGoesOn(t *testing.T) {
 
 // TestTrialsAreReadOnceTheRunIsOwned: what another resume has done meanwhile is not done again.
 func TestTrialsAreReadOnceTheRunIsOwned(t *testing.T) {
-	d := dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
+	d := Dirs{Data: t.TempDir() + "/chokepoint", State: t.TempDir()}
 	ctx := context.Background()
-	s := samples["killed"]
-	if err := writeSample(ctx, d.storeFile(), "killed"); err != nil {
+	s := labtest.Samples["killed"]
+	if err := labtest.WriteSample(ctx, d.StoreFile(), "killed"); err != nil {
 		t.Fatal(err)
 	}
-	before, err := loadHead(ctx, d, s.id)
+	before, err := d.head(ctx, s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(ctx, d.storeFile())
+	st, err := store.Open(ctx, d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
 	x := &execution{run: before, before: &before, store: st}
-	if trials, err := x.done(ctx); err != nil || len(trials) != len(s.trials()) {
-		t.Errorf("got %d trials, %v, want %d", len(trials), err, len(s.trials()))
+	if trials, err := x.done(ctx); err != nil || len(trials) != len(s.Trials()) {
+		t.Errorf("got %d trials, %v, want %d", len(trials), err, len(s.Trials()))
 	}
-	if err := st.EndRun(ctx, s.id, record.RunDone, "", s.started.Add(time.Hour)); err != nil {
+	if err := st.EndRun(ctx, s.ID, record.RunDone, "", s.Started.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.done(ctx); !errors.As(err, new(*refusedError)) {

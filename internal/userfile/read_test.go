@@ -1,4 +1,4 @@
-package main
+package userfile
 
 import (
 	"os"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadNamed: a pipe is read while somebody writes into it; one that nobody writes into, or whose writer
+// TestRead: a pipe is read while somebody writes into it; one that nobody writes into, or whose writer
 // says nothing, keeps nobody waiting, and neither does a device.
-func TestReadNamed(t *testing.T) {
+func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
@@ -22,14 +22,14 @@ func TestReadNamed(t *testing.T) {
 	}
 	for name, want := range map[string]string{pipe: "a pipe that nobody writes into", "/dev/zero": "neither",
 		dir: "is a directory", filepath.Join(dir, "none"): "no such file"} {
-		if _, err := readNamed(name, 10); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Read(name, 10); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
 	}
-	if got, err := readNamed(file, 4); err != nil || string(got) != "text" {
+	if got, err := Read(file, 4); err != nil || string(got) != "text" {
 		t.Errorf("a file: got %q, %v", got, err)
 	}
-	if got, err := readNamed(file, 3); err != nil || string(got) != "tex" {
+	if got, err := Read(file, 3); err != nil || string(got) != "tex" {
 		t.Errorf("the beginning of a file: got %q, %v", got, err)
 	}
 	w, err := os.OpenFile(pipe, os.O_RDWR, 0)
@@ -40,7 +40,7 @@ func TestReadNamed(t *testing.T) {
 	if _, err := w.WriteString("text"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readNamed(pipe, 10); err == nil || !strings.Contains(err.Error(), "silent") {
+	if _, err := Read(pipe, 10); err == nil || !strings.Contains(err.Error(), "silent") {
 		t.Errorf("a pipe whose writer stays: got %v", err)
 	}
 }

@@ -1,14 +1,11 @@
-package main
+package app
 
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -33,7 +30,7 @@ func (x *execution) installer() func(ctx context.Context, level string) error {
 			return x.install(ctx, *m.Firmware, level, installTime)
 		}
 	}
-	if in, ok := x.p.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+	if x.Attended {
 		return func(ctx context.Context, level string) error {
 			return x.ask(ctx, record.Step{Prompt: "Install firmware " + level + " on the router"})
 		}

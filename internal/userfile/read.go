@@ -1,4 +1,4 @@
-package main
+package userfile
 
 import (
 	"errors"
@@ -8,25 +8,24 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 // pipePatience bounds the time for which a reader waits for a pipe's writer.
 const pipePatience = 5 * time.Second
 
-// maxSecret bounds a file whose first line is a password or a code.
-const maxSecret = 4 << 10
-
-// readNamed reads at most limit bytes of a file that the user names, or of a pipe, such as a shell's
+// Read reads at most limit bytes of a file that the user names, or of a pipe, such as a shell's
 // <(command). Neither a pipe that nobody writes into nor a device keeps it waiting.
-func readNamed(name string, limit int64) ([]byte, error) {
+func Read(name string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, underlying(err)
+		return nil, check.Underlying(err)
 	}
 	defer f.Close() // only read from
 	info, err := f.Stat()
 	if err != nil {
-		return nil, underlying(err)
+		return nil, check.Underlying(err)
 	}
 	pipe := info.Mode().Type() == os.ModeNamedPipe
 	switch {
@@ -34,7 +33,7 @@ func readNamed(name string, limit int64) ([]byte, error) {
 		return nil, errors.New("is a directory")
 	case pipe:
 		if err := f.SetReadDeadline(time.Now().Add(pipePatience)); err != nil {
-			return nil, underlying(err)
+			return nil, check.Underlying(err)
 		}
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is neither a file nor a pipe")
@@ -44,9 +43,32 @@ func readNamed(name string, limit int64) ([]byte, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fmt.Errorf("it is a pipe whose writer is silent for %s", pipePatience)
 	case err != nil:
-		return nil, underlying(err)
+		return nil, check.Underlying(err)
 	case pipe && len(data) == 0:
 		return nil, errors.New("it is a pipe that nobody writes into")
 	}
 	return data, nil
+}
+
+// OpenRegular opens a file to read it. A pipe, which might be waited for without end, a folder and a device
+// are refused.
+func OpenRegular(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, check.Underlying(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return nil, errors.Join(check.Underlying(err), f.Close())
+	}
+	return f, nil
+}
+
+// Exists reports whether something has the name path, be it a link that leads nowhere.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

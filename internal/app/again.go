@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 // again runs further plans where a run was made: on the same kind of lab, of the same size, in the same lab
 // of lab up, or with the same peer.
 type again struct {
-	p     *program
+	*App
 	on    record.Run // the run
-	other otherEnd
+	other Peer
 	guard *guard    // of what is tried, nil: none
 	until time.Time // no run begins that would end later; zero: no bound
 }
@@ -32,28 +32,29 @@ const labTime = 3 * time.Second
 func (a again) takes(pl *plan.Plan, before *analysis.Document) time.Duration {
 	method := before.Run.Method
 	planned := method.Warmup + method.Duration + method.Cooldown
-	overheads := []time.Duration{rowOverhead}
+	overheads := []time.Duration{RowOverhead}
 	for _, t := range before.Trials {
 		if t.Kind == record.RowLoad && t.Failure == nil {
 			overheads = append(overheads, time.Duration(t.Seconds*float64(time.Second))-planned)
 		}
 	}
 	slices.Sort(overheads)
-	return labTime + pl.Estimate(max(rowOverhead, overheads[len(overheads)/2]))
+	return labTime + pl.Estimate(max(RowOverhead, overheads[len(overheads)/2]))
 }
 
 // onceMore prepares to measure again where a stored run was made.
-func (p *program) onceMore(ctx context.Context, run, codeFile string) (a again, err error) {
-	a = again{p: p, other: otherEnd{codeFile: codeFile}}
-	if a.on, err = loadHead(ctx, p.dirs, run); err == nil {
-		a.other, err = a.other.of(a.on)
+func (a *App) onceMore(ctx context.Context, run, codeFile string) (again, error) {
+	on, err := a.Dirs.head(ctx, run)
+	if err != nil {
+		return again{}, err
 	}
-	return a, err
+	other, err := Peer{CodeFile: codeFile}.of(on)
+	return again{App: a, on: on, other: other}, err
 }
 
 // read expands a plan that was written for that place, with a seed of its own unless the text has one.
 func (a again) read(name, text string) (*plan.Plan, error) {
-	pl, err := plan.Read(name, []byte(text), a.other.vocabulary(), nil)
+	pl, err := plan.Read(name, []byte(text), a.other.Vocabulary(), nil)
 	if err == nil && !pl.SeedGiven {
 		pl = pl.WithSeed(uint64(rand.Uint32()))
 	}
@@ -63,7 +64,7 @@ func (a again) read(name, text string) (*plan.Plan, error) {
 // readPatched expands the plan of cells and their patches. What the cells do not say of address translation,
 // since it is not set there, the plan does not say either.
 func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
-	pl, err := a.read(x.Name, x.Text(a.other.vocabulary()))
+	pl, err := a.read(x.Name, x.Text(a.other.Vocabulary()))
 	if err == nil {
 		pl.Design.DropDefaultNAT(func(cell record.Factors) bool {
 			return !slices.ContainsFunc(x.Cells, func(of factor.Cell) bool {
@@ -74,39 +75,47 @@ func (a again) readPatched(x plan.Patched) (*plan.Plan, error) {
 	return pl, err
 }
 
+// head returns the head of a run of a plan in that place.
+func (a again) head(pl *plan.Plan) record.Run {
+	run := a.NewRun(pl)
+	on := a.on
+	run.Lab, run.Driver, run.Meter, run.Machines = on.Lab, on.Driver, on.Meter, on.Machines
+	run.GuestSize, run.Image, run.OwnKernel, run.Queues = on.GuestSize, on.Image, on.OwnKernel, on.Queues
+	return run
+}
+
 // run runs a plan as a run of its own, with everything that a run has: journal, undoing, store, report and
-// resume. It prints progress and no result, and gives back the document, also of a run that was cut short.
+// resume. It returns the document, also of a run that was cut short.
 func (a again) run(ctx context.Context, pl *plan.Plan) (*analysis.Document, error) {
-	on := labOptionsOf(a.on)
-	x := &execution{p: a.p, plan: pl, run: newRun(pl, &on), attach: a.on.Attached, kept: true,
-		guard: a.guard, until: a.until}
+	x := &execution{App: a.App, plan: pl, run: a.head(pl), attach: a.on.Attached, guard: a.guard,
+		until: a.until}
 	if err := x.with(ctx, a.other); err != nil {
 		return nil, err
 	}
-	err := x.whole(ctx)
-	if x.doc == nil && err == nil {
-		err = fmt.Errorf("run %s left no document", x.run.ID)
+	result, err := x.whole(ctx)
+	if result == nil {
+		if err == nil {
+			err = fmt.Errorf("run %s left no document", x.run.ID)
+		}
+		return nil, err
 	}
-	if x.doc != nil && exitCode(err) == codeFailed { // told by the trials' grades
-		err = nil
-	}
-	return x.doc, err
+	return result.Document, err
 }
 
 // with makes the lab of an execution the one with another machine, if one is named.
-func (x *execution) with(ctx context.Context, other otherEnd) (err error) {
+func (x *execution) with(ctx context.Context, other Peer) (err error) {
 	if m := x.run.Machines; m != nil && m.Router.At == "" {
-		other.limits(&x.run.Design)
+		other.limit(&x.run.Design)
 		x.plan = plan.New(x.run.Design)
 	}
-	if other.peer == "" {
+	if other.At == "" {
 		return nil
 	}
-	x.run.Lab, x.run.Peer = record.LabPair, other.peer
-	if x.peer, err = other.lab(ctx, x.run.ID, x.p); err != nil {
+	x.run.Lab, x.run.Peer = record.LabPair, other.At
+	if x.peer, err = x.pair(ctx, other, x.run.ID); err != nil {
 		return err
 	}
-	if note := other.limits(&x.run.Design); note != "" {
+	if note := other.limit(&x.run.Design); note != "" {
 		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "third-party", Text: note})
 	}
 	x.plan = plan.New(x.run.Design)
@@ -121,7 +130,7 @@ func (x *execution) link(ctx context.Context) error {
 	}
 	of, err := x.store.Find(ctx, e.Run)
 	if _, gone := errors.AsType[*store.NotFoundError](err); gone {
-		x.p.note("run %s, whose finding this is to prove, is not stored here", e.Run)
+		x.note("run %s, whose finding this is to prove, is not stored here", e.Run)
 		return nil
 	}
 	if err != nil {

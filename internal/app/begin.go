@@ -1,14 +1,10 @@
-package main
+package app
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
@@ -26,7 +22,7 @@ const (
 // otherVersion is the version of the peer's chokepoint, "" if it is this one's.
 func otherVersion(ctx context.Context, l *lab.Lab) (string, error) {
 	far, err := l.Node(ctx, l.Topology.Far)
-	if err != nil || far.Version == "" || source(far.Version) == source(ownVersion()) {
+	if err != nil || far.Version == "" || source(far.Version) == source(RunVersion()) {
 		return "", err
 	}
 	return far.Version, nil
@@ -42,7 +38,7 @@ func (x *execution) begin(ctx context.Context) error {
 		}
 		if theirs != "" {
 			c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: peerVersion,
-				Text: versionText + theirs + ", this is " + ownVersion()})
+				Text: versionText + theirs + ", this is " + RunVersion()})
 		}
 		if x.guard == nil {
 			err = x.ceilings(ctx, l)
@@ -71,7 +67,7 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 	x.tell(record.Event{Event: "phase", Run: x.run.ID, Phase: "tester ceiling", Text: "measuring what this " +
 		"machine can send, " + unit.Seconds(takes.Round(time.Second)),
 		Left: takes + rows})
-	own := lab.Local{ID: x.run.ID, Dir: labsDir(x.p.dirs), Journal: x.journal, Queues: x.run.Queues,
+	own := lab.Local{ID: x.run.ID, Dir: x.Dirs.Labs(), Journal: x.journal, Queues: x.run.Queues,
 		Parts: registry.LabParts()} // whose topology is still to be said
 	if c.Run.Ceilings, err = trial.Ceilings(ctx, l, own, c.Kinds()); err != nil {
 		if ctx.Err() != nil {
@@ -80,19 +76,4 @@ func (x *execution) ceilings(ctx context.Context, l *lab.Lab) (err error) {
 		c.Run.Caveats = append(c.Run.Caveats, record.Caveat{Kind: "no-tester-ceiling", Text: err.Error()})
 	}
 	return nil
-}
-
-// commandLine is the exact command that makes the same run again: as typed, with the seed that was drawn.
-func commandLine(args []string, seed uint64) string {
-	command := typed(args)
-	seeds := func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }
-	if !slices.ContainsFunc(args, seeds) {
-		command += fmt.Sprintf(" --seed %d", seed)
-	}
-	return command
-}
-
-// typed is a command line as it can be typed again.
-func typed(args []string) string {
-	return strings.Join(append([]string{"chokepoint"}, each(args[1:], host.ShellWord)...), " ")
 }

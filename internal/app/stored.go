@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -21,17 +21,17 @@ import (
 )
 
 // readStore opens the runs for reading; store.ErrNone says that there is none.
-func readStore(ctx context.Context, d dirs) (*store.Store, error) {
+func (d Dirs) readStore(ctx context.Context) (*store.Store, error) {
 	if err := trusted(d.Data); err != nil {
 		return nil, err
 	}
-	return store.OpenReadOnly(ctx, d.storeFile())
+	return store.OpenReadOnly(ctx, d.StoreFile())
 }
 
-// storedRuns are all runs, the newest first; none where there is no store. An error comes with those that
-// could be read.
-func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
-	st, err := readStore(ctx, d)
+// Runs returns the heads of all runs, the newest first; none where there is no store. An error comes with
+// those that could be read.
+func (d Dirs) Runs(ctx context.Context) ([]store.Head, error) {
+	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
 		return nil, nil
 	}
@@ -39,7 +39,7 @@ func storedRuns(ctx context.Context, d dirs) ([]store.Head, error) {
 		return nil, err
 	}
 	runs, err := st.Runs(ctx)
-	living, livingErr := journal.Living(journalDir(d))
+	living, livingErr := journal.Living(d.Journals())
 	for i := range runs {
 		if livingErr == nil {
 			reckon(living, runs[i].ID, &runs[i].Status)
@@ -55,25 +55,25 @@ func reckon(living []string, run string, status *string) {
 	}
 }
 
-// openStore is readStore where the command line names a run: none is an error.
-func openStore(ctx context.Context, d dirs) (*store.Store, error) {
-	st, err := readStore(ctx, d)
+// OpenStore opens the runs for reading, where one is named: that there is none is an error.
+func (d Dirs) OpenStore(ctx context.Context) (*store.Store, error) {
+	st, err := d.readStore(ctx)
 	if errors.Is(err, store.ErrNone) {
 		return nil, check.WithHint(err, "chokepoint run makes one; runs are looked for in "+d.Data)
 	}
 	return st, err
 }
 
-// withRun opens the run that is called name on the command line.
-func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, record.Run) error) error {
-	st, err := openStore(ctx, d)
+// WithRun calls f with the run of a name: an id, a unique prefix of one, or latest.
+func (d Dirs) WithRun(ctx context.Context, name string, f func(*store.Store, record.Run) error) error {
+	st, err := d.OpenStore(ctx)
 	if err != nil {
 		return err
 	}
 	run, err := st.Find(ctx, name)
 	var living []string
 	if err == nil && run.Status == record.RunRunning {
-		living, err = journal.Living(journalDir(d))
+		living, err = journal.Living(d.Journals())
 	}
 	if err == nil {
 		reckon(living, run.ID, &run.Status)
@@ -83,12 +83,12 @@ func withRun(ctx context.Context, d dirs, name string, f func(*store.Store, reco
 	return errors.Join(err, st.Close())
 }
 
-// loadDocument derives the document of a stored run.
-func loadDocument(ctx context.Context, d dirs, name string) (doc *analysis.Document, err error) {
-	err = withRun(ctx, d, name, func(st *store.Store, run record.Run) error {
+// Document derives the document of a stored run, with what experiments on its findings said.
+func (d Dirs) Document(ctx context.Context, name string) (doc *analysis.Document, err error) {
+	err = d.WithRun(ctx, name, func(st *store.Store, run record.Run) error {
 		entries, err := st.Index(ctx, run.ID)
 		if err == nil {
-			doc, err = derive(run, len(entries), st.Each(ctx, run.ID))
+			doc, err = Derive(run, len(entries), st.Each(ctx, run.ID))
 		}
 		if err == nil {
 			err = proofsOf(ctx, st, run, doc)
@@ -112,14 +112,14 @@ func proofsOf(ctx context.Context, st *store.Store, run record.Run, doc *analysi
 		if err != nil || len(entries) == 0 {
 			return nil, err
 		}
-		return derive(of, len(entries), st.Each(ctx, id))
+		return Derive(of, len(entries), st.Each(ctx, id))
 	})
 }
 
-// derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
+// Derive makes the document of a run of so many trials, one after the other. Those that cannot be read are a
 // caveat, unless none can.
-func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
-	debug.SetMemoryLimit(documentMemory) // also for what is written of it
+func Derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*analysis.Document, error) {
+	debug.SetMemoryLimit(DocumentMemory) // also for what is written of it
 	debug.FreeOSMemory()                 // of what measuring took
 	d := analysis.Begin(run, n)
 	var unread []error
@@ -142,9 +142,9 @@ func derive(run record.Run, n int, trials iter.Seq2[record.Trial, error]) (*anal
 	return d.Document(), nil
 }
 
-// documentMemory is from where on the making of a document rather works than uses memory; the trials of a run
+// DocumentMemory is from where on the making of a document rather works than uses memory; the trials of a run
 // of a day are many and long.
-const documentMemory = 80 << 20
+const DocumentMemory = 80 << 20
 
 func failedTrials(failed, of int) error {
 	number := "and have no number"
@@ -154,8 +154,9 @@ func failedTrials(failed, of int) error {
 	return fmt.Errorf("%d of %s failed %s", failed, unit.Count(of, "trial"), number)
 }
 
-// outcome is what a finished run's document means for the exit code: failed trials, nothing measured, missed
-// thresholds, or nil. A trial that failed and was measured well in a later attempt does not count.
+// outcome returns what is wrong with a finished run: failed trials or nothing measured (ErrFailed), missed
+// thresholds (ErrThreshold), or nil. A trial that failed and was measured well in a later attempt does not
+// count.
 func outcome(d *analysis.Document) error {
 	var errs []error
 	last := map[string]analysis.TrialView{}
@@ -172,18 +173,18 @@ func outcome(d *analysis.Document) error {
 		}
 	}
 	if failed > 0 {
-		errs = append(errs, &exitError{codeFailed,
-			check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
-				"reasons; chokepoint resume "+d.Run.ID+" tries again")})
+		err := check.WithHint(failedTrials(failed, len(last)), "chokepoint show "+d.Run.ID+" gives the "+
+			"reasons; chokepoint resume "+d.Run.ID+" tries again")
+		errs = append(errs, Mark(ErrFailed, err))
 	}
 	if failed == 0 && !measured && d.Run.Status != record.RunInterrupted { // which is told, with how to go on
-		errs = append(errs, &exitError{codeFailed, check.WithHint(errors.New("nothing was measured: "+
-			whyNothing(d)), "chokepoint show "+d.Run.ID+" lists what was skipped")})
+		err := check.WithHint(errors.New("nothing was measured: "+whyNothing(d)), "chokepoint show "+d.Run.ID+
+			" lists what was skipped")
+		errs = append(errs, Mark(ErrFailed, err))
 	}
 	for _, t := range d.Thresholds {
 		if !t.Met {
-			errs = append(errs, &exitError{codeThreshold, fmt.Errorf("threshold missed: %s",
-				thresholdText(d, t))})
+			errs = append(errs, Mark(ErrThreshold, fmt.Errorf("threshold missed: %s", thresholdText(d, t))))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
-package main
+package app
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,19 +68,16 @@ esac`), 0o700); err != nil {
 	}
 }
 
-// TestWhoInstalls: the lab file's command, or else who sits at a terminal, or nobody.
+// TestWhoInstalls: the lab file's command, or else the human at the terminal, or nobody.
 func TestWhoInstalls(t *testing.T) {
-	person, tty := terminal(t)
-	var asked strings.Builder
-	x := &execution{p: &program{streams: streams{In: tty, Err: &asked}}, sink: &heard{}}
-	if _, err := person.WriteString("\n"); err != nil {
-		t.Fatal(err)
+	var asked string
+	ask := func(_ context.Context, s record.Step) error { asked = s.Prompt; return nil }
+	x := &execution{App: &App{Ask: ask, Attended: true}, sink: &heard{}}
+	err := x.installer()(t.Context(), "24.10.2")
+	if err != nil || asked != "Install firmware 24.10.2 on the router" {
+		t.Errorf("at a terminal: asked %q, %v", asked, err)
 	}
-	if err := x.installer()(t.Context(), "24.10.2"); err != nil ||
-		asked.String() != "\nInstall firmware 24.10.2 on the router, then press Enter " {
-		t.Errorf("at a terminal: asked %q, %v", asked.String(), err)
-	}
-	x.p.In = strings.NewReader("\n")
+	x.Attended = false
 	if x.installer() != nil {
 		t.Error("without a terminal somebody installs it")
 	}

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"cmp"
@@ -30,21 +30,64 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
-// tuner is one search for settings that help.
-type tuner struct {
-	again
-	o      tuneOptions
-	base   *plan.Plan
-	idle   []float64 // of each cell, as found
-	found  *analysis.Document
-	result tuning.Result
-	search tuning.Search
+// TuneOptions say what is tried, and what a change may cost.
+type TuneOptions struct {
+	RunOptions // its Report is not used
+
+	Try      []tuning.Change // besides what the findings propose
+	Only     bool            // try nothing but Try
+	MaxDelay time.Duration   // that a load may add, p99
+	MaxLoss  float64         // ratio
+	Keep     bool            // leave what helped in the lab Attach
 }
 
-// whole measures as found, searches, and stores and shows what came of it, also if it was interrupted.
-func (t *tuner) whole(ctx context.Context) error {
+// Tuned is the result of Tune.
+type Tuned struct {
+	tuning.Result
+	Stays factor.Cell // settings that were left in the lab; nil: none
+}
+
+// CanTune refuses a plan that tuning cannot repeat, and gives the plan the runs that an interval needs.
+func CanTune(base *plan.Plan) error {
+	m := &base.Design.Method
+	if m.Search != nil || m.Soak > 0 {
+		return Usage("tune a plan that searches or soaks", "leave out method.search and method.soak")
+	}
+	m.Adaptive, m.Runs = nil, max(m.Runs, statistics.MinInterval)
+	return nil
+}
+
+// usualChanges limits for how many changes a plan cut to a budget leaves time, if its windows can be
+// shortened so far.
+const usualChanges = 6
+
+// FitTune cuts the plan of one block after another until the budget has time for it as found, for each of
+// some changes alone and all at once, and for what is kept.
+func FitTune(base *plan.Plan, budget time.Duration) error {
+	const fixed = 3 * (labTime + endTime)
+	runs := time.Duration(base.Design.Method.Runs)
+	rows := func(changes time.Duration) time.Duration { return blocksAsFound + runs*(2+changes) + runs*2 }
+	for changes := time.Duration(usualChanges); changes > 0; changes-- {
+		if base.Fit((budget-fixed)*runs/rows(changes), RowOverhead) == nil {
+			return nil
+		}
+	}
+	shortest := base.Design
+	shortest.Cells = shortest.Cells[:1]
+	shortest.Method.Duration = min(shortest.Method.Duration, plan.LeastWindow)
+	takes := fixed + plan.New(shortest).Estimate(RowOverhead)*rows(1)/runs
+	return Usage(fmt.Sprintf("tune within %s: one cell as found, with one change, and once more with what "+
+		"is kept take about %s", unit.Seconds(budget), unit.Seconds(takes.Round(time.Second))),
+		"give a longer --budget, or a shorter method.duration")
+}
+
+// Tune measures a plan as it is on the lab of head, tries what may help, and stores what helped. The lab is
+// left as found, unless Keep is set. A result comes with an error, too, if anything was measured.
+func (a *App) Tune(ctx context.Context, base *plan.Plan, head record.Run, o TuneOptions) (*Tuned, error) {
+	t := a.tuner(base, head, o)
 	err := t.asFound(ctx)
 	if err == nil {
 		err = t.rounds(ctx)
@@ -55,7 +98,7 @@ func (t *tuner) whole(ctx context.Context) error {
 			t.result.Ended = "interrupted"
 		}
 		if len(t.result.Runs) == 0 {
-			return err
+			return nil, err
 		}
 	}
 	t.result.Tried = t.search.Tried
@@ -66,13 +109,48 @@ func (t *tuner) whole(ctx context.Context) error {
 		}
 	}
 	stored := t.store()
-	text := t.result.Text()
-	if patch := t.settings(); err == nil && t.o.keep && len(patch) > 0 {
+	if patch := t.settings(); err == nil && o.Keep && len(patch) > 0 {
 		if err = t.keepIt(ctx, patch); err == nil {
-			text += "\nkept in lab " + t.o.attach + ": " + tuning.Change{Levels: patch}.String() + "\n"
+			t.result.Stays = patch
 		}
 	}
-	return errors.Join(err, stored, t.p.line(t.result, text))
+	return &t.result, errors.Join(err, stored)
+}
+
+// Changes returns what Tune would try without the findings of a run, and measures nothing.
+func (a *App) Changes(base *plan.Plan, head record.Run, o TuneOptions) []tuning.Change {
+	t := a.tuner(base, head, o)
+	t.choose()
+	return t.search.Candidates
+}
+
+// tuner is one search for settings that help.
+type tuner struct {
+	again
+	o      TuneOptions
+	base   *plan.Plan
+	idle   []float64 // of each cell, as found
+	found  *analysis.Document
+	result Tuned
+	search tuning.Search
+}
+
+func (a *App) tuner(base *plan.Plan, head record.Run, o TuneOptions) *tuner {
+	t := &tuner{o: o, base: base}
+	t.App, t.on, t.other, t.until = a, head, o.Peer, o.Until
+	t.on.Attached = o.Attach
+	if o.Peer.At != "" {
+		t.on.Lab, t.on.Peer = record.LabPair, o.Peer.At
+	}
+	router := ""
+	if t.on.Machines != nil {
+		router = t.on.Machines.Router.At
+	}
+	t.search.Candidates = o.Try
+	t.result.Result = tuning.Result{Format: record.Format, When: time.Now().UTC(), Plan: base.Design.Name,
+		Lab: cmp.Or(o.Attach, t.on.Peer, router, t.on.Lab), Ended: "done",
+		Budget: tuning.Budget{AddedDelayNs: float64(o.MaxDelay), LossRatio: o.MaxLoss}}
+	return t
 }
 
 // cell is a cell of the plan with a change: for what a level that was taken away comes to.
@@ -92,7 +170,7 @@ const blocksAsFound = 3
 func (t *tuner) asFound(ctx context.Context) error {
 	d := t.base.Design
 	d.Method.Runs, d.Measure.LatencyIdle = blocksAsFound, cmp.Or(idleOf(d.Measure), plan.IdleBlock)
-	t.p.note("tune: as found")
+	t.note("tune: as found")
 	doc, err := t.run(ctx, plan.New(d))
 	if doc != nil {
 		t.result.ID = doc.Run.ID
@@ -115,8 +193,8 @@ func (t *tuner) asFound(ctx context.Context) error {
 		}
 	}
 	if len(cells) == 0 {
-		return &exitError{codeFailed, check.WithHint(errors.New("tune: nothing could be measured as found"),
-			"chokepoint show "+doc.Run.ID+" gives the reasons")}
+		return Mark(ErrFailed, check.WithHint(errors.New("tune: nothing could be measured as found"),
+			"chokepoint show "+doc.Run.ID+" gives the reasons"))
 	}
 	t.base.Design.Cells = cells
 	t.result.Holds = tuning.HoldsFor(doc, cells)
@@ -135,20 +213,22 @@ func idleOf(m record.Measure) string {
 // choose adds to what --try names: what an earlier result for the same router keeps, and what the findings
 // and the list of usual changes give.
 func (t *tuner) choose() {
-	v := t.other.vocabulary()
+	v := t.other.Vocabulary()
 	s := t.situation()
-	if t.o.only {
+	if t.o.Only {
 		return
 	}
 	if t.found == nil {
-		t.p.note("tune: queues are chosen by those of the router as found, which --dry-run does not read; " +
+		t.note("tune: queues are chosen by those of the router as found, which --dry-run does not read; " +
 			"only those in the place of the plan's are listed")
 	} else {
-		s.Diagnoses = each(t.found.Cells, func(c analysis.Cell) *diagnosis.Diagnosis { return c.Diagnosis })
+		for _, c := range t.found.Cells {
+			s.Diagnoses = append(s.Diagnoses, c.Diagnosis)
+		}
 		s.CPUs = cores(t.found)
 		t.search.Candidates = append(t.search.Candidates, t.earlier()...)
 		if quiet(s.Diagnoses) {
-			t.p.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
+			t.note("tune: nothing holds the traffic back: nothing is tried but what --try names")
 			return
 		}
 	}
@@ -157,7 +237,7 @@ func (t *tuner) choose() {
 			k := v.Catalogue.Of(name).Kind
 			return k == factor.Load || k == factor.Activity
 		}
-		fixed := t.other.peer != "" && !slices.ContainsFunc(c.Levels.Names(), load)
+		fixed := t.other.At != "" && !slices.ContainsFunc(c.Levels.Names(), load)
 		same := func(o tuning.Change) bool { return o.String() == c.String() }
 		if !fixed && !slices.ContainsFunc(t.search.Candidates, same) {
 			t.search.Candidates = append(t.search.Candidates, c)
@@ -167,7 +247,7 @@ func (t *tuner) choose() {
 
 // situation is what candidates are chosen by, without diagnoses.
 func (t *tuner) situation() tuning.Situation {
-	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: t.other.vocabulary().Catalogue}
+	s := tuning.Situation{Cells: t.base.Cells(), Catalogue: t.other.Vocabulary().Catalogue}
 	if t.found != nil {
 		s.Topologies, s.Nodes, s.Environment = t.found.Topologies, t.found.Nodes, t.found.Environment
 	}
@@ -197,26 +277,26 @@ func cores(d *analysis.Document) int {
 	return least
 }
 
-// parseChange reads FACTOR=LEVEL, or several, separated by semicolons.
-func parseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
+// ParseChange reads FACTOR=LEVEL, or several, separated by semicolons.
+func ParseChange(text string, v plan.Vocabulary) (tuning.Change, error) {
 	c := tuning.Change{Levels: factor.Cell{}, Why: "named by --try"}
 	for part := range strings.SplitSeq(text, ";") {
 		name, level, ok := strings.Cut(strings.TrimSpace(part), "=")
 		d, known := v.Lookup(name)
 		switch {
 		case !ok || name == "":
-			return c, &usageError{fmt.Sprintf("--try %q is no FACTOR=LEVEL", text),
-				"write, for example, --try queue=fq_codel"}
+			return c, Usage(fmt.Sprintf("--try %q is no FACTOR=LEVEL", text),
+				"write, for example, --try queue=fq_codel")
 		case !known:
-			return c, &usageError{fmt.Sprintf("--try: unknown factor %q", name), "did you mean " +
-				cmp.Or(factor.Nearest(name, v.Names()), "queue") + "? chokepoint help plan"}
+			return c, Usage(fmt.Sprintf("--try: unknown factor %q", name), "did you mean "+
+				cmp.Or(factor.Nearest(name, v.Names()), "queue")+"? chokepoint help plan")
 		case level == "": // taken away
 			c.Levels[name] = ""
 			continue
 		}
 		canonical, err := d.Parse(level)
 		if err != nil {
-			return c, &usageError{fmt.Sprintf("--try: %s: %v", name, err), check.HintOf(err)}
+			return c, Usage(fmt.Sprintf("--try: %s: %v", name, err), check.HintOf(err))
 		}
 		c.Levels[name] = canonical
 	}
@@ -313,19 +393,22 @@ func (t *tuner) inTime(pl *plan.Plan, r *tuning.Round) bool {
 
 // possible takes out the candidates that the lab or the plan cannot make, with the reasons.
 func (t *tuner) possible(ctx context.Context) error {
-	sets := each(t.search.Candidates, func(c tuning.Change) tuning.Set { return tuning.Set{c} })
+	var sets []tuning.Set
+	for _, c := range t.search.Candidates {
+		sets = append(sets, tuning.Set{c})
+	}
 	arms := t.arms(sets)
 	for i := range arms {
 		if why := t.situation().Undoes(arms[i].Set[0]); why != "" {
 			arms[i].Cells, arms[i].Why = nil, why
 		}
 	}
-	if t.other.peer == "" && len(sets) > 0 {
+	if t.other.At == "" && len(sets) > 0 {
 		pl, err := t.planOf(arms)
 		if err != nil {
 			return err
 		}
-		tried, err := tryPlan(ctx, t.p, pl, labOptionsOf(t.on), t.o.attach, t.other)
+		tried, err := t.Skips(ctx, pl, t.head(pl), t.o.RunOptions)
 		if err != nil {
 			return err
 		}
@@ -385,8 +468,8 @@ func (t *tuner) planOf(arms []tuning.Arm) (*plan.Plan, error) {
 // round measures one round and judges it.
 func (t *tuner) round(ctx context.Context, r *tuning.Round, arms []tuning.Arm,
 	pl *plan.Plan) ([]tuning.Judged, error) {
-	t.p.note("tune: %s", r.Title)
-	t.guard = &guard{most: t.o.delay, tester: t.found.Tester, unfit: map[string]bool{},
+	t.note("tune: %s", r.Title)
+	t.guard = &guard{most: t.o.MaxDelay, tester: t.found.Tester, unfit: map[string]bool{},
 		keep: map[string]bool{}}
 	for _, c := range t.base.Cells() {
 		t.guard.keep[c.Key()] = true
@@ -449,8 +532,8 @@ func (t *tuner) settings() factor.Cell {
 func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 	patch = maps.Clone(patch)
 	maps.DeleteFunc(patch, func(_, level string) bool { return level == "" }) // as the lab was found
-	return t.p.withJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
-		l, err := lab.Attach(labsDir(t.p.dirs), t.o.attach, registry.LabParts(), j)
+	return t.WithJournal("tune-"+t.result.ID, func(j *journal.Journal) error {
+		l, err := lab.Attach(t.Dirs.Labs(), t.o.Attach, registry.LabParts(), j)
 		if err != nil {
 			return err
 		}
@@ -458,22 +541,23 @@ func (t *tuner) keepIt(ctx context.Context, patch factor.Cell) error {
 		if err == nil {
 			err = l.Keep(ctx, settings)
 		}
-		return errors.Join(err, dirty(l.Close(context.WithoutCancel(ctx))))
+		return errors.Join(err, Dirty(l.Close(context.WithoutCancel(ctx))))
 	})
 }
 
-func (t *tuner) dir() string { return filepath.Join(t.p.dirs.Data, "tuning") }
+func (t *tuner) dir() string { return filepath.Join(t.Dirs.Data, "tuning") }
 
 // store keeps the result as a file of its own.
 func (t *tuner) store() error {
-	if err := prepare(t.dir()); err != nil {
+	if err := Prepare(t.dir()); err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(t.result, "", "  ")
+	data, err := json.MarshalIndent(t.result.Result, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	return putFile(createReport, filepath.Join(t.dir(), t.result.ID+".json"), append(data, '\n'))
+	file := filepath.Join(t.dir(), t.result.ID+".json")
+	return userfile.Put(userfile.CreateReport, file, append(data, '\n'))
 }
 
 // earlier is what the latest result for the same plan and lab keeps, if it still holds; else what has changed
@@ -495,25 +579,16 @@ func (t *tuner) earlier() []tuning.Change {
 		}
 		switch {
 		case err != nil:
-			t.p.note("read an earlier result: %s: %v", name, underlying(err))
+			t.note("read an earlier result: %s: %v", name, check.Underlying(err))
 		case r.Plan == t.result.Plan && r.Lab == t.result.Lab && r.Ended == "done":
 			if changed := r.Expired(t.result.Holds); len(changed) > 0 {
-				t.p.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
+				t.note("the result of %s has expired: %s", r.When.Format(time.DateOnly),
 					strings.Join(changed, ", "))
 				return nil
 			}
-			t.p.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)
+			t.note("the result of %s still holds: %s", r.When.Format(time.DateOnly), r.Kept)
 			return r.Kept
 		}
 	}
 	return nil
-}
-
-// candidateText lists changes with their reasons.
-func candidateText(all []tuning.Change) string {
-	rows := [][]string{{"CHANGE", "WHY", "RISK"}}
-	for _, c := range all {
-		rows = append(rows, []string{c.String(), c.Why, cmp.Or(c.Risk, "–")})
-	}
-	return table(rows, 0)
 }

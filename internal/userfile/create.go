@@ -1,4 +1,6 @@
-package main
+// Package userfile opens files that users name. A result is written whole or not at all, and never through
+// another user's link; what is read keeps nobody waiting.
+package userfile
 
 import (
 	"crypto/rand"
@@ -15,10 +17,10 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// outFile is a result on its way into a file. It is written beside the file and takes its place when it is
-// whole, so that a failure leaves the old one as it was. Opening it is the test of whether the place can be
-// written to, before any work is done.
-type outFile struct {
+// File takes a result. Its content is written beside the named file and replaces that file once it is whole,
+// so a failure leaves the old file as it was. Create fails where the place cannot be written to, before the
+// caller does any work.
+type File struct {
 	path string // as typed
 	f    *os.File
 	dir  *os.File // nil: f is what is written to, not a file of its own to be put in the place of another
@@ -26,54 +28,54 @@ type outFile struct {
 	name string   // that f has in dir until then, or ""
 }
 
-// createReport is createOutFile for what a run says, in a place that its user has not named. Root's new one
-// is root's alone to read: it describes the machine and its logs.
-func createReport(path string) (*outFile, error) {
+// CreateReport opens path like Create, for a report in a place that its user has not named. A file that root
+// creates can be read by root alone, because a report describes the machine and its logs.
+func CreateReport(path string) (*File, error) {
 	if os.Geteuid() == 0 {
 		return createFile(path, 0o600)
 	}
-	return createOutFile(path)
+	return Create(path)
 }
 
-// createOutFile opens path for a result that, if the umask has it so, everybody may read.
-func createOutFile(path string) (*outFile, error) { return createFile(path, 0o666) }
+// Create opens path for a result that, if the umask has it so, everybody may read.
+func Create(path string) (*File, error) { return createFile(path, 0o666) }
 
-// putFile writes a whole file, which create opens, or nothing.
-func putFile(create func(path string) (*outFile, error), path string, content []byte) error {
+// Put opens path by create, and writes content as the whole file or leaves the file as it was.
+func Put(create func(path string) (*File, error), path string, content []byte) error {
 	o, err := create(path)
 	if err != nil {
 		return err
 	}
-	return o.commit(content)
+	return o.Commit(content)
 }
 
 // createFile opens path for a result. What is no regular file, such as /dev/stdout or a pipe, is written
 // to directly. No link of another user's is followed: it would have root write where that user says. So the
 // path is resolved and judged at once, and what it came to is opened without following any link.
-func createFile(path string, mode uint32) (*outFile, error) {
-	real, err := ownWay(path)
+func createFile(path string, mode uint32) (*File, error) {
+	real, err := Resolve(path)
 	if err != nil {
 		return nil, err
 	}
 	o, err := openOutFile(path, real, mode)
 	if err != nil && check.HintOf(err) == "" {
-		err = fmt.Errorf("write %s: %w", path, underlying(err))
+		err = fmt.Errorf("write %s: %w", path, check.Underlying(err))
 	}
 	return o, err
 }
 
 // openOutFile is createFile once path was resolved to real.
-func openOutFile(path, real string, mode uint32) (*outFile, error) {
-	o := &outFile{path: path, base: filepath.Base(real)}
+func openOutFile(path, real string, mode uint32) (*File, error) {
+	o := &File{path: path, base: filepath.Base(real)}
 	var err error
 	if o.dir, err = openDir(filepath.Dir(real)); err != nil {
 		return nil, err
 	}
-	failed := func(err error) (*outFile, error) { return nil, errors.Join(err, o.abort()) }
+	failed := func(err error) (*File, error) { return nil, errors.Join(err, o.Abort()) }
 	there, err := o.there()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := o.createAside(mode); err != nil {
-			return failed(underlying(err))
+			return failed(check.Underlying(err))
 		}
 		return o, nil
 	}
@@ -92,9 +94,9 @@ func openOutFile(path, real string, mode uint32) (*outFile, error) {
 	case !info.Mode().IsRegular(): // this very one, whatever has its name by now
 		f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", there.Fd()), os.O_WRONLY, 0)
 		if err != nil {
-			return failed(underlying(err))
+			return failed(check.Underlying(err))
 		}
-		return &outFile{path: path, f: f}, o.dir.Close()
+		return &File{path: path, f: f}, o.dir.Close()
 	}
 	// The readers of a file of ours stay those that it had; who made another's does not say who reads this.
 	if err := o.createAside(mode); err != nil {
@@ -102,7 +104,7 @@ func openOutFile(path, real string, mode uint32) (*outFile, error) {
 	}
 	if host.Owned(info) {
 		if err := o.f.Chmod(info.Mode().Perm()); err != nil {
-			return failed(underlying(err))
+			return failed(check.Underlying(err))
 		}
 	}
 	return o, nil
@@ -110,7 +112,7 @@ func openOutFile(path, real string, mode uint32) (*outFile, error) {
 
 // there is what has the file's name, without following a link, unless that is one of the kernel's to what a
 // process has open.
-func (o *outFile) there() (*os.File, error) {
+func (o *File) there() (*os.File, error) {
 	dir, flags := int(o.dir.Fd()), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
 	var system unix.Statfs_t
 	if unix.Fstatfs(dir, &system) == nil && system.Type == unix.PROC_SUPER_MAGIC {
@@ -133,8 +135,8 @@ func errAstray(path, at string) error {
 		"name a file in a place of your own")
 }
 
-// ownWay resolves a path that leads only over links of this user or root, and not to a pipe of another's.
-func ownWay(path string) (real string, err error) {
+// Resolve resolves a path that leads only over links of this user or root, and not to a pipe of another's.
+func Resolve(path string) (real string, err error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
 		real, err = host.Walk(abs, func(at string, info fs.FileInfo) error {
@@ -145,7 +147,7 @@ func ownWay(path string) (real string, err error) {
 		})
 	}
 	if err != nil && check.HintOf(err) == "" {
-		err = fmt.Errorf("write %s: %w", path, underlying(err))
+		err = fmt.Errorf("write %s: %w", path, check.Underlying(err))
 	}
 	return real, err
 }
@@ -171,7 +173,7 @@ func openDir(dir string) (*os.File, error) {
 
 // createAside makes a file in the directory; where the file system can, it has no name until it is finished,
 // so that a killed program leaves no trace of it.
-func (o *outFile) createAside(mode uint32) error {
+func (o *File) createAside(mode uint32) error {
 	fd, err := unix.Openat(int(o.dir.Fd()), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
 	if err != nil {
 		o.name = o.aside()
@@ -187,10 +189,10 @@ func (o *outFile) createAside(mode uint32) error {
 }
 
 // aside is a name beside the file's that nobody knows beforehand.
-func (o *outFile) aside() string { return ".chokepoint-" + rand.Text() }
+func (o *File) aside() string { return ".chokepoint-" + rand.Text() }
 
-// commit writes the content and puts the file in its place.
-func (o *outFile) commit(content []byte) error {
+// Commit writes the content and puts the file in its place.
+func (o *File) Commit(content []byte) error {
 	_, err := o.f.Write(content)
 	if err == nil && o.dir != nil {
 		err = o.place()
@@ -198,15 +200,15 @@ func (o *outFile) commit(content []byte) error {
 	if err == nil {
 		o.name = ""
 	}
-	if err = errors.Join(err, o.abort()); err != nil {
-		return fmt.Errorf("write %s: %w", o.path, underlying(err))
+	if err = errors.Join(err, o.Abort()); err != nil {
+		return fmt.Errorf("write %s: %w", o.path, check.Underlying(err))
 	}
 	return nil
 }
 
 // place gives the finished file its name (open(2), O_TMPFILE). Where a file is there already, only a rename
 // can replace it.
-func (o *outFile) place() error {
+func (o *File) place() error {
 	dir := int(o.dir.Fd())
 	link := func(name string) error {
 		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.f.Fd()), dir, name,
@@ -225,8 +227,8 @@ func (o *outFile) place() error {
 	return unix.Renameat(dir, o.name, dir, o.base)
 }
 
-// abort leaves everything as it was. After commit it does nothing.
-func (o *outFile) abort() error {
+// Abort leaves everything as it was. After Commit it does nothing.
+func (o *File) Abort() error {
 	var err error
 	if o.name != "" {
 		err = unix.Unlinkat(int(o.dir.Fd()), o.name, 0)

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/comparison"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
@@ -29,30 +30,30 @@ func TestOutcome(t *testing.T) {
 	tests := []struct {
 		name string
 		doc  analysis.Document
-		code int
+		kind error
 		text string
 	}{
 		{"all well", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []comparison.Threshold{met}}, codeOK, ""},
-		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, codeFailed,
+			Thresholds: []comparison.Threshold{met}}, nil, ""},
+		{"failed", analysis.Document{Trials: []analysis.TrialView{failed}}, ErrFailed,
 			"1 of 1 trial failed and has no number"},
-		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, codeOK, ""},
+		{"failed, then measured", analysis.Document{Trials: []analysis.TrialView{failed, again}}, nil, ""},
 		{"missed", analysis.Document{Trials: []analysis.TrialView{again},
-			Thresholds: []comparison.Threshold{met, missed}}, codeThreshold,
+			Thresholds: []comparison.Threshold{met, missed}}, ErrThreshold,
 			"goodput >= 1G (the cell failed)"},
 		{"both", analysis.Document{Trials: []analysis.TrialView{failed},
-			Thresholds: []comparison.Threshold{missed}}, codeThreshold,
+			Thresholds: []comparison.Threshold{missed}}, ErrThreshold,
 			"1 of 1 trial failed and has no number"},
 		{"nothing measured", analysis.Document{Trials: []analysis.TrialView{{ID: "b1-r01.1", Row: "b1-r01",
-			Kind: record.RowVerify}}, Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, codeFailed,
+			Kind: record.RowVerify}}, Skipped: []record.Skipped{{Reason: "no path over IPv4"}}}, ErrFailed,
 			"nothing was measured: 1 cell skipped, the first for this reason: no path over IPv4"},
-		{"interrupted before anything was measured", interrupted, codeOK, ""},
+		{"interrupted before anything was measured", interrupted, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			err := outcome(&tt.doc)
-			if got := exitCode(err); got != tt.code {
-				t.Errorf("exit code: got %d, want %d", got, tt.code)
+			if !errors.Is(err, tt.kind) {
+				t.Errorf("got %v, want %v", err, tt.kind)
 			}
 			if err != nil && !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("error: got %q, want one with %q", err, tt.text)
@@ -62,19 +63,19 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestOutcomeOfStoredRuns(t *testing.T) {
-	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint")}
-	for name, want := range map[string]int{"good": codeOK, "failed": codeFailed, "demanded": codeThreshold} {
+	d := Dirs{Data: filepath.Join(t.TempDir(), "chokepoint")}
+	for name, want := range map[string]error{"good": nil, "failed": ErrFailed, "demanded": ErrThreshold} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			if err := writeSample(ctx, d.storeFile(), name); err != nil {
+			if err := labtest.WriteSample(ctx, d.StoreFile(), name); err != nil {
 				t.Fatal(err)
 			}
-			doc, err := loadDocument(ctx, d, samples[name].id)
+			doc, err := d.Document(ctx, labtest.Samples[name].ID)
 			if err != nil {
-				t.Fatalf("loadDocument: got %v, want nil", err)
+				t.Fatalf("Document: got %v, want nil", err)
 			}
-			if got := exitCode(outcome(doc)); got != want {
-				t.Errorf("exit code: got %d, want %d: %v", got, want, outcome(doc))
+			if got := outcome(doc); !errors.Is(got, want) {
+				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}
@@ -82,18 +83,18 @@ func TestOutcomeOfStoredRuns(t *testing.T) {
 
 // TestListOfThousandKilledRuns: what list reads takes as long as they are many, and not as their square.
 func TestListOfThousandKilledRuns(t *testing.T) {
-	d := dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
-	st, err := store.Open(t.Context(), d.storeFile())
+	d := Dirs{Data: filepath.Join(t.TempDir(), "chokepoint"), State: t.TempDir()}
+	st, err := store.Open(t.Context(), d.StoreFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(journalDir(d), 0o700); err != nil {
+	if err := os.MkdirAll(d.Journals(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run := samples["killed"].run()
+	run := labtest.Samples["killed"].Run()
 	for i := range 1000 {
 		run.ID = fmt.Sprintf("20260105-030405-%04x", i)
-		journal := filepath.Join(journalDir(d), run.ID+".jsonl")
+		journal := filepath.Join(d.Journals(), run.ID+".jsonl")
 		err := errors.Join(st.CreateRun(t.Context(), run), os.WriteFile(journal, nil, 0o600))
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +105,7 @@ func TestListOfThousandKilledRuns(t *testing.T) {
 	}
 	var before, after syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
-	runs, err := storedRuns(t.Context(), d)
+	runs, err := d.Runs(t.Context())
 	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 	if err != nil || len(runs) != 1000 || runs[0].Status != record.RunKilled {
 		t.Fatalf("got %d runs, %v, want 1,000 that were killed", len(runs), err)

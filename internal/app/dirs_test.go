@@ -1,7 +1,6 @@
-package main
+package app
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
 func TestFindDirs(t *testing.T) {
@@ -41,7 +42,7 @@ func TestFindDirs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := findDirs(func(name string) string { return tt.env[name] }, 4242)
+			got := FindDirs(func(name string) string { return tt.env[name] }, 4242)
 			if got.Data != tt.data || got.State != tt.state {
 				t.Errorf("directories: got %s and %s, want %s and %s", got.Data, got.State, tt.data, tt.state)
 			}
@@ -61,7 +62,7 @@ func TestPrepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := filepath.Join(shared, "mine")
-	if err := prepare(filepath.Join(mine, "deep")); err != nil {
+	if err := Prepare(filepath.Join(mine, "deep")); err != nil {
 		t.Fatalf("prepare: got %v, want nil", err)
 	}
 	info, err := os.Stat(mine)
@@ -86,8 +87,8 @@ func TestPrepare(t *testing.T) {
 	for name, dir := range map[string]string{"open to others": open, "link": filepath.Join(link, "x"),
 		"below a file": filepath.Join(file, "x")} {
 		t.Run(name, func(t *testing.T) {
-			err := prepare(dir)
-			if err == nil || len(hints(err)) == 0 {
+			err := Prepare(dir)
+			if err == nil || check.HintOf(err) == "" {
 				t.Errorf("prepare %s: got %v, want an error with a hint", name, err)
 			}
 		})
@@ -126,7 +127,7 @@ func TestTrusted(t *testing.T) {
 		}
 	}
 	for name, want := range tests {
-		if err := trusted(at(name)); (err == nil) != want || err != nil && len(hints(err)) == 0 {
+		if err := trusted(at(name)); (err == nil) != want || err != nil && check.HintOf(err) == "" {
 			t.Errorf("%s: got %v, want trusted: %v", name, err, want)
 		}
 	}
@@ -142,7 +143,7 @@ func TestRootIgnoresOthersDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{"HOME": theirs, "XDG_DATA_HOME": theirs + "/data", "XDG_RUNTIME_DIR": theirs}
-	got := findDirs(func(name string) string { return env[name] }, 0)
+	got := FindDirs(func(name string) string { return env[name] }, 0)
 	for _, dir := range []string{got.Data, got.State, got.Cache, got.Runtime} {
 		if strings.HasPrefix(dir, theirs) {
 			t.Errorf("directories: got %+v, want none in %s", got, theirs)
@@ -153,20 +154,6 @@ func TestRootIgnoresOthersDirectories(t *testing.T) {
 	}
 }
 
-// TestWhereRunsAreIsSaid once, by each command that looks there.
-func TestWhereRunsAreIsSaid(t *testing.T) {
-	for command, want := range map[string]int{"list": 1, "version": 0} {
-		var out, said bytes.Buffer
-		dir := t.TempDir()
-		p := &program{streams: streams{Out: &out, Err: &said}, dirs: dirs{Data: dir, State: dir, Cache: dir,
-			Runtime: dir, Note: "HOME is ignored"}}
-		p.execute(t.Context(), []string{command})
-		if got := strings.Count(said.String(), "HOME is ignored"); got != want {
-			t.Errorf("%s: said %d times, want %d: %q", command, got, want, said.String())
-		}
-	}
-}
-
 // TestLabsDirs: what a job has left is found from a login, unless others can change it.
 func TestLabsDirs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
@@ -174,14 +161,14 @@ func TestLabsDirs(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d := dirs{Runtime: filepath.Join(t.TempDir(), "chokepoint")}
-	if got := labsDirs(d); got[0] != labsDir(d) || !slices.Contains(got, dir+"/labs") {
-		t.Errorf("got %q, want %s first, and %s/labs", got, labsDir(d), dir)
+	d := Dirs{Runtime: filepath.Join(t.TempDir(), "chokepoint")}
+	if got := d.AllLabs(); got[0] != d.Labs() || !slices.Contains(got, dir+"/labs") {
+		t.Errorf("got %q, want %s first, and %s/labs", got, d.Labs(), dir)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if got := labsDirs(d); slices.Contains(got, dir+"/labs") {
+	if got := d.AllLabs(); slices.Contains(got, dir+"/labs") {
 		t.Errorf("got %q, want none that others can change", got)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package labtest
 
 import (
 	"cmp"
@@ -11,11 +11,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 )
 
-// sample is a small stored run: two cells, three blocks or more.
-type sample struct {
-	id      string
-	started time.Time
-	scale   float64 // of all rates
+// Sample describes a small stored run: two cells, three blocks or more.
+type Sample struct {
+	ID      string
+	Started time.Time
+	Scale   float64 // of all rates
 	status  string  // "" is a run without an end
 	failed  bool    // one trial has no number
 	require []record.Requirement
@@ -25,30 +25,31 @@ type sample struct {
 	lab     string // "" = local
 }
 
-// samples are the runs that scripts ask for by name.
-var samples = map[string]sample{
-	"good": {id: "20260102-030405-aaaa", started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), scale: 1,
+// Samples holds the runs that scripts ask for by name.
+var Samples = map[string]Sample{
+	"good": {ID: "20260102-030405-aaaa", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Scale: 1,
 		status: record.RunDone, ambient: "22 °C"},
-	"desk": {id: "20260110-030405-2222", started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), scale: 1,
+	"desk": {ID: "20260110-030405-2222", Started: time.Date(2026, 1, 10, 3, 4, 5, 0, time.UTC), Scale: 1,
 		status: record.RunDone, lab: record.LabSSH},
-	"slow": {id: "20260103-030405-bbbb", started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), scale: 0.5,
+	"slow": {ID: "20260103-030405-bbbb", Started: time.Date(2026, 1, 3, 3, 4, 5, 0, time.UTC), Scale: 0.5,
 		status: record.RunDone, ambient: "22 °C"},
-	"failed": {id: "20260104-030405-cccc", started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), scale: 1,
+	"failed": {ID: "20260104-030405-cccc", Started: time.Date(2026, 1, 4, 3, 4, 5, 0, time.UTC), Scale: 1,
 		status: record.RunDone, failed: true},
-	"killed": {id: "20260105-030405-dddd", started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), scale: 1},
-	"before": {id: "20260107-030405-ffff", started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), scale: 1,
+	"killed": {ID: "20260105-030405-dddd", Started: time.Date(2026, 1, 5, 3, 4, 5, 0, time.UTC), Scale: 1},
+	"before": {ID: "20260107-030405-ffff", Started: time.Date(2026, 1, 7, 3, 4, 5, 0, time.UTC), Scale: 1,
 		status: record.RunDone, blocks: 8},
-	"after": {id: "20260108-030405-0000", started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), scale: 0.5,
+	"after": {ID: "20260108-030405-0000", Started: time.Date(2026, 1, 8, 3, 4, 5, 0, time.UTC), Scale: 0.5,
 		status: record.RunDone, blocks: 8},
-	"hotter": {id: "20260109-030405-1111", started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), scale: 0.5,
+	"hotter": {ID: "20260109-030405-1111", Started: time.Date(2026, 1, 9, 3, 4, 5, 0, time.UTC), Scale: 0.5,
 		status: record.RunDone, blocks: 8, ambient: "35 °C", kernel: "6.6.0-test"},
-	"demanded": {id: "20260106-030405-eeee", started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), scale: 1,
+	"demanded": {ID: "20260106-030405-eeee", Started: time.Date(2026, 1, 6, 3, 4, 5, 0, time.UTC), Scale: 1,
 		status: record.RunDone, require: []record.Requirement{{Text: "goodput >= 10G", Metric: "goodput_bps",
 			Op: ">=", Value: 10e9}}},
 }
 
-func writeSample(ctx context.Context, file, name string) error {
-	s, ok := samples[name]
+// WriteSample stores a sample in a new store.
+func WriteSample(ctx context.Context, file, name string) error {
+	s, ok := Samples[name]
 	if !ok {
 		return fmt.Errorf("no sample run %q", name)
 	}
@@ -56,20 +57,21 @@ func writeSample(ctx context.Context, file, name string) error {
 	if err != nil {
 		return err
 	}
-	err = st.CreateRun(ctx, s.run())
-	for _, t := range s.trials() {
+	err = st.CreateRun(ctx, s.Run())
+	for _, t := range s.Trials() {
 		if err == nil {
 			err = st.AppendTrial(ctx, t)
 		}
 	}
 	if err == nil && s.status != "" {
-		err = st.EndRun(ctx, s.id, s.status, "", s.started.Add(time.Minute))
+		err = st.EndRun(ctx, s.ID, s.status, "", s.Started.Add(time.Minute))
 	}
 	return errors.Join(err, st.Close())
 }
 
-func (s sample) run() record.Run {
-	cells := []record.Factors{s.cell("none"), s.cell("wireguard")}
+// Run returns the head of the run.
+func (s Sample) Run() record.Run {
+	cells := []record.Factors{s.Cell("none"), s.Cell("wireguard")}
 	kernel := "6.1.0-test"
 	if s.kernel != "" {
 		kernel = s.kernel
@@ -79,7 +81,7 @@ func (s sample) run() record.Run {
 		conditions["ambient"] = s.ambient
 	}
 	return record.Run{
-		ID: s.id, Started: s.started, Lab: cmp.Or(s.lab, record.LabLocal),
+		ID: s.ID, Started: s.Started, Lab: cmp.Or(s.lab, record.LabLocal),
 		Command: "chokepoint run sample.yaml --seed 7",
 		Version: "v0.0.0-test", BinaryHash: "00", Kernel: kernel,
 		Design: record.Design{
@@ -94,23 +96,25 @@ func (s sample) run() record.Run {
 	}
 }
 
-func (s sample) cell(tunnel string) record.Factors {
+// Cell returns the cell with a tunnel.
+func (s Sample) Cell(tunnel string) record.Factors {
 	return record.Factors{
 		"topology": "forward", "tunnel": tunnel, "protocol": "tcp", "streams": "1", "direction": "up",
 		"ip": "4", "nat": "off", "offload": "wire", "engine": "native", "congestion": "cubic",
 	}
 }
 
-func (s sample) trials() []record.Trial {
+// Trials returns the trials of the run, block by block.
+func (s Sample) Trials() []record.Trial {
 	var trials []record.Trial
 	for block := 1; block <= max(3, s.blocks); block++ {
 		for i, tunnel := range []string{"none", "wireguard"} {
 			row := record.Row{
 				ID: fmt.Sprintf("b%d-r%02d", block, i+1), Block: block, Index: 2*(block-1) + i + 1,
-				Kind: record.RowLoad, Factors: s.cell(tunnel),
+				Kind: record.RowLoad, Factors: s.Cell(tunnel),
 			}
-			bytes := int64(s.scale * (100e6 + 1e6*float64(block)) / float64(1+i))
-			t := s.trial(row, bytes)
+			bytes := int64(s.Scale * (100e6 + 1e6*float64(block)) / float64(1+i))
+			t := s.Trial(row, bytes)
 			if s.failed && block == 2 && i == 1 {
 				t.Status, t.Traffic = record.TrialFailed, nil
 				t.Failure = &record.Failure{Phase: record.PhaseVerify, Error: "tunnel counters did not move"}
@@ -121,16 +125,16 @@ func (s sample) trials() []record.Trial {
 	return trials
 }
 
-// trial is a window of one second in which so many bytes arrived.
-func (s sample) trial(row record.Row, bytes int64) record.Trial {
+// Trial returns a window of one second in which so many bytes arrived.
+func (s Sample) Trial(row record.Row, bytes int64) record.Trial {
 	const second = int64(time.Second)
 	series := record.NewTable("bytes")
 	for i := int64(0); i <= 10; i++ {
 		series.Append(second+i*second/10, float64(bytes*i/10))
 	}
 	return record.Trial{
-		ID: row.ID + ".1", Run: s.id, Row: row, Attempt: 1, Status: record.TrialOK,
-		Started: s.started.Add(time.Duration(row.Index) * 3 * time.Second), Ended: 3 * second,
+		ID: row.ID + ".1", Run: s.ID, Row: row, Attempt: 1, Status: record.TrialOK,
+		Started: s.Started.Add(time.Duration(row.Index) * 3 * time.Second), Ended: 3 * second,
 		Phases: []record.Phase{{Name: record.PhaseWindow, Start: second, End: 2 * second}},
 		Window: record.Window{Begin: second / 2, Start: second, End: 2 * second, Stop: 2 * second},
 		Traffic: &record.Traffic{
@@ -144,14 +148,4 @@ func (s sample) trial(row record.Row, bytes int64) record.Trial {
 			Ends: map[string]record.EndUsage{"near": {Node: "client"}, "far": {Node: "server"}},
 		},
 	}
-}
-
-// loadRun reads a run and its trials; name is RUN as typed.
-func loadRun(ctx context.Context, d dirs, name string) (run record.Run, trials []record.Trial, err error) {
-	err = withRun(ctx, d, name, func(st *store.Store, r record.Run) (err error) {
-		run = r
-		trials, err = st.Trials(ctx, run.ID)
-		return err
-	})
-	return run, trials, err
 }

@@ -1,10 +1,9 @@
-package main
+package app
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,13 +11,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/tuning"
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
 	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // What an experiment is made of: so many blocks of three doses, with an untouched window for each.
@@ -47,7 +46,7 @@ func (a again) testsOf(ctx context.Context, doc *analysis.Document, class string
 	for _, v := range doc.Verdicts {
 		cause, cell := namedCause(doc, v)
 		if cause == nil || noFault(v.Class) {
-			a.p.note("not put to the test: %s", v.Text)
+			a.note("not put to the test: %s", v.Text)
 			continue
 		}
 		tests = append(tests, a.plansFor(asFound(doc), v, cell, *cause)...)
@@ -78,7 +77,7 @@ func (a again) testsOfClass(ctx context.Context, doc *analysis.Document, class s
 // firstTrials are those of a load that ended well, one for each cell.
 func (a again) firstTrials(ctx context.Context) (map[string]record.Trial, error) {
 	out := map[string]record.Trial{}
-	err := withRun(ctx, a.p.dirs, a.on.ID, func(st *store.Store, _ record.Run) error {
+	err := a.Dirs.WithRun(ctx, a.on.ID, func(st *store.Store, _ record.Run) error {
 		for t, err := range st.Each(ctx, a.on.ID) {
 			if err != nil {
 				return err
@@ -129,7 +128,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 		if len(e.Resource) != len(e.Doses) || len(tests) == mostTests {
 			continue
 		}
-		if a.other.peer != "" && e.From != diagnosis.FromTester {
+		if a.other.At != "" && e.From != diagnosis.FromTester {
 			refused = append(refused, e.Factor+": nothing reaches what lies between two machines")
 			continue
 		}
@@ -150,7 +149,7 @@ func (a again) plansFor(found tuning.Situation, v analysis.Verdict, cell record.
 		tests = append(tests, test{of: v, plan: pl, made: made})
 	}
 	if len(tests) == 0 {
-		a.p.note("not put to the test: %s: %s", v.Text,
+		a.note("not put to the test: %s: %s", v.Text,
 			append(refused, "no experiment is known that this lab can make")[0])
 	}
 	return tests
@@ -208,7 +207,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		all += a.takes(t.plan, doc)
 	}
 	if len(tests) > 0 {
-		a.p.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
+		a.note("%s, %s in all; Ctrl-C ends them and keeps what is finished", unit.Count(len(tests),
 			"experiment"), unit.Seconds(all.Round(time.Second)))
 	}
 	refuted := map[string]bool{}
@@ -218,7 +217,7 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		}
 		takes := a.takes(t.plan, doc)
 		if !a.until.IsZero() && time.Now().Add(takes).After(a.until) {
-			a.p.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
+			a.note("experiment %d of %d left out, about %s: the time of --budget does not suffice: %s", i+1,
 				len(tests), unit.Seconds(takes.Round(time.Second)), t.of.Text)
 			continue
 		}
@@ -227,11 +226,11 @@ func (a again) prove(ctx context.Context, doc *analysis.Document, class string) 
 		if len(e.Doses) == 0 {
 			what = e.Factor + " " + e.Fix + ", which should remove the limit"
 		}
-		a.p.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
+		a.note("experiment %d of %d, about %s: %s; %s", i+1, len(tests),
 			unit.Seconds(takes.Round(time.Second)), t.of.Text, what)
 		proof, err := a.put(ctx, t.plan)
 		if err == nil && proof != nil && proof.Verdict == diagnosis.Undecided && proof.Expect > 0 {
-			a.p.note("once more, with twice as many blocks")
+			a.note("once more, with twice as many blocks")
 			t.made.Blocks *= 2
 			if t.plan, err = a.readPatched(t.made); err == nil {
 				proof, err = a.put(ctx, t.plan)
@@ -251,61 +250,69 @@ func (a again) put(ctx context.Context, p *plan.Plan) (*diagnosis.Proof, error) 
 	if done == nil || done.Proof == nil || err != nil && ctx.Err() != nil {
 		return nil, err
 	}
-	a.p.note("%s", done.Proof.Text)
+	a.note("%s", done.Proof.Text)
 	return done.Proof, err
 }
 
-// dryRun prints the plans of the experiments on the findings of a run, each as a file of its own.
-func (p *program) dryRun(ctx context.Context, doc *analysis.Document, class string) error {
-	a, err := p.onceMore(ctx, doc.Run.ID, "")
-	if err != nil {
-		return err
-	}
-	tests, err := a.testsOf(ctx, doc, class)
-	if err != nil {
-		return err
-	}
-	var texts []string
-	for _, t := range tests {
-		if a.p.json {
-			if err := printLine(a.p.Out, expandPlan(t.plan)); err != nil {
-				return err
-			}
-			continue
-		}
-		texts = append(texts, t.made.Text(a.other.vocabulary()))
-	}
-	return write(a.p.Out, check.Plain(strings.Join(texts, "---\n")))
+// An Experiment holds a plan that puts a finding to the test.
+type Experiment struct {
+	Plan *plan.Plan
+	Text string // the plan as a file
 }
 
-// proveRun puts the findings of a stored run to the test, and gives back its document with what came out. The
-// document comes with an error, too.
-func (p *program) proveRun(ctx context.Context, doc *analysis.Document, class, codeFile string,
-	until time.Time) (*analysis.Document, error) {
-	a, err := p.onceMore(ctx, doc.Run.ID, codeFile)
+// Experiments returns the experiments that Prove would make.
+func (a *App) Experiments(ctx context.Context, doc *analysis.Document, o ProveOptions) ([]Experiment, error) {
+	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
+	if err != nil {
+		return nil, err
+	}
+	tests, err := again.testsOf(ctx, doc, o.Class)
+	if err != nil {
+		return nil, err
+	}
+	var out []Experiment
+	for _, t := range tests {
+		out = append(out, Experiment{t.plan, t.made.Text(again.other.Vocabulary())})
+	}
+	return out, nil
+}
+
+// ProveOptions say what is put to the test, and when.
+type ProveOptions struct {
+	Class    string    // test this class of limit in each cell, found or not; "": what was found
+	CodeFile string    // holds the code that the run's peer shows now
+	Until    time.Time // no experiment begins that would end later; zero: no bound
+}
+
+// Prove puts the findings of a stored run to the test where the run was made, each experiment as a run of its
+// own, and returns the run's document with what came out. The document comes with an error, too.
+func (a *App) Prove(ctx context.Context, doc *analysis.Document, o ProveOptions) (*analysis.Document, error) {
+	again, err := a.onceMore(ctx, doc.Run.ID, o.CodeFile)
 	if err != nil {
 		return doc, err
 	}
-	a.until = until
-	err = a.prove(ctx, doc, class)
-	now, lost := loadDocument(context.WithoutCancel(ctx), p.dirs, doc.Run.ID)
+	again.until = o.Until
+	err = again.prove(ctx, doc, o.Class)
+	now, lost := a.Dirs.Document(context.WithoutCancel(ctx), doc.Run.ID)
 	if lost != nil {
 		return doc, errors.Join(err, lost)
 	}
 	return now, err
 }
 
-// proved adds to a run that has just ended the proofs of its findings: to its report, and below its result.
-func (x *execution) proved(ctx context.Context, codeFile string) error {
-	if x.doc == nil {
-		return nil
+// ProveResult puts the findings of a run that has just ended to the test, and adds the proofs to its document
+// and its report.
+func (a *App) ProveResult(ctx context.Context, r *Result, o ProveOptions) error {
+	doc, err := a.Prove(ctx, r.Document, o)
+	r.Document = doc
+	if r.Report == "" {
+		return err
 	}
-	doc, err := x.p.proveRun(ctx, x.doc, "", codeFile, x.until)
 	html, reportErr := report.HTML(doc)
 	if reportErr == nil {
-		reportErr = putFile(createReport, x.reportPath, html)
+		reportErr = userfile.Put(userfile.CreateReport, r.Report, html)
 	}
-	return errors.Join(err, reportErr, x.p.coloured(doc, x.p.laidOut(doc, report.Diagnosis)))
+	return errors.Join(err, reportErr)
 }
 
 // withProofs adds to a document what the experiments on its findings said, as far as they are still stored.
@@ -326,23 +333,4 @@ func withProofs(doc *analysis.Document, experiments []string,
 	}
 	doc.AddProofs(proofs)
 	return nil
-}
-
-// proveUsage is what --prove does, with run and with diagnose.
-const proveUsage = "put each finding to the test: three doses of one resource in\nrandom order, between " +
-	"untouched windows; then all is put back"
-
-// proveAlone refuses what means nothing without --prove, and causes that there are not.
-func proveAlone(prove, dry bool, class, codeFile string) error {
-	for flag, given := range map[string]bool{"--dry-run": dry, "--cause": class != "",
-		"--peer-code-file": codeFile != ""} {
-		if given && !prove {
-			return &usageError{flag + " without --prove", "chokepoint diagnose RUN --prove " + flag}
-		}
-	}
-	if _, known := diagnosis.RuleOf(class); class == "" || known {
-		return nil
-	}
-	all := each(diagnosis.Rules(), func(r diagnosis.Rule) string { return r.Class })
-	return &usageError{fmt.Sprintf("--cause %q is no cause", class), "causes: " + strings.Join(all, ", ")}
 }

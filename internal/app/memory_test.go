@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"bytes"
@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/plan"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
 	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
 )
 
 // TestResultOfALostStore shows every trial of a run whose store was destroyed, whether a report can be
@@ -18,24 +21,24 @@ import (
 func TestResultOfALostStore(t *testing.T) {
 	for _, writable := range []bool{true, false} {
 		ctx, dir := t.Context(), t.TempDir()
-		d := dirs{Data: filepath.Join(dir, "data")}
-		st, err := store.Open(ctx, d.storeFile())
+		d := Dirs{Data: filepath.Join(dir, "data")}
+		st, err := store.Open(ctx, d.StoreFile())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer st.Close()
-		s := samples["good"]
-		run := s.run()
+		s := labtest.Samples["good"]
+		run := s.Run()
 		if err := st.CreateRun(ctx, run); err != nil {
 			t.Fatal(err)
 		}
 		keeper := &store.Keeper{Store: st, Run: run.ID}
-		for _, x := range s.trials() {
+		for _, x := range s.Trials() {
 			if err := keeper.AppendTrial(ctx, x); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, file := range []string{d.storeFile(), d.storeFile() + "-wal"} {
+		for _, file := range []string{d.StoreFile(), d.StoreFile() + "-wal"} {
 			info, err := os.Stat(file)
 			if err != nil {
 				t.Fatal(err)
@@ -57,23 +60,25 @@ func TestResultOfALostStore(t *testing.T) {
 		if !writable {
 			place = "/dev/full"
 		}
-		out, err := createOutFile(place)
+		out, err := userfile.Create(place)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var text, errs bytes.Buffer
-		x := &execution{p: &program{streams: streams{Out: &text, Err: &errs}, dirs: d},
-			plan: plan.New(run.Design), run: run, store: st, keeper: keeper, report: out, reportPath: place,
-			campaign: &trial.Campaign{Run: run}}
+		x := &execution{App: &App{Dirs: d}, plan: plan.New(run.Design), run: run, store: st, keeper: keeper,
+			report: out, reportPath: place, campaign: &trial.Campaign{Run: run}}
 		x.run.Status, x.run.Reason = record.RunFailed, lost.Error()
 		err = x.present(ctx)
+		if x.result == nil {
+			t.Fatalf("got no result: %v", err)
+		}
+		text := report.Text(x.result.Document, 100, false)
 		for _, want := range []string{"wireguard", "of n = 3 runs", lost.Error()[:20]} {
-			if !strings.Contains(strings.ToLower(text.String()), strings.ToLower(want)) {
-				t.Errorf("no %q in\n%s", want, text.String())
+			if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
+				t.Errorf("no %q in\n%s", want, text)
 			}
 		}
-		if told := strings.Contains(text.String(), "Report: "); told != writable || !writable && err == nil {
-			t.Errorf("told of a report: %v, error %v; writable: %v", told, err, writable)
+		if wrote := x.result.Report != ""; wrote != writable || !writable && err == nil {
+			t.Errorf("wrote a report: %v, error %v; writable: %v", wrote, err, writable)
 		}
 	}
 }

@@ -1,0 +1,190 @@
+// Package app makes runs and reads them: run, resume, prove, tune, watch and compare, each as one function.
+// It parses no command line and prints nothing. What is worth knowing meanwhile goes to the App's functions,
+// so that a command line, a test and a server can drive the same run.
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+)
+
+// App holds where runs are kept, and the functions by which runs reach their user. Only Dirs must be set.
+type App struct {
+	Dirs Dirs
+
+	// Command returns the command line that makes the same run again, given its seed.
+	Command func(seed uint64) string
+	// Note receives what is worth knowing and is no error.
+	Note func(format string, args ...any)
+	// Events opens the sink of a run's events. The run closes it.
+	Events func() progress.Sink
+	// Ask prompts a human for a step of the plan and returns when it is done.
+	Ask func(ctx context.Context, s record.Step) error
+	// Attended is set where Ask reaches a human who can install a firmware by hand.
+	Attended bool
+	// AskCode asks a human for the code that the peer at an address shows.
+	AskCode func(ctx context.Context, address string) (string, error)
+	// Hurry is closed when the user no longer waits for the undoing; what is left is reported.
+	Hurry <-chan struct{}
+}
+
+// note calls Note, if anybody listens.
+func (a *App) note(format string, args ...any) {
+	if a.Note != nil {
+		a.Note(format, args...)
+	}
+}
+
+// events opens the sink of a run.
+func (a *App) events() progress.Sink {
+	if a.Events == nil {
+		return progress.Quiet(io.Discard)
+	}
+	return a.Events()
+}
+
+// RowOverhead is the time that setting up, draining and collecting one row takes on a local lab, for
+// estimates of a plan's time.
+const RowOverhead = 400 * time.Millisecond
+
+// NewID returns an id of this moment, for a lab that no run makes.
+func NewID() string { return store.NewID(time.Now(), uint16(rand.Uint32())) }
+
+// NewRun returns the head of a run of a plan that begins now. The caller adds the lab.
+func (a *App) NewRun(pl *plan.Plan) record.Run {
+	run := record.Run{ID: NewID(), Started: time.Now().UTC(), Status: record.RunRunning,
+		Version: RunVersion(), BinaryHash: binaryHash(), Kernel: probe.KernelRelease(), Design: pl.Design}
+	if a.Command != nil {
+		run.Command = a.Command(pl.Design.Method.Seed)
+	}
+	return run
+}
+
+// AgentProgram finds or builds the agent for an architecture.
+func (a *App) AgentProgram(ctx context.Context, arch string) (string, error) {
+	cache := a.Dirs.VMCache()
+	if err := Prepare(cache); err != nil {
+		return "", err
+	}
+	return vm.GuestProgram(ctx, arch, cache, vm.OwnSource(), a.say)
+}
+
+func (a *App) say(text string) { a.note("%s", text) }
+
+// WithJournal calls f, which may make labs of its own, with a journal of what it changes. The owner's name
+// tells other programs whose changes they are.
+func (a *App) WithJournal(owner string, f func(*journal.Journal) error) error {
+	if err := Prepare(a.Dirs.Runtime, a.Dirs.State); err != nil {
+		return err
+	}
+	defer a.Dirs.ClearRuntime()
+	j, err := journal.Create(a.Dirs.Journals(), owner, a.Dirs.Labs())
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(j), j.Close())
+}
+
+// unhurried returns a context that ends with its parent or when the user no longer waits. stop frees it.
+func (a *App) unhurried(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-a.Hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
+}
+
+// Version holds what the toolchain wrote into the program.
+type Version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"` // of the revision
+	Modified bool   `json:"modified"`       // built with changes that were not committed
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// ReadVersion returns the version of this program.
+func ReadVersion() Version {
+	v := Version{Version: "(devel)", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + unit.Arch(runtime.GOARCH)}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+// String returns one line: "chokepoint v1.2.3 (1a2b3c4, modified) go1.26 linux/amd64".
+func (v Version) String() string {
+	in := short(v.Revision)
+	if v.Modified {
+		in = strings.TrimPrefix(in+", modified", ", ")
+	}
+	if in != "" {
+		in = " (" + in + ")"
+	}
+	return "chokepoint " + v.Version + in + " " + v.Go + " " + v.Platform
+}
+
+// RunVersion returns the program's version as runs keep it.
+func RunVersion() string { return strings.TrimPrefix(ReadVersion().String(), "chokepoint ") }
+
+// source returns a version without its last word, the system that it was built for.
+func source(version string) string {
+	return strings.TrimRight(version[:strings.LastIndexByte(version, ' ')+1], " ")
+}
+
+// short returns the beginning of a hash.
+func short(hash string) string { return hash[:min(12, len(hash))] }
+
+// binaryHash returns a hash of the program, by which resume recognises another build.
+func binaryHash() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}

@@ -1,0 +1,23 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+)
+
+// Compare compares two stored runs, the second with the first, and returns their documents as well.
+func (a *App) Compare(ctx context.Context, first, second string) (c *analysis.RunComparison,
+	docs [2]*analysis.Document, err error) {
+	for i, name := range []string{first, second} {
+		if docs[i], err = a.Dirs.Document(ctx, name); err != nil {
+			return nil, docs, err
+		}
+	}
+	if id := docs[0].Run.ID; id == docs[1].Run.ID {
+		return nil, docs, Usage(fmt.Sprintf("%s and %s are the same run, %s", first, second, id),
+			"chokepoint list shows the runs")
+	}
+	return analysis.CompareRuns(docs[0], docs[1]), docs, nil
+}

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"errors"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+)
+
+// Kinds of errors, which errors.Is finds; so is lab.ErrDirty for a lab that could not be put back. A command
+// line gives each an exit code of its own.
+var (
+	// ErrUsage marks a request that cannot be meant. Nothing was touched.
+	ErrUsage = errors.New("wrong request")
+	// ErrFailed marks a run that came to its end with failed trials, or without any number.
+	ErrFailed = errors.New("trials failed")
+	// ErrThreshold marks a threshold that was missed, or a regression.
+	ErrThreshold = errors.New("threshold missed")
+	// ErrInterrupted is the cause of a context that a signal has cancelled.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// marked is an error of a kind, without the kind's own words.
+type marked struct{ kind, err error }
+
+func (m *marked) Error() string   { return m.err.Error() }
+func (m *marked) Unwrap() []error { return []error{m.err, m.kind} }
+
+// Mark returns err as one of a kind, or nil if err is nil.
+func Mark(kind, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &marked{kind, err}
+}
+
+// Usage returns an ErrUsage with a text, and a hint unless that is empty.
+func Usage(text, hint string) error {
+	return Mark(ErrUsage, check.WithHint(errors.New(text), hint))
+}
+
+// Dirty adds to an error of a lab that could not be put back what can be done about it.
+func Dirty(err error) error {
+	if errors.Is(err, lab.ErrDirty) {
+		return check.WithHint(err, "chokepoint lab restore tries again")
+	}
+	return err
+}

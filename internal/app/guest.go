@@ -1,0 +1,116 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// GuestArch returns the architecture of the guests of a kind of lab, "" if its routers are namespaces.
+func GuestArch(kind string) (string, error) {
+	arch, guests := record.GuestArch(kind)
+	arch = cmp.Or(arch, vm.NativeArch())
+	switch {
+	case record.InNamespaces(kind):
+		return "", nil
+	case guests && slices.Contains(vm.Arches(), arch):
+		return arch, nil
+	}
+	return "", Usage(fmt.Sprintf("lab %q is not known", kind), "labs: local, vm, vm:"+
+		strings.Join(vm.Arches(), ", vm:"))
+}
+
+// OpenDisk checks a user's disk image and the files of its login.
+func OpenDisk(i record.DiskImage) (vm.Disk, error) {
+	d, err := vm.OpenDisk(i.File)
+	if err != nil {
+		return d, Usage(err.Error(), check.HintOf(err))
+	}
+	if i.UEFI {
+		if err := d.BootByUEFI(); err != nil {
+			return d, err
+		}
+	}
+	if d.Login, err = vm.ParseLogin(cmp.Or(i.Login, vm.LoginSSH)); err != nil {
+		return d, Usage(err.Error(), "--image-login is ssh, ssh:USER, serial or serial:USER")
+	}
+	if i.Key != "" && d.Login.Method != vm.LoginSSH {
+		return d, Usage("--image-key with a login on the serial console",
+			"--image-password FILE names a file that holds a password")
+	}
+	readable := func(flag, file string) (string, error) {
+		if file == "" {
+			return "", nil
+		}
+		f, err := userfile.OpenRegular(file)
+		if err != nil {
+			return "", Usage(fmt.Sprintf("%s: %v", flag, err), "name a file that you can read")
+		}
+		f.Close()
+		return filepath.Abs(file)
+	}
+	if d.Login.Key, err = readable("--image-key", i.Key); err == nil {
+		d.Login.Password, err = readable("--image-password", i.Password)
+	}
+	if err == nil && i.Password != "" {
+		if _, err := host.Password(i.Password); err != nil {
+			return d, Usage(fmt.Sprintf("--image-password: %v", err), check.HintOf(err))
+		}
+	}
+	return d, err
+}
+
+// Guest returns what the routers of a run's lab boot, and builds their image if it is not built yet; nil if
+// the routers are namespaces.
+func (a *App) Guest(ctx context.Context, run record.Run) (*vm.Guest, error) {
+	arch, err := GuestArch(run.Lab)
+	if err != nil || arch == "" {
+		return nil, err
+	}
+	if e := vm.CheckEmulator(ctx, arch); e.State == check.No { // before packages are fetched for it
+		return nil, check.WithHint(fmt.Errorf("boot a router of lab %s: %s", run.Lab, e.Reason), e.Hint)
+	}
+	var g vm.Guest
+	if run.Image == nil {
+		img, err := a.BuildImage(ctx, arch, *cmp.Or(run.OwnKernel, &record.OwnKernel{}))
+		if err != nil {
+			return nil, err
+		}
+		g = vm.NewGuest(img)
+	} else {
+		d, err := OpenDisk(*run.Image)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Identify(); err != nil {
+			return nil, err
+		}
+		if d.Agent, err = a.AgentProgram(ctx, "amd64"); err != nil {
+			return nil, err
+		}
+		g = vm.NewForeignGuest(d)
+	}
+	if size := run.GuestSize; size != nil {
+		g.CPUs, g.MemoryMB, g.Model = size.CPUs, cmp.Or(size.MemoryMB, g.MemoryMB), size.Model
+	}
+	return &g, nil
+}
+
+// BuildImage builds the guest image of an architecture, or finds it built.
+func (a *App) BuildImage(ctx context.Context, arch string, k record.OwnKernel) (vm.Image, error) {
+	r := vm.Recipe{Arch: arch, Kernel: k.File, Modules: k.Modules, Cache: a.Dirs.VMCache(), Say: a.say}
+	var err error
+	if r.Program, err = a.AgentProgram(ctx, r.Arch); err != nil {
+		return vm.Image{}, err
+	}
+	return r.Image(ctx)
+}

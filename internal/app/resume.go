@@ -1,0 +1,336 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+)
+
+// ResumeOptions say how a run continues.
+type ResumeOptions struct {
+	Attach, Report string // see RunOptions; "" as the run had it
+	Force          bool   // continue with another program, kernel or lab, and mark the run
+	AcceptNew      bool   // trust the host key of a machine that is not known
+	Peer           Peer   // the zero value: as the run had it
+}
+
+// refusedError says why a run is not resumed: it stays as it is.
+type refusedError struct{ text, hint string }
+
+func (e *refusedError) Error() string { return e.text }
+func (e *refusedError) Hint() string  { return e.hint }
+
+func refuse(run record.Run, hint, format string, args ...any) error {
+	return &refusedError{fmt.Sprintf("resume run %s: ", run.ID) + fmt.Sprintf(format, args...), hint}
+}
+
+const compares = "its numbers would not compare with the earlier ones; --force goes on and marks the run"
+
+// Resume runs the trials that a killed or interrupted run has not finished, in the same order. What a killed
+// run has left is put back first. Without a name it resumes the latest run that was cut short.
+func (a *App) Resume(ctx context.Context, name string, o ResumeOptions) (*Result, error) {
+	if name == "" {
+		var err error
+		if name, err = a.lastCutShort(ctx); err != nil {
+			return nil, err
+		}
+	}
+	run, err := a.Dirs.head(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Peer, err = o.Peer.of(run); err != nil {
+		return nil, err
+	}
+	if run.Status == record.RunRunning {
+		return nil, refuse(run, "wait for it, or stop it with Ctrl-C", "it is still running")
+	}
+	if len(run.ImportedFrom) > 0 {
+		return nil, refuse(run, "chokepoint run measures here", "it was imported: other programs measured it")
+	}
+	x := &execution{App: a, plan: plan.New(run.Design), before: &run, run: run, force: o.Force,
+		attach: cmp.Or(o.Attach, run.Attached), reportPath: o.Report}
+	switch {
+	case run.Machines != nil:
+		machines := *run.Machines
+		machines.AcceptNew = o.AcceptNew
+		x.run.Machines = &machines
+	case o.AcceptNew:
+		return nil, Usage("--accept-new: the run has no machines", "leave it out")
+	}
+	if x.attach != "" {
+		if _, err := lab.Standing(a.Dirs.Labs(), x.attach); err != nil {
+			return nil, refuse(run, "make one like it with lab up, and name it: chokepoint resume "+run.ID+
+				" --attach LAB", "%v", err)
+		}
+	}
+	if changes := changed(run); len(changes) > 0 && !o.Force {
+		return nil, refuse(run, compares, "%s", strings.Join(changes, " and "))
+	}
+	if err := a.putBack(ctx, run); err != nil {
+		return nil, err
+	}
+	if o.Peer.At != "" {
+		if x.peer, err = a.pair(ctx, o.Peer, run.ID); err != nil {
+			return nil, err
+		}
+	}
+	x.run.Status, x.run.Reason, x.run.Peer = record.RunRunning, "", o.Peer.At
+	// What is found there now is compared with what was.
+	x.run.Topologies, x.run.Nodes, x.run.Environments, x.run.LabNote = nil, nil, nil, ""
+	result, err := x.whole(ctx)
+	if errors.Is(err, fs.ErrExist) && x.journal == nil {
+		return nil, refuse(run, "wait for it", "somebody else has begun to resume it")
+	}
+	return result, err
+}
+
+// head reads a run without its trials; name is RUN as typed.
+func (d Dirs) head(ctx context.Context, name string) (run record.Run, err error) {
+	err = d.WithRun(ctx, name, func(_ *store.Store, r record.Run) error { run = r; return nil })
+	return run, err
+}
+
+// done are the trials of a run that is resumed, read now that nobody else can go on with it.
+func (x *execution) done(ctx context.Context) (trials []record.Trial, err error) {
+	if x.before == nil {
+		return nil, nil
+	}
+	now, err := x.store.Find(ctx, x.run.ID)
+	if err != nil {
+		return nil, err
+	}
+	if reckon(nil, now.ID, &now.Status); now.Status != x.before.Status || !now.Ended.Equal(x.before.Ended) {
+		return nil, refuse(*x.before, "resume it again if it is not whole", "somebody else has resumed it "+
+			"meanwhile")
+	}
+	for t, err := range x.store.Each(ctx, x.run.ID) {
+		if err != nil {
+			return nil, err
+		}
+		trials = append(trials, t.Light())
+	}
+	return trials, nil
+}
+
+// lastCutShort is the newest run that did not come to its end and can be read. It says which one that is, and
+// of killed ones after it that have nothing to resume.
+func (a *App) lastCutShort(ctx context.Context) (string, error) {
+	runs, err := a.Dirs.Runs(ctx)
+	stored := map[string]bool{}
+	for _, r := range runs {
+		stored[r.ID] = true
+	}
+	for _, r := range runs {
+		if !slices.Contains([]string{record.RunKilled, record.RunInterrupted, record.RunFailed}, r.Status) {
+			continue
+		}
+		if _, err := a.Dirs.head(ctx, r.ID); err != nil || r.Damaged != "" {
+			a.note("%s is passed over: it is damaged", ShownID(r.ID))
+			continue
+		}
+		a.reportUnstored(r.ID, stored)
+		a.note("going on with run %s of plan %s, started %s", r.ID, r.Plan,
+			r.Started.Local().Format("2006-01-02 15:04"))
+		return r.ID, nil
+	}
+	a.reportUnstored("", stored)
+	if err == nil {
+		err = check.WithHint(errors.New("resume: no run was cut short"),
+			"name one to try its failed trials again; chokepoint list shows the runs")
+	}
+	return "", err
+}
+
+// runIDs are the ids of runs among owners of journals; a check of labs has one, too.
+var runIDs = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$`)
+
+// reportUnstored notes runs after the one with that id that were killed before anything of them was stored.
+func (a *App) reportUnstored(after string, stored map[string]bool) {
+	stale, _, _ := journal.FindStale(a.Dirs.Journals(), func(owner string) bool {
+		return runIDs.MatchString(owner) && owner > after && !stored[owner]
+	})
+	for _, s := range stale {
+		a.note("run %s was killed before anything of it was stored: there is nothing to resume; chokepoint "+
+			"lab restore clears it away", s.Owner)
+		_ = s.Release() // nothing was written
+	}
+}
+
+// putBack undoes what the run itself has left when it was killed.
+func (a *App) putBack(ctx context.Context, run record.Run) error {
+	r, err := lab.RestoreOwner(ctx, run.ID, a.Dirs.Journals(), a.AgentProgram, a.Dirs.AllLabs()...)
+	for _, text := range r.Undone {
+		a.note("%s", text)
+	}
+	switch {
+	case err != nil:
+		return Dirty(fmt.Errorf("resume run %s: what it has left was not put back: %w", run.ID, err))
+	case len(r.Held) > 0:
+		return refuse(run, "resume when that run has ended",
+			"it has left changes in lab %s, which another run is using", strings.Join(r.Held, " and "))
+	}
+	return nil
+}
+
+// changed lists what would make the new trials differ from the old ones and is known at once.
+func changed(run record.Run) []string {
+	var out []string
+	if h := binaryHash(); run.BinaryHash != h {
+		out = append(out, fmt.Sprintf("another build of the program (was %s, is %s)", short(run.BinaryHash),
+			short(h)))
+	}
+	if k := probe.KernelRelease(); run.Kernel != k {
+		out = append(out, fmt.Sprintf("another kernel (was %s, is %s)", run.Kernel, k))
+	}
+	return out
+}
+
+// goOn refuses a resumed run whose lab is not what it was, or marks the run, and stores that it goes on.
+func (x *execution) goOn(ctx context.Context) error {
+	now := x.campaign.Run
+	bed := otherBed(x.before, &now)
+	if l := x.campaign.Lab(); l != nil {
+		is, err := otherVersion(ctx, l)
+		if err != nil {
+			return err
+		}
+		bed = append(bed, otherPeerVersion(x.before, is)...)
+	}
+	if len(bed) > 0 && !x.force {
+		return refuse(*x.before, compares, "it would stand on something else: %s", strings.Join(bed, "; "))
+	}
+	changes := append(changed(*x.before), bed...)
+	if now.Attached != x.before.Attached {
+		changes = append(changes, fmt.Sprintf("another lab (was %s, is %s)",
+			cmp.Or(x.before.Attached, "its own"), cmp.Or(now.Attached, "its own")))
+	}
+	note, mark := learnt(x.before, &now, changes, len(x.campaign.Done))
+	x.campaign.Marks = mark
+	if len(note.Skipped)+len(note.Caveats) > 0 {
+		if err := x.addNote(ctx, x.run.ID, note); err != nil {
+			return err
+		}
+	}
+	return store.Patiently(ctx, settleTime, func() error {
+		return x.store.EndRun(ctx, x.run.ID, record.RunRunning, "resumed", time.Now().UTC())
+	})
+}
+
+// learnt is what there is to say, of a run that goes on after so many trials, that it did not say before; and
+// what each of its further trials is marked with.
+func learnt(was, is *record.Run, changes []string, done int) (note store.Note, mark []record.Caveat) {
+	note.Skipped = is.Skipped[len(was.Skipped):]
+	for _, c := range is.Caveats {
+		if !slices.Contains(was.Caveats, c) {
+			note.Caveats = append(note.Caveats, c)
+		}
+	}
+	if len(changes) > 0 {
+		what := strings.Join(changes, " and ")
+		note.Caveats = append(note.Caveats, record.Caveat{Kind: "resumed-changed",
+			Text: fmt.Sprintf("resumed after %d trials with %s", done, what)})
+		mark = []record.Caveat{{Kind: "after-change", Text: "made after the run was resumed with " + what}}
+	}
+	return note, mark
+}
+
+// otherPeerVersion says in what the peer's version is not what it was; "" is ours.
+func otherPeerVersion(run *record.Run, is string) []string {
+	was := ""
+	for _, c := range run.Caveats {
+		if c.Kind == peerVersion {
+			was, _, _ = strings.Cut(strings.TrimPrefix(c.Text, versionText), ", this is ")
+		}
+	}
+	if was == is || was != "" && source(was) == source(is) {
+		return nil
+	}
+	return []string{fmt.Sprintf("version of the peer was %s, is %s", cmp.Or(was, "ours"), cmp.Or(is, "ours"))}
+}
+
+// pathFacts are what must be the same of a path between two machines.
+var pathFacts = []string{"near", "far", "nat", "mtu", "route"}
+
+// standsOn reports whether a run stands on a fact of a node's environment.
+func standsOn(name string) bool {
+	if path, what, _ := strings.Cut(name, ":"); strings.HasPrefix(path, "path_ipv") {
+		return slices.Contains(pathFacts, what)
+	}
+	prefix := (name + "_")[:strings.IndexAny(name+"_", ":_")+1]
+	return slices.Contains(bedFacts, name) || slices.Contains(bedFacts, prefix)
+}
+
+// bedFacts are the facts of a node's environment, or how they begin, that a run stands on.
+var bedFacts = []string{"cpu_model", "cpu_threads", "cpu_online", "cpu_smt", "kernel", "machine", "product",
+	"hypervisor", "governor", "boot:", "mitigation:", "guest_"}
+
+// otherBed lists in what the labs that a run stood on differ from those that are up now, of the nodes that
+// both have.
+func otherBed(was, is *record.Run) (out []string) {
+	differ := func(what, was, is string) {
+		if was != is {
+			out = append(out, fmt.Sprintf("%s was %s, is %s", what, cmp.Or(was, "none"), cmp.Or(is, "none")))
+		}
+	}
+	differ("kind of lab", was.Lab, is.Lab)
+	if was.Peer != "" { // older runs do not say
+		before, _ := Peer{At: was.Peer}.address()
+		now, _ := Peer{At: is.Peer}.address()
+		differ("peer", before, now)
+	}
+	differ("queues of each virtual link", fmt.Sprint(max(was.Queues, 1)), fmt.Sprint(max(is.Queues, 1)))
+	differ("driver of the routers", was.Driver, is.Driver)
+	for _, n := range is.Nodes {
+		same := func(o record.NodeFacts) bool { return o.Name == n.Name }
+		if i := slices.IndexFunc(was.Nodes, same); i >= 0 {
+			o := was.Nodes[i]
+			differ("what CPUs "+n.Name+" has", o.CPUs, n.CPUs)
+			differ("by what "+n.Name+" is driven", o.Driven, n.Driven)
+		}
+	}
+	changing := slices.ContainsFunc(was.Design.Cells, factor.Firmware.In) // the router's, between trials
+	for _, e := range is.Environments {
+		i := slices.IndexFunc(was.Environments, func(o record.Environment) bool { return o.Node == e.Node })
+		if i < 0 {
+			continue
+		}
+		all := map[string]string{}
+		maps.Copy(all, was.Environments[i].Facts)
+		maps.Copy(all, e.Facts)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			before, now := was.Environments[i].Facts[name], e.Facts[name]
+			untold := strings.HasSuffix(name, ":nat") && (before == "" || now == "") // by that connection
+			own := changing && e.Node == is.Tested().Name && !strings.HasPrefix(name, "path_")
+			if standsOn(name) && !untold && !own {
+				differ(name+" of "+e.Node, before, now)
+			}
+		}
+	}
+	return out
+}
+
+// ShownID returns an id for people; that of a damaged run may hold anything.
+func ShownID(id string) string {
+	if q := strconv.Quote(id); q != `"`+id+`"` {
+		return q
+	}
+	return id
+}

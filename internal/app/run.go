@@ -1,0 +1,518 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/ssh"
+	"github.com/chokepoint-lab/chokepoint/internal/plan"
+	"github.com/chokepoint-lab/chokepoint/internal/progress"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/record/store"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/report"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/meter"
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
+	"github.com/chokepoint-lab/chokepoint/internal/userfile"
+)
+
+// settleTime is how long a run waits, at its beginning and its end, for a store that another program has
+// locked.
+const settleTime = 2 * time.Minute
+
+// undoTime is how long putting a local lab back may take. It takes 20 ms.
+const undoTime = 20 * time.Second
+
+// RunOptions say where a plan runs, besides the lab that the run's head describes.
+type RunOptions struct {
+	Attach string    // name of a lab of lab up; "": the run makes its own
+	Peer   Peer      // the other machine, if the lab is two machines and what lies between
+	Report string    // file of the HTML report; "": in the run's directory
+	Until  time.Time // when the whole command ends; zero: when it is done
+}
+
+// Result holds what a run came to.
+type Result struct {
+	Document *analysis.Document
+	Report   string // the file of the report; "" if it could not be written
+	// Outcome tells of failed trials (ErrFailed) and missed thresholds (ErrThreshold); nil: there are none.
+	Outcome error
+}
+
+// Run runs a plan as the run of head (see NewRun), stores every trial, and writes the report. The first
+// cancellation of ctx, with the cause ErrInterrupted, stops the load; whatever happens, the lab is put back.
+// A result comes with an error, too, if anything was stored.
+func (a *App) Run(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*Result, error) {
+	x := &execution{App: a, plan: pl, run: head, attach: o.Attach, reportPath: o.Report, until: o.Until}
+	if err := x.with(ctx, o.Peer); err != nil {
+		return nil, err
+	}
+	return x.whole(ctx)
+}
+
+// Skips brings up the labs of a plan and returns the plan with the cells that cannot run there as skipped
+// ones. No trial is made.
+func (a *App) Skips(ctx context.Context, pl *plan.Plan, head record.Run, o RunOptions) (*plan.Plan, error) {
+	x := &execution{App: a, plan: pl, run: head, attach: o.Attach}
+	if err := x.with(ctx, o.Peer); err != nil {
+		return nil, err
+	}
+	skipped, err := x.try(ctx)
+	tried := pl.WithSeed(pl.Design.Method.Seed)
+	d := &tried.Design
+	d.Skipped = append(slices.Clone(d.Skipped), skipped...)
+	d.Cells = slices.DeleteFunc(slices.Clone(d.Cells), func(c record.Factors) bool {
+		return slices.ContainsFunc(skipped, func(s record.Skipped) bool { return s.Factors.Key() == c.Key() })
+	})
+	return tried, err
+}
+
+// execution is one campaign from the opened store to the result; run and resume share it.
+type execution struct {
+	*App
+	plan   *plan.Plan
+	run    record.Run
+	attach string
+	// connects to the other machine; nil = the lab is made here
+	peer       func(ctx context.Context) (*lab.Lab, error)
+	reportPath string
+	before     *record.Run // as it was stored, of a run that is resumed
+	force      bool        // resume it although what it stands on has changed
+	until      time.Time   // when the whole command ends, see endTime; zero: when it is done
+
+	guard *guard // of changes that are tried, nil: none
+
+	store    *store.Store
+	keeper   *store.Keeper // of the trials
+	began    bool          // the run's head is stored
+	journal  *journal.Journal
+	sink     progress.Sink
+	campaign *trial.Campaign
+	outcome  trial.Outcome
+	report   *userfile.File
+	result   *Result // once the run has ended
+}
+
+// whole opens everything that could fail late, runs, puts back, and reports.
+func (x *execution) whole(ctx context.Context) (result *Result, err error) {
+	defer func() { err = errors.Join(err, x.shut()) }()
+	if err := x.open(ctx); err != nil {
+		return nil, err
+	}
+	done, err := x.done(ctx)
+	if err != nil {
+		return nil, err
+	}
+	labs, err := x.labs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x.sink = x.events()
+	runErr := x.campaignOver(ctx, labs, done)
+	if refused, ok := errors.AsType[*refusedError](runErr); ok { // nothing has been measured
+		return nil, errors.Join(Dirty(x.undo(ctx)), x.sink.Close(), refused)
+	}
+	err = x.end(ctx, runErr, x.undo(ctx))
+	return x.result, err
+}
+
+// end stores how a run ended and shows its result. Nothing of it is cut short by the first signal.
+func (x *execution) end(ctx context.Context, runErr, undoErr error) error {
+	status, reason := record.RunDone, ""
+	gone := errors.Is(runErr, trial.ErrMachineGone)
+	switch {
+	// A signal that came after the last trial has interrupted nothing.
+	case runErr != nil && errors.Is(context.Cause(ctx), ErrInterrupted):
+		status, reason = record.RunInterrupted, "by a signal"
+	case gone:
+		status, reason = record.RunInterrupted, runErr.Error()
+		first := "start chokepoint peer there again, then: "
+		switch {
+		case x.run.Machines != nil:
+			first = "once it can be reached again: "
+		case (Peer{At: x.run.Peer}).ThirdParty():
+			first = "start iperf3 -s there again, then: "
+		}
+		runErr = check.WithHint(fmt.Errorf("run %s is interrupted: %w", x.run.ID, runErr), first+
+			"chokepoint resume "+x.run.ID)
+		if x.outcome.Trials == x.outcome.Failed { // nothing was measured
+			runErr = Mark(ErrFailed, runErr)
+		}
+	case runErr != nil:
+		status, reason = record.RunFailed, runErr.Error()
+	}
+	after := context.WithoutCancel(ctx)
+	if x.began {
+		waiting, stop := x.unhurried(after)
+		lost := x.keeper.Settle(waiting, settleTime)
+		if lost != nil {
+			status, reason, runErr = record.RunFailed, lost.Error(), errors.Join(runErr, lost)
+		}
+		ended := time.Now().UTC()
+		unended := store.Patiently(waiting, settleTime,
+			func() error { return x.store.EndRun(after, x.run.ID, status, reason, ended) })
+		undoErr = errors.Join(undoErr, unended)
+		if lost == nil && unended == nil {
+			x.keeper.Release()
+		}
+		stop()
+	}
+	x.tell(record.Event{Event: "run-ended", Run: x.run.ID, Status: status, Text: reason})
+	undoErr = errors.Join(undoErr, x.sink.Close())
+	if !x.began {
+		return errors.Join(Dirty(undoErr), runErr)
+	}
+	if runErr != nil && !gone {
+		runErr = check.WithHint(runErr, "chokepoint resume "+x.run.ID+" goes on with it")
+	}
+	x.run.Status, x.run.Reason = status, reason
+	lost := x.present(after)
+	if gone && x.result != nil && !errors.Is(x.result.Outcome, ErrThreshold) {
+		x.result.Outcome = nil // its last trial failed of that
+	}
+	return errors.Join(Dirty(undoErr), runErr, lost)
+}
+
+// endTime is what taking the lab down and writing the report takes, behind the last trial.
+const endTime = 3 * time.Second
+
+// labs are where the campaign runs.
+func (x *execution) labs(ctx context.Context) (trial.Labs, error) {
+	switch {
+	case x.peer != nil:
+		return &lab.Peers{Up: x.peer}, nil
+	case x.run.Machines != nil:
+		m := *x.run.Machines
+		if err := x.ShowCommands(m, x.run.Meter); err != nil {
+			return nil, err
+		}
+		remote := lab.Remote{ID: x.run.ID + "-machines", Machines: m, Dir: x.Dirs.Labs(),
+			Journal: x.journal, Parts: registry.LabParts(), Program: x.AgentProgram}
+		if m.Client.At+m.Server.At == "" { // nothing is sent
+			return &lab.Peers{Up: remote.Reach}, nil
+		}
+		return &lab.Peers{Up: remote.Up}, nil
+	}
+	labs := &lab.Locals{Owner: x.run.ID, Dir: x.Dirs.Labs(), Journal: x.journal, Queues: x.run.Queues,
+		Driver: x.run.Driver, Parts: registry.LabParts()}
+	if x.store != nil {
+		labs.Keep = filepath.Dir(x.Dirs.ReportFile(x.run.ID))
+	}
+	var err error
+	if x.attach != "" {
+		i, err := lab.Standing(labs.Dir, x.attach)
+		if err == nil {
+			labs.Attached, err = lab.Attach(labs.Dir, x.attach, labs.Parts, x.journal)
+		}
+		if err != nil {
+			return nil, Mark(ErrUsage, err)
+		}
+		i.Describe(&x.run)
+		return labs, nil
+	}
+	labs.Guest, err = x.Guest(ctx, x.run)
+	return labs, err
+}
+
+// open prepares directories, store, journal and the report's file.
+func (x *execution) open(ctx context.Context) (err error) {
+	d := x.Dirs
+	create := userfile.Create
+	if x.reportPath == "" {
+		create, x.reportPath = userfile.CreateReport, d.ReportFile(x.run.ID)
+	}
+	needed := []string{d.Data, d.State, d.Runtime}
+	if dir := filepath.Dir(x.reportPath); strings.HasPrefix(dir, d.Data) { // one of our own
+		needed = append(needed, dir)
+	}
+	if err := Prepare(needed...); err != nil {
+		return err
+	}
+	// First of all, so that of two that begin at once one sees the other.
+	if x.journal, err = journal.Create(d.Journals(), x.run.ID, d.Labs()); err != nil {
+		return err
+	}
+	if err := x.refuseLeftovers(); err != nil {
+		return err
+	}
+	if x.report, err = create(x.reportPath); err != nil {
+		return err
+	}
+	if x.store, err = store.Open(ctx, d.StoreFile()); err != nil {
+		return err
+	}
+	x.keeper = &store.Keeper{Store: x.store, Run: x.run.ID, Waits: x.waits}
+	return nil
+}
+
+// refuseLeftovers tells of a killed run whose changes were not undone, and refuses to measure in the lab
+// that has them.
+func (x *execution) refuseLeftovers() error {
+	stale, living, err := journal.FindStale(x.Dirs.Journals(), nil)
+	if err != nil && x.attach != "" && journal.Concerns(err, x.attach) {
+		return Dirty(fmt.Errorf("attach to lab %s: %w: it may have been changed: %w", x.attach, lab.ErrDirty,
+			err))
+	}
+	if err != nil {
+		x.note("%v", err)
+	}
+	if i := slices.IndexFunc(living, func(run string) bool { return run != x.run.ID }); i >= 0 {
+		text := owner(living[i]) + " is going on on this machine, too: each of the two measures the " +
+			"other's load"
+		x.note("%s; wait until it has ended", text)
+		x.run.Caveats = append(x.run.Caveats, record.Caveat{Kind: "another-run", Text: text})
+	}
+	var refused error
+	for _, s := range stale {
+		if x.attach != "" && slices.ContainsFunc(s.Entries,
+			func(e journal.Entry) bool { return e.Lab == x.attach }) {
+			refused = check.WithHint(fmt.Errorf("attach to lab %s: %s was killed and has left "+
+				"changes there", x.attach, owner(s.Owner)), "chokepoint lab restore puts them back")
+		}
+		end := s.Remove // nothing was changed by it, or all is put back
+		if len(s.Entries) > 0 {
+			x.note("%s was killed and has left %s; chokepoint lab restore clears it away", owner(s.Owner),
+				unit.Count(len(s.Entries), "change"))
+			end = s.Release
+		}
+		if err := end(); err != nil {
+			return err
+		}
+	}
+	if refused != nil {
+		return Mark(ErrUsage, refused)
+	}
+	return nil
+}
+
+// owner names who has a journal: a run by its id, or another command that makes labs, whose id begins with
+// its name.
+func owner(id string) string {
+	word, _, _ := strings.Cut(id, "-")
+	if slices.Contains([]string{"doctor", "check", "plan", "tune"}, word) {
+		return "another chokepoint (" + id + ")"
+	}
+	return "run " + id
+}
+
+func (x *execution) tell(e record.Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
+	x.sink.Event(e)
+}
+
+// campaignOver brings the labs up, stores the run's head and runs all rows.
+func (x *execution) campaignOver(ctx context.Context, labs trial.Labs, done []record.Trial) error {
+	x.campaign = x.newCampaign(labs)
+	c := x.campaign
+	c.Store, c.Sink, c.Ask, c.Done, c.Learnt = x.keeper, x.tell, x.ask, done, x.learnt
+	c.LearntAfter = x.learntAfter
+	if !x.until.IsZero() {
+		c.Until = x.until.Add(-endTime)
+	}
+	if x.guard != nil {
+		x.guard.Store, c.Store, c.Unfit = x.keeper, x.guard, x.guard.out
+	}
+	x.began = x.before != nil
+	data, err := json.Marshal(x.run.Design)
+	if err != nil {
+		return fmt.Errorf("encode design: %w", err)
+	}
+	x.tell(record.Event{Event: "run-started", Run: x.run.ID, Text: x.run.Design.Name, Data: data})
+	if err := c.Prepare(ctx); err != nil {
+		return err
+	}
+	e, err := ahead(c, data)
+	if err != nil {
+		return err
+	}
+	x.tell(e)
+	if x.before != nil {
+		if err := x.goOn(ctx); err != nil {
+			return err
+		}
+	} else if err := x.begin(ctx); err != nil {
+		return err
+	}
+	x.began = true
+	x.outcome, err = c.Execute(ctx)
+	return err
+}
+
+// ahead tells what is to be done, once it is known what cannot be done here; and the design, where that is
+// another now than the one that was told.
+func ahead(c *trial.Campaign, told []byte) (record.Event, error) {
+	data, err := json.Marshal(c.Run.Design)
+	if err != nil {
+		return record.Event{}, fmt.Errorf("encode design: %w", err)
+	}
+	if bytes.Equal(data, told) {
+		data = nil
+	}
+	total, left, takes := c.Ahead()
+	text := unit.Count(left, "trial")
+	if left < total {
+		text = fmt.Sprintf("%d of %s left", left, unit.Count(total, "trial"))
+	}
+	if left > 0 {
+		text += ", about " + unit.Seconds(takes.Round(time.Second))
+	}
+	return record.Event{Event: "phase", Run: c.Run.ID, Phase: "plan", Text: text, Total: total, Left: takes,
+		Data: data}, nil
+}
+
+func (x *execution) newCampaign(labs trial.Labs) *trial.Campaign {
+	return &trial.Campaign{Run: x.run, Plan: x.plan, Labs: labs, Engines: node.Engines(),
+		Prober: proberOf(x.run.Design.Measure), Hopper: node.Hopper(), Probes: node.Probes(),
+		Install: x.installer()}
+}
+
+// try brings up the labs of the plan and says which cells cannot be run there. No trial is made.
+func (x *execution) try(ctx context.Context) (skipped []record.Skipped, err error) {
+	err = x.WithJournal(x.run.ID, func(j *journal.Journal) error {
+		x.journal = j
+		labs, err := x.labs(ctx)
+		if err != nil {
+			return err
+		}
+		c := x.newCampaign(labs)
+		err = c.Prepare(ctx)
+		skipped = c.Run.Skipped
+		return errors.Join(err, Dirty(c.Close(context.WithoutCancel(ctx))))
+	})
+	return skipped, err
+}
+
+// proberOf is the latency probe that a design asks for; a design of an older version names none.
+func proberOf(m record.Measure) traffic.Prober {
+	for _, l := range node.Probers() {
+		if l.Name() == m.Probe {
+			return l
+		}
+	}
+	return node.Prober()
+}
+
+// ask has a human take a step of the plan.
+func (x *execution) ask(ctx context.Context, s record.Step) error {
+	if x.Ask == nil {
+		return fmt.Errorf("step %q needs a human", s.Prompt)
+	}
+	return x.Ask(ctx, s)
+}
+
+// undo puts the labs back, on a context of its own: a second Ctrl-C gives up waiting.
+func (x *execution) undo(ctx context.Context) error {
+	if x.campaign == nil {
+		return nil
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- x.campaign.Close(after) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-x.Hurry:
+		cancel()
+		return fmt.Errorf("%w: stopped waiting while lab %s was taken down", lab.ErrDirty, x.run.ID)
+	}
+}
+
+// present derives the document and writes the report.
+func (x *execution) present(ctx context.Context) error {
+	run, lost := x.store.Find(ctx, x.run.ID)
+	if lost != nil { // what is in memory must do
+		run = x.campaign.Run
+	}
+	run.Status, run.Reason = x.run.Status, x.run.Reason // whether they could be stored or not
+	run.Design.Catalogue = x.plan.Design.Catalogue
+	doc, err := Derive(run, x.keeper.Count(ctx), x.keeper.Trials(ctx))
+	if err != nil {
+		return errors.Join(lost, err)
+	}
+	if lost == nil {
+		lost = proofsOf(ctx, x.store, run, doc) // of a run that was resumed
+	}
+	x.result = &Result{Document: doc, Outcome: outcome(doc)}
+	html, err := report.HTML(doc)
+	if err == nil {
+		err = x.report.Commit(html)
+	}
+	if err == nil {
+		x.result.Report = x.reportPath
+	}
+	return errors.Join(lost, err)
+}
+
+// waits tells of trials that wait for the store.
+func (x *execution) waits(n int, why error) {
+	text := "the store has all trials again"
+	if n > 0 {
+		text = fmt.Sprintf("%s in memory, the store does not take them: %v", unit.Count(n, "trial"), why)
+	}
+	x.tell(record.Event{Event: "warning", Run: x.run.ID, Text: text})
+}
+
+// shut closes what open opened. Nothing here loses a result.
+func (x *execution) shut() error {
+	defer x.Dirs.ClearRuntime()
+	var err error
+	if x.report != nil {
+		err = errors.Join(err, x.report.Abort())
+	}
+	if x.store != nil {
+		err = errors.Join(err, x.store.Close())
+	}
+	if x.journal != nil {
+		if closeErr := x.journal.Close(); closeErr != nil {
+			err = errors.Join(err, Dirty(fmt.Errorf("%w: %w", lab.ErrDirty, closeErr)))
+		}
+	}
+	return err
+}
+
+// ShowCommands notes what machines, and a power meter if there is one, have this machine run or give away,
+// before it does: a lab file is a program.
+func (a *App) ShowCommands(m record.Machines, power *record.Meter) error {
+	var uses []string
+	if m.SSHConfig != "" {
+		commands, err := ssh.ConfigCommands(m.SSHConfig)
+		if err != nil {
+			return err
+		}
+		for _, line := range commands {
+			uses = append(uses, "runs here, by "+m.SSHConfig+": "+line)
+		}
+	}
+	if m.Firmware != nil {
+		uses = append(uses, "runs here, to install a firmware: "+strings.Join(*m.Firmware, " ")+" LEVEL")
+	}
+	if power != nil {
+		uses = append(uses, meter.Uses(*power))
+	}
+	if m.AllowSysctl != nil {
+		uses = append(uses, "lets a plan set on each machine: "+strings.Join(*m.AllowSysctl, ", "))
+	}
+	for _, use := range uses {
+		if use != "" {
+			a.note("this lab %s", use)
+		}
+	}
+	return nil
+}

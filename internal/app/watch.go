@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/lab"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/registry"
+	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
+	"github.com/chokepoint-lab/chokepoint/internal/trial"
+)
+
+// WatchOptions say whom Watch reports to, and when it ends.
+type WatchOptions struct {
+	Every time.Duration // between two glances
+	For   time.Duration // 0: until ctx ends
+	// Found receives once what stands in the path of packets, if that can be read.
+	Found func(*record.Inventory) error
+	// Show receives each glance.
+	Show func(*analysis.Glance) error
+}
+
+// Watch reports what the router of m does while any traffic flows. It changes nothing there.
+func (a *App) Watch(ctx context.Context, m record.Machines, o WatchOptions) (err error) {
+	if err := Prepare(a.Dirs.Runtime); err != nil {
+		return err
+	}
+	defer a.Dirs.ClearRuntime()
+	l, err := a.Reach(ctx, "watch", &m)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+
+	looking := ctx
+	if o.For > 0 {
+		var stop func()
+		looking, stop = context.WithTimeout(ctx, o.For)
+		defer stop()
+	}
+	router := l.Topology.Routers[0]
+	if v := trial.Found(ctx, l, router); v != nil {
+		if err := o.Found(v); err != nil {
+			return err
+		}
+	}
+	return trial.Look(looking, l, router, node.Probes(), o.Every, o.Show)
+}
+
+// Reach reaches the machine that a command is about, as the router of a lab of its own.
+func (a *App) Reach(ctx context.Context, purpose string, m *record.Machines) (*lab.Lab, error) {
+	if err := Absolute(PathsOf(m)...); err != nil {
+		return nil, err
+	}
+	return lab.Remote{ID: purpose + "-" + NewID(), Machines: *m, Dir: a.Dirs.Labs(),
+		Parts: registry.LabParts(), Program: a.AgentProgram}.Reach(ctx)
+}
+
+// PathsOf returns the paths that a description of machines holds.
+func PathsOf(m *record.Machines) []*string {
+	paths := []*string{&m.SSHConfig, &m.Client.Identity, &m.Router.Identity, &m.Server.Identity}
+	if m.Firmware != nil && strings.ContainsRune((*m.Firmware)[0], '/') {
+		paths = append(paths, &(*m.Firmware)[0])
+	}
+	return slices.DeleteFunc(paths, func(path *string) bool { return *path == "" })
+}
+
+// Absolute makes paths absolute, unless they are empty.
+func Absolute(paths ...*string) (err error) {
+	for _, path := range paths {
+		if *path != "" && err == nil {
+			*path, err = filepath.Abs(*path)
+		}
+	}
+	return err
+}
