@@ -9,7 +9,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,10 +194,10 @@ func TestLinkCheckCanFail(t *testing.T) {
 	}
 }
 
-// TestDependenciesHaveAReason: docs/dependencies.md has a line for every module that go.mod requires
-// directly, at the same version, and for no other.
-func TestDependenciesHaveAReason(t *testing.T) {
-	out, err := exec.Command("go", "mod", "edit", "-json").Output()
+// required returns the modules that a go.mod requires directly, with their versions, but not this repository.
+func required(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "-C", dir, "mod", "edit", "-json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,24 +211,32 @@ func TestDependenciesHaveAReason(t *testing.T) {
 	if err := json.Unmarshal(out, &mod); err != nil {
 		t.Fatal(err)
 	}
-	var want []string
+	var list []string
 	for _, r := range mod.Require {
 		tool := slices.ContainsFunc(mod.Tool, func(x struct{ Path string }) bool {
 			return strings.HasPrefix(x.Path, r.Path+"/")
 		})
-		if !r.Indirect || tool {
-			want = append(want, r.Path+" "+r.Version)
+		if r.Path != module && (!r.Indirect || tool) {
+			list = append(list, r.Path+" "+r.Version)
 		}
 	}
-	sort.Strings(want)
+	return list
+}
+
+// TestDependenciesHaveAReason: docs/dependencies.md has a line for every module that go.mod or bench/go.mod
+// requires directly, at the same version, and for no other.
+func TestDependenciesHaveAReason(t *testing.T) {
+	want := slices.Concat(required(t, "."), required(t, "bench"))
+	slices.Sort(want)
+	want = slices.Compact(want)
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (v[^ |]+) \\| [^|]{4,} \\| [^|]{10,} \\|$")
 	var got []string
 	for _, m := range row.FindAllStringSubmatch(readText(t, "docs/dependencies.md"), -1) {
 		got = append(got, m[1]+" "+m[2])
 	}
-	sort.Strings(got)
+	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("direct dependencies of go.mod (-) and of docs/dependencies.md (+) differ:\n%s", diff)
+		t.Errorf("go.mod and bench/go.mod (-) and docs/dependencies.md (+) differ:\n%s", diff)
 	}
 }
 
@@ -315,7 +322,7 @@ func TestCommandLinesStandInTestedBlocks(t *testing.T) {
 	}
 }
 
-var commandLine = regexp.MustCompile(`^\s*(\$ )?(sudo |[A-Z_]+=\S+ )*(chokepoint|chokepoint-agent|go (run|test|build|generate|tool)|\.ci/\w+|git clone)( |$)`)
+var commandLine = regexp.MustCompile(`^\s*(\$ )?(sudo |[A-Z_]+=\S+ )*(chokepoint|chokepoint-agent|go (-C \S+ )?(run|test|build|generate|tool)|\.ci/\w+|git clone)( |$)`)
 
 func untestedCommands(text string) []string {
 	var lines []string

@@ -134,7 +134,7 @@ var homes = []home{
 	{"text/template", []string{"report"}},
 	{"go.yaml.in/yaml", []string{"plan"}},
 	{"github.com/spf13", []string{"cmd/chokepoint"}},
-	{"github.com/HdrHistogram", []string{"analysis", "bench/*"}},
+	{"github.com/HdrHistogram", []string{"analysis"}},
 	{"github.com/srwiley/rasterx", []string{"report"}},
 	{"golang.org/x/crypto", []string{"trial/ciphers"}},
 	{"golang.org/x/image", []string{"report"}},

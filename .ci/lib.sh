@@ -17,9 +17,8 @@ count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$STAGE_COUNTS"; }
 # skip NAME REASON counts what cannot be checked here as a skip, which .ci/allowed-skips must list.
 skip() {
 	grep -qF ".ci | $1 | $2 | " "$TOP/.ci/allowed-skips" || fail "$1 was skipped ($2), which .ci/allowed-skips does not list"
-	printf '%s\t%s\n' "$2" "$1" >>"$WORK/skipped"
 	count 0 0 1
-	note "skipped $1: $2"
+	printf 'note: skip: %s\t%s\n' "$2" "$1"
 }
 
 # begin [LIMIT]: LIMIT is the seconds after which the whole run ends by itself.
@@ -119,9 +118,9 @@ keep() {
 finish() {
 	say "=== $((SECONDS - BEGAN)) s in all"
 	((${#TIMES[@]})) && printf '%s\n' "${TIMES[@]}" | sort -rn | awk '{printf "%6d s  %s\n", $1, $2}'
-	if [[ -s $WORK/skipped ]]; then
+	if ((SKIPPED)); then
 		say "=== skipped tests, by reason"
-		sort "$WORK/skipped" | awk -F'\t' '$1 != last {print $1; last = $1} {print "    " $2}'
+		sed -n 's/^note: skip: //p' "$WORK"/logs/*.log | sort | awk -F'\t' '$1 != last {print $1; last = $1} {print "    " $2}'
 	fi
 	local name
 	for name in "${FAILED_STAGES[@]}"; do

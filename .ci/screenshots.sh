@@ -10,6 +10,6 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 [[ ($# == 2 || $# == 3) && -f $1 ]] || { echo "usage: $0 REPORT.html OUTDIR [DOCUMENT.json]" >&2; exit 2; }
-(cd "$top" && go test -c -o "$built/pagecheck" ./bench/pagecheck)
+go -C "$top/bench" test -c -o "$built/pagecheck" ./pagecheck
 "$built/pagecheck" -test.v -test.run '^TestReport$' -page "$1" -pictures "$2" -document "${3:-}" \
 	-tallest "${TALLEST:-0}"

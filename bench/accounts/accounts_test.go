@@ -21,7 +21,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
-	"github.com/chokepoint-lab/chokepoint/internal/labtest"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
@@ -160,7 +159,7 @@ func guest(t *testing.T) *vm.Guest {
 	must(t, err)
 	r := vm.Recipe{Arch: vm.NativeArch(), Cache: filepath.Join(cache, "chokepoint", "vm"),
 		Say: func(text string) { t.Log(text) }}
-	r.Program, err = vm.GuestProgram(t.Context(), r.Arch, r.Cache, labtest.Source(t), r.Say)
+	r.Program, err = vm.GuestProgram(t.Context(), r.Arch, r.Cache, vm.OwnSource(), r.Say)
 	must(t, err)
 	img, err := r.Image(t.Context())
 	must(t, err)

@@ -1,7 +1,7 @@
 // Package blackbox_test measures how often the class of limit is right that two ends alone tell of a path.
 //
-//	go test ./bench/blackbox -timeout 0 -run TestRecord -binary FILE -keep DIR [-lock FILE] [-per-class 4]
-//	go test ./bench/blackbox -v -run TestAccuracy [-half tuning] [-update]
+//	go -C bench test ./blackbox -timeout 0 -run TestRecord -binary FILE -keep DIR [-per-class 4] [-lock F]
+//	go -C bench test ./blackbox -v -run TestAccuracy [-half tuning] [-update]
 //
 // In labs of virtual routers the program, which is also the guest's agent, must be linked statically:
 // CGO_ENABLED=0 go build -o FILE ./cmd/chokepoint.
@@ -254,7 +254,8 @@ func onPage(t *testing.T, text string) {
 	if *half != "test" {
 		return
 	}
-	const begin, end = "<!-- figures: written by go test ./bench/blackbox -update -->\n\n", "\n<!-- end -->"
+	const begin = "<!-- figures: written by go -C bench test ./blackbox -update -->\n\n"
+	const end = "\n<!-- end -->"
 	body, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -271,6 +272,6 @@ func onPage(t *testing.T, text string) {
 			t.Fatal(err)
 		}
 	case want != string(body):
-		t.Errorf("%s has other figures: run go test ./bench/blackbox -run TestAccuracy -update", page)
+		t.Errorf("%s has other figures: run go -C bench test ./blackbox -run TestAccuracy -update", page)
 	}
 }

@@ -317,8 +317,8 @@ func TestFit(t *testing.T) {
 	for class, fitted := range m.weights() {
 		for term, w := range fitted {
 			if got, ok := committed[class][term]; !ok || math.Abs(got-w) > .05 {
-				t.Errorf("the weight of %s %s is %.2f, fitted %.2f: go test ./bench/diagnosis -run TestFit "+
-					"-update", class, term, got, w)
+				t.Errorf("the weight of %s %s is %.2f, fitted %.2f: go -C bench test ./diagnosis -run "+
+					"TestFit -update", class, term, got, w)
 			}
 		}
 	}

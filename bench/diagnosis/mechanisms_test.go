@@ -2,11 +2,11 @@
 // mechanisms.yaml lists them; records them by the chokepoint that it is given; packs the trials; fits the
 // weights of the rules to them; and scores the rules.
 //
-//	go test ./bench/diagnosis -timeout 0 -run TestRecordMechanisms -binary FILE -keep DIR
-//	go test ./bench/diagnosis -run TestPack -keep DIR
-//	go test ./bench/diagnosis -run TestFit -update
-//	go test ./bench/diagnosis -run TestMechanisms -v [-keep DIR] [-update]
-//	go test ./bench/diagnosis -run TestLeaveOneOut -leave-out -update
+//	go -C bench test ./diagnosis -timeout 0 -run TestRecordMechanisms -binary FILE -keep DIR
+//	go -C bench test ./diagnosis -run TestPack -keep DIR
+//	go -C bench test ./diagnosis -run TestFit -update
+//	go -C bench test ./diagnosis -run TestMechanisms -v [-keep DIR] [-update]
+//	go -C bench test ./diagnosis -run TestLeaveOneOut -leave-out -update
 //
 // A recording that was stopped goes on where it stopped.
 package diagnosis_test

@@ -45,7 +45,7 @@ func TestPage(t *testing.T) {
 	}
 	got, err := os.ReadFile(page)
 	if err != nil || string(got) != want {
-		t.Errorf("docs/diagnosis.md is not that of the figures (%v): go test ./bench/diagnosis -run "+
+		t.Errorf("docs/diagnosis.md is not that of the figures (%v): go -C bench test ./diagnosis -run "+
 			"TestPage -update", err)
 	}
 }

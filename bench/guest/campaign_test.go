@@ -1,7 +1,7 @@
 // Package guest_test measures virtual routers and asserts on what an emulator cannot distort: ratios and
 // counters, never rates. It starts the chokepoint that it is given and judges the runs that this stores.
 //
-//	go test ./bench/guest -timeout 0 -binary FILE -run TestRatios
+//	go -C bench test ./guest -timeout 0 -binary FILE -run TestRatios
 //
 // TestRatios holds what rules, flow tables, queues, tunnels and limits do; TestPlans runs the built-in plans
 // after published tables, with short windows; TestSame counts how often two cells that are the same are

@@ -7,8 +7,8 @@
 // the build of their image is struck, and QEMU, the process that runs it, and the lab's first process are
 // killed instead of the run. It logs how often each stretch was hit by which signal.
 //
-//	go test ./bench/kills -timeout 0 -kills 24              also: -lab vm, -binary FILE, -seed 7, -uid 1000
-//	go test ./bench/kills -kills 24 -run 'TestKills/^9-'    the ninth of them alone
+//	go -C bench test ./kills -timeout 0 -kills 24            also: -lab vm, -binary FILE, -seed 7, -uid 1000
+//	go -C bench test ./kills -kills 24 -run 'TestKills/^9-'  the ninth of them alone
 package kills_test
 
 import (

@@ -11,8 +11,8 @@
 // TestFaultsOverSSH plants ten faults of the diagnosis' suite by a plan, on machines over ssh, and counts how
 // many are named right.
 //
-//	go test ./bench/remote -timeout 0 -v -run TestLosses -losses 100 -binary FILE -keep FOLDER [-lock FILE]
-//	go test ./bench/remote -timeout 0 -v -run TestFaultsOverSSH -faults -binary FILE -keep FOLDER
+//	go -C bench test ./remote -timeout 0 -v -run TestLosses -losses 100 -binary FILE -keep DIR [-lock FILE]
+//	go -C bench test ./remote -timeout 0 -v -run TestFaultsOverSSH -faults -binary FILE -keep DIR
 //
 // What was done is kept in the folder, and not done again: a series that was stopped, or has had its time
 // (-for), goes on.

@@ -15,6 +15,9 @@ import (
 	"syscall"
 )
 
+// module is the program's module, which bench replaces by the folder above.
+const module = "github.com/chokepoint-lab/chokepoint"
+
 // Program is a chokepoint that is started as a user starts it, with folders of its own in Dir: bin, home,
 // data, state, run, tmp, config and cache.
 type Program struct {
@@ -50,10 +53,20 @@ func Folders(dir string, uid int) (Program, error) {
 	return p, nil
 }
 
-// Build builds a package of the source here; guests have no C library.
+// Build builds a package of this repository, such as "cmd/chokepoint", in the module it belongs to. Guests
+// have no C library, so it is linked without one.
 func Build(to, pkg string, flags ...string) error {
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", to}, flags,
-		[]string{"github.com/chokepoint-lab/chokepoint/" + pkg})...)
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("find the source of %s: %w", module, err)
+	}
+	to, err = filepath.Abs(to)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"build", "-buildvcs=false", "-o", to}, flags, []string{"."})
+	cmd := exec.Command("go", args...)
+	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %v\n%s", pkg, err, said)

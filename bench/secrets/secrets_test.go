@@ -6,7 +6,7 @@
 // cannot see: a key in another coding than those it knows, and one that leaves only on a path that these runs
 // do not take. Needs to be root, to read the memory of others.
 //
-//	go test ./bench/secrets -planted
+//	go -C bench test ./secrets -planted
 package secrets_test
 
 import (

@@ -62,7 +62,7 @@ func TestMetAsFarAsTheLeast(t *testing.T) {
 func TestEveryWeightHasAClass(t *testing.T) {
 	for class, terms := range weights() {
 		if _, known := RuleOf(class); !known {
-			t.Errorf("weights of %s, which is no class: go test ./bench/diagnosis -run TestFit -update",
+			t.Errorf("weights of %s, which is no class: go -C bench test ./diagnosis -run TestFit -update",
 				class)
 		}
 		if _, ok := terms[Base]; !ok {
