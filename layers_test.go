@@ -31,10 +31,6 @@ var layers = [][]string{
 	11: {"cmd/*", "bench/*"},
 }
 
-// later are the packages that the table reserves for work that is still to come; unusedEntries refuses
-// every other name without a package.
-var later = []string{}
-
 // layerOf returns the layer of a package, or -1.
 func layerOf(pkg string) int {
 	for n, names := range layers {
@@ -72,16 +68,12 @@ func unusedEntries(t *tree) []string {
 	have := t.packages()
 	for _, names := range layers {
 		for _, name := range names {
-			reserved := slices.Contains(later, name)
 			exists := slices.ContainsFunc(have, func(pkg string) bool {
 				dir, wild := strings.CutSuffix(name, "/*")
 				return pkg == name || wild && strings.HasPrefix(pkg, dir+"/")
 			})
-			switch {
-			case !exists && !reserved:
+			if !exists {
 				found = append(found, fmt.Sprintf("layer table names %s, which does not exist", name))
-			case exists && reserved:
-				found = append(found, fmt.Sprintf("package %s exists but is listed as still to come", name))
 			}
 		}
 	}

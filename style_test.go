@@ -6,14 +6,13 @@ import (
 	"go/ast"
 	"go/scanner"
 	"go/token"
-	"path"
+	"maps"
 	"regexp"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"testing"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -110,19 +109,6 @@ func packageComments(t *tree) []string {
 		if n := len(docs[pkg]); n != 1 {
 			found = append(found, fmt.Sprintf("package %s has %d package comments %v, want exactly one", pkg,
 				n, docs[pkg]))
-		}
-	}
-	return found
-}
-
-var emptyNames = []string{"util", "utils", "common", "helpers", "helper", "types", "models", "core", "pkg",
-	"misc", "base"}
-
-func packageNames(t *tree) []string {
-	var found []string
-	for _, pkg := range t.packages() {
-		if last := pkg[strings.LastIndex(pkg, "/")+1:]; slices.Contains(emptyNames, last) {
-			found = append(found, fmt.Sprintf("package %s: %q is not a noun of the field", pkg, last))
 		}
 	}
 	return found
@@ -334,59 +320,6 @@ func tooWide(t *tree) []string {
 	return found
 }
 
-// errorMakers are the functions whose first string is the text of an error or of an answer.
-var errorMakers = map[string]bool{
-	"errors.New": true, "fmt.Errorf": true, "check.Not": true, "check.CouldNotTell": true,
-}
-
-// "could not tell" is the third answer of package check, not an excuse; nor is a reason such as "it is
-// empty, which could not be restored".
-var excuses = regexp.MustCompile(`(?i)\b(failed to|failure to|unable to|error while)\b|(^|: )(could not|cannot) ([^t]|t[^e])`)
-
-func errorTexts(t *tree) []string {
-	var found []string
-	for _, f := range t.production() {
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || len(call.Args) == 0 {
-				return true
-			}
-			sel, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			id, ok := sel.X.(*ast.Ident)
-			if !ok || !errorMakers[id.Name+"."+sel.Sel.Name] {
-				return true
-			}
-			text, ok := firstText(call.Args[0])
-			if why := errorTextFault(text); ok && why != "" {
-				found = append(found, fmt.Sprintf("%s: error text %q %s", t.at(call), text, why))
-			}
-			return true
-		})
-	}
-	return found
-}
-
-func errorTextFault(text string) string {
-	first, _, _ := strings.Cut(text, " ")
-	runes := []rune(first)
-	switch {
-	case strings.TrimSpace(text) == "":
-		return "is empty"
-	case excuses.MatchString(text):
-		return "says that something failed instead of naming operation, object and place"
-	case strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "..."), strings.HasSuffix(text, "!"),
-		strings.HasSuffix(text, "\n"):
-		return "ends like a sentence"
-	case unicode.IsUpper(runes[0]) && strings.ToLower(string(runes[1:])) == string(runes[1:]) &&
-		len(runes) > 1 && unicode.IsLetter(runes[1]):
-		return "does not begin in lower case"
-	}
-	return ""
-}
-
 // firstText is the leading string literal of an expression.
 func firstText(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
@@ -397,105 +330,6 @@ func firstText(e ast.Expr) (string, bool) {
 		return firstText(e.X)
 	}
 	return "", false
-}
-
-// The words are put together here so that this file does not contain them.
-var marks = []string{"keep in " + "sync", "kept in " + "sync with", "TO" + "DO", "FIX" + "ME"}
-
-func forbiddenMarks(t *tree) []string {
-	return t.grep(func(line []byte) string {
-		for _, m := range marks {
-			if bytes.Contains(line, []byte(m)) || bytes.Contains(bytes.ToLower(line), []byte(m)) {
-				return fmt.Sprintf("contains %q: write the test, or do the work", m)
-			}
-		}
-		return ""
-	})
-}
-
-// privateWords are words that this project once had for things that have a name in the documents of the
-// kernel, of OpenWrt and of the IETF.
-var privateWords = strings.Fields(`train trains lane lanes crew crews door doors porter porters hall halls
-	porch porches crowd crowds crowded knock knocks knocked knocking greet greets greeted greeting greetings bell
-	bells farewell farewells asker askers giver givers stranger strangers moonshot moonshots talker talkers`)
-
-var privatePhrases = regexp.MustCompile(`(?i)\bst(ood|ands?) still\b|\blive frames\b`)
-
-// privateAllowed are the words that something else than this project decides, by file.
-var privateAllowed = map[string][]string{
-	"internal/trial/probe/snmp.go": {"train"}, // TcpExtTCPHystartTrainDetect, a counter of the kernel's
-	"docs/reference/telemetry.md":  {"train"},
-	// What runs of older versions have in their stores.
-	"internal/factor/factor.go":      {"trains"},
-	"internal/factor/factor_test.go": {"trains"},
-	"internal/record/load.go":        {"trains"},
-	"internal/record/load_test.go":   {"trains"},
-}
-
-// wordsIn calls f with the words of a text in lower case, also those inside of identifiers such as trainSize
-// and Train_size.
-func wordsIn(line []byte, f func(word string)) {
-	is := func(i int, first, last byte) bool { return i < len(line) && first <= line[i] && line[i] <= last }
-	for i := 0; i < len(line); {
-		from := i
-		for is(i, 'A', 'Z') {
-			i++
-		}
-		if i-from > 1 && is(i, 'a', 'z') { // HTTPServer
-			f(strings.ToLower(string(line[from : i-1])))
-			from = i - 1
-		}
-		for is(i, 'a', 'z') {
-			i++
-		}
-		if i > from {
-			f(strings.ToLower(string(line[from:i])))
-		} else {
-			i++
-		}
-	}
-}
-
-func privateLanguage(t *tree) []string {
-	var found []string
-	for _, f := range t.grepFiles(func(name string, line []byte) string {
-		if ext := path.Ext(name); ext != ".go" && ext != ".md" && ext != ".sh" && ext != ".yaml" {
-			return ""
-		}
-		said := ""
-		wordsIn(line, func(word string) {
-			if slices.Contains(privateWords, word) && !slices.Contains(privateAllowed[name], word) {
-				said = fmt.Sprintf("says %q", word)
-			}
-		})
-		if said != "" {
-			return said
-		}
-		if !bytes.Contains(line, []byte(" still")) && !bytes.Contains(line, []byte(" frames")) {
-			return ""
-		}
-		if m := privatePhrases.Find(line); m != nil {
-			return fmt.Sprintf("says %q", m)
-		}
-		return ""
-	}) {
-		found = append(found, f+", which no reader of networking documents knows")
-	}
-	return found
-}
-
-const maxPageLines = 600
-
-// longPages: nobody reads to the end of a page of documentation that is longer.
-func longPages(t *tree) []string {
-	var found []string
-	for name, text := range t.files {
-		if n := bytes.Count(text, []byte("\n")); strings.HasSuffix(name, ".md") && n > maxPageLines {
-			found = append(found, fmt.Sprintf("%s: %d lines, at most %d are allowed", name, n, maxPageLines))
-		}
-	}
-	sort.Strings(found)
-	return found
 }
 
 // tokenBudgets bounds each room of the program, without tests, in tokens as go/scanner counts them (comments
@@ -562,38 +396,19 @@ func TestRoomsStaySmall(t *testing.T) {
 	t.Logf("%-10s %7d tokens", "all", total)
 }
 
-// A path of somebody's machine in the tree, also inside of binary samples.
+// developerPath is a path of somebody's machine, also inside of binary samples.
 var developerPath = regexp.MustCompile(`/(home|Users)/[A-Za-z][A-Za-z0-9._-]*/|/root/[A-Za-z.]|[A-Z]:\\Users\\`)
 
 func developerPaths(t *tree) []string {
-	return t.grep(func(line []byte) string {
-		if m := developerPath.Find(line); m != nil {
-			return fmt.Sprintf("holds a path of a developer's machine, %q", m)
-		}
-		return ""
-	})
-}
-
-// grep calls f with every line of every file except the rules' own, and returns what it has to say, with
-// the place.
-func (t *tree) grep(f func(line []byte) string) []string {
-	return t.grepFiles(func(_ string, line []byte) string { return f(line) })
-}
-
-// grepFiles is grep for what depends on the file's name.
-func (t *tree) grepFiles(f func(name string, line []byte) string) []string {
-	var names, found []string
-	for name := range t.files {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		if name == "style_test.go" {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(t.files)) {
+		if name == "style_test.go" { // the rule itself
 			continue
 		}
 		for i, line := range bytes.Split(t.files[name], []byte("\n")) {
-			if why := f(name, line); why != "" {
-				found = append(found, fmt.Sprintf("%s:%d: %s", name, i+1, why))
+			if m := developerPath.Find(line); m != nil {
+				fault := fmt.Sprintf("%s:%d: holds a path of a developer's machine, %q", name, i+1, m)
+				found = append(found, fault)
 			}
 		}
 	}

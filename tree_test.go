@@ -55,22 +55,13 @@ var rules = []rule{
 	{"exit", strayExits},
 	{"init", initFunctions},
 	{"package-comment", packageComments},
-	{"package-name", packageNames},
 	{"state", mutableState},
 	{"context", misplacedContext},
 	{"interface", wideInterfaces},
 	{"size", oversize},
 	{"width", tooWide},
-	{"errors", errorTexts},
-	{"skips", untypedSkips},
-	{"disabled-tests", disabledTests},
-	{"limits", sharedLimits},
-	{"marks", forbiddenMarks},
 	{"paths", developerPaths},
-	{"words", privateLanguage},
 	{"kinds", askedKinds},
-	{"factors", askedFactors},
-	{"pages", longPages},
 }
 
 func TestRules(t *testing.T) {
