@@ -122,12 +122,11 @@ func Interval(v statistics.Value, format string, scale float64) string {
 		v.High/scale, 100*v.Level, v.N)
 }
 
-// Deviation is the standard deviation of values ÷ their mean: of the values themselves, or, with one degree
-// of freedom less, of what they are a sample of.
-func Deviation(values []float64, less int) float64 {
+// Deviation returns the standard deviation of the values, divided by their mean.
+func Deviation(values []float64) float64 {
 	mean, squares := statistics.Total(values)/float64(len(values)), 0.0
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
-	return math.Sqrt(squares/float64(len(values)-less)) / mean
+	return math.Sqrt(squares/float64(len(values))) / mean
 }

@@ -73,7 +73,7 @@ func run(_ context.Context, args []string, out, log io.Writer) error {
 			if ratio.Median < leastRatio {
 				failed = append(failed, fmt.Sprintf("%s, %s: %.1f times as fast", d.name, name, ratio.Median))
 			}
-			spread := rig.Deviation(m.rates, 0)
+			spread := rig.Deviation(m.rates)
 			if name == "csit" && d.device.Jitter <= steadyUpTo && spread > mostSpread {
 				failed = append(failed, fmt.Sprintf("%s, %s: spread %s", d.name, name, unit.Percent(spread)))
 			}
@@ -138,5 +138,5 @@ func binary(d method.Device, g method.Goal, r *rand.Rand, pause time.Duration) (
 }
 
 func rateWords(rates []float64) string {
-	return fmt.Sprintf("%.4f (%.2f %%)", statistics.Median(rates)/1e6, 100*rig.Deviation(rates, 0))
+	return fmt.Sprintf("%.4f (%.2f %%)", statistics.Median(rates)/1e6, 100*rig.Deviation(rates))
 }
