@@ -169,7 +169,7 @@ install_tools() {
 judge() {
 	local status=(0 0)
 	"$@" -json | "$GATE" ${LOGS:+-logs} "$TOP/.ci/allowed-skips" ${ALSO_ALLOWED:+"$ALSO_ALLOWED"} \
-		>>"$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
+		2>&1 >>"$STAGE_COUNTS" || status=("${PIPESTATUS[@]}")
 	[[ ${status[*]} == "0 0" ]] || {
 		say "fail: exit status ${status[0]} of: $* (of the gate: ${status[1]})"
 		return 1
