@@ -13,10 +13,10 @@ import (
 var layers = [][]string{
 	0: {"unit", "check", "labtest/apart", "labtest/steady"},
 	1: {"catalogue", "factor", "overhead", "analysis/method", "analysis/statistics", "analysis/evidence"},
-	2: {"record", "lab/host", "lab/kernel", "trial/probe/bpf", "analysis/ciphers", "analysis/model"},
+	2: {"record", "lab/host", "lab/kernel", "probe/bpf", "analysis/ciphers", "analysis/model"},
 	3: {"plan", "analysis/metrics", "record/store", "progress", "lab/journal", "lab/knob", "lab/pair",
 		"lab/ssh", "lab/tunnel", "lab/vm/guest", "trial/ciphers", "trial/meter",
-		"trial/probe", "trial/traffic", "userfile", "labtest/routeros"},
+		"probe", "trial/traffic", "userfile", "labtest/routeros"},
 	4: {"analysis/validity", "analysis/comparison", "analysis/search", "analysis/diagnosis", "trial/watch",
 		"trial/traffic/stream", "trial/traffic/frames", "trial/traffic/shortflow", "trial/traffic/latency",
 		"trial/traffic/responsiveness", "trial/traffic/iperf3",
@@ -29,6 +29,17 @@ var layers = [][]string{
 
 	10: {"bench/rig"},
 	11: {"cmd/*", "bench/*"},
+}
+
+// laterStages lists, for a room, those that it may not import in any layer: a lab and a probe do not know the
+// trial that uses them, and nothing that is computed or shown is known where it is measured.
+var laterStages = map[string][]string{
+	"plan":     {"lab", "probe", "trial", "report", "foreign"},
+	"lab":      {"plan", "trial", "analysis", "report", "foreign"},
+	"probe":    {"plan", "trial", "analysis", "report", "foreign"},
+	"trial":    {"report", "foreign"},
+	"analysis": {"plan", "lab", "probe", "trial", "report", "foreign"},
+	"report":   {"lab", "probe", "trial"},
 }
 
 // layerOf returns the layer of a package, or -1.
@@ -91,6 +102,9 @@ func upwardImports(t *tree) []string {
 				found = append(found, fmt.Sprintf("%s: %s (layer %d) imports %s (layer %d)", t.at(spec),
 					f.pkg, from, pkg, to))
 			}
+			if ours && slices.Contains(laterStages[room(f.pkg)], room(pkg)) {
+				found = append(found, fmt.Sprintf("%s: %s imports %s, a later stage", t.at(spec), f.pkg, pkg))
+			}
 			if ours && to < 0 {
 				found = append(found, fmt.Sprintf("%s: %s imports %s, which has no layer", t.at(spec), f.pkg,
 					pkg))
@@ -109,7 +123,7 @@ type home struct {
 var homes = []home{
 	{"github.com/vishvananda/netlink", []string{"lab/kernel"}},
 	{"github.com/vishvananda/netns", []string{"lab/kernel"}},
-	{"github.com/cilium/ebpf", []string{"trial/probe/bpf"}},
+	{"github.com/cilium/ebpf", []string{"probe/bpf"}},
 	{"github.com/mdlayher", []string{"lab/kernel"}},
 	{"github.com/insomniacslk/dhcp", []string{"lab/isp"}},
 	{"github.com/safchain/ethtool", []string{"lab/kernel"}},
@@ -141,7 +155,7 @@ var homes = []home{
 	{"crypto/x509", []string{"lab/pair", "lab/tunnel"}},
 	// Nothing else here speaks to a network service; the tests play one.
 	{"net/http", []string{"trial/meter"}},
-	{"unsafe", []string{"lab/kernel", "lab/host", "trial/probe", "trial/probe/bpf", "trial/watch",
+	{"unsafe", []string{"lab/kernel", "lab/host", "probe", "probe/bpf", "trial/watch",
 		"trial/traffic", "trial/traffic/*"}},
 	{"C", nil}, // CGO_ENABLED=0
 }

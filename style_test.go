@@ -345,11 +345,12 @@ var tokenBudgets = map[string]int{
 	"lab":       251_500,
 	"overhead":  3_000,
 	"plan":      24_500,
+	"probe":     43_200,
 	"progress":  7_500,
 	"record":    22_100,
 	"registry":  3_500,
 	"report":    70_500,
-	"trial":     191_000,
+	"trial":     147_500,
 	"unit":      1_500,
 	"userfile":  2_300,
 }

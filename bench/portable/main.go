@@ -10,8 +10,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/latency"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"

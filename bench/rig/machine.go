@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 )
 
 // Machine describes this one in words.

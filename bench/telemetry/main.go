@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/bench/rig"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/watch"
 )
 

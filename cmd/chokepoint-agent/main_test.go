@@ -12,9 +12,9 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/registry/node"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // console is a connection that nothing comes from.

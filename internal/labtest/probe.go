@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // Probes are sources that need no kernel: one of each scope that counts its own samples, and one that is

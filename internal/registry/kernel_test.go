@@ -84,15 +84,15 @@ func tunnelTest(name string) string {
 // probeTest is the test that makes the counters of a source move: named after it, unless it is below.
 func probeTest(name string) string {
 	return cmp.Or(map[string]string{
-		"cpu":       "trial/probe.TestCPUMoves",
-		"link":      "trial/probe.TestLinkSeesTheCarrierComeAndGo",
-		"cpufreq":   "trial/probe.TestCPUFreqMoves",
-		"kernellog": "trial/probe.TestKernelLogMoves",
+		"cpu":       "probe.TestCPUMoves",
+		"link":      "probe.TestLinkSeesTheCarrierComeAndGo",
+		"cpufreq":   "probe.TestCPUFreqMoves",
+		"kernellog": "probe.TestKernelLogMoves",
 		"guests":    "lab.TestProbesOfAGuest",
 		"drops":     "lab.TestProbesOfAGuest",
 		"xfrm":      "lab.TestProbesOfAGuest",
 		"wireguard": "lab.TestProbesOfAGuest",
-		"flows":     "trial/probe.TestFlowsMove",
-		"queues":    "trial/probe.TestQueuesMove",
-	}[name], "trial/probe.Test"+strings.ToUpper(name[:1])+name[1:]+"Moves")
+		"flows":     "probe.TestFlowsMove",
+		"queues":    "probe.TestQueuesMove",
+	}[name], "probe.Test"+strings.ToUpper(name[:1])+name[1:]+"Moves")
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/ciphers"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // cipherNode is a node on which ciphers are measured.

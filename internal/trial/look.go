@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/lab"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 )
 
 // Look watches one node of a lab while whatever traffic flows there, and shows a glance every so often,

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // priorities are the names that nft(8) prints for those of chains; in family bridge they are others.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // fast are the sources that are sampled at 10 Hz.

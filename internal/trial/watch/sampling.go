@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
 )
 
 // source is one probe of a watch. Its fields but kept belong to the sampling loop.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 )
 
 // stdio is the line of a process to the one that started it.

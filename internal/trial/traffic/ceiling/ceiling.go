@@ -14,8 +14,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/frames"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/shortflow"

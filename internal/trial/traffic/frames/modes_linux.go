@@ -10,8 +10,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 

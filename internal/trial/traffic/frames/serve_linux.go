@@ -11,7 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
+	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 

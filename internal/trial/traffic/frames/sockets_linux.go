@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 

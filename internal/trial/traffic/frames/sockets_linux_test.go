@@ -17,8 +17,8 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
-	"github.com/chokepoint-lab/chokepoint/internal/trial/probe/bpf"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
