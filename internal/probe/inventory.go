@@ -190,21 +190,11 @@ func parseTaps(text string, nameOf func(index int) string) (taps []record.Tap, m
 	}
 	return taps, more
 }
+
 func queuesOf(dev string) record.NetDevice {
-	d := record.NetDevice{Name: dev}
-	qdiscs, err := kernel.Qdiscs(dev)
-	classes, alas := kernel.Classes(dev)
-	filters, alack := kernel.TrafficFilters(dev)
-	if err := cmp.Or(err, alas, alack); err != nil {
-		d.Missing = err.Error()
-		return d
-	}
-	var all []kernel.Discipline
-	for _, q := range qdiscs {
-		all = append(all, kernel.Describe(q, false))
-	}
-	for _, c := range classes {
-		all = append(all, kernel.Describe(c, true))
+	all, filters, err := kernel.Disciplines(dev)
+	if err != nil {
+		return record.NetDevice{Name: dev, Missing: err.Error()}
 	}
 	return DeviceQueues(dev, all, filters)
 }
@@ -237,7 +227,7 @@ func DeviceQueues(dev string, all []kernel.Discipline, filters []kernel.TrafficF
 			Handle: kernel.HandleText(q.Handle), Parent: parent,
 			RateBps: float64(q.Rate), CeilBps: float64(q.Ceil), FlowRateBps: float64(q.FlowRate),
 			BurstBytes: float64(q.Burst), LimitBytes: float64(q.LimitBytes),
-			LimitPackets: float64(q.LimitPackets), Level: q.Level, Missing: q.Why})
+			LimitPackets: float64(q.LimitPackets), Level: q.Queue.String(), Missing: q.Why})
 	}
 	for _, f := range filters {
 		d.Filters = append(d.Filters, record.QueueFilter{Parent: kernel.HandleText(f.Parent), Kind: f.Kind,

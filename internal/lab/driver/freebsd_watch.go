@@ -1,19 +1,16 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
-	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -144,48 +141,11 @@ func parseTimes(line string) (sum int64) {
 	return sum
 }
 
-// values are those of one sample by their columns, in order.
-type values struct {
-	names []string
-	v     []float64
-}
-
-func (x *values) add(name string, v float64) {
-	x.names, x.v = append(x.names, name), append(x.v, v)
-}
-
 // bsdSample is a snapshot whose outputs have been taken apart.
 type bsdSample struct {
 	sysctl  map[string]string
 	text    func(name string) string
 	threads map[string]int64 // the CPU time of kernel threads by their names, in ns
-}
-
-// source is a probe whose series a system has: what its columns mean there, why there may be none, and how a
-// sample is read, of FreeBSD.
-type source struct {
-	probe, doc, absent string
-	read               func(s bsdSample) values
-}
-
-// seriesOf are the series of sources, as probes have them, or as what a system has besides.
-func seriesOf(sources []source, read map[string]*replayed, besides ...record.Metric) (out []record.Samples) {
-	for _, p := range probe.All(probe.Root{}) {
-		for _, x := range sources {
-			if r := read[p.Name()]; x.probe == p.Name() {
-				metrics := slices.DeleteFunc(slices.Concat(p.Metrics(), besides), func(m record.Metric) bool {
-					return !slices.ContainsFunc(r.columns, func(name string) bool {
-						return path.Base(name) == m.Name
-					})
-				})
-				for i := range metrics {
-					metrics[i].Doc, metrics[i].Scope = x.doc, probe.Scope(p)
-				}
-				out = append(out, r.table(p.Name(), probe.Scope(p), metrics, cmp.Or(r.why, x.absent)))
-			}
-		}
-	}
-	return out
 }
 
 // bsdSources are FreeBSD's. Its cores have no softirqs: the thread that moves the packets of a core's queues

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,18 +35,31 @@ func parseQdisc(text string) (string, error) {
 		if len(words) < 4 || words[0] != "qdisc" || words[3] != "root" {
 			continue
 		}
-		kind := words[1]
-		if slices.Contains(deviceQueues, kind) {
-			return kind, nil
+		q, err := queueOf(words[1], words[4:])
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}
-		parameters, ok := kernel.QueueParameters(kind)
-		if !ok || !slices.Contains(spokenQueues, kind) {
-			return "", fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, kind)
-		}
-		state, err := knob.Queue().Parse(kind + " " + strings.Join(queueWords(parameters, words[4:]), " "))
-		return string(state), err
+		return q.String(), nil
 	}
 	return "noqueue", nil // a tc that does not name it
+}
+
+// queueOf reads a queue from what tc prints of it.
+func queueOf(kind string, words []string) (kernel.Queue, error) {
+	if !spoken(kind) {
+		return kernel.Queue{}, fmt.Errorf("driver linux does not speak of queue %s", kind)
+	}
+	parameters, _ := kernel.QueueParameters(kind)
+	all, err := knob.ParseQueues(kind + " " + strings.Join(queueWords(parameters, words), " "))
+	if err != nil {
+		return kernel.Queue{}, err
+	}
+	return all[0], nil
+}
+
+// spoken reports whether tc prints queues of a kind in a form that can be set again.
+func spoken(kind string) bool {
+	return slices.Contains(spokenQueues, kind) || slices.Contains(deviceQueues, kind)
 }
 
 // queueWords keeps of what tc prints the parameters that we know, with our units.
@@ -80,64 +92,61 @@ func queueWords(parameters []kernel.Parameter, words []string) (out []string) {
 }
 
 func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
-	if !strings.HasPrefix(value, "parent ") && !strings.HasPrefix(value, "handle ") {
-		if done, err := applyDeviceQueue(ctx, h, dev, value); done {
-			return err
-		}
+	all, err := knob.ParseQueues(value)
+	if err != nil {
+		return err
 	}
-	for part := range strings.SplitSeq(value, ",") {
-		if err := applyOneQueue(ctx, h, dev, strings.Fields(part)); err != nil {
+	for _, q := range all {
+		if err := applyOneQueue(ctx, h, dev, q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// applyDeviceQueue puts back what a device has by itself; done is false of any other queue.
-func applyDeviceQueue(ctx context.Context, h host.Host, dev, kind string) (done bool, err error) {
-	if !slices.Contains(deviceQueues, kind) {
-		return false, nil
+// applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself. One
+// whose kind allows it is changed in place, where it is there; else the one before makes room for it.
+func applyOneQueue(ctx context.Context, h host.Host, dev string, q kernel.Queue) error {
+	where, parent, handle := "root", "", ""
+	if q.Parent != 0 {
+		where, parent = "parent", kernel.HandleText(q.Parent)
 	}
-	return true, lacking(change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
-case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
-		kind))
-}
-
-// applyOneQueue sets a root queue or that of a class. One whose kind allows it is changed in place, where it
-// is there; else the one before makes room for it.
-func applyOneQueue(ctx context.Context, h host.Host, dev string, words []string) error {
-	var parent, handle string
-	for len(words) > 2 && (words[0] == "parent" || words[0] == "handle") {
-		if words[0] == "parent" {
-			parent = words[1]
-		} else {
-			handle = words[1]
-		}
-		words = words[2:]
-	}
-	where := "root"
-	if parent != "" {
-		where = "parent"
+	if q.Handle != 0 {
+		handle = kernel.HandleText(q.Handle)
 	}
 	switch {
-	case len(words) == 0:
-		return errors.New("no queue given")
-	case words[0] == kernel.DefaultLeaf:
+	case q.Kind == kernel.DefaultLeaf:
 		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" parent "$2" 2>/dev/null || :`, dev, parent))
-	case !slices.Contains(spokenQueues, words[0]) && !slices.Contains(deviceQueues, words[0]):
-		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, words[0])
+	case q.Parent == 0 && q.Handle == 0 && slices.Contains(deviceQueues, q.Kind):
+		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
+case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
+			q.Kind))
+	case !spoken(q.Kind):
+		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, q.Kind)
 	}
 	script := `dev=$1 where=$2 at=$3 handle=$4; shift 4
 `
-	if kernel.InPlace(words[0]) {
+	if kernel.InPlace(q.Kind) {
 		script += `now=$(tc qdisc show dev "$dev" | sed -n "s/^qdisc \([^ ]*\) [^ ]* $where${at:+ $at} .*/\1/p")
 [ "$now" != "$1" ] || { tc qdisc change dev "$dev" $where $at "$@"; exit; }
 `
 	}
 	script += `tc qdisc del dev "$dev" $where $at 2>/dev/null
 tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
-	args := append([]string{dev, where, parent, handle}, knob.QueueWords(words)...)
+	args := append([]string{dev, where, parent, handle}, tcWords(q)...)
 	return lacking(change(ctx, h, "", script, args...))
+}
+
+// tcWords are the words of a queue as tc(8) reads them: with the unit of its rate.
+func tcWords(q kernel.Queue) []string {
+	words := strings.Fields(kernel.Queue{Kind: q.Kind, Values: q.Values}.String())
+	for _, rate := range []string{"rate", "bandwidth"} {
+		i := 1 + slices.Index(words, rate)
+		if i > 0 && words[i] != "unlimited" {
+			words[i] += "bit"
+		}
+	}
+	return words
 }
 
 // lacking says of what a command answered whether the kernel lacks the queueing discipline, or the device
@@ -175,76 +184,32 @@ func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, 
 	if err != nil {
 		return "", err
 	}
+	wanted, err := knob.ParseQueues(value)
+	if err != nil {
+		return "", err
+	}
 	_, out, _ = strings.Cut(out, "\n")
 	all, filters := parseTree(out)
 	var states []string
-	for want := range strings.SplitSeq(value, ",") {
-		state, err := standing(all, filters, strings.Fields(want))
+	for _, want := range wanted {
+		q, err := standing(all, filters, want)
 		if err != nil {
 			return "", err
 		}
-		states = append(states, state)
+		states = append(states, q.String())
 	}
-	state, err := knob.Queue().Parse(strings.Join(states, ", "))
-	return string(state), err
+	return strings.Join(states, ", "), nil
 }
 
-// standing is the state of the queue that another would take the place of.
-func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want []string) (string, error) {
-	parent := uint32(kernel.HandleRoot)
-	for len(want) > 2 && (want[0] == "parent" || want[0] == "handle") {
-		if h, ok := kernel.ParseHandle(want[1]); ok && want[0] == "parent" {
-			parent = h
-		}
-		want = want[2:]
+// standing is the queue that another would take the place of.
+func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want kernel.Queue) (kernel.Queue, error) {
+	q, err := kernel.Standing(all, func(handle uint32) bool {
+		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
+	}, want)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 	}
-	if len(want) == 0 {
-		return "", errors.New("no queue given")
-	}
-	under := ""
-	if parent != kernel.HandleRoot {
-		under = "parent " + kernel.HandleText(parent) + " "
-	}
-	i := slices.IndexFunc(all, func(d kernel.Discipline) bool { return !d.Class && d.Parent == parent })
-	class := slices.ContainsFunc(all, func(d kernel.Discipline) bool {
-		return d.Class && d.Handle == parent && slices.Contains([]string{"htb", "hfsc"}, d.Kind)
-	})
-	switch {
-	case i < 0 && under == "":
-		return "noqueue", nil // a tc that does not name it
-	case i < 0 && class:
-		return under + kernel.DefaultLeaf, nil
-	case i < 0:
-		return "", fmt.Errorf("%w: it has no class %s with a queue of its own", host.ErrUnsupported,
-			kernel.HandleText(parent))
-	}
-	d := all[i]
-	below := slices.ContainsFunc(all, func(o kernel.Discipline) bool {
-		fifo := strings.HasSuffix(o.Kind, "fifo") || d.Kind != want[0] || !kernel.InPlace(d.Kind)
-		return !o.Class && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16 && fifo
-	})
-	filtered := slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool {
-		return f.Parent == d.Handle
-	})
-	inPlace := d.Kind == want[0] && kernel.InPlace(d.Kind)
-	switch {
-	case d.Handle == 0 && slices.Contains(deviceQueues, d.Kind):
-		return under + d.Kind, nil
-	case d.Level == "" || d.Handle != 0 && below || !inPlace && (d.Why != "" || filtered):
-		return "", fmt.Errorf("%w: queue %s has what could not be restored: %s", host.ErrUnsupported, d.Kind,
-			orElse(d.Why, "queues, classes or filters of its owner's"))
-	}
-	if d.Handle != 0 {
-		under += "handle " + kernel.HandleText(d.Handle) + " "
-	}
-	return under + d.Level, nil
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
+	return q, err
 }
 
 // parseTree reads the queues and classes that tc -r -d prints of a device, and behind the line "filters" its
@@ -278,7 +243,6 @@ func parseDiscipline(words []string) kernel.Discipline {
 		}
 		rest = words[5:]
 	}
-	parameters, known := kernel.QueueParameters(d.Kind)
 	d.Rate = max(rateOf(rest, "rate"), rateOf(rest, "bandwidth"))
 	d.Ceil, d.FlowRate = rateOf(rest, "ceil"), rateOf(rest, "maxrate")
 	if d.Class {
@@ -288,18 +252,13 @@ func parseDiscipline(words []string) kernel.Discipline {
 		}
 		return d
 	}
-	if !known || !slices.Contains(append(spokenQueues, deviceQueues...), d.Kind) {
-		d.Why = "driver linux does not speak of queue " + d.Kind
-		return d
-	}
-	spelt := queueWords(parameters, rest)
-	state, err := knob.Queue().Parse(strings.Join(append([]string{d.Kind}, spelt...), " "))
+	q, err := queueOf(d.Kind, rest)
 	if err != nil {
 		d.Why = err.Error()
 		return d
 	}
-	d.Level = string(state)
-	d.Burst, d.LimitBytes, d.LimitPackets = knob.QueueRoom(state)
+	d.Queue = q
+	d.Burst, d.LimitBytes, d.LimitPackets = q.Room()
 	for i, w := range rest {
 		next := ""
 		if i+1 < len(rest) {
@@ -313,7 +272,7 @@ func parseDiscipline(words []string) kernel.Discipline {
 			w == "drop_batch" && next != "64":
 			d.Why = "its owner has set " + w + ", which could not be restored"
 			if d.Kind == "tbf" { // also changed in place it would lose that
-				d.Level = ""
+				d.Queue = kernel.Queue{}
 			}
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -112,7 +114,12 @@ func TestStanding(t *testing.T) {
 		_, text, _ := strings.Cut("\n"+shapedRouters, "\ndevice "+test.dev+"\n")
 		text, _, _ = strings.Cut(text, "\ndevice ")
 		all, filters := parseTree(text)
-		got, err := standing(all, filters, strings.Fields(test.want))
+		wanted, err := knob.ParseQueues(test.want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := standing(all, filters, wanted[0])
+		got := q.String()
 		if (err != nil) != (test.state == "") || !strings.HasPrefix(got, test.state) {
 			t.Errorf("%s before %s: %q (%v), want %q", test.dev, test.want, got, err, test.state)
 		}
@@ -129,7 +136,7 @@ func FuzzParseQueues(f *testing.F) {
 			}
 		}
 		all, filters := parseTree(text)
-		if got, err := standing(all, filters, []string{"fq_codel"}); err != nil && got != "" {
+		if got, err := standing(all, filters, kernel.Queue{Kind: "fq_codel"}); err != nil && got.Kind != "" {
 			t.Errorf("%q with error %v", got, err)
 		}
 	})

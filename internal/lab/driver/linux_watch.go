@@ -2,7 +2,6 @@ package driver
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +129,7 @@ func (x sampled) watch(ctx context.Context, h host.Host, every time.Duration) (W
 	err := w.begin(ctx, x.start, strconv.FormatInt(seconds, 10), strconv.Itoa(keptSamples),
 		strconv.FormatInt(max(2, int64((Silence-5*time.Second)/time.Second)/seconds), 10))
 	if err == nil {
-		if err = w.relate(ctx); err != nil {
+		if err = w.meet(ctx); err != nil {
 			err = errors.Join(err, w.Close(context.WithoutCancel(ctx)))
 		}
 	}
@@ -151,10 +150,10 @@ type shellWatch struct {
 	ended, said <-chan struct{} // its outputs have
 	once        sync.Once       // ends it
 
-	mu            sync.Mutex
-	offset, bound int64 // the router's time since boot = our CLOCK_MONOTONIC + offset, ± bound
-	samples       []snapshot
-	peers         []snapshot // of peersScript
+	mu      sync.Mutex
+	related // by the router's time since boot
+	samples []snapshot
+	peers   []snapshot // of peersScript
 }
 
 // begin starts the session and hears where it keeps the samples.
@@ -256,16 +255,13 @@ const peersScript = `PATH=$PATH:/usr/bin:/usr/local/bin; now=$(date +%s)
 wg show all dump 2>/dev/null | awk -F '\t' -v now="$now" 'NF == 9 {
 print $1, n[$1]++, ($6 > 0 ? now - $6 : "-"), $7, $8 }'; true`
 
-// relate reads the router's clock between two readings of ours, and then WireGuard's peers.
-func (w *shellWatch) relate(ctx context.Context) error {
-	before := host.Monotonic()
-	up, step, err := w.clock(ctx, w.host, w.dir)
-	after := host.Monotonic()
+// meet relates the router's clock to ours, and then reads WireGuard's peers.
+func (w *shellWatch) meet(ctx context.Context) error {
+	var err error
+	w.related, err = relate(func() (up, step int64, err error) { return w.clock(ctx, w.host, w.dir) })
 	if err != nil {
-		return fmt.Errorf("relate the clock: %w", err)
+		return err
 	}
-	w.offset = up + step/2 - (before + (after-before)/2)
-	w.bound = (after-before)/2 + step/2
 	peers, _ := shell(ctx, w.host, "", peersScript) // what is not told has no value
 	w.peers = append(w.peers, snapshot{at: host.Monotonic() + w.offset,
 		files: map[string][]byte{wireguardProbe: []byte(peers)}})
@@ -319,16 +315,15 @@ func parseUptime(text string) (int64, error) {
 func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	clock := record.Clock{OffsetBefore: w.offset, BoundBefore: w.bound}
+	before := w.related
 	out, err := shell(ctx, w.host, "", w.fetch, w.dir)
 	if err == nil {
-		err = w.relate(ctx)
+		err = w.meet(ctx)
 	}
 	if err != nil {
 		return record.NodeData{}, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
 	}
-	clock.OffsetAfter, clock.BoundAfter = w.offset, w.bound
-	offset := clock.OffsetBefore + (clock.OffsetAfter-clock.OffsetBefore)/2
+	clock, offset := before.until(w.related)
 	w.samples = append(w.samples, w.parse(out)...)
 	w.samples = between(w.samples, snapshot.when, from+offset, math.MaxInt64) // nobody asks for older ones
 	d, err := w.replay(ctx, between(w.samples, snapshot.when, from+offset, to+offset), offset)
@@ -341,21 +336,6 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	d.Samples = append(d.Samples, seriesOf([]source{ofPeers}, map[string]*replayed{wireguardProbe: peers})...)
 	d.Clock = clock
 	return d, err
-}
-
-// between keeps the samples of from…to and the nearest outside on either side.
-func between[S any](all []S, when func(S) int64, from, to int64) []S {
-	first, last := 0, len(all)
-	for i, s := range all {
-		if when(s) <= from {
-			first = i
-		}
-		if when(s) >= to {
-			last = i + 1
-			break
-		}
-	}
-	return all[min(first, last):last]
 }
 
 // Close implements Watch.
@@ -456,98 +436,4 @@ func replay(ctx context.Context, samples []snapshot, offset int64) (d record.Nod
 	}
 	d.Cost = costOf("driver linux", samples)
 	return d, nil
-}
-
-// costOf is what the process took between its first sample and its last.
-func costOf(name string, samples []snapshot) []record.Cost {
-	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
-	n := len(own)
-	if n < 2 {
-		return nil
-	}
-	return []record.Cost{{Probe: name, Reads: int64(n - 1), OverNs: own[n-1].at - own[0].at,
-		CPUNs: max(0, own[n-1].cpu-own[0].cpu)}}
-}
-
-// replayed is one probe with what it has read.
-type replayed struct {
-	probe   probe.Probe
-	sampler probe.Sampler // nil: it cannot be had, for the reason why
-	why     string
-	columns []string            // all that there ever were, maxColumns of them
-	known   map[string]struct{} // the same
-	at      []int64
-	rows    []map[string]float64
-}
-
-func (r *replayed) take(at int64) {
-	if r.sampler == nil {
-		return
-	}
-	var names []string
-	var row []float64
-	err := probe.ErrColumns
-	// Columns that change at every sample are given up.
-	for tries := 0; tries < 3 && errors.Is(err, probe.ErrColumns); tries++ {
-		names = r.sampler.Columns()
-		row = make([]float64, len(names))
-		err = r.sampler.Sample(row)
-	}
-	if err != nil {
-		r.why = err.Error()
-		return
-	}
-	r.add(at, names, row)
-}
-
-// add takes one sample: a value for each name. A router chooses how many there are; what is too many is left
-// out.
-func (r *replayed) add(at int64, names []string, row []float64) {
-	values := map[string]float64{}
-	for i, name := range names {
-		if _, known := r.known[name]; !known {
-			if len(r.columns) == maxColumns {
-				continue
-			}
-			if r.known == nil {
-				r.known = map[string]struct{}{}
-			}
-			r.known[name] = struct{}{}
-			r.columns = append(r.columns, name)
-		}
-		values[name] = row[i]
-	}
-	r.at, r.rows = append(r.at, at), append(r.rows, values)
-}
-
-func (r *replayed) samples() record.Samples {
-	return r.table(r.probe.Name(), probe.Scope(r.probe), r.probe.Metrics(), r.why)
-}
-
-// table is what was read, under the name of a probe, or why there is nothing.
-func (r *replayed) table(name, scope string, metrics []record.Metric, why string) record.Samples {
-	out := record.Samples{Probe: name, Scope: scope}
-	if len(r.rows) == 0 || len(r.columns) == 0 {
-		out.Unavailable = cmp.Or(why, "no sample was taken in that time")
-		return out
-	}
-	out.Table, out.Metrics = tableOf(r.columns, r.at, r.rows), metrics
-	return out
-}
-
-// tableOf has no value where a row lacks a column.
-func tableOf(columns []string, at []int64, rows []map[string]float64) *record.Table {
-	t := record.NewTable(columns...)
-	for i, values := range rows {
-		row := make([]float64, len(columns))
-		for j, name := range columns {
-			v, ok := values[name]
-			if !ok {
-				v = math.NaN()
-			}
-			row[j] = v
-		}
-		t.Append(at[i], row...)
-	}
-	return t
 }

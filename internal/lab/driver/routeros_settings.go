@@ -88,14 +88,14 @@ func rosQueues() map[string]rosQueue {
 // noQueue is the queue of devices that can have none.
 const noQueue = "no-queue"
 
-// queueState is a queue type in the words of knob.Queue.
-func queueState(name string, types []item) (string, error) {
+// queueOfType reads a queue type.
+func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 	if name == noQueue {
-		return "noqueue", nil
+		return kernel.Queue{Kind: "noqueue"}, nil
 	}
 	at := slices.IndexFunc(types, func(i item) bool { return i["name"] == name })
 	if at < 0 {
-		return "", fmt.Errorf("it has no queue type %s", name)
+		return none, fmt.Errorf("it has no queue type %s", name)
 	}
 	t := types[at]
 	for kind, q := range rosQueues() {
@@ -111,14 +111,17 @@ func queueState(name string, types []item) (string, error) {
 			}
 			more, err := queueWord(p, text)
 			if err != nil {
-				return "", fmt.Errorf("queue type %s: %s: %w", name, p.Name, err)
+				return none, fmt.Errorf("queue type %s: %s: %w", name, p.Name, err)
 			}
 			words = append(words, more...)
 		}
-		state, err := knob.Queue().Parse(strings.Join(words, " "))
-		return string(state), err
+		all, err := knob.ParseQueues(strings.Join(words, " "))
+		if err != nil {
+			return none, err
+		}
+		return all[0], nil
 	}
-	return "", fmt.Errorf("%w: driver routeros does not speak of queue %s", host.ErrUnsupported, t["kind"])
+	return none, fmt.Errorf("%w: driver routeros does not speak of queue %s", host.ErrUnsupported, t["kind"])
 }
 
 // queueWord is a parameter with RouterOS' text of its value, in the words of tc(8); nothing where that is
@@ -158,66 +161,41 @@ func parseROSNumber(text string) (uint64, error) {
 	return uint64(n*scale + .5), nil
 }
 
-// queueArguments are those of a queue type that is a canonical state.
-func queueArguments(state string) (string, error) {
-	words := strings.Fields(state)
-	q, known := rosQueues()[words[0]]
-	if !known {
+// queueArguments are those of the queue type that is a queue.
+func queueArguments(queue kernel.Queue) (string, error) {
+	q, known := rosQueues()[queue.Kind]
+	if !known || queue.Parent != 0 || queue.Handle != 0 {
 		return "", fmt.Errorf("%w: driver routeros does not speak of queue %s; a rate is set by cake with a "+
-			"bandwidth", host.ErrUnsupported, words[0])
+			"bandwidth", host.ErrUnsupported, queue.Kind)
 	}
 	out := "kind=" + q.kind
-	parameters, _ := kernel.QueueParameters(words[0])
-	for i := 1; i < len(words); i++ {
-		for _, p := range parameters {
-			value, word := "", words[i]
-			switch {
-			case p.Quantity == kernel.Flag && word == p.Name:
-				value = "yes"
-			case p.Quantity == kernel.Flag && word == "no"+p.Name:
-				value = "no"
-			case p.Quantity == kernel.Word && slices.Contains(p.Words, word):
-				value = word
-			case p.Quantity == kernel.Flag, p.Quantity == kernel.Word, word != p.Name, i+1 == len(words):
-				continue
-			default:
-				i++
-				value = plainQuantity(p, words[i])
-			}
-			theirs := q.parameters[p.Name]
-			switch {
-			case theirs == "" && value != "no":
-				return "", fmt.Errorf("%w: queue %s of RouterOS has no %s", host.ErrUnsupported, q.kind,
-					p.Name)
-			case theirs == "":
-			case p.Name == "ack-filter":
-				out += " cake-ack-filter=" + map[string]string{"yes": "filter", "no": "none"}[value]
-			case value == "noatm":
-				out += " cake-atm=none"
-			default:
-				out += " " + q.kind + "-" + theirs + "=" + value
-			}
-			break
+	parameters, _ := kernel.QueueParameters(queue.Kind)
+	for _, p := range parameters {
+		v, given := queue.Values[p.Name]
+		if !given {
+			continue
+		}
+		value := strconv.FormatUint(v, 10)
+		switch {
+		case p.Quantity == kernel.Microseconds:
+			value = p.Spell(v)
+		case p.Name == "ack-filter":
+			value = [...]string{"none", "filter"}[v]
+		case p.Quantity == kernel.Flag:
+			value = [...]string{"no", "yes"}[v]
+		case p.Quantity == kernel.Word && p.Words[v] == "noatm":
+			value = "none"
+		case p.Quantity == kernel.Word:
+			value = p.Words[v]
+		}
+		switch theirs := q.parameters[p.Name]; {
+		case theirs != "":
+			out += " " + q.kind + "-" + theirs + "=" + value
+		case value != "no":
+			return "", fmt.Errorf("%w: queue %s of RouterOS has no %s", host.ErrUnsupported, q.kind, p.Name)
 		}
 	}
 	return out, nil
-}
-
-// plainQuantity writes a canonical value without a suffix that RouterOS has not.
-func plainQuantity(p kernel.Parameter, text string) string {
-	if p.Quantity == kernel.BitsPerSecond && text == "unlimited" {
-		return "0"
-	}
-	scales := map[kernel.Quantity]string{kernel.BitsPerSecond: "kMG", kernel.Bytes: "km"}[p.Quantity]
-	if at := strings.IndexByte(scales, text[len(text)-1]); at >= 0 {
-		n, _ := strconv.ParseUint(text[:len(text)-1], 10, 64)
-		step := map[kernel.Quantity]uint64{kernel.BitsPerSecond: 1000, kernel.Bytes: 1024}[p.Quantity]
-		for range at + 1 {
-			n *= step
-		}
-		return strconv.FormatUint(n, 10)
-	}
-	return text
 }
 
 // rosQueueOf is what a device's queue is set to, what it was before we set it, and all types.
@@ -241,11 +219,12 @@ func readROSQueue(ctx context.Context, h host.Host, dev string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return queueState(now, types)
+	q, err := queueOfType(now, types)
+	return q.String(), err
 }
 
 func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string, error) {
-	state, err := knob.Queue().Parse(value)
+	wanted, err := knob.ParseQueues(value)
 	if err != nil {
 		return nil, err
 	}
@@ -255,10 +234,10 @@ func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string
 	}
 	own := find("/queue/type", "name", ownQueue(dev)+original)
 	set := "/queue/interface/set " + find("/queue/interface", "interface", dev) + " queue="
-	if before, err := queueState(original, types); err == nil && before == string(state) {
+	if before, err := queueOfType(original, types); err == nil && before.String() == wanted[0].String() {
 		return []string{set + quoteROS(original), "/queue/type/remove " + own}, nil
 	}
-	arguments, err := queueArguments(string(state))
+	arguments, err := queueArguments(wanted[0])
 	name := quoteROS(ownQueue(dev) + original)
 	return []string{":if ([:len " + own + "] = 0) do={/queue/type/add name=" + name + " " + arguments +
 		"} else={/queue/type/set " + own + " " + arguments + "}", set + name}, err

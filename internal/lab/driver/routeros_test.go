@@ -91,15 +91,15 @@ func TestQueueState(t *testing.T) {
 			"ecn",
 		"cake":       "cake bandwidth 50M besteffort rtt 100ms nat noack-filter noatm",
 		"aggressive": "", "red": "", "not there": ""} {
-		got, err := queueState(name, types)
-		if got != want || (err == nil) != (want != "") {
+		got, err := queueOfType(name, types)
+		if got.String() != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 		if want == "" {
 			continue
 		}
 		if _, err := queueArguments(got); err != nil {
-			t.Errorf("%s: %s cannot be set: %v", name, got, err)
+			t.Errorf("%s: %v cannot be set: %v", name, got, err)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestParseROSSample(t *testing.T) {
 	}); diff != "" {
 		t.Errorf("sample (-got +want):\n%s", diff)
 	}
-	w := &polled{}
+	w := &rosWatch{}
 	hear := rosLines(w.add)
 	for i, at := range []string{"1000000000", "3000000000", "4000000000"} {
 		text := strings.Replace(rosPrinted, "1729680660992477203", at, 1) + consoleDone
@@ -208,7 +208,7 @@ func FuzzRouterOS(f *testing.F) {
 	f.Add("1 9 0 0 0 0 1 9 0 0 0 0")
 	f.Add("1w2d00:00:05.5")
 	f.Fuzz(func(t *testing.T, text string) {
-		w := &polled{}
+		w := &rosWatch{}
 		hear := rosLines(w.add)
 		for line := range strings.Lines(text) {
 			hear(strings.TrimSuffix(line, "\n"))
@@ -221,7 +221,8 @@ func FuzzRouterOS(f *testing.F) {
 		}
 		all, err := parseItems(text)
 		for _, i := range all {
-			if state, err := queueState(i["name"], all); err == nil {
+			if q, err := queueOfType(i["name"], all); err == nil {
+				state := q.String()
 				if again, err := knob.Queue().Parse(state); err != nil || string(again) != state {
 					t.Errorf("queue %q is not canonical: %q, %v", state, again, err)
 				}

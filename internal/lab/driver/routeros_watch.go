@@ -2,9 +2,14 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
@@ -21,7 +26,10 @@ const (
 	watchKept   = 2 * time.Minute // longer than Silence: a full router takes commands late
 	sampleMark  = "chokepoint-sample "
 	partMark    = "chokepoint-part"
-	mostSample  = 1 << 20 // bytes of one
+	maxSample   = 1 << 20         // bytes of one
+	maxLine     = 4 << 20         // bytes of a line
+	maxSamples  = 2 * keptSamples // are held for those who ask
+	clockDrift  = 1e9             // in ns, by which a router's clock may go otherwise between two readings
 )
 
 // rosSample is what a sample prints behind the time, in this order.
@@ -37,36 +45,202 @@ const costProbe, wireguardProbe = "driver routeros", "wireguard"
 // readClock prints the router's clock, in nanoseconds.
 const readClock = `[:tonsec [:timestamp]]`
 
+// rosWatch is the controller's half: what the loop prints waits here until it is asked for.
+type rosWatch struct {
+	host host.Host
+	list string // addresses in it keep the loop going
+
+	loop        host.Process
+	said, ended <-chan struct{}
+	once        sync.Once
+	why, killed error // see over
+
+	mu      sync.Mutex
+	closed  bool
+	related // by the router's clock
+	samples []taken
+	peers   []taken            // WireGuard's, read at both ends of a trial alone
+	busy    map[string]float64 // what each core has worked so far, by column
+	trouble error              // of the last sample that could not be read
+}
+
 // Watch implements Sampling.
 func (RouterOS) Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error) {
-	list := watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix)
-	w := &polled{host: h, tables: rosTables,
-		clock: func(ctx context.Context) (int64, error) { // which has the loop go on, too
-			out, err := console(ctx, h, ":put "+readClock, keepAddress(list, watchKept))
-			if err != nil {
-				return 0, err
-			}
-			return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
-		},
-		besides: func(ctx context.Context, at int64) taken {
-			peers, _ := items(ctx, h, peersPrint) // what is not told has no value
-			return rosPeers(at, peers)
-		},
-		// A command that fails now may be taken the next time.
-		keep: func(ctx context.Context) { _, _ = console(ctx, h, keepAddress(list, watchKept)) },
-		leave: func(ctx context.Context) error {
-			_, err := console(ctx, h, lists+"/remove "+find(lists, "list", list))
-			return err
-		}}
-	return w.begin(ctx, func() (host.Process, error) {
-		once := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
-		for _, print := range rosSample() {
-			once = append(once, ":put "+quoteROS(partMark), toJSON(print))
-		}
-		line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
-		return h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(list) +
+	w := &rosWatch{host: h, list: watchPrefix + strings.TrimPrefix(newGuard(every), guardPrefix)}
+	once := []string{":put (" + quoteROS(sampleMark) + " . " + readClock + ")"}
+	for _, print := range rosSample() {
+		once = append(once, ":put "+quoteROS(partMark), toJSON(print))
+	}
+	line := strings.Join(append(once, ":put "+quoteROS(consoleDone)), "; ")
+	err := w.meet(ctx)
+	if err == nil {
+		w.loop, err = h.Start(context.WithoutCancel(ctx), host.Command{Path: ":while (" + kept(w.list) +
 			" > 0) do={" + line + "; :delay " + seconds(every) + "}"})
-	}, rosLines(w.add))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", h.Name(), err)
+	}
+	w.said = host.Lines(w.loop.Stderr(), func(string) {})
+	w.ended = host.LongLines(w.loop.Stdout(), maxLine, rosLines(w.add))
+	if err := w.await(ctx, math.MinInt64); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch %s: %w", h.Name(), err), w.Close(ctx))
+	}
+	return w, nil
+}
+
+// meet relates the router's clock to ours, has the loop go on, and then reads WireGuard's peers.
+func (w *rosWatch) meet(ctx context.Context) error {
+	now, err := relate(func() (at, step int64, err error) {
+		out, err := console(ctx, w.host, ":put "+readClock, keepAddress(w.list, watchKept))
+		if err == nil {
+			at, err = strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		}
+		return at, 0, err
+	})
+	if err != nil {
+		return err
+	}
+	at := now.offset + host.Monotonic()
+	peers, _ := items(ctx, w.host, peersPrint) // what is not told has no value
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.related = now
+	w.peers = append(w.peers, rosPeers(at, peers))
+	w.peers = w.peers[max(0, len(w.peers)-maxSamples):]
+	return nil
+}
+
+// Keep implements Watch.
+func (w *rosWatch) Keep(ctx context.Context) error {
+	select {
+	case <-w.ended:
+		return errors.Join(fmt.Errorf("keep %s sampled: the loop has ended", w.host.Name()), w.over())
+	default:
+	}
+	_, _ = console(ctx, w.host, keepAddress(w.list, watchKept)) // one that fails now may be taken the next time
+	return nil
+}
+
+// over ends the loop, and returns how it has ended.
+func (w *rosWatch) over() error {
+	w.once.Do(func() {
+		w.killed = w.loop.Kill()
+		<-w.ended
+		<-w.said
+		_, w.why = w.loop.Wait()
+	})
+	return w.why
+}
+
+// add takes a sample, or why there is none.
+func (w *rosWatch) add(s taken, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.trouble = err; err != nil {
+		return
+	}
+	since := int64(0)
+	if n := len(w.samples); n > 0 {
+		since = max(0, s.at-w.samples[n-1].at)
+	}
+	if w.busy == nil {
+		w.busy = map[string]float64{}
+	}
+	// The shares of the time since the sample before become what was worked since the first.
+	for name, percent := range s.probes["cpu"] {
+		w.busy[name] += percent / 100 * float64(since)
+		s.probes["cpu"][name] = w.busy[name]
+	}
+	w.samples = append(w.samples, s)
+	w.samples = w.samples[max(0, len(w.samples)-maxSamples):]
+}
+
+// await waits for a sample later than a time of the router's.
+func (w *rosWatch) await(ctx context.Context, at int64) error {
+	const patience = 30 * time.Second // a full router answers late
+	for begun := host.Monotonic(); ; {
+		w.mu.Lock()
+		n, trouble := len(w.samples), w.trouble
+		late := n > 0 && w.samples[n-1].at >= at
+		w.mu.Unlock()
+		if late {
+			return nil
+		}
+		select {
+		case <-w.ended:
+			return errors.Join(errors.New("the sampling loop has ended"), w.over(), trouble)
+		default:
+		}
+		if host.Monotonic()-begun > int64(patience) {
+			return errors.Join(errors.New("no sample comes"), trouble)
+		}
+		if err := host.Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Collect implements Watch.
+func (w *rosWatch) Collect(ctx context.Context, from, to int64) (d record.NodeData, err error) {
+	w.mu.Lock()
+	before, closed := w.related, w.closed
+	w.mu.Unlock()
+	if closed {
+		err = errors.New("it is closed")
+	} else {
+		err = w.meet(ctx)
+	}
+	if err == nil {
+		err = w.await(ctx, to+w.offset+w.bound)
+	}
+	if err != nil {
+		return d, fmt.Errorf("collect samples of %s: %w", w.host.Name(), err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var offset int64
+	d.Clock, offset = before.until(w.related)
+	samples, why := slices.Concat(between(w.samples, taken.when, from+offset, to+offset),
+		between(w.peers, taken.when, from+offset, to+offset)), ""
+	step := time.Duration(w.offset - before.offset).Abs()
+	if int64(step) > before.bound+w.bound+clockDrift {
+		samples, why = nil, fmt.Sprintf("the router's clock was set, by %s", step.Round(time.Millisecond))
+	}
+	d.Samples = rosTables(samples, offset, why)
+	return d, nil
+}
+
+// Close implements Watch.
+func (w *rosWatch) Close(ctx context.Context) error {
+	w.mu.Lock()
+	closed := w.closed
+	w.closed = true
+	w.mu.Unlock()
+	if closed {
+		return nil
+	}
+	_, err := console(ctx, w.host, lists+"/remove "+find(lists, "list", w.list))
+	_ = w.over() // it is killed
+	if err = errors.Join(err, w.killed); err != nil {
+		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
+	}
+	return nil
+}
+
+// taken is one sample: the columns of each probe.
+type taken struct {
+	at     int64 // the router's clock
+	probes map[string]map[string]float64
+}
+
+func (s taken) when() int64 { return s.at }
+
+// put takes a value; what is not told has none.
+func (s taken) put(probe, column, text string, scale float64) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err == nil && n >= 0 && !math.IsInf(n, 0) {
+		s.probes[probe][column] = n * scale
+	}
 }
 
 // rosLines takes the lines of the loop and hands over each sample.
@@ -74,7 +248,7 @@ func rosLines(add func(taken, error)) func(line string) {
 	var partial strings.Builder
 	return func(line string) {
 		line = strings.TrimRight(line, "\r")
-		if strings.HasPrefix(line, sampleMark) || partial.Len() > mostSample {
+		if strings.HasPrefix(line, sampleMark) || partial.Len() > maxSample {
 			partial.Reset()
 		}
 		if line != consoleDone {
@@ -187,13 +361,31 @@ var ofPeers = source{wireguardProbe, "of the peer, read before the first trial a
 
 const notTold = "the router does not tell it"
 
-// rosTables are the series of samples as the probes record them, or why there are none.
+// rosTables makes the series of samples as the probes record them, or says why there are none.
 func rosTables(samples []taken, offset int64, why string) []record.Samples {
-	out := tablesOf(rosSources, samples, offset, why,
-		record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
+	read := map[string]*replayed{}
+	for _, x := range rosSources {
+		read[x.probe] = &replayed{why: why}
+	}
+	for _, s := range samples {
+		for name, told := range s.probes {
+			var row values
+			for _, column := range slices.Sorted(maps.Keys(told)) {
+				row.add(column, told[column])
+			}
+			read[name].add(s.at-offset, row.names, row.v)
+		}
+	}
+	out := seriesOf(rosSources, read, record.Metric{Name: "unclassified_ns", Unit: "ns", Counter: true},
 		record.Metric{Name: "tx_queue_dropped", Unit: "count", Counter: true},
 		record.Metric{Name: "fastpath_rx_packets", Unit: "count", Counter: true})
-	out = untold(out, "RouterOS does not tell it", "softirq", "softnet", "snmp", "qdisc")
-	return untold(out, "what the sampling costs the router is not known: RouterOS does not tell the CPU "+
-		"time of a script", costProbe)
+	for _, name := range []string{"softirq", "softnet", "snmp", "qdisc", costProbe} {
+		lacks := record.Samples{Probe: name, Scope: record.ScopeHost, Unavailable: "RouterOS does not tell it"}
+		if name == costProbe {
+			lacks.Unavailable = "what the sampling costs the router is not known: RouterOS does not tell the " +
+				"CPU time of a script"
+		}
+		out = append(out, lacks)
+	}
+	return out
 }

@@ -46,10 +46,11 @@ func PauseFrames(dev string) (Pause, error)                     { return Pause{}
 func Features(dev string) (map[string]bool, error)              { return nil, ErrUnsupported }
 func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
 func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
+func Disciplines(dev string) ([]Discipline, []TrafficFilter, error) {
+	return nil, nil, ErrUnsupported
+}
 func RootQueue(dev string) (Queue, error)                       { return Queue{}, ErrUnsupported }
 func QueueAt(dev string, want Queue) (Queue, error)             { return Queue{}, ErrUnsupported }
-func Classes(dev string) ([]Qdisc, error)                       { return nil, ErrUnsupported }
-func TrafficFilters(dev string) ([]TrafficFilter, error)        { return nil, ErrUnsupported }
 func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
 func ProbeQueue(q Queue) error                                  { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }

@@ -147,6 +147,21 @@ func decodeCake(k queueKind, b []byte) (map[string]uint64, error) {
 	return v, err
 }
 
+// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 where the queue
+// does not say.
+func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
+	parameters, _ := QueueParameters(q.Kind)
+	for _, p := range parameters {
+		switch {
+		case p.Name == "limit" && p.Quantity == Bytes, p.Name == "memlimit":
+			limitBytes = q.Values[p.Name]
+		case p.Name == "limit":
+			limitPackets = q.Values[p.Name]
+		}
+	}
+	return q.Values["burst"], limitBytes, limitPackets
+}
+
 func (q Queue) encode() ([]byte, error) {
 	k, ok := queueKinds()[q.Kind]
 	if !ok {

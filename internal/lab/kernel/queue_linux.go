@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,41 +25,54 @@ func QueueAt(dev string, want Queue) (Queue, error) {
 }
 
 func queueAt(dev string, want Queue) (Queue, error) {
-	list, err := Qdiscs(dev)
+	qdiscs, err := Qdiscs(dev)
 	if err != nil {
 		return Queue{}, err
 	}
-	now, there := atParent(list, want.Parent)
-	switch {
-	case !there && want.Parent != 0:
-		return Queue{Kind: DefaultLeaf, Parent: want.Parent}, hasClass(dev, list, want.Parent)
-	case !there: // a device that is down may show none: it will get the default
-		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
-	}
-	q, err := decodeQueue(string(now.Kind), now.Options)
-	if err == nil && string(now.Kind) == want.Kind && InPlace(want.Kind) {
-		q.Handle, q.Parent = now.Handle, want.Parent
-		return q, changeable(now, list)
-	}
+	classes, err := readClasses(dev)
 	if err != nil {
 		return Queue{}, err
 	}
-	classes, err := Classes(dev)
-	if err != nil {
-		return Queue{}, err
+	all := describeAll(qdiscs, classes)
+	for i, q := range qdiscs {
+		if ownHTB(q, classes) {
+			all[i].Queue.Kind = "htb"
+			if all[i].Queue.Values, err = decodeHTBClass(classes[0].Options); err != nil {
+				return Queue{}, err
+			}
+		}
 	}
-	filters, err := filtersAt(dev, now.Handle)
-	if err != nil {
-		return Queue{}, err
+	var unread error
+	now, why := Standing(all, func(handle uint32) bool {
+		n, err := filtersAt(dev, handle)
+		unread = errors.Join(unread, err)
+		return n > 0
+	}, want)
+	if why != nil {
+		why = fmt.Errorf("%w: %w", ErrUnsupported, why)
 	}
-	if err := errors.Join(alone(now, list, classes, filters), unrestorable(now)); err != nil {
-		return Queue{}, err
+	return now, cmp.Or(unread, why)
+}
+
+// Disciplines reads the queues and classes of a device, and those of its filters that do something with the
+// packets they match.
+func Disciplines(dev string) (all []Discipline, filters []TrafficFilter, err error) {
+	qdiscs, err := Qdiscs(dev)
+	classes, err2 := readClasses(dev)
+	if err = cmp.Or(err, err2); err == nil {
+		filters, err = trafficFilters(dev, qdiscs)
 	}
-	if q.Kind == "htb" {
-		q.Values, err = decodeHTBClass(classes[0].Options)
+	return describeAll(qdiscs, classes), filters, err
+}
+
+func describeAll(qdiscs, classes []Qdisc) (all []Discipline) {
+	for _, q := range qdiscs {
+		all = append(all, Describe(q, false))
 	}
-	q.Handle, q.Parent = now.Handle, want.Parent
-	return q, err
+	for _, c := range classes {
+		all = append(all, Describe(c, true))
+	}
+	return all
 }
 
 // atParent finds the queue of a class, or with 0 the root.
@@ -71,23 +85,6 @@ func atParent(list []Qdisc, parent uint32) (Qdisc, bool) {
 		return Qdisc{}, false
 	}
 	return list[i], true
-}
-
-// hasClass fails unless a device has the class, in a queue that gives its classes a queue by itself.
-func hasClass(dev string, list []Qdisc, class uint32) error {
-	classes, err := Classes(dev)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(classes, func(c Qdisc) bool { return c.Handle == class }) {
-		return fmt.Errorf("%w: it has no class %s", ErrUnsupported, HandleText(class))
-	}
-	for _, q := range list {
-		if q.Handle == class&^0xffff && slices.Contains([]string{"htb", "hfsc"}, string(q.Kind)) {
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: class %s has no queue of its own", ErrUnsupported, HandleText(class))
 }
 
 // SetRootQueue replaces a device's root queueing discipline, or the queue of want's class; packets waiting in
@@ -232,8 +229,8 @@ func Qdiscs(dev string) ([]Qdisc, error) {
 	return list, explain(err, "read queues of %s", dev)
 }
 
-// Classes reads the classes of a device's queueing disciplines with their counters.
-func Classes(dev string) ([]Qdisc, error) {
+// readClasses reads the classes of a device's queueing disciplines.
+func readClasses(dev string) ([]Qdisc, error) {
 	list, err := dumpQdiscs(dev, unix.RTM_GETTCLASS, unix.RTM_NEWTCLASS)
 	return list, explain(err, "read classes of %s", dev)
 }
@@ -244,15 +241,11 @@ func filtersAt(dev string, handle uint32) (int, error) {
 	return len(messages), err
 }
 
-// TrafficFilters reads the filters of a device that do something with the packets they match: those of its
-// root, and of what arrives and leaves by clsact.
-func TrafficFilters(dev string) (all []TrafficFilter, err error) {
-	list, err := Qdiscs(dev)
-	if err != nil {
-		return nil, err
-	}
+// trafficFilters reads the filters that do something: of a device's queues, and of what arrives and leaves by
+// clsact.
+func trafficFilters(dev string, qdiscs []Qdisc) (all []TrafficFilter, err error) {
 	var parents []uint32
-	for _, q := range list {
+	for _, q := range qdiscs {
 		switch {
 		case q.Parent == HandleIngress: // of ingress and of clsact, where they have parents of their own
 			parents = append(parents, ingressHandle|0xfff2, ingressHandle|0xfff3)
@@ -354,12 +347,12 @@ func shaper(dev string) (rate, burst uint64, err error) {
 	if root.Handle == 0 || leaf.Handle == 0 {
 		return 0, 0, nil
 	}
-	classes, err := Classes(dev)
+	classes, err := readClasses(dev)
 	if err != nil {
 		return 0, 0, err
 	}
 	filters, err := filtersAt(dev, root.Handle)
-	if err != nil || alone(root, []Qdisc{root}, classes, filters) != nil {
+	if err != nil || filters > 0 || !ownHTB(root, classes) {
 		return 0, 0, err
 	}
 	v, err := decodeHTBClass(classes[0].Options)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -16,8 +17,8 @@ type Discipline struct {
 	Handle, Parent                  uint32
 	Rate, Ceil, FlowRate            uint64
 	Burst, LimitBytes, LimitPackets uint64
-	Level                           string // in the words of tc(8); "" where they could not all be restored
-	Why                             string // why there is no Level
+	Queue                           Queue  // to be set again; without a kind where it could not be restored
+	Why                             string // what of it could not be restored
 }
 
 // TrafficFilter is a filter with what it does to the packets that it matches.
@@ -45,23 +46,14 @@ func Describe(q Qdisc, class bool) Discipline {
 	}
 	v, err := decodeQueue(d.Kind, q.Options)
 	if err == nil && d.Kind != "htb" {
-		d.Level = Queue{Kind: v.Kind, Values: v.Values}.String()
+		d.Queue = v
 		err = unrestorable(q)
 	}
-	if d.Why = ""; err != nil {
+	if err != nil {
 		d.Why = err.Error()
 	}
 	d.Rate = max(v.Values["rate"], v.Values["bandwidth"])
-	d.Burst = v.Values["burst"]
-	parameters, _ := QueueParameters(d.Kind)
-	for _, p := range parameters {
-		switch {
-		case p.Name == "limit" && p.Quantity == Bytes, p.Name == "memlimit":
-			d.LimitBytes = v.Values[p.Name]
-		case p.Name == "limit":
-			d.LimitPackets = v.Values[p.Name]
-		}
-	}
+	d.Burst, d.LimitBytes, d.LimitPackets = v.Room()
 	if found, err := attributes(q.Options); err == nil {
 		switch rate := found[fqMaxRate]; {
 		case d.Kind == "fq" && len(rate) >= 4 && word(rate, 0) != unlimited:
@@ -168,54 +160,59 @@ func unrestorable(q Qdisc) error {
 	return nil
 }
 
-// changeable reports why a queue cannot be changed in place and back: the limit of a tbf is that of the FIFO
-// below it, which has one of its own where its owner has put it there.
-func changeable(q Qdisc, qdiscs []Qdisc) error {
-	for _, c := range qdiscs {
-		if string(q.Kind) == "tbf" && c.Parent>>16 == q.Handle>>16 && c.Handle != q.Handle &&
-			strings.HasSuffix(string(c.Kind), "fifo") {
-			return fmt.Errorf("queue kind tbf: %w: its owner has put a %s below it, which would not come "+
-				"back", ErrUnsupported, c.Kind)
+// Standing returns the queue that want would take the place of, such that setting it again restores the
+// device: the root, or that of want's class. all are the device's queues and classes, and filtered reports
+// whether one of them has filters. The error is what could not be put back, unless setting want leaves it as
+// it is.
+func Standing(all []Discipline, filtered func(handle uint32) bool, want Queue) (Queue, error) {
+	parent := cmp.Or(want.Parent, uint32(HandleRoot))
+	i := slices.IndexFunc(all, func(d Discipline) bool { return !d.Class && d.Parent == parent })
+	withLeaf := slices.ContainsFunc(all, func(d Discipline) bool {
+		return d.Class && d.Handle == parent && slices.Contains([]string{"htb", "hfsc"}, d.Kind)
+	})
+	switch {
+	case i < 0 && want.Parent == 0: // a device that is down may show none: it will get the default
+		return Queue{Kind: "noqueue", Values: map[string]uint64{}}, nil
+	case i < 0 && withLeaf:
+		return Queue{Kind: DefaultLeaf, Parent: parent}, nil
+	case i < 0:
+		return Queue{}, fmt.Errorf("it has no class %s with a queue of its own", HandleText(parent))
+	}
+	d := all[i]
+	inPlace := d.Kind == want.Kind && InPlace(d.Kind)
+	why := d.Why
+	if inPlace && d.Queue.Kind != "" {
+		why = ""
+	}
+	for _, o := range all {
+		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
+		// The limit of a tbf is that of the FIFO below it, which has one of its own where its owner has put it
+		// there.
+		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
+			why = "the " + o.Kind + " below it"
 		}
 	}
-	return nil
+	if d.Handle != 0 && !inPlace && filtered(d.Handle) {
+		why = "its filters"
+	}
+	if why != "" || d.Queue.Kind == "" {
+		return Queue{}, fmt.Errorf("queue %s has what could not be restored: %s", d.Kind,
+			cmp.Or(why, "its classes"))
+	}
+	q := d.Queue
+	q.Handle, q.Parent = d.Handle, want.Parent
+	return q, nil
 }
 
-// alone reports why a queue cannot be replaced by another kind and put back: it has classes, queues or
-// filters of its owner's below it. An htb of one class is what SetRootQueue makes.
-func alone(q Qdisc, qdiscs, classes []Qdisc, filters int) error {
-	refuse := func(what string) error {
-		return fmt.Errorf("queue kind %s: %w: it has %s of its own, which could not be restored", q.Kind,
-			ErrUnsupported, what)
-	}
-	if q.Handle == 0 { // the kernel's default
-		return nil
-	}
-	for _, c := range qdiscs {
-		if c.Handle != 0 && c.Handle != q.Handle && c.Parent>>16 == q.Handle>>16 {
-			return refuse("queues")
-		}
-	}
-	if filters > 0 {
-		return refuse("filters")
-	}
-	if string(q.Kind) != "htb" {
-		return nil
-	}
-	if len(classes) != 1 {
-		return fmt.Errorf("htb with %d classes: %w: only one with one class could be restored", len(classes),
-			ErrUnsupported)
+// ownHTB reports whether a queue is the htb of one class that SetRootQueue makes.
+func ownHTB(q Qdisc, classes []Qdisc) bool {
+	if string(q.Kind) != "htb" || q.Handle != rootHandle || len(classes) != 1 {
+		return false
 	}
 	c := Describe(classes[0], true)
 	found, err := attributes(q.Options)
-	switch {
-	case err != nil:
-		return err
-	case q.Handle != rootHandle, c.Handle != rootHandle|htbDefault, c.Rate != c.Ceil,
-		len(found[2]) < 12, word(found[2], 1) != 10, word(found[2], 2) != htbDefault:
-		return refuse("a class")
-	}
-	return nil
+	return err == nil && c.Handle == rootHandle|htbDefault && c.Rate == c.Ceil && len(found[2]) >= 12 &&
+		word(found[2], 1) == 10 && word(found[2], 2) == htbDefault
 }
 
 const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it

@@ -24,18 +24,10 @@ func tree(t *testing.T, dev string) {
 }
 
 // as lists what a device has, without counters.
-func as(t *testing.T, dev string) (all []Discipline) {
+func as(t *testing.T, dev string) []Discipline {
 	t.Helper()
-	list, err := Qdiscs(dev)
+	all, _, err := Disciplines(dev)
 	must(t, err)
-	for _, q := range list {
-		all = append(all, Describe(q, false))
-	}
-	list, err = Classes(dev)
-	must(t, err)
-	for _, q := range list {
-		all = append(all, Describe(q, true))
-	}
 	return all
 }
 

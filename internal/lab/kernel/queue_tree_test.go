@@ -40,8 +40,8 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s: %+v, want rate %d, ceiling %d, of a flow %d", test.name, d, test.rate, test.ceil,
 				test.flow)
 		}
-		if restores := d.Why == "" && d.Level != ""; restores != test.restores {
-			t.Errorf("%s: level %q, why %q", test.name, d.Level, d.Why)
+		if restores := d.Why == "" && d.Queue.Kind != ""; restores != test.restores {
+			t.Errorf("%s: queue %q, why %q", test.name, d.Queue, d.Why)
 		}
 	}
 }

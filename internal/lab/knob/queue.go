@@ -35,7 +35,7 @@ func Queue() Knob {
 			Doc:     "queueing discipline of the router's ports, with its parameters",
 			Without: &factor.Without{Words: "of the same with the default queue"}, Placed: factor.Placed,
 			Plain: plainQueue, Needs: factor.NeedsRouter}},
-		spelling: spelling[[]kernel.Queue]{parse: parseQueues, spell: spellQueues, same: sameQueues},
+		spelling: spelling[[]kernel.Queue]{parse: ParseQueues, spell: spellQueues, same: sameQueues},
 		read: func(dev string) ([]kernel.Queue, error) {
 			q, err := kernel.RootQueue(dev)
 			return []kernel.Queue{q}, err
@@ -53,7 +53,8 @@ func Queue() Knob {
 	}
 }
 
-func parseQueues(text string) (all []kernel.Queue, err error) {
+// ParseQueues reads a state: a root queue, or those of some classes.
+func ParseQueues(text string) (all []kernel.Queue, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		q, err := parseQueue(part)
 		if err != nil {
@@ -365,36 +366,4 @@ func parseScaled(text string, scales []kernel.Scale) (uint64, bool) {
 		return 0, false
 	}
 	return uint64(math.Round(v * float64(factor))), true
-}
-
-// QueueWords are the words of a queue, its kind first, as tc(8) reads them: with the unit of its rate.
-func QueueWords(words []string) []string {
-	out := slices.Clone(words)
-	parameters, _ := kernel.QueueParameters(words[0])
-	for _, p := range parameters {
-		i := 1 + slices.Index(out, p.Name)
-		if p.Quantity == kernel.BitsPerSecond && i > 1 && i < len(out) && out[i] != "unlimited" {
-			out[i] += "bit"
-		}
-	}
-	return out
-}
-
-// QueueRoom is how much may pass at once and wait in the queue of a state, in bytes, bytes and packets; 0
-// where the state does not say.
-func QueueRoom(s State) (burst, limitBytes, limitPackets uint64) {
-	q, err := parseQueue(string(s))
-	if err != nil {
-		return 0, 0, 0
-	}
-	parameters, _ := kernel.QueueParameters(q.Kind)
-	for _, p := range parameters {
-		switch {
-		case p.Name == "limit" && p.Quantity == kernel.Bytes, p.Name == "memlimit":
-			limitBytes = q.Values[p.Name]
-		case p.Name == "limit":
-			limitPackets = q.Values[p.Name]
-		}
-	}
-	return q.Values["burst"], limitBytes, limitPackets
 }
