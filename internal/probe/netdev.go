@@ -50,6 +50,20 @@ func parseNetdev(b []byte, reuse []netdevLine) ([]netdevLine, error) {
 	return lines, nil
 }
 
+// DeviceCounters reads /proc/net/dev: each device's counters by the names of the probe's columns.
+func DeviceCounters(text []byte) (map[string]map[string]uint64, error) {
+	lines, err := parseNetdev(text, nil)
+	all := map[string]map[string]uint64{}
+	for _, l := range lines {
+		c := map[string]uint64{}
+		for i, v := range l.values {
+			c[netdevMetrics[i].Name] = v
+		}
+		all[string(l.name)] = c
+	}
+	return all, err
+}
+
 func netdev(root Root) Probe {
 	metrics := slices.Clone(netdevMetrics)
 	metrics[0].Unit, metrics[8].Unit = "bytes", "bytes"

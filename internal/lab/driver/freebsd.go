@@ -107,15 +107,23 @@ func (FreeBSD) Facts(ctx context.Context, h host.Host) (map[string]string, error
 	return facts, nil
 }
 
+// bsdScripted is scripted with the commands of the base system.
+func bsdScripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
+	return scripted(ofDevice, inBase+read, parse, inBase+apply)
+}
+
 func bsdSettings() map[string]setting {
 	return map[string]setting{
-		"link_mtu":      {ofDevice: true, read: readBSDMTU, apply: applyBSDMTU},
-		"offload":       {ofDevice: true, read: readBSDOffload, apply: applyBSDOffload},
-		"ip_forward":    {read: readBSDForwarding, apply: applyBSDForwarding},
+		"link_mtu": bsdScripted(true, `ifconfig -- "$1"`, parseBSDMTU, `ifconfig -- "$1" mtu "$2"`),
+		"offload":  {ofDevice: true, read: readBSDOffload, apply: applyBSDOffload},
+		"ip_forward": bsdScripted(false, `sysctl -n net.inet.ip.forwarding
+sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`, parseBSDForwarding, `v4=0 v6=0
+case $2 in on) v4=1 v6=1;; ipv4) v4=1;; ipv6) v6=1;; esac
+sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ $v6 = 0 ]; }`),
 		"conntrack_max": {read: readPFStates, apply: applyPFStates},
 		"firewall":      {read: readPFRules, apply: applyPFRules},
 		"governor":      {read: readBSDGovernor, apply: applyBSDGovernor},
-		"idle_policies": {read: readBSDIdle, apply: applyBSDIdle},
+		"idle_policies": bsdScripted(false, bsdIdle+"idle", parseBSDIdle, bsdSetIdle),
 	}
 }
 
@@ -202,12 +210,8 @@ func sysctlOfBSD(name string) setting {
 	}}
 }
 
-func readBSDMTU(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := bsd(ctx, h, `ifconfig -- "$1"`, dev)
-	if err != nil {
-		return "", err
-	}
-	first, _, _ := strings.Cut(out, "\n")
+func parseBSDMTU(text string) (string, error) {
+	first, _, _ := strings.Cut(text, "\n")
 	_, mtu, _ := strings.Cut(first, " mtu ")
 	n, err := strconv.Atoi(strings.TrimSpace(mtu))
 	if err != nil {
@@ -216,28 +220,12 @@ func readBSDMTU(ctx context.Context, h host.Host, dev string) (string, error) {
 	return strconv.Itoa(n), nil
 }
 
-func applyBSDMTU(ctx context.Context, h host.Host, dev, value string) error {
-	return bsdChange(ctx, h, "", `ifconfig -- "$1" mtu "$2"`, dev, value)
-}
-
-func readBSDForwarding(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := bsd(ctx, h, `sysctl -n net.inet.ip.forwarding
-sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`)
-	words := strings.Fields(out)
-	if err == nil && len(words) != 2 {
-		err = fmt.Errorf("sysctl says %q, want two numbers", told(out))
+func parseBSDForwarding(text string) (string, error) {
+	words := strings.Fields(text)
+	if len(words) != 2 {
+		return "", fmt.Errorf("sysctl says %q, want two numbers", told(text))
 	}
-	if err != nil {
-		return "", err
-	}
-	return string(knob.Forwarding(words[0], words[1])), nil
-}
-
-func applyBSDForwarding(ctx context.Context, h host.Host, _, value string) error {
-	bit := map[bool]string{true: "1", false: "0"}
-	return bsdChange(ctx, h, "", `sysctl net.inet.ip.forwarding="$1" &&
-{ sysctl net.inet6.ip6.forwarding="$2" || [ "$2" = 0 ]; }`, bit[value == "on" || value == "ipv4"],
-		bit[value == "on" || value == "ipv6"])
+	return string(knob.Forwarding(words[0] != "0", words[1] != "0")), nil
 }
 
 // bsdFeatures are the capabilities of devices (ifconfig(8)) and their words, by Linux's names; checksums
@@ -288,7 +276,7 @@ func readBSDOffload(ctx context.Context, h host.Host, dev string) (string, error
 	}
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(has)) {
-		list = append(list, name+"="+map[bool]string{true: "on", false: "off"}[has[name]])
+		list = append(list, name+"="+onOff(has[name]))
 	}
 	return strings.Join(list, " "), nil
 }
@@ -307,8 +295,13 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 	var args []string
 	for _, f := range bsdFeatures {
 		on, wanted := want[f.name]
-		if _, known := has[f.name]; wanted && known && (later || on != has[f.name]) {
-			args = append(args, map[bool]string{true: "", false: "-"}[on]+f.word)
+		now, known := has[f.name]
+		switch {
+		case !wanted || !known || on == now && !later:
+		case on:
+			args = append(args, f.word)
+		default:
+			args = append(args, "-"+f.word)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -329,44 +322,17 @@ func (FreeBSD) Counters(ctx context.Context, h host.Host, devices []string) (map
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
-	all := parseNetstat(out)
-	return linkCounters(h, devices, bsdColumns, func(dev, name string) (uint64, error) {
-		n, ok := all[dev][name]
-		if !ok {
-			return 0, errors.New("no such column")
-		}
-		return n, nil
-	})
-}
-
-// linkCounters are those of devices, by what they are called there and by probe netdev; each has some of
-// bytes and packets.
-func linkCounters(h host.Host, devices []string, names [][2]string,
-	of func(dev, name string) (uint64, error)) (map[string]kernel.LinkCounters, error) {
-	out := map[string]kernel.LinkCounters{}
-	for _, dev := range devices {
-		var c kernel.LinkCounters
-		to := map[string]*uint64{"rx_bytes": &c.RxBytes, "rx_packets": &c.RxPackets, "rx_errors": &c.RxErrors,
-			"rx_dropped": &c.RxDropped, "tx_bytes": &c.TxBytes, "tx_packets": &c.TxPackets,
-			"tx_errors": &c.TxErrors, "tx_dropped": &c.TxDropped}
-		for _, name := range names {
-			n, err := of(dev, name[0])
-			if err != nil && (strings.HasSuffix(name[1], "_bytes") ||
-				strings.HasSuffix(name[1], "_packets")) {
-				return nil, fmt.Errorf("read counters on %s: none is told of %s", h.Name(), dev)
-			}
-			if into := to[name[1]]; into != nil {
-				*into = n
-			}
-		}
-		out[dev] = c
-	}
-	return out, nil
+	return linkCounters(h, devices, parseNetstat(out))
 }
 
 // netstatDevices prints the devices' counters. Its JSON has two values of one name, those of Idrop and Drop
 // (FreeBSD's usr.bin/netstat/if.c, intpr).
 const netstatDevices = "netstat -ibdnW"
+
+// bsdColumns are the columns of netstat -i, with their names in probe netdev.
+var bsdColumns = map[string]string{"Ibytes": "rx_bytes", "Ipkts": "rx_packets", "Ierrs": "rx_errors",
+	"Idrop": "rx_dropped", "Obytes": "tx_bytes", "Opkts": "tx_packets", "Oerrs": "tx_errors",
+	"Drop": "tx_dropped", "Coll": "tx_collisions"}
 
 // parseNetstat reads from netstat -i the row of each device itself, whose network is "<Link#N>": the columns
 // of the heading by their places from the right, since an address may be missing. "-" is no value.
@@ -388,8 +354,9 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 		}
 		values := map[string]uint64{}
 		for i := 1; i <= min(len(heading)-4, len(words)-3); i++ {
-			if n, err := strconv.ParseUint(words[len(words)-i], 10, 64); err == nil {
-				values[heading[len(heading)-i]] = n
+			n, err := strconv.ParseUint(words[len(words)-i], 10, 64)
+			if name := bsdColumns[heading[len(heading)-i]]; err == nil && name != "" {
+				values[name] = n
 			}
 		}
 		out[name] = values

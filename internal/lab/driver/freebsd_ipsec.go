@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,24 +32,16 @@ END { if (bad) print bad
 else if (!list) print all+0, seen+0, clash+0, n["out", 0]+0, n["in", 0]+0, n["out", 1]+0, n["in", 1]+0 }'; }
 `
 
-// bsdSetIdle deletes ours and no other, as many at a time as are printed, and adds $1 anew. Of what fails
+// bsdSetIdle deletes ours and no other, as many at a time as are printed, and adds $2 anew. Of what fails
 // setkey tells nothing but in its output: it is seen when the policies are counted.
 const bsdSetIdle = bsdIdle + `i=0; while [ $i -lt 99 ]; do i=$((i+1)); old=$(idle list)
 case $old in spddelete*) printf '%s\n' "$old" | setkey -c >/dev/null;; *) break;; esac; done
-awk -v n="$1" -v mark=$mark 'function add(a, b, size) {
+awk -v n="$2" -v mark=$mark 'function add(a, b, size) {
 print "spdadd", a size, b size, "any -P out ipsec esp/tunnel/" a "-" b "/unique:" mark ";"
 print "spdadd", b size, a size, "any -P in ipsec esp/tunnel/" b "-" a "/unique:" mark ";" }
 BEGIN { for (i = 0; i < n; i++) { v4 = int(i/256) "." i%256 ".0"; v6 = sprintf("%x::", i+1)
 add("240." v4, "248." v4, "/24"); add("2001:db8:0:" v6, "2001:db8:8000:" v6, "/64") }
 }' | setkey -c >/dev/null`
-
-func readBSDIdle(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := bsd(ctx, h, bsdIdle+"idle")
-	if err != nil {
-		return "", err
-	}
-	return parseBSDIdle(out)
-}
 
 func parseBSDIdle(text string) (string, error) {
 	var n [7]int
@@ -76,8 +67,4 @@ func parseBSDIdle(text string) (string, error) {
 			"of each", n[3:])
 	}
 	return strconv.Itoa(ours), nil
-}
-
-func applyBSDIdle(ctx context.Context, h host.Host, _, value string) error {
-	return bsdChange(ctx, h, "", bsdSetIdle, value)
 }

@@ -296,21 +296,17 @@ func readNetisr(s bsdSample) (out values) {
 	return out
 }
 
-// bsdColumns are the columns of netstat -i and the stems of probe netdev.
-var bsdColumns = [][2]string{{"Ibytes", "rx_bytes"}, {"Ipkts", "rx_packets"},
-	{"Ierrs", "rx_errors"}, {"Idrop", "rx_dropped"}, {"Obytes", "tx_bytes"}, {"Opkts", "tx_packets"},
-	{"Oerrs", "tx_errors"}, {"Drop", "tx_dropped"}, {"Coll", "tx_collisions"}}
-
 // mostDevices bounds how many are recorded.
 const mostDevices = 256
 
 func readBSDDevices(s bsdSample) (out values) {
 	all := parseNetstat(s.text("netstat"))
 	for i, name := range slices.Sorted(maps.Keys(all)) {
-		for _, c := range bsdColumns {
-			if v, ok := all[name][c[0]]; ok && i < mostDevices && !strings.HasPrefix(name, "lo") {
-				out.add(name+"/"+c[1], float64(v))
-			}
+		if i == mostDevices || strings.HasPrefix(name, "lo") {
+			continue
+		}
+		for _, counter := range slices.Sorted(maps.Keys(all[name])) {
+			out.add(name+"/"+counter, float64(all[name][counter]))
 		}
 	}
 	return out

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -106,26 +105,34 @@ type setting struct {
 	readFor func(ctx context.Context, h host.Host, dev, value string) (string, error)
 }
 
+// scripted is a setting whose scripts are given a device as $1, "" where it is the node's: read prints what
+// parse understands, and apply is given the value as $2.
+func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
+	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host, dev string) (string, error) {
+		out, err := shell(ctx, h, "", read, dev)
+		if err != nil {
+			return "", err
+		}
+		return parse(out)
+	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
+		return lacking(change(ctx, h, "", apply, dev, value))
+	}}
+}
+
+// verbatim is of scripts that print a state.
+func verbatim(text string) (string, error) { return strings.TrimSpace(text), nil }
+
 func linuxSettings() map[string]setting {
 	inSysfs := func(name string) setting {
 		return inFile(true, func(dev string) string { return "/sys/class/net/" + dev + "/" + name })
 	}
-	threaded := inSysfs("threaded")
 	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
 	queueLength := inSysfs("tx_queue_len")
-	queueLength.apply = func(ctx context.Context, h host.Host, dev, value string) error {
-		return change(ctx, h, "", `ip link set dev "$1" qlen "$2"`, dev, value)
-	}
+	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
 	return map[string]setting{
-		"link_mtu":   inSysfs("mtu"),
-		"txqueuelen": queueLength,
-		"napi_threaded": {ofDevice: true, read: func(ctx context.Context, h host.Host,
-			dev string) (string, error) {
-			v, err := threaded.read(ctx, h, dev)
-			return map[string]string{"0": "off", "1": "on"}[v], err
-		}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
-			return threaded.apply(ctx, h, dev, map[string]string{"off": "0", "on": "1"}[value])
-		}},
+		"link_mtu":      inSysfs("mtu"),
+		"txqueuelen":    queueLength,
+		"napi_threaded": threads(`dev=$1; devices() { echo "$dev"; }` + "\n"),
 		"conntrack_max": inFile(false, func(string) string { return conntrackMax }),
 		"ip_forward":    {read: readForwarding, apply: applyForwarding},
 		"queue":         {ofDevice: true, read: readQueue, apply: applyQueue, readFor: readQueueFor},
@@ -133,8 +140,19 @@ func linuxSettings() map[string]setting {
 		"firewall":      {read: readFirewall, apply: applyFirewall},
 		"nat":           {read: readNAT, apply: applyNAT},
 		"mss_clamp":     {read: readMSSClamp, apply: applyMSSClamp},
-		"governor":      {read: readGovernor, apply: applyGovernor},
+		"governor": scripted(false, eachDomain+"cat $f || exit 1; done", parseGovernors,
+			"set -- ${2#each }; "+eachDomain+`echo "$1" > $f || exit 1; [ $# -eq 1 ] || shift; done; [ $n -gt 0 ]`),
 	}
+}
+
+// threads is whether the kernel has threads of their own for the packets that come in by a device: by those
+// that devices prints.
+func threads(devices string) setting {
+	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
+case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
+*) echo "the devices below $1 differ" >&2; exit 69;; esac`, verbatim,
+		devices+`case $2 in on) v=1;; *) v=0;; esac
+for d in $(devices); do echo $v >"/sys/class/net/$d/threaded" || exit 1; done`)
 }
 
 // eachDomain does something for each clock domain, in the order of their numbers.
@@ -142,22 +160,13 @@ const eachDomain = `n=0; i=0; while [ $i -lt 1024 ]; do
 f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f ] || continue; n=$((n+1))
 `
 
-func readGovernor(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := shell(ctx, h, "", eachDomain+"cat $f || exit 1; done")
-	names := strings.Fields(out)
-	switch {
-	case err != nil:
-		return "", err
-	case len(names) == 0:
+func parseGovernors(text string) (string, error) {
+	names := strings.Fields(text)
+	if len(names) == 0 {
 		return "", fmt.Errorf("%w: the kernel does not set the clock here (no cpufreq)", host.ErrUnsupported)
 	}
 	state, err := knob.Governor().Parse("each " + strings.Join(names, " "))
 	return string(state), err
-}
-
-func applyGovernor(ctx context.Context, h host.Host, _, value string) error {
-	names := strings.Fields(strings.TrimPrefix(value, "each "))
-	return change(ctx, h, "", eachDomain+`echo "$1" > $f || exit 1; [ $# -eq 1 ] || shift; done; [ $n -gt 0 ]`, names...)
 }
 
 // inFile is a setting that a file of the kernel holds.
@@ -325,17 +334,16 @@ func readForwarding(ctx context.Context, h host.Host, _ string) (string, error) 
 	if errors.Is(err, host.ErrUnsupported) {
 		v6, err = "0", nil // a kernel without IPv6
 	}
-	return string(knob.Forwarding(v4, v6)), err
+	return string(knob.Forwarding(v4 != "0", v6 != "0")), err
 }
 
 func applyForwarding(ctx context.Context, h host.Host, _, value string) error {
-	bit := map[bool]string{true: "1", false: "0"}
-	if err := writeWord(ctx, h, forwardIPv4, bit[value == "on" || value == "ipv4"]); err != nil {
+	v4, v6 := knob.ForwardingBits(value)
+	if err := writeWord(ctx, h, forwardIPv4, v4); err != nil {
 		return err
 	}
-	v6 := value == "on" || value == "ipv6"
-	err := writeWord(ctx, h, forwardIPv6, bit[v6])
-	if errors.Is(err, host.ErrUnsupported) && !v6 {
+	err := writeWord(ctx, h, forwardIPv6, v6)
+	if errors.Is(err, host.ErrUnsupported) && v6 == "0" {
 		return nil
 	}
 	return err
@@ -370,6 +378,13 @@ func parseFeatures(text string) (has, fixed map[string]bool) {
 	return has, fixed
 }
 
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
 func readOffload(ctx context.Context, h host.Host, dev string) (string, error) {
 	has, fixed, err := featuresOf(ctx, h, dev)
 	return string(knob.OffloadState(has, fixed)), err
@@ -387,7 +402,7 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 		if now, known := has[name]; !known || fixed[name] && now != want[name] {
 			return fmt.Errorf("%w: %s cannot be changed", host.ErrUnsupported, name)
 		} else if now != want[name] || later && !fixed[name] {
-			args = append(args, name, map[bool]string{true: "on", false: "off"}[want[name]])
+			args = append(args, name, onOff(want[name]))
 		}
 	}
 	if len(args) == 0 {
@@ -403,39 +418,27 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
-	all := parseDevices(string(b))
-	out := map[string]kernel.LinkCounters{}
-	for _, dev := range devices {
-		c, ok := all[dev]
-		if !ok {
-			return nil, fmt.Errorf("read counters on %s: it has no device %s", h.Name(), dev)
-		}
-		out[dev] = c
+	all, err := probe.DeviceCounters(b)
+	if err != nil {
+		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
-	return out, nil
+	return linkCounters(h, devices, all)
 }
 
-// parseDevices reads /proc/net/dev: eight numbers of what a device received and eight of what it sent, see
-// dev_seq_printf_stats in the kernel's net-procfs.c.
-func parseDevices(text string) map[string]kernel.LinkCounters {
+// linkCounters are those of devices, by the names of probe netdev.
+func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
+	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, ":")
-		words := strings.Fields(rest)
-		if len(words) < 16 {
-			continue
+	for _, dev := range devices {
+		c := all[dev]
+		for _, name := range []string{"rx_bytes", "rx_packets", "tx_bytes", "tx_packets"} {
+			if _, ok := c[name]; !ok {
+				return nil, fmt.Errorf("read counters on %s: none is told of %s", h.Name(), dev)
+			}
 		}
-		var n [16]uint64
-		whole := true
-		for i := range n {
-			var err error
-			n[i], err = strconv.ParseUint(words[i], 10, 64)
-			whole = whole && err == nil
-		}
-		if whole {
-			out[strings.TrimSpace(name)] = kernel.LinkCounters{RxBytes: n[0], RxPackets: n[1],
-				RxDropped: n[3], TxBytes: n[8], TxPackets: n[9], TxDropped: n[11]}
-		}
+		out[dev] = kernel.LinkCounters{RxBytes: c["rx_bytes"], RxPackets: c["rx_packets"],
+			RxDropped: c["rx_dropped"], TxBytes: c["tx_bytes"], TxPackets: c["tx_packets"],
+			TxDropped: c["tx_dropped"]}
 	}
-	return out
+	return out, nil
 }

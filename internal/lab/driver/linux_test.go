@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/probe"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -109,16 +110,25 @@ func TestParseFeatures(t *testing.T) {
 	}
 }
 
-func TestParseDevices(t *testing.T) {
-	got := parseDevices("Inter-|   Receive                                                |  Transmit\n" +
+func TestLinkCounters(t *testing.T) {
+	const heading = "Inter-|   Receive                                                |  Transmit\n" +
 		" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo " +
-		"colls\n" +
-		"   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n   bad: 1 x\n")
-	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxDropped: 4,
-		TxBytes:   5,
+		"colls\n"
+	all, err := probe.DeviceCounters([]byte(heading + "   lan: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := linkCounters(host.Local(), []string{"lan"}, all)
+	want := map[string]kernel.LinkCounters{"lan": {RxBytes: 1, RxPackets: 2, RxDropped: 4, TxBytes: 5,
 		TxPackets: 6, TxDropped: 8}}
-	if d := cmp.Diff(got, want); d != "" {
-		t.Errorf("devices (-got +want):\n%s", d)
+	if d := cmp.Diff(got, want); d != "" || err != nil {
+		t.Errorf("devices: %v (-got +want):\n%s", err, d)
+	}
+	if got, err := linkCounters(host.Local(), []string{"wan"}, all); err == nil {
+		t.Errorf("of a device that is not there: got %v, want an error", got)
+	}
+	if got, err := probe.DeviceCounters([]byte(heading + "   bad: 1 x\n")); err == nil {
+		t.Errorf("of a line that is no device: got %v, want an error", got)
 	}
 }
 
@@ -186,7 +196,6 @@ func FuzzParseTools(f *testing.F) {
 			t.Errorf("firewall of %q: got %q with error %v", text, got, err)
 		}
 		parseFeatures(text)
-		parseDevices(strings.ToLower(text))
 	})
 }
 

@@ -52,11 +52,11 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	case "cpus":
 		return setting{ofDevice: true, read: readSteering, apply: applySteering}, nil
 	case "flowtable":
-		return setting{read: readOffloading, apply: applyOffloading}, nil
+		return scripted(false, offloading+"now", verbatim, offloading+stage+offload), nil
 	case "nat":
 		return setting{read: readMasquerading, apply: applyMasquerading}, nil
 	case "napi_threaded":
-		return setting{ofDevice: true, read: readThreads, apply: applyThreads}, nil
+		return threads(lowest), nil
 	}
 	l, err := x.settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {

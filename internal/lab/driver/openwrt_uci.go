@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -52,20 +51,10 @@ case "$(nft list chain inet fw4 forward 2>/dev/null)" in *"@ft"*) ;; *) t=;; esa
 case $t in *"flags offload"*) echo hardware;; *flowtable*) echo on;; *) echo off;; esac; }
 `
 
-func readOffloading(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := shell(ctx, h, "", offloading+"now")
-	return strings.TrimSpace(out), err
-}
-
-func applyOffloading(ctx context.Context, h host.Host, _, value string) error {
-	i := slices.Index([]string{"off", "on", "hardware"}, value)
-	if i < 0 {
-		return fmt.Errorf("no flow offload is called %q", value)
-	}
-	return change(ctx, h, "", offloading+stage+`stage "$1" "firewall.@defaults[0].flow_offloading=$2" `+
-		`"firewall.@defaults[0].flow_offloading_hw=$3"`, value, []string{"0", "1", "1"}[i],
-		[]string{"0", "0", "1"}[i])
-}
+// offload sets the options of $2.
+const offload = `case $2 in off) sw=0 hw=0;; on) sw=1 hw=0;; hardware) sw=1 hw=1;;
+*) echo "no flow offload is called $2" >&2; exit 1;; esac
+stage "$2" "firewall.@defaults[0].flow_offloading=$sw" "firewall.@defaults[0].flow_offloading_hw=$hw"`
 
 // masquerading prints how fw4 translates the addresses of what leaves into a zone.
 const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcnat_$zone" 2>/dev/null)" in
@@ -116,22 +105,6 @@ const lowest = `dev=$1
 below() { for l in /sys/class/net/"$1"/lower_*; do [ -e "$l" ] || { echo "$1"; return; }; below "${l##*/lower_}"; done; }
 devices() { below "$dev" | sort -u; }
 `
-
-// readThreads reads whether the kernel has threads of their own for the packets that come in by a port.
-func readThreads(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, "", lowest+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) ||
-exit 69; echo "$t" | sort -u`, dev)
-	state := map[string]string{"0": "off", "1": "on"}[strings.TrimSpace(out)]
-	if err == nil && state == "" {
-		err = fmt.Errorf("%w: the devices below %s say %q", host.ErrUnsupported, dev, out)
-	}
-	return state, err
-}
-
-func applyThreads(ctx context.Context, h host.Host, dev, value string) error {
-	return lacking(change(ctx, h, "", lowest+`for d in $(devices); do
-echo "$2" >"/sys/class/net/$d/threaded" || exit 1; done`, dev, map[string]string{"off": "0", "on": "1"}[value]))
-}
 
 // steering finds the receive queues of the lowest devices, where OpenWrt steers packets. now prints their
 // masks, once if they are the same, in digits alone.

@@ -425,11 +425,15 @@ func (RouterOS) Counters(ctx context.Context, h host.Host, devices []string) (ma
 	if err != nil {
 		return nil, fmt.Errorf("read counters on %s: %w", h.Name(), err)
 	}
-	return linkCounters(h, devices, counted[:], func(dev, name string) (uint64, error) {
-		at := slices.IndexFunc(all, func(i item) bool { return i["name"] == dev })
-		if at < 0 {
-			return 0, errors.New("no such device")
+	counters := map[string]map[string]uint64{}
+	for _, i := range all {
+		of := map[string]uint64{}
+		for _, c := range counted {
+			if n, known := i.number(c[0]); known {
+				of[c[1]] = n
+			}
 		}
-		return strconv.ParseUint(all[at][name], 10, 64)
-	})
+		counters[i["name"]] = of
+	}
+	return linkCounters(h, devices, counters)
 }

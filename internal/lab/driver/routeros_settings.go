@@ -44,17 +44,16 @@ func readROSForwarding(ctx context.Context, h host.Host, _ string) (string, erro
 	if v4["ip-forward"] == "" || err == nil && v6["forward"] == "" {
 		return "", fmt.Errorf("%w: it does not say whether it forwards", host.ErrUnsupported)
 	}
-	bit := map[bool]string{true: "1", false: "0"}
-	return string(knob.Forwarding(bit[v4.yes("ip-forward")], bit[v6.yes("forward")])), err
+	return string(knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward"))), err
 }
 
 func makeROSForwarding(_ context.Context, _ host.Host, _, value string) ([]string, error) {
-	word := map[bool]string{true: "yes", false: "no"}
 	if _, err := knob.IPForward().Parse(value); err != nil {
 		return nil, err
 	}
-	return []string{"/ip/settings/set ip-forward=" + word[value == "on" || value == "ipv4"],
-		"/ipv6/settings/set forward=" + word[value == "on" || value == "ipv6"]}, nil
+	v4, v6 := knob.ForwardingBits(value)
+	word := map[string]string{"1": "yes", "0": "no"}
+	return []string{"/ip/settings/set ip-forward=" + word[v4], "/ipv6/settings/set forward=" + word[v6]}, nil
 }
 
 // rosQueue says how RouterOS calls a queue and its parameters; what is not named it lacks. The parameters of
@@ -130,11 +129,14 @@ func queueWord(p kernel.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
 		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, text)
+	case p.Quantity == kernel.Flag && slices.Contains([]string{"true", "yes", "filter"}, text):
+		return []string{p.Name}, nil
 	case p.Quantity == kernel.Flag:
-		return []string{map[bool]string{true: "", false: "no"}[text == "true" || text == "yes" ||
-			text == "filter"] + p.Name}, nil
+		return []string{"no" + p.Name}, nil
+	case p.Quantity == kernel.Word && text == "none":
+		return []string{"noatm"}, nil
 	case p.Quantity == kernel.Word:
-		return []string{map[bool]string{true: "noatm", false: text}[text == "none"]}, nil
+		return []string{text}, nil
 	case p.Quantity == kernel.Microseconds:
 		d, err := parseROSTime(text)
 		return []string{p.Name, strconv.FormatInt(d.Microseconds(), 10) + "us"}, err
@@ -409,7 +411,7 @@ func readFastTrack(ctx context.Context, h host.Host, _ string) (string, error) {
 		return "", err
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
-	return map[bool]string{true: "on", false: "off"}[n > 0], err
+	return onOff(n > 0), err
 }
 
 // makeFastTrack disables the router's own rules and marks them, so that they are found when they are to be

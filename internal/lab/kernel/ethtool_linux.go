@@ -24,8 +24,7 @@ func Counters(dev string) (LinkCounters, error) {
 		return LinkCounters{}, explain(err, "read counters of %s", dev)
 	}
 	s := l.Attrs().Statistics
-	return LinkCounters{s.RxBytes, s.RxPackets, s.RxErrors, s.RxDropped,
-		s.TxBytes, s.TxPackets, s.TxErrors, s.TxDropped}, nil
+	return LinkCounters{s.RxBytes, s.RxPackets, s.RxDropped, s.TxBytes, s.TxPackets, s.TxDropped}, nil
 }
 
 // NICStats reads the counters that drivers have of their own. Package ethtool asks for the names at every

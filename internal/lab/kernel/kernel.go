@@ -58,8 +58,8 @@ type Via struct {
 
 // LinkCounters are a device's counters since it was made, from struct rtnl_link_stats64.
 type LinkCounters struct {
-	RxBytes, RxPackets, RxErrors, RxDropped uint64
-	TxBytes, TxPackets, TxErrors, TxDropped uint64
+	RxBytes, RxPackets, RxDropped uint64
+	TxBytes, TxPackets, TxDropped uint64
 }
 
 // Link describes a network device. Lower is the device that carries it, "" where that lies in another

@@ -36,23 +36,41 @@ func readForwarding(Place) (State, error) {
 	if err != nil {
 		return "", err
 	}
-	return Forwarding(v4, v6), nil
+	return Forwarding(v4 != "0", v6 != "0"), nil
 }
 
-// Forwarding is the state of ip_forward where the kernel has these settings for IPv4 and IPv6.
-func Forwarding(v4, v6 string) State {
-	return map[[2]bool]State{{true, true}: "on", {true, false}: "ipv4", {false, true}: "ipv6",
-		{false, false}: "off"}[[2]bool{v4 != "0", v6 != "0"}]
+// Forwarding is the state of ip_forward of a kernel that forwards IPv4, IPv6, both or neither.
+func Forwarding(v4, v6 bool) State {
+	switch {
+	case v4 && v6:
+		return "on"
+	case v4:
+		return "ipv4"
+	case v6:
+		return "ipv6"
+	}
+	return "off"
+}
+
+// ForwardingBits are what the kernel's settings for IPv4 and IPv6 hold in a state of ip_forward.
+func ForwardingBits(state string) (v4, v6 string) {
+	v4, v6 = "0", "0"
+	if state == "on" || state == "ipv4" {
+		v4 = "1"
+	}
+	if state == "on" || state == "ipv6" {
+		v6 = "1"
+	}
+	return v4, v6
 }
 
 func applyForwarding(_ Place, s State) error {
-	bit := map[bool]string{true: "1", false: "0"}
-	if err := kernel.WriteSysctl(forwardIPv4, bit[s == "on" || s == "ipv4"]); err != nil {
+	v4, v6 := ForwardingBits(string(s))
+	if err := kernel.WriteSysctl(forwardIPv4, v4); err != nil {
 		return err
 	}
-	v6 := s == "on" || s == "ipv6"
-	err := kernel.WriteSysctl(forwardIPv6, bit[v6])
-	if errors.Is(err, kernel.ErrAbsent) && !v6 {
+	err := kernel.WriteSysctl(forwardIPv6, v6)
+	if errors.Is(err, kernel.ErrAbsent) && v6 == "0" {
 		return nil
 	}
 	return err
