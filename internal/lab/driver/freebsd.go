@@ -121,7 +121,7 @@ sysctl -n net.inet6.ip6.forwarding 2>/dev/null || echo 0`, parseBSDForwarding, `
 case $2 in on) v4=1 v6=1;; ipv4) v4=1;; ipv6) v6=1;; esac
 sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ $v6 = 0 ]; }`),
 		"conntrack_max": {read: readPFStates, apply: applyPFStates},
-		"firewall":      {read: readPFRules, apply: applyPFRules},
+		"firewall":      {read: bsdScripted(false, readAnchor, parsePFRules, "").read, apply: applyPFRules},
 		"governor":      {read: readBSDGovernor, apply: applyBSDGovernor},
 		"idle_policies": bsdScripted(false, bsdIdle+"idle", parseBSDIdle, bsdSetIdle),
 	}

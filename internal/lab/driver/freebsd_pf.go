@@ -2,9 +2,7 @@ package driver
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -12,14 +10,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
-
-// noPF knows what pfctl says where pf is not loaded, or not to be touched.
-func noPF(err error) error {
-	if err != nil && strings.Contains(err.Error(), "/dev/pf") {
-		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
-	}
-	return err
-}
 
 // pfLimits are pf's limit of states and from where on to where their timeouts shrink (pf.conf(5), adaptive).
 type pfLimits struct{ states, start, end int }
@@ -57,7 +47,7 @@ func parsePFLimits(text string) (l pfLimits, err error) {
 func readPFLimits(ctx context.Context, h host.Host) (pfLimits, error) {
 	out, err := bsd(ctx, h, `pfctl -sm && pfctl -st`)
 	if err != nil {
-		return pfLimits{}, noPF(err)
+		return pfLimits{}, lacking(err)
 	}
 	return parsePFLimits(out)
 }
@@ -81,7 +71,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	if !l.usual() {
 		options += fmt.Sprintf("set timeout { adaptive.start %d, adaptive.end %d }\n", l.start, l.end)
 	}
-	return noPF(bsdChange(ctx, h, options, `pfctl -q -m -O -f -`))
+	return lacking(bsdChange(ctx, h, options, `pfctl -q -m -O -f -`))
 }
 
 // pfAnchor holds our rules, where the main rule set has a place for such.
@@ -91,14 +81,6 @@ const readAnchor = `rules=$(pfctl -sr) || exit 1
 case $rules in *'anchor "cp/*"'*) ;; *) echo 'the rule set of pf has no anchor "cp/*"; by hand: that line' \
 'in /etc/pf.conf, and pfctl -f /etc/pf.conf; the rule set that OPNsense makes takes none' >&2; exit 69;; esac
 pfctl -a ` + pfAnchor + ` -sr 2>/dev/null; true`
-
-func readPFRules(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := bsd(ctx, h, readAnchor)
-	if err != nil {
-		return "", noPF(err)
-	}
-	return parsePFRules(out)
-}
 
 // parsePFRules reads our rules from what pfctl prints of the anchor, in the words of knob.Firewall: packets
 // of known states pass ahead of all rules of pf.
@@ -123,11 +105,10 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	if input != "" { // not optimized: pfctl would make a table of the list
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
-	return noPF(bsdChange(ctx, h, input, script))
+	return lacking(bsdChange(ctx, h, input, script))
 }
 
-// pfRules is the anchor's content for a state, "" for none: addresses that no packet bears, as
-// kernel.SetFirewall has them.
+// pfRules is the anchor's content for a state, "" for none. No packet bears its addresses.
 func pfRules(value string) (string, error) {
 	f, err := knob.ParseFirewall(value)
 	switch {
@@ -139,15 +120,12 @@ func pfRules(value string) (string, error) {
 		return "", fmt.Errorf("%w: packets of known states pass ahead of all rules of pf; write %q",
 			host.ErrUnsupported, value+" stateful")
 	}
-	var b strings.Builder
-	for i := range f.Rules {
-		fmt.Fprintf(&b, "block drop quick inet from %s to any\n",
-			netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i)))))
+	rules := ""
+	for _, family := range []string{"inet", "inet6"} {
+		for i := range f.Rules {
+			rules += fmt.Sprintf("block drop quick %s from %s to any\n", family,
+				kernel.StrangeSource(family == "inet6", i))
+		}
 	}
-	a := netip.MustParseAddr("2001:db8::1").As16()
-	for i := range f.Rules {
-		binary.BigEndian.PutUint32(a[8:], uint32(i))
-		fmt.Fprintf(&b, "block drop quick inet6 from %s to any\n", netip.AddrFrom16(a))
-	}
-	return b.String(), nil
+	return rules, nil
 }

@@ -111,7 +111,7 @@ func scripted(ofDevice bool, read string, parse func(text string) (string, error
 	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host, dev string) (string, error) {
 		out, err := shell(ctx, h, "", read, dev)
 		if err != nil {
-			return "", err
+			return "", lacking(err)
 		}
 		return parse(out)
 	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
@@ -129,17 +129,21 @@ func linuxSettings() map[string]setting {
 	// By netlink, since sysfs asks for privileges on the machine also in a network namespace.
 	queueLength := inSysfs("tx_queue_len")
 	queueLength.apply = scripted(true, "", nil, `ip link set dev "$1" qlen "$2"`).apply
+	queue := scripted(true, `tc -r qdisc show dev "$1"`, parseQdisc, "")
+	queue.apply, queue.readFor = applyQueue, readQueueFor
+	nat := scripted(false, listTable+"list ip "+natTable, parseNAT, "")
+	nat.apply = applyNAT
 	return map[string]setting{
 		"link_mtu":      inSysfs("mtu"),
 		"txqueuelen":    queueLength,
 		"napi_threaded": threads(`dev=$1; devices() { echo "$dev"; }` + "\n"),
 		"conntrack_max": inFile(false, func(string) string { return conntrackMax }),
 		"ip_forward":    {read: readForwarding, apply: applyForwarding},
-		"queue":         {ofDevice: true, read: readQueue, apply: applyQueue, readFor: readQueueFor},
+		"queue":         queue,
 		"offload":       {ofDevice: true, read: readOffload, apply: applyOffload},
-		"firewall":      {read: readFirewall, apply: applyFirewall},
-		"nat":           {read: readNAT, apply: applyNAT},
-		"mss_clamp":     {read: readMSSClamp, apply: applyMSSClamp},
+		"firewall":      ofFamilies(firewallTable, parseFirewall, applyFirewall),
+		"nat":           nat,
+		"mss_clamp":     ofFamilies(mssTable, parseMSSClamp, applyMSSClamp),
 		"governor": scripted(false, eachDomain+"cat $f || exit 1; done", parseGovernors,
 			"set -- ${2#each }; "+eachDomain+`echo "$1" > $f || exit 1; [ $# -eq 1 ] || shift; done; [ $n -gt 0 ]`),
 	}

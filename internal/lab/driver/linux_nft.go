@@ -3,9 +3,7 @@ package driver
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -23,30 +21,27 @@ const (
 
 // listTable prints a table, or nothing if there is none; another failure of nft is one.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
-out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && exit 0
-case $out in *"No such file"*) exit 0;; esac; printf '%s\n' "$out" >&2; exit 1`
-
-func readFirewall(ctx context.Context, h host.Host, _ string) (string, error) {
-	return ofFamilies(ctx, h, firewallTable, parseFirewall)
-}
+list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
+case $out in *"No such file"*) return;; esac; printf '%s\n' "$out" >&2; exit 1; }
+`
 
 // ofFamilies reads a state from a table that IPv4 and IPv6 both have.
-func ofFamilies(ctx context.Context, h host.Host, table string, parse func(string) (string, error)) (string,
-	error) {
-	var found [2]string
-	for i, family := range []string{"ip", "ip6"} {
-		out, err := shell(ctx, h, "", listTable, family, table)
-		if err == nil {
-			found[i], err = parse(out)
-		}
+func ofFamilies(table string, parse func(text string) (string, error),
+	apply func(ctx context.Context, h host.Host, dev, value string) error) setting {
+	x := scripted(false, listTable+"list ip "+table+"; echo ip6; list ip6 "+table, func(text string) (string, error) {
+		v4, v6, _ := strings.Cut("\n"+text, "\nip6\n")
+		state4, err := parse(v4)
 		if err != nil {
 			return "", err
 		}
-	}
-	if found[0] != found[1] {
-		return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", found[0], found[1])
-	}
-	return found[0], nil
+		state6, err := parse(v6)
+		if err == nil && state4 != state6 {
+			return "", fmt.Errorf("IPv4 has %q, IPv6 %q, want the same", state4, state6)
+		}
+		return state6, err
+	}, "")
+	x.apply = apply
+	return x
 }
 
 // parseFirewall reads our rules from what nft prints of their table, in the words of knob.Firewall.
@@ -90,80 +85,67 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 }
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
-	for _, f := range []struct {
-		family, kind string
-		address      func(i int) netip.Addr
-	}{
-		// Addresses that no packet bears, as kernel.SetFirewall has them.
-		{"ip", "ipv4_addr", func(i int) netip.Addr {
-			return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))))
-		}},
-		{"ip6", "ipv6_addr", func(i int) netip.Addr {
-			a := netip.MustParseAddr("2001:db8::1").As16()
-			binary.BigEndian.PutUint32(a[8:], uint32(i))
-			return netip.AddrFrom16(a)
-		}},
-	} {
-		body, err := firewallRules(value, f.family, f.kind, f.address)
+	f, err := knob.ParseFirewall(value)
+	if err == nil && f.Log { // which package kernel marks by a chain of that name, a word that nft keeps for itself
+		err = fmt.Errorf("%w: driver linux makes no firewall that logs", host.ErrUnsupported)
+	}
+	for family, kind := range []string{"ipv4_addr", "ipv6_addr"} {
 		if err == nil {
-			err = replaceTable(ctx, h, f.family, firewallTable, body)
-		}
-		if err != nil {
-			return err
+			err = replaceTable(ctx, h, families[family], firewallTable, firewallRules(f, family == 1, kind))
 		}
 	}
-	return nil
+	return err
 }
 
-// firewallRules is the table of a state, "" for none.
-func firewallRules(value, family, kind string, address func(int) netip.Addr) (string, error) {
-	f, err := knob.ParseFirewall(value)
-	if err != nil || !f.On {
-		return "", err
+var families = [...]string{"ip", "ip6"}
+
+// firewallRules is the table of a firewall, "" for none. No packet bears its addresses.
+func firewallRules(f kernel.Firewall, ipv6 bool, kind string) string {
+	if !f.On {
+		return ""
 	}
-	var b, chain strings.Builder
+	match := "ip saddr "
+	if ipv6 {
+		match = "ip6 saddr "
+	}
+	declarations, rules := "", ""
 	if f.Stateful {
-		b.WriteString("chain stateful { }\n")
-		chain.WriteString("ct state established,related accept\n")
+		declarations = "chain stateful { }\n"
+		rules = "ct state established,related accept\n"
 	}
-	if f.Log { // which package kernel marks by a chain of that name, a word that nft keeps for itself
-		return "", fmt.Errorf("%w: driver linux makes no firewall that logs", host.ErrUnsupported)
+	var elements []string
+	for i := range f.Rules {
+		elements = append(elements, kernel.StrangeSource(ipv6, i).String())
 	}
-	lookup := func(declaration, verdict, rule string) {
-		fmt.Fprintf(&b, "%s sources { type %s; ", declaration, kind+
-			map[string]string{"map": " : verdict"}[declaration])
-		for i := range f.Rules {
-			fmt.Fprintf(&b, "%s%s%s", map[bool]string{true: "elements = { ", false: ", "}[i == 0], address(i),
-				verdict)
-		}
-		if f.Rules > 0 {
-			b.WriteString(" }; ")
-		}
-		b.WriteString("}\n")
-		fmt.Fprintf(&chain, "%s saddr %s\n", family, rule)
-	}
+	verdict := ""
 	switch f.Form {
 	case kernel.FirewallSet:
-		lookup("set", "", "@sources drop")
+		rules += match + "@sources drop\n"
+		declarations += "set sources { type " + kind + "; "
 	case kernel.FirewallMap:
-		lookup("map", " : drop", "vmap @sources")
+		rules += match + "vmap @sources\n"
+		declarations += "map sources { type " + kind + " : verdict; "
+		verdict = " : drop"
 	default:
-		for i := range f.Rules {
-			fmt.Fprintf(&chain, "%s saddr %s drop\n", family, address(i))
+		for _, address := range elements {
+			rules += match + address + " drop\n"
 		}
+		elements = nil
 	}
-	fmt.Fprintf(&b, "chain forward { type filter hook forward priority 0;\n%s}\n", chain.String())
-	return b.String(), nil
+	if len(elements) > 0 {
+		declarations += "elements = { " + strings.Join(elements, verdict+", ") + verdict + " }; "
+	}
+	if f.Form != kernel.FirewallList {
+		declarations += "}\n"
+	}
+	return declarations + "chain forward { type filter hook forward priority 0;\n" + rules + "}\n"
 }
 
-func readNAT(ctx context.Context, h host.Host, _ string) (string, error) {
-	out, err := shell(ctx, h, "", listTable, "ip", natTable)
+func parseNAT(text string) (string, error) {
 	switch {
-	case err != nil:
-		return "", err
-	case strings.Contains(out, "chain prerouting"):
+	case strings.Contains(text, "chain prerouting"):
 		return string(kernel.NATForward), nil
-	case strings.Contains(out, "masquerade"):
+	case strings.Contains(text, "masquerade"):
 		return string(kernel.NATMasquerade), nil
 	}
 	return string(kernel.NATOff), nil
@@ -180,10 +162,6 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 			cmp.Or(port, "wan")))
 	}
 	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
-}
-
-func readMSSClamp(ctx context.Context, h host.Host, _ string) (string, error) {
-	return ofFamilies(ctx, h, mssTable, parseMSSClamp)
 }
 
 // parseMSSClamp reads what kernel.SetMSSClamp notes in the name of a chain.
@@ -210,7 +188,7 @@ func applyMSSClamp(ctx context.Context, h host.Host, _, value string) error {
 	if value == "off" {
 		body = ""
 	}
-	for _, family := range []string{"ip", "ip6"} {
+	for _, family := range families {
 		if err := replaceTable(ctx, h, family, mssTable, body); err != nil {
 			return err
 		}

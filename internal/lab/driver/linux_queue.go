@@ -20,14 +20,6 @@ var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 // Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
 var spokenQueues = []string{"pfifo", "bfifo", "tbf", "sfq", "codel", "fq_codel", "fq", "cake"}
 
-func readQueue(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, "", `tc -r qdisc show dev "$1"`, dev)
-	if err != nil {
-		return "", err
-	}
-	return parseQdisc(out)
-}
-
 // parseQdisc reads the root queue from what tc -r qdisc show prints, in the words of knob.Queue.
 func parseQdisc(text string) (string, error) {
 	for line := range strings.Lines(text) {
@@ -149,10 +141,10 @@ func tcWords(q kernel.Queue) []string {
 	return words
 }
 
-// lacking says of what a command answered whether the kernel lacks the queueing discipline, or the device
-// what a setting takes, such as queues for mq.
+// lacking says of what a command answered whether the kernel lacks the queueing discipline or pf, or the
+// device what a setting takes, such as queues for mq.
 func lacking(err error) error {
-	for _, words := range []string{"kind is unknown", "Operation not supported"} {
+	for _, words := range []string{"kind is unknown", "Operation not supported", "/dev/pf"} {
 		if err != nil && strings.Contains(err.Error(), words) {
 			return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
 		}

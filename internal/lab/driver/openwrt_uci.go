@@ -74,7 +74,7 @@ func readMasquerading(ctx context.Context, h host.Host, port string) (string, er
 	case err != nil:
 		return "", err
 	case zone == "":
-		return readNAT(ctx, h, port)
+		return linuxSettings()["nat"].read(ctx, h, port)
 	default:
 		out, err := shell(ctx, h, "", `zone=$1; `+masquerading+"now", zone)
 		return strings.TrimSpace(out), err

@@ -1,9 +1,7 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
@@ -179,15 +177,8 @@ func loadSource(family nftables.TableFamily) expr.Any {
 	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
 }
 
-// strangeSource is the i-th address that no packet bears: of 240.0.0.0/4 (RFC 1112 §4, reserved) or of
-// 2001:db8::/32 (RFC 3849, documentation).
 func strangeSource(family nftables.TableFamily, i int) []byte {
-	if family != nftables.TableFamilyIPv6 {
-		return binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))
-	}
-	a := netip.MustParseAddr("2001:db8::1").As16()
-	binary.BigEndian.PutUint32(a[8:], uint32(i))
-	return a[:]
+	return StrangeSource(family == nftables.TableFamilyIPv6, i).AsSlice()
 }
 
 const (

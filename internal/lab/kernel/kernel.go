@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -124,6 +125,17 @@ type Firewall struct {
 	Form     FirewallForm
 	Stateful bool
 	Log      bool
+}
+
+// StrangeSource returns the i-th address that no packet bears: of 240.0.0.0/4 (RFC 1112 §4, reserved) or of
+// 2001:db8::/32 (RFC 3849, documentation).
+func StrangeSource(ipv6 bool, i int) netip.Addr {
+	if !ipv6 {
+		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf000_0001+uint32(i))))
+	}
+	a := netip.MustParseAddr("2001:db8::1").As16()
+	binary.BigEndian.PutUint32(a[8:], uint32(i))
+	return netip.AddrFrom16(a)
 }
 
 // Flowtable lets the TCP and UDP connections that Devices forward go from the one's ingress to the other's
