@@ -11,16 +11,16 @@ import (
 func TestFilterMoves(t *testing.T) {
 	s := open(t, filterRules(Root{}))
 	before := sample(t, s)["filter_rules"]
-	if err := kernel.SetFirewall(kernel.Firewall{On: true, Rules: 700}); err != nil {
+	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 700}); err != nil {
 		t.Logf("%v", err)
 		t.Skip("skip: the kernel has no packet filter of this kind")
 	}
-	t.Cleanup(func() { must(t, kernel.SetFirewall(kernel.Firewall{})) })
+	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
 	// IPv4 and IPv6 have them, and a list may end in a rule of its own.
 	if got := sample(t, s)["filter_rules"] - before; got < 700 || got > 702 {
 		t.Errorf("after two lists of 700: got %v more rules, want 700 to 702", got)
 	}
-	must(t, kernel.SetFirewall(kernel.Firewall{}))
+	must(t, kernel.FirewallRules.Set(kernel.Firewall{}))
 	if got := sample(t, s)["filter_rules"]; got != before {
 		t.Errorf("without them: got %v rules, want %v", got, before)
 	}

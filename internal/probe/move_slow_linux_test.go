@@ -84,11 +84,11 @@ func overflow(t *testing.T) {
 func TestConntrackMoves(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
-	if err := kernel.SetFirewall(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
+	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
 		t.Logf("%v", err)
 		t.Skip("skip: the kernel has no connection tracking")
 	}
-	t.Cleanup(func() { must(t, kernel.SetFirewall(kernel.Firewall{})) })
+	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
 	s := open(t, conntrack(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "entries")
 	if got := sample(t, s); !(got["max"] > got["entries"]) {
@@ -297,11 +297,11 @@ func TestClockMoves(t *testing.T) {
 func TestFlowsMove(t *testing.T) {
 	a, b := pair(t)
 	addresses(t, a, b)
-	if err := kernel.SetFirewall(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
+	if err := kernel.FirewallRules.Set(kernel.Firewall{On: true, Rules: 1, Stateful: true}); err != nil {
 		t.Logf("%v", err)
 		t.Skip("skip: the kernel has no connection tracking")
 	}
-	t.Cleanup(func() { must(t, kernel.SetFirewall(kernel.Firewall{})) })
+	t.Cleanup(func() { must(t, kernel.FirewallRules.Set(kernel.Firewall{})) })
 	s := open(t, flows(Root{}))
 	moves(t, s, func() { flood(t, a, 1) }, "flows_tracked")
 	if got := sample(t, s)["flows_offloaded"]; got != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// The tables are those of kernel.SetFirewall, SetNAT and SetMSSClamp, so that either finds the other's.
+// The tables are those of kernel.FirewallRules, SetNAT and MSSClamp, so that either finds the other's.
 const (
 	firewallTable = kernel.TablePrefix + "firewall"
 	natTable      = kernel.TablePrefix + "nat"
@@ -164,7 +164,7 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
 }
 
-// parseMSSClamp reads what kernel.SetMSSClamp notes in the name of a chain.
+// parseMSSClamp reads what kernel.MSSClamp notes in the name of a chain.
 func parseMSSClamp(text string) (string, error) {
 	_, name, ok := strings.Cut(text, "chain to_")
 	size, _, _ := strings.Cut(name, " ")

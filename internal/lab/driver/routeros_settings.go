@@ -246,7 +246,7 @@ func makeROSQueue(ctx context.Context, h host.Host, dev, value string) ([]string
 }
 
 // rosFamilies are the two versions of IP, whose menus are alike. The addresses are some that no packet
-// bears, as kernel.SetFirewall has them.
+// bears, as kernel.FirewallRules has them.
 var rosFamilies = [...]struct{ menu, address string }{
 	{"/ip/firewall", `("240.0." . ($cpRule / 256) . "." . ($cpRule % 256))`},
 	{"/ipv6/firewall", `("2001:db8:0:0:" . ($cpRule / 1000) . ":" . ($cpRule % 1000) . "::")`},

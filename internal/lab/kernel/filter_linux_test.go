@@ -39,13 +39,13 @@ func TestFirewallIsCountedBackAndRemoved(t *testing.T) {
 			{On: true, Rules: 1, Form: FirewallMap, Stateful: true, Log: true}, {},
 		} {
 			start := time.Now()
-			must(t, SetFirewall(want))
+			must(t, FirewallRules.Set(want))
 			t.Logf("%+v in %v", want, time.Since(start))
-			if got, err := ReadFirewall(); err != nil || got != want {
+			if got, err := FirewallRules.Read(); err != nil || got != want {
 				t.Errorf("firewall is %+v (%v), want %+v", got, err, want)
 			}
 		}
-		must(t, ProbeFirewall(Firewall{On: true, Form: FirewallMap, Stateful: true, Log: true}))
+		must(t, FirewallRules.Probe(Firewall{On: true, Form: FirewallMap, Stateful: true, Log: true}))
 		must(t, ProbeNAT(NATMasquerade))
 		must(t, ProbeNAT(NATForward))
 		if tables, err := filterTables(); err != nil || len(tables) != 0 {

@@ -10,20 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	firewallTable = "firewall"
-	rulesChain    = "forward"
-)
+const rulesChain = "forward"
 
-// ReadFirewall reads the rules of ours that are in place. Both IP versions must have the same; something
-// else is an error.
-func ReadFirewall() (Firewall, error) {
-	found, err := ofBothFamilies(filter.firewall, equal)
-	return found, explain(err, "read firewall")
-}
+// FirewallRules holds our firewall.
+var FirewallRules = Table[Firewall]{"firewall", filter.firewall, equal[Firewall], filter.addFirewall}
 
 func (f filter) firewall(family nftables.TableFamily) (Firewall, error) {
-	t, err := f.table(firewallTable, family)
+	t, err := f.table("firewall", family)
 	if err != nil || t == nil {
 		return Firewall{}, err
 	}
@@ -66,43 +59,35 @@ const statefulMark, logMark = "stateful", "log"
 
 const sourcesSet = "sources"
 
-// SetFirewall replaces our rules, and counts them back.
-func SetFirewall(want Firewall) error {
-	return explain(setTable(firewallTable, want, equal, want.On, func(f filter) error {
-		return f.inTables(firewallTable, func(t *nftables.Table) error {
-			return f.addFirewall(t, true, want)
-		})
-	}, ReadFirewall), "set firewall of %d rules", want.Rules)
-}
-
-// ProbeFirewall makes rules like the wanted ones in a chain that no packet sees, and deletes them again.
-func ProbeFirewall(like Firewall) error {
-	like.Rules = 1
-	return explain(probeFilter(func(f filter, table string) error {
-		return f.addFirewall(f.newTable(table, nftables.TableFamilyIPv4), false, like)
-	}), "probe firewall")
-}
-
-func (f filter) addFirewall(t *nftables.Table, hooked bool, want Firewall) error {
-	c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
-	if want.Stateful {
-		f.newChain(t, statefulMark)
-		f.newRule(c, knownConnection()...)
+func (f filter) addFirewall(table string, hooked bool, want Firewall) error {
+	if !hooked {
+		want.Rules = 1
 	}
-	var err error
-	if want.Form == FirewallList {
-		err = f.addList(c, want.Rules)
-	} else {
-		err = f.addLookup(c, want.Form == FirewallMap, want.Rules)
+	for _, family := range families() {
+		t := f.newTable(table, family)
+		c := f.filterChain(t, rulesChain, nftables.ChainHookForward, hooked)
+		if want.Stateful {
+			f.newChain(t, statefulMark)
+			f.newRule(c, knownConnection()...)
+		}
+		var err error
+		if want.Form == FirewallList {
+			err = f.addList(c, want.Rules)
+		} else {
+			err = f.addLookup(c, want.Form == FirewallMap, want.Rules)
+		}
+		if err != nil {
+			return err
+		}
+		if want.Log {
+			f.newChain(t, logMark)
+			f.newRule(c, &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")})
+		}
+		if err := f.add(); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	if want.Log {
-		f.newChain(t, logMark)
-		f.newRule(c, &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte("chokepoint ")})
-	}
-	return f.add()
+	return nil
 }
 
 // addList is "ip saddr ADDRESS drop", n times.
@@ -181,23 +166,17 @@ func strangeSource(family nftables.TableFamily, i int) []byte {
 	return StrangeSource(family == nftables.TableFamilyIPv6, i).AsSlice()
 }
 
-const (
-	flowtableTable = "flowtable"
-	flowtableName  = "fast"
-)
+const flowtableName = "fast"
 
-// ReadFlowtable reads our flow table. Both IP versions must have the same.
-func ReadFlowtable() (Flowtable, error) {
-	found, err := ofBothFamilies(filter.flowtable, sameFlowtable)
-	return found, explain(err, "read flow table")
-}
+// Flowtables holds our flow table.
+var Flowtables = Table[Flowtable]{"flowtable", filter.flowtable, sameFlowtable, filter.addFlowtable}
 
 func sameFlowtable(a, b Flowtable) bool {
 	return a.Hardware == b.Hardware && slices.Equal(a.Devices, b.Devices)
 }
 
 func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
-	t, err := f.table(flowtableTable, family)
+	t, err := f.table("flowtable", family)
 	if err != nil || t == nil {
 		return Flowtable{}, err
 	}
@@ -217,27 +196,12 @@ func (f filter) flowtable(family nftables.TableFamily) (Flowtable, error) {
 		list[0].Flags&nftables.FlowtableFlagsHWOffload != 0}, nil
 }
 
-// SetFlowtable replaces our flow table, and reads it back.
-func SetFlowtable(want Flowtable) error {
-	want.Devices = slices.Sorted(slices.Values(want.Devices))
-	return explain(setTable(flowtableTable, want, sameFlowtable, len(want.Devices) > 0, func(f filter) error {
-		return f.addFlowtable(flowtableTable, want, true)
-	}, ReadFlowtable), "set flow table of %v", want.Devices)
-}
-
-// ProbeFlowtable makes a flow table like the wanted one that no connection is added to, and deletes it
-// again. Devices are only asked where hardware is wanted.
-func ProbeFlowtable(like Flowtable) error {
-	if !like.Hardware {
-		like.Devices = nil
+// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it. Where
+// it is tried, devices are asked only where hardware is wanted.
+func (f filter) addFlowtable(table string, hooked bool, want Flowtable) error {
+	if !hooked && !want.Hardware {
+		want.Devices = nil
 	}
-	return explain(probeFilter(func(f filter, table string) error {
-		return f.addFlowtable(table, like, false)
-	}), "probe flow table")
-}
-
-// addFlowtable makes table, flow table and rule for both IP versions in one transaction, or none of it.
-func (f filter) addFlowtable(table string, want Flowtable, hooked bool) error {
 	var flags nftables.FlowtableFlags
 	if want.Hardware {
 		flags = nftables.FlowtableFlagsHWOffload
@@ -252,34 +216,18 @@ func (f filter) addFlowtable(table string, want Flowtable, hooked bool) error {
 	return f.add()
 }
 
-const silenceTable = "silence"
+// Silence holds whether our rules drop the ICMP errors that the machine sends of packets that do not reach or do
+// not fit.
+var Silence = Table[bool]{"silence", filter.silent, equal[bool], filter.addSilence}
 
-// ReadSilence reads whether our rules drop what the machine has to say of packets that do not fit.
-func ReadSilence() (bool, error) {
-	on, err := ofBothFamilies(func(f filter, family nftables.TableFamily) (bool, error) {
-		t, err := f.table(silenceTable, family)
-		return t != nil, err
-	}, equal)
-	return on, explain(err, "read dropped ICMP errors")
-}
-
-// SetSilence drops the ICMP errors that the machine sends of packets that do not reach or do not fit, or no
-// longer does.
-func SetSilence(on bool) error {
-	return explain(setTable(silenceTable, on, equal, on, func(f filter) error {
-		return f.addSilence(silenceTable, true)
-	}, ReadSilence), "drop ICMP errors")
-}
-
-// ProbeSilence makes such rules in a chain that no packet sees, and deletes them again.
-func ProbeSilence() error {
-	return explain(probeFilter(func(f filter, table string) error { return f.addSilence(table, false) }),
-		"probe dropping of ICMP errors")
+func (f filter) silent(family nftables.TableFamily) (bool, error) {
+	t, err := f.table("silence", family)
+	return t != nil, err
 }
 
 // addSilence is "icmp type destination-unreachable drop" (RFC 792) and "icmpv6 type packet-too-big drop"
 // (RFC 4443) for what the machine itself sends.
-func (f filter) addSilence(table string, hooked bool) error {
+func (f filter) addSilence(table string, hooked, _ bool) error {
 	for _, family := range families() {
 		kind, number := byte(unix.IPPROTO_ICMP), byte(3)
 		if family == nftables.TableFamilyIPv6 {

@@ -55,8 +55,6 @@ func SetRootQueue(dev string, want Queue) error                 { return ErrUnsu
 func ProbeQueue(q Queue) error                                  { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
 func SetNAT(n NAT) error                                        { return ErrUnsupported }
-func ReadFirewall() (Firewall, error)                           { return Firewall{}, ErrUnsupported }
-func SetFirewall(want Firewall) error                           { return ErrUnsupported }
 func VLAN(dev string) (int, error)                              { return 0, ErrUnsupported }
 func SetVLAN(dev string, id int) error                          { return ErrUnsupported }
 func RPS(dev string) ([]string, error)                          { return nil, ErrUnsupported }
@@ -66,7 +64,6 @@ func ProbeWireGuard() error                                     { return ErrUnsu
 func ConfigureWireGuard(dev string, w WireGuard) error          { return ErrUnsupported }
 func ReadWireGuard(dev string) (WireGuardStats, error)          { return WireGuardStats{}, ErrUnsupported }
 func ProbeNAT(mode NATMode) error                               { return ErrUnsupported }
-func ProbeFirewall(like Firewall) error                         { return ErrUnsupported }
 func ProbeVLAN() error                                          { return ErrUnsupported }
 func SpreadQueues(dev string) error                             { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                          { return 0, ErrUnsupported }
@@ -80,9 +77,6 @@ func SetCPUQuota(dir string, q Quota) error                     { return ErrUnsu
 func ProbeCPUQuota(dir string) error                            { return ErrUnsupported }
 func ThrottleFile(pid, tid int) string                          { return "" }
 func GuestCPUTime(dir string) (time.Duration, error)            { return 0, ErrUnsupported }
-func ReadSilence() (bool, error)                                { return false, ErrUnsupported }
-func SetSilence(on bool) error                                  { return ErrUnsupported }
-func ProbeSilence() error                                       { return ErrUnsupported }
 func IRQAffinity(dev string) ([]string, error)                  { return nil, ErrUnsupported }
 func SetIRQAffinity(dev string, lists []string) error           { return ErrUnsupported }
 func OnlineCPUs() (online, has int, err error)                  { return 0, 0, ErrUnsupported }
@@ -93,12 +87,6 @@ func DumpFilter() (FilterDump, error)                           { return FilterD
 func DumpSet(family uint8, table, set string) ([][]byte, error) { return nil, ErrUnsupported }
 func LegacyEntries(ipv6 bool, table string) (int, error)        { return 0, ErrUnsupported }
 func ReplayWindows() ([]int, error)                             { return nil, ErrUnsupported }
-func ReadFlowtable() (Flowtable, error)                         { return Flowtable{}, ErrUnsupported }
-func SetFlowtable(want Flowtable) error                         { return ErrUnsupported }
-func ProbeFlowtable(like Flowtable) error                       { return ErrUnsupported }
-func ReadMSSClamp() (int, error)                                { return 0, ErrUnsupported }
-func SetMSSClamp(size int) error                                { return ErrUnsupported }
-func ProbeMSSClamp(size int) error                              { return ErrUnsupported }
 func Governors() ([]string, error)                              { return nil, ErrUnsupported }
 func SetGovernors(names []string) error                         { return ErrUnsupported }
 func GovernorsOffered() ([]string, error)                       { return nil, ErrUnsupported }
@@ -115,6 +103,20 @@ func IdlePolicies() (int, error)                                { return 0, ErrU
 func SetIdlePolicies(n int) error                               { return ErrUnsupported }
 func IdleTunnels() (int, error)                                 { return 0, ErrUnsupported }
 func SetIdleTunnels(n int) error                                { return ErrUnsupported }
+
+// Table exists on Linux only.
+type Table[T any] struct{}
+
+func (Table[T]) Read() (none T, err error) { return none, ErrUnsupported }
+func (Table[T]) Set(T) error               { return ErrUnsupported }
+func (Table[T]) Probe(T) error             { return ErrUnsupported }
+
+var (
+	FirewallRules Table[Firewall]
+	Flowtables    Table[Flowtable]
+	MSSClamp      Table[int]
+	Silence       Table[bool]
+)
 
 // WireGuardReader exists on Linux only.
 type WireGuardReader struct{}

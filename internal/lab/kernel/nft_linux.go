@@ -17,24 +17,53 @@ func families() []nftables.TableFamily {
 	return []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 }
 
-// ofBothFamilies reads something that both IP versions must have the same of.
-func ofBothFamilies[T any](read func(filter, nftables.TableFamily) (T, error), same func(a, b T) bool) (v4 T,
-	err error) {
+// Table is one of our tables of the packet filter, of which both versions of IP have the same. The zero value
+// of T is none.
+type Table[T any] struct {
+	name string
+	read func(f filter, family nftables.TableFamily) (T, error)
+	same func(a, b T) bool
+	// add makes the tables of that name, whose chains see packets if they are hooked.
+	add func(f filter, table string, hooked bool, want T) error
+}
+
+// Read reads what is in place. Something else than what Set makes is an error.
+func (t Table[T]) Read() (v4 T, err error) {
 	var none, v6 T
 	f, err := openFilter()
 	if err == nil {
-		v4, err = read(f, nftables.TableFamilyIPv4)
+		v4, err = t.read(f, nftables.TableFamilyIPv4)
 	}
 	if err == nil {
-		v6, err = read(f, nftables.TableFamilyIPv6)
+		v6, err = t.read(f, nftables.TableFamilyIPv6)
 	}
-	if err == nil && !same(v4, v6) {
+	if err == nil && !t.same(v4, v6) {
 		err = fmt.Errorf("IPv4 has %+v, IPv6 %+v, want the same", v4, v6)
 	}
 	if err != nil {
-		return none, err
+		return none, explain(err, "read %s", t.name)
 	}
 	return v4, nil
+}
+
+// Set replaces what is there, and reads it back: it is there whole, or nothing of it is.
+func (t Table[T]) Set(want T) error {
+	var nothing T
+	return explain(onFilter(func(f filter) error {
+		return replaced(want, t.same, func() error { return f.remove(t.name) }, func() error {
+			if t.same(want, nothing) {
+				return nil
+			}
+			return t.add(f, t.name, true, want)
+		}, t.Read)
+	}), "set %s", t.name)
+}
+
+// Probe makes such a table that no packet sees, and deletes it again: it says what a kernel has.
+func (t Table[T]) Probe(like T) error {
+	return explain(probeFilter(func(f filter, table string) error {
+		return t.add(f, table, false, like)
+	}), "probe %s", t.name)
 }
 
 // filter is one transaction after the other to the packet filter.
@@ -59,30 +88,6 @@ func probeFilter(add func(f filter, table string) error) error {
 	return onFilter(func(f filter) error {
 		return inOrder(func() error { return add(f, "probe") }, func() error { return f.remove("probe") })
 	})
-}
-
-// setTable replaces one of our tables, in both versions of IP, by what add makes, where anything is wanted,
-// and reads it back: it is there whole, or nothing of it is.
-func setTable[T any](name string, want T, same func(a, b T) bool, anything bool, add func(f filter) error,
-	read func() (T, error)) error {
-	return onFilter(func(f filter) error {
-		return replaced(want, same, func() error { return f.remove(name) }, func() error {
-			if !anything {
-				return nil
-			}
-			return add(f)
-		}, read)
-	})
-}
-
-// inTables adds the same to a table of each version of IP.
-func (f filter) inTables(name string, add func(t *nftables.Table) error) error {
-	for _, family := range families() {
-		if err := add(f.newTable(name, family)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (f filter) flush() error { return filterError(f.conn.Flush()) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
 // Place is where a setting is made: in the namespace or machine of the process that calls. Port is a device's
@@ -106,6 +107,16 @@ type ofNode[T any] struct {
 	apply  func(p Place, v T) error
 	check  func(p Place, v T) check.Answer
 	always State // what every place can; "" = nothing
+}
+
+// ofTable is a knob of what a table of ours in the packet filter holds.
+func ofTable[T any](d factor.Declaration, s spelling[T], t kernel.Table[T]) *ofNode[T] {
+	var none T
+	return &ofNode[T]{declared: declared{&d}, spelling: s, always: s.spell(none),
+		read:  func(Place) (T, error) { return t.Read() },
+		apply: func(_ Place, v T) error { return t.Set(v) },
+		check: func(_ Place, v T) check.Answer { return answer(t.Probe(v)) },
+	}
 }
 
 func (k *ofNode[T]) Parse(text string) (State, error) { return k.canonical(k.Name(), text) }

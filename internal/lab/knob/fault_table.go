@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -336,15 +335,18 @@ func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell)
 
 // silence is a part of the fault pmtu_hole: the node tells nobody that a packet does not fit.
 func silence() Knob {
-	onOff := func(on bool) State { return map[bool]State{true: "on", false: "off"}[on] }
-	return &ofNode[State]{declared: declared{&factor.Declaration{Name: "silence"}},
-		spelling: words("off", "on"),
-		read: func(Place) (State, error) {
-			on, err := kernel.ReadSilence()
-			return onOff(on), err
+	return ofTable(factor.Declaration{Name: "silence"}, spelling[bool]{
+		parse: func(text string) (bool, error) {
+			if text != "on" && text != "off" {
+				return false, want("on or off")
+			}
+			return text == "on", nil
 		},
-		apply:  func(_ Place, s State) error { return kernel.SetSilence(s == "on") },
-		check:  func(Place, State) check.Answer { return answer(kernel.ProbeSilence()) },
-		always: "off",
-	}
+		spell: func(on bool) State {
+			if on {
+				return "on"
+			}
+			return "off"
+		},
+	}, kernel.Silence)
 }

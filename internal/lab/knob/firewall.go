@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -21,18 +20,12 @@ var errFirewall = want("off, or N with N from 0 to 20000, then any of: in a set,
 //
 // IPv4 and IPv6 get the same rules.
 func Firewall() Knob {
-	return &ofNode[kernel.Firewall]{declared: declared{&factor.Declaration{Policy: true,
+	return ofTable(factor.Declaration{Policy: true,
 		Name: "firewall", Unit: "off, or rules, 0 to 20000, and words", Rank: 18, Doc: "rules that each " +
 			"forwarded packet is compared with: in a list, set or map, stateful, logging",
 		Without: &factor.Without{Words: "of the same without firewall rules"}, Long: firewallPhrase,
 		Placed: factor.Placed, Needs: factor.NeedsForwarding,
-	}},
-		spelling: spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall},
-		read:     func(Place) (kernel.Firewall, error) { return kernel.ReadFirewall() },
-		apply:    func(_ Place, f kernel.Firewall) error { return kernel.SetFirewall(f) },
-		check:    func(_ Place, f kernel.Firewall) check.Answer { return answer(kernel.ProbeFirewall(f)) },
-		always:   "off",
-	}
+	}, spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
 // firewallPhrase says a level in a sentence.

@@ -22,11 +22,11 @@ func Flowtable() Knob {
 	}},
 		spelling: words("on", "hardware", "off"),
 		read: func(p Place) (State, error) {
-			t, err := kernel.ReadFlowtable()
+			t, err := kernel.Flowtables.Read()
 			if err != nil || len(t.Devices) == 0 {
 				return "off", err
 			}
-			if want := slices.Sorted(slices.Values(p.Ports)); !slices.Equal(t.Devices, want) {
+			if want := flowtableOf(p, "on").Devices; !slices.Equal(t.Devices, want) {
 				return "", fmt.Errorf("read flowtable at %s: it is of %v, want %v", p.Node, t.Devices, want)
 			}
 			if t.Hardware {
@@ -39,10 +39,10 @@ func Flowtable() Knob {
 			if s != "off" && len(t.Devices) == 0 {
 				return errors.New("set flowtable: no port named at " + p.Node)
 			}
-			return kernel.SetFlowtable(t)
+			return kernel.Flowtables.Set(t)
 		},
 		check: func(p Place, s State) check.Answer {
-			return answer(kernel.ProbeFlowtable(flowtableOf(p, s)))
+			return answer(kernel.Flowtables.Probe(flowtableOf(p, s)))
 		},
 		always: "off",
 	}
@@ -52,5 +52,5 @@ func flowtableOf(p Place, s State) kernel.Flowtable {
 	if s == "off" {
 		return kernel.Flowtable{}
 	}
-	return kernel.Flowtable{Devices: p.Ports, Hardware: s == "hardware"}
+	return kernel.Flowtable{Devices: slices.Sorted(slices.Values(p.Ports)), Hardware: s == "hardware"}
 }

@@ -3,7 +3,6 @@ package knob
 import (
 	"strconv"
 
-	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
@@ -13,13 +12,13 @@ import (
 func MSSClamp() Knob {
 	const least, most = 536, 9000
 	wrong := want("off, pmtu, or bytes from %d to %d", least, most)
-	return &ofNode[int]{declared: declared{&factor.Declaration{
+	return ofTable(factor.Declaration{
 		Name: "mss_clamp", Unit: "off, pmtu, or bytes, 536 to 9000",
 		Doc: "to what the router lowers the segment size that TCP's ends tell each other: what the route's " +
 			"MTU carries, or so many bytes",
 		Without: &factor.Without{Level: "off", Words: "of the same without MSS clamping"},
-		Placed:  factor.Placed, Needs: factor.NeedsForwarding}},
-		spelling: spelling[int]{
+		Placed:  factor.Placed, Needs: factor.NeedsForwarding},
+		spelling[int]{
 			parse: func(text string) (int, error) {
 				switch text {
 				case "off":
@@ -42,10 +41,5 @@ func MSSClamp() Knob {
 				}
 				return State(strconv.Itoa(size))
 			},
-		},
-		read:   func(Place) (int, error) { return kernel.ReadMSSClamp() },
-		apply:  func(_ Place, size int) error { return kernel.SetMSSClamp(size) },
-		check:  func(_ Place, size int) check.Answer { return answer(kernel.ProbeMSSClamp(size)) },
-		always: "off",
-	}
+		}, kernel.MSSClamp)
 }
