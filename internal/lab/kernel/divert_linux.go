@@ -13,15 +13,12 @@ const divertTable = 1018
 
 // Divert has routes by way of a neighbour on one device lead out of another, a point-to-point one, as long as
 // that is there; and packets to some addresses besides. The routes themselves stay as they are.
-func Divert(from, to string, besides ...netip.Addr) error {
-	err := divert(from, to, besides)
-	if err != nil {
-		err = errors.Join(err, EndDivert())
-	}
-	return explain(err, "divert routes of %s to %s", from, to)
-}
-
-func divert(from, to string, besides []netip.Addr) error {
+func Divert(from, to string, besides ...netip.Addr) (err error) {
+	defer func() {
+		if err != nil {
+			err = explain(errors.Join(err, EndDivert()), "divert routes of %s to %s", from, to)
+		}
+	}()
 	routes, err := routesOf(from, netlink.FAMILY_ALL)
 	if err != nil {
 		return err

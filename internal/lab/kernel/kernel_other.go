@@ -5,7 +5,6 @@ package kernel
 import (
 	"net"
 	"net/netip"
-	"time"
 )
 
 func Up(dev string) error                                         { return ErrUnsupported }
@@ -28,9 +27,6 @@ func AddRouteFrom(dst netip.Prefix, dev string, src netip.Addr, mtu int) error {
 	return ErrUnsupported
 }
 func DelRoute(dst netip.Prefix, via netip.Addr, dev string) error { return ErrUnsupported }
-func ReadSysctl(name string) (string, error)                      { return "", ErrUnsupported }
-func WriteSysctl(name, value string) error                        { return ErrUnsupported }
-func SysctlWritable(name string) error                            { return ErrUnsupported }
 func Counters(dev string) (LinkCounters, error) {
 	return LinkCounters{}, ErrUnsupported
 }
@@ -52,19 +48,16 @@ func Disciplines(dev string) ([]Discipline, []TrafficFilter, error) {
 func RootQueue(dev string) (Queue, error)                       { return Queue{}, ErrUnsupported }
 func QueueAt(dev string, want Queue) (Queue, error)             { return Queue{}, ErrUnsupported }
 func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
-func ProbeQueue(q Queue) error                                  { return ErrUnsupported }
+func OnProbeLink(try func(dev string) error) error              { return ErrUnsupported }
 func ReadNAT() (NATMode, error)                                 { return "", ErrUnsupported }
 func SetNAT(n NAT) error                                        { return ErrUnsupported }
 func VLAN(dev string) (int, error)                              { return 0, ErrUnsupported }
 func SetVLAN(dev string, id int) error                          { return ErrUnsupported }
-func RPS(dev string) ([]string, error)                          { return nil, ErrUnsupported }
-func SetRPS(dev string, masks []string) error                   { return ErrUnsupported }
 func AddWireGuard(dev string, mtu int) error                    { return ErrUnsupported }
 func ProbeWireGuard() error                                     { return ErrUnsupported }
 func ConfigureWireGuard(dev string, w WireGuard) error          { return ErrUnsupported }
 func ReadWireGuard(dev string) (WireGuardStats, error)          { return WireGuardStats{}, ErrUnsupported }
 func ProbeNAT(mode NATMode) error                               { return ErrUnsupported }
-func ProbeVLAN() error                                          { return ErrUnsupported }
 func SpreadQueues(dev string) error                             { return ErrUnsupported }
 func TxQueues(dev string) (int, error)                          { return 0, ErrUnsupported }
 func AddXfrm(dev string, id uint32, mtu int) error              { return ErrUnsupported }
@@ -72,33 +65,16 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error           { return ErrUnsu
 func AddESP(e ESP) error                                        { return ErrUnsupported }
 func RemoveESP(e ESP) error                                     { return ErrUnsupported }
 func ReadESP(e ESP) (ESPStats, error)                           { return ESPStats{}, ErrUnsupported }
-func CPUQuota(dir string) (Quota, error)                        { return 0, ErrUnsupported }
-func SetCPUQuota(dir string, q Quota) error                     { return ErrUnsupported }
-func ProbeCPUQuota(dir string) error                            { return ErrUnsupported }
-func ThrottleFile(pid, tid int) string                          { return "" }
-func GuestCPUTime(dir string) (time.Duration, error)            { return 0, ErrUnsupported }
-func IRQAffinity(dev string) ([]string, error)                  { return nil, ErrUnsupported }
-func SetIRQAffinity(dev string, lists []string) error           { return ErrUnsupported }
-func OnlineCPUs() (online, has int, err error)                  { return 0, 0, ErrUnsupported }
-func SetOnlineCPUs(n int) error                                 { return ErrUnsupported }
-func Reassembly() float64                                       { return 0 }
 func Links() ([]Link, error)                                    { return nil, ErrUnsupported }
 func DumpFilter() (FilterDump, error)                           { return FilterDump{}, ErrUnsupported }
 func DumpSet(family uint8, table, set string) ([][]byte, error) { return nil, ErrUnsupported }
 func LegacyEntries(ipv6 bool, table string) (int, error)        { return 0, ErrUnsupported }
 func ReplayWindows() ([]int, error)                             { return nil, ErrUnsupported }
-func Governors() ([]string, error)                              { return nil, ErrUnsupported }
-func SetGovernors(names []string) error                         { return ErrUnsupported }
-func GovernorsOffered() ([]string, error)                       { return nil, ErrUnsupported }
 func Shaper(dev string) (rate, burst uint64, err error)         { return 0, 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
 func ClearShaper(dev string) error                              { return ErrUnsupported }
-func ProbeShaper() error                                        { return ErrUnsupported }
 func Policer(dev string) (uint64, error)                        { return 0, ErrUnsupported }
 func SetPolicer(dev string, rate, burst uint64) error           { return ErrUnsupported }
-func ProbePolicer() error                                       { return ErrUnsupported }
-func Attribute(dev, name string) (string, error)                { return "", ErrUnsupported }
-func SetAttribute(dev, name, value string) error                { return ErrUnsupported }
 func IdlePolicies() (int, error)                                { return 0, ErrUnsupported }
 func SetIdlePolicies(n int) error                               { return ErrUnsupported }
 func IdleTunnels() (int, error)                                 { return 0, ErrUnsupported }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -173,6 +175,40 @@ func Rename(dev, name string) error {
 		return inOrder(func() error { return netlink.LinkSetDown(l) }, named,
 			func() error { return netlink.LinkSetUp(l) })
 	})
+}
+
+// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn,
+// as drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
+// CPUs contend for one queue. It needs the /sys of the namespace; only root may.
+func SpreadQueues(dev string) error {
+	l, err := find(dev)
+	if err != nil {
+		return explain(err, "spread queues of %s", dev)
+	}
+	if l.Type() != "veth" || l.Attrs().NumTxQueues < 2 {
+		return nil
+	}
+	_, cores, err := OnlineCPUs()
+	if err != nil {
+		return err
+	}
+	queues := l.Attrs().NumTxQueues
+	for q := range queues {
+		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
+		for c := q; c < cores; c += queues {
+			words[len(words)-1-c/32] |= 1 << (c % 32)
+		}
+		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
+		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
+		err := os.WriteFile(file, []byte(mask), 0o600)
+		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
+			err = fs.ErrPermission
+		}
+		if err != nil {
+			return explain(bare(err), "let queue %d of %s serve the CPUs %s", q, dev, mask)
+		}
+	}
+	return nil
 }
 
 // AddTap makes a layer-2 device whose other end is the returned file, for a virtual machine. It lives for as

@@ -40,30 +40,6 @@ func pick[T any](list func() ([]T, error), meant func(T) bool) (found T, err err
 	return found, err
 }
 
-// inOrder takes steps until one is an error.
-func inOrder(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// explain adds the operation, and turns what the kernel says for "I have no such thing" into ErrUnsupported.
-func explain(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	what := fmt.Sprintf(format, args...)
-	if !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrAbsent) && (errors.Is(err, syscall.EOPNOTSUPP) ||
-		errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) ||
-		errors.Is(err, syscall.ENOSYS)) {
-		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
 func find(dev string) (netlink.Link, error) {
 	l, err := dump(func() (netlink.Link, error) { return netlink.LinkByName(dev) })
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {

@@ -19,12 +19,8 @@ func RootQueue(dev string) (Queue, error) { return QueueAt(dev, Queue{}) }
 // QueueAt reads the queue that want would take the place of, such that setting it again restores the device:
 // the root, or that of want's class. What could not be put back is an error that matches ErrUnsupported,
 // unless setting want leaves it as it is.
-func QueueAt(dev string, want Queue) (Queue, error) {
-	q, err := queueAt(dev, want)
-	return q, explain(err, "read queue of %s", dev)
-}
-
-func queueAt(dev string, want Queue) (Queue, error) {
+func QueueAt(dev string, want Queue) (now Queue, err error) {
+	defer explained(&err, "read queue of %s", dev)
 	qdiscs, err := Qdiscs(dev)
 	if err != nil {
 		return Queue{}, err
@@ -43,15 +39,15 @@ func queueAt(dev string, want Queue) (Queue, error) {
 		}
 	}
 	var unread error
-	now, why := Standing(all, func(handle uint32) bool {
+	now, err = Standing(all, func(handle uint32) bool {
 		n, err := filtersAt(dev, handle)
 		unread = errors.Join(unread, err)
 		return n > 0
 	}, want)
-	if why != nil {
-		why = fmt.Errorf("%w: %w", ErrUnsupported, why)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
-	return now, cmp.Or(unread, why)
+	return now, cmp.Or(unread, err)
 }
 
 // Disciplines reads the queues and classes of a device, and those of its filters that do something with the
@@ -157,14 +153,10 @@ func setLeaf(dev string, now Qdisc, there bool, want Queue) error {
 	return addQdisc(unix.NLM_F_EXCL, dev, want.Handle, want.Parent, want.Kind, options)
 }
 
-// ProbeQueue tries a queue on a virtual link made for the purpose and deleted again, so that nothing in use
+// OnProbeLink tries something on a virtual link made for the purpose and deleted again, so that nothing in use
 // is touched.
-func ProbeQueue(q Queue) error {
-	return onProbeLink("cpq", func(dev string) error { return SetRootQueue(dev, q) })
-}
-
-func onProbeLink(prefix string, try func(dev string) error) error {
-	a, b := fmt.Sprintf("%s%da", prefix, os.Getpid()), fmt.Sprintf("%s%db", prefix, os.Getpid())
+func OnProbeLink(try func(dev string) error) error {
+	a, b := fmt.Sprintf("cpa%d", os.Getpid()), fmt.Sprintf("cpb%d", os.Getpid())
 	if err := AddVeth(VethEnd{Name: a}, VethEnd{Name: b}, 2); err != nil {
 		return err
 	}
@@ -326,11 +318,7 @@ const leafHandle = 10 << 16
 // Shaper reads the rate in bits per second and the burst in bytes of the shaper that is a device's root
 // queue, if it is as SetShaper makes it; 0 if another queue is.
 func Shaper(dev string) (rate, burst uint64, err error) {
-	rate, burst, err = shaper(dev)
-	return rate, burst, explain(err, "read shaper of %s", dev)
-}
-
-func shaper(dev string) (rate, burst uint64, err error) {
+	defer explained(&err, "read shaper of %s", dev)
 	list, err := Qdiscs(dev)
 	if err != nil {
 		return 0, 0, err
@@ -375,25 +363,16 @@ func SetShaper(dev string, rate, burst uint64) error {
 
 // ClearShaper puts a device's default queue in the place of a shaper.
 func ClearShaper(dev string) error {
-	rate, _, err := shaper(dev)
+	rate, _, err := Shaper(dev)
 	if err == nil && rate > 0 {
 		err = clearRoot(dev)
 	}
 	return explain(err, "delete shaper of %s", dev)
 }
 
-// ProbeShaper tries a shaper on a virtual link made for the purpose.
-func ProbeShaper() error {
-	return onProbeLink("cps", func(dev string) error { return SetShaper(dev, 1e9, 128<<10) })
-}
-
 // Policer reads the rate in bits per second above which a device drops what arrives; 0 without our policer.
-func Policer(dev string) (uint64, error) {
-	rate, err := policer(dev)
-	return rate, explain(err, "read policer of %s", dev)
-}
-
-func policer(dev string) (uint64, error) {
+func Policer(dev string) (rate uint64, err error) {
+	defer explained(&err, "read policer of %s", dev)
 	l, err := find(dev)
 	if err != nil {
 		return 0, err
@@ -420,7 +399,7 @@ func policer(dev string) (uint64, error) {
 // SetPolicer drops what arrives at a device above the rate, in bits per second, once a burst of bytes is
 // used up. Rate 0 takes the policer away. A device on which someone else works at that place is left alone.
 func SetPolicer(dev string, rate, burst uint64) error {
-	now, err := policer(dev)
+	now, err := Policer(dev)
 	if err == nil && now > 0 {
 		err = delQdisc(dev, ingressHandle, HandleIngress)
 	}
@@ -453,9 +432,4 @@ func addPolicer(dev string, rate, burst uint64) error {
 		return errors.Join(err, delQdisc(dev, ingressHandle, HandleIngress))
 	}
 	return nil
-}
-
-// ProbePolicer tries a policer on a virtual link made for the purpose.
-func ProbePolicer() error {
-	return onProbeLink("cpp", func(dev string) error { return SetPolicer(dev, 1e9, 128<<10) })
 }

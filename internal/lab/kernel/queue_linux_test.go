@@ -75,11 +75,14 @@ func TestQueueCountsDropsOfAFullQueue(t *testing.T) {
 	})
 }
 
-func TestProbeQueueLeavesNothing(t *testing.T) {
+func TestOnProbeLinkLeavesNothing(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
-		must(t, ProbeQueue(Queue{Kind: "tbf",
+		try := func(q Queue) error {
+			return OnProbeLink(func(dev string) error { return SetRootQueue(dev, q) })
+		}
+		must(t, try(Queue{Kind: "tbf",
 			Values: map[string]uint64{"rate": 1e6, "burst": 10000, "limit": 10000}}))
-		if err := ProbeQueue(Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
+		if err := try(Queue{Kind: "dualpi2"}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an unknown kind gives %v, want ErrUnsupported", err)
 		}
 		if names, _ := Devices(); len(names) != 1 {

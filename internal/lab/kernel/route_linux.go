@@ -203,10 +203,3 @@ func orLink(a netip.Addr) string {
 	}
 	return a.String()
 }
-
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
-		return nil
-	}
-	return err
-}

@@ -38,16 +38,6 @@ func SetVLAN(dev string, id int) error {
 	return explain(err, "set vlan %d on %s", id, dev)
 }
 
-// ProbeVLAN makes a tagged device on a virtual link made for the purpose.
-func ProbeVLAN() error {
-	return onProbeLink("cpv", func(dev string) error {
-		if err := Up(dev); err != nil { // or its tagged device cannot come up
-			return err
-		}
-		return SetVLAN(dev, 1)
-	})
-}
-
 func addVLAN(dev string, id int) error {
 	parent, err := find(dev)
 	if err != nil {

@@ -19,8 +19,12 @@ func Policer() Knob {
 		spelling: spelling[uint64]{parse: parseLimit, spell: spellLimit},
 		read:     kernel.Policer,
 		apply:    func(dev string, rate uint64) error { return kernel.SetPolicer(dev, rate, burstOf(rate)) },
-		check:    func(string, uint64) check.Answer { return answer(kernel.ProbePolicer()) },
-		always:   "off", pick: insidePort,
+		check: func(_ string, rate uint64) check.Answer {
+			return answer(kernel.OnProbeLink(func(dev string) error {
+				return kernel.SetPolicer(dev, rate, burstOf(rate))
+			}))
+		},
+		always: "off", pick: insidePort,
 	}
 }
 

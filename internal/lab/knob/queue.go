@@ -297,7 +297,7 @@ func checkQueue(dev string, q kernel.Queue) check.Answer {
 		}
 		return answer(err)
 	}
-	err := kernel.ProbeQueue(q)
+	err := kernel.OnProbeLink(func(dev string) error { return kernel.SetRootQueue(dev, q) })
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return check.Not("the kernel has no %s", q.Kind).
 			Hinted("load the module sch_%s, or take a kernel that has it", q.Kind)

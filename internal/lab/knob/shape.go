@@ -30,7 +30,7 @@ func Shape() Knob {
 			if s.rate == 0 {
 				return check.OK()
 			}
-			return answer(kernel.ProbeShaper())
+			return answer(kernel.OnProbeLink(func(dev string) error { return applyShape(dev, s) }))
 		},
 		pick: func(p Place) string { return p.WAN },
 	}

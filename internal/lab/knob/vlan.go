@@ -40,6 +40,13 @@ func VLAN() Knob {
 			},
 		},
 		read: kernel.VLAN, apply: kernel.SetVLAN, always: "off",
-		check: func(string, int) check.Answer { return answer(kernel.ProbeVLAN()) },
+		check: func(_ string, id int) check.Answer {
+			return answer(kernel.OnProbeLink(func(dev string) error {
+				if err := kernel.Up(dev); err != nil { // or its tagged device cannot come up
+					return err
+				}
+				return kernel.SetVLAN(dev, id)
+			}))
+		},
 	}
 }

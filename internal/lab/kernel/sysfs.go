@@ -87,48 +87,6 @@ func writeEach(files, words []string, err error) error {
 	return nil
 }
 
-// bare leaves out the path, which repeats the device.
-func bare(err error) error {
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		return at.Err
-	}
-	return err
-}
-
-// SpreadQueues lets each transmit queue of a virtual link that has several serve CPUs of its own, in turn,
-// as drivers of NICs do (XPS, Documentation/networking/scaling.rst). Else a hash of the flow chooses, and
-// CPUs contend for one queue. It needs the /sys of the namespace; only root may.
-func SpreadQueues(dev string) error {
-	l, err := find(dev)
-	if err != nil {
-		return explain(err, "spread queues of %s", dev)
-	}
-	if l.Type() != "veth" || l.Attrs().NumTxQueues < 2 {
-		return nil
-	}
-	_, cores, err := OnlineCPUs()
-	if err != nil {
-		return err
-	}
-	queues := l.Attrs().NumTxQueues
-	for q := range queues {
-		words := make([]uint32, (cores+31)/32) // the kernel writes the highest first
-		for c := q; c < cores; c += queues {
-			words[len(words)-1-c/32] |= 1 << (c % 32)
-		}
-		mask := strings.Trim(strings.ReplaceAll(fmt.Sprintf("%08x", words), " ", ","), "[]")
-		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q)
-		err := os.WriteFile(file, []byte(mask), 0o600)
-		if errors.Is(err, fs.ErrNotExist) { // no /sys of the namespace
-			err = fs.ErrPermission
-		}
-		if err != nil {
-			return explain(bare(err), "let queue %d of %s serve the CPUs %s", q, dev, mask)
-		}
-	}
-	return nil
-}
-
 // IRQAffinity reads, for each interrupt of a device in the order of their numbers, the CPUs that it may be
 // served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
 func IRQAffinity(dev string) ([]string, error) {

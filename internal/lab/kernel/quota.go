@@ -147,15 +147,13 @@ func (h hierarchy) ours(dir string) bool {
 
 // CPUQuota reads the quota of the vCPUs of a lab's guests; where there are none, or nothing that could
 // limit them, there is none. dir is the directory that has the lab's files.
-func CPUQuota(dir string) (Quota, error) {
-	q, err := cpuQuota(dir)
-	if errors.Is(err, ErrUnsupported) {
-		return 0, nil
-	}
-	return q, explain(err, "read CPU quota of the guests")
-}
-
-func cpuQuota(dir string) (Quota, error) {
+func CPUQuota(dir string) (_ Quota, err error) {
+	defer func() {
+		if errors.Is(err, ErrUnsupported) {
+			err = nil
+		}
+		err = explain(err, "read CPU quota of the guests")
+	}()
 	h, list, err := someVCPUs(dir)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// inOrder takes steps until one is an error.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain adds the operation, and turns what the kernel says for "I have no such thing" into ErrUnsupported.
+func explain(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	if !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrAbsent) && (errors.Is(err, syscall.EOPNOTSUPP) ||
+		errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EAFNOSUPPORT) ||
+		errors.Is(err, syscall.ENOSYS)) {
+		return fmt.Errorf("%s: %w (%w)", what, ErrUnsupported, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// explained is explain for a deferred call.
+func explained(err *error, format string, args ...any) { *err = explain(*err, format, args...) }
+
+// bare leaves out the path, which repeats the device.
+func bare(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
+}
