@@ -46,29 +46,29 @@ func TestAgentAndGuardExclude(t *testing.T) {
 		}
 		turn := agent.Turn{Want: "pfifo limit 50", Restore: true}
 		turn.Place.Node, turn.Place.Port = "router", "lo"
-		refused("agent beside a guard", n.turn(ctx, "queue", turn, nil), name)
+		refused("agent beside a guard", n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil), name)
 		refused("run by agent beside a guard", begun(n), name)
-		driven := &Node{Name: "router", Host: h, Driver: by}
-		refused("run by a driver beside a guard", begun(driven), name)
-		refused("run by a driver beside another guard", driven.free(ctx, name+"x", "none"), name)
-		if err := driven.free(ctx, "none", name); err != nil {
+		agentless := &Node{Name: "router", Host: h, Driver: by}
+		refused("run by a driver beside a guard", begun(agentless), name)
+		refused("run by a driver beside another guard", agentless.free(ctx, name+"x", "none"), name)
+		if err := agentless.free(ctx, "none", name); err != nil {
 			t.Errorf("beside its own guard: got %v, want it free", err)
 		}
 		q, err := by.Read(ctx, h, record.Setting{Knob: "queue", Port: "lo"})
 		if err != nil || q != "noqueue" {
 			t.Errorf("beside a guard the agent has set: got %q, %v, want noqueue", q, err)
 		}
-		if err := errors.Join(by.Dismiss(ctx, h, name), begun(n), begun(driven),
-			n.turn(ctx, "queue", turn, nil)); err != nil {
+		if err := errors.Join(by.Dismiss(ctx, h, name), begun(n), begun(agentless),
+			n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, "queue"), turn, nil)); err != nil {
 			return fmt.Errorf("after the guard was dismissed: %w", err)
 		}
 		_, err = by.Guard(ctx, h, "", nil, time.Hour)
 		refused("guard beside an agent", err, "its agent is process ")
-		refused("run by a driver beside an agent", begun(driven), "its agent is process ")
+		refused("run by a driver beside an agent", begun(agentless), "its agent is process ")
 		if err := n.Agent.Close(); err != nil {
 			return err
 		}
-		return begun(driven)
+		return begun(agentless)
 	})
 }
 

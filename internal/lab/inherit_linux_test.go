@@ -104,7 +104,7 @@ func TestAGuardThatIsNotArmedIsDismissed(t *testing.T) {
 				dismissed = append(dismissed, name)
 				return cannot
 			}}, Facts: record.NodeFacts{CPUs: record.CPUsOwn}}
-		d := driven{l: l, n: n}
+		d := site{l: l, n: n}
 		if err := d.startGuard(t.Context()); err == nil || n.guard.name != "" || kept != 0 ||
 			!slices.Equal(dismissed, []string{"first"}) {
 			t.Errorf("dismissing fails with %v: got %v, guard %q, kept in touch %d times, dismissed %q",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
@@ -16,23 +15,12 @@ func (l *Lab) Keep(ctx context.Context, settings []record.Setting) error {
 		if err != nil {
 			return err
 		}
-		k, state, p, err := l.resolve(s, n)
+		x, err := l.resolve(s, n)
 		if err == nil && n.Facts.Fixed != "" {
 			err = fmt.Errorf("%s", n.Facts.Fixed)
 		}
-		var held agent.Held
-		switch {
-		case err != nil:
-		case n.HasDriver():
-			d := driven{l, n, s, k, p}
-			if err = d.put(ctx, state); err == nil {
-				held.State, err = d.now(ctx, state)
-			}
-		default:
-			err = n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held)
-		}
-		if err == nil && !k.Same(state, held.State) {
-			err = fmt.Errorf("read back %s", held.State)
+		if err == nil {
+			err = x.keep(ctx)
 		}
 		if err != nil {
 			err = fmt.Errorf("keep %s=%s on %s: %w", s.Knob, s.Value, place(s), err)

@@ -24,16 +24,16 @@ func (l *Lab) OnManagement(ctx context.Context, s record.Setting) string {
 	if err != nil || n.given(s) {
 		return ""
 	}
-	k, _, p, err := l.resolve(s, n)
+	x, err := l.resolve(s, n)
 	if err != nil {
 		return ""
 	}
-	by, devices := l.management[p.Node], p.Ports
-	if p.Port != "" {
-		devices = []string{p.Port}
+	by, devices := l.management[x.p.Node], x.p.Ports
+	if x.p.Port != "" {
+		devices = []string{x.p.Port}
 	}
 	above := func(dev string) bool { return by == dev || strings.HasPrefix(by, dev+".") } // a VLAN of it
-	if knob.OfPorts(k) && slices.ContainsFunc(devices, above) || k.Name() == firewall {
+	if knob.OfPorts(x.k) && slices.ContainsFunc(devices, above) || x.k.Name() == firewall {
 		return by
 	}
 	return ""

@@ -89,11 +89,6 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// turn has the node's agent check, or set for good, the state of a knob.
-func (n *Node) turn(ctx context.Context, knob string, t agent.Turn, out any) error {
-	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, knob), t, out)
-}
-
 // Describe are the node's facts, with its name, what it is driven by or why by nothing.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts

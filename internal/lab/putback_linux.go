@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
-	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
@@ -49,7 +48,8 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	if t.Place.Node != e.Node || t.Place.Lab != "" || e.Node == HostNode {
 		return "", fmt.Errorf("%s: its place is not in lab %s", what, e.Lab)
 	}
-	b := leftover{e: e, p: t.Place}
+	b := leftover{site: site{p: t.Place, s: record.Setting{Knob: e.Knob, Node: e.Node},
+		want: knob.State(e.After)}, e: e}
 	if b.k, _ = knobNamed(append(knob.All(), knob.TunnelEnd()), e.Knob); b.k == nil {
 		return "", fmt.Errorf("%s: no such knob", what)
 	}
@@ -179,11 +179,8 @@ var errOthers = errors.New("somebody has changed it since, and it was left as it
 
 // leftover is a setting that an owner who is gone has left on a real machine, which is reached again.
 type leftover struct {
-	l *Lab
-	n *Node
+	site
 	e journal.Entry
-	k knob.Knob
-	p knob.Place
 	// earlier are the owner's changes before this one, of the same knob there.
 	earlier []journal.Entry
 }
@@ -199,7 +196,7 @@ const (
 // putBack compares what a machine holds with what it was before and with what the owner had made of it, by
 // device. It touches nothing but what is still as the owner made it.
 func (b leftover) putBack(ctx context.Context) (text string, err error) {
-	now, err := b.read(ctx)
+	now, err := b.now(ctx, b.want)
 	if err != nil {
 		return "", err
 	}
@@ -224,16 +221,16 @@ func (b leftover) putBack(ctx context.Context) (text string, err error) {
 	case len(ours) == 0 && len(sorted[stateOther]) == 0:
 		return "already as before: " + b.says(string(now)), nil
 	case len(ours) == len(b.devices()):
-		if err := b.put(ctx, b.p, b.e.Before); err != nil {
+		if err := b.put(ctx, knob.State(b.e.Before)); err != nil {
 			return "", err
 		}
 		return "put back " + b.says(b.e.Before), nil
 	}
 	var done []string
 	for _, dev := range ours {
-		p := b.p
-		p.Port = dev
-		if wrong := b.put(ctx, p, string(before[dev])); wrong != nil {
+		one := b.site
+		one.p.Port = dev
+		if wrong := one.put(ctx, before[dev]); wrong != nil {
 			err = errors.Join(err, wrong)
 			continue
 		}
@@ -307,34 +304,6 @@ func (b leftover) each(s string) (map[string]knob.State, error) {
 		return map[string]knob.State{"": knob.State(s)}, nil
 	}
 	return knob.Each(knob.State(s), func() ([]string, error) { return b.devices(), nil })
-}
-
-func (b leftover) driven(p knob.Place) driven {
-	return driven{b.l, b.n, record.Setting{Knob: b.e.Knob, Node: b.e.Node}, b.k, p}
-}
-
-// read reads the setting. An agent's session that ends before the word to go on changes nothing.
-func (b leftover) read(ctx context.Context) (knob.State, error) {
-	if b.n.HasDriver() {
-		return b.driven(b.p).now(ctx, knob.State(b.e.After))
-	}
-	s, err := b.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, b.e.Knob),
-		agent.Turn{Place: b.p, Want: knob.State(b.e.After)})
-	if err != nil {
-		return "", err
-	}
-	defer s.Close()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
-	var held agent.Held
-	err = s.Recv(&held)
-	return held.State, err
-}
-
-func (b leftover) put(ctx context.Context, p knob.Place, value string) error {
-	if b.n.HasDriver() {
-		return b.driven(p).put(ctx, knob.State(value))
-	}
-	return b.n.turn(ctx, b.e.Knob, agent.Turn{Place: p, Want: knob.State(value), Restore: true}, nil)
 }
 
 // differs names a difference, and how it is put back by hand.

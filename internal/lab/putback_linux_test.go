@@ -142,7 +142,7 @@ func TestByHandIsQuoted(t *testing.T) {
 		"queue":      `tc qdisc replace dev 'eth0; reboot' root '$(id)'`,
 	} {
 		k, _ := knobNamed(knob.All(), knobName)
-		b := leftover{k: k}
+		b := leftover{site: site{k: k}}
 		if got := b.byHand("eth0; reboot", "$(id)"); got != want {
 			t.Errorf("%s: got %s, want %s", knobName, got, want)
 		}

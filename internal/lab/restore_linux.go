@@ -230,7 +230,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 		return n.Driver.Apply(ctx, n.Host, record.Setting{Knob: e.Knob, Node: e.Node, Port: t.Place.Port,
 			Value: e.Before})
 	}
-	return n.turn(ctx, e.Knob, t, nil)
+	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }
 
 // turnBack is what puts a setting back.

@@ -86,11 +86,11 @@ func (l *Lab) Relieve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		k, state, p, err := l.resolve(t.setting, n)
+		x, err := l.resolve(t.setting, n)
 		if err != nil {
 			return err
 		}
-		if a, ok := k.(knob.Accompanied); !ok || len(a.Companions(p, state)) == 0 {
+		if a, ok := x.k.(knob.Accompanied); !ok || len(a.Companions(x.p, x.want)) == 0 {
 			keep = append(keep, t.setting)
 		}
 	}
@@ -134,44 +134,34 @@ func (l *Lab) CheckSetting(ctx context.Context, s record.Setting) check.Answer {
 	case n.Facts.Fixed != "":
 		return check.Not("%s", n.Facts.Fixed)
 	}
-	k, state, p, err := l.resolve(s, n)
+	x, err := l.resolve(s, n)
 	if err != nil {
 		return check.Not("%v", err).Hinted("%s", check.HintOf(err))
 	}
-	if n.HasDriver() {
-		return driven{l, n, s, k, p}.check(ctx)
-	}
-	var got agent.Held
-	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &got); err != nil {
-		return check.CouldNotTell("%v", err)
-	}
-	if got.Answer == nil {
-		return check.CouldNotTell("node %s did not answer", s.Node)
-	}
-	return *got.Answer
+	return x.check(ctx)
 }
 
 // resolve finds the knob of a setting, its canonical state and its place. A knob family such as "sysctl:"
 // carries the rest of the name in its state.
-func (l *Lab) resolve(s record.Setting, n *Node) (knob.Knob, knob.State, knob.Place, error) {
+func (l *Lab) resolve(s record.Setting, n *Node) (x site, err error) {
 	k, member := knobNamed(l.parts.Knobs, s.Knob)
 	if k == nil {
-		return nil, "", knob.Place{}, fmt.Errorf("no such knob")
+		return x, errors.New("no such knob")
 	}
 	text := s.Value
 	if strings.HasSuffix(k.Name(), ":") {
 		text = member + "=" + text
 	}
-	state, err := k.Parse(text)
-	p := l.placeOf(s)
-	p.OwnKernel, p.Sysctls = n.Facts.OwnKernel, n.Sysctls
+	x = site{l: l, n: n, s: s, k: k, p: l.placeOf(s)}
+	x.p.OwnKernel, x.p.Sysctls = n.Facts.OwnKernel, n.Sysctls
+	x.want, err = k.Parse(text)
 	if o, ok := k.(knob.OwnLinks); ok && o.OwnLinks() && !l.OwnNetwork() && err == nil {
 		err = fmt.Errorf("%w: the machines' links are not the lab's own", host.ErrUnsupported)
 	}
-	if limited, ok := k.(knob.Limited); ok && err == nil { // of a driven node nobody else asks
-		err = limited.Allowed(p, state)
+	if limited, ok := k.(knob.Limited); ok && err == nil { // of an agentless node nobody else asks
+		err = limited.Allowed(x.p, x.want)
 	}
-	return k, state, p, err
+	return x, err
 }
 
 // knobNamed finds the knob of a name, nil if there is none; of a family also which member it is.
@@ -247,14 +237,15 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	if n.Facts.Fixed != "" {
 		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, n.Facts.Fixed)
 	}
-	k, state, p, err := l.resolve(s, n)
+	x, err := l.resolve(s, n)
 	if err != nil {
 		return nil, err
 	}
 	if n.HasDriver() {
-		return driven{l, n, s, k, p}.apply(ctx, state)
+		return x.applyByDriver(ctx)
 	}
-	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, k.Name()), agent.Turn{Place: p, Want: state})
+	session, err := n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()),
+		agent.Turn{Place: x.p, Want: x.want})
 	if err != nil {
 		return nil, err
 	}
@@ -272,15 +263,9 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	t := &applied{setting: s, undo: func(ctx context.Context) error { return finish(ctx, session) }}
 	var held agent.Held
 	if err = session.Recv(&held); err == nil {
-		before := agent.Turn{Place: p, Want: held.State, Restore: true}
-		t.again = func(ctx context.Context) error {
-			n, err := l.Node(ctx, s.Node)
-			if err != nil {
-				return err
-			}
-			return n.turn(ctx, k.Name(), before, nil)
-		}
-		t.seq, err = l.remember(s, n, k.Name(), p, string(held.State), string(state))
+		before := held.State
+		t.again = func(ctx context.Context) error { return x.put(ctx, before) }
+		t.seq, err = l.remember(s, n, x.k.Name(), x.p, string(before), string(x.want))
 	} else {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
 		defer session.Close()
@@ -308,11 +293,11 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// unwindTime is how long a node may take to undo one setting; a driven one has programs to start, and a small
+// unwindTime is how long a node may take to undo one setting; an agentless one has programs to start, and a small
 // router's firewall takes seconds to load.
 const (
-	unwindTime       = 5 * time.Second
-	drivenUnwindTime = 30 * time.Second
+	unwindTime          = 5 * time.Second
+	agentlessUnwindTime = 30 * time.Second
 )
 
 // unwind undoes a setting although ctx may be cancelled: that is when it is undone. What could not be keeps
@@ -320,7 +305,7 @@ const (
 func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	limit := unwindTime
 	if t.guarded != nil {
-		limit = drivenUnwindTime
+		limit = agentlessUnwindTime
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
@@ -432,25 +417,18 @@ func (l *Lab) followOn(ctx context.Context, s record.Setting) (Followed, error) 
 	if err != nil {
 		return Followed{}, err
 	}
-	k, state, p, err := l.resolve(s, n)
+	x, err := l.resolve(s, n)
 	if err != nil {
 		return Followed{}, err
 	}
-	var held agent.Held
-	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Check: true}, &held); err != nil {
+	switch a := x.check(ctx); a.State {
+	case check.No:
+		return Followed{Setting: s, Cannot: a.Reason}, nil
+	case check.Unknown:
+		return Followed{}, errors.New(a.Reason)
+	}
+	if err := x.keep(ctx); err != nil {
 		return Followed{}, err
-	}
-	if held.Answer == nil {
-		return Followed{}, fmt.Errorf("node %s did not answer whether it can", s.Node)
-	}
-	if held.Answer.State == check.No {
-		return Followed{Setting: s, Cannot: held.Answer.Reason}, nil
-	}
-	if err := n.turn(ctx, k.Name(), agent.Turn{Place: p, Want: state, Restore: true}, &held); err != nil {
-		return Followed{}, err
-	}
-	if !k.Same(state, held.State) {
-		return Followed{}, fmt.Errorf("read back %s", held.State)
 	}
 	return Followed{Setting: s}, nil
 }

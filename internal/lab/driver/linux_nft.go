@@ -22,7 +22,7 @@ const (
 // listTable prints a table, or nothing if there is none; another failure of nft is one.
 const listTable = `command -v nft >/dev/null || { echo "it has no nft" >&2; exit 69; }
 list() { out=$(nft -n list table "$1" "$2" 2>&1) && printf '%s\n' "$out" && return
-case $out in *"No such file"*) return;; esac; printf '%s\n' "$out" >&2; exit 1; }
+case $out in *"No such file"*) return 0;; esac; printf '%s\n' "$out" >&2; exit 1; }
 `
 
 // ofFamilies reads a state from a table that IPv4 and IPv6 both have.

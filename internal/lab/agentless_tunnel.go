@@ -71,16 +71,15 @@ func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	return ""
 }
 
-func (e *drivenEnd) setting(value knob.State) driven {
+func (e *drivenEnd) setting(value knob.State) site {
 	k := knob.TunnelEnd()
-	return driven{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
-		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}}
+	return site{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
+		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
 // set makes the end as it is to be now.
 func (e *drivenEnd) set(ctx context.Context) error {
-	value := e.state.State()
-	t, err := e.setting(value).apply(ctx, value)
+	t, err := e.setting(e.state.State()).applyByDriver(ctx)
 	if t != nil {
 		t.ofTunnel = true
 		e.l.settings = append(e.l.settings, t)

@@ -1,0 +1,280 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/driver"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/journal"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+)
+
+// site is a setting at a node, made by the node's agent or by its driver.
+type site struct {
+	l    *Lab
+	n    *Node
+	s    record.Setting
+	k    knob.Knob
+	p    knob.Place
+	want knob.State
+}
+
+// turn has the node's agent check, or set for good, a state.
+func (x site) turn(ctx context.Context, t agent.Turn) (held agent.Held, err error) {
+	t.Place = x.p
+	err = x.n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, x.k.Name()), t, &held)
+	return held, err
+}
+
+// check asks the node whether it can make the setting. Whether a driver's takes the value is only known once it
+// is applied.
+func (x site) check(ctx context.Context) check.Answer {
+	if !x.n.HasDriver() {
+		got, err := x.turn(ctx, agent.Turn{Want: x.want, Check: true})
+		switch {
+		case err != nil:
+			return check.CouldNotTell("%v", err)
+		case got.Answer == nil:
+			return check.CouldNotTell("node %s did not answer", x.n.Name)
+		}
+		return *got.Answer
+	}
+	if a := x.n.Driver.Check(ctx, x.n.Reads()); a.State != check.Yes {
+		return a
+	}
+	_, err := x.read(ctx, x.s.Value)
+	if _, ok := x.n.Driver.(driver.Replacing); ok {
+		_, err = x.now(ctx, knob.State(x.s.Value))
+	}
+	switch {
+	case errors.Is(err, host.ErrUnsupported):
+		return check.Not("%v", err)
+	case err != nil:
+		return check.CouldNotTell("%v", err)
+	}
+	return check.OK()
+}
+
+// on are the settings that the driver is asked for, in its words: on a machine of its own, which has other
+// devices as well, one for each device under test.
+func (x site) on(value string) (out []record.Setting, err error) {
+	s := x.s
+	s.Port, s.Value = x.p.Port, value
+	switch {
+	case !x.n.Facts.OwnMachine() || s.Port != "":
+		return []record.Setting{s}, nil
+	case !knob.OfPorts(x.k):
+		s.Port = x.p.WAN
+		return []record.Setting{s}, nil
+	}
+	each, err := knob.Each(knob.State(value), func() ([]string, error) { return x.p.Ports, nil })
+	for _, dev := range x.p.Ports {
+		s.Port, s.Value = dev, string(each[dev])
+		out = append(out, s)
+	}
+	return out, err
+}
+
+// read asks for the state; one who is asked about a value may say how else to come by that.
+func (x site) read(ctx context.Context, value string) (knob.State, error) {
+	return x.each(ctx, value, x.n.Driver.Read)
+}
+
+func (x site) each(ctx context.Context, value string, read func(context.Context, host.Host,
+	record.Setting) (string, error)) (knob.State, error) {
+	list, err := x.on(value)
+	if err != nil {
+		return "", err
+	}
+	each := map[string]knob.State{}
+	for _, s := range list {
+		v, err := read(ctx, x.n.Reads(), s)
+		if err != nil {
+			return "", err
+		}
+		each[s.Port] = knob.State(v)
+	}
+	return knob.OfAll(each), nil
+}
+
+// now reads what a state would take the place of. An agent's session that ends before the word to go on changes
+// nothing.
+func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
+	if x.n.HasDriver() {
+		if by, ok := x.n.Driver.(driver.Replacing); ok {
+			return x.each(ctx, string(want), by.ReadFor)
+		}
+		return x.read(ctx, "")
+	}
+	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), agent.Turn{Place: x.p, Want: want})
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	var held agent.Held
+	err = s.Recv(&held)
+	return held.State, err
+}
+
+// put applies a value on the node as it is now: it may have been renewed.
+func (x site) put(ctx context.Context, value knob.State) error {
+	n, err := x.l.Node(ctx, x.s.Node)
+	if err != nil {
+		return err
+	}
+	x.n = n
+	if !n.HasDriver() {
+		_, err := x.turn(ctx, agent.Turn{Want: value, Restore: true})
+		return err
+	}
+	list, err := x.on(string(value))
+	for _, s := range list {
+		if err == nil {
+			err = n.Driver.Apply(ctx, n.Host, s)
+		}
+	}
+	return err
+}
+
+// keep makes the setting for good, and reads it back.
+func (x site) keep(ctx context.Context) (err error) {
+	var held agent.Held
+	if !x.n.HasDriver() {
+		held, err = x.turn(ctx, agent.Turn{Want: x.want, Restore: true})
+	} else if err = x.put(ctx, x.want); err == nil {
+		held.State, err = x.now(ctx, x.want)
+	}
+	if err == nil && !x.k.Same(x.want, held.State) {
+		err = fmt.Errorf("read back %s", held.State)
+	}
+	return err
+}
+
+// back puts back what was there before, unless that is still there: what could not be changed may not be
+// writable at all.
+func (x site) back(ctx context.Context, before knob.State) error {
+	n, err := x.l.Node(ctx, x.s.Node)
+	if err != nil {
+		return err
+	}
+	x.n = n
+	if now, err := x.now(ctx, before); err == nil && now == before {
+		return nil
+	}
+	return x.put(ctx, before)
+}
+
+// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. What a failed attempt may have changed is
+// undone.
+func (x site) applyByDriver(ctx context.Context) (*applied, error) {
+	before, err := x.now(ctx, x.want)
+	if err != nil {
+		return nil, err
+	}
+	t := &applied{setting: x.s, undo: func(ctx context.Context) error { return x.back(ctx, before) }}
+	t.again = t.undo
+	if t.guarded, err = x.on(string(before)); err != nil {
+		return nil, err
+	}
+	if err = x.startGuard(ctx); err != nil {
+		return nil, err
+	}
+	if t.seq, err = x.l.remember(x.s, x.n, x.s.Knob, x.p, string(before), string(x.want)); err != nil {
+		return nil, err
+	}
+	if err = x.arm(ctx, t); err == nil {
+		err = x.keep(ctx)
+	}
+	if err == nil {
+		return t, nil
+	}
+	return x.l.failed(ctx, t, err)
+}
+
+// guarded is the driver that leaves a guard on a machine of its own, should the contact be lost.
+func (x site) guarded() (driver.Guarded, bool) {
+	by, ok := x.n.Driver.(driver.Guarded)
+	return by, ok && x.n.Facts.OwnMachine()
+}
+
+// startGuard leaves a guard on the node that has nothing to undo yet, and journals it: restore dismisses it.
+// One that is not as it should be is dismissed, since nobody would keep in touch with it.
+func (x site) startGuard(ctx context.Context) error {
+	by, ok := x.guarded()
+	if !ok || x.n.guard.name != "" {
+		return nil
+	}
+	name, err := by.Guard(ctx, x.n.Host, "", nil, agent.Silence)
+	seq := 0
+	if err == nil {
+		seq, err = x.l.journal.Add(journal.Entry{Kind: journal.KindGuard, Lab: x.l.ID, Node: x.n.Name,
+			Driver: x.n.Driver.Name(), Guard: name})
+	}
+	if err == nil {
+		x.n.guard = guard{name, seq}
+		x.l.regularly(func(ctx context.Context) error { return by.Touch(ctx, x.n.Host, name) })
+		return nil
+	}
+	if name == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentlessUnwindTime)
+	defer cancel()
+	left := by.Dismiss(ctx, x.n.Host, name)
+	if left != nil {
+		x.n.past = append(x.n.past, guard{name: name})
+	}
+	return errors.Join(err, left)
+}
+
+// arm has the node's guard undo what is set there, and what is to be set.
+func (x site) arm(ctx context.Context, next *applied) error {
+	by, ok := x.guarded()
+	if !ok {
+		return nil
+	}
+	var undo []record.Setting
+	for _, t := range append(slices.Clone(x.l.settings), next) {
+		if t.setting.Node == x.s.Node {
+			undo = append(undo, t.guarded...)
+		}
+	}
+	_, err := by.Guard(ctx, x.n.Host, x.n.guard.name, undo, agent.Silence)
+	return err
+}
+
+// dismiss ends the node's guard, if it has one, and removes what those before it have left.
+func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
+	by, ok := n.Driver.(driver.Guarded)
+	if !ok {
+		return nil
+	}
+	if n.guard.name != "" {
+		n.past = append(n.past, n.guard)
+	}
+	for _, g := range n.past {
+		gone := by.Dismiss(ctx, n.Host, g.name)
+		if gone == nil {
+			gone = j.Done(g.seq)
+		}
+		err = errors.Join(err, gone)
+	}
+	n.guard, n.past = guard{}, nil
+	return err
+}
+
+// guardGone says why the node's guard is not there any more.
+func (n *Node) guardGone(ctx context.Context) error {
+	by, ok := n.Driver.(driver.Guarded)
+	if !ok || n.guard.name == "" {
+		return nil
+	}
+	return by.Touch(ctx, n.Host, n.guard.name)
+}
