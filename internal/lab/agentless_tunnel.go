@@ -14,9 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// drivenEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
+// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
 // in force for as long as the tunnel is: they are journalled and guarded like all others.
-type drivenEnd struct {
+type agentlessEnd struct {
 	l      *Lab
 	n      *Node
 	by     driver.Tunneling
@@ -26,20 +26,20 @@ type drivenEnd struct {
 	stop   func()     // stops what it does for the tunnel, as nobody waits for it any more
 }
 
-// drivenEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
-func (l *Lab) drivenEnd(n *Node, kind string, slot int) *drivenEnd {
+// agentlessEnd is an end of a kind of tunnel that a node's driver makes, in a slot; nil where it makes none.
+func (l *Lab) agentlessEnd(n *Node, kind string, slot int) *agentlessEnd {
 	by, ok := n.Driver.(driver.Tunneling)
 	if !ok || !n.HasDriver() || kind != tunnel.WireGuard().Name() && kind != tunnel.WireGuardKernel().Name() {
 		return nil
 	}
-	return &drivenEnd{l: l, n: n, by: by, device: slotDevice(slot),
+	return &agentlessEnd{l: l, n: n, by: by, device: slotDevice(slot),
 		state: knob.End{Behind: map[netip.Prefix]netip.Addr{}}}
 }
 
 // hold serves the end to the tunnel's other half, until release.
-func (e *drivenEnd) hold(ctx context.Context) host.Agent {
+func (e *agentlessEnd) hold(ctx context.Context) host.Agent {
 	ctx, e.stop = context.WithCancel(context.WithoutCancel(ctx))
-	e.agent = tunnel.Driven(ctx, tunnel.Router{
+	e.agent = tunnel.Agentless(ctx, tunnel.Router{
 		Check: e.setting(knob.NoEnd).check, Open: e.open, Connect: e.connect,
 		Read: func(ctx context.Context) (kernel.LinkCounters, int64, error) {
 			return e.by.TunnelMoved(ctx, e.n.Reads(), e.device)
@@ -50,7 +50,7 @@ func (e *drivenEnd) hold(ctx context.Context) host.Agent {
 }
 
 // release undoes what was made, if there is such an end.
-func (e *drivenEnd) release(ctx context.Context) error {
+func (e *agentlessEnd) release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
@@ -71,14 +71,14 @@ func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	return ""
 }
 
-func (e *drivenEnd) setting(value knob.State) site {
+func (e *agentlessEnd) setting(value knob.State) site {
 	k := knob.TunnelEnd()
 	return site{e.l, e.n, record.Setting{Knob: k.Name(), Node: e.n.Name, Port: e.device,
 		Value: string(value)}, k, knob.Place{Node: e.n.Name, Port: e.device}, value}
 }
 
 // set makes the end as it is to be now.
-func (e *drivenEnd) set(ctx context.Context) error {
+func (e *agentlessEnd) set(ctx context.Context) error {
 	t, err := e.setting(e.state.State()).applyByDriver(ctx)
 	if t != nil {
 		t.ofTunnel = true
@@ -87,7 +87,7 @@ func (e *drivenEnd) set(ctx context.Context) error {
 	return err
 }
 
-func (e *drivenEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
+func (e *agentlessEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefix) (string, error) {
 	e.state.Port, e.state.MTU, e.state.Inner = uint16(s.Port), uint16(s.MTU), inner
 	if err := e.set(ctx); err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func (e *drivenEnd) open(ctx context.Context, s tunnel.Spec, inner []netip.Prefi
 	return e.by.TunnelKey(ctx, e.n.Reads(), e.device)
 }
 
-func (e *drivenEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,
+func (e *agentlessEnd) connect(ctx context.Context, public string, endpoint netip.AddrPort,
 	allowed []netip.Prefix) error {
 	e.state.Key, e.state.Endpoint, e.state.Allowed = public, endpoint, allowed
 	return e.set(ctx)

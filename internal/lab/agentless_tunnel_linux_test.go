@@ -106,7 +106,7 @@ func onWire(t *testing.T, d *routeros.Device) *wire {
 	return w
 }
 
-// behindRouterOS is a lab whose router is driven, on machines of their own.
+// behindRouterOS is a lab whose router is agentless, on machines of their own.
 func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.Journal, string) {
 	t.Helper()
 	top, err := TopologyNamed("forward")
@@ -130,18 +130,18 @@ func behindRouterOS(t *testing.T, d *routeros.Device, w *wire) (*Lab, *journal.J
 	return l, j, dir
 }
 
-// TestTunnelEndsOnADrivenRouter: it is laid by the router's driver, without a preshared key, behind a guard
+// TestTunnelEndsOnAAgentlessRouter: it is laid by the router's driver, without a preshared key, behind a guard
 // that would remove it; other settings come and go meanwhile; taken down, it leaves nothing.
-func TestTunnelEndsOnADrivenRouter(t *testing.T) {
+func TestTunnelEndsOnAAgentlessRouter(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
 	before, w := d.Config(), onWire(t, d)
 	l, j, _ := behindRouterOS(t, d, w)
 	ctx := t.Context()
 	led := 0
-	l.lead = func(_ context.Context, _ int, driven *drivenEnd) (func(context.Context) error, error) {
+	l.lead = func(_ context.Context, _ int, agentless *agentlessEnd) (func(context.Context) error, error) {
 		led++
-		driven.state.Behind[l.plan.behind(1, 1)[0]] = l.plan.link(1, 1)[0].Addr()
+		agentless.state.Behind[l.plan.behind(1, 1)[0]] = l.plan.link(1, 1)[0].Addr()
 		return func(context.Context) error { led--; return nil }, nil
 	}
 	p, err := l.Path(ctx, TunnelSpec{Kind: "wireguard", MTU: 1380})
@@ -192,9 +192,9 @@ func TestTunnelEndsOnADrivenRouter(t *testing.T) {
 	}
 }
 
-// TestDrivenTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may be
+// TestAgentlessTunnelThatFails: whatever step fails, all that was made is undone, and the error says what may be
 // missing.
-func TestDrivenTunnelThatFails(t *testing.T) {
+func TestAgentlessTunnelThatFails(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"/interface/wireguard/add", "/ip/address/add", "proplist=public-key where",
 		"/interface/wireguard/peers/add", "rx-packet", "start-time=startup", "nothing arrives"} {
@@ -239,8 +239,8 @@ func (m mute) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	return nil, context.Cause(ctx)
 }
 
-// TestDrivenTunnelThatIsGivenUp: whoever lays it need not wait for a router that does not answer.
-func TestDrivenTunnelThatIsGivenUp(t *testing.T) {
+// TestAgentlessTunnelThatIsGivenUp: whoever lays it need not wait for a router that does not answer.
+func TestAgentlessTunnelThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
 	before := d.Config()
@@ -260,9 +260,9 @@ func TestDrivenTunnelThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestDrivenTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
+// TestAgentlessTunnelThatStays: what the router does not remove keeps its guard and its place in the journal,
 // and nothing is measured until it is gone.
-func TestDrivenTunnelThatStays(t *testing.T) {
+func TestAgentlessTunnelThatStays(t *testing.T) {
 	t.Parallel()
 	d := routeros.New()
 	before := d.Config()
@@ -286,9 +286,9 @@ func TestDrivenTunnelThatStays(t *testing.T) {
 	}
 }
 
-// TestRestoreRemovesADrivenTunnel of a run that was killed, also in the middle of laying it, and says so
+// TestRestoreRemovesAAgentlessTunnel of a run that was killed, also in the middle of laying it, and says so
 // where the guard has done it.
-func TestRestoreRemovesADrivenTunnel(t *testing.T) {
+func TestRestoreRemovesAAgentlessTunnel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, broken, want string }{{"whole", "", "put back tunnel_end=none"},
 		{"without a peer", "/interface/wireguard/peers/add", "already as before"},
@@ -347,9 +347,9 @@ func TestRestoreRemovesADrivenTunnel(t *testing.T) {
 	}
 }
 
-// TestCheckDrivenTunnel: the kernel's WireGuard is laid, what it cannot be is skipped with the reason, and
+// TestCheckAgentlessTunnel: the kernel's WireGuard is laid, what it cannot be is skipped with the reason, and
 // where no guard may be left also with what is typed by hand.
-func TestCheckDrivenTunnel(t *testing.T) {
+func TestCheckAgentlessTunnel(t *testing.T) {
 	d := routeros.New()
 	before := d.Config()
 	l, _, _ := behindRouterOS(t, d, onWire(t, d))

@@ -61,8 +61,8 @@ type supply struct {
 	regularly func(func(context.Context) error)
 	// lead has the nodes tell a tunnel's slot from the plain path, where the network is not the lab's own,
 	// until the function that it returns is called; nil: they do, or there can be no tunnel. An end that is
-	// driven, nil if none is, is told its routes.
-	lead func(ctx context.Context, slot int, driven *drivenEnd) (func(context.Context) error, error)
+	// agentless, nil if none is, is told its routes.
+	lead func(ctx context.Context, slot int, agentless *agentlessEnd) (func(context.Context) error, error)
 	// again finds the path between the ends anew, and the devices that face it; nil: they are known.
 	again func(ctx context.Context) error
 	// leave ends what is to end while the nodes can still be reached; nil: nothing.

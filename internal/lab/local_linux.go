@@ -146,8 +146,8 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// drivenNote says what a router without an agent lacks.
-func drivenNote(who, by string) string {
+// agentlessNote says what a router without an agent lacks.
+func agentlessNote(who, by string) string {
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
 }
@@ -169,7 +169,7 @@ func (o Local) lab() *Lab {
 		notes = append(notes, o.guestNote())
 	}
 	if o.Driver != "" {
-		notes = append(notes, drivenNote("routers are", o.Driver))
+		notes = append(notes, agentlessNote("routers are", o.Driver))
 	}
 	l.Note = strings.Join(notes, "; ")
 	return l

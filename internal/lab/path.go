@@ -64,14 +64,14 @@ func (l *Lab) CheckTunnel(ctx context.Context, s TunnelSpec) check.Answer {
 	if s.Kind == "none" {
 		return check.OK()
 	}
-	t, near, far, driven, err := l.tunnelEnds(ctx, s, 1)
+	t, near, far, agentless, err := l.tunnelEnds(ctx, s, 1)
 	if err != nil {
 		return check.Not("%v", err)
 	}
-	defer driven.release(ctx) // nothing is made
+	defer agentless.release(ctx) // nothing is made
 	a := t.Check(ctx, near, far)
-	if driven != nil && a.State == check.No {
-		a.Reason += l.byHand(driven.n, s.Kind, 1)
+	if agentless != nil && a.State == check.No {
+		a.Reason += l.byHand(agentless.n, s.Kind, 1)
 	}
 	return a
 }
@@ -137,26 +137,26 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 	if err != nil {
 		return nil, err
 	}
-	kind, near, far, driven, err := l.tunnelEnds(ctx, s, slot)
+	kind, near, far, agentless, err := l.tunnelEnds(ctx, s, slot)
 	if err != nil {
 		return nil, err
 	}
 	unlead := func(context.Context) error { return nil }
 	if l.lead != nil {
-		if unlead, err = l.lead(ctx, slot, driven); err != nil {
-			return nil, errors.Join(err, driven.release(ctx))
+		if unlead, err = l.lead(ctx, slot, agentless); err != nil {
+			return nil, errors.Join(err, agentless.release(ctx))
 		}
 	}
-	leave := func(ctx context.Context) error { return errors.Join(driven.release(ctx), unlead(ctx)) }
-	if driven != nil { // it may take long for an answer
-		defer context.AfterFunc(ctx, driven.stop)()
+	leave := func(ctx context.Context) error { return errors.Join(agentless.release(ctx), unlead(ctx)) }
+	if agentless != nil { // it may take long for an answer
+		defer context.AfterFunc(ctx, agentless.stop)()
 	}
 	p, err := kind.Up(ctx, near, far, tunnel.Spec{Device: slotDevice(slot), MTU: s.MTU, Port: slotPort(slot),
 		Queue: s.Queue})
 	if err != nil {
-		if driven != nil {
+		if agentless != nil {
 			err = check.WithHint(err, fmt.Sprintf("the firewall of %s must let in UDP port %d, and forward "+
-				"what leaves the tunnel; IPv6 has rules of its own", driven.n.Name, slotPort(slot)))
+				"what leaves the tunnel; IPv6 has rules of its own", agentless.n.Name, slotPort(slot)))
 		}
 		return nil, errors.Join(err, leave(context.WithoutCancel(ctx)))
 	}
@@ -208,7 +208,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 
 // tunnelEnds are those of a tunnel in a slot. One that no agent holds is to be released.
 func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End,
-	driven *drivenEnd, err error) {
+	agentless *agentlessEnd, err error) {
 	i := slices.IndexFunc(l.parts.Tunnels, func(t tunnel.Tunnel) bool { return t.Name() == s.Kind })
 	if i < 0 {
 		return nil, near, far, nil, fmt.Errorf("no such tunnel: %s", s.Kind)
@@ -227,11 +227,11 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 			return nil, near, far, nil, errors.New(n.Facts.Fixed)
 		}
 		a, err := n.AgentFor("hold a tunnel's end")
-		if err != nil && driven == nil {
-			driven = l.drivenEnd(n, s.Kind, slot)
-			ends[e].Driven = driven != nil
+		if err != nil && agentless == nil {
+			agentless = l.agentlessEnd(n, s.Kind, slot)
+			ends[e].Agentless = agentless != nil
 		}
-		if err != nil && !ends[e].Driven {
+		if err != nil && !ends[e].Agentless {
 			return nil, near, far, nil, fmt.Errorf("%w%s", err, l.byHand(n, s.Kind, slot))
 		}
 		outer, err := l.outer(e, cmp.Or(s.Outer, 4))
@@ -239,17 +239,17 @@ func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.
 			return nil, near, far, nil, err
 		}
 		ends[e] = tunnel.End{Node: name, Agent: a, Outer: outer, Inner: l.plan.tunnel(slot, e),
-			Driven: ends[e].Driven}
+			Agentless: ends[e].Agentless}
 		if l.plan.hasBehind(1 - e) {
 			ends[e].Routes = l.plan.behind(slot, 1-e)
 		}
 	}
 	for e := range ends {
-		if ends[e].Driven {
-			ends[e].Agent = driven.hold(ctx)
+		if ends[e].Agentless {
+			ends[e].Agent = agentless.hold(ctx)
 		}
 	}
-	return l.parts.Tunnels[i], ends[0], ends[1], driven, nil
+	return l.parts.Tunnels[i], ends[0], ends[1], agentless, nil
 }
 
 // AwaitReassembly waits until earlier traffic no longer takes up the nodes' memory for fragments. A load of

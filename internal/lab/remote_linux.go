@@ -229,15 +229,15 @@ func (r *remote) meet(ctx context.Context, node string) (n *Node, err error) {
 	if c.System != ssh.RouterOS {
 		n.Rights = rightsOf(c.Root, c.Sudo)
 	}
-	by, driven := driver.Named(m.Driver)
-	if !driven {
+	by, agentless := driver.Named(m.Driver)
+	if !agentless {
 		n.Agent, err = r.agent(ctx, node, c)
 		// A router without room for an agent, or of another kind, is driven by its own commands.
-		if driven = node == "router" && errors.Is(err, host.ErrUnsupported); driven {
+		if agentless = node == "router" && errors.Is(err, host.ErrUnsupported); agentless {
 			n.Unagented, err = err.Error(), nil
 		}
 	}
-	if driven {
+	if agentless {
 		n.Host, n.Facts.Clock = c.Shell(), ""
 		if c.System == ssh.RouterOS {
 			n.Host = c.Commands()
@@ -350,7 +350,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 		l.Note += fmt.Sprintf("; the data goes to %s, where ssh reaches the server", l.contact)
 	}
 	if n := l.nodes[l.Topology.Routers[0]]; n.Driver != nil {
-		l.Note += "; " + drivenNote("the router is", n.Driver.Name())
+		l.Note += "; " + agentlessNote("the router is", n.Driver.Name())
 		if n.Unagented != "" {
 			l.Note += " (no agent runs there: " + n.Unagented + ")"
 		}

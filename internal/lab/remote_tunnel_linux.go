@@ -23,7 +23,7 @@ type crossing struct {
 // lead gives the server the address that lies behind a tunnel's slot, and has it and the router know the
 // ways: the client's leads into the tunnel. It goes on until what it returns is called. Those of a router
 // without an agent are part of its end of the tunnel.
-func (x *surveyed) lead(ctx context.Context, slot int, driven *drivenEnd) (leave func(context.Context) error,
+func (x *surveyed) lead(ctx context.Context, slot int, agentless *agentlessEnd) (leave func(context.Context) error,
 	err error) {
 	server, router := x.l.Topology.Far, x.l.Topology.Routers[0]
 	var there, between agent.Hold
@@ -47,10 +47,10 @@ func (x *surveyed) lead(ctx context.Context, slot int, driven *drivenEnd) (leave
 		return nil, fmt.Errorf("%w: %w", host.ErrUnsupported, why)
 	}
 	hold := map[string]agent.Hold{server: there, router: between}
-	if driven != nil {
+	if agentless != nil {
 		delete(hold, router)
 		for _, r := range between.Routes {
-			driven.state.Behind[r.To] = r.Via
+			agentless.state.Behind[r.To] = r.Via
 		}
 	}
 	var held []host.Session

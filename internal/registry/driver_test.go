@@ -16,11 +16,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/registry"
 )
 
-// drivenSettings are what every system that runs in a lab's router can be told by its driver, as
+// agentlessSettings are what every system that runs in a lab's router can be told by its driver, as
 // "knob.port=value"; those of guestSettings need a kernel of its own, and programs that not every machine
 // has.
 const (
-	drivenSettings = `
+	agentlessSettings = `
 link_mtu=1400
 link_mtu.wan=1300
 txqueuelen.lan=77
@@ -46,8 +46,8 @@ queue.wan=fq_codel limit 2000 flows 1024 quantum 1514 target 4ms interval 80ms m
 queue=noqueue`
 )
 
-// driven brings up a lab whose router is driven.
-func driven(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
+// agentless brings up a lab whose router is driven.
+func agentless(t *testing.T, d driver.Driver, guest *vm.Guest) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	l, _ := labtest.UpLocal(t, lab.Local{Dir: t.TempDir(), Guest: guest, Driver: d.Name(),
 		Parts: registry.LabParts()}, "forward")
@@ -75,9 +75,9 @@ func TestDriversInNamespaces(t *testing.T) {
 	t.Parallel()
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
-			l, n := driven(t, d, nil)
-			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(drivenSettings), "lan", "wan")
-			settleDriven(t, l, labtest.SettingsOf(drivenSettings)[:1])
+			l, n := agentless(t, d, nil)
+			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(agentlessSettings), "lan", "wan")
+			settleAgentless(t, l, labtest.SettingsOf(agentlessSettings)[:1])
 			if got := labtest.Reach(t, l, 0, 4, 1401, 1400); len(got.Back) != 2 {
 				t.Errorf("after the MTU is put back: %v of 1400 and 1401 bytes come back, want both",
 					got.Back)
@@ -91,9 +91,9 @@ func TestDriversInGuests(t *testing.T) {
 	guest := labtest.Guest(t)
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
-			l, n := driven(t, d, guest)
-			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(drivenSettings+guestSettings), "lan", "wan")
-			settleDriven(t, l, labtest.SettingsOf(drivenSettings+guestSettings))
+			l, n := agentless(t, d, guest)
+			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(agentlessSettings+guestSettings), "lan", "wan")
+			settleAgentless(t, l, labtest.SettingsOf(agentlessSettings+guestSettings))
 			if got := labtest.Reach(t, l, 0, 4, 1501, 100, 1500); len(got.Back) != 2 {
 				t.Errorf("packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two",
 					got.Back,
@@ -103,8 +103,8 @@ func TestDriversInGuests(t *testing.T) {
 	}
 }
 
-// settleDriven makes settings hold through the lab one after the other, and has them undone.
-func settleDriven(t *testing.T, l *lab.Lab, settings []record.Setting) {
+// settleAgentless makes settings hold through the lab one after the other, and has them undone.
+func settleAgentless(t *testing.T, l *lab.Lab, settings []record.Setting) {
 	t.Helper()
 	ctx := labtest.Context(t)
 	n, err := l.Node(ctx, "router")
@@ -134,6 +134,6 @@ func settleDriven(t *testing.T, l *lab.Lab, settings []record.Setting) {
 		}
 	}
 	if a := l.CheckTunnel(ctx, lab.TunnelSpec{Kind: "wireguard"}); a.State != check.No {
-		t.Errorf("a tunnel that ends on a driven router: got %v, want no", a)
+		t.Errorf("a tunnel that ends on an agentless router: got %v, want no", a)
 	}
 }

@@ -132,7 +132,7 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard adds to what is told of a driven router's device which of its offloads are on, and its MTU where
+// readCard adds to what is told of an agentless router's device which of its offloads are on, and its MTU where
 // that is not told yet; or why its driver cannot read that.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")

@@ -26,7 +26,7 @@ type way struct {
 	ports     lab.DataPorts
 	tag       string   // that the path check's packets show; "" where nobody else sends any
 	unwatched []string // routers whose counters nobody reads
-	driven    []string // routers whose counters a driver reads
+	agentless []string // routers whose counters a driver reads
 	// thirdParty: at the far end is a program that is not ours, which answers nothing but its own traffic.
 	thirdParty bool
 	bypass     bool // the traffic goes past the tunnel, on purpose
@@ -89,7 +89,7 @@ func gather(ctx context.Context, l *lab.Lab, p lab.Path, d demand) (way, error) 
 		case !n.Counts():
 			w.unwatched = append(w.unwatched, r)
 		case !n.HasAgent():
-			w.driven = append(w.driven, r)
+			w.agentless = append(w.agentless, r)
 		}
 	}
 	return w, nil
@@ -126,7 +126,7 @@ func (w way) counters(ctx context.Context, underLoad bool) ([]record.CounterMove
 			move(near, device, record.TunnelReceived, c.Received))
 	}
 	for _, r := range w.lab.Topology.Routers {
-		if slices.Contains(w.unwatched, r) || underLoad && slices.Contains(w.driven, r) {
+		if slices.Contains(w.unwatched, r) || underLoad && slices.Contains(w.agentless, r) {
 			continue
 		}
 		ports := w.lab.Ports(r)

@@ -82,7 +82,7 @@ func TestEndEchoDoesNotWaitForASilentNode(t *testing.T) {
 // read late tells nothing of the window, above all where the load has no warm-up.
 func TestCountersOfTheWindow(t *testing.T) {
 	load := []record.CounterMove{{Node: "router", Counter: "rx_bytes", Before: 10, After: 100, When: "load"},
-		{Node: "driven", Counter: "rx_bytes", Before: 10, After: 100, When: "load"}}
+		{Node: "agentless", Counter: "rx_bytes", Before: 10, After: 100, When: "load"}}
 	warm := record.Window{Begin: 0, Start: 1000, End: 2000}
 	cold := record.Window{Begin: 1000, Start: 1000, End: 2000}
 	for name, tt := range map[string]struct {

@@ -39,11 +39,11 @@ type watcher interface {
 	Close() error
 }
 
-// drivenEvery is the pace of a driven node's samples: each costs it a program or two.
-const drivenEvery = time.Second
+// agentlessEvery is the pace of an agentless node's samples: each costs it a program or two.
+const agentlessEvery = time.Second
 
-// driven watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
-type driven struct {
+// agentless watches a node by its driver. It keeps its own pace: no sample is taken at the edges of a window.
+type agentless struct {
 	watch driver.Watch
 	whole bool         // its machine is its own
 	stop  func()       // ends keeping in touch
@@ -51,20 +51,20 @@ type driven struct {
 }
 
 // drive keeps in touch with what samples a node, until it is closed.
-func drive(ctx context.Context, by driver.Watch, whole bool) driven {
+func drive(ctx context.Context, by driver.Watch, whole bool) agentless {
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
 		for host.Pause(alive, driver.Silence/4) == nil && by.Keep(alive) == nil {
 		}
 	})
-	return driven{by, whole, func() { stop(); keeping.Wait() }, new(atomic.Bool)}
+	return agentless{by, whole, func() { stop(); keeping.Wait() }, new(atomic.Bool)}
 }
 
-func (driven) Schedule(...int64) error { return nil }
-func (driven) Live() []float64         { return nil }
+func (agentless) Schedule(...int64) error { return nil }
+func (agentless) Live() []float64         { return nil }
 
-func (d driven) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
+func (d agentless) Collect(ctx context.Context, from, to int64) (record.NodeData, error) {
 	data, err := d.watch.Collect(ctx, from, to)
 	if err != nil {
 		d.gone.Store(true)
@@ -77,7 +77,7 @@ func (d driven) Collect(ctx context.Context, from, to int64) (record.NodeData, e
 	return data, err
 }
 
-func (d driven) Close() error {
+func (d agentless) Close() error {
 	d.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -104,7 +104,7 @@ func openWatch(ctx context.Context, l *lab.Lab, probes []probe.Probe) (*watches,
 func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []probe.Probe) error {
 	name := n.Name
 	if d, ok := n.Driver.(driver.Sampling); ok && n.HasDriver() {
-		p, err := d.Watch(ctx, n.Host, drivenEvery)
+		p, err := d.Watch(ctx, n.Host, agentlessEvery)
 		if err == nil {
 			w.watchers[name] = drive(ctx, p, n.Facts.OwnCPUs())
 		}
@@ -144,7 +144,7 @@ func (w *watches) open(ctx context.Context, l *lab.Lab, n *lab.Node, probes []pr
 // machine slept, or was killed.
 func (w *watches) gone() bool {
 	for _, p := range w.watchers {
-		if d, ok := p.(driven); ok && d.gone.Load() {
+		if d, ok := p.(agentless); ok && d.gone.Load() {
 			return true
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // End is one end of a tunnel.
 type End struct {
-	Node   string
-	Agent  host.Agent
-	Outer  netip.Addr     // underlay address
-	Inner  []netip.Prefix // addresses of the tunnel device
-	Routes []netip.Prefix // what lies behind the other end
-	Driven bool           // Agent is of Driven
+	Node      string
+	Agent     host.Agent
+	Outer     netip.Addr     // underlay address
+	Inner     []netip.Prefix // addresses of the tunnel device
+	Routes    []netip.Prefix // what lies behind the other end
+	Agentless bool           // Agent is one that Agentless returns
 }
 
 // Spec says what is wanted of a tunnel.

@@ -25,9 +25,9 @@ const presharedSize = 32               // the length in bytes of what both ends 
 // killTime is how long it takes to be rid of an end that hangs: its agent kills it after answerTime.
 const killTime = answerTime + 3*time.Second
 
-// drivenTime is answerTime of an end that is driven: each answer takes a slow router several commands, and
-// the first one a guard, whose start the router's scheduler has to prove.
-const drivenTime = 90 * time.Second
+// agentlessTime is answerTime of an end that no agent holds: each answer takes a slow router several commands,
+// and the first one a guard, whose start the router's scheduler has to prove.
+const agentlessTime = 90 * time.Second
 
 // end is one node of a path with the session that holds its device.
 type end struct {
@@ -43,8 +43,8 @@ type end struct {
 
 // patience is how long the end may take for an answer.
 func (e *end) patience() time.Duration {
-	if e.Driven {
-		return drivenTime
+	if e.Agentless {
+		return agentlessTime
 	}
 	return answerTime
 }
@@ -176,7 +176,7 @@ func (p *path) lay(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	preshared := host.NewSecret(presharedSize)
-	if p.driven() { // nothing but zeros is none: the router would be told in a command, and keep it
+	if p.agentless() { // nothing but zeros is none: the router would be told in a command, and keep it
 		preshared = host.SecretFrom(make([]byte, presharedSize))
 	}
 	defer preshared.Use(func(b []byte) error { clear(b); return nil })
@@ -251,7 +251,7 @@ func (p *path) request(e *end) request {
 // prove sends datagrams from one end until they are counted at the other.
 func (p *path) prove(ctx context.Context, from, to *end) error {
 	most := proof
-	if p.driven() {
+	if p.agentless() {
 		most = 3 * proof // each look at the router is a command there
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("nothing arrived within %v", most))
@@ -284,7 +284,7 @@ func (p *path) prove(ctx context.Context, from, to *end) error {
 	}
 }
 
-func (p *path) driven() bool { return p.ends[0].Driven || p.ends[1].Driven }
+func (p *path) agentless() bool { return p.ends[0].Agentless || p.ends[1].Agentless }
 
 func (s status) words(node string, mute bool) string {
 	handshake := ""

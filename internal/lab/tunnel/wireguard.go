@@ -195,7 +195,7 @@ func (auto) Check(ctx context.Context, near, far End) check.Answer {
 		if kernel.State == check.Yes {
 			continue
 		}
-		if e.Driven { // it has no other
+		if e.Agentless { // it has no other
 			return kernel
 		}
 		if a := probeEnd(ctx, nameUserspace, e); a.State != check.Yes {
@@ -213,7 +213,7 @@ func (auto) Up(ctx context.Context, near, far End, s Spec) (Path, error) {
 	p := &path{spec: s}
 	for i, e := range []End{near, far} {
 		p.ends[i] = &end{End: e, kind: nameUserspace}
-		if e.Driven || probeEnd(ctx, nameKernel, e).State == check.Yes {
+		if e.Agentless || probeEnd(ctx, nameKernel, e).State == check.Yes {
 			p.ends[i].kind = nameKernel
 		}
 	}

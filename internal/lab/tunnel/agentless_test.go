@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// both are the two driven ends of a tunnel: what one sends the other has received.
+// both are the two agentless ends of a tunnel: what one sends the other has received.
 type both struct {
 	mu   sync.Mutex
 	sent [2]uint64
@@ -23,12 +23,12 @@ type both struct {
 	dead bool
 }
 
-type drivenEnd struct {
+type agentlessEnd struct {
 	*both
 	i int
 }
 
-func (e drivenEnd) step(name string) error {
+func (e agentlessEnd) step(name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.told[e.i] = append(e.told[e.i], name)
@@ -39,27 +39,27 @@ func (e drivenEnd) step(name string) error {
 }
 
 // held is an agent that holds the end.
-func (e drivenEnd) held(t *testing.T) host.Agent {
-	return Driven(t.Context(), Router{e.Check, e.Open, e.Connect, e.Read, e.Send})
+func (e agentlessEnd) held(t *testing.T) host.Agent {
+	return Agentless(t.Context(), Router{e.Check, e.Open, e.Connect, e.Read, e.Send})
 }
 
-func (e drivenEnd) Check(context.Context) check.Answer {
+func (e agentlessEnd) Check(context.Context) check.Answer {
 	if err := e.step("check"); err != nil {
 		return check.Not("%v", err)
 	}
 	return check.OK()
 }
 
-func (e drivenEnd) Open(_ context.Context, s Spec, inner []netip.Prefix) (string, error) {
+func (e agentlessEnd) Open(_ context.Context, s Spec, inner []netip.Prefix) (string, error) {
 	return []string{"near", "far"}[e.i], e.step("open " + s.Device + " " + inner[0].String())
 }
 
-func (e drivenEnd) Connect(_ context.Context, public string, at netip.AddrPort,
+func (e agentlessEnd) Connect(_ context.Context, public string, at netip.AddrPort,
 	allowed []netip.Prefix) error {
 	return e.step("connect " + public + " " + at.String() + " " + allowed[0].String())
 }
 
-func (e drivenEnd) Read(context.Context) (c kernel.LinkCounters, handshake int64, err error) {
+func (e agentlessEnd) Read(context.Context) (c kernel.LinkCounters, handshake int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.TxPackets, c.RxPackets = e.sent[e.i], e.sent[1-e.i]
@@ -69,7 +69,7 @@ func (e drivenEnd) Read(context.Context) (c kernel.LinkCounters, handshake int64
 	return c, 0, err
 }
 
-func (e drivenEnd) Send(context.Context, netip.Addr) error {
+func (e agentlessEnd) Send(context.Context, netip.Addr) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.dead {
@@ -78,9 +78,9 @@ func (e drivenEnd) Send(context.Context, netip.Addr) error {
 	return nil
 }
 
-// TestDriven: driven ends are laid by the same exchange as others, each step once; what fails is said, and
+// TestAgentless: agentless ends are laid by the same exchange as others, each step once; what fails is said, and
 // both ends' sessions end.
-func TestDriven(t *testing.T) {
+func TestAgentless(t *testing.T) {
 	for _, tt := range []struct{ kind, fail, want string }{
 		{nameAuto, "", ""}, {nameKernel, "", ""},
 		{nameKernel, "open", "far: it is broken"}, {nameKernel, "connect", "far: it is broken"},
@@ -92,7 +92,7 @@ func TestDriven(t *testing.T) {
 		for i, node := range []string{"near", "far"} {
 			address := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 			inner := netip.AddrFrom4([4]byte{198, 19, 1, byte(i + 1)})
-			ends[i] = End{Node: node, Agent: drivenEnd{e, i}.held(t), Outer: address, Driven: true,
+			ends[i] = End{Node: node, Agent: agentlessEnd{e, i}.held(t), Outer: address, Agentless: true,
 				Inner: []netip.Prefix{netip.PrefixFrom(inner, 24)}}
 		}
 		var kind Tunnel = WireGuardKernel()
@@ -130,14 +130,14 @@ func TestDriven(t *testing.T) {
 	}
 }
 
-// TestDrivenCheck: the answer is that of the router, whichever of the kinds is asked for.
-func TestDrivenCheck(t *testing.T) {
+// TestAgentlessCheck: the answer is that of the router, whichever of the kinds is asked for.
+func TestAgentlessCheck(t *testing.T) {
 	for _, fail := range []string{"", "check"} {
 		e := &both{fail: fail}
-		near, far := drivenEnd{e, 0}.held(t), drivenEnd{e, 1}.held(t)
+		near, far := agentlessEnd{e, 0}.held(t), agentlessEnd{e, 1}.held(t)
 		for _, kind := range []Tunnel{WireGuard(), WireGuardKernel(), WireGuardUserspace()} {
-			a := kind.Check(t.Context(), End{Node: "near", Agent: near, Driven: true},
-				End{Node: "far", Agent: far, Driven: true})
+			a := kind.Check(t.Context(), End{Node: "near", Agent: near, Agentless: true},
+				End{Node: "far", Agent: far, Agentless: true})
 			want := map[bool]check.State{true: check.Yes, false: check.No}[fail == "" &&
 				kind.Name() != nameUserspace]
 			if a.State != want || fail != "" && kind.Name() != nameUserspace &&
@@ -151,9 +151,9 @@ func TestDrivenCheck(t *testing.T) {
 	}
 }
 
-// TestDrivenAloneHasNoPresharedKey: the other end of a driven one is given zeros, which are none.
-func TestDrivenAloneHasNoPresharedKey(t *testing.T) {
-	for _, driven := range []bool{true, false} {
+// TestAgentlessAloneHasNoPresharedKey: the other end of an agentless one is given zeros, which are none.
+func TestAgentlessAloneHasNoPresharedKey(t *testing.T) {
+	for _, agentless := range []bool{true, false} {
 		got := make(chan []byte, 1)
 		serve := func(ctx context.Context, s host.Session) error {
 			var r request
@@ -166,18 +166,18 @@ func TestDrivenAloneHasNoPresharedKey(t *testing.T) {
 			})
 		}
 		near := host.Inside(t.Context(), map[string]host.Handler{"tunnel/" + nameKernel: serve})
-		far := drivenEnd{&both{}, 1}.held(t)
+		far := agentlessEnd{&both{}, 1}.held(t)
 		in := func(last byte) []netip.Prefix {
 			return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, 1, last}), 24)}
 		}
 		_, err := WireGuardKernel().Up(t.Context(), End{Node: "near", Agent: near, Inner: in(1),
 			Outer: netip.MustParseAddr("192.0.2.1")}, End{Node: "far", Agent: far, Inner: in(2),
-			Driven: driven, Outer: netip.MustParseAddr("192.0.2.2")}, Spec{})
+			Agentless: agentless, Outer: netip.MustParseAddr("192.0.2.2")}, Spec{})
 		if err == nil || !strings.Contains(err.Error(), "near: that is all") {
 			t.Fatal(err)
 		}
-		if none := string(<-got) == string(make([]byte, presharedSize)); none != driven {
-			t.Errorf("driven %t: no preshared key: %t", driven, none)
+		if none := string(<-got) == string(make([]byte, presharedSize)); none != agentless {
+			t.Errorf("agentless %t: no preshared key: %t", agentless, none)
 		}
 		if err := errors.Join(near.Close(), far.Close()); err != nil {
 			t.Error(err)

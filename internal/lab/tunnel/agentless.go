@@ -23,9 +23,9 @@ type Router struct {
 	Send func(ctx context.Context, to netip.Addr) error
 }
 
-// Driven returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
+// Agentless returns an agent in this process that holds such an end, until it is closed. Of all verbs it knows
 // the one of the tunnel's kind.
-func Driven(ctx context.Context, by Router) host.Agent {
+func Agentless(ctx context.Context, by Router) host.Agent {
 	serve := func(ctx context.Context, s host.Session) error {
 		var r request
 		if err := s.Recv(&r); err != nil || r.Clear != nil {
