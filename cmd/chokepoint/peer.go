@@ -136,9 +136,9 @@ func (o peerOptions) check() (ports [2]int, err error) {
 	a, errA := strconv.Atoi(first)
 	b, errB := strconv.Atoi(last)
 	switch {
-	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.LeastDataPorts:
+	case errA != nil || errB != nil || a < 1 || b > 65535 || b-a+1 < lab.MinDataPorts:
 		return ports, app.Usage(fmt.Sprintf("--data-ports %q is no range of %d ports or more", o.data,
-			lab.LeastDataPorts), "write it as "+peerData)
+			lab.MinDataPorts), "write it as "+peerData)
 	case o.port < 1 || o.port > 65535:
 		return ports, app.Usage(fmt.Sprintf("--port %d is no port", o.port), "a number from 1 to 65535")
 	case o.port >= a && o.port <= b:

@@ -32,8 +32,8 @@ func (x site) turn(ctx context.Context, t agent.Turn) (held agent.Held, err erro
 	return held, err
 }
 
-// check asks the node whether it can make the setting. Whether a driver's takes the value is only known once it
-// is applied.
+// check asks the node whether it can make the setting. Whether a driver's takes the value is only known once
+// it is applied.
 func (x site) check(ctx context.Context) check.Answer {
 	if !x.n.HasDriver() {
 		got, err := x.turn(ctx, agent.Turn{Want: x.want, Check: true})
@@ -103,8 +103,8 @@ func (x site) each(ctx context.Context, value string, read func(context.Context,
 	return knob.OfAll(each), nil
 }
 
-// now reads what a state would take the place of. An agent's session that ends before the word to go on changes
-// nothing.
+// now reads what a state would take the place of. An agent's session that ends before the word to go on
+// changes nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
 		if by, ok := x.n.Driver.(driver.Replacing); ok {
@@ -171,8 +171,8 @@ func (x site) back(ctx context.Context, before knob.State) error {
 	return x.put(ctx, before)
 }
 
-// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. What a failed attempt may have changed is
-// undone.
+// applyByDriver applies a setting by the node's driver: read, guard, journal, apply, read back. What a failed
+// attempt may have changed is undone.
 func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	before, err := x.now(ctx, x.want)
 	if err != nil {
@@ -270,7 +270,7 @@ func (n *Node) dismiss(ctx context.Context, j *journal.Journal) (err error) {
 	return err
 }
 
-// guardGone says why the node's guard is not there any more.
+// guardGone returns an error if the node's guard is not there any more.
 func (n *Node) guardGone(ctx context.Context) error {
 	by, ok := n.Driver.(driver.Guarded)
 	if !ok || n.guard.name == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's driver,
-// in force for as long as the tunnel is: they are journalled and guarded like all others.
+// agentlessEnd is the end of a tunnel on a node without an agent. It consists of settings of the node's
+// driver, in force for as long as the tunnel is: they are journalled and guarded like all others.
 type agentlessEnd struct {
 	l      *Lab
 	n      *Node
@@ -62,7 +62,7 @@ func (e *agentlessEnd) release(ctx context.Context) error {
 	return errors.Join(err, e.l.undo(ctx, ours))
 }
 
-// byHand is what an owner types for an end on a node, in a slot; nothing where no driver knows.
+// byHand returns the owner's commands for an end on a node, in a slot; "" where no driver knows any.
 func (l *Lab) byHand(n *Node, kind string, slot int) string {
 	end := slices.Index(l.Topology.Tunnel[:], n.Name)
 	if by, ok := n.Driver.(driver.ByHand); ok {

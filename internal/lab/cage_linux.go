@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// cage is what keeps QEMU, and a guest that has broken into it, from the rest of the machine: it opens
+// cage confines QEMU, and a guest that has broken into it: it opens
 // nothing by itself but is given descriptors, filters its own system calls, and has the rights of a user
 // that owns nothing.
 type cage struct {
@@ -82,8 +82,8 @@ func userFor(kvm bool) (u *host.User, root string) {
 	return userOfKVM(device.Mode, device.Gid)
 }
 
-// userOfKVM is who may use a /dev/kvm of this mode and group and owns nothing. The group root, which may read
-// much of a machine's, is given to nobody.
+// userOfKVM returns a user who owns nothing and may use a /dev/kvm of this mode and group. The group root,
+// which may read much of a machine's, is given to nobody.
 func userOfKVM(mode, group uint32) (u *host.User, root string) {
 	u = &host.User{ID: cagedUser}
 	switch {

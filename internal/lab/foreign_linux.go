@@ -27,7 +27,7 @@ const (
 	diskKVMTime  = time.Minute
 )
 
-// bootTimes are how long a guest may take with and without KVM.
+// bootTimes bounds a guest's boot with and without KVM.
 func bootTimes(g *vm.Guest) (kvm, emulated time.Duration) {
 	switch {
 	case g == nil:

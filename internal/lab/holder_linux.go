@@ -40,7 +40,7 @@ type holderAnswer struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// answer says how building ended, and returns what it says.
+// answer reports the outcome of building, and returns it.
 func answer(to io.Writer, err error) error {
 	var a holderAnswer
 	if err != nil {

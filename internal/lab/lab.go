@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Parts is what labs are made with: the controller halves of the registry.
+// Parts holds the controller halves of the registry, with which labs are made.
 type Parts struct {
 	Knobs   []knob.Knob
 	Tunnels []tunnel.Tunnel
@@ -49,7 +49,7 @@ type Lab struct {
 	supply
 }
 
-// supply is what a kind of lab supplies; all but dial may be left out.
+// supply holds what a kind of lab supplies; all but dial may be left out.
 type supply struct {
 	dial    func(ctx context.Context, node string) (*Node, error)
 	down    func(ctx context.Context) error // ends what Up began
@@ -67,7 +67,7 @@ type supply struct {
 	again func(ctx context.Context) error
 	// leave ends what is to end while the nodes can still be reached; nil: nothing.
 	leave func(ctx context.Context) error
-	// devices are those of the ports, by node and port, where they have names of their own.
+	// devices names the ports' devices, by node and port, where they have names of their own.
 	devices map[string]map[string]string
 
 	// contact is where the data goes if that is only where the far end is reached itself, and it has other
@@ -89,8 +89,8 @@ func newLab(id, kind string, t record.Topology, parts Parts, j *journal.Journal)
 		nodes: map[string]*Node{}, tunnels: map[string]*laid{}}
 }
 
-// MachineFacts are what a reader must know of the machine under a lab's guests, to compare their numbers
-// with others'; none without guests.
+// MachineFacts returns the facts of the machine under a lab's guests, without which their numbers cannot be
+// compared with others'; none without guests.
 func (l *Lab) MachineFacts(ctx context.Context) map[string]string {
 	if l.facts == nil {
 		return nil
@@ -105,7 +105,7 @@ const (
 	guestSlack = 60 * time.Second
 )
 
-// Slack is how much longer than its own times a trial may take.
+// Slack bounds how much longer than its own times a trial may take.
 func (l *Lab) Slack() time.Duration {
 	if l.patience > 0 {
 		return guestSlack
@@ -182,7 +182,8 @@ func (l *Lab) Close(ctx context.Context) error {
 // restore` tries again.
 var ErrDirty = errors.New("left dirty")
 
-// dirtied says which operation left something, and marks err as ErrDirty once, however deep it comes from.
+// dirtied names the operation that left something, and marks err as ErrDirty once, however deep it comes
+// from.
 func dirtied(operation string, err error) error {
 	if errors.Is(err, ErrDirty) {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -190,7 +191,7 @@ func dirtied(operation string, err error) error {
 	return fmt.Errorf("%s: %w: %w", operation, ErrDirty, err)
 }
 
-// NoTopology says that the labs at hand do not have a shape, or not with such routers.
+// NoTopology means that the labs at hand do not have a shape, or not with such routers.
 type NoTopology struct{ Topology, Reason string }
 
 const noGuests = "its routers are not booted for the run, and so in no other way: lab vm boots them"

@@ -28,7 +28,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// upTime is how long a local lab may take to come up; it takes 20 ms.
+// upTime bounds how long a local lab takes to come up; it takes 20 ms.
 const upTime = 10 * time.Second
 
 // Local describes a local lab to be made: namespaces of this machine. It is what the lab's holder is told.
@@ -44,7 +44,7 @@ type Local struct {
 	Parts    Parts            `json:"-"`
 }
 
-// Info is what a local lab's directory says about it. It says everything but where it is itself.
+// Info describes a local lab in its directory: everything but where that is.
 type Info struct {
 	Local
 	Pid     int       `json:"pid"`
@@ -54,7 +54,7 @@ type Info struct {
 
 const infoFile = "lab.json"
 
-// dir is where the lab is, below the runtime directory of all labs.
+// dir is the lab's directory, below the runtime directory of all labs.
 func (o Local) dir() string { return filepath.Join(o.Dir, o.ID) }
 
 // Up makes the lab. On error nothing is left.
@@ -146,7 +146,7 @@ func holdDir(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// agentlessNote says what a router without an agent lacks.
+// agentlessNote describes what a router without an agent lacks.
 func agentlessNote(who, by string) string {
 	return who + " driven by driver " + by +
 		": settings and counters are those that it knows, sampled once a second"
@@ -255,7 +255,7 @@ func (o Local) startHolder(ctx context.Context, patience time.Duration) (*host.C
 	return nil, err
 }
 
-// lastSaid is what a log ends with: of a fault of the program what the fault was, and not the registers
+// lastSaid returns the end of a log: of a fault of the program what the fault was, and not the registers
 // behind the stacks of its threads.
 func lastSaid(log string) (last string) {
 	for line := range strings.Lines(check.Plain(log)) {
@@ -280,7 +280,7 @@ func (o Local) saying() (said string) {
 	return said
 }
 
-// begin tells a holder what to build, and waits until all stands.
+// begin asks a holder to build a lab, and waits until all stands.
 func begin(child *host.Child, o Local) error {
 	err := json.NewEncoder(child).Encode(o)
 	if err == nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/vm"
 )
 
-// MachineRole is what an anchor is to a namespace: the process that carries a node, here by running a
-// virtual machine. It starts QEMU, whose standard input and output are the line to the guest's agent, and
-// lets any number of controllers share that agent. Its argument is the node's name.
+// MachineRole is the role of the process that carries a node by running a virtual machine, as an anchor
+// carries one that is a namespace. It starts QEMU, whose standard input and output are the line to the
+// guest's agent, and lets any number of controllers share that agent. Its argument is the node's name.
 const MachineRole = "lab-machine"
 
 // A guest's boot is bounded. It takes 3 to 8 seconds under emulation, and less than two with KVM, where
@@ -117,7 +117,7 @@ func (m *machine) attend(ctx context.Context, c net.Conn) {
 	})
 }
 
-// epitaph is what is said of a guest that has ended.
+// epitaph returns the error about a guest that has ended.
 func (m *machine) epitaph(g *running) error {
 	how := "has ended"
 	if g.hung.Load() {

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// network is what a lab knows of its ends where the network between them is not its own: others send there
+// network holds a lab's ends where the network between them is not its own: others send there
 // too, addresses and ports are found and not chosen, and what crosses it must be explored.
 type network struct {
 	ends map[int][2]Meeting // where the near and the far node are, by version of IP
@@ -39,7 +39,7 @@ func newNetwork(ports DataPorts, tag func(string) string, find func(ip int) ([2]
 	return n
 }
 
-// Meeting is where one end of a path is.
+// Meeting holds the addresses of one end of a path.
 type Meeting struct {
 	Addr   netip.Addr // its own
 	Target netip.Addr // where the other end finds it
@@ -51,8 +51,8 @@ type DataPorts struct{ Load, Echo, Check int }
 // OwnNetwork reports whether the network between the ends is the lab's own.
 func (l *Lab) OwnNetwork() bool { return l.network == nil }
 
-// End is where the near (0) or far (1) node is on the path of a slot, or why there is no path over that
-// version of IP.
+// End returns the addresses of the near (0) or far (1) node on the path of a slot, or why there is no path
+// over that version of IP.
 func (l *Lab) End(slot, end, ip int) (Meeting, error) {
 	if l.network == nil {
 		a := l.Address(slot, end, ip)
@@ -91,7 +91,7 @@ func (l *Lab) FarMayOpen(ip int) bool {
 // of ours.
 func (l *Lab) Mutual() bool { return l.network == nil || l.network.mutual }
 
-// Lost says why the far node, or another machine, whose connection is gone could not be met again by the
+// Lost returns why the far node, or another machine, whose connection is gone could not be met again by the
 // last Renew; nil where all are there, and where they are of the lab's own.
 func (l *Lab) Lost() error {
 	if l.network == nil {
@@ -100,7 +100,7 @@ func (l *Lab) Lost() error {
 	return l.network.lost
 }
 
-// Translated says which ends' addresses are translated on the way, over a version of IP: "near", "far",
+// Translated lists the ends whose addresses are translated on the path, over a version of IP: "near", "far",
 // "near far" or "none"; "" where that cannot be told.
 func (l *Lab) Translated(ip int) string {
 	if l.network == nil {
@@ -126,7 +126,7 @@ func (l *Lab) Translated(ip int) string {
 // public is an address that only a translation leads to from a private one (RFC 1918, RFC 4193).
 func public(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
 
-// DataPorts are those that others have left; ok is false for a lab whose network is its own.
+// DataPorts returns the ports that others have left; ok is false for a lab whose network is its own.
 func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	if l.network == nil {
 		return DataPorts{}, false
@@ -134,8 +134,8 @@ func (l *Lab) DataPorts() (p DataPorts, ok bool) {
 	return l.network.ports, true
 }
 
-// Tag is what tells the packets of a trial from others. Where others may send packets too it can be told
-// only by those who have the run's key, and must not be shown.
+// Tag returns the text that tells the packets of a trial from others. Where others may send packets too it
+// can be told only by those who have the run's key, and must not be shown.
 func (l *Lab) Tag(name string) string {
 	if l.network == nil {
 		return name
@@ -146,8 +146,8 @@ func (l *Lab) Tag(name string) string {
 // Address is the near (0) or far (1) node's address on the path of a slot.
 func (l *Lab) Address(slot, end, ip int) netip.Addr { return l.plan.endAddress(slot, end, ip) }
 
-// ForwardAddress is where the far side reaches the near node through a port forward: the address of the
-// near side's router that faces the far side.
+// ForwardAddress is the address by which the far side reaches the near node through a port forward: the
+// address of the near side's router that faces the far side.
 func (l *Lab) ForwardAddress(ip int) (netip.Addr, error) {
 	if len(l.Topology.Routers) == 0 || l.Topology.Far == l.Topology.Routers[0] {
 		return netip.Addr{}, fmt.Errorf("topology %s has no router to forward ports", l.Topology.Name)

@@ -29,11 +29,11 @@ type Node struct {
 	Host   host.Host     // takes the driver's commands
 	Reader host.Host     // takes those of them that only read, see Reads; nil: Host does
 	line   host.Agent    // what Host's commands go through and Close ends, nil if nothing
-	// Unagented is why a driver drives it, where an agent was tried first.
+	// Unagented explains why a driver drives it, where an agent was tried first.
 	Unagented string
-	// Rights are those of what sets it, in words: RightsOfRoot, or others; "" = not known.
+	// Rights describes the rights of what sets it: RightsOfRoot, or others; "" = not known.
 	Rights string
-	// Sysctls says which kernel settings may be set there.
+	// Sysctls permits kernel settings there.
 	Sysctls knob.Permission
 	guard   guard   // the one that its driver has left there
 	past    []guard // those that were found gone
@@ -89,7 +89,7 @@ func (n *Node) Command(ctx context.Context, args ...string) (host.Session, error
 	return c.Open(ctx, agent.VerbExec, agent.Exec{Args: args})
 }
 
-// Describe are the node's facts, with its name, what it is driven by or why by nothing.
+// Describe returns the node's facts, with its name, and by what it is set and watched, or why by nothing.
 func (n *Node) Describe() record.NodeFacts {
 	f := n.Facts
 	f.Name = n.Name
@@ -188,10 +188,10 @@ func (l *Lab) NamePorts(node string, data record.NodeData) {
 	}
 }
 
-// belongs tells what follows the name of a device from the rest of another one's.
+// belongs reports whether a text follows the name of a device, and is not the rest of another one's.
 func belongs(rest string) bool { return rest == "" || strings.ContainsRune("/@:. ", rune(rest[0])) }
 
-// connection is what the node is reached by, nil if by nothing that can be lost.
+// connection returns the agent that the node is reached by, nil if by nothing that can be lost.
 func (n *Node) connection() host.Agent {
 	if n.Agent != nil {
 		return n.Agent

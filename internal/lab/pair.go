@@ -45,7 +45,7 @@ const VerbAbout = "pair/about"
 // a list of record.Ceiling.
 const VerbCeilings = "pair/ceilings"
 
-// About is what a peer says about itself and the connection.
+// About describes a peer and the connection, as the peer sees it.
 type About struct {
 	Local     netip.Addr   `json:"local"`  // where it was reached
 	Remote    netip.Addr   `json:"remote"` // from where
@@ -55,8 +55,8 @@ type About struct {
 	Boot      string       `json:"boot,omitempty"` // of its kernel
 }
 
-// LeastDataPorts is how many a peer must have.
-const LeastDataPorts = 3
+// MinDataPorts is the number of data ports that a peer must have.
+const MinDataPorts = 3
 
 const (
 	pairFixed   = "nothing is changed on the two machines or between them: set it there, and compare two runs"
@@ -188,7 +188,7 @@ func ownAgent(sysctls knob.Permission) (host.Agent, error) {
 	return host.Connect(child), nil
 }
 
-// peering is how a peer was met.
+// peering holds the connection to a peer.
 type peering struct {
 	visit *pair.Visit
 	about About
@@ -315,7 +315,7 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
 }
 
-// candidates are where the peer may be found over a version of IP, the likeliest first.
+// candidates lists the peer's possible addresses over a version of IP, the likeliest first.
 func (p *peering) candidates(ctx context.Context, address string, ip int) (out []netip.Addr, err error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -345,8 +345,8 @@ func (p *peering) candidates(ctx context.Context, address string, ip int) (out [
 var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 	netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})}
 
-// OwnAddresses are those of this machine by which others may reach it: first those that it uses towards the
-// world, those of the loopback device last.
+// OwnAddresses lists the addresses by which others may reach this machine: first those that it uses towards
+// the world, those of the loopback device last.
 func OwnAddresses(ctx context.Context) ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

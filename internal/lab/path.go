@@ -44,7 +44,7 @@ type Subpath struct {
 // Subpaths are all the ways of the path, its own first.
 func (p Path) Subpaths() []Subpath { return append([]Subpath{{p.Slot, p.Tunnel}}, p.Beside...) }
 
-// TunnelSpec is what identifies a tunnel among those that are up.
+// TunnelSpec identifies a tunnel among those that are up.
 type TunnelSpec struct {
 	Kind  string // a tunnel's name, or "none"
 	MTU   int    // inner; 0 = the kind's default
@@ -53,7 +53,7 @@ type TunnelSpec struct {
 	Queue int    // packets that each end's device holds for its process; 0 = the kind's default
 }
 
-// key is what tells the tunnels of this sort from all others.
+// key identifies one of the tunnels of this sort.
 func (s TunnelSpec) key(index int) string {
 	return fmt.Sprintf("%s mtu %d over IPv%d, queue %d, %d", s.Kind, s.MTU, cmp.Or(s.Outer, 4), s.Queue,
 		index)
@@ -171,7 +171,7 @@ func (l *Lab) lay(ctx context.Context, key string, s TunnelSpec) (*laid, error) 
 func slotDevice(slot int) string { return "tun" + strconv.Itoa(slot) }
 func slotPort(slot int) int      { return tunnel.DefaultPort + slot }
 
-// kept is how many tunnels stay up for rows to come: an end of one may be a process.
+// kept bounds the tunnels that stay up for rows to come: an end of one may be a process.
 const kept = 4
 
 // freeSlot finds a slot, taking down the tunnel that was not used for longest if there are more than are
@@ -206,7 +206,7 @@ func (l *Lab) lower(ctx context.Context, key string) error {
 	return nil
 }
 
-// tunnelEnds are those of a tunnel in a slot. One that no agent holds is to be released.
+// tunnelEnds finds the ends of a tunnel in a slot. One that no agent holds is to be released.
 func (l *Lab) tunnelEnds(ctx context.Context, s TunnelSpec, slot int) (t tunnel.Tunnel, near, far tunnel.End,
 	agentless *agentlessEnd, err error) {
 	i := slices.IndexFunc(l.parts.Tunnels, func(t tunnel.Tunnel) bool { return t.Name() == s.Kind })

@@ -24,7 +24,7 @@ type remotes struct {
 	labs   map[string]*Lab // reached again
 }
 
-// machines are those of a lab, nil if it had none.
+// machines returns the machines of a lab, nil if it had none.
 func (o *remotes) machines(id string) *record.Machines {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindMachines && e.Lab == id {
@@ -77,8 +77,8 @@ func (o *remotes) putBack(ctx context.Context, e journal.Entry) (string, error) 
 	return text, err
 }
 
-// restoreTime is how long a machine may take to put back one setting, with connecting to it: others wait, and
-// the lock of all restoring is held.
+// restoreTime bounds how long a machine takes to put back one setting, with connecting to it: others wait,
+// and the lock of all restoring is held.
 const restoreTime = 3 * time.Minute
 
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -86,7 +86,7 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 		host.ErrUnreachable, restoreTime))
 }
 
-// guards are those that the owner has left where a setting is.
+// guards lists the guards that the owner has left where a setting is.
 func (o *remotes) guards(of journal.Entry) (names []string) {
 	for _, e := range o.of.Entries {
 		if e.Kind == journal.KindGuard && e.Lab == of.Lab && e.Node == of.Node {
@@ -257,7 +257,7 @@ func (b leftover) says(state string) string {
 	return b.k.Name() + "=" + check.Plain(state)
 }
 
-// compare says which of those a device's state is.
+// compare finds which of these a device's state is.
 func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	ours, err := b.each(b.e.After)
 	switch {
@@ -286,7 +286,7 @@ func (b leftover) compare(dev string, held, before knob.State) (int, error) {
 	return stateOther, nil
 }
 
-// devices are those that the setting is of, one without a name where it is the node's.
+// devices lists the devices of the setting, one without a name where it is the node's.
 func (b leftover) devices() []string {
 	switch {
 	case !knob.OfPorts(b.k):
@@ -322,7 +322,7 @@ func (b leftover) differs(dev string, held, before knob.State) error {
 		b.byHand(dev, string(before)))
 }
 
-// byHand is what puts a state back on the machine: a command where Linux has one for it, else words.
+// byHand returns what puts a state back on the machine: a command where Linux has one for it, else words.
 func (b leftover) byHand(dev, value string) string {
 	command, ok := map[string]string{"sysctl:": "sysctl -w %[2]s", "link_mtu": "ip link set dev %s mtu %s",
 		"txqueuelen": "ip link set dev %s txqueuelen %s",

@@ -14,8 +14,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 )
 
-// provided is what the server does as the router's provider, in a process of its own, which undoes that when
-// its agent is gone.
+// provided is the server's work as the router's provider, in a process of its own, which undoes it when its
+// agent is gone.
 type provided struct {
 	session host.Session
 	ended   chan struct{}
@@ -63,7 +63,7 @@ func (r *remote) endProviding(ctx context.Context) error {
 	return errors.Join(err, p.session.Close())
 }
 
-// routerTime is how long a router may take to get its WAN: it may have to boot, and asks only every now and
+// routerTime bounds how long a router takes to get its WAN: it may have to boot, and asks only every now and
 // then.
 const routerTime = 90 * time.Second
 

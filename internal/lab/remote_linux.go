@@ -370,7 +370,7 @@ func (r *remote) survey(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// surveyed is what is found out of a path while it is.
+// surveyed gathers the findings about a path.
 type surveyed struct {
 	r       *remote
 	l       *Lab

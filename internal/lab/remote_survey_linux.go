@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 )
 
-// rightsOf says what a user may do on a machine.
+// rightsOf describes a user's rights on a machine.
 func rightsOf(root, sudo bool) string {
 	switch {
 	case root:

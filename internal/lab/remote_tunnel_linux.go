@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// crossing is how data of a version of IP crosses the router: the client's and the server's ways to each
-// other, the server's address, and the router's ways to both.
+// crossing describes how data of a version of IP crosses the router: the client's and the server's ways to
+// each other, the server's address, and the router's ways to both.
 type crossing struct {
 	near, far     kernel.Way
 	target        netip.Addr

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 )
 
-// answerTime is how long a node or a tunnel may take to say that it is there.
+// answerTime bounds how long a node or a tunnel takes to answer that it is there.
 const answerTime = 5 * time.Second
 
 // RenewTime bounds Renew. A guest may take longer than a namespace: to see that it hangs, and to boot
@@ -74,7 +74,7 @@ func (l *Lab) Boots(ctx context.Context) map[string]string {
 	return boots
 }
 
-// PathDead says that no packet came through the path. The next Renew boots routers that are guests anew: an
+// PathDead notes that no packet came through the path. The next Renew boots routers that are guests anew: an
 // emulated network device may have stopped while the agent, whose line is another device, still answers.
 func (l *Lab) PathDead() { l.dead = true }
 
@@ -182,7 +182,7 @@ func (l *Lab) inherit(ctx context.Context, fresh, old *Node) {
 	l.regularly(func(ctx context.Context) error { return by.Touch(ctx, fresh.Host, old.guard.name) })
 }
 
-// gone says why a node's agent is of no use any more. A process that is only slow still holds what was set
+// gone returns why a node's agent is of no use any more. A process that is only slow still holds what was set
 // through it; a guest that does not answer, now that nothing loads it, hangs.
 func (l *Lab) gone(ctx context.Context, n *Node) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -224,7 +224,7 @@ func (l *Lab) goneWithIt() bool {
 	return !slices.ContainsFunc(l.settings, func(t *applied) bool { return t.setting.Node == HostNode })
 }
 
-// forget says of what was set in a lab that is gone that it is undone.
+// forget marks as undone what was set in a lab that is gone.
 func (l *Lab) forget() error {
 	var err error
 	for _, t := range l.settings {

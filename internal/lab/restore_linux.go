@@ -23,7 +23,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Restored says what Restore did.
+// Restored lists what Restore did.
 type Restored struct {
 	Undone []string `json:"undone"` // in words
 	Living []string `json:"living"` // owners that live: their labs were left alone
@@ -84,7 +84,8 @@ func restore(ctx context.Context, journalDir string, agents Program, labDirs []s
 	return out, nil
 }
 
-// outOfReach says that an owner's labs are in a directory that a journal alone cannot make this program use.
+// outOfReach returns the error that an owner's labs are in a directory that a journal alone cannot make this
+// program use.
 func outOfReach(s *journal.Stale) error {
 	err := fmt.Errorf("owner %s: its labs are in %q, which is not where this user's are now", s.Owner, s.Labs)
 	hint := "restore from where it was started, a login or a job"
@@ -160,7 +161,7 @@ func owns(s *journal.Stale, id string) bool {
 		func(e journal.Entry) bool { return e.Kind == journal.KindLab && e.Lab == id })
 }
 
-// undoEntry says what it has undone, nothing with an error.
+// undoEntry undoes one entry, and describes what it has undone, "" with an error.
 func undoEntry(ctx context.Context, labDir string, e journal.Entry, rebooted bool) (text string, err error) {
 	defer func() {
 		if err != nil {
@@ -233,7 +234,7 @@ func (o Local) putBack(ctx context.Context, e journal.Entry) error {
 	return n.Agent.Invoke(ctx, host.Verb(host.FamilyKnob, e.Knob), t, nil)
 }
 
-// turnBack is what puts a setting back.
+// turnBack returns the request that puts a setting back.
 func turnBack(e journal.Entry) (agent.Turn, error) {
 	t := agent.Turn{Want: knob.State(e.Before), Restore: true}
 	d := json.NewDecoder(bytes.NewReader(e.Place))

@@ -293,8 +293,8 @@ func (l *Lab) failed(ctx context.Context, t *applied, err error) (*applied, erro
 	return nil, err
 }
 
-// unwindTime is how long a node may take to undo one setting; an agentless one has programs to start, and a small
-// router's firewall takes seconds to load.
+// unwindTime bounds how long a node takes to undo one setting; an agentless one has programs to start, and a
+// small router's firewall takes seconds to load.
 const (
 	unwindTime          = 5 * time.Second
 	agentlessUnwindTime = 30 * time.Second
@@ -353,8 +353,8 @@ func finish(ctx context.Context, s host.Session) error {
 	}
 }
 
-// leftBy is what the end of a session tells of what is left: nothing by its ordinary end, and by an error of
-// the node that says nothing else.
+// leftBy returns the error if the end of a session means that something is left: nothing by its ordinary end,
+// and by an error of the node that says nothing else.
 func leftBy(err error) error {
 	_, ended := errors.AsType[*host.RemoteError](err)
 	if errors.Is(err, io.EOF) || ended && !errors.Is(err, host.ErrNotUndone) {

@@ -23,7 +23,7 @@ type terminal struct {
 	quiet time.Duration // after which what is shown is taken for all; 0 = quietTime
 }
 
-// quietTime is how long a console must be silent before a line at its end is taken for a prompt. nudgeAfter
+// quietTime is the silence of a console before a line at its end is taken for a prompt. nudgeAfter
 // such silences Enter is pressed: the prompt may be covered by a message, or wait for that.
 const (
 	quietTime  = 500 * time.Millisecond
@@ -36,7 +36,7 @@ const maxShown = 1 << 20
 // control are the sequences by which a program colours and moves.
 var control = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>78])")
 
-// shown is what the console has said since the last line typed, as a human sees it.
+// shown returns the console's text since the last line typed, as a human sees it.
 func (t *terminal) shown() string {
 	return strings.ReplaceAll(string(control.ReplaceAll(t.said, nil)), "\r", "")
 }

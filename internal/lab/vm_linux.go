@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// bootedAs is what a machine process writes down of the guest that it has booted, where that is not known
+// bootedAs holds what a machine process writes down of the guest that it has booted, where that is not known
 // before.
 type bootedAs struct {
 	KVM bool   `json:"kvm"`
@@ -78,7 +78,7 @@ func (o Local) guestNodes() (names []string) {
 	return names
 }
 
-// bootedAs tells how a node was booted.
+// bootedAs reads how a node was booted.
 func (o Local) bootedAs(node string) (b bootedAs) {
 	if text, err := os.ReadFile(bootedFile(o.dir(), node)); err == nil {
 		json.Unmarshal(text, &b) // of another version: it tells nothing
@@ -86,7 +86,7 @@ func (o Local) bootedAs(node string) (b bootedAs) {
 	return b
 }
 
-// describe says what a node is that is a guest.
+// describe fills in the facts of a node that is a guest.
 func (o Local) describe(n *Node) {
 	n.Facts = record.NodeFacts{OwnKernel: true, CPUs: record.CPUsEmulated, Clock: record.ClockRelated}
 	if o.bootedAs(n.Name).KVM {
@@ -97,7 +97,7 @@ func (o Local) describe(n *Node) {
 	})
 }
 
-// guestNote says what the routers are, and what was tried in vain.
+// guestNote describes the routers, and what was tried in vain.
 func (o Local) guestNote() string {
 	var said []string
 	for _, name := range o.guestNodes() {
@@ -162,7 +162,7 @@ func (o Local) guestFacts(ctx context.Context) map[string]string {
 	return facts
 }
 
-// consoleLines is how much of a guest's console is quoted.
+// consoleLines bounds the lines of a guest's console that are quoted.
 const consoleLines = 6
 
 // A guest's console is one file for all guests that a node has had; a mark comes before what each has said.

@@ -56,15 +56,15 @@ func openDump(family int, kind uint16, size int, what string) (*dumpSocket, erro
 	binary.NativeEndian.PutUint32(r, uint32(len(r)))
 	binary.NativeEndian.PutUint16(r[4:], kind)
 	binary.NativeEndian.PutUint16(r[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	return &dumpSocket{fd, what, r, make([]byte, leastDatagram)}, nil
+	return &dumpSocket{fd, what, r, make([]byte, minDatagram)}, nil
 }
 
 // The kernel allocates each datagram of a dump as large as the largest buffer that has asked for one, 32 KiB
 // at most (net/netlink/af_netlink.c, netlink_dump): a small one is cheaper for a few devices, a large one
 // for thousands of connections.
 const (
-	leastDatagram = 8 << 10
-	mostDatagram  = 32 << 10
+	minDatagram   = 8 << 10
+	maxDatagram   = 32 << 10
 	manyDatagrams = 4
 )
 
@@ -78,8 +78,8 @@ func (s *dumpSocket) dump(parse func(b []byte) (done bool, err error)) error {
 		return fmt.Errorf("ask for %s: %w", s.what, errno)
 	}
 	for parts := 0; ; parts++ {
-		if parts == manyDatagrams && len(s.buf) < mostDatagram {
-			s.buf = make([]byte, mostDatagram)
+		if parts == manyDatagrams && len(s.buf) < maxDatagram {
+			s.buf = make([]byte, maxDatagram)
 		}
 		n, err := s.receive()
 		if errors.Is(err, unix.EINTR) || err == nil && n >= kernel.NetlinkHeader &&

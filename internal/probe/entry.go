@@ -44,7 +44,7 @@ type Sampler interface {
 	Close() error
 }
 
-// ErrColumns is what Sample returns when the set of things it reads has changed (a device appeared, a core
+// Sample returns ErrColumns when the set of things it reads has changed (a device appeared, a core
 // went offline). The sampler has already taken note: Columns is new, and the next Sample fills it.
 var ErrColumns = errors.New("columns changed")
 
@@ -58,15 +58,15 @@ type Rare interface{ Rare() bool }
 // give, or "".
 type Emptier interface{ Empty() string }
 
-// Options are what a watch tells the probes about the machine that they read.
+// Options describes to the probes the machine that they read.
 type Options struct {
 	// Own are processes of the node's machine that, with all that descends from them, belong to the lab:
 	// what "foreign" leaves out.
 	Own []int `json:"own,omitempty"`
-	// Trace tells that tracepoints of the node's machine may be switched on for as long as the watch lasts:
+	// Trace means that tracepoints of the node's machine may be switched on for as long as the watch lasts:
 	// it is the lab's alone, and bears it.
 	Trace bool `json:"trace,omitempty"`
-	// NoLog tells that the kernel's log is not to be read: it is of a machine that is not the lab's.
+	// NoLog means that the kernel's log is not to be read: it is of a machine that is not the lab's.
 	NoLog bool `json:"no_log,omitempty"`
 }
 

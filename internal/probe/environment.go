@@ -89,7 +89,7 @@ func (f *facts) optional(name, value string) {
 	}
 }
 
-// KernelRelease is what uname -r says, "" if nothing.
+// KernelRelease returns what uname -r prints, "" if nothing.
 func KernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -229,7 +229,7 @@ func distinct(words []string) string {
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// cpuInfo is what we take of /proc/cpuinfo.
+// cpuInfo holds what we take of /proc/cpuinfo.
 type cpuInfo struct {
 	model, microcode string
 	threads, cores   int

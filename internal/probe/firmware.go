@@ -2,7 +2,7 @@ package probe
 
 import "strings"
 
-// Firmware is what a machine's facts tell of its system, in one line: the distribution with its version, and
+// Firmware describes a machine's system by its facts, in one line: the distribution with its version, and
 // the kernel. It is what levels of the factor firmware are looked for in; "" where nothing is known.
 func Firmware(facts map[string]string) string {
 	var parts []string
@@ -22,7 +22,7 @@ func Firmware(facts map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// SystemFacts are what the files of a Linux system's release say, /etc/os-release (os-release(5)) and, of
+// SystemFacts reads the files of a Linux system's release, /etc/os-release (os-release(5)) and, of
 // OpenWrt and what is made of it, /etc/openwrt_release: the distribution and its version. The latter knows
 // the exact one.
 func SystemFacts(text string) map[string]string {

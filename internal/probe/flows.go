@@ -22,8 +22,8 @@ const (
 	statusHW      = 1 << 15 // IPS_HW_OFFLOAD
 )
 
-// mostFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait meanwhile.
-const mostFlows = 20000
+// maxFlows bounds a read of the table: an entry takes about 300 bytes, and the fast sources wait meanwhile.
+const maxFlows = 20000
 
 // flowCount counts entries of connection tracking.
 type flowCount struct{ tracked, offloaded, hardware int }
@@ -107,7 +107,7 @@ type flowsSampler struct {
 	none   bool // no connection can be offloaded
 }
 
-// noFlowTables tells that the kernel was built without them: Linux 5.14 and later have a setting of theirs
+// noFlowTables means that the kernel was built without them: Linux 5.14 and later have a setting of theirs
 // beside those of connection tracking (net/netfilter/nf_conntrack_standalone.c).
 func noFlowTables(root Root) bool {
 	var major, minor int
@@ -122,7 +122,7 @@ func noFlowTables(root Root) bool {
 func (s *flowsSampler) Sample(dst []float64) error {
 	fill(dst, nan)
 	entries := s.count.number()
-	if entries > mostFlows {
+	if entries > maxFlows {
 		return nil
 	}
 	if s.none || entries == 0 { // a dump walks the whole table, however empty

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// pidStat is what we keep of /proc/<pid>/stat. ticks is the process' own time, childTicks that of the
+// pidStat holds what we keep of /proc/<pid>/stat. ticks is the process' own time, childTicks that of the
 // children it has waited for.
 type pidStat struct {
 	pid, parent int
@@ -117,8 +117,8 @@ type foreignSampler struct {
 	buf     []byte
 }
 
-// kernelRounds is how often a kernel thread is read again, in rounds: its number might have been given
-// to another process.
+// kernelRounds is the pace at which a kernel thread is read again, in rounds: its number might have been
+// given to another process.
 const kernelRounds = 30
 
 func openForeign(root Root, own []int) (Sampler, error) {

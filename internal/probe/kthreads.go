@@ -10,7 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// workers is how the name of a worker begins, which changes with what it works on.
+// workers begins the name of a worker, which changes with what it works on.
 const workers = "kworker/"
 
 // unnamed is the name of a thread that has just been made (kernel/kthread.c).

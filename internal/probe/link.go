@@ -73,7 +73,7 @@ func (s *linkSampler) Sample(dst []float64) error {
 	return nil
 }
 
-// readLinks tells whether a column lost the value that it had before.
+// readLinks reports whether a column lost the value that it had before.
 func (s *linkSampler) readLinks(dst []float64) (lost bool) {
 	for i, f := range s.files {
 		v := s.values[i](f)

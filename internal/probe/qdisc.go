@@ -68,7 +68,7 @@ func parseQdiscs(b []byte, list []qdiscLine) (more []qdiscLine, done bool, err e
 	return list, done, nil
 }
 
-// qdiscKinds are those that the probe tells apart: what a queue's drops mean depends on its kind.
+// qdiscKinds lists the kinds that the probe tells apart: what a queue's drops mean depends on its kind.
 var qdiscKinds = [...]string{"noqueue", "pfifo_fast", "pfifo", "bfifo", "tbf", "htb", "hfsc", "cake",
 	"fq_codel", "codel", "fq", "fq_pie", "pie", "red", "sfq", "mq", "netem", "ingress", "clsact"}
 

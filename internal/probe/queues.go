@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// queuesMetrics are what queues tells; those of the same names as the probe qdisc's mean the same, of a
-// class or of a tin.
+// queuesMetrics are the columns of probe queues; those of the same names as the probe qdisc's mean the same,
+// of a class or of a tin.
 var queuesMetrics = append(qdiscStems[:len(qdiscStems):len(qdiscStems)],
 	counter("lends", "count", "times an htb class sent at its own rate"),
 	counter("borrows", "count", "times an htb class sent at its parent's rate"),
@@ -127,7 +127,7 @@ type queueValue struct {
 	value float64
 }
 
-// queueField is where a number stands: as attribute of CAKE, or as byte in the structure of the others.
+// queueField locates a number: as attribute of CAKE, or as byte in the structure of the others.
 type queueField struct {
 	at     int
 	metric int // in queuesMetrics
@@ -150,11 +150,11 @@ func queueMetric(name string) int {
 	return slices.IndexFunc(queuesMetrics, func(m record.Metric) bool { return m.Name == name })
 }
 
-// fqCodelFields are those of struct tc_fq_codel_qd_stats, after its type.
+// fqCodelFields locates the fields of struct tc_fq_codel_qd_stats, after its type.
 var fqCodelFields = queueFields(map[int]string{8: "overlimit_drops", 12: "ecn_marks", 16: "new_flows",
 	20: "flows_new", 24: "flows_old", 28: "ce_marks", 32: "memory_bytes", 36: "overmemory_drops"})
 
-// htbFields are those of struct tc_htb_xstats.
+// htbFields locates the fields of struct tc_htb_xstats.
 var htbFields = queueFields(map[int]string{0: "lends", 4: "borrows", 8: "giants"})
 
 // cakeFields are some of the attributes TCA_CAKE_STATS_*, cakeTinFields of TCA_CAKE_TIN_STATS_*.

@@ -95,8 +95,8 @@ func TestADumpIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if len(s.buf) != leastDatagram {
-		t.Errorf("buffer at first: got %d bytes, want %d", len(s.buf), leastDatagram)
+	if len(s.buf) != minDatagram {
+		t.Errorf("buffer at first: got %d bytes, want %d", len(s.buf), minDatagram)
 	}
 	for range 3 {
 		links := 0

@@ -14,15 +14,16 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// Root says where the kernel's file systems are. Empty fields mean /proc, /sys and /dev; tests put a tree
-// of their own there.
+// Root names the mount points of the kernel's file systems. Empty fields mean /proc, /sys and /dev; tests put
+// a tree of their own there.
 type Root struct{ Proc, Sys, Dev string }
 
 func (r Root) proc(name string) string { return filepath.Join(cmp.Or(r.Proc, "/proc"), name) }
 func (r Root) sys(name string) string  { return filepath.Join(cmp.Or(r.Sys, "/sys"), name) }
 func (r Root) dev(name string) string  { return filepath.Join(cmp.Or(r.Dev, "/dev"), name) }
 
-// absentError says why a source does not exist here. It is conclusive: errors.Is(err, host.ErrUnsupported).
+// absentError explains why a source does not exist here. It is conclusive: errors.Is(err,
+// host.ErrUnsupported).
 type absentError struct{ reason string }
 
 func (e *absentError) Error() string        { return e.reason }

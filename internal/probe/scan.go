@@ -100,5 +100,5 @@ func compareNatural(a, b string) int {
 	return len(a) - len(b)
 }
 
-// digits are those that s begins with.
+// digits returns the digits that s begins with.
 func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }

@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// softirqRows are those that we keep, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
+// softirqRows lists the rows that we keep, in the kernel's order (include/linux/interrupt.h, softirq_to_name;
 // fs/proc/softirqs.c). Kernels before 4.5 have BLOCK_IOPOLL instead of IRQ_POLL; neither says anything
 // about a network.
 var (

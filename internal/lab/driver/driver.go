@@ -72,16 +72,16 @@ type ByHand interface {
 // Tunneling drivers make an end of a WireGuard tunnel, by the setting knob.TunnelEnd of a device. The router
 // makes the private key itself, and nobody asks for it.
 type Tunneling interface {
-	// TunnelKey is the public key of a device that was made.
+	// TunnelKey reads the public key of a device that was made.
 	TunnelKey(ctx context.Context, h host.Host, device string) (string, error)
-	// TunnelMoved is what a device has carried, and the age of its peer's last handshake in ns, -1 = none.
+	// TunnelMoved reads what a device has carried, and the age of its peer's last handshake in ns, -1 = none.
 	TunnelMoved(ctx context.Context, h host.Host, device string) (c kernel.LinkCounters, handshake int64,
 		err error)
 	// Ping sends a packet to an address. Whether it is answered does not matter.
 	Ping(ctx context.Context, h host.Host, to netip.Addr) error
 }
 
-// WithoutNAT is the advice of a node's driver; a node without one has an agent, and Linux.
+// WithoutNAT returns the advice of a node's driver; a node without one has an agent, and Linux.
 func WithoutNAT(by Driver) string {
 	if by == nil {
 		by = Linux{}
@@ -115,7 +115,7 @@ type Sampling interface {
 	Watch(ctx context.Context, h host.Host, every time.Duration) (Watch, error)
 }
 
-// Silence is how long a process that samples goes on without being kept in touch with, as an agent does.
+// Silence bounds how long a process that samples goes on without word from its controller, as an agent does.
 const Silence = 45 * time.Second
 
 // Watch is such a process. Its samples are the record series that probes have, at the watch's rate.

@@ -127,8 +127,8 @@ sysctl net.inet.ip.forwarding=$v4 && { sysctl net.inet6.ip6.forwarding=$v6 || [ 
 	}
 }
 
-// bsdByHand is how the settings are made that the driver leaves alone: there is no such thing at run time,
-// or it takes the system's configuration.
+// bsdByHand lists the owner's commands for settings that the driver leaves alone: FreeBSD makes them at boot,
+// or by its configuration.
 var bsdByHand = map[string]string{
 	"queue": "kldload dummynet; dnctl pipe 1 config bw RATE; dnctl sched 1 config pipe 1 type fq_codel; a " +
 		"rule of pf with dnpipe 1; on OPNsense Firewall, Shaper",
@@ -364,7 +364,7 @@ func parseNetstat(text string) map[string]map[string]uint64 {
 	return out
 }
 
-// deviceLike is what a device's name is made of; IFNAMSIZ is 16.
+// deviceLike reports whether a text may be a device's name; IFNAMSIZ is 16.
 func deviceLike(name string) bool {
 	return name != "" && len(name) < 16 && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

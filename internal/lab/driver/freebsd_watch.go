@@ -217,8 +217,8 @@ func parseThreads(text string) map[string]int64 {
 	return out
 }
 
-// mostCores bounds what a router may say of cores.
-const mostCores = 1024
+// maxCores bounds what a router may say of cores.
+const maxCores = 1024
 
 // readCPTimes reads five counters of statistics ticks for each core: user, nice, sys, intr and idle
 // (sys/sys/resource.h). A core that was never there has none but zeroes.
@@ -226,7 +226,7 @@ func readCPTimes(s bsdSample) (out values) {
 	_, rest, _ := strings.Cut(s.sysctl["kern.clockrate"], "stathz = ")
 	hz, err := strconv.ParseUint(strings.Trim(rest, " }"), 10, 32)
 	words := strings.Fields(s.sysctl["kern.cp_times"])
-	if err != nil || hz == 0 || len(words)%5 != 0 || len(words) > 5*mostCores {
+	if err != nil || hz == 0 || len(words)%5 != 0 || len(words) > 5*maxCores {
 		return values{}
 	}
 	names := []string{"user_ns", "nice_ns", "system_ns", "irq_ns", "idle_ns", "softirq_ns"}
@@ -272,7 +272,7 @@ func readNetisr(s bsdSample) (out values) {
 		words := strings.Fields(line)
 		if len(words) == 10 {
 			n, err := strconv.ParseUint(words[1], 10, 16)
-			if err != nil || n >= mostCores {
+			if err != nil || n >= maxCores {
 				continue // the heading
 			}
 			cpu, words = "cpu"+strconv.FormatUint(n, 10), words[2:]
@@ -296,13 +296,13 @@ func readNetisr(s bsdSample) (out values) {
 	return out
 }
 
-// mostDevices bounds how many are recorded.
-const mostDevices = 256
+// maxDevices bounds how many are recorded.
+const maxDevices = 256
 
 func readBSDDevices(s bsdSample) (out values) {
 	all := parseNetstat(s.text("netstat"))
 	for i, name := range slices.Sorted(maps.Keys(all)) {
-		if i == mostDevices || strings.HasPrefix(name, "lo") {
+		if i == maxDevices || strings.HasPrefix(name, "lo") {
 			continue
 		}
 		for _, counter := range slices.Sorted(maps.Keys(all[name])) {
@@ -365,7 +365,7 @@ func readBSDThermal(s bsdSample) (out values) {
 		rest, ok := strings.CutSuffix(name, ".temperature")
 		label := bsdSensor(rest)
 		c, err := strconv.ParseFloat(strings.TrimSuffix(s.sysctl[name], "C"), 64)
-		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < mostCores &&
+		if ok && err == nil && c > 0 && c < 200 && deviceLike(label) && len(out.names) < maxCores &&
 			!slices.Contains(out.names, label+"/temperature_c") {
 			out.add(label+"/temperature_c", c)
 		}

@@ -72,7 +72,7 @@ func parseSystem(text string) map[string]string {
 // unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.
 const unavailable = 69
 
-// answerTime is how long a router may take to answer what it is asked: a full one answers late.
+// answerTime bounds the answer to one question: a saturated router answers late.
 const answerTime = 2 * time.Minute
 
 // inTime is a context of one question to a router.
@@ -149,8 +149,7 @@ func linuxSettings() map[string]setting {
 	}
 }
 
-// threads is whether the kernel has threads of their own for the packets that come in by a device: by those
-// that devices prints.
+// threads sets threaded NAPI of a device, on the devices that the script devices prints.
 func threads(devices string) setting {
 	return scripted(true, devices+`t=$(for d in $(devices); do cat "/sys/class/net/$d/threaded" || exit 69; done) || exit 69
 case $(echo "$t" | sort -u) in 0) echo off;; 1) echo on;;
@@ -226,8 +225,8 @@ func (x Linux) Apply(ctx context.Context, h host.Host, s record.Setting) error {
 	return settings{x.settingOf, devicesOf}.apply(ctx, h, s)
 }
 
-// settings are those of a system: how one is found by its knob, and which devices one of a port, or of all,
-// is about.
+// settings reads and applies the settings of a system. of finds one by its knob; devices lists those that a
+// setting of a port, or of all ports, is about.
 type settings struct {
 	of      func(knob string) (setting, error)
 	devices func(ctx context.Context, h host.Host, port string) ([]string, error)
@@ -429,7 +428,7 @@ func (Linux) Counters(ctx context.Context, h host.Host, devices []string) (map[s
 	return linkCounters(h, devices, all)
 }
 
-// linkCounters are those of devices, by the names of probe netdev.
+// linkCounters picks devices' counters by the names of probe netdev.
 func linkCounters(h host.Host, devices []string, all map[string]map[string]uint64) (
 	map[string]kernel.LinkCounters, error) {
 	out := map[string]kernel.LinkCounters{}

@@ -79,7 +79,7 @@ func free(ctx context.Context, h host.Host, script string, own []string) error {
 // inUse is a script's exit code for a router that another controller has (EX_TEMPFAIL).
 const inUse = 75
 
-// hinted says what to do where another controller has the router.
+// hinted adds advice where another controller has the router.
 func hinted(err error) error {
 	if code, _ := host.ExitCode(err); code != inUse {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// deviceQueues are what a device has by itself, and what takes no parameter.
+// deviceQueues lists the default queues of devices, which take no parameter.
 var deviceQueues = []string{"noqueue", "mq", "pfifo_fast"}
 
 // Kinds of queues that tc prints in a form that can be set again; not so htb with its classes and netem.
@@ -96,8 +96,8 @@ func applyQueue(ctx context.Context, h host.Host, dev, value string) error {
 	return nil
 }
 
-// applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself. One
-// whose kind allows it is changed in place, where it is there; else the one before makes room for it.
+// applyOneQueue sets a root queue or that of a class, or puts back what a device or a class has by itself.
+// One whose kind allows it is changed in place, where it is there; else the one before makes room for it.
 func applyOneQueue(ctx context.Context, h host.Host, dev string, q kernel.Queue) error {
 	where, parent, handle := "root", "", ""
 	if q.Parent != 0 {
@@ -141,8 +141,8 @@ func tcWords(q kernel.Queue) []string {
 	return words
 }
 
-// lacking says of what a command answered whether the kernel lacks the queueing discipline or pf, or the
-// device what a setting takes, such as queues for mq.
+// lacking marks as unsupported the error of a kernel without the queueing discipline or pf, or of a device
+// without what a setting takes, such as queues for mq.
 func lacking(err error) error {
 	for _, words := range []string{"kind is unknown", "Operation not supported", "/dev/pf"} {
 		if err != nil && strings.Contains(err.Error(), words) {

@@ -58,7 +58,7 @@ d=$t/chokepoint-watch-$$; mkdir -m 700 "$d" 2>/dev/null && break; d=; done
 [ -n "$d" ] || { echo "no folder can be written" >&2; exit 69; }
 `
 
-// loopScript is what samples. It keeps the samples in the folder and ends when that vanishes. It holds two
+// loopScript takes the samples. It keeps the samples in the folder and ends when that vanishes. It holds two
 // files of $2 samples, the last 5 to 10 minutes at one a second. The session stays: it counts the lines of
 // its input, and removes the folder when that ends. A controller that was killed so leaves nothing. Where
 // the contact is lost and the session does not see it, the loop ends when the count is the same for $3
@@ -74,7 +74,7 @@ if [ "$is" = "$was" ]; then still=$((still+1)); else still=0; was=$is; fi
 $nap; done; leave; }
 `
 
-// sessionScript is what stays for as long as its input.
+// sessionScript stays for as long as its input.
 const sessionScript = `echo "$d $!"; n=0
 while read -r line && [ -d "$d" ]; do n=$((n+1)); echo $n >"$d/kept"; done; leave`
 
@@ -113,9 +113,9 @@ func linuxSampling() sampled {
 		replay: replay}
 }
 
-// sampled is how the shell of a system samples it: the scripts that start and keep, fetch from (of the folder
-// $1) and end (that, and the process $2) the sampling process, the time since boot with what that resolves,
-// and what becomes of the samples.
+// sampled describes the sampling by a system's shell: the scripts that start and keep, fetch from (of the
+// folder $1) and end (that, and the process $2) the sampling process, the time since boot with what that
+// resolves, and what becomes of the samples.
 type sampled struct {
 	start, fetch, finish string
 	clock                func(ctx context.Context, h host.Host, dir string) (up, step int64, err error)
@@ -274,7 +274,7 @@ func readPeers(text string) (out values) {
 	peers := 0
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
-		if len(words) != 5 || !deviceLike(words[0]) || peers == mostDevices {
+		if len(words) != 5 || !deviceLike(words[0]) || peers == maxDevices {
 			continue
 		}
 		number, err := strconv.ParseUint(words[1], 10, 16)

@@ -65,8 +65,8 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	return l, err
 }
 
-// openWrtByHand is what an owner does where the driver cannot. Packages of 25.12 and later are added by apk,
-// those of earlier releases by opkg.
+// openWrtByHand lists the owner's commands for settings that the driver does not make. Packages of 25.12 and
+// later are added by apk, those of earlier releases by opkg.
 var openWrtByHand = map[string]string{
 	"queue": "apk add tc-tiny kmod-sched (opkg install), kmod-sched-cake for cake",
 	"cpus":  "/etc/init.d/packet_steering disable; /etc/init.d/packet_steering stop; and run again",
@@ -81,8 +81,8 @@ var openWrtByHand = map[string]string{
 	"flow_export":  "apk add softflowd (opkg install); /etc/init.d/softflowd start",
 }
 
-// adviseByHand tells with what the driver cannot how the owner can. No package helps where the driver itself
-// has no words for a queue, or forwards no ports.
+// adviseByHand adds the owner's commands to the error of a setting that the driver does not make. No package
+// helps where the driver itself has no words for a queue, or forwards no ports.
 func adviseByHand(s record.Setting, err error) error {
 	step := openWrtByHand[s.Knob]
 	kind, _, _ := strings.Cut(s.Value, " ")
@@ -175,12 +175,12 @@ func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error
 }
 
 // What a router may say of itself: bytes of each fact, and facts.
-const mostFact, mostFacts = 200, 100
+const maxFact, maxFacts = 200, 100
 
 // addFact takes over what a router says of itself, if it says something.
 func addFact(facts map[string]string, name, value string) {
-	if value = check.Plain(strings.TrimSpace(value)); len(facts) < mostFacts && value != "" {
-		facts[name] = strings.ToValidUTF8(value[:min(len(value), mostFact)], "")
+	if value = check.Plain(strings.TrimSpace(value)); len(facts) < maxFacts && value != "" {
+		facts[name] = strings.ToValidUTF8(value[:min(len(value), maxFact)], "")
 	}
 }
 
@@ -201,7 +201,7 @@ func parseFacts(text string) map[string]string {
 			set("kernel", value)
 		default:
 			if what, _, ok := strings.Cut(name, ":"); ok && (what == "uci" || what == "sqm") &&
-				len(name) < mostFact && check.Plain(name) == name {
+				len(name) < maxFact && check.Plain(name) == name {
 				set(name, value)
 			}
 		}

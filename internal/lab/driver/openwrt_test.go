@@ -33,12 +33,12 @@ func FuzzParseFacts(f *testing.F) {
 	f.Add("{\"model\":\"a\\u001b[2J\"}\nuci:x=1\nsqm:\x1b=on\nID=openwrt\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		facts := parseFacts(text)
-		if len(facts) > mostFacts {
-			t.Errorf("%q: got %d facts, want %d at most", text, len(facts), mostFacts)
+		if len(facts) > maxFacts {
+			t.Errorf("%q: got %d facts, want %d at most", text, len(facts), maxFacts)
 		}
 		for name, value := range facts {
 			odd := strings.ContainsFunc(name+value, func(r rune) bool { return r < ' ' })
-			if odd || len(value) > mostFact {
+			if odd || len(value) > maxFact {
 				t.Errorf("%q: got %q=%q, want it short and plain", text, name, value)
 			}
 		}

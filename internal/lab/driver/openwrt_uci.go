@@ -35,8 +35,8 @@ for o; do uci -q revert "${o%%=*}"; done; reload
 echo "OpenWrt does not take $want" >&2; exit $failed; }
 `
 
-// byFirewall is what settings of fw4 share. It renders its rules from uci, has nft check them, and replaces
-// its table in one transaction; other tables stay (firewall4's sbin/fw4).
+// byFirewall begins the scripts of settings that fw4 makes. fw4 renders its rules from uci, has nft check
+// them, and replaces its table in one transaction; other tables stay (firewall4's sbin/fw4).
 const byFirewall = `command -v fw4 >/dev/null && command -v nft >/dev/null || {
 echo "it has no fw4" >&2; exit 69; }
 reload() { fw4 reload >&2; }

@@ -82,8 +82,8 @@ func (RouterOS) Facts(ctx context.Context, h host.Host) (map[string]string, erro
 	return facts, wrong
 }
 
-// sinceVersion tells whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values are
-// read by :serialize with json.no-string-conversion, which 7.17 brought.
+// sinceVersion reports whether a version such as "7.20.8 (long-term)" or "7.24rc1" is recent enough: values
+// are read by :serialize with json.no-string-conversion, which 7.17 brought.
 func sinceVersion(text string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(strings.TrimSpace(text), "%d.%d", &major, &minor)
@@ -175,7 +175,7 @@ func find(menu string, pairs ...string) string {
 	return out + "]"
 }
 
-// item is what the console tells of one thing: texts by their names, flags as "true" and "false".
+// item holds the properties of one entry of a menu: texts by their names, flags as "true" and "false".
 type item map[string]string
 
 func (i item) yes(name string) bool { return i[name] == "true" || i[name] == "yes" }
@@ -326,7 +326,7 @@ func rosSettings(s record.Setting) map[string]rosSetting {
 	}
 }
 
-// rosByHand says what can be done about knobs that RouterOS has no equal of.
+// rosByHand lists the owner's commands for knobs that RouterOS has no equal of.
 var rosByHand = map[string]string{
 	"conntrack_max": "RouterOS sets its limit by the size of its memory",
 	"cpus":          "RouterOS steers packets for a port as a whole: /system/resource/irq/rps by hand",

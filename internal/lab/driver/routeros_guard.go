@@ -39,7 +39,7 @@ func newGuard(silence time.Duration) string {
 	return guardPrefix + hex.EncodeToString(nonce[:]) + "-" + seconds(silence)
 }
 
-// guardSilence is that of a guard's name, false if it is none that newGuard gives.
+// guardSilence reads the silence from a guard's name; ok is false of a name that newGuard does not give.
 func guardSilence(name string) (time.Duration, bool) {
 	rest, ok := strings.CutPrefix(name, guardPrefix)
 	nonce, silence, cut := strings.Cut(rest, "-")

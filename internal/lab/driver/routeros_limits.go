@@ -48,7 +48,7 @@ func mayGuard(ctx context.Context, h host.Host) error {
 	return nil
 }
 
-// clockByHand is why the clock is not set, and how it comes to be as a setting wants it. It is a setting of
+// clockByHand explains why the clock is not set, and which commands set it. It is a setting of
 // the boot loader (manual, RouterBOARD), so that no guard's undo would be in time.
 func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// mostRoutes is how many active ones are fetched; a router with a full table of the Internet has more.
-const mostRoutes = 10_000
+// maxRoutes bounds the active routes that are fetched; a router with a full table of the Internet has more.
+const maxRoutes = 10_000
 
 // Ways implements Routing, by the active routes of table main.
 func (RouterOS) Ways(ctx context.Context, h host.Host, to []netip.Addr) (ways []kernel.Way, own []netip.Addr,
@@ -43,7 +43,7 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 		return nil, err
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
-	if err == nil && n > mostRoutes {
+	if err == nil && n > maxRoutes {
 		err = check.WithHint(fmt.Errorf("%w: it has %d routes, which are not read", host.ErrUnsupported, n),
 			"name the router's devices: --router-lan, --router-wan")
 	}

@@ -56,8 +56,8 @@ func makeROSForwarding(_ context.Context, _ host.Host, _, value string) ([]strin
 	return []string{"/ip/settings/set ip-forward=" + word[v4], "/ipv6/settings/set forward=" + word[v6]}, nil
 }
 
-// rosQueue says how RouterOS calls a queue and its parameters; what is not named it lacks. The parameters of
-// a type are called after its kind: fq-codel-limit.
+// rosQueue holds RouterOS' names of a queue and its parameters; it lacks those without a name. The parameters
+// of a type are called after its kind: fq-codel-limit.
 type rosQueue struct {
 	kind       string
 	parameters map[string]string
@@ -163,7 +163,7 @@ func parseROSNumber(text string) (uint64, error) {
 	return uint64(n*scale + .5), nil
 }
 
-// queueArguments are those of the queue type that is a queue.
+// queueArguments returns the arguments of /queue/type/add for a queue.
 func queueArguments(queue kernel.Queue) (string, error) {
 	q, known := rosQueues()[queue.Kind]
 	if !known || queue.Parent != 0 || queue.Handle != 0 {
@@ -200,7 +200,7 @@ func queueArguments(queue kernel.Queue) (string, error) {
 	return out, nil
 }
 
-// rosQueueOf is what a device's queue is set to, what it was before we set it, and all types.
+// rosQueueOf reads the type of a device's queue, the type before we set one, and all types.
 func rosQueueOf(ctx context.Context, h host.Host, dev string) (now, original string, types []item,
 	err error) {
 	i, err := first(ctx, h, "/queue/interface/print as-value where interface="+quoteROS(dev))

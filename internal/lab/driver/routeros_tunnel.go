@@ -19,7 +19,7 @@ import (
 // the same comment. No print is without names of what it is to tell: it would tell keys.
 const wireguard, wireguardPeers = "/interface/wireguard", "/interface/wireguard/peers"
 
-// endName is that of a tunnel's device on the router, and endMark the comment of all that belongs to it.
+// endName names a tunnel's device on the router, and endMark is the comment of all that belongs to it.
 func endName(device string) string { return rosMark + "-" + device }
 func endMark(device string) string { return rosMark + " tunnel " + device }
 

@@ -32,14 +32,14 @@ const (
 	clockDrift  = 1e9             // in ns, by which a router's clock may go otherwise between two readings
 )
 
-// rosSample is what a sample prints behind the time, in this order.
+// rosSample lists the menus that a sample prints behind the time, in this order.
 func rosSample() [4]string {
 	return [...]string{"/system/resource/print as-value", "/system/resource/cpu/print as-value",
 		"/ip/firewall/connection/tracking/print as-value", interfaceStats() + " where running"}
 }
 
-// costProbe says that there is no record.Cost. WireGuard's peers are read at both ends of a trial alone,
-// since a router may have thousands.
+// costProbe names the series that explains why there is no record.Cost. WireGuard's peers are read at both
+// ends of a trial alone, since a router may have thousands.
 const costProbe, wireguardProbe = "driver routeros", "wireguard"
 
 // readClock prints the router's clock, in nanoseconds.
@@ -267,7 +267,7 @@ const peersPrint = "/interface/wireguard/peers/print as-value proplist=interface
 // rosPeers are the peers' counters as probe wireguard has them.
 func rosPeers(at int64, peers []item) taken {
 	s, n := taken{at, map[string]map[string]float64{wireguardProbe: {}}}, map[string]int{}
-	for _, p := range peers[:min(len(peers), mostDevices)] {
+	for _, p := range peers[:min(len(peers), maxDevices)] {
 		peer := fmt.Sprintf("%s.peer%d/", check.Plain(p["interface"]), n[p["interface"]])
 		n[p["interface"]]++
 		s.put(wireguardProbe, peer+"rx_bytes", p["rx"], 1)

@@ -50,7 +50,7 @@ func between[S any](all []S, when func(S) int64, from, to int64) []S {
 	return all[min(first, last):last]
 }
 
-// values are those of one sample by their columns, in order.
+// values holds one sample: columns with their values, in order.
 type values struct {
 	names []string
 	v     []float64
@@ -87,7 +87,7 @@ func seriesOf(sources []source, read map[string]*replayed, besides ...record.Met
 	return out
 }
 
-// costOf is what the process took between its first sample and its last.
+// costOf computes the CPU time of the sampling process between its first and its last sample.
 func costOf(name string, samples []snapshot) []record.Cost {
 	own := slices.DeleteFunc(slices.Clone(samples), func(s snapshot) bool { return s.cpu < 0 })
 	n := len(own)
@@ -153,7 +153,7 @@ func (r *replayed) samples() record.Samples {
 	return r.table(r.probe.Name(), probe.Scope(r.probe), r.probe.Metrics(), r.why)
 }
 
-// table is what was read, under the name of a probe, or why there is nothing.
+// table makes a probe's series of what was read, or says why there is none.
 func (r *replayed) table(name, scope string, metrics []record.Metric, why string) record.Samples {
 	out := record.Samples{Probe: name, Scope: scope}
 	if len(r.rows) == 0 || len(r.columns) == 0 {

@@ -73,12 +73,12 @@ func EndDivert() error {
 	return explain(err, "end the diverting of routes")
 }
 
-// DefaultDevices are those that default routes of any table lead out of, over IPv4 and IPv6.
+// DefaultDevices lists the devices of default routes of any table, over IPv4 and IPv6.
 func DefaultDevices() ([]string, error) {
 	return defaultDevices(func(netlink.Route) bool { return true })
 }
 
-// AdvertisedDevices are those that IPv6 default routes lead out of which a router has advertised.
+// AdvertisedDevices lists the devices of IPv6 default routes that a router has advertised.
 func AdvertisedDevices() ([]string, error) {
 	return defaultDevices(func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_RA })
 }
@@ -105,7 +105,7 @@ func defaultDevices(which func(netlink.Route) bool) (out []string, err error) {
 	return out, explain(err, "find the default routes")
 }
 
-// Neighbourly routes are those by way of a neighbour on a device.
+// Neighbourly lists the routes by way of a neighbour on a device.
 func Neighbourly(dev string) (out []Via, err error) {
 	routes, err := routesOf(dev, unix.AF_INET)
 	for _, r := range routes {

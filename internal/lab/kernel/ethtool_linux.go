@@ -35,8 +35,8 @@ type NICStats struct {
 	reply nicStats
 }
 
-// mostStats is how many a driver may have. The kernel writes all that it has, whatever there is room for.
-const mostStats = 1 << 15
+// maxStats bounds a driver's counters. The kernel writes all that it has, whatever there is room for.
+const maxStats = 1 << 15
 
 const (
 	statNames   = 1  // ETH_SS_STATS
@@ -46,12 +46,12 @@ const (
 // nicStats is struct ethtool_stats, nicNames is struct ethtool_gstrings (linux/ethtool.h).
 type nicStats struct {
 	command, count uint32
-	values         [mostStats]uint64
+	values         [maxStats]uint64
 }
 
 type nicNames struct {
 	command, set, count uint32
-	names               [mostStats][statNameLen]byte
+	names               [maxStats][statNameLen]byte
 }
 
 // OpenNICStats is of the devices of the thread's network namespace.
@@ -92,7 +92,7 @@ func (n *NICStats) readNames(dev string) ([]string, error) {
 		return nil, absence(err)
 	}
 	got := nicNames{command: unix.ETHTOOL_GSTRINGS, set: statNames, count: info.N_stats}
-	if info.N_stats > mostStats {
+	if info.N_stats > maxStats {
 		return nil, ErrUnsupported
 	}
 	if err = n.ask(dev, unsafe.Pointer(&got)); err != nil || got.count != info.N_stats {
@@ -160,7 +160,7 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// rxQueues is how many receive queues of a device are in use. A driver that does not say uses all that it
+// rxQueues counts the receive queues of a device that are in use. A driver that does not say uses all that it
 // has.
 func rxQueues(a *netlink.LinkAttrs) int {
 	c, err := askEthtool(a.Name, (*ethtool.Ethtool).GetChannels)

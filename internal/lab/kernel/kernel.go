@@ -32,7 +32,7 @@ type VethEnd struct {
 	MTU  int
 }
 
-// Hop is where packets go first: the device they leave by, and the neighbour there.
+// Hop describes the first hop of a path: the device that packets leave by, and the neighbour there.
 type Hop struct {
 	Device   string
 	Index    int
@@ -43,8 +43,8 @@ type Hop struct {
 	MAC      net.HardwareAddr // nil = not known now
 }
 
-// Way is how packets leave a node: by a device, from an address, and first to a neighbour; Via is not valid
-// where they go to somebody on the link itself.
+// Way describes how packets leave a node: by a device, from an address, and first to a neighbour; Via is not
+// valid where they go to somebody on the link itself.
 type Way struct {
 	Device string     `json:"device,omitempty"`
 	Source netip.Addr `json:"source,omitzero"`
@@ -75,7 +75,7 @@ type Link struct {
 // FilterDump holds the messages of nf_tables about all chains, rules and flow tables of a namespace.
 type FilterDump struct{ Chains, Rules, Flowtables [][]byte }
 
-// Pause is what a device has agreed on about pause frames (IEEE 802.3x).
+// Pause holds a device's negotiated use of pause frames (IEEE 802.3x).
 type Pause struct{ Autoneg, Receive, Transmit bool }
 
 // ClampToPMTU is the size to which an MSS clamp lowers segments where the MTU of their route decides.
@@ -106,7 +106,7 @@ type NAT struct {
 	Inside, Outside []netip.Addr
 }
 
-// FirewallForm is how a firewall finds out that none of its rules matches.
+// FirewallForm is the way by which a firewall finds that none of its rules matches.
 type FirewallForm string
 
 const (
@@ -183,6 +183,6 @@ func CPUList(text string, most int) (list []int, ok bool) {
 	return list, true
 }
 
-// Quota is how much of one core each vCPU of a lab's guests may use, in hundredths of a percent; 0 is
-// without a limit.
+// Quota limits each vCPU of a lab's guests to a share of one core, in hundredths of a percent; 0 is without a
+// limit.
 type Quota uint32

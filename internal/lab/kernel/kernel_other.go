@@ -101,5 +101,5 @@ func OpenWireGuard() (*WireGuardReader, error)                   { return nil, E
 func (*WireGuardReader) Close() error                            { return nil }
 func (*WireGuardReader) Peers([]string) ([]WireGuardPeer, error) { return nil, ErrUnsupported }
 
-// WayTo is how packets to an address leave.
+// WayTo looks up the route to an address.
 func WayTo(to netip.Addr) (Way, error) { return wayBySocket(to) }

@@ -98,12 +98,12 @@ func SetTxQueueLen(dev string, packets int) error {
 	})
 }
 
-// TxQueueLen is what SetTxQueueLen sets.
+// TxQueueLen reads the length that SetTxQueueLen sets.
 func TxQueueLen(dev string) (int, error) {
 	return attribute(dev, "txqueuelen", func(a *netlink.LinkAttrs) int { return a.TxQLen })
 }
 
-// TxQueues is how many transmit queues a device has.
+// TxQueues counts a device's transmit queues.
 func TxQueues(dev string) (int, error) {
 	return attribute(dev, "number of queues", func(a *netlink.LinkAttrs) int { return a.NumTxQueues })
 }

@@ -32,8 +32,8 @@ func (f filter) mssClamp(family nftables.TableFamily) (int, error) {
 	return strconv.Atoi(strings.TrimPrefix(mark.Name, mssMark))
 }
 
-// addMSSClamp is what nft(8) makes of "tcp flags syn / syn,rst tcp option maxseg size set rt mtu", or of a
-// size that is lower than what the segment says.
+// addMSSClamp adds the rule that nft(8) makes of "tcp flags syn / syn,rst tcp option maxseg size set rt mtu",
+// or of a size that is lower than what the segment says.
 func (f filter) addMSSClamp(table string, hooked bool, size int) error {
 	const maxseg = unix.TCP_MAXSEG // also the option's kind (RFC 9293, section 3.2)
 	e := []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}),

@@ -15,7 +15,7 @@ import (
 // set once and never changed.
 var reportDetails = sync.OnceFunc(func() { nl.EnableErrorMessageReporting = true })
 
-// dumps is how often a listing is repeated when the kernel says that what it lists changed meanwhile
+// dumps bounds how often a listing is repeated when the kernel says that what it lists changed meanwhile
 // (NLM_F_DUMP_INTR, EINTR).
 const dumps = 5
 

@@ -9,7 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// batch is how many rules go into one transaction: with the default socket buffers, which an unprivileged
+// batch bounds the rules of one transaction: with the default socket buffers, which an unprivileged
 // process cannot raise, a few hundred already end in ENOBUFS.
 const batch = 100
 

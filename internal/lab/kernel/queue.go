@@ -18,7 +18,7 @@ type Queue struct {
 	Parent uint32 // class whose queue it is; 0: it is the device's root
 }
 
-// Quantity says what a queue's parameter counts.
+// Quantity is the unit of a queue's parameter.
 type Quantity int
 
 const (
@@ -147,8 +147,8 @@ func decodeCake(k queueKind, b []byte) (map[string]uint64, error) {
 	return v, err
 }
 
-// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 where the queue
-// does not say.
+// Room returns how much may pass at once and wait in the queue, in bytes, bytes and packets; 0 where the
+// queue does not say.
 func (q Queue) Room() (burst, limitBytes, limitPackets uint64) {
 	parameters, _ := QueueParameters(q.Kind)
 	for _, p := range parameters {

@@ -186,8 +186,8 @@ func Standing(all []Discipline, filtered func(handle uint32) bool, want Queue) (
 	}
 	for _, o := range all {
 		below := d.Handle != 0 && o.Handle != 0 && o.Handle != d.Handle && o.Parent>>16 == d.Handle>>16
-		// The limit of a tbf is that of the FIFO below it, which has one of its own where its owner has put it
-		// there.
+		// The limit of a tbf is that of the FIFO below it, which has one of its own where its owner has put
+		// it there.
 		if below && !o.Class && (!inPlace || strings.HasSuffix(o.Kind, "fifo")) {
 			why = "the " + o.Kind + " below it"
 		}
@@ -217,8 +217,8 @@ func ownHTB(q Qdisc, classes []Qdisc) bool {
 
 const rootHandle = 1 << 16 // 1:, for kinds whose classes must name it
 
-// attributesOf are those of linux/pkt_cls.h in which a kind of filter keeps its actions, its class, and the
-// policer of filters that were made in the old way (0 = has none).
+// attributesOf returns the attributes of linux/pkt_cls.h in which a kind of filter keeps its actions, its
+// class, and the policer of filters that were made in the old way (0 = has none).
 func attributesOf(kind string) (actions, class, policer uint16, ok bool) {
 	at, ok := map[string][3]uint16{"u32": {7, 1, 6}, "matchall": {2, 1}, "flower": {3, 1}, "fw": {4, 1, 2},
 		"basic": {3, 1, 4}, "bpf": {1, 3, 2}}[kind]

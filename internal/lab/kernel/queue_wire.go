@@ -50,7 +50,7 @@ func rateSpec(b []byte, bytesPerSecond uint64) []byte {
 	return words(append(b, 0, ethernet, 0, 0, 0, 0, 0, 0), narrow(bytesPerSecond))
 }
 
-// ticks is how long a number of bytes takes at a rate.
+// ticks returns the time that a number of bytes takes at a rate.
 func ticks(bytes, bytesPerSecond uint64) uint32 {
 	if bytesPerSecond == 0 {
 		return 0

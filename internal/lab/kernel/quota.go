@@ -44,7 +44,7 @@ func vcpus(dir string) ([]vcpu, error) {
 	return out, nil
 }
 
-// GuestCPUTime is what the busiest vCPU of a lab's guests has used of the machine's CPUs so far.
+// GuestCPUTime reads the CPU time that the busiest vCPU of a lab's guests has used so far.
 func GuestCPUTime(dir string) (time.Duration, error) {
 	list, err := vcpus(dir)
 	var most time.Duration
@@ -93,7 +93,7 @@ func Guests(dir string) (map[int]string, error) {
 	return out, nil
 }
 
-// someVCPUs are those of a lab that has any, and what limits them.
+// someVCPUs finds the vCPUs of a lab, and the cgroups that can limit them.
 func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 	if h, err = openHierarchy(dir); err == nil {
 		list, err = vcpus(dir)
@@ -413,7 +413,7 @@ func (h hierarchy) putBack(p vcpu, now string) error {
 	return put(was, "cgroup.procs", strconv.Itoa(p.pid))
 }
 
-// groupTime is how long a thread that was killed may take to leave.
+// groupTime bounds how long a thread that was killed takes to leave.
 const groupTime = 3 * time.Second
 
 // removeGroup removes a cgroup and those below it, once nobody is in them.
@@ -446,17 +446,17 @@ func removeGroup(dir string) error {
 // Bounds of the kernel's bandwidth control (sched(7)): a quota of less than a millisecond is refused. A
 // period of ten keeps the pauses short that a guest makes when its time is used up.
 const (
-	quotaLeast  = 1_000  // µs
+	minQuota    = 1_000  // µs
 	quotaPeriod = 10_000 // µs
 )
 
 // times are the quota and its period, in µs.
 func (q Quota) times() (quota, period uint64) {
 	quota = uint64(q) * quotaPeriod / 1e4
-	if quota >= quotaLeast {
+	if quota >= minQuota {
 		return quota, quotaPeriod
 	}
-	return quotaLeast, uint64(math.Round(quotaLeast * 1e4 / float64(q)))
+	return minQuota, uint64(math.Round(minQuota * 1e4 / float64(q)))
 }
 
 // quotaOf is the quota that times stand for.
@@ -518,7 +518,7 @@ func cgroupPath(text, controller string) (string, error) {
 	return "", fmt.Errorf("%w: the process is in no cgroup of %q", ErrUnsupported, controller)
 }
 
-// cgroupMount is where a hierarchy is mounted: root is the cgroup that point shows.
+// cgroupMount describes a mounted hierarchy: root is the cgroup that point shows.
 type cgroupMount struct {
 	unified     bool
 	root, point string

@@ -104,7 +104,7 @@ func ForgetPathMTUs6() error {
 	return explain(err, "forget the MTU of paths over IPv6")
 }
 
-// WayTo is how packets to an address leave.
+// WayTo looks up the route to an address.
 func WayTo(to netip.Addr) (Way, error) {
 	r, l, err := routeTo(to)
 	if err != nil {
@@ -134,8 +134,8 @@ func routeTo(to netip.Addr) (netlink.Route, netlink.Link, error) {
 	return routes[0], l, explain(err, "look up route to %s", to)
 }
 
-// NextHop is where packets to an address go first. Its layer-2 address is known only while the kernel
-// remembers it: after packets were exchanged.
+// NextHop looks up the first neighbour on the path to an address. Its layer-2 address is known only while the
+// kernel remembers it: after packets were exchanged.
 func NextHop(to netip.Addr) (Hop, error) {
 	r, l, err := routeTo(to)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Shared says who else uses a device's link, "" if nobody does: a bridge or bond that it belongs to, the
+// Shared describes who else uses a device's link, "" if nobody does: a bridge or bond that it belongs to, the
 // ports of a bridge, or the default route, which leads out of the device or of one that lies on it. What is
 // served on a shared link reaches others.
 func Shared(dev string) (by string, err error) {
@@ -75,7 +75,7 @@ func portsOf(links []netlink.Link, master int) (names []string) {
 	return names
 }
 
-// leadsOver says that the default route leads out of a device, or of one that lies on it.
+// leadsOver describes that the default route leads out of a device, or of one that lies on it.
 func leadsOver(links []netlink.Link, leads []string, pppoe string, below netlink.Link,
 	seen map[int]bool) string {
 	a := below.Attrs()

@@ -56,9 +56,9 @@ func sysctlError(verb, name string, err error) error {
 	return fmt.Errorf("%s kernel setting %s: %w", verb, name, bare(err))
 }
 
-// Reassembly is how much of the memory for fragments, 0…1, a network namespace uses for packets of which
-// some are missing; of IPv4 or IPv6, whichever is more, and 0 where the kernel does not tell. Above 1 it
-// takes none that is new until others are whole or have timed out (net/ipv4/inet_fragment.c,
+// Reassembly returns the share of the memory for fragments, 0…1, that a network namespace uses for packets of
+// which some are missing; of IPv4 or IPv6, whichever is more, and 0 where the kernel does not tell. Above 1
+// it takes none that is new until others are whole or have timed out (net/ipv4/inet_fragment.c,
 // inet_frag_create; after 30 s, of IPv6 60).
 func Reassembly() (used float64) {
 	for file, limit := range map[string]string{"sockstat": "net.ipv4.ipfrag_high_thresh",

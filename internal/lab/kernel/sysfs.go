@@ -40,7 +40,7 @@ func rpsFiles(dev string) ([]string, error) {
 	return files, err
 }
 
-// deviceDir is where /sys tells of a device.
+// deviceDir returns a device's folder in /sys.
 func deviceDir(dev string) (string, error) {
 	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/*?[") {
 		return "", fmt.Errorf("device name %q", dev)
@@ -100,8 +100,8 @@ func SetIRQAffinity(dev string, lists []string) error {
 	return explain(writeEach(files, lists, err), "set interrupt affinity of %s", dev)
 }
 
-// affinityFiles are those of a device's interrupts. A virtio device has the interrupts of the PCI device
-// that it sits on.
+// affinityFiles lists the files of a device's interrupts. A virtio device has the interrupts of the PCI
+// device that it sits on.
 func affinityFiles(dev string) ([]string, error) {
 	dir, err := deviceDir(dev)
 	if err != nil {
@@ -168,7 +168,7 @@ func lacking(err error, name string) error {
 
 const cpuDir = "/sys/devices/system/cpu"
 
-// OnlineCPUs is how many CPUs the machine works with, of how many it has.
+// OnlineCPUs counts the CPUs that the machine works with, and all that it has.
 func OnlineCPUs() (online, has int, err error) {
 	for what, into := range map[string]*int{"online": &online, "present": &has} {
 		b, err := os.ReadFile(filepath.Join(cpuDir, what))
@@ -231,7 +231,7 @@ func SetGovernors(names []string) error {
 	return explain(writeEach(files, names, err), "set clock governor")
 }
 
-// GovernorsOffered are those that every domain can have.
+// GovernorsOffered lists the governors that every domain can have.
 func GovernorsOffered() ([]string, error) {
 	lists, err := readEach(clockFiles(cpuDir, "scaling_available_governors"))
 	if err != nil {
@@ -246,7 +246,7 @@ func GovernorsOffered() ([]string, error) {
 	return offered, nil
 }
 
-// clockFiles are those of a name, of each clock domain.
+// clockFiles lists the files of a name, one for each clock domain.
 func clockFiles(dir, name string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
 	if err == nil && len(files) == 0 {

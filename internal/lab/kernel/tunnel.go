@@ -45,7 +45,7 @@ type WireGuardPeer struct {
 	WireGuardStats
 }
 
-// ESPCipher is what packets of IPsec's ESP are sealed with.
+// ESPCipher is a cipher of IPsec's ESP.
 type ESPCipher int
 
 // The ciphers, each with an integrity check value of 128 bits.

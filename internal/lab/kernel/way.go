@@ -12,8 +12,8 @@ func RouteDevice(to netip.Addr) (string, error) {
 	return w.Device, err
 }
 
-// wayBySocket is how packets to an address leave, by what a socket says that is connected to it, through
-// which nothing is sent: their source, and the device that has that address. The neighbour is not known.
+// wayBySocket looks up the route to an address by a socket that is connected to it and sends nothing: their
+// source, and the device that has that address. The neighbour is not known.
 func wayBySocket(to netip.Addr) (w Way, err error) {
 	const discard = 9 // a port is needed, and means nothing
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, discard)))

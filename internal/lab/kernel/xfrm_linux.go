@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replayWindow is how far in packets a packet may be overtaken (RFC 4303 §3.4.3 asks for 32 at least, and
-// takes 64 as default).
+// replayWindow bounds, in packets, how far a packet may be overtaken (RFC 4303 §3.4.3 asks for 32 at least,
+// and takes 64 as default).
 const replayWindow = 64
 
 // AddXfrm makes an XFRM interface: the device of a route-based tunnel, whose packets take the policies with

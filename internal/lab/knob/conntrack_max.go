@@ -11,7 +11,7 @@ import (
 
 const conntrackMax = "net.netfilter.nf_conntrack_max"
 
-// ConntrackMax is how many connections a node's connection tracking holds at most; packets of further ones
+// ConntrackMax bounds the connections that a node tracks; packets of further ones
 // are dropped. It matters where something asks for tracking, such as nat or a stateful firewall. In most
 // kernels it belongs to the whole machine, so that only a node with a kernel of its own has it.
 func ConntrackMax() Knob {

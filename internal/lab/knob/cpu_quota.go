@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// CPUQuota is how much of one core of this machine each vCPU of the lab's guests may use, such as
+// CPUQuota limits each vCPU of the lab's guests to a share of one core of this machine, such as
 // "25%": a slower router of the same kind. "off" is without a limit. Its place is the machine that runs
 // QEMU. QEMU's own thread, which carries the packets in and out, is not limited.
 func CPUQuota() Knob {

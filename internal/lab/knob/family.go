@@ -14,8 +14,9 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Place is where a setting is made: in the namespace or machine of the process that calls. Port is a device's
-// name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all of them.
+// Place names the place of a setting: in the namespace or machine of the process that calls. Port is a
+// device's name, empty for node-wide settings; Ports lists the node's devices under test, for settings of all
+// of them.
 type Place struct {
 	Node  string   `json:"node"`
 	Port  string   `json:"port,omitempty"`
@@ -41,7 +42,7 @@ type State string
 // ends in ":" is a family, such as "sysctl:", whose State is "<rest of the name>=<value>".
 type Language interface {
 	Name() string
-	// Factor says what the factor of that name is. Parse and Param are the knob's.
+	// Factor declares the factor of that name. Parse and Param are the knob's.
 	Factor() factor.Declaration
 	// Parse gives a canonical State or an error that says what is allowed.
 	Parse(text string) (State, error)
@@ -149,7 +150,7 @@ func (k *ofNode[T]) Check(_ context.Context, p Place, s State) check.Answer {
 	return k.check(p, v)
 }
 
-// spelling is how a knob's values of type T are written as states.
+// spelling converts a knob's values of type T to states and back.
 type spelling[T any] struct {
 	parse func(text string) (T, error) // an error is one of want
 	spell func(v T) State
@@ -158,7 +159,7 @@ type spelling[T any] struct {
 	same  func(want, got T) bool // of values with other states, nil: they differ
 }
 
-// want says what a text may be.
+// want returns an error that says what a text may be.
 func want(format string, args ...any) error { return fmt.Errorf("want "+format, args...) }
 
 // near adds to an error which word was probably meant.

@@ -40,14 +40,14 @@ type planted struct {
 	level State
 }
 
-// setting is what a fault makes of a knob; Port "" is every port that it is about, or the node.
+// setting is a fault's setting of a knob; Port "" is every port that it is about, or the node.
 type setting struct {
 	Knob  string `json:"knob"`
 	Port  string `json:"port,omitempty"`
 	State State  `json:"state"`
 }
 
-// key tells settings apart: of a family each member is one.
+// key identifies a setting: of a family each member is one.
 func (s setting) key() string {
 	if strings.HasSuffix(s.Knob, ":") {
 		member, _, _ := strings.Cut(string(s.State), "=")
@@ -229,7 +229,7 @@ func (k faultKnob) inPlace(p Place, s State) (out []setting, knobs []Knob, err e
 	return out, knobs, nil
 }
 
-// ports are those that a setting is made at.
+// ports lists the ports that a setting is made at.
 func (k faultKnob) ports(p Place, part string) ([]string, error) {
 	ports := p.Ports
 	switch {
@@ -244,7 +244,7 @@ func (k faultKnob) ports(p Place, part string) ([]string, error) {
 	return ports, nil
 }
 
-// Read is what there is of what want would set, in the order that undoes it.
+// Read reads the present state of all that want would set, in the order that undoes it.
 func (k faultKnob) Read(ctx context.Context, p Place, want State) (State, error) {
 	list, knobs, err := k.inPlace(p, want)
 	if err != nil || len(list) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// FaultLimits are what a level of the factor fault holds the load generator at an end to.
+// FaultLimits returns the limits that a level of the factor fault sets to the load generator at an end.
 func FaultLimits(level string) (l record.EndLimits, err error) {
 	list, err := parseFaults(level)
 	for _, f := range list {
@@ -27,7 +27,7 @@ func FaultLimits(level string) (l record.EndLimits, err error) {
 	return l, err
 }
 
-// FaultyPath is what a level of the factor fault makes of the path: the tunnel's MTU, the packets that its
+// FaultyPath holds the faults of a path: the tunnel's MTU, the packets that its
 // devices hold, and the largest packet that gets through a router, 0 as they were, and whether the traffic
 // goes past the tunnel.
 type FaultyPath struct {

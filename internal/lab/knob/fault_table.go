@@ -22,7 +22,7 @@ type Fault struct {
 	companions func(p Place, level State) []Companion
 }
 
-// faultPlace is where a fault may be.
+// faultPlace is a kind of place for faults.
 type faultPlace int
 
 const (
@@ -36,7 +36,7 @@ const (
 	onFarPort                   // a port that packets leave by
 )
 
-// Where says where a fault may be placed.
+// Where describes the places for a fault.
 func (f Fault) Where() string {
 	return map[faultPlace]string{onPort: "port, or node: each of its ports", onNode: "node",
 		onAnyNode: "node, or host", onHost: "host", atEnds: "end of the traffic, or both: without a place",
@@ -44,7 +44,7 @@ func (f Fault) Where() string {
 		onFarPort: "port, or node: towards the far side"}[f.at]
 }
 
-// misplaced says what is wrong with a place, "" if nothing is.
+// misplaced explains what is wrong with a place, "" if nothing is.
 func (f Fault) misplaced(carrier, port bool) string {
 	switch {
 	case f.at == onHost && !carrier:
@@ -163,7 +163,7 @@ func bounds(parse func(string) (uint64, error), spell func(uint64) State, ok fun
 	}}.canonical
 }
 
-// quantities are those of a queue's parameters.
+// quantities parses a level as a queue's parameter within bounds.
 func quantities(q kernel.Quantity, least, most uint64, wanted string) func(name, level string) (State,
 	error) {
 	p := kernel.Parameter{Quantity: q}
@@ -198,7 +198,7 @@ func queued(word string) func(State) []setting {
 // The queue of a fault: 30 ms before a link's rate, but no less than one packet of 64 KiB.
 const (
 	linkQueue   = 0.030
-	leastLink   = 64 << 10
+	minLink     = 64 << 10
 	linkBurst   = 32 << 10
 	tinyBurst   = "4k"
 	overtake    = "5ms"
@@ -234,7 +234,7 @@ func faultQueue(words State) State {
 	rate, _ := parseLimit(v["rate"])
 	// A fast link's timer is late: half a millisecond hides that, and has room for whole GSO packets.
 	burst := kernel.Parameter{Quantity: kernel.Bytes}.Spell(bounded(rate/8/2000, linkBurst))
-	limit := max(int(float64(rate)/8*linkQueue), leastLink)
+	limit := max(int(float64(rate)/8*linkQueue), minLink)
 	if n, err := strconv.Atoi(v["limit"]); err == nil {
 		limit, burst = n*fullPacket, tinyBurst
 	}
@@ -262,7 +262,7 @@ func parseTightening(name, level string) (State, error) {
 	return State(strings.Join(out, ",")), nil
 }
 
-// faultRefuses says why a cell's faults cannot be where they are, or not beside its other settings.
+// faultRefuses explains why a cell's faults cannot be where they are, or not beside its other settings.
 func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	used := map[string]string{} // knob and place → who makes it
 	for place, level := range factor.Name("fault").Each(cell) {
@@ -296,7 +296,7 @@ func faultRefuses(s factor.Shape, cell factor.Cell) string {
 	return ""
 }
 
-// apart says that two places have no port in common; an empty node or port is all of them.
+// apart reports whether two places have no port in common; an empty node or port is all of them.
 func apart(a, b string) bool {
 	node, port, _ := strings.Cut(a, ".")
 	n, p, _ := strings.Cut(b, ".")
@@ -310,7 +310,7 @@ func orAll(place string) string {
 	return place
 }
 
-// refused says why a fault cannot be at a node of a lab.
+// refused explains why a fault cannot be at a node of a lab.
 func (f Fault) refused(s factor.Shape, node string, port bool, cell factor.Cell) string {
 	switch {
 	case f.at == atEnds && node != "" && (port || !s.Ends(node)):

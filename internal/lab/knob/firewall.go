@@ -28,7 +28,7 @@ func Firewall() Knob {
 	}, spelling[kernel.Firewall]{parse: ParseFirewall, spell: spellFirewall}, kernel.FirewallRules)
 }
 
-// firewallPhrase says a level in a sentence.
+// firewallPhrase spells a level for a sentence.
 func firewallPhrase(level string) string {
 	number, rest, _ := strings.Cut(level, " ")
 	if _, err := strconv.Atoi(number); err != nil {

@@ -10,7 +10,7 @@ import (
 
 var errGROFlush = want("off, or a time up to 1s, such as 20us")
 
-// GROFlushTimeout is how long a device keeps packets that arrived for others of their flow to be merged
+// GROFlushTimeout sets how long a device keeps packets that arrived for others of their flow to be merged
 // with (generic receive offload): "off" for the end of each poll, or a time such as "20us". It has an effect
 // where GRO is on (Documentation/networking/napi.rst).
 func GROFlushTimeout() Knob {

@@ -13,7 +13,7 @@ const (
 	forwardIPv6 = "net.ipv6.conf.all.forwarding"
 )
 
-// IPForward is whether a node passes packets on: "on", "off", or for one IP version only "ipv4" or "ipv6".
+// IPForward sets whether a node forwards packets: "on", "off", or for one IP version only "ipv4" or "ipv6".
 func IPForward() Knob {
 	return &ofNode[State]{declared: declared{&factor.Declaration{Policy: true,
 		Name: "ip_forward", Unit: "on, off, ipv4, ipv6", Doc: "whether the router forwards at all",
@@ -52,7 +52,7 @@ func Forwarding(v4, v6 bool) State {
 	return "off"
 }
 
-// ForwardingBits are what the kernel's settings for IPv4 and IPv6 hold in a state of ip_forward.
+// ForwardingBits returns the values of the kernel's settings for IPv4 and IPv6 in a state of ip_forward.
 func ForwardingBits(state string) (v4, v6 string) {
 	v4, v6 = "0", "0"
 	if state == "on" || state == "ipv4" {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Offload is what a device does to many packets at once. "super" lets 64 KiB super-packets cross; with
+// Offload sets what a device does to many packets at once. "super" lets 64 KiB super-packets cross; with
 // "wire" every packet on the link has the size it would have on a cable. Anything else is a list of the
 // kernel's names and of ethtool's, "tso=on rx-gro=off".
 func Offload() Knob {
@@ -27,7 +27,8 @@ func Offload() Knob {
 	}
 }
 
-// superFeatures are what "super" decides on; "wire" turns all off. mangleid is of tso, mostly off by default.
+// superFeatures lists the features that "super" decides on; "wire" turns all off. mangleid is of tso, mostly
+// off by default.
 func superFeatures() map[string]bool {
 	return map[string]bool{"tx-generic-segmentation": true, "tx-tcp-segmentation": true,
 		"tx-tcp6-segmentation": true, "tx-tcp-ecn-segmentation": true, "tx-tcp-mangleid-segmentation": true,
@@ -89,7 +90,7 @@ func spellFeatures(set map[string]bool) State {
 	return State(strings.Join(list, " "))
 }
 
-// OffloadFeatures is what a state demands of a device with these features, of which some cannot be changed.
+// OffloadFeatures returns what a state demands of a device with these features, some of which are fixed.
 func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	want := map[string]bool{}
 	if s == "super" || s == "wire" {
@@ -109,7 +110,7 @@ func OffloadFeatures(s State, has, fixed map[string]bool) map[string]bool {
 	return want
 }
 
-// features are those of a device, and which of them cannot be changed.
+// features reads a device's features, and which of them are fixed.
 func features(dev string) (has, fixed map[string]bool, err error) {
 	if has, err = kernel.Features(dev); err == nil {
 		fixed, err = kernel.FixedFeatures(dev)

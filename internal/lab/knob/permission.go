@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 )
 
-// Permission says which kernel settings of a node may be set. Plans are written by others and run as root:
+// Permission decides which kernel settings of a node may be set. Plans are written by others and run as root:
 // the zero value permits only those of machineSysctls. Any other text adds names, separated by commas.
 type Permission string
 
@@ -96,7 +96,7 @@ func ofMachine(name, node string) error {
 		"set it on the machine before the run, or take a lab whose node has a kernel of its own, such as vm")
 }
 
-// names are those that the machine's owner adds.
+// names lists the settings that the machine's owner adds.
 func (p Permission) names() []string {
 	if p == OfNamespace || p == OfGuest {
 		return nil

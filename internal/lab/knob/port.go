@@ -27,7 +27,7 @@ type perPort[T any] struct {
 
 func (k *perPort[T]) OnTunnels() bool { return k.tunnels }
 
-// ofPorts tells a knob of devices from one of a node.
+// ofPorts marks a knob of devices.
 func (k *perPort[T]) ofPorts() {}
 
 // OfPorts reports whether a knob sets devices.

@@ -31,7 +31,7 @@ func answer(err error) check.Answer {
 	return check.CouldNotTell("%v", err)
 }
 
-// impossible is what the kernel meant conclusively; by host.ErrUnsupported the controller can tell.
+// impossible is a conclusive refusal of the kernel: the controller sees it as host.ErrUnsupported.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() []error { return []error{e.error, host.ErrUnsupported} }

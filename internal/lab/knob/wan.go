@@ -32,8 +32,8 @@ const (
 	VerbJoin  = "isp/join"
 )
 
-// Access is what is offered, or joined, at a port. The provider has its addresses there, or is given them for
-// the time; subscribers get the first others of its network.
+// Access describes what is offered, or joined, at a port. The provider has its addresses there, or is given
+// them for the time; subscribers get the first others of its network.
 type Access struct {
 	Kind   string `json:"kind"`
 	Device string `json:"device"`
@@ -49,7 +49,7 @@ type Access struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// Check says what is wrong with an access, which may come from somebody else's controller.
+// Check validates an access, which may come from somebody else's controller.
 func (a Access) Check() error {
 	switch {
 	case !slices.Contains(Accesses(), a.Kind):
@@ -77,8 +77,8 @@ func (a Access) Link() netip.Prefix {
 	return netip.PrefixFrom(a.IPv6.Addr().Next(), 64)
 }
 
-// ProviderAddress is that of a provider on a port of its own, unless another is chosen, from the block set
-// aside for benchmarking (RFC 2544).
+// ProviderAddress is the address of a provider on a port of its own, unless another is chosen, from the block
+// set aside for benchmarking (RFC 2544).
 const ProviderAddress = "198.18.64.1/24"
 
 // Provider is the access of a kind that is offered on a port of its own; with DHCP and PPPoE also over
@@ -110,10 +110,10 @@ func SessionDevice(port string, n int) string {
 	return name[:min(len(name), 15)]
 }
 
-// WAN is how the first router gets what it needs at its WAN port from the node beyond, which plays the
-// provider. It is set at both ends of that link, first at the provider. Both do their part in processes of
-// their own, which undo it when they end: there is nothing to read or to put back. All other nodes forget
-// what they know of the path's MTU, before and after.
+// WAN sets how the first router gets its WAN from the node beyond, which plays the provider. It is set at
+// both ends of that link, first at the provider. Both do their part in processes of their own, which undo it
+// when they end: there is nothing to read or to put back. All other nodes forget what they know of the path's
+// MTU, before and after.
 func WAN() Knob {
 	return wanKnob{declared{&factor.Declaration{Policy: true, Name: string(factor.WAN),
 		Doc: "how the router gets its WAN from the provider beyond: addresses set by hand, DHCP, or a " +

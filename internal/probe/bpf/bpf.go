@@ -31,10 +31,10 @@ const (
 	phases
 )
 
-// Tuple is where frames of a flow come from and go to.
+// Tuple holds the addresses and ports of a flow's frames.
 type Tuple struct{ From, To netip.AddrPort }
 
-// Load is what one end sends and receives. All flows share both addresses.
+// Load describes what one end sends and receives. All flows share both addresses.
 type Load struct {
 	IP         int    // 4 or 6
 	Tag        uint32 // tells the load's frames from strays
@@ -57,14 +57,14 @@ type Load struct {
 // moves all by that, but by no more than Slack, and there is no cool-down.
 type Timeline struct{ Begin, Start, End, Stop, Slack int64 }
 
-// Sent is what was handed to the device so far.
+// Sent counts what was handed to the device so far.
 type Sent struct {
 	Flows [][phases]uint32 // numbers used; they count modulo 2^32
 	Began [phases + 1]int64
 	Late  int64 // ns, the most that a burst of the window was, of a paced load
 }
 
-// Arrived is what was counted of a flow so far. The counts from Received to Strange are of the window.
+// Arrived counts what has arrived of a flow so far. The counts from Received to Strange are of the window.
 type Arrived struct {
 	Next                                  uint64 // highest number seen + 1
 	Received, Lost, Duplicates, Reordered int64
@@ -102,7 +102,7 @@ func (l Load) SizeOf(flow int, seq uint32) int {
 	return l.Sizes[(seq+uint32(flow))%uint32(len(l.Sizes))]
 }
 
-// variant is what frames of one size have: the headers, and what the size adds to the constant part of the
+// variant describes the frames of one size: the headers, and what the size adds to the constant part of the
 // check sum, which is that of the largest.
 type variant struct {
 	size int
@@ -242,8 +242,8 @@ func paceOf(pps float64) pace {
 	return p
 }
 
-// BurstOf is how many frames of a load of that rate, of one thread, follow each other without reading the
-// clock, and every how many have a time.
+// BurstOf returns how many frames of a load of that rate, of one thread, follow each other without reading
+// the clock, and every how many have a time.
 func BurstOf(pps float64) (frames, stamped int) {
 	p := paceOf(pps)
 	return int(p.burst), int(p.stamp)

@@ -62,7 +62,7 @@ type arrivals struct {
 	Bytes                                 int64
 }
 
-// once is how often one test run makes a frame: until a signal comes.
+// once bounds how often one test run makes a frame: until a signal comes.
 const once = 1 << 30
 
 // Frames is a loaded load.
@@ -78,7 +78,7 @@ type Frames struct {
 	thread atomic.Int64 // that sends; 0 = none
 }
 
-// objects are what a load needs of frames.c.
+// objects holds the parts of frames.c that a load needs.
 type objects struct {
 	Program *ebpf.Program `ebpf:"frames"`
 	State   *ebpf.Map     `ebpf:".bss"`
@@ -230,7 +230,7 @@ func (f *Frames) Send() error {
 	return nil
 }
 
-// Runs says whether Send has begun, and would make frames if any were due. It may be asked until Begin.
+// Runs reports whether Send has begun, and would make frames if any were due. It may be asked until Begin.
 func (f *Frames) Runs() (bool, error) {
 	s, err := f.read()
 	return err == nil && s.Runs > 0, err
@@ -323,7 +323,7 @@ func (f *Frames) Delays() (buckets []int64, early int64, err error) {
 	return buckets[:delayBuckets], buckets[delayBuckets], nil
 }
 
-// Burst is how many frames follow each other without reading the clock, and every how many have a time.
+// Burst returns how many frames follow each other without reading the clock, and every how many have a time.
 func (f *Frames) Burst() (frames, stamped int) { return int(f.pace.burst), int(f.pace.stamp) }
 
 // Close takes the program from its device and gives everything back.
@@ -368,7 +368,7 @@ func Probe() (live, err error) {
 	return nil, nil
 }
 
-// reason tells what no attempt can change from what one might.
+// reason separates what no attempt can change from what one might.
 func reason(err error) error {
 	for _, never := range []error{ebpf.ErrNotSupported, unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL} {
 		if errors.Is(err, never) {

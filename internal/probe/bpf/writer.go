@@ -28,7 +28,7 @@ func NewWriter(l Load) *Writer {
 	return w
 }
 
-// Size is that of the largest frame.
+// Size is the length of the largest frame.
 func (w *Writer) Size() int { return len(w.whole) }
 
 // Begin writes what is the same in all frames.
@@ -62,7 +62,7 @@ func ports(t Tuple) (b [4]byte) {
 	return b
 }
 
-// Datagram is what the payload of a frame says.
+// Datagram holds the payload of a frame.
 type Datagram struct {
 	Flow, Phase int
 	Seq         uint32
