@@ -92,7 +92,8 @@ func TestDriversInGuests(t *testing.T) {
 	for _, d := range drivers(t) {
 		t.Run(d.Name(), func(t *testing.T) {
 			l, n := agentless(t, d, guest)
-			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(agentlessSettings+guestSettings), "lan", "wan")
+			labtest.DriverSuite(t, d, n.Host, labtest.SettingsOf(agentlessSettings+guestSettings), "lan",
+				"wan")
 			settleAgentless(t, l, labtest.SettingsOf(agentlessSettings+guestSettings))
 			if got := labtest.Reach(t, l, 0, 4, 1501, 100, 1500); len(got.Back) != 2 {
 				t.Errorf("packets of 100, 1500 and 1501 bytes: %v came back (%s), want the first two",

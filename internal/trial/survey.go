@@ -132,8 +132,8 @@ func card(facts map[string]string, dev string) string {
 	return text + ")"
 }
 
-// readCard adds to what is told of an agentless router's device which of its offloads are on, and its MTU where
-// that is not told yet; or why its driver cannot read that.
+// readCard adds to what is told of an agentless router's device which of its offloads are on, and its MTU
+// where that is not told yet; or why its driver cannot read that.
 func readCard(ctx context.Context, n *lab.Node, dev, told string) string {
 	told, known := strings.CutSuffix(told, ")")
 	reads := [][2]string{{"MTU", "link_mtu"}, {"offloads", "offload"}}
