@@ -285,7 +285,7 @@ func look(out io.Writer) error {
 		return err
 	}
 	for _, dev := range devices {
-		queue, err := kernel.RootQueue(dev)
+		queue, err := kernel.QueueAt(dev, kernel.Queue{})
 		length, err2 := kernel.TxQueueLen(dev)
 		features, err3 := kernel.Features(dev)
 		if err := errors.Join(err, err2, err3); err != nil {

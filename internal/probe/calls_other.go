@@ -2,7 +2,10 @@
 
 package probe
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"golang.org/x/sys/unix"
+)
 
 func pread(fd int, b []byte, offset int64) (int, error) { return unix.Pread(fd, b, offset) }
 
@@ -22,3 +25,5 @@ func openKernelLog(string) (Sampler, error) {
 
 func allowedCores() ([]int, error) { return nil, absent("a thread cannot choose its core here") }
 func onCore(int, func()) error     { return absent("a thread cannot choose its core here") }
+
+func inventory(Root) *record.Inventory { return nil }

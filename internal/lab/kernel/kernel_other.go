@@ -37,15 +37,10 @@ type NICStats struct{}
 func (n *NICStats) Read(dev string) ([]string, []uint64, error) { return nil, nil, ErrUnsupported }
 func OpenNICStats() (*NICStats, error)                          { return nil, ErrUnsupported }
 func (n *NICStats) Close() error                                { return nil }
-func Qdiscs(dev string) ([]Qdisc, error)                        { return nil, ErrUnsupported }
 func PauseFrames(dev string) (Pause, error)                     { return Pause{}, ErrUnsupported }
 func Features(dev string) (map[string]bool, error)              { return nil, ErrUnsupported }
 func FixedFeatures(dev string) (map[string]bool, error)         { return nil, ErrUnsupported }
 func SetFeatures(dev string, want map[string]bool) error        { return ErrUnsupported }
-func Disciplines(dev string) ([]Discipline, []TrafficFilter, error) {
-	return nil, nil, ErrUnsupported
-}
-func RootQueue(dev string) (Queue, error)                       { return Queue{}, ErrUnsupported }
 func QueueAt(dev string, want Queue) (Queue, error)             { return Queue{}, ErrUnsupported }
 func SetRootQueue(dev string, want Queue) error                 { return ErrUnsupported }
 func OnProbeLink(try func(dev string) error) error              { return ErrUnsupported }
@@ -65,11 +60,6 @@ func ProbeESP(c ESPCipher, outer6, routed bool) error           { return ErrUnsu
 func AddESP(e ESP) error                                        { return ErrUnsupported }
 func RemoveESP(e ESP) error                                     { return ErrUnsupported }
 func ReadESP(e ESP) (ESPStats, error)                           { return ESPStats{}, ErrUnsupported }
-func Links() ([]Link, error)                                    { return nil, ErrUnsupported }
-func DumpFilter() (FilterDump, error)                           { return FilterDump{}, ErrUnsupported }
-func DumpSet(family uint8, table, set string) ([][]byte, error) { return nil, ErrUnsupported }
-func LegacyEntries(ipv6 bool, table string) (int, error)        { return 0, ErrUnsupported }
-func ReplayWindows() ([]int, error)                             { return nil, ErrUnsupported }
 func Shaper(dev string) (rate, burst uint64, err error)         { return 0, 0, ErrUnsupported }
 func SetShaper(dev string, rate, burst uint64) error            { return ErrUnsupported }
 func ClearShaper(dev string) error                              { return ErrUnsupported }

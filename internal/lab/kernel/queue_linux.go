@@ -12,10 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RootQueue reads a device's root queueing discipline. What could not be made again from what is read is an
-// error that matches ErrUnsupported.
-func RootQueue(dev string) (Queue, error) { return QueueAt(dev, Queue{}) }
-
 // QueueAt reads the queue that want would take the place of, such that setting it again restores the device:
 // the root, or that of want's class. What could not be put back is an error that matches ErrUnsupported,
 // unless setting want leaves it as it is.
@@ -106,7 +102,7 @@ func SetRootQueue(dev string, want Queue) error {
 	if err := clearRoot(dev); err != nil {
 		return explain(err, "set queue of %s: delete the former", dev)
 	}
-	if now, err := RootQueue(dev); err == nil && want.Handle == 0 && sameQueue(want, now) {
+	if now, err := QueueAt(dev, Queue{}); err == nil && want.Handle == 0 && sameQueue(want, now) {
 		return nil
 	}
 	root := want.Handle

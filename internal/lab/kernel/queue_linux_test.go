@@ -37,7 +37,7 @@ func TestRootQueue(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			got, err := RootQueue("a0")
+			got, err := QueueAt("a0", Queue{})
 			if err != nil || got.Kind != want.Kind {
 				t.Errorf("queue is %v (%v), want %v", got, err, want)
 			}
@@ -48,7 +48,7 @@ func TestRootQueue(t *testing.T) {
 			}
 		}
 		must(t, SetRootQueue("a0", Queue{Kind: "noqueue"}))
-		if got, err := RootQueue("a0"); err != nil || got.Kind != "noqueue" {
+		if got, err := QueueAt("a0", Queue{}); err != nil || got.Kind != "noqueue" {
 			t.Errorf("queue is %v (%v) at the end, want noqueue", got, err)
 		}
 		stats, err := Qdiscs("a0")

@@ -37,7 +37,7 @@ func Queue() Knob {
 			Plain: plainQueue, Needs: factor.NeedsRouter}},
 		spelling: spelling[[]kernel.Queue]{parse: ParseQueues, spell: spellQueues, same: sameQueues},
 		read: func(dev string) ([]kernel.Queue, error) {
-			q, err := kernel.RootQueue(dev)
+			q, err := kernel.QueueAt(dev, kernel.Queue{})
 			return []kernel.Queue{q}, err
 		},
 		readFor: readQueues,

@@ -105,7 +105,7 @@ func readShape(dev string) (s shape, err error) {
 	if own := burstOf(rate); rate > 0 && burst >= own-own/500 && burst <= own+own/500 {
 		return shape{rate: rate}, nil
 	}
-	q, err := kernel.RootQueue(dev)
+	q, err := kernel.QueueAt(dev, kernel.Queue{})
 	return shape{instead: spellQueue(q)}, err
 }
 
