@@ -155,7 +155,7 @@ func (o peerOptions) check() (ports [2]int, err error) {
 func (o peerOptions) show(ctx context.Context, code host.Secret, own []netip.Addr, p *program) error {
 	if len(own) == 0 {
 		var err error
-		if own, err = lab.OwnAddresses(ctx); err != nil {
+		if own, err = lab.OwnAddresses(); err != nil {
 			return err
 		}
 	}

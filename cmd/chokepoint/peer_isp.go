@@ -115,7 +115,7 @@ func (o *ispOptions) begin(ctx context.Context, p *program, failed func(error)) 
 		return nil, nil, errors.Join(fmt.Errorf("play the provider: %w", err), node.Close())
 	}
 	own = a.Own()
-	if has, err := lab.OwnAddresses(ctx); err == nil { // there may be no IPv6
+	if has, err := lab.OwnAddresses(); err == nil { // there may be no IPv6
 		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !slices.Contains(has, a) })
 	}
 	over := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/agent"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
+	"github.com/chokepoint-lab/chokepoint/internal/lab/kernel"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/knob"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/pair"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -196,14 +197,19 @@ type peering struct {
 
 // tag can be told only by those who have the run's key.
 func (p *peering) tag(name string) string {
-	var sum []byte
+	text := ""
 	_ = p.visit.Data.Use(func(key []byte) error { // has no error of its own
-		m := hmac.New(sha256.New, key)
-		m.Write([]byte(name))
-		sum = m.Sum(nil)
+		text = tagBy(key, name)
 		return nil
 	})
-	return hex.EncodeToString(sum)
+	return text
+}
+
+// tagBy returns a text that only those who have the key can tell.
+func tagBy(key []byte, name string) string {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte(name))
+	return hex.EncodeToString(m.Sum(nil))
 }
 
 // Peers lends the one lab of two machines that Up makes.
@@ -265,7 +271,7 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 	}
 	var target, near netip.Addr
 	for _, target = range candidates {
-		if near, err = sourceTo(ctx, target); err == nil {
+		if near, err = sourceTo(target); err == nil {
 			break
 		}
 	}
@@ -283,17 +289,12 @@ func (p *peering) endsOf(ctx context.Context, address string, ip int) (ends [2]M
 }
 
 // sourceTo is the address from which this machine would send to a target.
-func sourceTo(ctx context.Context, target netip.Addr) (netip.Addr, error) {
-	// Connecting a socket sends nothing; it asks the kernel for the route.
-	var d net.Dialer
-	c, err := d.DialContext(ctx, fmt.Sprintf("udp%d", versionOf(target)), netip.AddrPortFrom(target,
-		9).String())
-	if err != nil {
+func sourceTo(target netip.Addr) (netip.Addr, error) {
+	w, err := kernel.WayTo(target)
+	if err != nil || !w.Source.IsValid() {
 		return netip.Addr{}, fmt.Errorf("no route to %s", target)
 	}
-	defer c.Close()
-	local, err := netip.ParseAddrPort(c.LocalAddr().String())
-	return local.Addr().Unmap(), err
+	return w.Source, nil
 }
 
 // endsTowards finds the ends of the path to a machine by its name or address.
@@ -311,7 +312,7 @@ func endsTowards(ctx context.Context, name string, ip int) (ends [2]Meeting, err
 	if versionOf(target) != ip || !usable(target) {
 		return ends, fmt.Errorf("%s is no address of IPv%d that data can be sent to", name, ip)
 	}
-	near, err := sourceTo(ctx, target)
+	near, err := sourceTo(target)
 	return [2]Meeting{{Addr: near, Target: near}, {Addr: target, Target: target}}, err
 }
 
@@ -347,14 +348,14 @@ var elsewhere = [...]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1}),
 
 // OwnAddresses lists the addresses by which others may reach this machine: first those that it uses towards
 // the world, those of the loopback device last.
-func OwnAddresses(ctx context.Context) ([]netip.Addr, error) {
+func OwnAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("list the machine's addresses: %w", err)
 	}
 	var out, loop []netip.Addr
 	for _, far := range elsewhere {
-		if a, err := sourceTo(ctx, far); err == nil && usable(a) {
+		if a, err := sourceTo(far); err == nil && usable(a) {
 			out = append(out, a)
 		}
 	}

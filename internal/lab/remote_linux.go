@@ -3,10 +3,7 @@ package lab
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -305,9 +302,7 @@ func (r *remote) down(context.Context) error {
 
 // tag can be told only by those who have the run's key.
 func (r *remote) tag(name string) string {
-	m := hmac.New(sha256.New, r.key[:])
-	m.Write([]byte(name))
-	return hex.EncodeToString(m.Sum(nil))
+	return tagBy(r.key[:], name)
 }
 
 // survey finds the ends of the path and the devices that face it.

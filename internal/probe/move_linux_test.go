@@ -212,7 +212,7 @@ func TestSoftnetCountsPacketSteering(t *testing.T) {
 	}
 	addresses(t, a, b)
 	// All cores may take packets, so that some go to another core.
-	must(t, kernel.SetRPS(b, []string{"3"}))
+	must(t, kernel.RPS.Set(b, []string{"3"}))
 	moves(t, open(t, softnet(Root{})), func() { flood(t, a, 500) }, "cpu/received_rps")
 }
 

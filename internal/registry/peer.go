@@ -44,7 +44,7 @@ type Peer struct {
 
 // Serve serves one controller until it leaves.
 func (p Peer) Serve(ctx context.Context, v *pair.Visit) error {
-	own, err := lab.OwnAddresses(ctx)
+	own, err := lab.OwnAddresses()
 	if err != nil {
 		v.Close()
 		return err

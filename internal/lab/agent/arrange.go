@@ -69,11 +69,11 @@ func pin(l Layout) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for _, port := range l.Ports {
-		err := kernel.SetIRQAffinity(port, []string{l.Interrupts})
+		err := kernel.IRQAffinity.Set(port, []string{l.Interrupts})
 		if err != nil && !errors.Is(err, kernel.ErrUnsupported) && !errors.Is(err, syscall.EIO) {
 			return nil, err
 		}
-		lists, err := kernel.IRQAffinity(port)
+		lists, err := kernel.IRQAffinity.Read(port)
 		if errors.Is(err, kernel.ErrUnsupported) {
 			continue
 		}

@@ -37,7 +37,7 @@ func TestGovernors(t *testing.T) {
 	if _, err := clockFiles(t.TempDir(), "scaling_governor"); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("without cpufreq: got %v, want ErrUnsupported", err)
 	}
-	switch names, err := Governors(); {
+	switch names, err := Governors.Read(""); {
 	case errors.Is(err, ErrUnsupported):
 	case err != nil || len(names) == 0:
 		t.Errorf("this machine: got %q, %v", names, err)

@@ -22,14 +22,15 @@ import (
 const idleName = "cpidle"
 
 // IdleTunnels counts our idle WireGuard tunnels. Each must be a device that is up and has its peer.
-func IdleTunnels() (int, error) {
+func IdleTunnels() (_ int, err error) {
+	defer explained(&err, "read idle tunnels")
 	names, err := idleDevices()
 	if err != nil || len(names) == 0 {
-		return 0, explain(err, "read idle tunnels")
+		return 0, err
 	}
 	c, err := wgctrl.New()
 	if err != nil {
-		return 0, explain(err, "read idle tunnels")
+		return 0, err
 	}
 	defer c.Close()
 	for _, name := range names {
@@ -43,7 +44,7 @@ func IdleTunnels() (int, error) {
 			err = fmt.Errorf("%d peers, flags %v, want one and up", len(d.Peers), l.Attrs().Flags)
 		}
 		if err != nil {
-			return 0, explain(err, "read idle tunnel %s", name)
+			return 0, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return len(names), nil

@@ -24,17 +24,17 @@ func TestPacketSteering(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		ownSys(t)
 		pair(t)
-		before, err := RPS("a0")
+		before, err := RPS.Read("a0")
 		must(t, err)
 		if len(before) != 2 {
 			t.Errorf("masks are %q, want one for each of two queues", before)
 		}
-		must(t, SetRPS("a0", []string{"1"}))
-		if got, err := RPS("a0"); err != nil || got[0] != "1" || got[1] != "1" {
+		must(t, RPS.Set("a0", []string{"1"}))
+		if got, err := RPS.Read("a0"); err != nil || got[0] != "1" || got[1] != "1" {
 			t.Errorf("masks are %q (%v), want 1 and 1", got, err)
 		}
-		must(t, SetRPS("a0", before))
-		if _, err := RPS("nowhere"); !errors.Is(err, ErrAbsent) {
+		must(t, RPS.Set("a0", before))
+		if _, err := RPS.Read("nowhere"); !errors.Is(err, ErrAbsent) {
 			t.Errorf("an unknown device gives %v, want ErrAbsent", err)
 		}
 	})

@@ -13,18 +13,38 @@ import (
 	"strings"
 )
 
-// RPS reads the masks of the CPUs that receive packet steering gives a device's packets to, one per receive
-// queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
-// /sys of the namespace.
-func RPS(dev string) ([]string, error) {
-	masks, err := readEach(rpsFiles(dev))
-	return masks, explain(err, "read packet steering of %s", dev)
+// Words are files of the kernel that hold one word each: of a device, or, where dev is "", of the machine.
+type Words struct {
+	what  string
+	files func(dev string) ([]string, error)
 }
 
-// SetRPS writes what RPS reads; a single mask is meant for every queue.
-func SetRPS(dev string, masks []string) error {
-	files, err := rpsFiles(dev)
-	return explain(writeEach(files, masks, err), "set packet steering of %s", dev)
+// RPS holds the masks of the CPUs that receive packet steering gives a device's packets to, one per receive
+// queue, as the kernel writes them: hexadecimal words of 32 bits with commas, "0" for off. It needs the
+// /sys of the namespace.
+var RPS = Words{"packet steering", rpsFiles}
+
+// IRQAffinity holds, for each interrupt of a device in the order of their numbers, the CPUs that it may be
+// served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
+var IRQAffinity = Words{"interrupt affinity", affinityFiles}
+
+// Governors holds what decides on the clock, for each domain of CPUs that share one
+// (Documentation/admin-guide/pm/cpufreq.rst). A machine whose kernel does not set the clock is
+// ErrUnsupported.
+var Governors = Words{"clock governor", func(string) ([]string, error) {
+	return clockFiles(cpuDir, "scaling_governor")
+}}
+
+// Read reads the words.
+func (w Words) Read(dev string) ([]string, error) {
+	words, err := readEach(w.files(dev))
+	return words, explain(err, "read %s of %s", w.what, cmp.Or(dev, "the machine"))
+}
+
+// Set writes them; a single one is meant for all files.
+func (w Words) Set(dev string, words []string) error {
+	files, err := w.files(dev)
+	return explain(writeEach(files, words, err), "set %s of %s", w.what, cmp.Or(dev, "the machine"))
 }
 
 func rpsFiles(dev string) ([]string, error) {
@@ -85,19 +105,6 @@ func writeEach(files, words []string, err error) error {
 		}
 	}
 	return nil
-}
-
-// IRQAffinity reads, for each interrupt of a device in the order of their numbers, the CPUs that it may be
-// served on, as the kernel writes them: "0-1,3". A device without any, such as a veth, is ErrUnsupported.
-func IRQAffinity(dev string) ([]string, error) {
-	lists, err := readEach(affinityFiles(dev))
-	return lists, explain(err, "read interrupt affinity of %s", dev)
-}
-
-// SetIRQAffinity writes what IRQAffinity reads; a single list is meant for every interrupt of the device.
-func SetIRQAffinity(dev string, lists []string) error {
-	files, err := affinityFiles(dev)
-	return explain(writeEach(files, lists, err), "set interrupt affinity of %s", dev)
 }
 
 // affinityFiles lists the files of a device's interrupts. A virtio device has the interrupts of the PCI
@@ -214,21 +221,6 @@ func SetOnlineCPUs(n int) error {
 		}
 	}
 	return nil
-}
-
-// Governors reads what decides on the clock, for each domain of CPUs that share one
-// (Documentation/admin-guide/pm/cpufreq.rst). A machine whose kernel does not set the clock is
-// ErrUnsupported.
-func Governors() ([]string, error) {
-	names, err := readEach(clockFiles(cpuDir, "scaling_governor"))
-	return names, explain(err, "read clock governor")
-}
-
-// SetGovernors writes what Governors reads; a single one is meant for every domain. It is of the whole
-// machine.
-func SetGovernors(names []string) error {
-	files, err := clockFiles(cpuDir, "scaling_governor")
-	return explain(writeEach(files, names, err), "set clock governor")
 }
 
 // GovernorsOffered lists the governors that every domain can have.

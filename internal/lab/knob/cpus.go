@@ -22,14 +22,14 @@ func CPUs() Knob {
 		Doc:     "cores: of the router's receive work (packet steering), or of an endpoint's engine",
 		Without: &factor.Without{Level: "off", Words: "of the same without pinning"},
 		Placed:  factor.Placed, PinsEnds: true, Needs: factor.NeedsRouter,
-	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS, kernel.SetRPS)
+	}, parseCPUs, eachQueue, parseMask, spellMask, kernel.RPS)
 }
 
 // cpuSets is a knob of sets of CPUs that a device has several of. parse reads a state; each begins that of
 // sets that differ; parseOne and spellOne are of the texts that the kernel has of one set.
 func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), each string,
 	parseOne func(text string) (*big.Int, error), spellOne func(set *big.Int) string,
-	read func(dev string) ([]string, error), write func(dev string, texts []string) error) Knob {
+	words kernel.Words) Knob {
 	return &perPort[[]*big.Int]{
 		declared: declared{&d},
 		spelling: spelling[[]*big.Int]{
@@ -37,7 +37,7 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 			spell: func(sets []*big.Int) State { return spellEach(sets, each, spellOne) },
 		},
 		read: func(dev string) ([]*big.Int, error) {
-			texts, err := read(dev)
+			texts, err := words.Read(dev)
 			if err != nil {
 				return nil, err
 			}
@@ -47,7 +47,7 @@ func cpuSets(d factor.Declaration, parse func(text string) ([]*big.Int, error), 
 			}
 			return sets, nil
 		},
-		apply:  func(dev string, sets []*big.Int) error { return write(dev, mapped(sets, spellOne)) },
+		apply:  func(dev string, sets []*big.Int) error { return words.Set(dev, mapped(sets, spellOne)) },
 		trying: true, // the kernel refuses on the write, not on the opening
 	}
 }

@@ -35,12 +35,12 @@ func Governor() Knob {
 				return State(eachDomain + strings.Join(names, " "))
 			},
 		},
-		read: func(Place) ([]string, error) { return kernel.Governors() },
+		read: func(Place) ([]string, error) { return kernel.Governors.Read("") },
 		apply: func(p Place, names []string) error {
 			if err := itsOwn("governor", p); err != nil {
 				return err
 			}
-			return kernel.SetGovernors(names)
+			return kernel.Governors.Set("", names)
 		},
 		check: func(p Place, names []string) check.Answer {
 			if err := itsOwn("governor", p); err != nil {

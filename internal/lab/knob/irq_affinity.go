@@ -16,7 +16,7 @@ func IRQAffinity() Knob {
 		Doc:     "CPUs that serve the interrupts of the virtual router's ports",
 		Without: &factor.Without{Words: "of the same with interrupts where they were"},
 		Placed:  factor.Placed, Needs: factor.NeedsRouter,
-	}, parseAffinity, eachInterrupt, parseCPUList, spellCPUs, kernel.IRQAffinity, kernel.SetIRQAffinity)
+	}, parseAffinity, eachInterrupt, parseCPUList, spellCPUs, kernel.IRQAffinity)
 }
 
 const eachInterrupt = "each "
