@@ -181,7 +181,7 @@ func (b *bench) modes(ctx context.Context, where string, flows int) error {
 		"runs of %v each in shuffled blocks\n\n| IP | sent by | received, Mpps (least – most) | loss | "+
 		"sender's CPU time per frame, ns | against test-run frames | 95 %% interval |\n"+
 		"|---|---|---|---|---|---|---|\n", where, b.pairs, b.length)
-	names := []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
+	names := []string{record.FramesLive, record.FramesPacket}
 	for _, ip := range []int{4, 6} {
 		runs, err := rig.Measure(b.draw, b.pairs, len(names), func(_, i int) (result, error) {
 			load := b.load(ip, flows)

@@ -96,7 +96,6 @@ const (
 // Ways in which the engine xdp sends frames and counts them, best first.
 const (
 	FramesLive   = "live"      // the kernel's test run of a BPF program makes them
-	FramesAFXDP  = "af_xdp"    // a socket of AF_XDP, in copy mode
 	FramesPacket = "af_packet" // a socket of AF_PACKET, past the queueing discipline
 	SinkDriver   = "driver"    // an XDP program
 	SinkSockets  = "sockets"

@@ -294,7 +294,7 @@ func TestXDPFindsPlantedLoss(t *testing.T) {
 		"add chain inet planted forward { type filter hook forward priority 0; }")
 	labtest.Exec(t, l, "router", "nft", "add rule inet planted forward udp dport 20000 @th,125,3 7 drop")
 	for _, ip := range []int{4, 6} {
-		for _, way := range []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket} {
+		for _, way := range []string{record.FramesLive, record.FramesPacket} {
 			for _, sink := range []string{record.SinkDriver, record.SinkSockets} {
 				load := frameLoad(ip, record.Up, 2, 20_000)
 				load.Frames, load.Sink, load.Duration = way, sink, 200*time.Millisecond
@@ -360,8 +360,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 	apart.Long(t, "takes longer than a package has")
 	l := labtest.Up(t, "forward", registry.LabParts())
 	type ways struct{ frames, sink string }
-	forced := []ways{{record.FramesAFXDP, record.SinkDriver}, {record.FramesAFXDP, record.SinkSockets},
-		{record.FramesPacket, record.SinkDriver}, {record.FramesPacket, record.SinkSockets},
+	forced := []ways{{record.FramesPacket, record.SinkDriver}, {record.FramesPacket, record.SinkSockets},
 		{record.FramesLive, record.SinkSockets}}
 	why := lesserWay(t, l)
 	if why != "" {
@@ -374,7 +373,7 @@ func TestXDPSendsBySockets(t *testing.T) {
 			load.Frames, load.Sink = w.frames, w.sink
 			want := w
 			if w.frames == "" {
-				want = ways{record.FramesAFXDP, record.SinkSockets}
+				want = ways{record.FramesPacket, record.SinkSockets}
 			}
 			t.Run(fmt.Sprintf("%s, %s, IPv%d %s", want.frames, want.sink, load.IP, load.Direction),
 				func(t *testing.T) {
@@ -442,7 +441,7 @@ func fellBack(t *record.Traffic) (texts []string) {
 	return texts
 }
 
-// unsocketed: no socket of AF_XDP or AF_PACKET remains in the ends' namespaces.
+// unsocketed: no socket of AF_PACKET remains in the ends' namespaces.
 func unsocketed(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	var left []string
@@ -450,9 +449,8 @@ func unsocketed(t *testing.T, l *lab.Lab) {
 		left = nil
 		for _, node := range []string{"client", "server"} {
 			for line := range strings.Lines(labtest.Exec(t, l, node, "cat", "/proc/net/protocols")) {
-				if f := strings.Fields(line); len(f) > 2 && (f[0] == "XDP" || f[0] == "PACKET") &&
-					f[2] != "0" {
-					left = append(left, node+": "+f[2]+" of "+f[0])
+				if f := strings.Fields(line); len(f) > 2 && f[0] == "PACKET" && f[2] != "0" {
+					left = append(left, node+": "+f[2])
 				}
 			}
 		}
@@ -474,10 +472,10 @@ func TestXDPForcedWayThatFails(t *testing.T) {
 	}
 	near, far := labtest.Ends(t, l, path.Slot, 4)
 	load := frameLoad(4, record.Up, 1, 1000)
-	load.Frames = record.FramesAFXDP
+	load.Frames = record.FramesPacket
 	_, err = frames.XDP{Fallback: stream.Native{}}.Offer(labtest.Context(t), near, far, load,
 		&labtest.Conductor{Length: load.Duration})
-	if err == nil || !strings.Contains(err.Error(), "not AF_XDP in copy mode: device") {
+	if err == nil || !strings.Contains(err.Error(), "not AF_PACKET past the queueing discipline: device") {
 		t.Errorf("got %v, want the reason", err)
 	}
 }

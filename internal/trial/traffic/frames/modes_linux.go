@@ -23,13 +23,12 @@ type frameModes struct {
 
 // The modes to send and to count, best first.
 var (
-	sendModes = []string{record.FramesLive, record.FramesAFXDP, record.FramesPacket}
+	sendModes = []string{record.FramesLive, record.FramesPacket}
 	sinkModes = []string{record.SinkDriver, record.SinkSockets}
 )
 
 var modeNames = map[string]string{
 	record.FramesLive:   "BPF test-run frames",
-	record.FramesAFXDP:  "AF_XDP in copy mode",
 	record.FramesPacket: "AF_PACKET past the queueing discipline",
 	record.SinkDriver:   "counted in the driver",
 	record.SinkSockets:  "counted by sockets",
@@ -133,20 +132,17 @@ func surveyRights() (frameModes, error) {
 	case live != nil:
 		w.Refused[record.FramesLive] = live.Error()
 	}
-	for mode, family := range map[string]int{record.FramesAFXDP: unix.AF_XDP,
-		record.FramesPacket: unix.AF_PACKET} {
-		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			w.Refused[mode] = fmt.Sprintf("open a socket: %v", err)
-			continue
-		}
-		unix.Close(fd)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		w.Refused[record.FramesPacket] = fmt.Sprintf("open a socket: %v", err)
+		return w, nil
 	}
+	unix.Close(fd)
 	return w, nil
 }
 
-// surveyDevice is surveyRights with what the device of a hop can do, as far as a load needs it.
-func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
+// surveyDevice adds to surveyRights what the device of a hop can do.
+func surveyDevice(hop kernel.Hop) (frameModes, error) {
 	w, err := surveyRights()
 	if err != nil {
 		return w, err
@@ -176,14 +172,6 @@ func surveyDevice(hop kernel.Hop, load record.Load) (frameModes, error) {
 				record.FramesLive, record.SinkDriver)
 		} else {
 			f.Close()
-		}
-	}
-	tried := load.Frames == record.FramesAFXDP || w.Refused[record.FramesLive] != ""
-	if tried && w.Refused[record.FramesAFXDP] == "" {
-		if l, err := openRing(hop.Index, ethernetLeast); err != nil {
-			refuse(err.Error(), record.FramesAFXDP)
-		} else {
-			l.close()
 		}
 	}
 	return w, nil

@@ -18,8 +18,7 @@ func TestTheBestModeIsChosen(t *testing.T) {
 		}
 		return w
 	}
-	const notLive, notXDP, notPacket = "not BPF test-run frames: no live",
-		"not AF_XDP in copy mode: no af_xdp",
+	const notLive, notPacket = "not BPF test-run frames: no live",
 		"not AF_PACKET past the queueing discipline: no af_packet"
 	tests := []struct {
 		name  string
@@ -29,16 +28,12 @@ func TestTheBestModeIsChosen(t *testing.T) {
 	}{
 		{"all work", refused(), "", choice{mode: "live"}},
 		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
-		{"no BPF test-run frames", refused("live"), "", choice{"af_xdp", []string{notLive}}},
-		{"only the last", refused("live", "af_xdp"), "", choice{"af_packet", []string{notLive, notXDP}}},
-		{"none", refused("live", "af_xdp", "af_packet"), "",
-			choice{"", []string{notLive, notXDP, notPacket}}},
-		{"none, for one reason", frameModes{map[string]string{"live": "no", "af_xdp": "no",
-			"af_packet": "none"}}, "",
-			choice{"", []string{"not BPF test-run frames, AF_XDP in copy mode: no",
-				"not AF_PACKET past the queueing discipline: none"}}},
+		{"no BPF test-run frames", refused("live"), "", choice{"af_packet", []string{notLive}}},
+		{"none", refused("live", "af_packet"), "", choice{"", []string{notLive, notPacket}}},
+		{"none, for one reason", frameModes{map[string]string{"live": "no", "af_packet": "no"}}, "",
+			choice{"", []string{"not BPF test-run frames, AF_PACKET past the queueing discipline: no"}}},
 		{"one is wanted", refused("live"), "af_packet", choice{mode: "af_packet"}},
-		{"and does not work", refused("af_xdp"), "af_xdp", choice{"", []string{notXDP}}},
+		{"and does not work", refused("af_packet"), "af_packet", choice{"", []string{notPacket}}},
 	}
 	for _, tt := range tests {
 		got := tt.modes.sender(record.Load{Frames: tt.want})
@@ -71,10 +66,10 @@ func TestUnknownModesAreRefused(t *testing.T) {
 
 // TestCaveatsTellTheLesserMode: for each end that could not do what the engine is for.
 func TestCaveatsTellTheLesserMode(t *testing.T) {
-	got := fellBack(map[string]string{"near.fell_back": "AF_XDP (not BPF test-run frames: why)",
+	got := fellBack(map[string]string{"near.fell_back": "AF_PACKET (not BPF test-run frames: why)",
 		"far.mode": "xdp: counted in the driver"})
 	want := []record.Caveat{{Kind: "engine-fell-back",
-		Text: "the near end: AF_XDP (not BPF test-run frames: why)"}}
+		Text: "the near end: AF_PACKET (not BPF test-run frames: why)"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -17,9 +17,9 @@ import (
 
 // xdpPort is the device of one end, with everything that it sends and counts.
 type xdpPort struct {
-	frames   *bpf.Frames  // attached, of BPF test-run frames and of the sink in the driver; else nil
-	senders  []*xdpSender // of BPF test-run frames
-	tx       txSocket     // of frames sent by a socket; else nil
+	frames   *bpf.Frames   // attached, of BPF test-run frames and of the sink in the driver; else nil
+	senders  []*xdpSender  // of BPF test-run frames
+	tx       *packetSocket // of frames sent by a socket; else nil
 	request  traffic.Request
 	hop      kernel.Hop
 	load     bpf.Load
@@ -31,7 +31,7 @@ type xdpPort struct {
 	sockets  []int // sockets of the flows that are received
 	close1   sync.Once
 
-	began [bpf.Cooldown + 2]int64 // when each phase began, of a txSocket; its thread's
+	began [bpf.Cooldown + 2]int64 // when each phase began, of a packetSocket; its thread's
 
 	// Owned by the meter until the run has ended.
 	err     error
@@ -126,7 +126,7 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 
 // choose settles how this end sends and counts.
 func (p *xdpPort) choose() error {
-	w, err := surveyDevice(p.hop, p.request.Load)
+	w, err := surveyDevice(p.hop)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (p *xdpPort) open() error {
 	}
 	switch {
 	case p.sends && p.sender.mode != record.FramesLive:
-		if p.tx, err = openTxSocket(p.sender.mode, p.hop.Index, bpf.NewWriter(p.load)); err != nil {
+		if p.tx, err = openPacket(p.hop.Index, bpf.NewWriter(p.load)); err != nil {
 			return err
 		}
 	case p.sends:
@@ -295,7 +295,7 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases are when a sender saw each phase begin, 0 = never, and was through. A txSocket's are known
+// sendPhases are when a sender saw each phase begin, 0 = never, and was through. Those of a packetSocket are known
 // when the run has ended.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
@@ -509,7 +509,7 @@ func (f *xdpFlow) Close() {
 			}
 		}
 		if p.tx != nil {
-			p.tx.close()
+			p.tx.Close()
 		}
 	})
 }

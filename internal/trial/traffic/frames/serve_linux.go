@@ -27,7 +27,7 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 		if err != nil {
 			return err
 		}
-		w, err := surveyDevice(hop, q.Load)
+		w, err := surveyDevice(hop)
 		if err != nil {
 			return err
 		}

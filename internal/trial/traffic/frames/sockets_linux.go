@@ -8,54 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/chokepoint-lab/chokepoint/internal/probe/bpf"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// A txSocket takes frames for a device, by a socket. Frames are made in its slots and queued there; what is
-// queued has left once it gives the slot back. One thread uses it.
-type txSocket interface {
-	// frame is the i-th of txSlots.
-	frame(i int) []byte
-	// slot is one to fill, or nil while all are taken.
-	slot() []byte
-	// queue gives the slot back, filled so far.
-	queue(length int)
-	// push gives the kernel what it takes now of what is queued.
-	push() error
-	// left is how many frames are queued, and how many of these and of those that the kernel has are not
-	// yet out.
-	left() (queued, out int)
-	close() error
-}
-
 const (
-	txSlots = 1024 // a power of two
+	txSlots = 1024 // frames that wait to be sent
 	txBurst = 64   // frames between two readings of the clock
-	// txRoom is how much may be under way (the kernel doubles it): some 300 small frames, which a core's
-	// backlog of 1000 has room for.
+	// txRoom bounds the bytes in flight (the kernel doubles it): some 300 small frames, which fit into a
+	// core's backlog of 1000.
 	txRoom = 128 << 10
-
-	ethernetLeast = 60 // without the check sequence
 )
-
-// openTxSocket opens a socket of a kind. The slots hold frames as the writer begins them.
-func openTxSocket(mode string, device int, w *bpf.Writer) (txSocket, error) {
-	var s txSocket
-	var err error
-	if mode == record.FramesAFXDP {
-		s, err = openRing(device, w.Size())
-	} else {
-		s, err = openPacket(device, w.Size())
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i := range txSlots {
-		w.Begin(s.frame(i))
-	}
-	return s, nil
-}
 
 // txSender is the thread that sends for all flows of an end by a socket.
 type txSender struct {
@@ -121,7 +83,7 @@ func (s *txSender) advance(ph *traffic.Phases, now int64) bool {
 func (s *txSender) step(ph *traffic.Phases) error {
 	n, wake := s.pace.Due(traffic.Monotonic())
 	made := 0
-	if queued, _ := s.tx.left(); queued < txBurst {
+	if s.tx.queued() < txBurst {
 		n = min(n, txBurst)
 	} else {
 		n = 0 // that has to leave first
@@ -138,13 +100,13 @@ func (s *txSender) step(ph *traffic.Phases) error {
 		f := s.flows[(s.turn-1-i+len(s.flows))%len(s.flows)]
 		f.moved.Store(f.total)
 	}
-	before, _ := s.tx.left()
+	before := s.tx.queued()
 	switch {
 	case before > 0:
 		if err := s.tx.push(); err != nil {
 			return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
 		}
-		if after, _ := s.tx.left(); after == before {
+		if s.tx.queued() == before {
 			traffic.Nap(txNap)
 		}
 	case n == 0:
@@ -183,46 +145,46 @@ func (s *txSender) make(b []byte) int {
 	return length
 }
 
-// settle waits until all that was queued is out: it was counted as sent.
+// settle waits until all queued frames, which were counted as sent, have left.
 func (s *txSender) settle(ph *traffic.Phases) error {
-	for {
-		queued, out := s.tx.left()
-		if out == 0 {
-			return nil
-		}
+	for s.tx.queued() > 0 {
 		if ph.Abandoned.Load() || ph.Over(ph.Senders+int64(txSettle)) {
 			return fmt.Errorf("send frames by %s: %d of them did not leave within %v of the end",
-				s.hop.Device, out, txSettle)
+				s.hop.Device, s.tx.queued(), txSettle)
 		}
-		if queued > 0 {
-			if err := s.tx.push(); err != nil {
-				return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
-			}
+		if err := s.tx.push(); err != nil {
+			return fmt.Errorf("send frames by %s: %w", s.hop.Device, err)
 		}
 		traffic.Nap(txNap)
 	}
+	return nil
 }
 
 // txSettle is how long after the senders' end frames may still leave.
 const txSettle = 200 * time.Millisecond
 
-// packetSocket sends by AF_PACKET: whole frames, many by one call, past the queueing discipline (packet(7)).
-// A frame that the device refuses stays queued, so that it is not counted as sent before it is.
+// packetSocket sends whole frames by AF_PACKET, many by one call, past the queueing discipline (packet(7)).
+// Frames are made in its slots; one that the device refuses stays queued, so that it is not counted as sent
+// before it is. One thread uses it.
 type packetSocket struct {
 	traffic.Socket
 	batch      *traffic.Batch
 	head, tail int // of the batch: what is queued
 }
 
-func openPacket(device, size int) (*packetSocket, error) {
+// openPacket opens a socket to a device whose slots hold frames as the writer begins them.
+func openPacket(device int, w *bpf.Writer) (*packetSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket of AF_PACKET: %w", err)
 	}
-	p := &packetSocket{Socket: traffic.Socket{FD: fd}, batch: traffic.NewBatch(txSlots, size, 0)}
+	p := &packetSocket{Socket: traffic.Socket{FD: fd}, batch: traffic.NewBatch(txSlots, w.Size(), 0)}
 	if err := p.open(device); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
+	}
+	for i := range txSlots {
+		w.Begin(p.batch.At(i))
 	}
 	return p, nil
 }
@@ -244,8 +206,7 @@ func (p *packetSocket) open(device int) error {
 	return nil
 }
 
-func (p *packetSocket) frame(i int) []byte { return p.batch.At(i) }
-
+// slot returns the next slot to fill, nil while all are queued.
 func (p *packetSocket) slot() []byte {
 	if p.tail == txSlots {
 		return nil
@@ -253,11 +214,13 @@ func (p *packetSocket) slot() []byte {
 	return p.batch.At(p.tail)
 }
 
+// queue adds the slot's first length bytes to what is to be sent.
 func (p *packetSocket) queue(length int) {
 	p.batch.Size(p.tail, length)
 	p.tail++
 }
 
+// push gives the kernel as many of the queued frames as it takes now.
 func (p *packetSocket) push() error {
 	n, err := p.batch.Send(p.FD, p.head, p.tail)
 	if p.head += n; p.head == p.tail {
@@ -269,10 +232,8 @@ func (p *packetSocket) push() error {
 	return err
 }
 
-// left: what the kernel has taken is out.
-func (p *packetSocket) left() (queued, out int) { return p.tail - p.head, p.tail - p.head }
-
-func (p *packetSocket) close() error { p.Socket.Close(); return nil }
+// queued counts the frames that the kernel has not taken.
+func (p *packetSocket) queued() int { return p.tail - p.head }
 
 // frameReader counts the frames of all flows of an end by the sockets that said hello for them, on one
 // thread.

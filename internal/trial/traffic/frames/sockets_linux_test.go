@@ -22,7 +22,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// socketLoad is both ends of a load on the loopback device, whose frames go by a txSocket and are counted
+// socketLoad is both ends of a load on the loopback device, whose frames go by a packetSocket and are counted
 // by a socket.
 type socketLoad struct {
 	sender    *txSender
@@ -31,7 +31,7 @@ type socketLoad struct {
 }
 
 // newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
-func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64, sizes ...int) *socketLoad {
+func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *socketLoad {
 	t.Helper()
 	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
 	if err != nil {
@@ -57,12 +57,9 @@ func newSocketLoad(t *testing.T, mode string, flows, size int, pps float64, size
 		g := &xdpFlow{port: q, index: i, mean: mean, fd: fd}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
-	p.tx, err = openTxSocket(mode, lo.Index, bpf.NewWriter(p.load))
+	p.tx, err = openPacket(lo.Index, bpf.NewWriter(p.load))
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("skip: needs root to send frames by a socket")
-	}
-	if errors.Is(err, unix.EAFNOSUPPORT) {
-		t.Skip("skip: the kernel has no such sockets")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -99,60 +96,58 @@ func (l *socketLoad) run(ph *traffic.Phases) (send, receive error) {
 // TestSocketsCarryEveryFrame: what a socket says it sent, the socket at the other end has received, or had
 // no room for; paced, all of it, in order.
 func TestSocketsCarryEveryFrame(t *testing.T) {
-	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
-		for _, tt := range []struct {
-			flows, size int
-			pps         float64
-			sizes       []int
-		}{{1, 66, 5000, nil}, {7, 66, 20_000, nil}, {3, 1500, 2000, nil}, {1, 66, 0, nil}, {5, 1500, 0, nil},
-			{3, 1500, 2000, factor.IMIXSizes("6")}} {
-			t.Run(fmt.Sprintf("%s, %d flows of %d bytes, %.0f pps", mode, tt.flows, tt.size, tt.pps),
-				func(t *testing.T) {
-					l := newSocketLoad(t, mode, tt.flows, tt.size, tt.pps, tt.sizes...)
-					defer l.sender.tx.close()
-					send, receive := l.run(timeline(80 * time.Millisecond))
-					if send != nil || receive != nil {
-						t.Fatalf("run: %v, %v", send, receive)
+	for _, tt := range []struct {
+		flows, size int
+		pps         float64
+		sizes       []int
+	}{{1, 66, 5000, nil}, {7, 66, 20_000, nil}, {3, 1500, 2000, nil}, {1, 66, 0, nil}, {5, 1500, 0, nil},
+		{3, 1500, 2000, factor.IMIXSizes("6")}} {
+		t.Run(fmt.Sprintf("%d flows of %d bytes, %.0f pps", tt.flows, tt.size, tt.pps),
+			func(t *testing.T) {
+				l := newSocketLoad(t, tt.flows, tt.size, tt.pps, tt.sizes...)
+				defer l.sender.tx.Close()
+				send, receive := l.run(timeline(80 * time.Millisecond))
+				if send != nil || receive != nil {
+					t.Fatalf("run: %v, %v", send, receive)
+				}
+				drops, lost := l.got[0].socketDrops(), int64(0)
+				for i, f := range l.sent {
+					s, r := f.Report(), l.got[i].Report()
+					lost += s.Sent - r.Received
+					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
+						t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
+							r.Received, r.Lost, r.Highest, r.Duplicates)
 					}
-					drops, lost := l.got[0].socketDrops(), int64(0)
-					for i, f := range l.sent {
-						s, r := f.Report(), l.got[i].Report()
-						lost += s.Sent - r.Received
-						if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
-							t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
-								r.Received, r.Lost, r.Highest, r.Duplicates)
-						}
-						if lost == 0 && s.Bytes != r.Bytes || r.Bytes == 0 {
-							t.Errorf("flow %d: sent %d bytes of payload, received %d", i, s.Bytes, r.Bytes)
-						}
-						all := f.packets() - l.got[i].packets()
-						if tt.pps == 0 {
-							continue
-						}
-						pps := tt.pps / float64(tt.flows)
-						want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*traffic.MaxDebt.Seconds())
-						if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
-							s.Sent > want+debt+traffic.MaxBurst {
-							t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
-								"want %d sent and received",
-								i, s.Sent, s.Unsent, r.Received, all, want)
-						}
+					if lost == 0 && s.Bytes != r.Bytes || r.Bytes == 0 {
+						t.Errorf("flow %d: sent %d bytes of payload, received %d", i, s.Bytes, r.Bytes)
 					}
-					if lost > drops {
-						t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
+					all := f.packets() - l.got[i].packets()
+					if tt.pps == 0 {
+						continue
 					}
-					if n := l.got[0].wrong; n != 0 {
-						t.Errorf("got %d stray datagrams, want none", n)
+					pps := tt.pps / float64(tt.flows)
+					want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*traffic.MaxDebt.Seconds())
+					if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
+						s.Sent > want+debt+traffic.MaxBurst {
+						t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
+							"want %d sent and received",
+							i, s.Sent, s.Unsent, r.Received, all, want)
 					}
-				})
-		}
+				}
+				if lost > drops {
+					t.Errorf("lost %d, and the socket dropped %d in all phases", lost, drops)
+				}
+				if n := l.got[0].wrong; n != 0 {
+					t.Errorf("got %d stray datagrams, want none", n)
+				}
+			})
 	}
 }
 
 // TestASocketCountsNoStrays: what has another tag, length or flow is no frame of the load.
 func TestASocketCountsNoStrays(t *testing.T) {
-	l := newSocketLoad(t, record.FramesPacket, 1, 66, 1000)
-	defer l.sender.tx.close()
+	l := newSocketLoad(t, 1, 66, 1000)
+	defer l.sender.tx.Close()
 	at := l.sender.load.Send[0].To
 	good := make([]byte, bpf.Header)
 	binary.BigEndian.PutUint32(good, 0x01020304)
@@ -183,31 +178,20 @@ func TestASocketCountsNoStrays(t *testing.T) {
 	}
 }
 
-// TestASocketLeavesNothing: stopped in the middle, it ends at once, and neither its socket nor the memory
-// it shared remains.
+// TestASocketLeavesNothing: stopped in the middle, it ends at once, and its socket does not remain.
 func TestASocketLeavesNothing(t *testing.T) {
-	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
-		t.Run(mode, func(t *testing.T) {
-			before := sockets()
-			l := newSocketLoad(t, mode, 2, 66, 10_000)
-			ph := timeline(time.Minute)
-			time.AfterFunc(60*time.Millisecond, func() { ph.Abandoned.Store(true) })
-			began := time.Now()
-			l.run(ph)
-			if d := time.Since(began); d > time.Second {
-				t.Errorf("ended after %v, want soon", d)
-			}
-			if err := l.sender.tx.close(); err != nil {
-				t.Error(err)
-			}
-			if n := sockets(); n != before+1 { // the receiver's
-				t.Errorf("%d sockets are open, want the receiver's and the %d of before", n, before)
-			}
-			maps, err := os.ReadFile("/proc/self/maps")
-			if err != nil || strings.Contains(string(maps), "socket:") {
-				t.Errorf("memory of a socket is still mapped (%v):\n%s", err, maps)
-			}
-		})
+	before := sockets()
+	l := newSocketLoad(t, 2, 66, 10_000)
+	ph := timeline(time.Minute)
+	time.AfterFunc(60*time.Millisecond, func() { ph.Abandoned.Store(true) })
+	began := time.Now()
+	l.run(ph)
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("ended after %v, want soon", d)
+	}
+	l.sender.tx.Close()
+	if n := sockets(); n != before+1 { // the receiver's
+		t.Errorf("%d sockets are open, want the receiver's and the %d of before", n, before)
 	}
 }
 
@@ -224,16 +208,14 @@ func sockets() (n int) {
 
 // TestASocketTellsThatItsDeviceIsGone: there is no device of that index.
 func TestASocketTellsThatItsDeviceIsGone(t *testing.T) {
-	l := newSocketLoad(t, record.FramesPacket, 1, 66, 0) // or skip
-	l.sender.tx.close()
-	for _, mode := range []string{record.FramesAFXDP, record.FramesPacket} {
-		tx, err := openTxSocket(mode, 1<<30, l.sender.writer)
-		if err == nil {
-			tx.close()
-		}
-		if err == nil || !strings.Contains(err.Error(), "device 1073741824") {
-			t.Errorf("got %v, want an error that names the device", err)
-		}
+	l := newSocketLoad(t, 1, 66, 0) // or skip
+	l.sender.tx.Close()
+	tx, err := openPacket(1<<30, l.sender.writer)
+	if err == nil {
+		tx.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "device 1073741824") {
+		t.Errorf("got %v, want an error that names the device", err)
 	}
 }
 

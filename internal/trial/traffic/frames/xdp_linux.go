@@ -1,5 +1,5 @@
 // Package frames offers load in Ethernet frames that are made and counted beside the network stack: by XDP
-// programs, AF_XDP or AF_PACKET. It measures packets, not the stack.
+// programs or AF_PACKET. It measures packets, not the stack.
 package frames
 
 import (
