@@ -1,33 +1,70 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// HelloInterval is how often an opener of UDP flows repeats its hello until it is welcomed.
 const (
-	HelloInterval = 20 * time.Millisecond
-	maxRefusals   = 20 // then nobody is listening there
+	helloInterval = 20 * time.Millisecond // between hellos that nobody answers
+	maxRefusals   = 20                    // then nobody listens there
+	// hellosAtOnce bounds the flows that say hello together; each takes two round trips.
+	hellosAtOnce = 128
 )
 
-// SayHelloBy says hello for a flow by a socket that is connected to the listener, until it is welcomed,
-// within Patience.
-func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
+// SayHello opens a connected socket for each flow on its path and says hello by it until the listener
+// welcomes it, within Patience. admit owns a socket from then on; the function that it returns is called once
+// its hello has ended, well or not.
+func SayHello(ctx context.Context, q Request, keys []FlowKey,
+	admit func(flow int, c *net.UDPConn) (ended func(), err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
+	for first := 0; first < len(keys); first += hellosAtOnce {
+		last := min(first+hellosAtOnce, len(keys))
+		errs := make([]error, last-first+1)
+		var saying sync.WaitGroup
+		var ends []func()
+		for i := first; i < last; i++ {
+			c, err := dialUDP(ctx, q.PathOf(keys[i]), q.Port)
+			if err != nil {
+				errs[last-first] = err
+				break
+			}
+			ended, err := admit(i, c)
+			ends = append(ends, ended)
+			if err != nil {
+				errs[last-first] = err
+				break
+			}
+			saying.Go(func() { errs[i-first] = sayHello(ctx, c, q, i) })
+		}
+		saying.Wait()
+		for _, ended := range ends {
+			ended()
+		}
+		if err := cmp.Or(errs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayHello says hello for a flow until it is welcomed.
+func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	tag, cookie, refusals := helloHash(q.Load), uint64(0), 0
 	for b := make([]byte, 64); ctx.Err() == nil && refusals < maxRefusals; {
 		Datagram{Tag: tag, Flow: uint16(flow), Phase: PhaseHello}.WithCookie(cookie).Put(b)
 		_, err := c.Write(b[:DatagramHeader])
-		for until := time.Now().Add(HelloInterval); err == nil; {
+		for until := time.Now().Add(helloInterval); err == nil; {
 			c.SetReadDeadline(until)
 			var n int
 			n, err = c.Read(b)
@@ -43,15 +80,15 @@ func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error 
 				break
 			}
 		}
-		switch timeout, ok := errors.AsType[net.Error](err); {
-		case err == nil, ok && timeout.Timeout():
+		switch {
+		case err == nil, timedOut(err):
 			continue
 		case errors.Is(err, syscall.ECONNREFUSED):
 			refusals++
 		case !errors.Is(err, syscall.ENOBUFS):
 			return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), host.Cause(err))
 		}
-		host.Pause(ctx, HelloInterval)
+		host.Pause(ctx, helloInterval)
 	}
 	if refusals == maxRefusals {
 		return fmt.Errorf("say hello to %v: %w", c.RemoteAddr(), syscall.ECONNREFUSED)
@@ -59,29 +96,95 @@ func SayHelloBy(ctx context.Context, c *net.UDPConn, q Request, flow int) error 
 	return fmt.Errorf("say hello to %v: no answer within %v", c.RemoteAddr(), Patience)
 }
 
-// Hellos judges what says hello to a listener. Nobody is sent anything but a cookie, which is as long as
-// what asked for it, who has not returned that.
-type Hellos struct {
-	request Request
-	cookies *host.Cookies
-	tag     uint32
-	flows   int
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
-// NewHellos are those of a load with so many flows.
-func NewHellos(q Request, flows int) *Hellos {
-	return &Hellos{request: q, cookies: host.NewCookies(), tag: helloHash(q.Load), flows: flows}
+// HelloServer listens for the hellos of a load's flows. It sends nothing but a cookie, as long as the hello,
+// to whoever has not returned it.
+type HelloServer struct {
+	Listeners []*net.UDPConn // one on each path, everywhere on the same port
+
+	request   Request
+	cookies   *host.Cookies
+	tag       uint32
+	admit     Admit
+	answering sync.WaitGroup
+
+	mu      sync.Mutex
+	from    []netip.AddrPort // of each flow, invalid before its hello
+	missing int
+	full    chan error     // says that no flow is missing, or why one was not admitted
+	own     []*net.UDPConn // sockets of flows
+	over    bool           // no flow is admitted any more
 }
 
-// Judge says which flow a datagram says hello for, -1 if that is not known, and writes into b what is to be
-// answered, if anything is.
-func (g *Hellos) Judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
+// Admit takes in a flow that said hello to a listener. It returns the flow's own socket, if it has one, where
+// hellos that come again arrive.
+type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPConn, err error)
+
+// AnswerHellos listens until each flow of a load has said hello, within Patience. Hellos that come again are
+// answered until Stop, because a welcome may be lost.
+func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port int) error,
+	admit Admit) (*HelloServer, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	h := &HelloServer{request: q, cookies: host.NewCookies(), tag: helloHash(q.Load), admit: admit,
+		from: make([]netip.AddrPort, flows), missing: flows, full: make(chan error, 1)}
+	err := h.listen(ctx, listening)
+	if err == nil {
+		select {
+		case err = <-h.full:
+		case <-ctx.Done():
+			err = fmt.Errorf("wait for %d flows on udp %v: %w", flows, h.Listeners[0].LocalAddr(), ctx.Err())
+		}
+	}
+	if err != nil {
+		h.Close()
+	}
+	return h, err
+}
+
+func (h *HelloServer) listen(ctx context.Context, listening func(port int) error) error {
+	port := h.request.Port
+	for _, path := range h.request.Paths() {
+		c, err := listenUDP(ctx, netip.AddrPortFrom(path.Addr, uint16(port)))
+		if err != nil {
+			return err
+		}
+		h.Listeners = append(h.Listeners, c)
+		port = c.LocalAddr().(*net.UDPAddr).Port
+	}
+	for _, c := range h.Listeners {
+		h.answering.Go(func() { h.answer(c, true) })
+	}
+	return listening(port)
+}
+
+// answer welcomes flows, new ones only at a listener.
+func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
+	for b := make([]byte, 64); ; {
+		n, from, err := c.ReadFromUDPAddrPort(b)
+		if timedOut(err) || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		flow, answer := h.judge(b[:max(n, 0)], from)
+		if answer != nil && (flow < 0 || h.take(flow, from, c, listener)) {
+			c.WriteToUDPAddrPort(answer, from)
+		}
+	}
+}
+
+// judge returns the flow that a datagram says hello for, -1 if that is not known, and the answer, which it
+// writes into b, nil if there is to be none.
+func (h *HelloServer) judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
-	if !ok || d.Tag != g.tag || d.Phase != PhaseHello || int(d.Flow) >= g.flows ||
-		!g.request.Hears(from.Addr()) {
+	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
+		!h.request.Hears(from.Addr()) {
 		return -1, nil // a stray
 	}
-	if cookie := g.cookies.Of(from); d.Cookie() != cookie {
+	if cookie := h.cookies.Of(from); d.Cookie() != cookie {
 		Datagram{Tag: d.Tag, Flow: d.Flow, Phase: PhaseChallenge}.WithCookie(cookie).Put(b)
 		return -1, b[:DatagramHeader]
 	}
@@ -89,9 +192,62 @@ func (g *Hellos) Judge(b []byte, from netip.AddrPort) (flow int, answer []byte) 
 	return int(d.Flow), b[:DatagramHeader]
 }
 
-// ListenUDP opens a socket for datagrams that are not fragmented, on an address of a path.
-func ListenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
-	lc := net.ListenConfig{Control: unfragmented}
+// take admits a flow the first time, and reports whether it is to be welcomed.
+func (h *HelloServer) take(flow int, from netip.AddrPort, at *net.UDPConn, listener bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.from[flow].IsValid() || !listener || h.over {
+		return h.from[flow] == from
+	}
+	own, err := h.admit(flow, from, at)
+	if err != nil {
+		h.over = true
+		h.full <- err
+		return false
+	}
+	h.from[flow] = from
+	if own != nil {
+		h.own = append(h.own, own)
+		h.answering.Go(func() { h.answer(own, false) })
+	}
+	if h.missing--; h.missing == 0 {
+		h.full <- nil
+	}
+	return true
+}
+
+// Stop ends the answering and closes the flows' own sockets; the listeners stay open.
+func (h *HelloServer) Stop() {
+	h.mu.Lock()
+	h.over = true
+	for _, c := range h.own {
+		c.Close()
+	}
+	h.own = nil
+	h.mu.Unlock()
+	for _, c := range h.Listeners {
+		c.SetReadDeadline(time.Unix(1, 0))
+	}
+	h.answering.Wait()
+}
+
+// Close closes the listeners too.
+func (h *HelloServer) Close() {
+	h.Stop()
+	for _, c := range h.Listeners {
+		c.Close()
+	}
+}
+
+// listenUDP opens a socket for datagrams that are not fragmented. Others may share a port that is asked for;
+// one that the kernel chooses must be nobody else's.
+func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
+		if at.Port() != 0 {
+			c.Control(func(fd uintptr) { sharePort(int(fd)) })
+		}
+		return unfragmented(network, address, c)
+	}}
 	c, err := lc.ListenPacket(ctx, udpNetwork(at.Addr()), at.String())
 	if err != nil {
 		return nil, fmt.Errorf("bind udp %v: %w", at, host.Cause(err))
@@ -99,8 +255,8 @@ func ListenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// DialUDP opens a socket for the datagrams of a path, which are not fragmented, to a port of its other end.
-func DialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
+// dialUDP opens a socket for the datagrams of a path, which are not fragmented, to a port of its other end.
+func dialUDP(ctx context.Context, path Path, port int) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(path.Peer, uint16(port)).String()
 	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.Addr, 0)),
 		Control: unfragmented}

@@ -90,29 +90,6 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// BindUDP opens a UDP socket on an address; several may share a port that is asked for, and the kernel
-// prefers the one that is connected to a packet's sender. Where the kernel chooses the port it must be
-// nobody else's: leave to share it comes after.
-func BindUDP(at netip.AddrPort) (fd int, bound netip.AddrPort, err error) {
-	domain, sa := Sockaddr(at)
-	if fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return -1, at, fmt.Errorf("open a UDP socket: %w", err)
-	}
-	if at.Port() != 0 {
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	}
-	err = unix.Bind(fd, sa)
-	if err == nil {
-		sa, err = unix.Getsockname(fd)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, at, fmt.Errorf("bind udp %v: %w", at, err)
-	}
-	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	return fd, addrPort(sa), nil
-}
-
 // Connect connects a socket of datagrams, whose packets are not fragmented.
 func Connect(fd int, to netip.AddrPort, ip int) error {
 	_, sa := Sockaddr(to)

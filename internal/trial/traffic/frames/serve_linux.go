@@ -3,6 +3,7 @@ package frames
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -104,24 +105,35 @@ type handshake struct {
 func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) (*handshake, error) {
 	n := len(l.Keys)
 	h := &handshake{make([]netip.AddrPort, n), make([]netip.AddrPort, n), make([]int, n)}
-	if l.Request.Listen {
-		server, err := traffic.AnswerHellos(ctx, l.Request, n, listening,
-			func(flow int, from netip.AddrPort, at *traffic.UDPListener) (int, error) {
-				h.local[flow], h.remote[flow], h.sockets[flow] = at.At, from, at.FD
-				return -1, nil
-			})
-		l.EndSetup, l.Release = server.Stop, server.Close
-		return h, err
-	}
 	var opened []int
 	l.Release = func() {
 		for _, fd := range opened {
 			unix.Close(fd)
 		}
 	}
-	return h, traffic.SayHello(ctx, l.Request, l.Keys, func(flow, fd int, at, to netip.AddrPort) error {
-		opened = append(opened, fd)
-		h.local[flow], h.remote[flow], h.sockets[flow] = at, to, fd
-		return traffic.Connect(fd, to, l.Request.Load.IP)
-	})
+	if !l.Request.Listen {
+		return h, traffic.OpenFlows(ctx, l.Request, l.Keys, func(flow, fd int, at, to netip.AddrPort) error {
+			opened = append(opened, fd)
+			h.local[flow], h.remote[flow], h.sockets[flow] = at, to, fd
+			return nil
+		})
+	}
+	shared := map[*net.UDPConn]int{}
+	server, err := traffic.AnswerHellos(ctx, l.Request, n, listening,
+		func(flow int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
+			fd, known := shared[at]
+			if !known {
+				var err error
+				if fd, err = traffic.TakeOver(at, false); err != nil {
+					return nil, err
+				}
+				shared[at] = fd
+				opened = append(opened, fd)
+			}
+			h.local[flow], h.remote[flow] = at.LocalAddr().(*net.UDPAddr).AddrPort(), from
+			h.sockets[flow] = fd
+			return nil, nil
+		})
+	l.EndSetup = server.Close
+	return h, err
 }

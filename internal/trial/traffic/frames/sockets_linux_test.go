@@ -33,7 +33,13 @@ type socketLoad struct {
 // newSocketLoad opens one in IPv6, which the loopback device lets in from outside the stack.
 func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *socketLoad {
 	t.Helper()
-	fd, at, err := traffic.BindUDP(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
+	listener, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := listener.LocalAddr().(*net.UDPAddr).AddrPort()
+	fd, err := traffic.TakeOver(listener, false)
+	listener.Close()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,15 @@ package latency
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -117,8 +122,9 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	return l, nil
 }
 
-// serveEcho is the node half of the echo: the listener echoes, the opener probes.
-func serveEcho(ctx context.Context, s host.Session, echo traffic.Connector,
+// serveEcho is the node half of the echo: the listener echoes by a socket that open makes of that which heard
+// the prober, the opener probes.
+func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
 	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
 		listening func(port int) error) (traffic.Running, error) {
@@ -127,11 +133,116 @@ func serveEcho(ctx context.Context, s host.Session, echo traffic.Connector,
 		}
 		// Threads that only sleep must not keep goroutines from running.
 		traffic.MakeRoom(4)
-		if q.Listen {
-			return echo(ctx, q, listening)
+		if !q.Listen {
+			return probe(ctx, q)
 		}
-		return probe(ctx, q)
+		e := &echoer{tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag)}
+		var err error
+		e.hellos, err = traffic.AnswerHellos(ctx, q, 1, listening,
+			func(_ int, from netip.AddrPort, at *net.UDPConn) (_ *net.UDPConn, err error) {
+				e.socket, err = open(at, from, q.Load.PacketSize)
+				return nil, err
+			})
+		if err != nil {
+			e.Close()
+			return nil, err
+		}
+		return e, nil
 	})
+}
+
+type openEcho func(at *net.UDPConn, prober netip.AddrPort, size int) (echoSocket, error)
+
+// echoSocket carries the probes of one prober.
+type echoSocket interface {
+	// settle prepares the calling goroutine to receive, and returns its thread and scheduling class.
+	settle() (tid int, scheduling string)
+	// receive waits some milliseconds for a datagram; arrived is the kernel's time of it, 0 if unknown. What
+	// somebody else sent has no bytes.
+	receive() (b []byte, arrived int64)
+	reply(b []byte) error
+	Close()
+}
+
+// echoer sends probes back with the time they spent here. Nobody is heard but who said hello first.
+type echoer struct {
+	hellos *traffic.HelloServer
+	socket echoSocket
+	tag    uint32 // of probes
+	stop   atomic.Bool
+	echoed int64
+}
+
+// Run lets probes be answered until the timeline ends.
+func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
+	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
+	e.hellos.Stop()
+	tids := make([]atomic.Int64, 1)
+	measured, done := make(chan struct{}), make(chan struct{})
+	scheduling := ""
+	go func() {
+		defer close(done)
+		var tid int
+		tid, scheduling = e.socket.settle()
+		tids[0].Store(int64(tid))
+		e.serve()
+		<-measured // until when the thread's time can be read
+	}()
+	traffic.SleepUntil(w.Start, &e.stop)
+	begin := traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	traffic.SleepUntil(w.End, &e.stop)
+	end := traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	end.Place(tids)
+	close(measured)
+	select {
+	case <-done: // the prober has ended
+	case <-time.After(time.Duration(w.Stop - traffic.Monotonic())):
+	case <-ctx.Done():
+	}
+	e.stop.Store(true)
+	<-done
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return []any{echoReport{Echoed: e.echoed, Scheduling: scheduling,
+		Usage: traffic.UsageBetween(begin, end)}}, nil
+}
+
+// serve answers probes until the prober says that it has ended.
+func (e *echoer) serve() {
+	for !e.stop.Load() {
+		b, arrived := e.socket.receive()
+		d, ok := traffic.ReadDatagram(b)
+		switch {
+		case !ok || d.Tag != e.tag:
+		case d.Phase == traffic.PhaseCooldown:
+			return
+		case d.Phase == traffic.PhaseProbe && len(b) >= echoHeader:
+			e.echo(b, arrived)
+		}
+	}
+}
+
+// echo returns a probe. The residence is the time from the kernel's stamp of the arrival to just before the
+// answer is given to the kernel.
+func (e *echoer) echo(b []byte, arrived int64) {
+	b[6] = byte(traffic.PhaseEcho)
+	residence := int64(-1)
+	if arrived != 0 {
+		residence = max(time.Now().UnixNano()-arrived, 1)
+	}
+	binary.BigEndian.PutUint64(b[traffic.DatagramHeader:], uint64(residence))
+	if e.socket.reply(b) == nil {
+		e.echoed++
+	}
+}
+
+// Close ends the echo.
+func (e *echoer) Close() {
+	e.hellos.Close()
+	if e.socket != nil {
+		e.socket.Close()
+	}
 }
 
 // echoReport is the last word of the echo.

@@ -15,11 +15,10 @@ import (
 // connectEcho is the opener's half of the echo.
 func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
 	var p *stampedProber
-	err := traffic.SayHello(ctx, q, []traffic.FlowKey{{Stream: 1}},
-		func(_, fd int, _, to netip.AddrPort) error {
-			p = newStampedProber(fd, q, framing{})
-			return traffic.Connect(fd, to, q.Load.IP)
-		})
+	err := traffic.OpenFlows(ctx, q, []traffic.FlowKey{{Stream: 1}}, func(_, fd int, _, _ netip.AddrPort) error {
+		p = newStampedProber(fd, q, framing{})
+		return nil
+	})
 	if err == nil {
 		return p.ready(), nil
 	}

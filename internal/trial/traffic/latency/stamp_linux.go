@@ -76,13 +76,6 @@ func (s *stampedSocket) source() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
-// settleOn has the kernel drop what others send from now on than whom the last datagram came from. Where it
-// does not, the tag tells.
-func (s *stampedSocket) settleOn() {
-	unix.RawSyscall(unix.SYS_CONNECT, uintptr(s.FD), uintptr(unsafe.Pointer(&s.from)),
-		uintptr(s.header.Namelen))
-}
-
 // stamps is what control messages tell.
 type stamps struct {
 	at  int64  // CLOCK_REALTIME; 0 = none

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,20 +20,25 @@ import (
 // NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
 // carries them. There each has a connected socket, or, where there are many, all share that of the port:
 // kernels before 6.13 search through all sockets of a port for each packet.
-func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) (err error) {
+func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	q := l.Request
-	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, counted: map[*traffic.UDPListener]bool{}}
+	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, shared: map[*net.UDPConn]*traffic.Socket{}}
 	if q.Listen {
-		var h *traffic.HelloServer
-		if h, err = traffic.AnswerHellos(ctx, q, len(l.Keys), listening, u.admit); err != nil {
+		h, err := traffic.AnswerHellos(ctx, q, len(l.Keys), listening,
+			func(i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
+				return u.admit(ctx, i, from, at)
+			})
+		if err != nil {
 			return err
 		}
-		l.EndSetup, l.Release = h.Close, h.Close
-		if u.shared() {
-			l.EndSetup = h.Stop
+		l.EndSetup = func() {
+			h.Close()
+			for _, f := range l.Flows {
+				unix.SetNonblock(f.(*udpFlow).FD, false)
+			}
 		}
-	} else if err = traffic.SayHello(ctx, q, l.Keys, func(i, fd int, _, to netip.AddrPort) error {
-		return u.newFlow(fd, i, to, nil)
+	} else if err := traffic.OpenFlows(ctx, q, l.Keys, func(i, fd int, _, to netip.AddrPort) error {
+		return u.newFlow(&traffic.Socket{FD: fd}, i, to, nil)
 	}); err != nil {
 		return err
 	}
@@ -49,52 +55,47 @@ func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) e
 type udpEnd struct {
 	*traffic.Half
 	gso            map[netip.Addr]gso
-	counted        map[*traffic.UDPListener]bool // some flow reports its drops
+	shared         map[*net.UDPConn]*traffic.Socket // by listener, where there are many flows
 	rcvbuf, sndbuf int
 }
 
-// shared says whether the flows share the listener's sockets.
-func (u *udpEnd) shared() bool { return u.Request.Listen && len(u.Keys) > traffic.OwnThreads }
-
 // admit makes the flow of a hello.
-func (u *udpEnd) admit(i int, from netip.AddrPort, at *traffic.UDPListener) (int, error) {
-	if u.shared() {
-		return -1, u.newFlow(-1, i, from, at)
+func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn,
+	error) {
+	if len(u.Keys) <= traffic.OwnThreads {
+		own, fd, err := traffic.OwnSocket(ctx, at, from)
+		if err != nil {
+			return nil, err
+		}
+		return own, u.newFlow(&traffic.Socket{FD: fd}, i, from, nil)
 	}
-	fd, _, err := traffic.BindUDP(at.At)
-	if err != nil {
-		return -1, err
+	if u.shared[at] == nil {
+		fd, err := traffic.TakeOver(at, false)
+		if err != nil {
+			return nil, err
+		}
+		u.shared[at] = &traffic.Socket{FD: fd}
 	}
-	return fd, u.newFlow(fd, i, from, nil)
+	return nil, u.newFlow(u.shared[at], i, from, traffic.NewRawAddr(from))
 }
 
-// newFlow makes a flow of a socket that is bound, and connects it; or, where the flows share a listener's,
-// of that.
-func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPListener) error {
+// newFlow makes a flow of a socket that is connected, or sends to an address by one that many flows share.
+func (u *udpEnd) newFlow(s *traffic.Socket, i int, peer netip.AddrPort, to *traffic.RawAddr) error {
 	q := u.Request
-	if shared == nil {
-		err := traffic.Connect(fd, peer, q.Load.IP)
-		if err == nil {
-			err = traffic.MarkDSCP(fd, q.Load)
-		}
-		if err != nil {
-			unix.Close(fd)
-			return err
-		}
-	}
-	f := newUDPFlow(fd, q, i, u.Keys[i], len(u.Keys))
-	if shared != nil {
-		f.listener, f.to, f.addr = shared, traffic.NewRawAddr(peer), shared.At.String()
-		if !u.counted[shared] {
-			f.drops, u.counted[shared] = &shared.Socket, true
-			f.rcvbuf, f.sndbuf = traffic.UDPRoom(&shared.Socket, 1)
-		}
-	}
-	if f.rcvbuf > 0 {
-		u.rcvbuf, u.sndbuf = f.rcvbuf, f.sndbuf
-	}
+	f := &udpFlow{Socket: s, to: to}
+	f.open(q, i, u.Keys[i], len(u.Keys))
+	f.Addr = s.Local()
 	u.Flows[i] = f
-	if !f.sends || q.Load.GSO == record.GSOOff || len(q.Load.Sizes) > 0 {
+	sockets := len(u.Keys)
+	if to != nil {
+		sockets = 1
+	}
+	u.rcvbuf, u.sndbuf = traffic.UDPRoom(s, sockets)
+	f.ample = u.rcvbuf >= ampleRoom
+	if err := traffic.MarkDSCP(s.FD, q.Load); err != nil {
+		return err
+	}
+	if !f.Sends || q.Load.GSO == record.GSOOff || len(q.Load.Sizes) > 0 {
 		return nil
 	}
 	t, known := u.gso[peer.Addr()]
@@ -102,7 +103,7 @@ func (u *udpEnd) newFlow(fd, i int, peer netip.AddrPort, shared *traffic.UDPList
 		t = gsoBy(featuresTo(peer.Addr()), peer.Addr(), f.payload, f.count)
 		u.gso[peer.Addr()] = t
 	}
-	f.gso = t.begin(f.sendFD(), f.payload)
+	f.gso = t.begin(s.FD, f.payload)
 	return nil
 }
 
@@ -113,27 +114,30 @@ func (u *udpEnd) workers() []traffic.Worker {
 	if len(u.Keys) <= traffic.OwnThreads {
 		parts = len(u.Keys)
 	}
-	var senders []*udpFlow
-	var workers []traffic.Worker
-	receivers := map[*traffic.UDPListener][]*udpFlow{}
+	var senders, receivers []*udpFlow
+	shared := map[*traffic.Socket][]*udpFlow{}
 	for _, f := range u.Flows {
-		if f := f.(*udpFlow); f.sends {
+		f := f.(*udpFlow)
+		switch {
+		case f.Sends:
 			senders = append(senders, f)
-		} else {
-			receivers[f.listener] = append(receivers[f.listener], f)
+		case f.to == nil:
+			f.drops = true
+			receivers = append(receivers, f)
+		default:
+			f.drops = shared[f.Socket] == nil
+			shared[f.Socket] = append(shared[f.Socket], f)
 		}
 	}
+	var workers []traffic.Worker
 	for _, share := range traffic.Deal(senders, parts) {
-		workers = append(workers, newUDPSource(share, u.Request, len(u.Keys)))
+		workers = append(workers, newUDPSender(share, u.Request, len(u.Keys)))
 	}
-	for shared, flows := range receivers {
-		if shared != nil {
-			workers = append(workers, newUDPSink(flows, len(u.Keys)))
-			continue
-		}
-		for _, share := range traffic.Deal(flows, parts) {
-			workers = append(workers, newUDPSink(share, len(u.Keys)))
-		}
+	for _, share := range traffic.Deal(receivers, parts) {
+		workers = append(workers, newUDPSink(share, len(u.Keys)))
+	}
+	for _, flows := range shared {
+		workers = append(workers, newUDPSink(flows, len(u.Keys)))
 	}
 	return workers
 }
@@ -145,7 +149,7 @@ func (u *udpEnd) mode() string {
 	for _, f := range u.Flows {
 		f := f.(*udpFlow)
 		switch {
-		case !f.sends:
+		case !f.Sends:
 			receive = "receive every datagram with its time, polled each " + polls
 			if f.count {
 				receive = "receive batches joined by the kernel (UDP_GRO), polled each " + polls

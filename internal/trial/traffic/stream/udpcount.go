@@ -22,20 +22,16 @@ const (
 
 // udpCount is the account of one end of a stream of datagrams, however they are moved.
 type udpCount struct {
-	key     traffic.FlowKey
-	index   uint16
-	sends   bool
-	verify  bool
-	count   bool // by length: several datagrams may come as one
-	tag     uint32
-	pattern traffic.Pattern
-	addr    string
-	payload int // bytes of each datagram, or of the largest
-	size    int // its IP length
-	sizes   sizes
-
-	packets atomic.Int64 // moved in all phases
-	bytes   atomic.Int64
+	traffic.ByteFlow // Count is of payload moved in all phases, like packets
+	packets          atomic.Int64
+	index            uint16
+	verify           bool
+	count            bool // by length: several datagrams may come as one
+	tag              uint32
+	pattern          traffic.Pattern
+	payload          int // bytes of each datagram, or of the largest
+	size             int // its IP length
+	sizes            sizes
 
 	// Owned by the worker.
 	seq        uint64 // sender: of the next datagram in this phase
@@ -54,19 +50,17 @@ type udpCount struct {
 	wrong      int64 // datagrams of another size
 	corrupt    int64
 	verified   int64
-
-	table *record.Table // the meter's until run has ended
 }
 
 // open makes the account of a flow that has nothing to tell yet.
 func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) {
-	f.key, f.index, f.sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
+	f.Key, f.index, f.Sends, f.verify = k, uint16(i), k.Sends(q.Side), q.Load.Verify
 	f.count, f.tag = traffic.Counts(q.Load), traffic.TagHash(traffic.TagData, q.Load.Tag)
 	f.pattern, f.sizes = traffic.NewPattern(q.Load.Tag, i), sizesOf(q.Load, i)
 	f.size = slices.Max(q.Load.PacketSizes())
 	f.payload = f.size - traffic.PacketOverhead(q.Load.IP)
-	f.announced, f.table = -1, record.NewTable("bytes", "packets")
-	if !f.sends && !f.count {
+	f.announced, f.Table = -1, record.NewTable("bytes", "packets")
+	if !f.Sends && !f.count {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(flows))
 	}
 }
@@ -75,19 +69,19 @@ func (f *udpCount) open(q traffic.Request, i int, k traffic.FlowKey, flows int) 
 func (f *udpCount) over(now int64) bool { return f.endSeen != 0 && now >= f.endSeen+int64(afterlife) }
 
 func (f *udpCount) Sample(at int64, _ traffic.Edge) {
-	f.table.Append(at, float64(f.bytes.Load()), float64(f.packets.Load()))
+	f.Table.Append(at, float64(f.Count.Load()), float64(f.packets.Load()))
 }
 
 func (f *udpCount) Received() (bytes, packets int64) {
-	if f.sends {
+	if f.Sends {
 		return 0, 0
 	}
-	return f.bytes.Load(), f.packets.Load()
+	return f.Count.Load(), f.packets.Load()
 }
 
 func (f *udpCount) Report() traffic.FlowReport {
-	r := traffic.FlowReport{Sends: f.sends, Addr: f.addr, Table: f.table, Ns: f.till - f.from}
-	if f.sends {
+	r := traffic.FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Ns: f.till - f.from}
+	if f.Sends {
 		r.Sent, r.Bytes, r.Unsent = f.sent, f.sizes.bytes(uint64(f.sent)), f.unsent
 		if f.burst > 0 {
 			r.Notes = map[string]int64{"burst_most_bytes": f.burst}
@@ -121,12 +115,10 @@ func (f *udpCount) Report() traffic.FlowReport {
 	return r
 }
 
-func (f *udpCount) name() string { return fmt.Sprintf("stream %d %s", f.key.Stream, f.key.Direction) }
-
 // tell makes known what has moved.
 func (f *udpCount) tell() {
 	f.packets.Store(f.moved)
-	f.bytes.Store(f.movedBytes)
+	f.Count.Store(f.movedBytes)
 }
 
 // take enters one datagram, or in count mode a batch of them, of so many bytes, the first of which are in b:
@@ -193,17 +185,6 @@ func explainSize(err error, size int) error {
 			"choose a smaller packet_size or a larger mtu")
 	}
 	return fmt.Errorf("send %d-byte packets: %w", size, err)
-}
-
-// flowOf is the flow that a datagram of so many bytes belongs to, among those of one load by their index; nil
-// is a stray's, which counts as one unless it is left of the hello.
-func flowOf[F any](byFlow []*F, tag uint32, d traffic.Datagram, whole bool) (f *F, stray bool) {
-	if whole && d.Tag == tag && int(d.Flow) < len(byFlow) && byFlow[d.Flow] != nil &&
-		d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
-		return byFlow[d.Flow], false
-	}
-	return nil, d.Phase != traffic.PhaseHello && d.Phase != traffic.PhaseWelcome &&
-		d.Phase != traffic.PhaseChallenge
 }
 
 // sizes are the payloads of a flow's datagrams: the n-th has that of its number, in all phases, so that

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,38 +12,23 @@ import (
 // udpSink receives flows on one thread: one flow of a socket of its own, many with a socket each, or many
 // that share a listener.
 type udpSink struct {
-	flows  []*udpFlow
-	byFlow []*udpFlow // the same, by index; nil is another's
-	fds    []int
-	batch  *traffic.Batch
+	udpArrivals
+	ample bool
+	fds   []int
+	batch *traffic.Batch
 }
 
 func newUDPSink(flows []*udpFlow, all int) *udpSink {
-	k := &udpSink{flows: flows, byFlow: make([]*udpFlow, all)}
-	for _, f := range flows {
-		k.byFlow[f.index] = f
-		if f.listener == nil {
+	k := &udpSink{udpArrivals: newUDPArrivals(counts(flows), all), ample: flows[0].ample}
+	for i, f := range flows {
+		if f.to == nil || i == 0 {
 			k.fds = append(k.fds, f.FD)
 		}
-	}
-	if d := flows[0].listener; d != nil {
-		k.fds = []int{d.FD}
 	}
 	return k
 }
 
-func (k *udpSink) Name() string { return workerName(k.flows) }
-
-// workerName names the flows of a worker.
-func workerName(flows []*udpFlow) string {
-	if len(flows) == 1 {
-		return flows[0].name()
-	}
-	first, last := flows[0].key, flows[len(flows)-1].key
-	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
-}
-
-// prepare chooses what the sockets share up. A datagram's time is the kernel's; batches that were joined
+// prepare chooses what the sockets tell of a datagram. Its time is the kernel's; batches that were joined
 // have none for each.
 func (k *udpSink) prepare() error {
 	room, control := traffic.DatagramHeader, 0
@@ -99,7 +83,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 		if more {
 			continue
 		}
-		if k.complete(p) {
+		if now = traffic.Monotonic(); now >= p.Stop || k.complete(now) {
 			return nil
 		}
 		traffic.Nap(k.pause(p))
@@ -111,7 +95,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 // the window's edges, which are as precise as this.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
-	if k.flows[0].rcvbuf >= ampleRoom && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
+	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {
 		return amplePoll
 	}
 	return traffic.ReceivePoll
@@ -134,7 +118,7 @@ func (k *udpSink) drainReady(poll int, events []unix.EpollEvent) (more bool, err
 // drain takes one batch; more tells that there may be another.
 func (k *udpSink) drain(fd int) (more bool, err error) {
 	n, err := k.batch.Receive(fd)
-	k.enter(n)
+	k.enterBatch(n)
 	switch err {
 	case nil, unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
 		return n == traffic.ReceiveBatch, nil
@@ -142,35 +126,15 @@ func (k *udpSink) drain(fd int) (more bool, err error) {
 	return false, err
 }
 
-// complete says that nothing more is to come: the senders have ended their streams, or it is too late.
-func (k *udpSink) complete(p *traffic.Phases) bool {
-	now := traffic.Monotonic()
-	return now >= p.Stop || !slices.ContainsFunc(k.flows, func(f *udpFlow) bool { return !f.over(now) })
-}
-
-// enter counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's own
-// time is the kernel's.
-func (k *udpSink) enter(n int) {
+// enterBatch counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's
+// own time is the kernel's.
+func (k *udpSink) enterBatch(n int) {
 	if n == 0 {
 		return
 	}
 	now := traffic.Monotonic()
 	for i := range n {
-		d, ok := traffic.ReadDatagram(k.batch.At(i))
-		length := k.batch.Length(i)
-		f, stray := flowOf(k.byFlow, k.flows[0].tag, d, ok && length >= traffic.DatagramHeader)
-		if stray {
-			k.flows[0].wrong++ // whose it was meant to be is not known
-		}
-		if f == nil {
-			continue
-		}
-		f.take(k.batch.At(i), length, d, now, k.batch.Stamp(i))
-		if len(k.flows) > 1 {
-			f.tell()
-		}
+		k.enter(k.batch.At(i), k.batch.Length(i), now, k.batch.Stamp(i))
 	}
-	if len(k.flows) == 1 {
-		k.flows[0].tell()
-	}
+	k.flows[0].tell()
 }

@@ -1,0 +1,227 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
+)
+
+// udpFull is how long a sender waits for a queue that is full.
+const udpFull = 50 * time.Microsecond
+
+// udpSource sends flows on one thread, in turn.
+type udpSource struct {
+	flows  []*udpCount
+	pace   traffic.Pace
+	phases *traffic.Phases
+	batch  int // datagrams between two readings of the clock, at most
+	phase  traffic.Phase
+	turn   int   // whose it is
+	from   int64 // of the window
+	till   int64
+	length float64 // mean IP length of its packets
+
+	// give hands the kernel datagrams of the present phase, up to n of a flow from a number on, and returns
+	// how many it took.
+	give func(flow, n int, seq uint64) (int, error)
+	mark func() // tells the kernel of a new phase
+}
+
+// newUDPSource sends flows, which have an equal part of the rate of all.
+func newUDPSource(flows []*udpCount, q traffic.Request, all, batch int) *udpSource {
+	payload := traffic.MeanPayload(q.Load)
+	return &udpSource{flows: flows, batch: batch, phase: traffic.PhaseWarmup, mark: func() {},
+		length: payload + float64(traffic.PacketOverhead(q.Load.IP)),
+		pace:   traffic.NewPace(q.Load.RateBps*float64(len(flows))/float64(all), payload)}
+}
+
+func (s *udpSource) Name() string { return flowNames(s.flows) }
+
+// flowNames names the flows of a worker.
+func flowNames(flows []*udpCount) string {
+	if len(flows) == 1 {
+		return flows[0].Name()
+	}
+	first, last := flows[0].Key, flows[len(flows)-1].Key
+	return fmt.Sprintf("streams %d to %d %s", first.Stream, last.Stream, first.Direction)
+}
+
+// Run offers load from Begin to End, then sends ends of stream until the senders' stop.
+func (s *udpSource) Run(p *traffic.Phases) error {
+	s.phases = p
+	s.mark()
+	traffic.SleepUntil(p.Begin, &p.Abandoned)
+	s.pace.Begin(traffic.Monotonic())
+	for !p.Abandoned.Load() && s.phase != traffic.PhaseCooldown {
+		now := traffic.Monotonic()
+		s.advance(now)
+		n, wake := s.pace.Due(now)
+		switch {
+		case s.phase == traffic.PhaseCooldown:
+		case n == 0:
+			traffic.SleepUntil(min(wake, s.nextPhase()), &p.Abandoned)
+		default:
+			if err := s.emit(min(n, s.batch)); err != nil {
+				return err
+			}
+		}
+	}
+	s.account()
+	s.sendEnd()
+	return nil
+}
+
+// advance moves to the phase that the time calls for.
+func (s *udpSource) advance(now int64) {
+	if s.phase == traffic.PhaseWarmup && now >= s.phases.Start {
+		s.phase, s.from = traffic.PhaseWindow, now
+		s.pace.Most()
+		for _, f := range s.flows {
+			f.seq, f.from = 0, now
+		}
+		s.mark()
+	}
+	if s.phase == traffic.PhaseWindow && now >= s.phases.End {
+		s.phase, s.till = traffic.PhaseCooldown, now
+		for _, f := range s.flows {
+			f.sent, f.till = int64(f.seq), now
+		}
+		s.mark()
+	}
+}
+
+func (s *udpSource) nextPhase() int64 {
+	if s.phase == traffic.PhaseWarmup {
+		return s.phases.Start
+	}
+	return s.phases.End
+}
+
+// account deals what the rate called for and was not sent to the flows that sent least.
+func (s *udpSource) account() {
+	total := int64(0)
+	for _, f := range s.flows {
+		total += f.sent
+	}
+	missing := s.pace.Unsent(total, s.till-s.from)
+	each := (total + missing + int64(len(s.flows)) - 1) / int64(len(s.flows))
+	for _, f := range s.flows {
+		f.unsent = min(missing, max(0, each-f.sent))
+		missing -= f.unsent
+	}
+	s.flows[0].unsent += missing
+	s.flows[0].burst = int64(float64(s.pace.Most()) * s.length)
+}
+
+// emit sends n datagrams of the present phase. Flat out they are one flow's; at a rate each is the next
+// one's, so that every flow is spaced evenly.
+func (s *udpSource) emit(n int) error {
+	if s.pace.Forever || len(s.flows) == 1 {
+		return s.emitOf(s.next(), n)
+	}
+	for range n {
+		if err := s.emitOf(s.next(), 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *udpSource) next() int {
+	i := s.turn
+	if s.turn++; s.turn == len(s.flows) {
+		s.turn = 0
+	}
+	return i
+}
+
+// emitOf sends n datagrams of a flow; those that the kernel did not take are not counted. Where the buffer or
+// the queue is full, the rest waits for the next look at the clock.
+func (s *udpSource) emitOf(flow, n int) error {
+	f := s.flows[flow]
+	for n > 0 && !s.phases.Abandoned.Load() {
+		k, err := s.give(flow, n, f.seq)
+		f.Count.Add(f.sizes.bytes(f.seq+uint64(k)) - f.sizes.bytes(f.seq))
+		f.seq += uint64(k)
+		f.packets.Add(int64(k))
+		s.pace.Took(k)
+		n -= k
+		switch {
+		case err == nil, err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return nil
+		case errors.Is(err, syscall.ENOBUFS):
+			traffic.SleepUntil(traffic.Monotonic()+int64(udpFull), &s.phases.Abandoned)
+			return nil
+		case s.phases.Over(s.phases.End):
+			return nil
+		default:
+			return explainSize(err, f.size)
+		}
+	}
+	return nil
+}
+
+// sendEnd tells the receivers how many datagrams there were. It tells some of it however late the thread is.
+func (s *udpSource) sendEnd() {
+	for round := 0; round < leastEnds || !s.phases.Over(s.phases.Senders); round++ {
+		for i, f := range s.flows {
+			if s.phases.Abandoned.Load() {
+				return
+			}
+			if n, err := s.give(i, 1, uint64(f.sent)); err == nil {
+				f.packets.Add(int64(n))
+				f.Count.Add(int64(n * f.sizes.of(uint64(f.sent))))
+			}
+		}
+		traffic.SleepUntil(traffic.Monotonic()+int64(endInterval), &s.phases.Abandoned)
+	}
+}
+
+// udpArrivals enters what a socket receives into the accounts of its flows.
+type udpArrivals struct {
+	flows  []*udpCount
+	byFlow []*udpCount // the same, by index; nil is another's
+}
+
+func newUDPArrivals(flows []*udpCount, all int) udpArrivals {
+	a := udpArrivals{flows: flows, byFlow: make([]*udpCount, all)}
+	for _, f := range flows {
+		a.byFlow[f.index] = f
+	}
+	return a
+}
+
+func (a udpArrivals) Name() string { return flowNames(a.flows) }
+
+// complete reports whether nothing more is to come: the senders have ended their streams.
+func (a udpArrivals) complete(now int64) bool {
+	for _, f := range a.flows {
+		if !f.over(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// enter counts an arrival, see take. What is left of a hello is no stray.
+func (a udpArrivals) enter(b []byte, length int, now, stamp int64) {
+	d, ok := traffic.ReadDatagram(b)
+	if ok && length >= traffic.DatagramHeader && d.Tag == a.flows[0].tag && int(d.Flow) < len(a.byFlow) &&
+		a.byFlow[d.Flow] != nil && d.Phase >= traffic.PhaseWarmup && d.Phase <= traffic.PhaseCooldown {
+		f := a.byFlow[d.Flow]
+		f.take(b, length, d, now, stamp)
+		if len(a.flows) > 1 {
+			f.tell()
+		}
+		return
+	}
+	switch d.Phase {
+	case traffic.PhaseHello, traffic.PhaseWelcome, traffic.PhaseChallenge:
+	default:
+		a.flows[0].wrong++ // whose it was meant to be is not known
+	}
+}
