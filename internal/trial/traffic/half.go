@@ -283,9 +283,11 @@ type ByteFlow struct {
 // Name names the flow in errors.
 func (f *ByteFlow) Name() string { return fmt.Sprintf("stream %d %s", f.Key.Stream, f.Key.Direction) }
 
-// Sample takes note of the count.
-func (f *ByteFlow) Sample(at int64, e Edge) {
-	n := f.Count.Load()
+// Sample notes the count.
+func (f *ByteFlow) Sample(at int64, e Edge) { f.Note(at, f.Count.Load(), e) }
+
+// Note notes how many bytes were carried by a time.
+func (f *ByteFlow) Note(at, n int64, e Edge) {
 	f.Table.Append(at, float64(n))
 	if e != NoEdge {
 		f.at[e-StartEdge], f.bytes[e-StartEdge] = at, n

@@ -38,21 +38,13 @@ type FlowReport struct {
 	Verified int64         `json:"verified,omitempty"`
 	Corrupt  int64         `json:"corrupt,omitempty"`
 
-	// UDP: what the sender sent, or what the receiver made of it.
-	Sent       int64 `json:"sent,omitempty"`
-	Unsent     int64 `json:"unsent,omitempty"`
-	Received   int64 `json:"received,omitempty"`
-	Lost       int64 `json:"lost,omitempty"` // from gaps, and the tail if Announced
-	Highest    int64 `json:"highest,omitempty"`
-	Announced  int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
-	Duplicates int64 `json:"duplicates,omitempty"`
-	Reordered  int64 `json:"reordered,omitempty"`
+	// UDP: the sender's Sent and Unsent, or the receiver's counts; Lost is from gaps, and the tail if Announced.
+	record.Packets
+	Highest   int64 `json:"highest,omitempty"`
+	Announced int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived
 
 	// Notes are further facts: counts are summed over an end's flows, of "…_bytes" the largest is kept.
 	Notes map[string]int64 `json:"-"`
-
-	Gaps  []record.Gap           `json:"gaps,omitempty"`
-	Delay *record.DelayVariation `json:"delay_variation,omitempty"`
 }
 
 // shift moves all times to another clock.
@@ -202,34 +194,28 @@ func losers(t *record.Traffic) (out []string) {
 // joinPackets closes the accounts of a UDP flow: the receiver counted arrivals and gaps, the sender what it
 // sent. If no packet of the cool-down arrived, the receiver could not see the missing tail, and the
 // sender's count gives it.
-//
-// In count mode nothing but their number is known of the packets.
 func joinPackets(f *record.Flow, s, r *FlowReport, load record.Load) error {
-	lost, list := r.Lost, r.Gaps
+	p := &r.Packets
+	p.Sent, p.Unsent, p.Size = s.Sent, s.Unsent, load.PacketSize
 	if tail := s.Sent - r.Highest; r.Announced < 0 {
-		lost += tail
-		if tail > 0 {
+		p.Lost += tail
+		if tail > 0 && !Counts(load) {
 			g := gaps{}
-			for _, b := range list {
+			for _, b := range p.Gaps {
 				g[b.Length] = b
 			}
 			g.add(tail)
-			list = g.List()
+			p.Gaps = g.List()
 		}
 	}
-	if s.Sent != r.Received+lost || lost < 0 {
+	if p.Sent != p.Received+p.Lost || p.Lost < 0 {
 		return fmt.Errorf("accounts of udp stream %d %s do not add up: sent %d, received %d, lost %d",
-			f.Stream, f.Direction, s.Sent, r.Received, lost)
+			f.Stream, f.Direction, p.Sent, p.Received, p.Lost)
 	}
 	// The packets of the window may arrive spread over more time than they were sent in (a queue that
 	// drains), never over less: silence at an edge is loss and not a shorter window.
 	f.ReceiverNs = max(r.Ns, s.Ns)
-	f.Packets = &record.Packets{Sent: s.Sent, Unsent: s.Unsent, Received: r.Received, Lost: lost,
-		Size: load.PacketSize}
-	if !Counts(load) {
-		f.Packets.Duplicates, f.Packets.Reordered = &r.Duplicates, &r.Reordered
-		f.Packets.Gaps, f.Packets.Delay = list, r.Delay
-	}
+	f.Packets = p
 	return nil
 }
 

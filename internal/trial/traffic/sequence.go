@@ -137,6 +137,12 @@ func (s *Sequence) Finish(total uint64) bool {
 	return true
 }
 
+// Packets returns what was counted.
+func (s *Sequence) Packets() record.Packets {
+	return record.Packets{Received: s.Received, Lost: s.Lost, Duplicates: &s.Duplicates,
+		Reordered: &s.Reordered, Gaps: s.Gaps.List()}
+}
+
 // gaps counts runs of lost numbers by their length. Lengths up to exactGap are kept as they are; longer ones
 // by their first seven binary digits, with the sum of their numbers, so that nothing is lost of the total.
 type gaps map[int64]record.Gap

@@ -419,14 +419,13 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	}
 	if f.bySocket() {
 		f.sequence.Finish(f.sequence.Next) // the tail only the sender knows
-		r.Received, r.Lost = f.sequence.Received, f.sequence.Lost
-		r.Duplicates, r.Reordered = f.sequence.Duplicates, f.sequence.Reordered
-		r.Gaps, r.Highest, r.Announced = f.sequence.Gaps.List(), int64(f.sequence.Next), -1
+		r.Packets, r.Highest, r.Announced = f.sequence.Packets(), int64(f.sequence.Next), -1
 		r.Bytes, r.Ns = f.bytes, f.till-f.from
 		return r
 	}
 	a := p.arrived[f.index]
-	r.Received, r.Lost, r.Duplicates, r.Reordered = a.Received, a.Lost, a.Duplicates, a.Reordered
+	r.Packets = record.Packets{Received: a.Received, Lost: a.Lost, Duplicates: &a.Duplicates,
+		Reordered: &a.Reordered}
 	r.Bytes, r.Ns = a.Bytes, p.atLeastDue(a.Last-a.First)
 	r.Highest, r.Announced = int64(a.Next), -1
 	return r

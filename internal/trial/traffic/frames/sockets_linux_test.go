@@ -120,9 +120,9 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 				for i, f := range l.sent {
 					s, r := f.Report(), l.got[i].Report()
 					lost += s.Sent - r.Received
-					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || r.Duplicates != 0 {
+					if r.Lost+s.Sent-r.Highest != s.Sent-r.Received || s.Sent == 0 || *r.Duplicates != 0 {
 						t.Errorf("flow %d: sent %d, received %d, lost %d before %d, twice %d", i, s.Sent,
-							r.Received, r.Lost, r.Highest, r.Duplicates)
+							r.Received, r.Lost, r.Highest, *r.Duplicates)
 					}
 					if lost == 0 && s.Bytes != r.Bytes || r.Bytes == 0 {
 						t.Errorf("flow %d: sent %d bytes of payload, received %d", i, s.Bytes, r.Bytes)
@@ -133,7 +133,7 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 					}
 					pps := tt.pps / float64(tt.flows)
 					want, debt := int64(pps*float64(s.Ns)/1e9), int64(pps*traffic.MaxDebt.Seconds())
-					if lost != 0 || all != 0 || r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
+					if lost != 0 || all != 0 || *r.Reordered != 0 || s.Sent+s.Unsent < want-1 ||
 						s.Sent > want+debt+traffic.MaxBurst {
 						t.Errorf("flow %d: sent %d, unsent %d, received %d, in all phases %d more sent, "+
 							"want %d sent and received",

@@ -7,21 +7,17 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// flowTally is what one thread saw of the flows that it began.
+// flowTally counts the flows that one thread began.
 type flowTally struct {
-	window record.Window
-
-	started, completed, failed, unfinished, carried int64
-	tardy                                           int64
-	asked, confirmed                                int64
-	failures                                        map[string]int64
-	connect, late                                   times
-	begun                                           [len(flowClasses)]int64
-	took                                            [len(flowClasses)]times
+	record.ShortFlows
+	window        record.Window
+	connect, late times
+	begun         [len(flowClasses)]int64
+	took          [len(flowClasses)]times
 }
 
 func newFlowTally(w record.Window) *flowTally {
-	return &flowTally{window: w, failures: map[string]int64{}}
+	return &flowTally{window: w, ShortFlows: record.ShortFlows{Failures: map[string]int64{}}}
 }
 
 // within says whether a flow is of the window, by its intended start.
@@ -32,7 +28,7 @@ func (t *flowTally) within(intended int64) bool {
 // begin counts a flow that was to start, and did later or not at all.
 func (t *flowTally) begin(intended, size int64) {
 	if t.within(intended) {
-		t.started++
+		t.Started++
 		t.begun[flowClass(size)]++
 	}
 }
@@ -62,7 +58,7 @@ func (t *flowTally) connected(intended, at, took int64) {
 // unconnected counts a flow that was not connected in time, if it had that.
 func (t *flowTally) unconnected(intended int64) {
 	if t.within(intended) && intended+int64(connectionDue) <= t.window.End {
-		t.tardy++
+		t.Tardy++
 	}
 }
 
@@ -70,14 +66,14 @@ func (t *flowTally) unconnected(intended int64) {
 func (t *flowTally) complete(intended, at, size, confirmed int64) {
 	switch {
 	case t.within(intended) && at > t.window.End:
-		t.unfinished++
+		t.Unfinished++
 	case t.within(intended):
-		t.completed++
-		t.asked += size
-		t.confirmed += confirmed
+		t.Completed++
+		t.Asked += size
+		t.Confirmed += confirmed
 		t.took[flowClass(size)].see(at - intended)
 	case intended < t.window.Start && at >= t.window.Start && at <= t.window.End:
-		t.carried++
+		t.Carried++
 	}
 }
 
@@ -86,31 +82,35 @@ func (t *flowTally) fail(intended, at int64, why string) {
 	switch {
 	case !t.within(intended):
 	case at > t.window.End:
-		t.unfinished++
+		t.Unfinished++
 	default:
-		t.failed++
-		t.failures[why]++
+		t.Failed++
+		t.Failures[why]++
 	}
 }
 
 // abandon counts a flow that was under way, or still to be begun, when the load ended.
 func (t *flowTally) abandon(intended int64) {
 	if t.within(intended) {
-		t.unfinished++
+		t.Unfinished++
 	}
 }
 
-// joinTallies adds up what all threads saw.
+// joinTallies adds up what all threads counted.
 func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.ShortFlows {
 	sum := newFlowTally(record.Window{})
+	sum.Kept, sum.RateHz, sum.DueNs = kept, load.ConnectionRate, int64(connectionDue)
 	for _, t := range tallies {
-		sum.started, sum.completed, sum.failed = sum.started+t.started, sum.completed+t.completed, sum.failed+
-			t.failed
-		sum.unfinished, sum.carried, sum.tardy = sum.unfinished+t.unfinished, sum.carried+t.carried,
-			sum.tardy+t.tardy
-		sum.asked, sum.confirmed = sum.asked+t.asked, sum.confirmed+t.confirmed
-		for why, n := range t.failures {
-			sum.failures[why] += n
+		sum.Started += t.Started
+		sum.Completed += t.Completed
+		sum.Failed += t.Failed
+		sum.Unfinished += t.Unfinished
+		sum.Carried += t.Carried
+		sum.Tardy += t.Tardy
+		sum.Asked += t.Asked
+		sum.Confirmed += t.Confirmed
+		for why, n := range t.Failures {
+			sum.Failures[why] += n
 		}
 		sum.connect.add(&t.connect)
 		sum.late.add(&t.late)
@@ -119,15 +119,12 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 			sum.took[i].add(&t.took[i])
 		}
 	}
-	s := &record.ShortFlows{Kept: kept, RateHz: load.ConnectionRate, Started: sum.started,
-		Completed: sum.completed, Failed: sum.failed, Unfinished: sum.unfinished, Carried: sum.carried,
-		Tardy: sum.tardy, DueNs: int64(connectionDue), Failures: sum.failures, Asked: sum.asked,
-		Confirmed: sum.confirmed, Connect: sum.connect.list(), Late: sum.late.list()}
+	sum.Connect, sum.Late = sum.connect.list(), sum.late.list()
 	for i, from := range flowClasses {
-		s.Classes = append(s.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
+		sum.Classes = append(sum.Classes, record.FlowClass{FromBytes: from, Started: sum.begun[i],
 			Times: sum.took[i].list()})
 	}
-	return s
+	return &sum.ShortFlows
 }
 
 // times is a distribution of durations: buckets of 64 ns, and from 4096 ns on sixty-four to each doubling.

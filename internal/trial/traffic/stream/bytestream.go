@@ -56,9 +56,11 @@ func (f *byteStream) received(b []byte) {
 	f.Count.Add(int64(len(b)))
 }
 
-// addVerified adds to a report what a receiver compared.
-func (f *byteStream) addVerified(r *traffic.FlowReport) {
+// Report adds the bytes that a receiver verified.
+func (f *byteStream) Report() traffic.FlowReport {
+	r := f.ByteFlow.Report()
 	if f.verify && !f.Sends {
 		r.Verified, r.Corrupt = f.Count.Load()-f.corrupt, f.corrupt
 	}
+	return r
 }

@@ -87,13 +87,6 @@ func (f *portableTCP) Unblock(how traffic.Urgency) {
 	}
 }
 
-// Report is of the window.
-func (f *portableTCP) Report() traffic.FlowReport {
-	r := f.ByteFlow.Report()
-	f.addVerified(&r)
-	return r
-}
-
 // Close drops what is still queued, so that nothing of this load is under way during the next one.
 func (f *portableTCP) Close() {
 	f.conn.SetLinger(0)

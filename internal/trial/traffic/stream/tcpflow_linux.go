@@ -31,9 +31,8 @@ type tcpFlow struct {
 
 	// Owned by the meter until Run has ended.
 	series *record.Table
-	start  tcpMark
-	end    tcpMark
-	sndbuf int // as the kernel's tuning left them at the window's end
+	info   [2]unix.TCPInfo // at the window's edges
+	sndbuf int             // as the kernel's tuning left them at the window's end
 	rcvbuf int
 }
 
@@ -50,11 +49,6 @@ func optionsOf(i *unix.TCPInfo) []string {
 
 // tcpOptionECN is TCPI_OPT_ECN of linux/tcp.h: agreed on at the handshake.
 const tcpOptionECN = 8
-
-type tcpMark struct {
-	at, bytes int64
-	info      unix.TCPInfo
-}
 
 // tcpBuffers are shared by the streams of one end: what a sender sends without verification is the same all
 // the time, and what a receiver truncates is not stored.
@@ -174,20 +168,20 @@ func (f *tcpFlow) Unblock(how traffic.Urgency) {
 }
 
 func (f *tcpFlow) Sample(at int64, e traffic.Edge) {
-	m := tcpMark{at: at, bytes: f.Count.Load()}
-	if info, err := unix.GetsockoptTCPInfo(f.FD, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-		m.info = *info
+	n := f.Count.Load()
+	info, err := unix.GetsockoptTCPInfo(f.FD, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		info = &unix.TCPInfo{}
 	}
 	if f.Sends {
-		m.bytes = sentBytes(&m.info, m.bytes)
-		f.appendSeries(&m)
+		n = sentBytes(info, n)
+		f.appendSeries(at, info)
 	}
-	f.Table.Append(at, float64(m.bytes))
-	switch e {
-	case traffic.StartEdge:
-		f.start = m
-	case traffic.EndEdge:
-		f.end = m
+	f.Note(at, n, e)
+	if e != traffic.NoEdge {
+		f.info[e-traffic.StartEdge] = *info
+	}
+	if e == traffic.EndEdge {
 		f.sndbuf, f.rcvbuf = f.Option(unix.SOL_SOCKET, unix.SO_SNDBUF), f.Option(unix.SOL_SOCKET,
 			unix.SO_RCVBUF)
 	}
@@ -202,14 +196,13 @@ func sentBytes(info *unix.TCPInfo, written int64) int64 {
 	return int64(info.Bytes_sent - info.Bytes_retrans)
 }
 
-func (f *tcpFlow) appendSeries(m *tcpMark) {
-	i := &m.info
+func (f *tcpFlow) appendSeries(at int64, i *unix.TCPInfo) {
 	us := func(v uint64) float64 { return float64(v) * 1000 }
 	rate := math.NaN()
 	if !appLimited(i) {
 		rate = 8 * float64(i.Delivery_rate)
 	}
-	f.series.Append(m.at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
+	f.series.Append(at, us(uint64(i.Rtt)), us(uint64(i.Rttvar)), float64(i.Snd_cwnd),
 		float64(i.Total_retrans), us(i.Busy_time), us(i.Rwnd_limited), us(i.Sndbuf_limited), rate,
 		float64(i.Bytes_acked), float64(i.Notsent_bytes), float64(minRTT(i)))
 }
@@ -233,15 +226,13 @@ func minRTT(i *unix.TCPInfo) int64 {
 }
 
 func (f *tcpFlow) Report() traffic.FlowReport {
-	r := traffic.FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.end.bytes - f.start.bytes,
-		Ns: f.end.at - f.start.at}
-	f.addVerified(&r)
+	r := f.byteStream.Report()
 	if !f.Sends {
 		r.Notes = map[string]int64{"rcvbuf_bytes": int64(f.rcvbuf)}
 		return r
 	}
 	r.Notes = map[string]int64{"sndbuf_bytes": int64(f.sndbuf)}
-	s, e := &f.start.info, &f.end.info
+	s, e := &f.info[0], &f.info[1]
 	r.TCP = &record.TCP{Congestion: f.congestion, MSS: int(e.Snd_mss), MinRTTNs: minRTT(e), Series: f.series,
 		Retransmits:   new(int64(e.Total_retrans) - int64(s.Total_retrans)),
 		BusyNs:        int64(e.Busy_time-s.Busy_time) * 1000,

@@ -117,8 +117,8 @@ func TestTCPModesMoveEveryByte(t *testing.T) {
 func TestReorderingIsCountedInTheWindow(t *testing.T) {
 	f := tcpFlow{}
 	f.Sends = true
-	f.start.info = unix.TCPInfo{Reord_seen: 3, Dsack_dups: 7}
-	f.end.info = unix.TCPInfo{Reord_seen: 45, Dsack_dups: 9}
+	f.info[0] = unix.TCPInfo{Reord_seen: 3, Dsack_dups: 7}
+	f.info[1] = unix.TCPInfo{Reord_seen: 45, Dsack_dups: 9}
 	if got := f.Report().TCP; got.ReordSeen != 42 || got.DsackDups != 2 {
 		t.Errorf("got %d times overtaken and %d segments twice, want 42 and 2", got.ReordSeen, got.DsackDups)
 	}

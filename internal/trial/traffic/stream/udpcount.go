@@ -103,10 +103,7 @@ func (f *udpCount) Report() traffic.FlowReport {
 	if r.Announced < 0 {
 		f.sequence.Finish(f.sequence.Next)
 	}
-	r.Highest = int64(f.sequence.Next)
-	r.Received, r.Lost = f.sequence.Received, f.sequence.Lost
-	r.Duplicates, r.Reordered = f.sequence.Duplicates, f.sequence.Reordered
-	r.Gaps = f.sequence.Gaps.List()
+	r.Packets, r.Highest = f.sequence.Packets(), int64(f.sequence.Next)
 	stamps := "kernel"
 	if f.unstamped > 0 {
 		stamps = "user"
