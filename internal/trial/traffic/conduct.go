@@ -73,16 +73,8 @@ func (q Request) PathOf(k FlowKey) Path {
 type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
-	Glimpse   *Glimpse        `json:"glimpse,omitempty"`
+	Progress  *Progress       `json:"progress,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
-}
-
-// Glimpse is a node's share of a Progress, in the node's clock.
-type Glimpse struct {
-	At  int64   `json:"at_ns"`
-	Bps float64 `json:"bps"`
-	PPS float64 `json:"pps,omitempty"`
-	RTT int64   `json:"rtt_ns,omitempty"`
 }
 
 // party is one end during a conducted load. listening and ready are fed by its reader; result and err are
@@ -107,7 +99,7 @@ type conduct struct {
 	parties   [2]*party
 
 	mu   sync.Mutex
-	last map[string]Glimpse
+	last map[string]Progress
 }
 
 // Conduct is the controller half that all activities share: it opens the listening end, then the connecting
@@ -118,7 +110,7 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
-		last: map[string]Glimpse{}}
+		last: map[string]Progress{}}
 	for i, end := range []End{near, far} {
 		r.parties[i] = &party{side: sides[i], end: end, listening: make(chan int, 1),
 			ready: make(chan int, 1), done: make(chan struct{})}
@@ -254,8 +246,8 @@ func (r *conduct) read(p *party) error {
 			case said <- m.Listening:
 			default:
 			}
-		case m.Glimpse != nil:
-			r.glimpse(p, *m.Glimpse)
+		case m.Progress != nil:
+			r.progress(p, *m.Progress)
 		case m.Result != nil:
 			if size += len(m.Result); size > mostResult {
 				return fmt.Errorf("its result has more than %d MiB", mostResult>>20)
@@ -265,14 +257,14 @@ func (r *conduct) read(p *party) error {
 	}
 }
 
-// glimpse adds what both ends received and passes it on.
-func (r *conduct) glimpse(p *party, g Glimpse) {
+// progress adds what both ends received and passes it on.
+func (r *conduct) progress(p *party, one Progress) {
 	r.mu.Lock()
-	r.last[p.side] = g
-	sum := Progress{At: g.At - p.end.Offset, RTT: g.RTT}
+	r.last[p.side] = one
+	sum := Progress{At: one.At - p.end.Offset, RTT: one.RTT}
 	for _, l := range r.last {
-		sum.ReceivedBps += l.Bps
-		sum.ReceivedPPS += l.PPS
+		sum.ReceivedBps += l.ReceivedBps
+		sum.ReceivedPPS += l.ReceivedPPS
 	}
 	r.mu.Unlock()
 	r.conductor.Progress(sum)

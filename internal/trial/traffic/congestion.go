@@ -3,20 +3,33 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
-// SetCongestion gives a stream its congestion control, which its listener could not, and says which it has
-// (tcp(7), and tcp(4) of FreeBSD).
+// SetCongestion gives a stream its congestion control, which its listener could not, and returns the one that
+// it has (tcp(7), and tcp(4) of FreeBSD). An empty name leaves the system's default.
 func SetCongestion(fd int, want string) (string, error) {
+	var refused error
 	if want != "" {
-		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want) // read back below
+		refused = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, want)
 	}
 	got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 	if err != nil || want != "" && got != want {
-		return "", fmt.Errorf("congestion control is %q after setting %q: %v", got, want, err)
+		return "", fmt.Errorf("congestion control is %q after setting %q: %w", got, want,
+			cmp.Or(refused, err))
 	}
 	return got, nil
+}
+
+// TryCongestion is SetCongestion of a socket that goes nowhere.
+func TryCongestion(name string) (string, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open a TCP socket: %w", err)
+	}
+	defer unix.Close(fd)
+	return SetCongestion(fd, name)
 }

@@ -155,7 +155,7 @@ const MaxPending = 64
 // load's, is closed.
 type Acceptor struct {
 	Listeners []net.Listener
-	tag       string
+	first     []byte // preamble of flow 0
 	flows     int
 	admit     func(flow int, c *net.TCPConn)
 	busy      sync.WaitGroup
@@ -169,7 +169,7 @@ type Acceptor struct {
 // goroutine of its own. At most so many may be pending.
 func Accept(listeners []net.Listener, tag string, flows, pending int,
 	admit func(flow int, c *net.TCPConn)) *Acceptor {
-	a := &Acceptor{Listeners: listeners, tag: tag, flows: flows, admit: admit,
+	a := &Acceptor{Listeners: listeners, first: Preamble(tag, 0), flows: flows, admit: admit,
 		pending: pendingConns{most: pending}}
 	for _, ln := range listeners {
 		a.busy.Go(func() {
@@ -197,7 +197,7 @@ func (a *Acceptor) identify(c *net.TCPConn) {
 	c.SetDeadline(time.Now().Add(PreambleTimeout))
 	b := make([]byte, PreambleSize)
 	_, err := io.ReadFull(c, b)
-	flow, known := readPreamble(b, a.tag, a.flows)
+	flow, known := ReadPreamble(b, a.first, a.flows)
 	a.mu.Lock()
 	a.pending.remove(c)
 	closed := a.closed

@@ -14,13 +14,11 @@ import (
 // tune sets what must be set before the connection is made.
 func tune(q Request, congestion string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
-		var err error
 		held := q.Load.Limits(q.Side)
-		outer := c.Control(func(fd uintptr) {
-			err = errors.Join(TuneTCP(int(fd), q.Load, congestion),
-				sizeBuffers(int(fd), held.SendBuffer, held.ReceiveBuffer))
+		return control(c, func(fd int) error {
+			return errors.Join(TuneTCP(fd, q.Load, congestion),
+				sizeBuffers(fd, held.SendBuffer, held.ReceiveBuffer))
 		})
-		return errors.Join(outer, err)
 	}
 }
 
@@ -82,16 +80,13 @@ func ConnectFlows(ctx context.Context, q Request, keys []FlowKey, listening func
 // TakeOver takes a descriptor out of Go's poller, as a socket that blocks or not: a thread that blocks in
 // the kernel is what a measurement wants.
 func TakeOver(c syscall.Conn, blocks bool) (int, error) {
-	raw, err := c.SyscallConn()
 	fd := -1
-	if err == nil {
-		outer := raw.Control(func(old uintptr) {
-			if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil && blocks {
-				err = unix.SetNonblock(fd, false)
-			}
-		})
-		err = errors.Join(outer, err)
-	}
+	err := Control(c, func(old int) (err error) {
+		if fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0); err == nil && blocks {
+			err = unix.SetNonblock(fd, false)
+		}
+		return err
+	})
 	if err != nil {
 		if fd >= 0 {
 			unix.Close(fd)

@@ -45,12 +45,13 @@ type Conductor interface {
 	Progress(p Progress)
 }
 
-// Progress is a glimpse of a running load.
+// Progress is a glimpse of a running load: of both ends by the controller's monotonic clock, or what one node
+// says, by its own.
 type Progress struct {
-	At          int64   // ns, controller's monotonic clock
-	ReceivedBps float64 // payload bits per second, all streams, both directions
-	ReceivedPPS float64 // UDP only
-	RTT         int64   // ns, latency probes only; 0 = nothing to say
+	At          int64   `json:"at_ns"`
+	ReceivedBps float64 `json:"bps"`              // payload bits per second, all streams, both directions
+	ReceivedPPS float64 `json:"pps,omitempty"`    // UDP only
+	RTT         int64   `json:"rtt_ns,omitempty"` // latency probes only; 0 = nothing to say
 }
 
 // Activity is what nodes do for a trial between two times: offer load, probe latency.

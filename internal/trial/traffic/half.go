@@ -126,7 +126,7 @@ func (l *Half) UsesCongestion(name string) {
 }
 
 // Run follows the timeline and returns what this end saw: the report of the end, then that of each flow.
-func (l *Half) Run(ctx context.Context, w record.Window, say func(Glimpse) error) ([]any, error) {
+func (l *Half) Run(ctx context.Context, w record.Window, say func(Progress) error) ([]any, error) {
 	l.endSetup()
 	if l.Begin != nil {
 		l.Begin(ctx, w)
@@ -216,23 +216,24 @@ func unblock(flows []Flow, how Urgency) {
 }
 
 // look gives a view of what arrives: each call, what did since the one before.
-func (l *Half) look() func() (Glimpse, bool) {
+func (l *Half) look() func() (Progress, bool) {
 	at, bytes, packets := Monotonic(), int64(0), int64(0)
-	return func() (Glimpse, bool) {
+	return func() (Progress, bool) {
 		now, b, n := Monotonic(), int64(0), int64(0)
 		for _, f := range l.Flows {
 			fb, fn := f.Received()
 			b, n = b+fb, n+fn
 		}
 		seconds := float64(now-at) / 1e9
-		g := Glimpse{At: now, Bps: 8 * float64(b-bytes) / seconds, PPS: float64(n-packets) / seconds}
+		g := Progress{At: now, ReceivedBps: 8 * float64(b-bytes) / seconds,
+			ReceivedPPS: float64(n-packets) / seconds}
 		at, bytes, packets = now, b, n
 		return g, true
 	}
 }
 
 // Tell tells the controller a few times per second what look sees, if it sees something.
-func Tell(done <-chan struct{}, say func(Glimpse) error, look func() (Glimpse, bool)) {
+func Tell(done <-chan struct{}, say func(Progress) error, look func() (Progress, bool)) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {

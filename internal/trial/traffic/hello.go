@@ -81,7 +81,7 @@ func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 			}
 		}
 		switch {
-		case err == nil, timedOut(err):
+		case err == nil, TimedOut(err):
 			continue
 		case errors.Is(err, syscall.ECONNREFUSED):
 			refusals++
@@ -96,7 +96,8 @@ func sayHello(ctx context.Context, c *net.UDPConn, q Request, flow int) error {
 	return fmt.Errorf("say hello to %v: no answer within %v", c.RemoteAddr(), Patience)
 }
 
-func timedOut(err error) bool {
+// TimedOut reports whether a call ended because of its deadline.
+func TimedOut(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
 }
@@ -166,7 +167,7 @@ func (h *HelloServer) listen(ctx context.Context, listening func(port int) error
 func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 	for b := make([]byte, 64); ; {
 		n, from, err := c.ReadFromUDPAddrPort(b)
-		if timedOut(err) || errors.Is(err, net.ErrClosed) {
+		if TimedOut(err) || errors.Is(err, net.ErrClosed) {
 			return
 		}
 		flow, answer := h.judge(b[:max(n, 0)], from)
@@ -244,7 +245,7 @@ func (h *HelloServer) Close() {
 func listenUDP(ctx context.Context, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
 		if at.Port() != 0 {
-			c.Control(func(fd uintptr) { sharePort(int(fd)) })
+			control(c, sharePort)
 		}
 		return unfragmented(network, address, c)
 	}}
@@ -277,14 +278,28 @@ func udpNetwork(a netip.Addr) string {
 
 // unfragmented makes a packet that does not fit an error instead of fragments: the packet size is what is
 // being measured.
-func unfragmented(network, _ string, c syscall.RawConn) (err error) {
+func unfragmented(network, _ string, c syscall.RawConn) error {
 	ip := 4
 	if network == "udp6" {
 		ip = 6
 	}
-	outer := c.Control(func(fd uintptr) { err = DontFragment(int(fd), ip) })
-	if err = errors.Join(outer, err); err != nil {
+	if err := control(c, func(fd int) error { return DontFragment(fd, ip) }); err != nil {
 		return fmt.Errorf("forbid fragments: %w", err)
 	}
 	return nil
+}
+
+// Control calls do with the descriptor of a socket.
+func Control(c syscall.Conn, do func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control(raw, do)
+}
+
+func control(raw syscall.RawConn, do func(fd int) error) error {
+	var err error
+	outer := raw.Control(func(fd uintptr) { err = do(int(fd)) })
+	return errors.Join(outer, err)
 }

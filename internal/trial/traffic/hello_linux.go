@@ -32,11 +32,9 @@ func OpenFlows(ctx context.Context, q Request, keys []FlowKey,
 // it: the kernel prefers the socket that is connected to a packet's sender.
 func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) (c *net.UDPConn, fd int,
 	err error) {
-	raw, err := listener.SyscallConn()
-	if err != nil {
+	if err := Control(listener, sharePort); err != nil {
 		return nil, -1, err
 	}
-	raw.Control(func(fd uintptr) { sharePort(int(fd)) })
 	c, err = listenUDP(ctx, listener.LocalAddr().(*net.UDPAddr).AddrPort())
 	if err != nil {
 		return nil, -1, err
@@ -55,4 +53,4 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 }
 
 // sharePort lets other sockets bind the port too.
-func sharePort(fd int) { unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
+func sharePort(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }

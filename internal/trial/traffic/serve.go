@@ -15,7 +15,7 @@ import (
 type Running interface {
 	// Run follows the timeline and returns the parts of the result. A result has several where it grows
 	// with the length of the load, because a message is bounded.
-	Run(ctx context.Context, w record.Window, say func(Glimpse) error) (parts []any, err error)
+	Run(ctx context.Context, w record.Window, say func(Progress) error) (parts []any, err error)
 	Close()
 }
 
@@ -87,7 +87,7 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 	if err := checkWindow(w, q.Load); err != nil {
 		return err
 	}
-	parts, err := r.Run(ctx, w, func(g Glimpse) error { return s.Send(Message{Glimpse: &g}) })
+	parts, err := r.Run(ctx, w, func(p Progress) error { return s.Send(Message{Progress: &p}) })
 	if err != nil {
 		return err
 	}

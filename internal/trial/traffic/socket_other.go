@@ -14,4 +14,4 @@ func DontFragment(fd, ip int) error {
 }
 
 // sharePort leaves the port to one socket.
-func sharePort(int) {}
+func sharePort(int) error { return nil }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 
@@ -151,9 +152,10 @@ func Welcome(tag string) []byte {
 	return h[:WelcomeSize]
 }
 
-// readPreamble returns the flow's index, or false for another load's.
-func readPreamble(b []byte, tag string, flows int) (int, bool) {
-	if len(b) != PreambleSize || string(b[:16]) != string(Preamble(tag, 0)[:16]) {
+// ReadPreamble returns the flow's index, or false for another load's: first is the preamble of flow 0 of this
+// load.
+func ReadPreamble(b, first []byte, flows int) (int, bool) {
+	if len(b) != PreambleSize || !bytes.Equal(b[:16], first[:16]) {
 		return 0, false
 	}
 	i := binary.BigEndian.Uint32(b[16:])

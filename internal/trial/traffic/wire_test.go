@@ -22,7 +22,7 @@ func TestFlowsOf(t *testing.T) {
 }
 
 func TestPreambleIsOfOneTrial(t *testing.T) {
-	if i, ok := readPreamble(Preamble("a", 3), "a", 4); !ok || i != 3 {
+	if i, ok := ReadPreamble(Preamble("a", 3), Preamble("a", 0), 4); !ok || i != 3 {
 		t.Errorf("own preamble: got %d, %v", i, ok)
 	}
 	for name, b := range map[string][]byte{
@@ -31,7 +31,7 @@ func TestPreambleIsOfOneTrial(t *testing.T) {
 		"cut off":       Preamble("a", 3)[:19],
 		"somebody else": []byte("GET / HTTP/1.1\r\n\r\n  "),
 	} {
-		if _, ok := readPreamble(b, "a", 4); ok {
+		if _, ok := ReadPreamble(b, Preamble("a", 0), 4); ok {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -59,7 +59,7 @@ func FuzzDatagram(f *testing.F) {
 func FuzzPreamble(f *testing.F) {
 	f.Add(Preamble("tag", 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if i, ok := readPreamble(b, "tag", 2); ok && (i < 0 || i > 1) {
+		if i, ok := ReadPreamble(b, Preamble("tag", 0), 2); ok && (i < 0 || i > 1) {
 			t.Errorf("flow %d of 2 accepted", i)
 		}
 	})

@@ -153,7 +153,7 @@ const slack = 8 * time.Second
 
 // Run returns what was printed, or why there is nothing. iperf3 explains its failures in the JSON. The end
 // that opens starts it when the load begins.
-func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
+func (c *child) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	if c.process == nil {
 		var stop atomic.Bool
 		defer context.AfterFunc(ctx, func() { stop.Store(true) })()

@@ -174,7 +174,7 @@ type echoer struct {
 }
 
 // Run lets probes be answered until the timeline ends.
-func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Glimpse) error) ([]any, error) {
+func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progress) error) ([]any, error) {
 	defer context.AfterFunc(ctx, func() { e.stop.Store(true) })()
 	e.hellos.Stop()
 	tids := make([]atomic.Int64, 1)

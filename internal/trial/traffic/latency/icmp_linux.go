@@ -84,7 +84,7 @@ func (ICMP) Serve(ctx context.Context, s host.Session) error {
 type kernelEcho struct{}
 
 // Run has nothing to do.
-func (kernelEcho) Run(context.Context, record.Window, func(traffic.Glimpse) error) ([]any, error) {
+func (kernelEcho) Run(context.Context, record.Window, func(traffic.Progress) error) ([]any, error) {
 	return []any{echoReport{}}, nil
 }
 

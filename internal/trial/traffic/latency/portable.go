@@ -2,7 +2,6 @@ package latency
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"time"
@@ -74,7 +73,7 @@ func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running,
 func (p *portableProber) Close() { p.conn.Close() }
 
 // Run probes along the timeline.
-func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any,
+func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traffic.Progress) error) ([]any,
 	error) {
 	if err := p.run(ctx, w, say, func() { p.sendAll(nil) }, p.receive); err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (p *portableProber) receive() {
 		at := traffic.Monotonic()
 		if err == nil {
 			p.enter(b[:n], at)
-		} else if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+		} else if !traffic.TimedOut(err) {
 			host.Pause(context.Background(), time.Millisecond) // the echo of an ICMP error
 		}
 	}

@@ -65,7 +65,7 @@ func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
 }
 
 // run probes along the timeline by two goroutines of the system's.
-func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error,
+func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Progress) error,
 	send, receive func()) error {
 	if err := few(w, p.load.Interval); err != nil {
 		return err
@@ -82,9 +82,9 @@ func (p *prober) run(ctx context.Context, w record.Window, say func(traffic.Glim
 	both.Go(receive)
 	done := make(chan struct{})
 	teller.Go(func() {
-		traffic.Tell(done, say, func() (traffic.Glimpse, bool) {
+		traffic.Tell(done, say, func() (traffic.Progress, bool) {
 			rtt := p.newest.Load()
-			return traffic.Glimpse{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
+			return traffic.Progress{At: traffic.Monotonic(), RTT: rtt}, rtt > 0
 		})
 	})
 	both.Wait()

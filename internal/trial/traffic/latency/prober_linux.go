@@ -48,7 +48,7 @@ func (p *stampedProber) ready() *stampedProber {
 }
 
 // Run probes along the timeline. The report has a part for each so many probes.
-func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traffic.Glimpse) error) ([]any,
+func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traffic.Progress) error) ([]any,
 	error) {
 	if err := p.run(ctx, w, say, p.send, p.receive); err != nil {
 		return nil, err

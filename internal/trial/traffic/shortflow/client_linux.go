@@ -1,6 +1,7 @@
 package shortflow
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +19,11 @@ const failurePause = int64(10 * time.Millisecond)
 
 // clientStream is a stream at the end that opens.
 type clientStream struct {
-	index int // in the preamble
-	gives *halfStream
-	takes *halfStream
-	dial  *dialer
-	kept  *clientConn // the connection that stays open, for one request after the other
+	preamble []byte
+	gives    *halfStream
+	takes    *halfStream
+	dial     *dialer
+	kept     *clientConn // the connection that stays open, for one request after the other
 }
 
 // clientConn is a flow under way.
@@ -55,7 +56,7 @@ type client struct {
 	kept    bool
 	open    int // connections at once
 	buffers *flowBuffers
-	hello   flowHello
+	welcome []byte
 	rng     *rand.Rand
 	tally   *flowTally
 
@@ -197,7 +198,7 @@ func (a *client) begin(s *clientStream, intended, now int64) {
 		a.serve(c)
 		return
 	}
-	a.hello.preamble(c.put(traffic.PreambleSize+flowHeaderSize), s.index)
+	copy(c.put(traffic.PreambleSize+flowHeaderSize), s.preamble)
 	q.put(c.out[traffic.PreambleSize:])
 	c.expect(traffic.WelcomeSize + answerSize)
 	c.state = stateConnecting
@@ -287,10 +288,10 @@ func (a *client) move(c *clientConn) (more bool, err error) {
 func (a *client) answered(c *clientConn) error {
 	b := c.in
 	if !a.kept {
-		if [traffic.WelcomeSize]byte(b) != a.hello.welcome {
+		var ours bool
+		if b, ours = bytes.CutPrefix(b, a.welcome); !ours {
 			return errAnswer
 		}
-		b = b[traffic.WelcomeSize:]
 	}
 	if readAnswer(b) != uint64(c.give) || c.gave != c.give {
 		return errAnswer

@@ -1,7 +1,6 @@
 package shortflow
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -45,32 +44,6 @@ type flowBuffers struct {
 	send     []byte // what is sent without verification
 	nothing  []byte // what is received without: never touched
 	verified []byte
-}
-
-// flowHello is by which both ends of a connection know each other, made once for all of a load.
-type flowHello struct {
-	hello   [traffic.PreambleSize - 4]byte
-	welcome [traffic.WelcomeSize]byte
-}
-
-func newFlowHello(tag string) flowHello {
-	return flowHello{[traffic.PreambleSize - 4]byte(traffic.Preamble(tag, 0)),
-		[traffic.WelcomeSize]byte(traffic.Welcome(tag))}
-}
-
-// preamble is that of a stream, see [preamble].
-func (g *flowHello) preamble(b []byte, index int) {
-	copy(b, g.hello[:])
-	binary.BigEndian.PutUint32(b[len(g.hello):], uint32(index))
-}
-
-// index is the stream of a preamble, or false for another load's.
-func (g *flowHello) index(b []byte, streams int) (int, bool) {
-	if [traffic.PreambleSize - 4]byte(b) != g.hello {
-		return 0, false
-	}
-	i := binary.BigEndian.Uint32(b[len(g.hello):])
-	return int(i), i < uint32(streams)
 }
 
 const (

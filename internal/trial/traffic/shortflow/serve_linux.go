@@ -142,7 +142,7 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening fu
 func (e *flowEnd) startServers(l *traffic.Half) {
 	serve := func(s server) {
 		s.streams, s.buffers = e.streams, newFlowBuffers(e.request)
-		s.hello = newFlowHello(e.request.Load.Tag)
+		s.first, s.welcome = traffic.Preamble(e.request.Load.Tag, 0), traffic.Welcome(e.request.Load.Tag)
 		l.Workers = append(l.Workers, &s)
 	}
 	if !e.kept {
@@ -178,13 +178,13 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 	if err != nil {
 		return err
 	}
-	usual, err := usualCongestion()
+	usual, err := traffic.TryCongestion("")
 	if err != nil {
 		return err
 	}
 	var streams []*clientStream
 	for i, f := range e.streams {
-		s := &clientStream{index: i}
+		s := &clientStream{preamble: traffic.Preamble(q.Load.Tag, i)}
 		switch {
 		case e.kept && i >= len(e.held):
 			continue // the other direction of a stream
@@ -207,7 +207,7 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 	for i, share := range shares {
 		a := &client{request: q, streams: share, sizes: sizes, kept: e.kept,
 			open:    max(mostOpenFlows/len(shares), 1),
-			buffers: newFlowBuffers(q), hello: newFlowHello(q.Load.Tag),
+			buffers: newFlowBuffers(q), welcome: traffic.Welcome(q.Load.Tag),
 			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, q.Load.Tag)),
 				uint64(i)<<32))}
 		if !e.kept {
@@ -216,14 +216,4 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 		e.clients, l.Workers = append(e.clients, a), append(l.Workers, a)
 	}
 	return nil
-}
-
-// usualCongestion is the control that sockets have unless told otherwise.
-func usualCongestion() (string, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return "", fmt.Errorf("open a TCP socket: %w", err)
-	}
-	defer unix.Close(fd)
-	return unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
 }

@@ -25,7 +25,8 @@ type server struct {
 	listeners []int // watched by all threads
 	kept      []keptConn
 	buffers   *flowBuffers
-	hello     flowHello
+	first     []byte // preamble of stream 0
+	welcome   []byte
 	several   bool // streams have different congestion controls
 
 	table   *flowTable[serverConn]
@@ -241,7 +242,7 @@ func (a *server) move(c *serverConn) (more bool, err error) {
 func (a *server) heard(c *serverConn) error {
 	b := c.in
 	if c.fresh {
-		i, known := a.hello.index(b[:traffic.PreambleSize], len(a.streams))
+		i, known := traffic.ReadPreamble(b[:traffic.PreambleSize], a.first, len(a.streams))
 		if !known {
 			return errNotOurs
 		}
@@ -272,7 +273,7 @@ func (a *server) answer(c *serverConn) {
 	if !c.fresh {
 		b = c.put(answerSize)
 	} else {
-		copy(b, a.hello.welcome[:])
+		copy(b, a.welcome)
 		b = b[traffic.WelcomeSize:]
 	}
 	putAnswer(b, uint64(c.took), uint64(c.wrong))

@@ -2,10 +2,8 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/chokepoint-lab/chokepoint/internal/check"
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -44,7 +42,7 @@ func checkPortable(q traffic.Request) check.Answer {
 		}
 	}
 	for _, name := range traffic.Congestions(l) {
-		if err := hasCongestion(name); err != nil {
+		if _, err := traffic.TryCongestion(name); err != nil {
 			return check.Not("its system is %s: congestion control %s: %v", system, name, err)
 		}
 	}
@@ -62,14 +60,4 @@ func connectPortable(ctx context.Context, l *traffic.Half, listening func(port i
 		return connectPortableUDP(ctx, l, listening)
 	}
 	return connectPortableTCP(ctx, l, listening)
-}
-
-// control calls something with a connection's descriptor.
-func control(c syscall.Conn, do func(fd int) error) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	outer := raw.Control(func(fd uintptr) { err = do(int(fd)) })
-	return errors.Join(outer, err)
 }

@@ -40,11 +40,14 @@ func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(por
 		if rate := q.Load.RateBps; rate > 0 && f.Sends { // each stream has an equal share
 			f.held = &throttle{perNs: rate / 8 / 1e9 / float64(len(l.Keys))}
 		}
-		name, failed := setCongestion(c, traffic.CongestionOf(q.Load, l.Keys[i]))
+		failed := traffic.Control(c, func(fd int) error {
+			name, err := traffic.SetCongestion(fd, traffic.CongestionOf(q.Load, l.Keys[i]))
+			l.UsesCongestion(name)
+			return err
+		})
 		if failed != nil {
 			err = fmt.Errorf("set the congestion control of %s: %w", f.Name(), failed)
 		}
-		l.UsesCongestion(name)
 	}
 	l.Mode = func() string { return "portable: a goroutine for each stream" }
 	return err

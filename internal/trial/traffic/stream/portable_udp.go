@@ -136,12 +136,11 @@ func (k *portableSink) Run(p *traffic.Phases) error {
 			look = now + int64(portableLook)
 		}
 		n, _, err := k.conn.ReadFromUDPAddrPort(b)
-		timeout, ok := errors.AsType[net.Error](err)
 		switch {
 		case err == nil:
 			k.enter(b[:n], n, traffic.Monotonic(), 0)
 			k.flows[0].tell()
-		case ok && timeout.Timeout():
+		case traffic.TimedOut(err):
 			look = 0
 		case !errors.Is(err, syscall.ECONNREFUSED):
 			return fmt.Errorf("receive: %w", host.Cause(err))
