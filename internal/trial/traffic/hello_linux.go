@@ -54,3 +54,19 @@ func OwnSocket(ctx context.Context, listener *net.UDPConn, from netip.AddrPort) 
 
 // sharePort lets other sockets bind the port too.
 func sharePort(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
+
+// SharedSockets holds the sockets of listeners that several flows share.
+type SharedSockets map[*net.UDPConn]*Socket
+
+// Of takes over a descriptor of a listener, once.
+func (m SharedSockets) Of(listener *net.UDPConn) (*Socket, error) {
+	if s := m[listener]; s != nil {
+		return s, nil
+	}
+	fd, err := TakeOver(listener, false)
+	if err != nil {
+		return nil, err
+	}
+	m[listener] = &Socket{FD: fd}
+	return m[listener], nil
+}

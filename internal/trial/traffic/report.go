@@ -38,7 +38,8 @@ type FlowReport struct {
 	Verified int64         `json:"verified,omitempty"`
 	Corrupt  int64         `json:"corrupt,omitempty"`
 
-	// UDP: the sender's Sent and Unsent, or the receiver's counts; Lost is from gaps, and the tail if Announced.
+	// UDP: the sender's Sent and Unsent, or the receiver's counts. Lost is from gaps, and the tail if
+	// Announced.
 	record.Packets
 	Highest   int64 `json:"highest,omitempty"`
 	Announced int64 `json:"announced,omitempty"` // what the cool-down said was sent; -1 if none arrived

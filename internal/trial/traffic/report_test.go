@@ -62,11 +62,12 @@ func TestCheckLoad(t *testing.T) {
 // reports are both ends' halves of one UDP flow up.
 func udpReports() [2]EndReport {
 	return [2]EndReport{
-		{Flows: []FlowReport{{Sends: true, Addr: "a:1", Packets: record.Packets{Sent: 100}, Bytes: 3600, Ns: 1000,
+		{Flows: []FlowReport{{Sends: true, Addr: "a:1", Packets: record.Packets{Sent: 100}, Bytes: 3600,
+			Ns:    1000,
 			Table: record.NewTable("bytes", "packets")}},
 			Details: map[string]string{"mode": "x"}},
-		{Flows: []FlowReport{{Addr: "b:2", Packets: record.Packets{Received: 90, Lost: 10, Duplicates: new(int64),
-			Reordered: new(int64)}, Highest: 98, Announced: 100, Ns: 900,
+		{Flows: []FlowReport{{Addr: "b:2", Packets: record.Packets{Received: 90, Lost: 10,
+			Duplicates: new(int64), Reordered: new(int64)}, Highest: 98, Announced: 100, Ns: 900,
 			Table: record.NewTable("bytes", "packets")}}, Details: map[string]string{"socket_drops": "0"}},
 	}
 }

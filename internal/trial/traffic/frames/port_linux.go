@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -26,9 +27,7 @@ type xdpPort struct {
 	sender   choice
 	sink     choice
 	sending  []*xdpFlow
-	sends    bool
-	receives bool
-	sockets  []int // sockets of the flows that are received
+	counting []*xdpFlow // those that are received
 	close1   sync.Once
 
 	began [bpf.Cooldown + 2]int64 // when each phase began, of a packetSocket; its thread's
@@ -38,6 +37,7 @@ type xdpPort struct {
 	sent    [][3]int64 // BPF test-run frames, by flow and phase
 	arrived []bpf.Arrived
 	device  [2]kernel.LinkCounters // at the window's edges
+	dropped [2]int64               // by the sockets, likewise
 }
 
 // xdpFlow is one end of one stream in one direction.
@@ -45,15 +45,15 @@ type xdpFlow struct {
 	port   *xdpPort
 	thread *xdpSender // that sends its BPF test-run frames; else nil
 	sends  bool
-	index  int  // among those of its direction
-	first  bool // of the end's flows; it does the work of all
-	leads  bool // the first of those that send
-	heads  bool // the first of those that are received
-	addr   string
+	index  int     // among those of its direction
+	first  bool    // of the end's flows; it does the work of all
 	mean   float64 // payload
 	perNs  float64 // frames asked for; 0 = flat out
 	table  *record.Table
-	fd     int // of the socket that said hello
+
+	// The socket that said hello, which the flows of a listener share, and the ends as it sees them.
+	socket        *traffic.Socket
+	local, remote netip.AddrPort
 
 	// Of frames that go or come by a socket; owned by its thread but for the first.
 	moved      atomic.Int64 // in all phases
@@ -63,47 +63,48 @@ type xdpFlow struct {
 	sequence   traffic.Sequence
 	wrong      int64 // of another length, or nobody's
 	from, till int64
-	dropped    [2]int64 // by the sockets of all, at the window's edges; the meter's
 }
 
-// newXDPPort makes ready to send and to count a load whose flows have shaken hands, and makes the end's
-// flows.
-func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
+// newXDPPort makes the flows of an end.
+func newXDPPort(l *traffic.Half) *xdpPort {
 	q := l.Request
 	p := &xdpPort{request: q}
 	p.load = bpf.Load{IP: q.Load.IP, Tag: traffic.TagHash(traffic.TagFrames, q.Load.Tag),
 		PacketSize: slices.Max(q.Load.PacketSizes()), Sizes: q.Load.Sizes, DSCP: q.Load.DSCP,
 		PPS: ratePPS(q.Load)}
-	var receiving []*xdpFlow
 	for i, k := range l.Keys {
-		local, remote := g.local[i], g.remote[i]
-		f := &xdpFlow{port: p, sends: k.Sends(q.Side), first: i == 0, addr: local.String(),
-			fd: g.sockets[i], mean: traffic.MeanPayload(q.Load), table: record.NewTable("bytes", "packets")}
-		f.perNs = p.load.PPS / float64(q.Load.Streams) / 1e9
+		f := &xdpFlow{port: p, sends: k.Sends(q.Side), first: i == 0, mean: traffic.MeanPayload(q.Load),
+			perNs: p.load.PPS / float64(q.Load.Streams) / 1e9, table: record.NewTable("bytes", "packets")}
+		of := &p.counting
 		if f.sends {
-			f.index, f.leads = len(p.sending), len(p.sending) == 0
-			p.sending = append(p.sending, f)
-			p.load.Send = append(p.load.Send, bpf.Tuple{From: local, To: remote})
-		} else {
-			f.index, f.heads = len(receiving), len(receiving) == 0
-			receiving = append(receiving, f)
-			p.sockets = append(p.sockets, f.fd)
-			p.load.Receive = append(p.load.Receive, bpf.Tuple{From: remote, To: local})
+			of = &p.sending
 		}
+		f.index = len(*of)
+		*of = append(*of, f)
 		l.Flows = append(l.Flows, f)
 	}
-	p.sends, p.receives = len(p.sending) > 0, len(receiving) > 0
 	p.sent = make([][3]int64, len(p.sending))
-	p.arrived = make([]bpf.Arrived, len(receiving))
+	p.arrived = make([]bpf.Arrived, len(p.counting))
+	return p
+}
+
+// start makes ready to send and to count once the flows have shaken hands.
+func (p *xdpPort) start(l *traffic.Half) error {
+	for _, f := range p.sending {
+		p.load.Send = append(p.load.Send, bpf.Tuple{From: f.local, To: f.remote})
+	}
+	for _, f := range p.counting {
+		p.load.Receive = append(p.load.Receive, bpf.Tuple{From: f.remote, To: f.local})
+	}
 	var err error
-	if p.hop, err = kernel.NextHop(g.remote[0].Addr()); err == nil {
+	if p.hop, err = kernel.NextHop(l.Flows[0].(*xdpFlow).remote.Addr()); err == nil {
 		err = p.choose()
 	}
 	if err == nil {
 		err = p.open()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.tx != nil {
 		l.Workers = append(l.Workers, newTxSender(p, p.sending))
@@ -118,10 +119,11 @@ func newXDPPort(l *traffic.Half, g *handshake) (*xdpPort, error) {
 	case record.SinkDriver:
 		l.Workers = append(l.Workers, xdpSink{func() (int64, error) { return arrivedOf(p.frames) }})
 	case record.SinkSockets:
-		l.Workers = append(l.Workers, newFrameReader(receiving, p.load.Tag))
+		l.Workers = append(l.Workers, newFrameReader(p.counting, p.load.Tag))
 	}
 	p.describe(l)
-	return p, nil
+	l.Finish = p.finish
+	return nil
 }
 
 // choose settles how this end sends and counts.
@@ -130,7 +132,7 @@ func (p *xdpPort) choose() error {
 	if err != nil {
 		return err
 	}
-	if p.sends {
+	if len(p.sending) > 0 {
 		if p.sender = w.sender(p.request.Load); p.sender.mode == "" {
 			return fmt.Errorf("send frames by %s: %s", p.hop.Device, p.sender.instead())
 		}
@@ -139,7 +141,7 @@ func (p *xdpPort) choose() error {
 				p.hop.Addr)
 		}
 	}
-	if p.receives {
+	if len(p.counting) > 0 {
 		if p.sink = w.sink(p.request.Load); p.sink.mode == "" {
 			return fmt.Errorf("count frames at %s: %s", p.hop.Device, p.sink.instead())
 		}
@@ -157,11 +159,11 @@ func (p *xdpPort) open() error {
 		kernels.Receive = nil
 	}
 	switch {
-	case p.sends && p.sender.mode != record.FramesLive:
+	case p.sender.mode == record.FramesPacket:
 		if p.tx, err = openPacket(p.hop.Index, bpf.NewWriter(p.load)); err != nil {
 			return err
 		}
-	case p.sends:
+	case p.sender.mode == record.FramesLive:
 		p.senders = p.shares()
 		kernels.Send, kernels.PPS = p.senders[0].share.Send, p.senders[0].share.PPS
 	}
@@ -207,7 +209,7 @@ func (p *xdpPort) describe(l *traffic.Half) {
 		}
 		parts = append(parts, what)
 	}
-	if p.sends {
+	if p.sender.mode != "" {
 		l.Details["sent_by"] = p.sender.mode
 		if p.tx != nil {
 			say(p.sender, fmt.Sprintf("%s from one thread, bursts of at most %d, one frame in %d with "+
@@ -218,7 +220,7 @@ func (p *xdpPort) describe(l *traffic.Half) {
 			l.Details["core"] = cores
 		}
 	}
-	if p.receives {
+	if p.sink.mode != "" {
 		l.Details["counted_by"] = p.sink.mode
 		what := modeNames[p.sink.mode]
 		if p.sink.mode == record.SinkSockets {
@@ -270,7 +272,7 @@ func arrivedOf(frames *bpf.Frames) (n int64, err error) {
 }
 
 func (f *xdpFlow) Unblock(traffic.Urgency) {
-	if f.leads {
+	if f.first {
 		for _, s := range f.port.senders {
 			s.frames.Stop()
 		}
@@ -295,8 +297,8 @@ func (p *xdpPort) refresh() {
 	}
 }
 
-// sendPhases are when a sender saw each phase begin, 0 = never, and was through. Those of a packetSocket are known
-// when the run has ended.
+// sendPhases holds when a sender saw each phase begin, 0 = never, and when it was through. Those of a
+// packetSocket are known when the run has ended.
 type sendPhases struct {
 	began [bpf.Cooldown + 2]int64
 	ended int64
@@ -353,10 +355,10 @@ func (f *xdpFlow) Sample(at int64, e traffic.Edge) {
 				f.port.err = err
 			}
 			f.port.device[e-traffic.StartEdge] = c
+			if f.port.sink.mode == record.SinkSockets {
+				f.port.dropped[e-traffic.StartEdge] = f.port.socketDrops()
+			}
 		}
-	}
-	if f.heads && f.bySocket() && e != traffic.NoEdge {
-		f.dropped[e-traffic.StartEdge] = f.socketDrops()
 	}
 	n := f.packets()
 	f.table.Append(at, float64(f.bytesOf(n)), float64(n))
@@ -398,7 +400,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	if f.first {
 		p.refresh()
 	}
-	r := traffic.FlowReport{Sends: f.sends, Addr: f.addr, Table: f.table}
+	r := traffic.FlowReport{Sends: f.sends, Addr: f.local.String(), Table: f.table}
 	if f.sends {
 		r.Sent = f.window
 		if p.tx == nil {
@@ -448,9 +450,10 @@ func (f *xdpFlow) notes() map[string]int64 {
 	switch {
 	case f.sends:
 		notes["frames_sent"] = f.packets() // in all phases
-		if !f.leads || p.tx != nil {
+		if f.index > 0 {
 			break
 		}
+		notes["device_drops"] = int64(p.device[1].TxDropped - p.device[0].TxDropped)
 		for _, s := range p.senders {
 			notes["waited_ns"] = max(notes["waited_ns"], s.waited)
 			if f.perNs > 0 {
@@ -464,9 +467,9 @@ func (f *xdpFlow) notes() map[string]int64 {
 		notes["frames_arrived"] = f.packets()
 		notes["stray_packets"] = f.wrong + f.sequence.Strange
 		notes["ancient_packets"] = f.sequence.Ancient
-		notes["socket_drops"] = f.dropped[1] - f.dropped[0]
-		if f.heads {
-			notes["frames_dropped"] = f.socketDrops() // by its socket, in all phases
+		if f.index == 0 {
+			notes["socket_drops"] = p.dropped[1] - p.dropped[0]
+			notes["frames_dropped"] = p.socketDrops() // in all phases
 		}
 	default:
 		a := p.arrived[f.index]
@@ -475,42 +478,43 @@ func (f *xdpFlow) notes() map[string]int64 {
 		notes["ancient_packets"] = a.Ancient
 		notes["contended_packets"] = a.Contended
 	}
-	if f.leads {
-		notes["device_drops"] = int64(p.device[1].TxDropped - p.device[0].TxDropped)
-	}
 	return notes
 }
 
-// socketDrops is what the sockets of all flows received had no room for.
-func (f *xdpFlow) socketDrops() int64 {
-	n, last := int64(0), -1
-	for _, fd := range f.port.sockets {
-		if fd != last { // at the listener all share one
-			n += int64((&traffic.Socket{FD: fd}).SocketDrops())
+// socketDrops counts what the sockets of all flows received had no room for.
+func (p *xdpPort) socketDrops() (n int64) {
+	var last *traffic.Socket
+	for _, f := range p.counting {
+		if f.socket != last { // at the listener all share one
+			n += int64(f.socket.SocketDrops())
 		}
-		last = fd
+		last = f.socket
 	}
 	return n
 }
 
 func (f *xdpFlow) Close() {
-	p := f.port
-	p.close1.Do(func() {
-		for _, s := range p.senders {
-			s.leave()
+	f.port.close1.Do(f.port.close)
+	if f.socket != nil {
+		f.socket.Close()
+	}
+}
+
+func (p *xdpPort) close() {
+	for _, s := range p.senders {
+		s.leave()
+	}
+	if p.frames != nil {
+		p.frames.Close()
+	}
+	for _, s := range p.senders {
+		if s.frames != nil && s.frames != p.frames {
+			s.frames.Close()
 		}
-		if p.frames != nil {
-			p.frames.Close()
-		}
-		for _, s := range p.senders {
-			if s.frames != nil && s.frames != p.frames {
-				s.frames.Close()
-			}
-		}
-		if p.tx != nil {
-			p.tx.Close()
-		}
-	})
+	}
+	if p.tx != nil {
+		p.tx.Close()
+	}
 }
 
 // finish completes the report, or says why it is worth nothing.

@@ -41,15 +41,11 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 
 func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	traffic.MakeRoom(4)
-	g, err := shakeHands(ctx, l, listening)
-	if err != nil {
+	p := newXDPPort(l)
+	if err := shakeHands(ctx, l, listening); err != nil {
 		return err
 	}
-	p, err := newXDPPort(l, g)
-	if err == nil {
-		l.Finish = p.finish
-	}
-	return err
+	return p.start(l)
 }
 
 // keepReady lets a device of this node take frames from the other end of its link until the session ends.
@@ -94,46 +90,25 @@ func pinThread(core int) error {
 	return nil
 }
 
-// handshake is what both ends of a load do before frames flow: by ordinary sockets, which keep the flows'
-// ports for as long as the load lasts, each flow is shown to the listener as it arrives there, behind any
-// translation of addresses, and every device on the path learns its neighbours.
-type handshake struct {
-	local, remote []netip.AddrPort // of each flow, as this end sees it
-	sockets       []int            // by which it said hello: the listener has one for all
-}
-
-func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) (*handshake, error) {
-	n := len(l.Keys)
-	h := &handshake{make([]netip.AddrPort, n), make([]netip.AddrPort, n), make([]int, n)}
-	var opened []int
-	l.Release = func() {
-		for _, fd := range opened {
-			unix.Close(fd)
-		}
-	}
+// shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It does
+// so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on the
+// path learns its neighbours.
+func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	if !l.Request.Listen {
-		return h, traffic.OpenFlows(ctx, l.Request, l.Keys, func(flow, fd int, at, to netip.AddrPort) error {
-			opened = append(opened, fd)
-			h.local[flow], h.remote[flow], h.sockets[flow] = at, to, fd
+		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {
+			f := l.Flows[i].(*xdpFlow)
+			f.socket, f.local, f.remote = &traffic.Socket{FD: fd}, at, to
 			return nil
 		})
 	}
-	shared := map[*net.UDPConn]int{}
-	server, err := traffic.AnswerHellos(ctx, l.Request, n, listening,
-		func(flow int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
-			fd, known := shared[at]
-			if !known {
-				var err error
-				if fd, err = traffic.TakeOver(at, false); err != nil {
-					return nil, err
-				}
-				shared[at] = fd
-				opened = append(opened, fd)
-			}
-			h.local[flow], h.remote[flow] = at.LocalAddr().(*net.UDPAddr).AddrPort(), from
-			h.sockets[flow] = fd
-			return nil, nil
+	shared := traffic.SharedSockets{}
+	h, err := traffic.AnswerHellos(ctx, l.Request, len(l.Keys), listening,
+		func(i int, from netip.AddrPort, at *net.UDPConn) (_ *net.UDPConn, err error) {
+			f := l.Flows[i].(*xdpFlow)
+			f.local, f.remote = at.LocalAddr().(*net.UDPAddr).AddrPort(), from
+			f.socket, err = shared.Of(at)
+			return nil, err
 		})
-	l.EndSetup = server.Close
-	return h, err
+	l.EndSetup = h.Close
+	return err
 }

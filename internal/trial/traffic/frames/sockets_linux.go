@@ -248,8 +248,8 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 	r := &frameReader{flows: flows, tag: tag, batch: traffic.NewBatch(traffic.ReceiveBatch, bpf.Header, 0)}
 	for _, f := range flows {
 		f.sequence = traffic.NewSequence(traffic.MemoryOf(len(flows)))
-		if n := len(r.fds); n == 0 || r.fds[n-1] != f.fd { // at the listener all share one
-			r.fds = append(r.fds, f.fd)
+		if n := len(r.fds); n == 0 || r.fds[n-1] != f.socket.FD { // at the listener all share one
+			r.fds = append(r.fds, f.socket.FD)
 		}
 	}
 	for _, fd := range r.fds {

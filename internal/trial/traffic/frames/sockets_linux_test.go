@@ -43,15 +43,16 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(fd) })
+	socket := &traffic.Socket{FD: fd}
+	t.Cleanup(socket.Close)
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &xdpPort{hop: kernel.Hop{Device: "lo"}, sends: true, receives: true,
+	p := &xdpPort{hop: kernel.Hop{Device: "lo"},
 		load: bpf.Load{IP: 6, Tag: 0x01020304, PacketSize: size, Sizes: sizes, PPS: pps,
 			Source: make([]byte, 6), Next: make([]byte, 6)}}
-	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, receives: true, load: p.load}
+	q := &xdpPort{hop: p.hop, sink: choice{mode: record.SinkSockets}, load: p.load}
 	mean := traffic.MeanPayload(record.Load{IP: 6, PacketSize: size, Sizes: sizes})
 	l := &socketLoad{}
 	for i := range flows {
@@ -60,7 +61,7 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 			To: at})
 		f := &xdpFlow{port: p, sends: true, index: i, mean: mean,
 			perNs: pps / float64(flows) / 1e9}
-		g := &xdpFlow{port: q, index: i, mean: mean, fd: fd}
+		g := &xdpFlow{port: q, index: i, mean: mean, socket: socket}
 		l.sent, l.got = append(l.sent, f), append(l.got, g)
 	}
 	p.tx, err = openPacket(lo.Index, bpf.NewWriter(p.load))
@@ -70,7 +71,7 @@ func newSocketLoad(t *testing.T, flows, size int, pps float64, sizes ...int) *so
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.sockets = []int{fd}
+	q.counting = l.got
 	l.sender, l.reader = newTxSender(p, l.sent), newFrameReader(l.got, p.load.Tag)
 	return l
 }
@@ -116,7 +117,7 @@ func TestSocketsCarryEveryFrame(t *testing.T) {
 				if send != nil || receive != nil {
 					t.Fatalf("run: %v, %v", send, receive)
 				}
-				drops, lost := l.got[0].socketDrops(), int64(0)
+				drops, lost := l.got[0].port.socketDrops(), int64(0)
 				for i, f := range l.sent {
 					s, r := f.Report(), l.got[i].Report()
 					lost += s.Sent - r.Received

@@ -22,7 +22,7 @@ import (
 // kernels before 6.13 search through all sockets of a port for each packet.
 func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	q := l.Request
-	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, shared: map[*net.UDPConn]*traffic.Socket{}}
+	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
 	if q.Listen {
 		h, err := traffic.AnswerHellos(ctx, q, len(l.Keys), listening,
 			func(i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
@@ -55,7 +55,7 @@ func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) e
 type udpEnd struct {
 	*traffic.Half
 	gso            map[netip.Addr]gso
-	shared         map[*net.UDPConn]*traffic.Socket // by listener, where there are many flows
+	shared         traffic.SharedSockets // where there are many flows
 	rcvbuf, sndbuf int
 }
 
@@ -69,14 +69,11 @@ func (u *udpEnd) admit(ctx context.Context, i int, from netip.AddrPort, at *net.
 		}
 		return own, u.newFlow(&traffic.Socket{FD: fd}, i, from, nil)
 	}
-	if u.shared[at] == nil {
-		fd, err := traffic.TakeOver(at, false)
-		if err != nil {
-			return nil, err
-		}
-		u.shared[at] = &traffic.Socket{FD: fd}
+	s, err := u.shared.Of(at)
+	if err != nil {
+		return nil, err
 	}
-	return nil, u.newFlow(u.shared[at], i, from, traffic.NewRawAddr(from))
+	return nil, u.newFlow(s, i, from, traffic.NewRawAddr(from))
 }
 
 // newFlow makes a flow of a socket that is connected, or sends to an address by one that many flows share.
