@@ -61,7 +61,7 @@ func checkIperf3(load record.Load) check.Answer {
 	return check.OK()
 }
 
-// iperf3Output is what one node shares back.
+// iperf3Output holds what one node's iperf3 printed.
 type iperf3Output struct {
 	JSON    []byte     `json:"json"`
 	Usage   host.Usage `json:"usage"`
@@ -93,15 +93,10 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 			SystemNs: out[i].Usage.SystemNs, CPUs: end.CPUs}
 	}
 	client, server := out[0], out[1]
-	var t *record.Traffic
-	switch {
-	case far.ThirdParty != "":
-		t, err = joinThirdParty(load, client.JSON, client.Started)
-	case load.Opener == "far":
-		t, err = joinIperf3(load, server.JSON, client.JSON, server.Started)
-	default:
-		t, err = joinIperf3(load, client.JSON, server.JSON, client.Started)
+	if load.Opener == "far" && far.ThirdParty == "" {
+		client, server = server, client
 	}
+	t, err := joinIperf3(load, client.JSON, server.JSON, client.Started)
 	if err != nil {
 		return nil, err
 	}
@@ -109,21 +104,33 @@ func (e Engine) Offer(ctx context.Context, near, far traffic.End, load record.Lo
 	return t, nil
 }
 
-// joinIperf3 is pure: files in, record out.
+// joinIperf3 makes traffic of what both ends printed. Without the server's output, which is a third party's
+// then, it lacks that side's series.
 func joinIperf3(load record.Load, client, server []byte, started int64) (*record.Traffic, error) {
 	cr, err := readIperf3(client)
 	if err != nil {
 		return nil, fmt.Errorf("client's: %w", err)
 	}
-	sr, err := readIperf3(server)
-	if err != nil {
-		return nil, fmt.Errorf("server's: %w", err)
+	sr, raw := cr, map[string]json.RawMessage{"client": client}
+	if server != nil {
+		raw["server"] = server
+		if sr, err = readIperf3(server); err != nil {
+			return nil, fmt.Errorf("server's: %w", err)
+		}
 	}
 	t, err := joinReports(load, cr, sr, started)
 	if err != nil {
 		return nil, err
 	}
-	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client, "server": server}); err != nil {
+	if server == nil {
+		if err := cr.keepOwn(t, true); err != nil {
+			return nil, err
+		}
+		t.Caveats = append(t.Caveats, record.Caveat{Kind: "third-party",
+			Text: "the far end is a third party's iperf3: its counts are what it told, and of its machine " +
+				"nothing is known"})
+	}
+	if t.Raw, err = json.Marshal(raw); err != nil {
 		return nil, fmt.Errorf("keep iperf3 output: %w", err)
 	}
 	return t, nil

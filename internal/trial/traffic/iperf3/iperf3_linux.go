@@ -62,30 +62,19 @@ func connect(ctx context.Context, q traffic.Request, listening func(port int) er
 // holdPort finds a free port, and keeps it from connections and other listeners until release. iperf3 may
 // listen on it meanwhile: it asks for SO_REUSEADDR, and nobody listens here (socket(7)).
 func holdPort(addr netip.Addr) (port int, release func(), err error) {
-	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: addr.As16()})
-	if addr.Is4() {
-		family, at = unix.AF_INET, &unix.SockaddrInet4{Addr: addr.As4()}
-	}
+	family, at := traffic.Sockaddr(netip.AddrPortFrom(addr, 0))
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, nil, err
 	}
-	release = func() { unix.Close(fd) }
+	s := &traffic.Socket{FD: fd}
 	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at))
-	if err == nil {
-		at, err = unix.Getsockname(fd)
-	}
-	if err != nil {
-		release()
+	bound, failed := netip.ParseAddrPort(s.Local())
+	if err = errors.Join(err, failed); err != nil {
+		s.Close()
 		return 0, nil, err
 	}
-	switch a := at.(type) {
-	case *unix.SockaddrInet4:
-		port = a.Port
-	case *unix.SockaddrInet6:
-		port = a.Port
-	}
-	return port, release, nil
+	return int(bound.Port()), s.Close, nil
 }
 
 func installedIperf3(ctx context.Context) check.Answer {

@@ -109,13 +109,13 @@ func wholeCount(v *float64) *int64 {
 	return new(wholeNumber(*v))
 }
 
-// length is how long one side measured, by its own intervals. The totals mix the two sides' durations up in
-// some directions (3.12: --bidir), so that they serve only where there is no interval.
-func (r *iperf3Report) length(socket int, t *iperf3Counts) int64 {
+// length returns the ns that one side measured, by its own intervals. The totals mix the two sides' durations
+// up in some directions (3.12: --bidir), so that they serve only where there is no interval.
+func (side iperf3Side) length(t *iperf3Counts) int64 {
 	last := t.End - t.Start
-	for _, i := range r.Intervals {
+	for _, i := range side.Intervals {
 		for _, s := range i.Streams {
-			if s.Socket == socket && !s.Omitted {
+			if s.Socket == side.socket && !s.Omitted {
 				last = s.End
 			}
 		}
@@ -244,21 +244,21 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 		if other == nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d has no totals of the server", i+1)
 		}
-		p := iperf3Pair{send: client, sendSocket: total.Socket, receive: server, receiveSocket: other.Socket}
+		sends, receives := iperf3Side{client, total.Socket}, iperf3Side{server, other.Socket}
 		if !clientSends {
-			p.send, p.receive = p.receive, p.send
-			p.sendSocket, p.receiveSocket = p.receiveSocket, p.sendSocket
+			sends, receives = receives, sends
 		}
-		f.Local, f.Remote = p.send.socketName(p.sendSocket), p.receive.socketName(p.receiveSocket)
-		f.TCP = &record.TCP{Congestion: p.send.End.Congestion,
+		f.Local, f.Remote = sends.name(), receives.name()
+		f.TCP = &record.TCP{Congestion: sends.End.Congestion,
 			Series: record.NewTable("rtt_ns", "rttvar_ns", "cwnd_bytes", "retransmits")}
-		f.Sent = p.send.series(p.sendSocket, base, f.TCP.Series)
-		f.Received = p.receive.series(p.receiveSocket, base, nil)
+		f.Sent = sends.series(base, f.TCP.Series)
+		f.Received = receives.series(base, nil)
 		var err error
 		if s.UDP != nil {
-			err = udpTotals(&f, s.UDP, other, clientSends, size, p)
+			err = udpTotals(&f, s.UDP, other, clientSends, sends, receives)
+			f.TCP, f.Packets.Size = nil, size
 		} else {
-			err = tcpTotals(&f, s.Sender, s.Receiver, p)
+			err = tcpTotals(&f, s.Sender, s.Receiver, sends, receives)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("join iperf3 output: stream %d: %w", i+1, err)
@@ -270,19 +270,19 @@ func iperf3Flows(client, server *iperf3Report, clientFar bool, size int, base in
 
 // tcpTotals: the client's file has both sides' counts, because the server tells it; in the server's file
 // the other side's are zero.
-func tcpTotals(f *record.Flow, sent, received *iperf3Counts, p iperf3Pair) error {
+func tcpTotals(f *record.Flow, sent, received *iperf3Counts, sends, receives iperf3Side) error {
 	if sent.Bytes == nil || received.Bytes == nil {
 		return errors.New("how many bytes were sent or received is unknown")
 	}
 	f.SentBytes, f.ReceivedBytes = wholeNumber(*sent.Bytes), wholeNumber(*received.Bytes)
-	f.SenderNs, f.ReceiverNs = p.send.length(p.sendSocket, sent), p.receive.length(p.receiveSocket, received)
+	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	f.TCP.Retransmits = wholeCount(sent.Retransmits)
-	for _, r := range []*iperf3Report{p.send, p.receive} { // a server may not know it
+	for _, r := range []iperf3Side{sends, receives} { // a server may not know it
 		f.TCP.MSS = max(f.TCP.MSS, r.Start.MSS, r.Start.DefaultMS)
 	}
-	for _, s := range p.send.End.Streams {
+	for _, s := range sends.End.Streams {
 		// Only the file of the side that sends knows the round trip.
-		if s.Sender != nil && s.Sender.Socket == p.sendSocket {
+		if s.Sender != nil && s.Sender.Socket == sends.socket {
 			f.TCP.MinRTTNs = wholeNumber(scaled(s.Sender.MinRTT, 1000))
 		}
 	}
@@ -292,59 +292,58 @@ func tcpTotals(f *record.Flow, sent, received *iperf3Counts, p iperf3Pair) error
 // udpTotals: the sending side's packets are those it sent; losses are the receiver's, which the client's
 // file has in every direction. The receiving side's own count of packets differs by those under way at the
 // edges, and is not used.
-func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool, size int,
-	pair iperf3Pair) error {
-	f.TCP = nil
-	sender, receiver := client, server
+func udpTotals(f *record.Flow, client, server *iperf3Counts, clientSends bool,
+	sends, receives iperf3Side) error {
+	p := &record.Packets{UnsentUnknown: true}
+	f.Packets = p
+	sent, received := client, server
 	if !clientSends {
-		sender, receiver = server, client
+		sent, received = server, client
 	}
-	f.SenderNs, f.ReceiverNs = pair.send.length(pair.sendSocket, sender),
-		pair.receive.length(pair.receiveSocket, receiver)
+	f.SenderNs, f.ReceiverNs = sends.length(sent), receives.length(received)
 	switch {
-	case sender.Bytes == nil || sender.Packets == nil:
+	case sent.Bytes == nil || sent.Packets == nil:
 		return errors.New("how many packets were sent is unknown")
 	case client.Lost == nil:
 		return errors.New("how many packets were lost is unknown")
 	}
-	p := &record.Packets{Sent: wholeNumber(*sender.Packets), UnsentUnknown: true, Size: size}
+	p.Sent = wholeNumber(*sent.Packets)
 	p.Lost = min(wholeNumber(*client.Lost), p.Sent)
 	if client.OutOfOrder != nil {
 		p.Reordered = new(wholeNumber(*client.OutOfOrder)) // duplicates it does not count
 	}
 	p.Received = p.Sent - p.Lost
-	f.Packets = p
-	f.SentBytes = wholeNumber(*sender.Bytes)
+	f.SentBytes = wholeNumber(*sent.Bytes)
 	if p.Sent > 0 {
-		f.ReceivedBytes = wholeNumber(*sender.Bytes * (float64(p.Received) / float64(p.Sent)))
+		f.ReceivedBytes = wholeNumber(*sent.Bytes * (float64(p.Received) / float64(p.Sent)))
 	}
 	return nil
 }
 
-// iperf3Pair is one stream in the files of both sides.
-type iperf3Pair struct {
-	send, receive             *iperf3Report
-	sendSocket, receiveSocket int
+// iperf3Side is one end of a stream in the file of its side.
+type iperf3Side struct {
+	*iperf3Report
+	socket int
 }
 
-func (r *iperf3Report) socketName(socket int) string {
-	for _, c := range r.Start.Connected {
-		if c.Socket == socket {
+func (s iperf3Side) name() string {
+	for _, c := range s.Start.Connected {
+		if c.Socket == s.socket {
 			return joinHostPort(c.LocalHost, c.LocalPort)
 		}
 	}
 	return ""
 }
 
-// series makes the intervals of one socket cumulative; tcp, if given, gets the sender's TCP_INFO. The
+// series makes the intervals of the socket cumulative; tcp, if given, gets the sender's TCP_INFO. The
 // omitted warm-up is left out; base is its end.
-func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record.Table {
+func (side iperf3Side) series(base int64, tcp *record.Table) *record.Table {
 	t := record.NewTable("bytes", "packets")
 	t.Append(base, 0, 0)
 	bytes, packets, retransmits := 0.0, 0.0, 0.0
-	for _, i := range r.Intervals {
+	for _, i := range side.Intervals {
 		for _, s := range i.Streams {
-			if s.Socket != socket || s.Omitted {
+			if s.Socket != side.socket || s.Omitted {
 				continue
 			}
 			if s.Bytes == nil { // from here on the sum is unknown
@@ -360,28 +359,6 @@ func (r *iperf3Report) series(socket int, base int64, tcp *record.Table) *record
 		}
 	}
 	return t
-}
-
-// joinThirdParty reads the client's file alone. The series of the server's side are not in it.
-func joinThirdParty(load record.Load, client []byte, started int64) (*record.Traffic, error) {
-	t, err := joinIperf3(load, client, client, started)
-	if err != nil {
-		return nil, err
-	}
-	r, err := readIperf3(client)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.keepOwn(t, true); err != nil {
-		return nil, err
-	}
-	t.Caveats = append(t.Caveats, record.Caveat{Kind: "third-party",
-		Text: "the far end is a third party's iperf3: its counts are what it told, and of its machine " +
-			"nothing is known"})
-	if t.Raw, err = json.Marshal(map[string]json.RawMessage{"client": client}); err != nil {
-		return nil, fmt.Errorf("keep iperf3 output: %w", err)
-	}
-	return t, nil
 }
 
 // bothNames are the ends of the connection that has a local name.

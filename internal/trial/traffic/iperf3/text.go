@@ -70,21 +70,15 @@ var (
 	errorLine      = regexp.MustCompile(`^(?:.*:  )?iperf3: (.+)`)
 )
 
-// printedRow is a line of figures.
+// printedRow is a line of figures: the counts of a socket, 0 for [SUM], without bytes.
 type printedRow struct {
-	socket      int    // 0 for [SUM]
-	role        string // of --bidir: "T" or "R"
-	start, end  float64
-	rate        float64 // bit/s, NaN if unknown
-	retransmits *float64
-	lost        *float64
-	packets     *float64
-	cwnd        *float64
-	udp         bool
-	omitted     bool
-	sum         bool
-	iperf2      bool
-	side        string // of a total: "sender", "receiver", "" for UDP before 3.2
+	iperf3Counts
+	role   string  // of --bidir: "T" or "R"
+	rate   float64 // bit/s, NaN if unknown
+	udp    bool
+	sum    bool
+	iperf2 bool
+	side   string // of a total: "sender", "receiver", "" for UDP before 3.2
 }
 
 // printedTest is a test as far as its lines were read.
@@ -173,8 +167,8 @@ func (p *printedReader) row(r printedRow, at int) {
 	if t == nil || len(t.ends) > 0 && r.side == "" && !(t.totals && r.udp) {
 		t = p.begin(at)
 	}
-	if r.packets != nil && !r.udp && !t.datagrams {
-		r.retransmits, r.packets = r.packets, nil
+	if r.Packets != nil && !r.udp && !t.datagrams {
+		r.Retransmits, r.Packets = r.Packets, nil
 	}
 	t.iperf2 = t.iperf2 || r.iperf2
 	if t.totals || r.side != "" {
@@ -190,35 +184,36 @@ func (p *printedReader) detail(l string) {
 	if p.test != nil {
 		r = &p.test.report
 	}
-	if m := socketLine.FindStringSubmatch(l); m != nil {
+	var m []string
+	is := func(line *regexp.Regexp) bool {
+		m = line.FindStringSubmatch(l)
+		return m != nil
+	}
+	start := &r.Start.TestStart
+	switch {
+	case is(socketLine):
 		s := iperf3Socket{LocalHost: m[2], RemoteHost: m[4]}
 		s.Socket, _ = strconv.Atoi(m[1])
 		s.LocalPort, _ = strconv.Atoi(m[3])
 		s.RemotePort, _ = strconv.Atoi(m[5])
 		r.Start.Connected = append(r.Start.Connected, s)
-		return
-	}
-	if m := startLine.FindStringSubmatch(l); m != nil {
-		s := &r.Start.TestStart
-		s.Protocol = m[1]
-		s.Block, _ = strconv.Atoi(m[2])
-		s.Omit, _ = strconv.ParseFloat(m[3], 64)
-		s.TOS, _ = strconv.Atoi(m[4])
-		return
-	}
-	switch m := versionLine.FindStringSubmatch(l); {
-	case m != nil && p.test == nil:
+	case is(startLine):
+		start.Protocol = m[1]
+		start.Block, _ = strconv.Atoi(m[2])
+		start.Omit, _ = strconv.ParseFloat(m[3], 64)
+		start.TOS, _ = strconv.Atoi(m[4])
+	case p.test == nil && is(versionLine):
 		r.Start.Version = m[1]
-	case p.test != nil && reverseLine.MatchString(l):
+	case p.test != nil && is(reverseLine):
 		p.test.reverse = true
-	case mssLine.MatchString(l):
-		r.Start.MSS, _ = strconv.Atoi(mssLine.FindStringSubmatch(l)[1])
-	case rateLine.MatchString(l):
-		r.Start.TestStart.Rate, _ = strconv.ParseFloat(rateLine.FindStringSubmatch(l)[1], 64)
-	case congestionLine.MatchString(l):
-		r.End.Congestion = congestionLine.FindStringSubmatch(l)[1]
-	case timeLine.MatchString(l):
-		began, err := time.Parse(time.RFC1123, timeLine.FindStringSubmatch(l)[1])
+	case is(mssLine):
+		r.Start.MSS, _ = strconv.Atoi(m[1])
+	case is(rateLine):
+		start.Rate, _ = strconv.ParseFloat(m[1], 64)
+	case is(congestionLine):
+		r.End.Congestion = m[1]
+	case is(timeLine):
+		began, err := time.Parse(time.RFC1123, m[1])
 		switch {
 		case err != nil:
 		case p.test != nil:
@@ -235,11 +230,11 @@ func parseRow(l string) (r printedRow, ok bool) {
 	if m == nil {
 		return r, false
 	}
-	r.socket, _ = strconv.Atoi(m[1])
+	r.Socket, _ = strconv.Atoi(m[1])
 	r.sum = m[1] == "SUM"
 	r.iperf2 = len(m[3])-strings.IndexByte(m[3], '.') != len(".00")
 	r.role = m[2]
-	r.start, r.end = printedNumber(m[3]), printedNumber(m[4])
+	r.Start, r.End = printedNumber(m[3]), printedNumber(m[4])
 	r.rate = printedNumber(m[7]) * math.Pow(1000, float64(strings.Index(" KMGT", m[8])))
 	if m[9] == "Bytes" {
 		r.rate = printedNumber(m[7]) * 8 * math.Pow(1024, float64(strings.Index(" KMGT", m[8])))
@@ -250,21 +245,21 @@ func parseRow(l string) (r printedRow, ok bool) {
 		case "sender", "receiver":
 			r.side, fields = fields[n], fields[:n]
 		case "(omitted)":
-			r.omitted, fields = true, fields[:n]
+			r.Omitted, fields = true, fields[:n]
 		}
 	}
 	switch {
 	case len(fields) > 2 && fields[1] == "ms": // of the jitter
 		lost, packets, _ := strings.Cut(fields[2], "/")
-		r.udp, r.lost, r.packets = true, count(lost), count(packets)
+		r.udp, r.Lost, r.Packets = true, count(lost), count(packets)
 	case len(fields) > 2 && strings.HasSuffix(fields[2], "Bytes"):
-		r.retransmits = count(fields[0])
+		r.Retransmits = count(fields[0])
 		if c := count(fields[1]); c != nil {
 			scale := max(strings.IndexByte(" KMGT", fields[2][0]), 0)
-			r.cwnd = new(*c * math.Pow(1024, float64(scale)))
+			r.Cwnd = new(*c * math.Pow(1024, float64(scale)))
 		}
 	case len(fields) == 1:
-		r.packets = count(fields[0]) // or retransmits, as the table's head says
+		r.Packets = count(fields[0]) // or retransmits, as the table's head says
 	}
 	return r, true
 }
@@ -334,16 +329,17 @@ func (t *printedTest) file() (*File, error) {
 		start.Protocol = "UDP"
 	}
 	for _, row := range rows {
-		c := row.counts(row.end - row.start)
+		c := row.iperf3Counts
+		c.Bytes = row.bytes(row.End - row.Start)
 		r.Intervals = append(r.Intervals, iperf3Interval{[]iperf3Counts{c}})
-		if row.omitted {
-			start.Omit = max(start.Omit, row.end)
+		if row.Omitted {
+			start.Omit = max(start.Omit, row.End)
 		} else if start.Interval == 0 {
-			start.Interval = math.Round((row.end-row.start)*10) / 10
+			start.Interval = math.Round((row.End-row.Start)*10) / 10
 		}
 	}
 	for _, row := range ends {
-		start.Duration = max(start.Duration, math.Round(row.end))
+		start.Duration = max(start.Duration, math.Round(row.End))
 	}
 	if err := t.addStreams(ends, sends); err != nil {
 		return nil, err
@@ -396,7 +392,7 @@ func (t *printedTest) sends(rows, ends []printedRow) (sends, known bool) {
 	for _, row := range ends {
 		sides[row.side] = true
 	}
-	counted := slices.ContainsFunc(rows, func(row printedRow) bool { return row.retransmits != nil })
+	counted := slices.ContainsFunc(rows, func(row printedRow) bool { return row.Retransmits != nil })
 	switch {
 	case t.server:
 		return counted || !sides["receiver"], true
@@ -422,8 +418,8 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 			if !row.sameStream(other) {
 				continue
 			}
-			c := other.counts(0)
-			c.Bytes = other.bytes(float64(r.length(c.Socket, &c)) / 1e9)
+			c := other.iperf3Counts
+			c.Bytes = other.bytes(float64(iperf3Side{r, c.Socket}.length(&c)) / 1e9)
 			c.Sender = new(sends)
 			if other.role != "" {
 				both, c.Sender = true, new(other.role == "T")
@@ -468,17 +464,10 @@ func (t *printedTest) addStreams(ends []printedRow, sends bool) error {
 }
 
 func (row printedRow) sameStream(other printedRow) bool {
-	return row.socket == other.socket && row.role == other.role
+	return row.Socket == other.Socket && row.role == other.role
 }
 
-// counts are the figures of a row over some seconds.
-func (row printedRow) counts(seconds float64) iperf3Counts {
-	return iperf3Counts{Socket: row.socket, Start: row.start, End: row.end, Omitted: row.omitted,
-		Bytes: row.bytes(seconds), Packets: row.packets, Lost: row.lost, Retransmits: row.retransmits,
-		Cwnd: row.cwnd}
-}
-
-// bytes is what the rate makes in some seconds, nil if it is unknown.
+// bytes returns what the rate makes in some seconds, nil if it is unknown.
 func (row printedRow) bytes(seconds float64) *float64 {
 	if math.IsNaN(row.rate) {
 		return nil

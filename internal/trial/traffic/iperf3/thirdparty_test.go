@@ -36,7 +36,7 @@ func TestThirdPartyCountsAreThoseOfBoth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := joinThirdParty(load, client, 0)
+			got, err := joinIperf3(load, client, nil, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
