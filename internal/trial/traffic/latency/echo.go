@@ -2,7 +2,6 @@
 package latency
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -41,33 +40,24 @@ const (
 	partProbes = 50_000
 )
 
-// checkEcho judges and completes a probe's load.
-func checkEcho(load record.Load) (record.Load, check.Answer) {
+// complete checks a probe's load, which somebody else's controller may have sent, and completes it.
+func complete(load *record.Load) error {
 	if load.PacketSize == 0 {
 		load.PacketSize = traffic.PacketOverhead(load.IP) + echoPayload
 	}
 	switch smallest := traffic.PacketOverhead(load.IP) + echoHeader; {
 	case load.Protocol != "echo":
-		return load, check.Not("protocol %q: want echo", load.Protocol)
+		return fmt.Errorf("probe latency: protocol %q: want echo", load.Protocol)
 	case load.IP != 4 && load.IP != 6:
-		return load, check.Not("IP version %d: want 4 or 6", load.IP)
+		return fmt.Errorf("probe latency: IP version %d: want 4 or 6", load.IP)
 	case load.PacketSize < smallest:
-		return load, check.Not("%d-byte IPv%d packets have no room for a probe: the smallest are %d bytes",
-			load.PacketSize, load.IP, smallest)
+		return fmt.Errorf("probe latency: %d-byte IPv%d packets have no room for a probe: the smallest are "+
+			"%d bytes", load.PacketSize, load.IP, smallest)
 	case load.Interval <= 0:
-		return load, check.Not("probe interval %v: want more than 0", load.Interval)
+		return fmt.Errorf("probe latency: probe interval %v: want more than 0", load.Interval)
 	case load.Spacing != "" && load.Spacing != record.Isochronous && load.Spacing != record.Exponential:
-		return load, check.Not("spacing %q: want %s or %s", load.Spacing, record.Isochronous,
+		return fmt.Errorf("probe latency: spacing %q: want %s or %s", load.Spacing, record.Isochronous,
 			record.Exponential)
-	}
-	return load, check.OK()
-}
-
-// complete is checkEcho of a load that somebody else's controller may have sent.
-func complete(load *record.Load) error {
-	l, a := checkEcho(*load)
-	if *load = l; a.State != check.Yes {
-		return fmt.Errorf("probe latency: %s", a.Reason)
 	}
 	return nil
 }
@@ -88,36 +78,37 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 	if err != nil {
 		return nil, err
 	}
-	opener, prober, echo, sides := near, raw[0], raw[1], [2]string{"near", "far"}
+	ends, sides := [2]traffic.End{near, far}, [2]string{"near", "far"}
 	if load.Opener == "far" {
-		opener, prober, echo, sides = far, raw[1], raw[0], [2]string{"far", "near"}
+		slices.Reverse(raw[:])
+		slices.Reverse(ends[:])
+		slices.Reverse(sides[:])
 	}
-	var r probeReport
-	var answered echoReport
-	for _, part := range prober {
-		var p probeReport
+	l := &record.Latency{}
+	for _, part := range raw[0] {
+		var p record.Latency
 		if err := json.Unmarshal(part, &p); err != nil {
-			return nil, fmt.Errorf("read the result of the probe on %s: %w", opener.Node, err)
+			return nil, fmt.Errorf("read the result of the probe on %s: %w", ends[0].Node, err)
 		}
-		p.Probes = append(r.Probes, p.Probes...) // the rest is the same in each
-		r = p
+		l = joinParts(l, &p)
 	}
-	l := r.latency(load)
+	var answered echoReport
+	if err := json.Unmarshal(raw[1][0], &answered); err != nil {
+		return nil, fmt.Errorf("read the result of the echo: %w", err)
+	}
 	l.Probe = name
 	for i := range l.SentAt {
-		l.SentAt[i] -= opener.Offset
+		l.SentAt[i] -= ends[0].Offset
 	}
-	r.Usage.Node = opener.Node
-	l.Ends = map[string]record.EndUsage{sides[0]: r.Usage}
-	if r.KernelEcho {
+	usage := l.Ends[sides[0]]
+	usage.Node = ends[0].Node
+	l.Ends = map[string]record.EndUsage{sides[0]: usage}
+	if answered.Scheduling == "" { // the kernel answered
 		return l, nil
-	}
-	if err := json.Unmarshal(echo[0], &answered); err != nil {
-		return nil, fmt.Errorf("read the result of the echo: %w", err)
 	}
 	l.Details["echoed"] = strconv.FormatInt(answered.Echoed, 10)
 	l.Details["echo.scheduling"] = answered.Scheduling
-	answered.Usage.Node = map[string]string{"near": near.Node, "far": far.Node}[sides[1]]
+	answered.Usage.Node = ends[1].Node
 	l.Ends[sides[1]] = answered.Usage
 	return l, nil
 }
@@ -252,89 +243,26 @@ type echoReport struct {
 	Usage      record.EndUsage `json:"usage"`
 }
 
-// probeReport is what the probe saw: one entry per probe of the window. Unknown times are absent.
-type probeReport struct {
-	Probes     []probe `json:"probes"`
-	Duplicates int64   `json:"duplicates"`
-	Skipped    int64   `json:"skipped"`
-	Strays     int64   `json:"strays"`
-	Failed     int64   `json:"failed"` // sends that the kernel refused
-	Scheduling string  `json:"scheduling"`
-	KernelEcho bool    `json:"kernel_echo,omitempty"` // the far kernel answered: nothing is to be subtracted
-
-	Usage record.EndUsage `json:"usage"`
+// parts divides a report into messages of so many probes.
+func parts(l *record.Latency) (list []any) {
+	for i := 0; i == 0 || i < len(l.RTT); i += partProbes {
+		j := min(i+partProbes, len(l.RTT))
+		part := *l
+		part.RTT, part.UserRTT, part.SentAt = l.RTT[i:j], l.UserRTT[i:j], l.SentAt[i:j]
+		part.Late, part.EchoNs = l.Late[i:j], l.EchoNs[i:j]
+		list = append(list, part)
+	}
+	return list
 }
 
-// probe is what is known of one packet. Sent, Late and User are of CLOCK_MONOTONIC; TX and RX are the
-// kernel's stamps of CLOCK_REALTIME.
-type probe struct {
-	Sent      int64 `json:"s"`
-	Late      int64 `json:"l"`
-	User      int64 `json:"u,omitempty"` // RTT seen by the process; 0 = lost
-	TX        int64 `json:"t,omitempty"`
-	RX        int64 `json:"r,omitempty"`
-	Residence int64 `json:"e,omitempty"`
-}
-
-// parts are the report as messages, one for each so many probes.
-func (r probeReport) parts() (parts []any) {
-	if len(r.Probes) == 0 {
-		return []any{r}
-	}
-	for some := range slices.Chunk(r.Probes, partProbes) {
-		r.Probes = some
-		parts = append(parts, r)
-	}
-	return parts
-}
-
-// network is the kernel-stamped RTT without the time in the echo's process, if one answered.
-func (p *probe) network(kernelEcho bool) (int64, bool) {
-	if p.TX == 0 || p.RX == 0 || p.Residence <= 0 && !kernelEcho {
-		return 0, false
-	}
-	rtt := p.RX - p.TX - p.Residence
-	return rtt, rtt > 0
-}
-
-// latency turns the report into the record's form. The kernel's stamps are used if every answered probe has
-// them: the two kinds never mix, because they measure different things.
-func (r *probeReport) latency(load record.Load) *record.Latency {
-	l := &record.Latency{IntervalNs: int64(load.Interval), Spacing: cmp.Or(load.Spacing, record.Isochronous),
-		Size: load.PacketSize, Stamps: "kernel", Duplicates: r.Duplicates, SkippedSlots: r.Skipped,
-		Details: map[string]string{"probe.scheduling": r.Scheduling,
-			"strays": strconv.FormatInt(r.Strays, 10)}}
-	unstamped := 0
-	for i := range r.Probes {
-		if _, ok := r.Probes[i].network(r.KernelEcho); r.Probes[i].User != 0 && !ok {
-			unstamped++
-		}
-	}
-	if r.Failed > 0 {
-		l.Details["sends_refused"] = strconv.FormatInt(r.Failed, 10)
-	}
-	if unstamped > 0 {
-		l.Stamps = "user"
-		l.Details["unstamped"] = strconv.Itoa(unstamped)
-		l.Caveats = append(l.Caveats, record.Caveat{Kind: "user-stamps",
-			Text: "latency includes the tester's own wake-ups: the kernel did not stamp every probe"})
-	}
-	l.Includes = includes(l.Stamps, r.KernelEcho)
-	for _, p := range r.Probes {
-		user, rtt := int64(-1), int64(-1)
-		if p.User != 0 {
-			user, rtt = p.User, p.User
-			if l.Stamps == "kernel" {
-				rtt, _ = p.network(r.KernelEcho)
-			}
-		}
-		l.RTT = append(l.RTT, rtt)
-		l.UserRTT = append(l.UserRTT, user)
-		l.SentAt = append(l.SentAt, p.Sent)
-		l.Late = append(l.Late, p.Late)
-		l.EchoNs = append(l.EchoNs, max(p.Residence, 0))
-	}
-	return l
+// joinParts appends the probes of a part, in which the rest is the same, to those of the parts before.
+func joinParts(l, part *record.Latency) *record.Latency {
+	part.RTT = append(l.RTT, part.RTT...)
+	part.UserRTT = append(l.UserRTT, part.UserRTT...)
+	part.SentAt = append(l.SentAt, part.SentAt...)
+	part.Late = append(l.Late, part.Late...)
+	part.EchoNs = append(l.EchoNs, part.EchoNs...)
+	return part
 }
 
 // includes says what a round trip is made of.

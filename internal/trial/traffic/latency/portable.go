@@ -78,7 +78,7 @@ func (p *portableProber) Run(ctx context.Context, w record.Window, say func(traf
 	if err := p.run(ctx, w, say, func() { p.sendAll(nil) }, p.receive); err != nil {
 		return nil, err
 	}
-	return p.report().parts(), nil
+	return parts(p.report()), nil
 }
 
 func (p *portableProber) receive() {

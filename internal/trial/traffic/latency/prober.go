@@ -1,7 +1,9 @@
 package latency
 
 import (
+	"cmp"
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -23,6 +25,7 @@ type framing struct {
 type prober struct {
 	framing
 	load    record.Load
+	side    string
 	tag     uint32
 	payload int
 	back    traffic.Phase // of an answer
@@ -59,7 +62,7 @@ type answer struct {
 }
 
 func newProber(q traffic.Request, write func(b []byte) (int, error)) *prober {
-	return &prober{load: q.Load, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
+	return &prober{load: q.Load, side: q.Side, tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag),
 		payload: q.Load.PacketSize - traffic.PacketOverhead(q.Load.IP), back: traffic.PhaseEcho,
 		scheduling: "normal", write: write}
 }
@@ -180,20 +183,57 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// report is of the probes of the window, with their answers.
-func (p *prober) report() probeReport {
-	r := probeReport{Duplicates: p.duplicates, Skipped: p.skipped, Strays: p.strays, Failed: p.failed,
-		Scheduling: p.scheduling, KernelEcho: p.kernel, Usage: traffic.UsageBetween(p.begin, p.end)}
+// network is the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if it is not
+// known.
+func (p *prober) network(a *answer) int64 {
+	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
+		return 0
+	}
+	return max(a.rx-a.tx-a.residence, 0)
+}
+
+// report lists the probes of the window with their answers. The kernel's stamps are used if every answered
+// probe has them: the two kinds never mix, because they measure different things.
+func (p *prober) report() *record.Latency {
+	l := &record.Latency{IntervalNs: int64(p.load.Interval), Size: p.load.PacketSize, Stamps: "kernel",
+		Spacing: cmp.Or(p.load.Spacing, record.Isochronous), Duplicates: p.duplicates,
+		SkippedSlots: p.skipped, Details: map[string]string{"probe.scheduling": p.scheduling,
+			"strays": strconv.FormatInt(p.strays, 10)},
+		Ends: map[string]record.EndUsage{p.side: traffic.UsageBetween(p.begin, p.end)}}
+	unstamped := 0
+	for i := p.due.First; i < len(p.answers); i++ {
+		if a := &p.answers[i]; a.at != 0 && p.network(a) == 0 {
+			unstamped++
+		}
+	}
+	if p.failed > 0 {
+		l.Details["sends_refused"] = strconv.FormatInt(p.failed, 10)
+	}
+	if unstamped > 0 {
+		l.Stamps = "user"
+		l.Details["unstamped"] = strconv.Itoa(unstamped)
+		l.Caveats = append(l.Caveats, record.Caveat{Kind: "user-stamps",
+			Text: "latency includes the tester's own wake-ups: the kernel did not stamp every probe"})
+	}
+	l.Includes = includes(l.Stamps, p.kernel)
 	for i := p.due.First; i < len(p.sent); i++ {
-		at := p.sent[i].Load()
-		if at == 0 {
+		sent, a := p.sent[i].Load(), &p.answers[i]
+		if sent == 0 {
 			continue
 		}
-		q := probe{Sent: at, Late: at - p.due.at(i)}
-		if a := p.answers[i]; a.at != 0 {
-			q.User, q.TX, q.RX, q.Residence = max(a.at-at, 1), a.tx, a.rx, a.residence
+		user, rtt := int64(-1), int64(-1)
+		if a.at != 0 {
+			user = max(a.at-sent, 1)
+			rtt = user
 		}
-		r.Probes = append(r.Probes, q)
+		if a.at != 0 && unstamped == 0 {
+			rtt = p.network(a)
+		}
+		l.RTT = append(l.RTT, rtt)
+		l.UserRTT = append(l.UserRTT, user)
+		l.SentAt = append(l.SentAt, sent)
+		l.Late = append(l.Late, sent-p.due.at(i))
+		l.EchoNs = append(l.EchoNs, max(a.residence, 0))
 	}
-	return r
+	return l
 }

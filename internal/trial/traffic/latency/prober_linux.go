@@ -54,7 +54,7 @@ func (p *stampedProber) Run(ctx context.Context, w record.Window, say func(traff
 		return nil, err
 	}
 	p.join()
-	return p.report().parts(), nil
+	return parts(p.report()), nil
 }
 
 func (p *stampedProber) send() {
