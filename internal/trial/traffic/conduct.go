@@ -29,13 +29,13 @@ const mostResult = 1 << 30
 // Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
 // where port 0 lets the kernel choose.
 type Request struct {
-	Check  bool            `json:"check,omitempty"` // only say whether it can be done
-	Side   string          `json:"side"`            // "near" or "far"
-	Listen bool            `json:"listen"`
-	Addr   netip.Addr      `json:"addr"`
-	Peer   netip.Addr      `json:"peer"`
-	Beside [][2]netip.Addr `json:"beside,omitempty"` // addresses and peers on the other paths
-	Port   int             `json:"port"`
+	Check  bool       `json:"check,omitempty"` // only say whether it can be done
+	Side   string     `json:"side"`            // "near" or "far"
+	Listen bool       `json:"listen"`
+	Addr   netip.Addr `json:"addr"`
+	Peer   netip.Addr `json:"peer"`
+	Beside []Path     `json:"beside,omitempty"` // the other paths
+	Port   int        `json:"port"`
 	// From is the only address that a listener hears datagrams from; the zero value is any that returns its
 	// cookie.
 	From netip.Addr  `json:"from,omitzero"`
@@ -47,15 +47,14 @@ type Request struct {
 }
 
 // Path is one of the paths between the ends: this end's address and the other's.
-type Path struct{ Addr, Peer netip.Addr }
+type Path struct {
+	Addr netip.Addr `json:"addr"`
+	Peer netip.Addr `json:"peer"`
+}
 
 // Paths are those of the path, the first one first.
 func (q Request) Paths() []Path {
-	paths := []Path{{q.Addr, q.Peer}}
-	for _, b := range q.Beside {
-		paths = append(paths, Path{b[0], b[1]})
-	}
-	return paths
+	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
 
 // Hears says whether a listener hears datagrams from an address.
@@ -77,17 +76,16 @@ type Message struct {
 	Result    json.RawMessage `json:"result,omitempty"` // a part; large results have several
 }
 
-// party is one end during a conducted load. listening and ready are fed by its reader; result and err are
-// the reader's until done is closed.
+// party is one end during a conducted load. Its reader passes on that it listens and that it is ready; result
+// and err are the reader's until done is closed.
 type party struct {
-	side      string
-	end       End
-	session   host.Session
-	listening chan int // port
-	ready     chan int // says nothing
-	done      chan struct{}
-	result    []json.RawMessage
-	err       error
+	side    string
+	end     End
+	session host.Session
+	said    chan Message
+	done    chan struct{}
+	result  []json.RawMessage
+	err     error
 }
 
 // conduct is an activity under way.
@@ -112,8 +110,8 @@ func Conduct(parent context.Context, name string, load record.Load, c Conductor,
 	r := &conduct{verb: host.Verb(host.FamilyTraffic, name), load: load, conductor: c, cancel: cancel,
 		last: map[string]Progress{}}
 	for i, end := range []End{near, far} {
-		r.parties[i] = &party{side: sides[i], end: end, listening: make(chan int, 1),
-			ready: make(chan int, 1), done: make(chan struct{})}
+		r.parties[i] = &party{side: sides[i], end: end, said: make(chan Message, 2),
+			done: make(chan struct{})}
 	}
 	defer func() {
 		for _, p := range r.parties {
@@ -149,19 +147,20 @@ func (r *conduct) run(ctx context.Context) error {
 	ours := []*party{opener}
 	if listener.end.ThirdParty == "" {
 		ours = append(ours, listener)
-		err := r.open(ctx, listener, opener.end, true, port)
-		if err == nil {
-			port, err = await(ctx, listener, "listening", listener.listening)
+		if err := r.open(ctx, listener, opener.end, true, port); err != nil {
+			return err
 		}
+		m, err := await(ctx, listener, "listening")
 		if err != nil {
 			return err
 		}
+		port = m.Listening
 	}
 	if err := r.open(ctx, opener, listener.end, false, port); err != nil {
 		return err
 	}
 	for _, p := range ours {
-		if _, err := await(ctx, p, "ready", p.ready); err != nil {
+		if _, err := await(ctx, p, "ready"); err != nil {
 			return err
 		}
 	}
@@ -202,7 +201,7 @@ func (r *conduct) open(ctx context.Context, p *party, other End, listen bool, po
 		q.From = p.end.Hears
 	}
 	for i, a := range p.end.Beside {
-		q.Beside = append(q.Beside, [2]netip.Addr{a, other.Beside[i]})
+		q.Beside = append(q.Beside, Path{a, other.Beside[i]})
 	}
 	s, err := p.end.Agent.Open(octx, r.verb, q)
 	if err != nil {
@@ -238,12 +237,8 @@ func (r *conduct) read(p *party) error {
 		}
 		switch {
 		case m.Listening > 0, m.Ready:
-			said := p.listening
-			if m.Ready {
-				said = p.ready
-			}
 			select {
-			case said <- m.Listening:
+			case p.said <- m:
 			default:
 			}
 		case m.Progress != nil:
@@ -274,20 +269,21 @@ func (r *conduct) fault(p *party, err error) error {
 	return fmt.Errorf("%s at %s end (%s): %w", r.verb, p.side, p.end.Node, err)
 }
 
-func await(ctx context.Context, p *party, state string, c <-chan int) (port int, err error) {
+// await returns the next thing that an end says of its state.
+func await(ctx context.Context, p *party, state string) (Message, error) {
 	select {
-	case port := <-c:
-		return port, nil
+	case m := <-p.said:
+		return m, nil
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return Message{}, context.Cause(ctx)
 	case <-time.After(SetUp):
-		return 0,
-			fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node, state, SetUp)
+		return Message{}, fmt.Errorf("wait for %s end (%s) to be %s: nothing within %v", p.side, p.end.Node,
+			state, SetUp)
 	case <-p.done:
 		if p.err == nil {
-			return 0, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)
+			return Message{}, fmt.Errorf("wait for %s end (%s) to be %s: it ended", p.side, p.end.Node, state)
 		}
-		return 0, fmt.Errorf("%s end (%s): %w", p.side, p.end.Node, p.err)
+		return Message{}, fmt.Errorf("%s end (%s): %w", p.side, p.end.Node, p.err)
 	}
 }
 

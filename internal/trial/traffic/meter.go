@@ -26,7 +26,7 @@ type meter struct {
 
 // Mark is what the process had used at an edge of the window.
 type Mark struct {
-	at, late     int64
+	late         int64 // ns, that it was taken after its time
 	user, system int64
 	threads      []int64
 	cores        []int
@@ -84,9 +84,11 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	at, e := Monotonic(), NoEdge
 	switch due {
 	case p.Start:
-		e, m.start = StartEdge, TakeMark(at, at-due, tids)
+		e, m.start = StartEdge, TakeMark(tids)
+		m.start.late = at - due
 	case p.End:
-		e, m.end = EndEdge, TakeMark(at, at-due, tids)
+		e, m.end = EndEdge, TakeMark(tids)
+		m.end.late = at - due
 	}
 	m.lateMax = max(m.lateMax, at-due)
 	for _, f := range m.flows {
@@ -97,8 +99,9 @@ func (m *meter) tick(p *Phases, due int64, tids []atomic.Int64) {
 	}
 }
 
-func TakeMark(at, late int64, tids []atomic.Int64) Mark {
-	k := Mark{at: at, late: late, threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
+// TakeMark reads what the process and its threads have used so far.
+func TakeMark(tids []atomic.Int64) Mark {
+	k := Mark{threads: make([]int64, len(tids)), cores: make([]int, len(tids))}
 	k.user, k.system = processCPU()
 	for i := range tids {
 		k.cores[i] = -1

@@ -22,6 +22,13 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic/stream"
 )
 
+// Names of the engines whose ceilings are measured besides native's.
+var (
+	flowsEngine    = shortflow.Flows{}.Name()
+	requestsEngine = shortflow.Requests{}.Name()
+	framesEngine   = frames.XDP{}.Name()
+)
+
 // Timeline of one window of a ceiling: short, because it precedes every campaign. Of the windows the median
 // counts, as it does of the trials that are compared with it.
 const (
@@ -69,17 +76,17 @@ func KindOf(engine string, l record.Load, over Link) Kind {
 	}
 	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets), Link: over}
 	switch {
-	case engine == shortflow.Flows{}.Name():
+	case engine == flowsEngine:
 		k.Engine, k.FlowSize = engine, shortflow.FlowSizeOf(l)
 		if l.ConnectionRate > 0 {
 			k.Streams = mostSockets
 		}
-	case engine == shortflow.Requests{}.Name():
+	case engine == requestsEngine:
 		request, response := shortflow.MessageSizes(l)
 		k.Engine, k.RequestSize, k.ResponseSize = engine, int(request), int(response)
 	case l.Protocol == "udp":
 		k.PacketSize, k.IMIX = l.PacketSize, len(l.Sizes) > 0
-		if engine == (frames.XDP{}).Name() {
+		if engine == framesEngine {
 			k.Engine, k.Link = engine, Link{}
 		}
 		if l.UDPMode == record.UDPCount {
@@ -90,7 +97,7 @@ func KindOf(engine string, l record.Load, over Link) Kind {
 }
 
 // Frames says that a kind is of frames, which no loopback device takes.
-func (k Kind) Frames() bool { return k.Engine == frames.XDP{}.Name() }
+func (k Kind) Frames() bool { return k.Engine == framesEngine }
 
 // String names the kind.
 func (k Kind) String() string { return k.Over("") }
@@ -104,9 +111,9 @@ func (k Kind) Over(way string) string {
 	}
 	text := []string{strings.TrimRight(cmp.Or(k.Engine, k.Protocol)+" "+way, " ")}
 	switch {
-	case k.Engine == shortflow.Flows{}.Name():
+	case k.Engine == flowsEngine:
 		text = append(text, "size "+k.FlowSize, streams)
-	case k.Engine == shortflow.Requests{}.Name():
+	case k.Engine == requestsEngine:
 		text = append(text, fmt.Sprintf("%d and %d bytes", k.RequestSize, k.ResponseSize), streams)
 	case k.Protocol != "udp":
 		text = append(text, streams)
@@ -160,10 +167,10 @@ const (
 
 // classes of traffic: those of sockets, then frames.
 var classes = [...]Kind{
-	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: shortflow.Flows{}.Name(),
-		Protocol: "tcp"}, {Engine: shortflow.Requests{}.Name(), Protocol: "tcp"},
-	{Engine: frames.XDP{}.Name(), Protocol: "udp"},
-	{Engine: frames.XDP{}.Name(), Protocol: "udp", IMIX: true},
+	{Protocol: "tcp"}, {Protocol: "udp"}, {Protocol: "udp", IMIX: true}, {Engine: flowsEngine,
+		Protocol: "tcp"}, {Engine: requestsEngine, Protocol: "tcp"},
+	{Engine: framesEngine, Protocol: "udp"},
+	{Engine: framesEngine, Protocol: "udp", IMIX: true},
 }
 
 // Few are the kinds that a campaign measures of those that its loads have: of UDP and of frames each packet
@@ -262,11 +269,11 @@ func ceilings(ctx context.Context, near, far traffic.End, way string, kinds []Ki
 		}
 		var e traffic.Engine = stream.Native{}
 		switch k.Engine {
-		case shortflow.Flows{}.Name():
+		case flowsEngine:
 			e = shortflow.Flows{}
-		case shortflow.Requests{}.Name():
+		case requestsEngine:
 			e, l.Direction = shortflow.Requests{}, record.Both
-		case frames.XDP{}.Name():
+		case framesEngine:
 			e = frames.XDP{Fallback: stream.Native{}}
 		}
 		c, err := look(ctx, e, near, far, k, l)

@@ -180,9 +180,9 @@ func (e *echoer) Run(ctx context.Context, w record.Window, _ func(traffic.Progre
 		<-measured // until when the thread's time can be read
 	}()
 	traffic.SleepUntil(w.Start, &e.stop)
-	begin := traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	begin := traffic.TakeMark(tids)
 	traffic.SleepUntil(w.End, &e.stop)
-	end := traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	end := traffic.TakeMark(tids)
 	end.Place(tids)
 	close(measured)
 	select {

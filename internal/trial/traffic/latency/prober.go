@@ -113,10 +113,10 @@ func (p *prober) sendEnd() {
 // sendAll sends each probe when it is due. tids are the threads whose time that takes.
 func (p *prober) sendAll(tids []atomic.Int64) {
 	b := make([]byte, p.head+p.payload)
-	p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	p.begin = traffic.TakeMark(tids)
 	for i := 0; i < len(p.sent); i++ {
 		if i == p.due.First {
-			p.begin = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+			p.begin = traffic.TakeMark(tids)
 		}
 		traffic.SleepUntil(p.due.at(i), &p.stop)
 		if p.stop.Load() {
@@ -142,7 +142,7 @@ func (p *prober) sendAll(tids []atomic.Int64) {
 		p.emitted.Add(1)
 		p.taken = append(p.taken, int32(i))
 	}
-	p.end = traffic.TakeMark(traffic.Monotonic(), 0, tids)
+	p.end = traffic.TakeMark(tids)
 	p.end.Place(tids)
 }
 

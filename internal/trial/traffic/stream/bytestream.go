@@ -26,26 +26,31 @@ func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
 // send gives the kernel bytes until the senders' stop.
 func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
-		b := f.buffer
-		if f.verify {
-			f.pattern.Fill(b, uint64(f.Count.Load()))
-		}
-		for len(b) > 0 {
-			n, err := give(f.held.share(b))
-			f.Count.Add(int64(max(n, 0)))
-			f.held.wait(p, n)
-			switch {
-			case traffic.Again(err) && !p.Over(p.Senders):
-				continue
-			case err != nil && p.Over(p.End): // the other end is done, by its own clock
-				return nil
-			case err != nil:
-				return fmt.Errorf("send: %w", host.Cause(err))
-			}
-			b = b[n:]
+		if over, err := f.sendSome(p, f.buffer, give); over || err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// sendSome gives the kernel what one call takes, in room for it. The stream is over once the other end is
+// done, by its own clock.
+func (f *byteStream) sendSome(p *traffic.Phases, b []byte, give func([]byte) (int, error)) (over bool,
+	err error) {
+	b = f.held.share(b)
+	if f.verify {
+		f.pattern.Fill(b, uint64(f.Count.Load()))
+	}
+	n, err := give(b)
+	f.Count.Add(int64(max(n, 0)))
+	f.held.wait(p, n)
+	switch {
+	case err == nil, traffic.Again(err):
+		return false, nil
+	case p.Over(p.End):
+		return true, nil
+	}
+	return false, fmt.Errorf("send: %w", host.Cause(err))
 }
 
 // received takes in the next bytes of the stream.

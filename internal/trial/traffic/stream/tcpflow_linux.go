@@ -86,7 +86,7 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 	if !f.Sends {
 		return f.receive(p)
 	}
-	give := func(b []byte) (int, error) { return traffic.Write(f.FD, b) }
+	give := f.write
 	if f.mode.splice {
 		g, err := newSplicer()
 		if err != nil {
@@ -98,6 +98,8 @@ func (f *tcpFlow) Run(p *traffic.Phases) error {
 	traffic.SleepUntil(p.Begin, &p.Abandoned)
 	return f.send(p, give)
 }
+
+func (f *tcpFlow) write(b []byte) (int, error) { return traffic.Write(f.FD, b) }
 
 // receive polls by a timer where that pays, and sleeps until something comes once there was nothing for a
 // while.
@@ -405,20 +407,5 @@ func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)
 	}
-	b := f.held.share(f.buffer[:min(len(f.buffer), poolWrite)])
-	if f.verify {
-		f.pattern.Fill(b, uint64(f.Count.Load()))
-	}
-	n, err := traffic.Write(f.FD, b)
-	switch {
-	case err == nil:
-		f.Count.Add(int64(n))
-		f.held.wait(p, n)
-		return false, nil
-	case traffic.Again(err):
-		return false, nil
-	case p.Over(p.End): // the other end is done, by its own clock
-		return true, nil
-	}
-	return false, fmt.Errorf("send: %w", err)
+	return f.sendSome(p, f.buffer[:min(len(f.buffer), poolWrite)], f.write)
 }
