@@ -24,3 +24,15 @@ func BucketEdge(i, octave int) int64 {
 	e := i>>octave - 1 + bucketFinest
 	return (1<<octave | int64(i&(1<<octave-1))) << e
 }
+
+// Buckets counts durations.
+type Buckets []int64
+
+// See counts a duration in the buckets of an octave.
+func (b *Buckets) See(ns int64, octave int) {
+	i := BucketOf(ns, octave)
+	for len(*b) <= i {
+		*b = append(*b, 0)
+	}
+	(*b)[i]++
+}

@@ -81,17 +81,7 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, judged chec
 			return check.Not("the %s end is a third party's %s server, which it cannot use", sides[i],
 				end.ThirdParty)
 		}
-		var a check.Answer
-		err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
-			Request{Check: true, Side: sides[i], Addr: end.Addr, Load: load}, &a)
-		switch {
-		case errors.Is(err, host.ErrUnsupported), errors.Is(err, host.ErrUnknownVerb):
-			a = check.Not("%s: %v", end.Node, err)
-		case err != nil:
-			a = check.CouldNotTell("%s: %v", end.Node, err)
-		case a.State != check.Yes:
-			a.Reason = end.Node + ": " + a.Reason
-		}
+		a, _ := AskEnd(ctx, engine, load, sides[i], end)
 		if a.State == check.No {
 			return a
 		}
@@ -100,6 +90,22 @@ func CheckEnds(ctx context.Context, engine string, load record.Load, judged chec
 		}
 	}
 	return best
+}
+
+// AskEnd asks an end for its part in a load, and reports whether it has that engine at all.
+func AskEnd(ctx context.Context, engine string, load record.Load, side string, end End) (a check.Answer,
+	has bool) {
+	err := end.Agent.Invoke(ctx, host.Verb(host.FamilyTraffic, engine),
+		Request{Check: true, Side: side, Addr: end.Addr, Load: load}, &a)
+	switch {
+	case errors.Is(err, host.ErrUnsupported), errors.Is(err, host.ErrUnknownVerb):
+		return check.Not("%s: %v", end.Node, err), false
+	case err != nil:
+		a = check.CouldNotTell("%s: %v", end.Node, err)
+	case a.State != check.Yes:
+		a.Reason = end.Node + ": " + a.Reason
+	}
+	return a, true
 }
 
 // UDPMode is the mode of a load: what is verified is looked at one by one.

@@ -261,23 +261,18 @@ func newFrameReader(flows []*xdpFlow, tag uint32) *frameReader {
 func (*frameReader) Name() string { return "the receiver of frames" }
 
 func (r *frameReader) Run(ph *traffic.Phases) error {
-	poll, err := traffic.Watch(r.fds, unix.EPOLLIN)
+	sockets, err := traffic.NewReceiver(r.fds, r.batch)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(poll)
-	events := make([]unix.EpollEvent, min(len(r.fds), traffic.ReceiveBatch))
+	defer sockets.Close()
+	enter := r.enter
 	// What has arrived by the end is read: the path did not lose it.
 	last := ph.Senders
 	for !ph.Over(ph.Stop + int64(traffic.BacklogTime)) {
-		n, err := traffic.EpollWait(poll, events, 0)
-		if err != nil && err != unix.EINTR {
+		n, _, err := sockets.Look(enter)
+		if err != nil {
 			return fmt.Errorf("receive frames: %w", err)
-		}
-		for _, e := range events[:max(n, 0)] {
-			if err := r.drain(r.fds[e.Fd]); err != nil {
-				return fmt.Errorf("receive frames: %w", err)
-			}
 		}
 		if n > 0 {
 			last = max(last, traffic.Monotonic())
@@ -291,17 +286,12 @@ func (r *frameReader) Run(ph *traffic.Phases) error {
 	return nil
 }
 
-// drain takes one batch of a socket.
-func (r *frameReader) drain(fd int) error {
-	n, err := r.batch.Receive(fd)
+// enter counts a batch of n frames.
+func (r *frameReader) enter(n int) {
 	now := traffic.Monotonic()
 	for i := range n {
 		r.take(i, now)
 	}
-	if err == nil || traffic.Again(err) || err == unix.ECONNREFUSED {
-		return nil
-	}
-	return err
 }
 
 // take enters one datagram. The window's edges are precise to the poll.

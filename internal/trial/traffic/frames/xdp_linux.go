@@ -4,7 +4,6 @@ package frames
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,14 +46,12 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, judged, near, far)
 }
 
-// refusal is why an end has nothing to do with frames, whatever the load: the peer of lab pair, or an agent
-// of another system; else "".
+// refusal says why an end has nothing to do with frames, whatever the load, "" if it has: the peer of lab pair
+// has not, nor an agent of another system.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
-		var a check.Answer
-		err := end.Agent.Invoke(ctx, x.verb(), traffic.Request{Check: true, Addr: end.Addr, Load: load}, &a)
-		if errors.Is(err, host.ErrUnsupported) || errors.Is(err, host.ErrUnknownVerb) {
-			return fmt.Sprintf("%s: %v", end.Node, err)
+		if a, has := traffic.AskEnd(ctx, x.Name(), load, "", end); !has {
+			return a.Reason
 		}
 	}
 	return ""

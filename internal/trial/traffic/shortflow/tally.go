@@ -127,31 +127,25 @@ func joinTallies(tallies []*flowTally, load record.Load, kept bool) *record.Shor
 	return &sum.ShortFlows
 }
 
-// times is a distribution of durations: buckets of 64 ns, and from 4096 ns on sixty-four to each doubling.
-type times struct{ counts []int64 }
+// times counts durations in buckets of 64 ns, and from 4096 ns on sixty-four to each doubling.
+type times struct{ traffic.Buckets }
 
 const timesOctave = 6 // log2 of the buckets per doubling
 
-func (t *times) see(ns int64) {
-	i := traffic.BucketOf(max(ns, 0), timesOctave)
-	for len(t.counts) <= i {
-		t.counts = append(t.counts, 0)
-	}
-	t.counts[i]++
-}
+func (t *times) see(ns int64) { t.See(max(ns, 0), timesOctave) }
 
 func (t *times) add(o *times) {
-	for len(t.counts) < len(o.counts) {
-		t.counts = append(t.counts, 0)
+	for len(t.Buckets) < len(o.Buckets) {
+		t.Buckets = append(t.Buckets, 0)
 	}
-	for i, n := range o.counts {
-		t.counts[i] += n
+	for i, n := range o.Buckets {
+		t.Buckets[i] += n
 	}
 }
 
 func (t *times) list() []record.TimeCount {
 	out := []record.TimeCount{}
-	for i, n := range t.counts {
+	for i, n := range t.Buckets {
 		if n > 0 {
 			out = append(out, record.TimeCount{FromNs: traffic.BucketEdge(i, timesOctave), Flows: n})
 		}

@@ -26,20 +26,24 @@ func newByteStream(q traffic.Request, i int, k traffic.FlowKey) byteStream {
 // send gives the kernel bytes until the senders' stop.
 func (f *byteStream) send(p *traffic.Phases, give func([]byte) (int, error)) error {
 	for !p.Abandoned.Load() && traffic.Monotonic() < p.Senders {
-		if over, err := f.sendSome(p, f.buffer, give); over || err != nil {
+		if over, err := f.sendSome(p, len(f.buffer), give); over || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sendSome gives the kernel what one call takes, in room for it. The stream is over once the other end is
-// done, by its own clock.
-func (f *byteStream) sendSome(p *traffic.Phases, b []byte, give func([]byte) (int, error)) (over bool,
+// sendSome gives the kernel up to limit bytes by one call. The stream is over once the other end is done, by
+// its own clock.
+func (f *byteStream) sendSome(p *traffic.Phases, limit int, give func([]byte) (int, error)) (over bool,
 	err error) {
-	b = f.held.share(b)
+	b, at := f.buffer, f.Count.Load()
+	if !f.verify { // the same again and again
+		b = b[at%int64(len(b)):]
+	}
+	b = f.held.share(b[:min(len(b), limit)])
 	if f.verify {
-		f.pattern.Fill(b, uint64(f.Count.Load()))
+		f.pattern.Fill(b, uint64(at))
 	}
 	n, err := give(b)
 	f.Count.Add(int64(max(n, 0)))

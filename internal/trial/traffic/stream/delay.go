@@ -18,8 +18,8 @@ type delays struct {
 	first  uint32 // tick difference of the first packet
 	has    bool
 	lowest int64 // ns, relative to the first
-	above  []int64
-	below  []int64
+	above  traffic.Buckets
+	below  traffic.Buckets
 }
 
 // delayOctave is log2 of the buckets per doubling, see traffic.BucketOf.
@@ -33,15 +33,11 @@ func (d *delays) see(sent uint32, received int64) {
 	}
 	v := int64(int32(difference-d.first)) << tickBits
 	d.lowest = min(d.lowest, v)
-	side := &d.above
 	if v < 0 {
-		side, v = &d.below, -v
+		d.below.See(-v, delayOctave)
+	} else {
+		d.above.See(v, delayOctave)
 	}
-	i := traffic.BucketOf(v, delayOctave)
-	for len(*side) <= i {
-		*side = append(*side, 0)
-	}
-	(*side)[i]++
 }
 
 // variation is the distribution above the lowest delay; nil if nothing was seen.

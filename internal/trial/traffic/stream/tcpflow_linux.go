@@ -407,5 +407,5 @@ func (f *tcpFlow) turn(p *traffic.Phases) (over bool, err error) {
 	if !f.Sends {
 		return f.take(p, unix.MSG_DONTWAIT)
 	}
-	return f.sendSome(p, f.buffer[:min(len(f.buffer), poolWrite)], f.write)
+	return f.sendSome(p, poolWrite, f.write)
 }

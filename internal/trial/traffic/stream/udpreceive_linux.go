@@ -55,18 +55,14 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
+	r, err := traffic.NewReceiver(k.fds, k.batch)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	enter := k.enterBatch
 	// The first pass throws away hellos that came too late. What has arrived is read to its end: the path
 	// did not lose it.
-	look := func() (more bool, err error) { return k.drain(k.fds[0]) }
-	if len(k.fds) > 1 {
-		poll, err := traffic.Watch(k.fds, unix.EPOLLIN)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(poll)
-		events := make([]unix.EpollEvent, min(len(k.fds), 1024))
-		look = func() (bool, error) { return k.drainReady(poll, events) }
-	}
 	late := int64(0) // until when what came before Stop is read
 	for !p.Abandoned.Load() {
 		now := traffic.Monotonic()
@@ -76,7 +72,7 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 		if late > 0 && now >= late {
 			return nil
 		}
-		more, err := look()
+		_, more, err := r.Look(enter)
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
@@ -101,37 +97,9 @@ func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	return traffic.ReceivePoll
 }
 
-// drainReady takes one batch of each socket that has something.
-func (k *udpSink) drainReady(poll int, events []unix.EpollEvent) (more bool, err error) {
-	n, err := traffic.EpollWait(poll, events, 0)
-	if err != nil && err != unix.EINTR {
-		return false, err
-	}
-	for _, e := range events[:max(n, 0)] {
-		if _, err := k.drain(k.fds[e.Fd]); err != nil {
-			return false, err
-		}
-	}
-	return n == len(events), nil
-}
-
-// drain takes one batch; more tells that there may be another.
-func (k *udpSink) drain(fd int) (more bool, err error) {
-	n, err := k.batch.Receive(fd)
-	k.enterBatch(n)
-	switch err {
-	case nil, unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
-		return n == traffic.ReceiveBatch, nil
-	}
-	return false, err
-}
-
 // enterBatch counts a batch of arrivals. The window's edges are precise to the poll's interval; a datagram's
 // own time is the kernel's.
 func (k *udpSink) enterBatch(n int) {
-	if n == 0 {
-		return
-	}
 	now := traffic.Monotonic()
 	for i := range n {
 		k.enter(k.batch.At(i), k.batch.Length(i), now, k.batch.Stamp(i))
