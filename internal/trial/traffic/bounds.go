@@ -16,8 +16,8 @@ const (
 	longestList   = 4096
 	longestText   = 1024
 	longestLoad   = 30 * 24 * time.Hour
-	leastInterval = 10 * time.Microsecond
-	mostIntervals = 50_000_000
+	minInterval   = 10 * time.Microsecond
+	maxIntervals  = 50_000_000
 	highestRate   = 1e15 // bits or connections a second
 )
 
@@ -68,8 +68,8 @@ func (q Request) check() error {
 	if i := slices.IndexFunc(l.Sizes, func(n int) bool { return n < 1 || n > largestPacket }); i >= 0 {
 		return fmt.Errorf("packet size %d: want 1 to %d", l.Sizes[i], largestPacket)
 	}
-	if l.Interval > 0 && l.Interval < leastInterval {
-		return fmt.Errorf("interval %v: want 0, or %v or more", l.Interval, leastInterval)
+	if l.Interval > 0 && l.Interval < minInterval {
+		return fmt.Errorf("interval %v: want 0, or %v or more", l.Interval, minInterval)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func checkWindow(w record.Window, l record.Load) error {
 		return fmt.Errorf("timeline %+v: its times are not in order", w)
 	}
 	length := time.Duration(w.Stop - w.Begin)
-	if length > longestLoad || l.Interval > 0 && length/l.Interval > mostIntervals {
+	if length > longestLoad || l.Interval > 0 && length/l.Interval > maxIntervals {
 		return fmt.Errorf("timeline of %v with a value each %v: it is too long", length, l.Interval)
 	}
 	return nil

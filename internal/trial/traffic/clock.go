@@ -12,7 +12,7 @@ import (
 // Monotonic is CLOCK_MONOTONIC in nanoseconds.
 func Monotonic() int64 { return host.Monotonic() }
 
-// glance is how long a sleeping thread may overlook that it should stop.
+// glance bounds the time for which a sleeping thread overlooks that it should stop.
 const glance = 20 * time.Millisecond
 
 // SleepUntil sleeps until CLOCK_MONOTONIC reaches at, or stop is set.

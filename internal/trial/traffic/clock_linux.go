@@ -37,7 +37,7 @@ func Write(fd int, b []byte) (int, error) {
 		uintptr(len(b))))
 }
 
-// Returned is what a raw call that counts has returned.
+// Returned turns what a raw call that counts has returned into Go's values.
 func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
@@ -45,7 +45,7 @@ func Returned(n, _ uintptr, errno unix.Errno) (int, error) {
 	return int(n), nil
 }
 
-// CallTimeout is how long a call of a thread that carries a load may block.
+// CallTimeout bounds each call of a thread that carries a load.
 const CallTimeout = 20 * time.Millisecond
 
 // Bound makes calls that use a socket end by CallTimeout, or by a signal.

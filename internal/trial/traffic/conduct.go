@@ -23,8 +23,8 @@ const (
 	overtime = 15 * time.Second
 )
 
-// mostResult is how much one end may say in all: a day of probes has half of it.
-const mostResult = 1 << 30
+// maxResult bounds the bytes of one end's result: a day of probes has half of it.
+const maxResult = 1 << 30
 
 // Request is the first message to a node. The opener connects to Peer:Port; the listener binds Addr:Port,
 // where port 0 lets the kernel choose.
@@ -52,7 +52,7 @@ type Path struct {
 	Peer netip.Addr `json:"peer"`
 }
 
-// Paths are those of the path, the first one first.
+// Paths lists all paths between the ends, the first one first.
 func (q Request) Paths() []Path {
 	return append([]Path{{q.Addr, q.Peer}}, q.Beside...)
 }
@@ -68,7 +68,7 @@ func (q Request) PathOf(k FlowKey) Path {
 	return paths[(k.Stream-1)%len(paths)]
 }
 
-// Message is what a node says; one field is set.
+// Message carries one thing that a node reports; one field is set.
 type Message struct {
 	Listening int             `json:"listening,omitempty"` // port
 	Ready     bool            `json:"ready,omitempty"`
@@ -244,8 +244,8 @@ func (r *conduct) read(p *party) error {
 		case m.Progress != nil:
 			r.progress(p, *m.Progress)
 		case m.Result != nil:
-			if size += len(m.Result); size > mostResult {
-				return fmt.Errorf("its result has more than %d MiB", mostResult>>20)
+			if size += len(m.Result); size > maxResult {
+				return fmt.Errorf("its result has more than %d MiB", maxResult>>20)
 			}
 			p.result = append(p.result, m.Result)
 		}

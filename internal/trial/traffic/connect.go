@@ -14,7 +14,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
-// PreambleTimeout is how long a client may hold a connection open without a valid preamble.
+// PreambleTimeout bounds the time for which a client may hold a connection open without a valid preamble.
 const PreambleTimeout = 3 * time.Second
 
 // MakeConnections makes one TCP connection per flow, whoever sends in it, within Patience; port is the
@@ -148,7 +148,7 @@ func CloseListeners(listeners []net.Listener) {
 	}
 }
 
-// MaxPending is how many connections may wait that have shown no preamble.
+// MaxPending bounds the connections that have shown no preamble.
 const MaxPending = 64
 
 // Acceptor accepts connections and reads the preamble of each. One that shows none in time, or another
@@ -248,7 +248,7 @@ func (w *pendingConns) add(c net.Conn) {
 	w.conns = slices.Delete(w.conns, i, i+1)
 }
 
-// remove is for one that has shown it, or is gone.
+// remove forgets a connection that has shown the preamble, or is gone.
 func (w *pendingConns) remove(c net.Conn) {
 	if i := slices.Index(w.conns, c); i >= 0 {
 		w.conns = slices.Delete(w.conns, i, i+1)

@@ -1,6 +1,6 @@
-// Package traffic is what activities share that offer load or probe latency, each in a package below: their
-// contracts, the controller that keeps the nodes in step, and the parts of a node half. It never computes a
-// rate or a percentile; it shares on counts, times and series as they were seen.
+// Package traffic holds what activities that offer load or probe latency, each in a package below, have in
+// common: their contracts, the controller that keeps the nodes in step, and the parts of a node half. It
+// never computes a rate or a percentile; it passes on counts, times and series as they were seen.
 package traffic
 
 import (
@@ -54,7 +54,7 @@ type Progress struct {
 	RTT         int64   `json:"rtt_ns,omitempty"` // latency probes only; 0 = nothing to say
 }
 
-// Activity is what nodes do for a trial between two times: offer load, probe latency.
+// An Activity offers load or probes latency between two times of a trial.
 type Activity interface {
 	Name() string
 	// Serve is the node half. It runs in a process of its own.

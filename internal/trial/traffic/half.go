@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// Worker is what one thread does: it carries one flow, or several in turn.
+// A Worker carries one flow, or several in turn, on a thread.
 type Worker interface {
 	// Run moves data until the phases say that it is over; it returns soon after Unblock.
 	Run(p *Phases) error
@@ -27,7 +27,7 @@ type threadOwner interface{ Thread() int }
 type Flow interface {
 	// Sample is called by the meter at each tick; edge tells the window's.
 	Sample(at int64, edge Edge)
-	// Received is what counts as progress: payload bytes and datagrams.
+	// Received returns what counts as progress: payload bytes and datagrams.
 	Received() (bytes, packets int64)
 	Report() FlowReport
 	Close()
@@ -47,7 +47,7 @@ const (
 	AtOnce
 )
 
-// Edge is of the window.
+// Edge names an edge of the window.
 type Edge int
 
 const (
@@ -197,8 +197,8 @@ func (l *Half) Run(ctx context.Context, w record.Window, say func(Progress) erro
 	return parts, nil
 }
 
-// drain is how long the flows may take to end by themselves. A stream's bytes that are on their way at the
-// window's end do not count, so that it need not wait for them; datagrams do.
+// drain returns the time that the flows have to end by themselves. A stream's bytes that are on their way at
+// the window's end do not count, so that it need not wait for them; datagrams do.
 func (l *Half) drain(p *Phases) time.Duration {
 	at := p.Stop
 	if l.Request.Load.Protocol == "tcp" && !l.Request.Load.Verify {
@@ -303,7 +303,7 @@ func (f *ByteFlow) Received() (bytes, packets int64) {
 	return f.Count.Load(), 0
 }
 
-// Report is of the window.
+// Report covers the window.
 func (f *ByteFlow) Report() FlowReport {
 	return FlowReport{Sends: f.Sends, Addr: f.Addr, Table: f.Table, Bytes: f.bytes[1] - f.bytes[0],
 		Ns: f.at[1] - f.at[0]}

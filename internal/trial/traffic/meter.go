@@ -24,7 +24,7 @@ type meter struct {
 	scheduling string
 }
 
-// Mark is what the process had used at an edge of the window.
+// Mark holds what the process had used at an edge of the window.
 type Mark struct {
 	late         int64 // ns, that it was taken after its time
 	user, system int64
@@ -39,8 +39,8 @@ func newMeter(flows []Flow, interval time.Duration) *meter {
 	return &meter{flows: flows, interval: int64(interval) * int64(1+(len(flows)-1)/flowsAtOnce)}
 }
 
-// flowsAtOnce is how many flows are read at each tick of the series. More of them are read less often: the
-// series of all have a bounded size.
+// flowsAtOnce bounds the flows that are read at each tick of the series. More of them are read less often:
+// the series of all have a bounded size.
 const flowsAtOnce = 512
 
 // run ticks until the planned stop. Ticks are counted from the window's start, so that an edge of the
@@ -122,7 +122,7 @@ func (k *Mark) Place(tids []atomic.Int64) {
 	}
 }
 
-// UsageBetween is what the process used from one mark to another.
+// UsageBetween returns what the process used from one mark to another.
 func UsageBetween(start, end Mark) record.EndUsage {
 	u := record.EndUsage{UserNs: end.user - start.user, SystemNs: end.system - start.system,
 		CPUs: AllowedCPUs(), MemoryBytes: peakMemory(), EdgeLateNs: max(start.late, end.late)}

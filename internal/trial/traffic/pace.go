@@ -21,7 +21,7 @@ const (
 	MaxDebt   = 10 * time.Millisecond
 )
 
-// NewPace is for bits per second of packets with so many bytes of payload in the mean; 0 is flat out.
+// NewPace paces bits per second of packets with so many bytes of payload in the mean; 0 is flat out.
 func NewPace(bps, payload float64) Pace {
 	if bps <= 0 {
 		return Pace{Forever: true}
@@ -50,8 +50,8 @@ func (p *Pace) Due(now int64) (n int, wake int64) {
 	return 0, p.start + int64(float64(p.taken+p.burst)/p.perNs) + 1
 }
 
-// Most is how many packets at most were due at once since the call before, and so are sent back to back:
-// after a late wake-up far more than one burst.
+// Most returns the largest number of packets that were due at once since the call before, and so were sent
+// back to back: after a late wake-up far more than one burst.
 func (p *Pace) Most() int64 {
 	most := p.most
 	p.most = 0
@@ -64,7 +64,7 @@ const sendBatchMax = 1 << 16
 // Took enters packets that were sent.
 func (p *Pace) Took(n int) { p.taken += int64(n) }
 
-// Unsent is how many packets the rate called for within ns beyond those sent.
+// Unsent counts the packets that the rate called for within ns beyond those sent.
 func (p *Pace) Unsent(sent, ns int64) int64 {
 	if p.Forever {
 		return 0

@@ -67,6 +67,6 @@ func zeroBytes(d uint64) int {
 	return 8 - bits.OnesCount64(d&0x0101010101010101)
 }
 
-// DatagramPosition is where in the pattern a datagram's payload begins: each has a stretch of its own,
+// DatagramPosition returns where in the pattern a datagram's payload begins: each has a stretch of its own,
 // longer than any datagram.
 func DatagramPosition(ph Phase, seq uint64) uint64 { return uint64(ph)<<60 | seq<<16 }

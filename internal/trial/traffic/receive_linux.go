@@ -28,8 +28,8 @@ func (r *Receiver) Close() {
 	}
 }
 
-// Look takes a batch from each socket that has something, and calls enter with the number of its datagrams. It
-// returns how many there were in all, and whether there may be more.
+// Look takes a batch from each socket that has something, and calls enter with the number of its datagrams.
+// It returns how many there were in all, and whether there may be more.
 func (r *Receiver) Look(enter func(n int)) (took int, more bool, err error) {
 	if r.poll < 0 {
 		took, err = r.drain(r.fds[0], enter)

@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// EndReport is what one end saw, in its own clock.
+// EndReport holds what one end saw, in its own clock.
 type EndReport struct {
 	Flows   []FlowReport      `json:"-"` // sent as parts of their own
 	Usage   record.EndUsage   `json:"usage"`

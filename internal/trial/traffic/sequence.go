@@ -32,7 +32,7 @@ type Sequence struct {
 
 const (
 	sequenceMemory = 1 << 18 // numbers of all flows of one end; 0.26 s at 1 Mpps
-	leastMemory    = 1 << 12 // numbers of one of many flows
+	minMemory      = 1 << 12 // numbers of one of many flows
 	sequenceLeap   = 1 << 32 // a larger step is damage, not loss
 )
 
@@ -40,7 +40,7 @@ const (
 func NewSequence(numbers int) Sequence { return Sequence{seen: make([]uint64, numbers/64)} }
 
 // MemoryOf is the share of one of several flows.
-func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, leastMemory) }
+func MemoryOf(flows int) int { return max(sequenceMemory/max(flows, 1)&^63, minMemory) }
 
 // See takes note of one arrival, and says whether it counts as received.
 func (s *Sequence) See(n uint64) bool {

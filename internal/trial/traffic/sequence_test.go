@@ -74,7 +74,7 @@ func gapBucket(n int64) int64 {
 
 // TestSequenceLeaps: a leap beyond the memory costs no time and loses no number.
 func TestSequenceLeaps(t *testing.T) {
-	s := NewSequence(leastMemory)
+	s := NewSequence(minMemory)
 	s.See(0)
 	s.See(1 << 31)
 	s.See(1<<31 + 2)

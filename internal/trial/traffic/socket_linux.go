@@ -156,7 +156,7 @@ const (
 // Rooms and times of the sockets of datagrams.
 const (
 	receiveRoom = 64 << 20 // bytes of socket buffer asked for
-	leastRoom   = 256 << 10
+	minRoom     = 256 << 10
 	sendRoom    = 4 << 20
 	sendTimeout = 50 * time.Millisecond // until a full buffer lets go to look at the time
 )
@@ -164,14 +164,14 @@ const (
 // UDPRoom asks for large buffers; many flows share what one has.
 func UDPRoom(s *Socket, flows int) (rcvbuf, sndbuf int) {
 	rcvbuf = bigBuffer(s, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, max(receiveRoom/max(flows/OwnThreads, 1),
-		leastRoom))
+		minRoom))
 	sndbuf = bigBuffer(s, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendRoom)
 	tv := unix.NsecToTimeval(int64(sendTimeout))
 	unix.SetsockoptTimeval(s.FD, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 	return rcvbuf, sndbuf
 }
 
-// SocketDrops is what a socket threw away because its buffer was full (SK_MEMINFO_DROPS, kernel 4.12).
+// SocketDrops counts what a socket threw away because its buffer was full (SK_MEMINFO_DROPS, kernel 4.12).
 func (s *Socket) SocketDrops() uint32 {
 	const memInfo, drops = 9, 8
 	var v [memInfo]uint32
@@ -279,7 +279,7 @@ func (b *Batch) Length(i int) int { return int(b.messages[i].length) }
 
 const ScmTimestampNS = unix.SO_TIMESTAMPNS // a control message's type is its option's number
 
-// Stamp is when the kernel received the i-th datagram, by its realtime clock; 0 if it did not say.
+// Stamp returns the kernel's realtime stamp of the i-th datagram's arrival, 0 if it has none.
 func (b *Batch) Stamp(i int) int64 {
 	have := int(b.messages[i].header.Controllen)
 	if b.each == 0 || have < unix.CmsgLen(int(unsafe.Sizeof(unix.Timespec{}))) {
@@ -292,7 +292,7 @@ func (b *Batch) Stamp(i int) int64 {
 	return (*unix.Timespec)(unsafe.Pointer(&b.control[i*b.each+unix.CmsgLen(0)])).Nano()
 }
 
-// StampRoom is what one time stamp takes as a control message.
+// StampRoom returns the bytes that one time stamp takes as a control message.
 func StampRoom() int { return unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))) }
 
 // RawAddr is an address in the kernel's form.

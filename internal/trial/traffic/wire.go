@@ -15,7 +15,7 @@ const (
 	udpHeader  = 8
 )
 
-// PacketOverhead is what a datagram's IP length holds beside its payload.
+// PacketOverhead returns the bytes of a datagram's IP length beside its payload.
 func PacketOverhead(ip int) int {
 	if ip == 6 {
 		return ipv6Header + udpHeader
@@ -23,7 +23,7 @@ func PacketOverhead(ip int) int {
 	return Ipv4Header + udpHeader
 }
 
-// MeanPayload is that of a load's datagrams.
+// MeanPayload returns the mean payload of a load's datagrams.
 func MeanPayload(load record.Load) float64 {
 	return record.MeanSize(load.PacketSizes()) - float64(PacketOverhead(load.IP))
 }
@@ -80,7 +80,7 @@ type Datagram struct {
 	Tick  uint32
 }
 
-// seqMask is of the 40 bits.
+// seqMask keeps 40 bits.
 const seqMask = 1<<40 - 1
 
 func (d Datagram) Put(b []byte) {
@@ -105,7 +105,7 @@ func (d Datagram) WithCookie(c uint64) Datagram {
 	return d
 }
 
-// Cookie is what WithCookie put there.
+// Cookie returns what WithCookie put there.
 func (d Datagram) Cookie() uint64 { return d.Seq<<32 | uint64(d.Tick) }
 
 // PutSequence rewrites what differs between datagrams of one flow.
@@ -132,7 +132,7 @@ func TagHash(purpose, tag string) uint32 {
 	return binary.BigEndian.Uint32(h[:])
 }
 
-// helloHash is of the hellos of a load.
+// helloHash tells the hellos of a load from strays.
 func helloHash(load record.Load) uint32 { return TagHash(TagHello+" "+load.Protocol, load.Tag) }
 
 // A TCP connection begins with the opener's preamble: the tag's long hash and the flow's index; the

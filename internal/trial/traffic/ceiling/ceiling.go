@@ -42,7 +42,7 @@ const (
 // Each is about how long a kind takes, with setting up and collecting.
 const Each = ceilingWindows*(ceilingWarmup+ceilingWindow+ceilingDrain+ceilingLead) + 400*time.Millisecond
 
-// Link is what decides on the packets of a link: its zero value is for a link that is as it is.
+// Link decides on the packets of a link; the zero value leaves a link as it is.
 type Link struct {
 	Offload string `json:"offload,omitempty"`  // as the knob
 	MTU     int    `json:"link_mtu,omitempty"` // bytes, above 1500
@@ -74,12 +74,12 @@ func KindOf(engine string, l record.Load, over Link) Kind {
 	if over.MTU <= usualMTU {
 		over.MTU = 0
 	}
-	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), mostSockets), Link: over}
+	k := Kind{Protocol: l.Protocol, Streams: min(max(l.Streams, 1), maxSockets), Link: over}
 	switch {
 	case engine == flowsEngine:
 		k.Engine, k.FlowSize = engine, shortflow.FlowSizeOf(l)
 		if l.ConnectionRate > 0 {
-			k.Streams = mostSockets
+			k.Streams = maxSockets
 		}
 	case engine == requestsEngine:
 		request, response := shortflow.MessageSizes(l)
@@ -142,8 +142,8 @@ func (k Kind) Over(way string) string {
 	return strings.Join(text, ", ")
 }
 
-// UsualKinds are those of a machine that is asked what it can do, by itself: one stream and several, the
-// payloads of small, middle and full packets, new connections and the smallest frames.
+// UsualKinds lists what a machine is measured with by itself: one stream and several, the payloads of small,
+// middle and full packets, new connections and the smallest frames.
 func UsualKinds() []Kind {
 	of := func(e traffic.Engine, l record.Load) Kind { return KindOf(e.Name(), l, Link{Offload: asOnAWire}) }
 	tcp := func(streams int) Kind {
@@ -158,11 +158,11 @@ func UsualKinds() []Kind {
 // asOnAWire is the offload with which every packet crosses a link by itself.
 const asOnAWire = "wire"
 
-// mostKinds bounds what a campaign measures of each class of traffic, and mostSockets how many sockets one
+// maxKinds bounds what a campaign measures of each class of traffic, and maxSockets how many sockets one
 // measurement takes.
 const (
-	mostKinds   = 4
-	mostSockets = 64
+	maxKinds   = 4
+	maxSockets = 64
 )
 
 // classes of traffic: those of sockets, then frames.
@@ -215,14 +215,14 @@ func (k Kind) compare(o Kind) int {
 		cmp.Compare(k.ResponseSize, o.ResponseSize), cmp.Compare(k.Streams, o.Streams))
 }
 
-// spread takes at most mostKinds, evenly from the first to the last.
+// spread takes at most maxKinds, evenly from the first to the last.
 func spread(kinds []Kind) []Kind {
-	if len(kinds) <= mostKinds {
+	if len(kinds) <= maxKinds {
 		return kinds
 	}
-	out := make([]Kind, mostKinds)
+	out := make([]Kind, maxKinds)
 	for i := range out {
-		out[i] = kinds[i*(len(kinds)-1)/(mostKinds-1)]
+		out[i] = kinds[i*(len(kinds)-1)/(maxKinds-1)]
 	}
 	return out
 }
@@ -232,7 +232,7 @@ func spread(kinds []Kind) []Kind {
 // device takes large packets whole, as many network cards do.
 func Loopback(ctx context.Context, agent host.Agent, kinds []Kind) ([]record.Ceiling, error) {
 	// somebody else's, who would keep this machine busy
-	if most := 2 * (len(classes) - 1) * mostKinds; len(kinds) > most {
+	if most := 2 * (len(classes) - 1) * maxKinds; len(kinds) > most {
 		return nil, fmt.Errorf("measure the tester's ceiling of %d kinds of traffic: at most %d are taken",
 			len(kinds), most)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// frameModes is what a node says of the device that leads to the other end: why frames cannot be sent or
-// counted in a mode. What is missing works.
+// frameModes tells why frames cannot be sent or counted by the device that leads to the other end, by mode. A
+// mode that is missing works.
 type frameModes struct {
 	Refused map[string]string `json:"refused,omitempty"`
 }

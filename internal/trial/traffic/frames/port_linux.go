@@ -262,7 +262,7 @@ func (s xdpSink) Run(ph *traffic.Phases) error {
 	}
 }
 
-// arrivedOf is how many frames the driver has counted, of all flows and phases.
+// arrivedOf returns the frames that the driver has counted, of all flows and phases.
 func arrivedOf(frames *bpf.Frames) (n int64, err error) {
 	all, err := frames.Arrived()
 	for _, a := range all {
@@ -304,7 +304,7 @@ type sendPhases struct {
 	ended int64
 }
 
-// window is how long the sender saw the window last, 0 if it had no time at one of its edges.
+// window returns the length of the window that the sender saw, 0 if it had no time at one of its edges.
 func (c sendPhases) window() int64 {
 	end := c.ended // it was behind with frames of the window until then
 	for _, t := range c.began[bpf.Cooldown:] {
@@ -319,7 +319,7 @@ func (c sendPhases) window() int64 {
 	return end - c.began[bpf.Window]
 }
 
-// sendPhases is that of the flow's sender.
+// sendPhases returns what the flow's sender saw.
 func (f *xdpFlow) sendPhases() sendPhases {
 	if f.thread == nil {
 		return sendPhases{began: f.port.began}
@@ -374,7 +374,7 @@ func (f *xdpFlow) Received() (bytes, packets int64) {
 	return int64(float64(packets) * f.mean), packets
 }
 
-// payload is that of the frame with a number.
+// payload returns the payload of the frame with a number.
 func (f *xdpFlow) payload(seq uint32) int {
 	return f.port.load.SizeOf(f.index, seq) - traffic.PacketOverhead(f.port.load.IP)
 }
@@ -433,7 +433,7 @@ func (f *xdpFlow) account() traffic.FlowReport {
 	return r
 }
 
-// unsent is what a rate asked for in a time and did not get.
+// unsent counts the frames that the rate asked for in a time and did not get.
 func (f *xdpFlow) unsent(sent, ns int64) int64 { return max(0, int64(f.perNs*float64(ns))-sent) }
 
 // atLeastDue is the time that the frames of a window took. A paced window that began late has made good

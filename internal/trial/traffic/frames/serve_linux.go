@@ -90,9 +90,9 @@ func pinThread(core int) error {
 	return nil
 }
 
-// shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It does
-// so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on the
-// path learns its neighbours.
+// shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It
+// does so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on
+// the path learns its neighbours.
 func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {

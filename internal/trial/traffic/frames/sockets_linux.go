@@ -117,10 +117,10 @@ func (s *txSender) step(ph *traffic.Phases) error {
 	return nil
 }
 
-// txNap is how long a full device is left alone.
+// txNap separates two tries to send by a full device.
 const txNap = 20 * time.Microsecond
 
-// edge is when this phase ends.
+// edge returns the end of this phase.
 func (s *txSender) edge(ph *traffic.Phases) int64 {
 	return []int64{ph.Start + s.late, ph.End + s.late, s.last, s.last}[s.phase]
 }
@@ -160,7 +160,7 @@ func (s *txSender) settle(ph *traffic.Phases) error {
 	return nil
 }
 
-// txSettle is how long after the senders' end frames may still leave.
+// txSettle bounds the time after the senders' end in which frames may still leave.
 const txSettle = 200 * time.Millisecond
 
 // packetSocket sends whole frames by AF_PACKET, many by one call, past the queueing discipline (packet(7)).

@@ -18,7 +18,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-const leastNice = 19
+const maxNice = 19
 
 // xdpSender is a thread that sends BPF test-run frames for some flows of an end.
 type xdpSender struct {
@@ -84,9 +84,9 @@ func (s *xdpSender) enter() {
 	started := make(chan int)
 	go func() {
 		tid := traffic.OwnThread()
-		s.polite = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil &&
+		s.polite = unix.Setpriority(unix.PRIO_PROCESS, 0, maxNice) == nil &&
 			unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil &&
-			unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil
+			unix.Setpriority(unix.PRIO_PROCESS, 0, maxNice) == nil
 		started <- tid
 		if err := pinThread(s.core); err != nil {
 			s.done <- err
@@ -152,7 +152,7 @@ func (s *xdpSender) Run(ph *traffic.Phases) error {
 	return errors.Join(err, failed)
 }
 
-// runDelay is how long a thread of this process has waited for a CPU since it began, in ns
+// runDelay returns the ns for which a thread of this process has waited for a CPU since it began
 // (Documentation/scheduler/sched-stats.rst); 0 where the kernel does not say.
 func runDelay(tid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))

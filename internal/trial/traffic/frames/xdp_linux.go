@@ -46,8 +46,8 @@ func (x XDP) Check(ctx context.Context, near, far traffic.End, load record.Load)
 	return traffic.CheckEnds(ctx, x.Name(), load, judged, near, far)
 }
 
-// refusal says why an end has nothing to do with frames, whatever the load, "" if it has: the peer of lab pair
-// has not, nor an agent of another system.
+// refusal says why an end has nothing to do with frames, whatever the load, "" if it has: the peer of lab
+// pair has not, nor an agent of another system.
 func (x XDP) refusal(ctx context.Context, near, far traffic.End, load record.Load) string {
 	for _, end := range []traffic.End{near, far} {
 		if a, has := traffic.AskEnd(ctx, x.Name(), load, "", end); !has {
@@ -204,6 +204,6 @@ func ratePPS(load record.Load) float64 {
 	return load.RateBps / bits
 }
 
-// xdpDrain is how long after the senders' end, and after the last frame that arrived, another one may:
-// frames take no leave, and a queue on the path gives out what it holds for as long as the timeline allows.
+// xdpDrain bounds the time after the senders' end, and after the last frame that arrived, in which another
+// one may: frames take no leave, and a queue on the path empties for as long as the timeline allows.
 const xdpDrain = 30 * time.Millisecond

@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// File is what an iperf3 that somebody else ran wrote of one test, by --json.
+// File holds one test that an iperf3 which somebody else ran wrote by --json.
 type File struct {
 	Traffic *record.Traffic
 	Began   time.Time // the zero time if it is not told
@@ -66,7 +66,7 @@ func (r *iperf3Report) file() (*File, error) {
 	return f, err
 }
 
-// load is what was asked of iperf3.
+// load returns the load that iperf3 was asked for.
 func (r *iperf3Report) load() (record.Load, error) {
 	s := r.Start.TestStart
 	l := record.Load{Protocol: strings.ToLower(s.Protocol), Direction: record.Up, Streams: s.Streams, IP: 4,
@@ -74,8 +74,8 @@ func (r *iperf3Report) load() (record.Load, error) {
 		Interval: seconds(s.Interval), Opener: "near", Congestion: r.End.Congestion}
 	flows := len(r.End.Streams)
 	switch {
-	case flows > 2*mostStreams:
-		return l, fmt.Errorf("%d streams: iperf3 allows %d", flows, mostStreams)
+	case flows > 2*maxStreams:
+		return l, fmt.Errorf("%d streams: iperf3 allows %d", flows, maxStreams)
 	case l.Protocol != "tcp" && l.Protocol != "udp" && l.Protocol != "sctp":
 		return l, fmt.Errorf("protocol %.20q is none of iperf3's", l.Protocol)
 	case flows == 2*s.Streams:

@@ -26,7 +26,7 @@ func (Engine) Name() string { return "iperf3" }
 // iperf3's limits: of a datagram's payload, and of streams in a direction.
 const (
 	smallestBlock = 16
-	mostStreams   = 128
+	maxStreams    = 128
 )
 
 // Check asks both nodes for an installed iperf3. A third party's server is asked by using it.
@@ -55,8 +55,8 @@ func checkIperf3(load record.Load) check.Answer {
 		return check.Not("how datagrams are sent and counted is iperf3's own business")
 	case len(traffic.Congestions(load)) > 1:
 		return check.Not("iperf3 gives all its streams one congestion control")
-	case load.Streams > mostStreams:
-		return check.Not("%d streams: iperf3 allows %d", load.Streams, mostStreams)
+	case load.Streams > maxStreams:
+		return check.Not("%d streams: iperf3 allows %d", load.Streams, maxStreams)
 	}
 	return check.OK()
 }

@@ -136,7 +136,7 @@ func (c *child) Close() {
 	}
 }
 
-// slack is what an iperf3 may need beyond the window: its own connections, exchange of results and rounding
+// slack allows for what iperf3 does beyond the window: its own connections, exchange of results and rounding
 // to seconds.
 const slack = 8 * time.Second
 

@@ -177,7 +177,7 @@ func (r *iperf3Report) check() error {
 // whose counts differ by the packets that are on their way at the edges: so much more may have been lost
 // than sent, or less than nothing.
 const (
-	mostCounted = 1 << 53
+	maxCounted  = 1 << 53
 	edgeShare   = .01
 	edgePackets = 10
 )
@@ -190,9 +190,9 @@ func (c *iperf3Counts) plausible() error {
 	for _, v := range []struct {
 		name     string
 		is, most float64
-	}{{"bytes", orZero(c.Bytes), mostCounted}, {"packets", orZero(c.Packets), mostCounted},
+	}{{"bytes", orZero(c.Bytes), maxCounted}, {"packets", orZero(c.Packets), maxCounted},
 		{"start", c.Start, 1e7}, {"end", c.End, 1e7},
-		{"retransmits", max(orZero(c.Retransmits), 0), mostCounted}} { // -1: not known
+		{"retransmits", max(orZero(c.Retransmits), 0), maxCounted}} { // -1: not known
 		if !(v.is >= 0 && v.is <= v.most) {
 			return fmt.Errorf("%s are %g, which cannot be", v.name, v.is)
 		}

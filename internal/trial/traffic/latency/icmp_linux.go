@@ -52,8 +52,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// icmpPayload is what an echo reply to us carries. Of a raw IPv4 socket the message stands behind its IP
-// header.
+// icmpPayload returns the payload of an echo reply. A raw IPv4 socket puts the IP header before the message.
 func icmpPayload(b []byte, ip int, raw bool) (payload []byte, ok bool) {
 	if raw && ip == 4 {
 		if len(b) < traffic.Ipv4Header {

@@ -20,7 +20,7 @@ func ServePortable(ctx context.Context, s host.Session) error {
 	}, newPortableProber)
 }
 
-// portableWait is how long a receiver waits before it looks whether it is over.
+// portableWait separates two looks of a receiver whether it is over.
 const portableWait = 20 * time.Millisecond
 
 // portableEcho does not know how long probes spent here.
@@ -56,7 +56,8 @@ type portableProber struct {
 
 func newPortableProber(ctx context.Context, q traffic.Request) (traffic.Running, error) {
 	p := &portableProber{}
-	err := traffic.SayHello(ctx, q, []traffic.FlowKey{{Stream: 1}}, func(_ int, c *net.UDPConn) (func(), error) {
+	one := []traffic.FlowKey{{Stream: 1}}
+	err := traffic.SayHello(ctx, q, one, func(_ int, c *net.UDPConn) (func(), error) {
 		p.prober, p.conn = newProber(q, c.Write), c
 		return func() {}, nil
 	})

@@ -11,8 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// framing is what stands around a probe's payload in what the socket sends and receives; the zero value is
-// nothing.
+// framing puts a probe's payload into what the socket sends and receives; the zero value adds nothing.
 type framing struct {
 	head int                                      // bytes before the payload
 	room int                                      // further bytes that an answer may have
@@ -20,8 +19,8 @@ type framing struct {
 	open func(b []byte) (payload []byte, ok bool) // of an answer
 }
 
-// prober is what the probers of all systems have in common: one goroutine sends, another receives. A probe's
-// sequence number is its index in the schedule.
+// prober sends and receives probes on any system: one goroutine sends, another receives. A probe's sequence
+// number is its index in the schedule.
 type prober struct {
 	framing
 	load    record.Load
@@ -183,8 +182,8 @@ func (p *prober) enter(b []byte, at int64) (payload []byte, first *answer) {
 	return b, a
 }
 
-// network is the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if it is not
-// known.
+// network returns the kernel-stamped RTT without the time in the echo's process, if one answered; 0 if it is
+// not known.
 func (p *prober) network(a *answer) int64 {
 	if a.tx == 0 || a.rx == 0 || a.residence <= 0 && !p.kernel {
 		return 0

@@ -15,7 +15,8 @@ import (
 // connectEcho is the opener's half of the echo.
 func connectEcho(ctx context.Context, q traffic.Request) (traffic.Running, error) {
 	var p *stampedProber
-	err := traffic.OpenFlows(ctx, q, []traffic.FlowKey{{Stream: 1}}, func(_, fd int, _, _ netip.AddrPort) error {
+	one := []traffic.FlowKey{{Stream: 1}}
+	err := traffic.OpenFlows(ctx, q, one, func(_, fd int, _, _ netip.AddrPort) error {
 		p = newStampedProber(fd, q, framing{})
 		return nil
 	})

@@ -17,9 +17,8 @@ func few(w record.Window, interval time.Duration) error {
 	return nil
 }
 
-// schedule is when each probe is due: from the begin of the load to the end of its window. Both kinds are
-// fixed before the first probe is sent, so that what the path does changes nothing about when it is looked
-// at.
+// schedule holds the times at which probes are due, from the begin of the load to the end of its window. Both
+// kinds are fixed before the first probe is sent, so that the path has no influence on when it is probed.
 type schedule struct {
 	start, interval int64
 	First           int // index of the first probe whose time is in the window

@@ -66,7 +66,7 @@ func (s *stampedSocket) reply(b []byte) error {
 	return nil
 }
 
-// source is whom the last datagram came from.
+// source returns the sender of the last datagram.
 func (s *stampedSocket) source() netip.AddrPort {
 	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&s.from.Port))[:]) // at one place in both
 	if s.from.Family == unix.AF_INET {
@@ -76,7 +76,7 @@ func (s *stampedSocket) source() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(s.from.Addr), port)
 }
 
-// stamps is what control messages tell.
+// stamps holds what control messages report.
 type stamps struct {
 	at  int64  // CLOCK_REALTIME; 0 = none
 	id  uint32 // of a sent datagram, counted from 0

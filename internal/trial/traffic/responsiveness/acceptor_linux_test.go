@@ -66,7 +66,7 @@ func TestAcceptorKeepsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	hold(t, "127.0.0.2", p.Listeners[0].Addr().(*net.TCPAddr).Port, 4*mostForeign)
+	hold(t, "127.0.0.2", p.Listeners[0].Addr().(*net.TCPAddr).Port, 4*maxForeign)
 	c, err := net.Dial("tcp", p.Listeners[0].Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -28,17 +28,17 @@ const (
 // fixed number would be too little for a fast path, and half a second of a slow one.
 const (
 	unsentTime  = 2 * time.Millisecond
-	unsentLeast = 4 << 10
-	unsentMost  = 256 << 10
+	minUnsent   = 4 << 10
+	maxUnsent   = 256 << 10
 	unsentFirst = 16 << 10
 	adaptEvery  = 100 * time.Millisecond
 )
 
-// unsentFor is what a connection may hold unsent that has carried so many bytes in a time, and the length
-// of its bulk frames: at most half of that.
+// unsentFor returns what a connection that has carried so many bytes in a time may hold unsent, and the
+// length of its bulk frames: at most half of that.
 func unsentFor(bytes, ns int64) (unsent, length int) {
 	perTime := float64(bytes) * float64(unsentTime) / float64(max(ns, 1))
-	unsent = int(min(max(perTime, unsentLeast), unsentMost))
+	unsent = int(min(max(perTime, minUnsent), maxUnsent))
 	return unsent, min(unsent/2, bulkSize)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// mostForeign bounds how many foreign connections are under way at once.
-const mostForeign = 64
+// maxForeign bounds how many foreign connections are under way at once.
+const maxForeign = 64
 
 // requester makes the requests of a window: until a second, or a quarter of the window, before its end, so
 // that each has time to be answered while the load goes on.
@@ -33,7 +33,7 @@ type requester struct {
 }
 
 func newRequester(q traffic.Request, flows []traffic.Flow) *requester {
-	r := &requester{request: q, foreign: make(chan struct{}, mostForeign), cancel: func() {},
+	r := &requester{request: q, foreign: make(chan struct{}, maxForeign), cancel: func() {},
 		pending: map[*requestFlow]bool{}, seen: record.Responsiveness{ForeignAt: []int64{},
 			Connect: []int64{}, Exchange: []int64{}, LoadedAt: []int64{}, Loaded: []int64{}}}
 	for _, f := range flows {
@@ -147,7 +147,7 @@ func (r *requester) answer(f *requestFlow, id uint64) {
 	}
 }
 
-// answering is where the listener answers foreign connections while the load runs.
+// answering answers foreign connections at the listener while the load runs.
 type answering struct {
 	*traffic.Acceptor
 	cancel context.CancelFunc
@@ -162,7 +162,7 @@ func answerForeign(ctx context.Context, q traffic.Request, port, number int) (*a
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	return &answering{cancel: cancel, Acceptor: traffic.Accept(listeners, q.Load.Tag, number+1, 2*mostForeign,
+	return &answering{cancel: cancel, Acceptor: traffic.Accept(listeners, q.Load.Tag, number+1, 2*maxForeign,
 		func(i int, c *net.TCPConn) {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()

@@ -28,8 +28,8 @@ func (Engine) Name() string { return "responsiveness" }
 // second, of the 100 that the draft allows. What they carry is below 5 % of a link of 4 Mbit/s.
 const requestInterval = 25 * time.Millisecond
 
-// mostRequestFlows bounds the threads of one end.
-const mostRequestFlows = 64
+// maxRequestFlows bounds the threads of one end.
+const maxRequestFlows = 64
 
 // Check asks both nodes, once it is clear that the load is TCP.
 func (e Engine) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
@@ -42,9 +42,9 @@ func (Engine) checkLoad(load record.Load) check.Answer {
 		return check.Not("protocol %q: responsiveness is measured beside TCP", load.Protocol)
 	case load.Verify:
 		return check.Not("its content is not verified; the engine native does that")
-	case len(traffic.FlowsOf(load)) > mostRequestFlows:
+	case len(traffic.FlowsOf(load)) > maxRequestFlows:
 		return check.Not("%d flows: want at most %d, each of which has two threads",
-			len(traffic.FlowsOf(load)), mostRequestFlows)
+			len(traffic.FlowsOf(load)), maxRequestFlows)
 	case load.RateBps > 0:
 		return check.Not("it loads the path as far as that goes, and knows no rate")
 	}

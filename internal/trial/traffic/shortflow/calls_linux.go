@@ -72,7 +72,7 @@ func setFlag(fd, level, option int) {
 		uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one), 0)
 }
 
-// pendingError is what has become of a connection that was begun.
+// pendingError reports what has become of a connection that was begun.
 func pendingError(fd int) error {
 	var code int32
 	size := uint32(unsafe.Sizeof(code))

@@ -13,8 +13,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// failurePause is how long a stream waits after a failed flow, so that one that is refused at once does not
-// become a flood.
+// failurePause separates a stream's next flow from a failed one, so that flows that are refused at once do
+// not become a flood.
 const failurePause = int64(10 * time.Millisecond)
 
 // clientStream is a stream at the end that opens.
@@ -148,7 +148,7 @@ func (a *client) launch(p *traffic.Phases) (next int64) {
 		return never
 	}
 	if a.due != nil {
-		for n := 0; n < mostAdmitted && a.due.next <= now && a.due.next < p.End &&
+		for n := 0; n < maxAdmitted && a.due.next <= now && a.due.next < p.End &&
 			a.table.used < a.open; n++ {
 			a.begin(a.streams[a.turn%len(a.streams)], a.due.next, now)
 			a.turn++

@@ -38,7 +38,7 @@ func (l *halfStream) Report() traffic.FlowReport {
 	return r
 }
 
-// flowBuffers are those of one thread.
+// flowBuffers holds the buffers of one thread.
 type flowBuffers struct {
 	verify   bool
 	send     []byte // what is sent without verification
@@ -261,7 +261,7 @@ func (t *flowTable[C]) remove(slot int32) {
 	t.used--
 }
 
-// of is whose event it is; nil if it has gone.
+// of returns the connection of an event, nil if it has gone.
 func (t *flowTable[C]) of(e *unix.EpollEvent) *C {
 	if e.Fd < 0 || int(e.Fd) >= len(t.slots) || t.slots[e.Fd].turn != e.Pad {
 		return nil

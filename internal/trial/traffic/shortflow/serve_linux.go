@@ -32,7 +32,7 @@ func checkFlows(q traffic.Request) check.Answer {
 	if a := traffic.CheckFlows(q); a.State != check.Yes || q.Load.ConnectionRate <= 0 {
 		return a
 	}
-	return traffic.CheckDescriptors("flows begun at a rate", mostOpenFlows+traffic.MaxPending+64)
+	return traffic.CheckDescriptors("flows begun at a rate", maxOpenFlows+traffic.MaxPending+64)
 }
 
 // flowEnd is one end of a load of flows.
@@ -99,7 +99,7 @@ func (e *flowEnd) String() string {
 		return "tcp: one request at a time on connections that stay open"
 	case e.request.Load.ConnectionRate > 0:
 		return fmt.Sprintf("tcp: connections begun at a rate, up to %d at once; the listener closes first",
-			mostOpenFlows)
+			maxOpenFlows)
 	}
 	return "tcp: the next connection when one has ended; the listener closes first"
 }
@@ -206,7 +206,7 @@ func (e *flowEnd) startClients(l *traffic.Half) error {
 	shares := traffic.Deal(streams, len(traffic.AllowedCPUs()))
 	for i, share := range shares {
 		a := &client{request: q, streams: share, sizes: sizes, kept: e.kept,
-			open:    max(mostOpenFlows/len(shares), 1),
+			open:    max(maxOpenFlows/len(shares), 1),
 			buffers: newFlowBuffers(q), welcome: traffic.Welcome(q.Load.Tag),
 			rng: rand.New(rand.NewPCG(uint64(traffic.TagHash(traffic.TagSchedule, q.Load.Tag)),
 				uint64(i)<<32))}

@@ -109,11 +109,11 @@ func (a *server) round(p *traffic.Phases) error {
 	return nil
 }
 
-// mostAdmitted bounds how many are accepted before the others' turn.
-const mostAdmitted = 64
+// maxAdmitted bounds how many are accepted before the others' turn.
+const maxAdmitted = 64
 
 func (a *server) admit(listener int) {
-	for range mostAdmitted {
+	for range maxAdmitted {
 		fd, err := acceptFlow(listener)
 		if err != nil {
 			if err == unix.EMFILE || err == unix.ENFILE {
@@ -132,13 +132,13 @@ func (a *server) admit(listener int) {
 	}
 }
 
-// sweepEvery is how often pending connections are looked at.
+// sweepEvery separates two sweeps of the pending connections.
 const sweepEvery = int64(50 * time.Millisecond)
 
 // sweep sends away whoever has not introduced itself in time, and the longest waiting of too many.
 func (a *server) sweep() {
 	now := traffic.Monotonic()
-	if now < a.swept+sweepEvery && len(a.pending) < 2*mostOpenFlows {
+	if now < a.swept+sweepEvery && len(a.pending) < 2*maxOpenFlows {
 		return
 	}
 	a.swept = now
@@ -149,7 +149,7 @@ func (a *server) sweep() {
 		}
 	}
 	a.pending = still
-	tooMany := len(still) - mostOpenFlows - traffic.MaxPending
+	tooMany := len(still) - maxOpenFlows - traffic.MaxPending
 	gone := 0
 	for i, s := range still {
 		if now-s.since <= int64(traffic.PreambleTimeout) && i >= tooMany {

@@ -35,19 +35,19 @@ const (
 	defaultResponse = 1000
 )
 
-// mostOpenFlows is how many connections an opener has at once when they are begun at a rate. Later ones
+// maxOpenFlows bounds the connections that an opener has at once when they are begun at a rate. Later ones
 // wait, and their times run.
-const mostOpenFlows = 4096
+const maxOpenFlows = 4096
 
-// mostConnectionRate is far above what sockets can do.
-const mostConnectionRate = 1e7
+// maxConnectionRate is far above what sockets can do.
+const maxConnectionRate = 1e7
 
 // Check asks both nodes, once it is clear that the load is one of short flows.
 func (e Flows) Check(ctx context.Context, near, far traffic.End, load record.Load) check.Answer {
 	return traffic.CheckEnds(ctx, e.Name(), load, e.checkLoad(load), near, far)
 }
 
-// Asked is of requests there and responses back.
+// Asked has requests there and responses back.
 func (e Requests) Asked() []traffic.Asked {
 	return []traffic.Asked{{Load: record.Load{Protocol: "tcp", Direction: record.Both}}}
 }
@@ -61,9 +61,9 @@ func (Flows) checkLoad(load record.Load) check.Answer {
 	if _, err := ParseFlowSizes(FlowSizeOf(load)); err != nil {
 		return check.Not("flow size %v", err)
 	}
-	if !(load.ConnectionRate >= 0 && load.ConnectionRate <= mostConnectionRate) {
+	if !(load.ConnectionRate >= 0 && load.ConnectionRate <= maxConnectionRate) {
 		return check.Not("%g connections a second: want up to %g", load.ConnectionRate,
-			float64(mostConnectionRate))
+			float64(maxConnectionRate))
 	}
 	return checkUnpacedTCP(load)
 }
@@ -74,15 +74,15 @@ func (Requests) checkLoad(load record.Load) check.Answer {
 			load.Direction)
 	}
 	for _, size := range []int{load.RequestSize, load.ResponseSize} {
-		if size < 0 || size > mostMessage {
-			return check.Not("a message of %d bytes: want up to %d", size, mostMessage)
+		if size < 0 || size > maxMessage {
+			return check.Not("a message of %d bytes: want up to %d", size, maxMessage)
 		}
 	}
 	return checkUnpacedTCP(load)
 }
 
-// mostMessage bounds a request or response.
-const mostMessage = 1 << 30
+// maxMessage bounds a request or response.
+const maxMessage = 1 << 30
 
 func checkUnpacedTCP(load record.Load) check.Answer {
 	switch {
@@ -138,8 +138,8 @@ func checkShortFlows(s *record.ShortFlows) error {
 	return nil
 }
 
-// An ask is what an opener sends before its payload: the flow's number, the bytes that follow, and those that
-// it wants back. The answer begins with how many of them arrived, and how many were not those that were sent.
+// An opener sends an ask before its payload: the flow's number, the bytes that follow, and those that it
+// wants back. The answer begins with how many of them arrived, and how many were not those that were sent.
 const (
 	flowHeaderSize = 24
 	answerSize     = 16
@@ -159,13 +159,13 @@ func readFlowHeader(b []byte) (a flowHeader, ok bool) {
 	}
 	a = flowHeader{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]),
 		binary.BigEndian.Uint64(b[16:])}
-	if a.gives > mostFlowBytes || a.wants > mostFlowBytes {
+	if a.gives > maxFlowBytes || a.wants > maxFlowBytes {
 		return flowHeader{}, false
 	}
 	return a, true
 }
 
-// flowPosition is where in the pattern a flow's payload begins: each has a stretch of its own.
+// flowPosition returns where in the pattern a flow's payload begins: each has a stretch of its own.
 func flowPosition(number uint64) uint64 { return number << 32 }
 
 func putAnswer(b []byte, arrived, wrong uint64) {
@@ -173,7 +173,7 @@ func putAnswer(b []byte, arrived, wrong uint64) {
 	binary.BigEndian.PutUint64(b[8:], wrong)
 }
 
-// readAnswer is how many bytes of payload the listener received.
+// readAnswer returns the bytes of payload that the listener received.
 func readAnswer(b []byte) (arrived uint64) { return binary.BigEndian.Uint64(b) }
 
 // Factors declares what a cell says of short flows.
@@ -211,7 +211,7 @@ func (Requests) Factors() []factor.Declaration {
 		{
 			Name: "request_size", Unit: "bytes", Doc: "payload of each request", Kind: factor.Load,
 			Base:    true,
-			Default: "100", Parse: factor.Whole(1, mostMessage), Applies: requests, Dependent: true,
+			Default: "100", Parse: factor.Whole(1, maxMessage), Applies: requests, Dependent: true,
 			Conflict: func(c factor.Cell) string {
 				if reason := flowConflict(c); reason != "" || factor.Direction.Is(c, factor.Both) {
 					return reason
@@ -221,7 +221,7 @@ func (Requests) Factors() []factor.Declaration {
 		},
 		{
 			Name: "response_size", Unit: "bytes", Doc: "payload of each response", Kind: factor.Load,
-			Base: true, Default: "1000", Parse: factor.Whole(1, mostMessage), Applies: requests,
+			Base: true, Default: "1000", Parse: factor.Whole(1, maxMessage), Applies: requests,
 			Dependent: true,
 		},
 	}

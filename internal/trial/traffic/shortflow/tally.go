@@ -40,8 +40,8 @@ func (t *flowTally) launch(intended, at int64) {
 	}
 }
 
-// connectionDue is how long after its intended start a connection may be made before it is tardy: Linux
-// sends a lost first packet again after a second.
+// A connection that is not made by connectionDue after its intended start is tardy: Linux sends a lost first
+// packet again after a second.
 const connectionDue = 200 * time.Millisecond
 
 // connected notes a handshake that ended at a time.

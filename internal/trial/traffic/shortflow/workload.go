@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// mostFlowBytes bounds a flow, so that positions in its pattern are its own.
-const mostFlowBytes = 1 << 31
+// maxFlowBytes bounds a flow, so that positions in its pattern are its own.
+const maxFlowBytes = 1 << 31
 
 // flowPacket is the packet in which the published distributions count.
 const flowPacket = 1500
@@ -53,7 +53,7 @@ func ParseFlowSizes(text string) (FlowSizes, error) {
 		return FlowSizes{points: dataMining[:]}, nil
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 1 || n > mostFlowBytes || strconv.FormatInt(n, 10) != number {
+	if err != nil || n < 1 || n > maxFlowBytes || strconv.FormatInt(n, 10) != number {
 		return FlowSizes{}, fmt.Errorf("%q is not %s", text, flowSizeForms)
 	}
 	if exponential {
@@ -76,7 +76,7 @@ func (s *FlowSizes) draw(rng *rand.Rand) int64 {
 	case s.fixed > 0:
 		return s.fixed
 	case s.mean > 0:
-		return min(int64(rng.ExpFloat64()*s.mean)+1, mostFlowBytes)
+		return min(int64(rng.ExpFloat64()*s.mean)+1, maxFlowBytes)
 	}
 	at := rng.Float64()
 	for i, p := range s.points {
@@ -133,7 +133,7 @@ func (d *flowArrivals) advance() {
 	d.count++
 }
 
-// newArrivals are those of a thread; nil where no rate is asked for.
+// newArrivals returns the arrivals of a thread, nil where no rate is asked for.
 func newArrivals(load record.Load, thread, threads int) *flowArrivals {
 	if load.ConnectionRate <= 0 {
 		return nil

@@ -19,7 +19,7 @@ func TestFlowSizesFollowTheirDistribution(t *testing.T) {
 		least, top int64
 	}{
 		{"777", 778, 1, 777, 777, 777},
-		{"exponential 1000", 1001, 1 - 1/math.E, 1000, 1, mostFlowBytes},
+		{"exponential 1000", 1001, 1 - 1/math.E, 1000, 1, maxFlowBytes},
 		{"websearch", 53*1500 + 1, .53, 1.7115e6, 9000, 30e6},
 		{"websearch", 6667*1500 + 1, .97, 0, 9000, 30e6},
 		{"datamining", 1501, .5, 0, 1500, 1e9 + 1500},
@@ -68,7 +68,7 @@ func FuzzParseFlowSizes(f *testing.F) {
 			}
 			return
 		}
-		if v := s.draw(rand.New(rand.NewPCG(1, 1))); v < 1 || v > mostFlowBytes {
+		if v := s.draw(rand.New(rand.NewPCG(1, 1))); v < 1 || v > maxFlowBytes {
 			t.Errorf("%q: drew %d", text, v)
 		}
 	})
@@ -89,7 +89,7 @@ func FuzzReadAsk(f *testing.F) {
 		}
 		again := make([]byte, flowHeaderSize)
 		a.put(again)
-		if string(again) != string(b) || a.gives > mostFlowBytes || a.wants > mostFlowBytes {
+		if string(again) != string(b) || a.gives > maxFlowBytes || a.wants > maxFlowBytes {
 			t.Errorf("%x: got %+v, which is %x", b, a, again)
 		}
 	})

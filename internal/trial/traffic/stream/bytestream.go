@@ -8,7 +8,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// byteStream is what the ends of a TCP flow have in common on all systems.
+// byteStream moves the bytes of one end of a TCP flow on any system.
 type byteStream struct {
 	traffic.ByteFlow // Count is of payload bytes moved by system calls
 	verify           bool

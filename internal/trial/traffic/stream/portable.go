@@ -19,8 +19,8 @@ func ServePortable(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, checkPortable, traffic.Halves(connectPortable))
 }
 
-// mostPortable is how many flows have a goroutine each.
-const mostPortable = 64
+// maxPortable bounds the flows, each of which has a goroutine.
+const maxPortable = 64
 
 // checkPortable answers for a node that is to have the flows of a load.
 func checkPortable(q traffic.Request) check.Answer {
@@ -29,7 +29,7 @@ func checkPortable(q traffic.Request) check.Answer {
 		asked bool
 		what  string
 	}{
-		{len(traffic.FlowsOf(l)) > mostPortable, fmt.Sprintf("at most %d flows", mostPortable)},
+		{len(traffic.FlowsOf(l)) > maxPortable, fmt.Sprintf("at most %d flows", maxPortable)},
 		{len(q.CPUs) > 0, "no choice of cores"},
 		{l.MSS > 0, "no choice of segment sizes"},
 		{l.Buffer > 0, "no choice of socket buffers"},

@@ -12,12 +12,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// portableChunk is what one call moves at most. It bounds how far a sender's count can be behind at an edge
-// of the window, since package net returns from a write only when all of it is taken.
+// portableChunk bounds one call, and so how far a sender's count can be behind at an edge of the window,
+// since package net returns from a write only when all of it is taken.
 const portableChunk = 64 << 10
 
-// portableTCP is one end of a TCP connection that carries data one way, moved by package net. What it has
-// sent is what the kernel has taken.
+// portableTCP is one end of a TCP connection that carries data one way, moved by package net. It counts as
+// sent what the kernel has taken.
 type portableTCP struct {
 	byteStream
 	conn *net.TCPConn

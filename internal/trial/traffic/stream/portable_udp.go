@@ -15,10 +15,10 @@ import (
 
 // Sizes and times of the portable sockets of datagrams.
 const (
-	portableRoom      = 4 << 20 // bytes of socket buffer asked for at first
-	leastPortableRoom = 64 << 10
-	portableLook      = 5 * time.Millisecond  // how often a receiver looks whether it is over
-	portableWait      = 20 * time.Millisecond // how long it waits for a datagram before
+	portableRoom    = 4 << 20 // bytes of socket buffer asked for at first
+	minPortableRoom = 64 << 10
+	portableLook    = 5 * time.Millisecond  // how often a receiver looks whether it is over
+	portableWait    = 20 * time.Millisecond // how long it waits for a datagram before
 )
 
 // portableUDP is one end of a stream of datagrams, moved by package net one by one.
@@ -84,7 +84,7 @@ func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(por
 
 // makeRoom asks for a socket buffer. The BSDs refuse one beyond their limit (kern.ipc.maxsockbuf) altogether.
 func makeRoom(set func(bytes int) error) {
-	for room := portableRoom; room >= leastPortableRoom && set(room) != nil; room /= 2 {
+	for room := portableRoom; room >= minPortableRoom && set(room) != nil; room /= 2 {
 	}
 }
 

@@ -78,7 +78,7 @@ func (f *tcpFlow) prepare(shared *tcpBuffers) {
 	}
 }
 
-// Run is for a flow with a thread of its own.
+// Run carries a flow that has a thread of its own.
 func (f *tcpFlow) Run(p *traffic.Phases) error {
 	if err := traffic.Bound(f.FD); err != nil {
 		return fmt.Errorf("bound the calls of %s: %w", f.Name(), err)
@@ -332,7 +332,7 @@ func newTCPFlow(fd int, q traffic.Request, i int, k traffic.FlowKey, mode tcpMod
 	return f, nil
 }
 
-// poolWrite is what one stream is given at a time, before the next one's turn.
+// poolWrite bounds what one stream is given before the next one's turn.
 const poolWrite = 256 << 10
 
 // tcpPool carries several streams of one direction on one thread.

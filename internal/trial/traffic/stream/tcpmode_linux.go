@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// tcpMode is how one end moves the bytes of its streams. Which mode pays was measured: see
+// tcpMode chooses how one end moves the bytes of its streams. Which mode pays was measured: see
 // docs/measured/2026-11-21-engine.md.
 type tcpMode struct {
 	verify bool
@@ -31,7 +31,7 @@ type tcpMode struct {
 // other's way.
 const threadsPerStream = 2
 
-// featuresTo are those of the device to the other end, nil where they are not known.
+// featuresTo returns the features of the device to the other end, nil where they are not known.
 func featuresTo(to netip.Addr) map[string]bool {
 	dev, err := kernel.RouteDevice(to)
 	if err != nil {

@@ -16,10 +16,10 @@ type throttle struct {
 const (
 	throttleStep = 5 * time.Millisecond  // of the rate are moved by one call
 	throttleDebt = 50 * time.Millisecond // of the rate at most are made good after a late wake-up
-	leastStep    = 1448
+	minStep      = 1448
 )
 
-// of is what so many flows that have this share each are held to together.
+// of returns a throttle for so many flows together that have this share each.
 func (t *throttle) of(flows int) *throttle {
 	if t == nil || flows == 1 {
 		return t
@@ -32,7 +32,7 @@ func (t *throttle) share(b []byte) []byte {
 	if t == nil {
 		return b
 	}
-	return b[:min(len(b), max(leastStep, int(t.perNs*float64(throttleStep))))]
+	return b[:min(len(b), max(minStep, int(t.perNs*float64(throttleStep))))]
 }
 
 // wait sleeps until what was moved is due, but not beyond the window.

@@ -32,7 +32,7 @@ func TestThrottleShares(t *testing.T) {
 		held *throttle
 		want int
 	}{
-		{nil, len(b)}, {&throttle{perNs: 1e6 / 1e9}, 5000}, {&throttle{perNs: 1e3 / 1e9}, leastStep},
+		{nil, len(b)}, {&throttle{perNs: 1e6 / 1e9}, 5000}, {&throttle{perNs: 1e3 / 1e9}, minStep},
 		{(&throttle{perNs: 1e6 / 1e9}).of(3), 15000}, {&throttle{perNs: 1e12 / 1e9}, len(b)},
 		{(*throttle)(nil).of(3), len(b)},
 	} {

@@ -17,7 +17,7 @@ import (
 const (
 	afterlife   = 10 * time.Millisecond // for packets that the end of the stream has overtaken
 	endInterval = 2 * time.Millisecond
-	leastEnds   = 5
+	minEnds     = 5
 )
 
 // udpCount is the account of one end of a stream of datagrams, however they are moved.
@@ -191,8 +191,8 @@ type sizes struct {
 	ahead []int64 // bytes of all before it in the cycle; the last is of the whole
 }
 
-// sizesOf are those of one flow of a load. Flows begin at different places, so that those which send in
-// turn do not all send their large ones together.
+// sizesOf returns the sizes of one flow of a load. Flows begin at different places, so that those which send
+// in turn do not all send their large ones together.
 func sizesOf(load record.Load, flow int) sizes {
 	all := load.PacketSizes()
 	s := sizes{cycle: make([]int, len(all)), ahead: make([]int64, len(all)+1)}
@@ -211,7 +211,7 @@ func (s *sizes) of(seq uint64) int {
 	return s.cycle[seq%uint64(len(s.cycle))]
 }
 
-// bytes are those of the first n datagrams.
+// bytes sums up the first n datagrams.
 func (s *sizes) bytes(n uint64) int64 {
 	round := uint64(len(s.cycle))
 	return int64(n/round)*s.ahead[round] + s.ahead[n%round]

@@ -87,8 +87,8 @@ func (k *udpSink) Run(p *traffic.Phases) error {
 	return nil
 }
 
-// pause is how long nobody looks: longer where the socket has room for what arrives meanwhile, but not at
-// the window's edges, which are as precise as this.
+// pause returns the time between two looks: longer where the socket has room for what arrives meanwhile, but
+// not at the window's edges, which are as precise as this.
 func (k *udpSink) pause(p *traffic.Phases) time.Duration {
 	now := traffic.Monotonic()
 	if k.ample && now > p.Start+int64(edgeTime) && now < p.End-int64(edgeTime) {

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/trial/traffic"
 )
 
-// udpFull is how long a sender waits for a queue that is full.
+// udpFull separates two tries to send by a full queue.
 const udpFull = 50 * time.Microsecond
 
 // udpSource sends flows on one thread, in turn.
@@ -167,7 +167,7 @@ func (s *udpSource) emitOf(flow, n int) error {
 
 // sendEnd tells the receivers how many datagrams there were. It tells some of it however late the thread is.
 func (s *udpSource) sendEnd() {
-	for round := 0; round < leastEnds || !s.phases.Over(s.phases.Senders); round++ {
+	for round := 0; round < minEnds || !s.phases.Over(s.phases.Senders); round++ {
 		for i, f := range s.flows {
 			if s.phases.Abandoned.Load() {
 				return
