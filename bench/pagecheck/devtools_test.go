@@ -145,6 +145,18 @@ func (b *browser) show(url string, width int, theme string) {
 	}
 }
 
+// unbuilt counts the tables that the page's script has yet to fill.
+const unbuilt = `[...document.querySelectorAll("details.metrics")].filter(d => !d.querySelector("tbody tr")).length`
+
+// open opens everything that is folded and waits until the page's script has filled the tables.
+func (b *browser) open() {
+	var left int
+	b.evaluate(`document.querySelectorAll("details").forEach(d => { d.open = true; }), `+unbuilt, &left)
+	for left > 0 { // until the browser's time is up
+		b.evaluate(unbuilt, &left)
+	}
+}
+
 // evaluate runs an expression in the page.
 func (b *browser) evaluate(expression string, out any) {
 	var r struct {

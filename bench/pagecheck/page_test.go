@@ -140,16 +140,21 @@ func faults(t *testing.T, program, page, dir, document string) (found []string) 
 func (b *browser) look(address, dir string, width int, theme string,
 	want map[string]float64) (found []string) {
 	b.show(address, width, theme)
-	var l layout
+	var l, opened layout
 	b.evaluate(probe, &l)
-	wrong, checked := l.fits(width, theme, *tallest), "not compared with a document"
-	if want != nil {
-		wrong = append(wrong, compare(l.Numbers, want)...)
-		checked = fmt.Sprintf("%d numbers compared with %d of the document", len(l.Numbers), len(want))
-	}
 	name := fmt.Sprintf("%d-%s", width, theme)
 	file := filepath.Join(dir, name+".png")
 	must(b.t, os.WriteFile(file, b.screenshot(), 0o644))
+	b.open()
+	b.evaluate(probe, &opened)
+	wrong, checked := l.fits(width, theme, *tallest), "not compared with a document"
+	for _, fault := range opened.fits(width, theme, 0) {
+		wrong = append(wrong, "opened: "+fault)
+	}
+	if want != nil {
+		wrong = append(wrong, compare(opened.Numbers, want)...)
+		checked = fmt.Sprintf("%d numbers compared with %d of the document", len(opened.Numbers), len(want))
+	}
 	fmt.Fprintf(b.t.Output(), "%s: page %d px wide in %d, %d high, %s, %d faults\n", file, l.Scroll, l.Inner,
 		l.Height, checked, len(wrong))
 	for _, w := range wrong {

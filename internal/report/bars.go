@@ -129,8 +129,10 @@ func (b bars) Draw(width float64) string {
 			c.text("t", "end", left-12, middle+4.5, shorten(g.Name, 13, left-12))
 		}
 		for _, one := range g.Bars {
+			c.open(one.Title)
 			one.draw(c, x, y)
 			d.draw(c, one, y+barHeight/2.0)
+			c.close()
 			y += barHeight + barGap
 		}
 		y += groupGap - barGap
@@ -158,8 +160,6 @@ func (b bars) axis(c *canvas, x linear, marks []float64) {
 }
 
 func (b bar) draw(c *canvas, x linear, y float64) {
-	c.open(b.Title)
-	defer c.close()
 	middle := y + barHeight/2.0
 	if b.Failed != "" {
 		c.text("t bad", "start", x.from+6, middle+4.5, b.Failed)
@@ -245,8 +245,6 @@ func (d delayAxis) draw(c *canvas, b bar, y float64) {
 		c.text("ax", "end", d.right, y+4.5, text)
 		return
 	}
-	c.open(b.Title)
-	defer c.close()
 	far := max(b.Loaded, b.Loaded99)
 	from := b.Loaded
 	if b.Idle > 0 {

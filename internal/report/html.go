@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // the page's style, script and template
 	"encoding/base64"
@@ -27,8 +28,8 @@ var chartStyle string
 //go:embed page.js
 var pageScript string
 
-// HTML is the report as one page that needs nothing else: no network, and no script except for saving a
-// chart as PNG.
+// HTML returns the report as one page that needs no network. Its script saves charts as PNG and fills the
+// tables of every metric.
 func HTML(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	t, err := template.New("page").Funcs(pageFunctions(v)).Parse(pageTemplate)
@@ -66,12 +67,30 @@ func hash(content any) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
+// pageCell is a cell with its classes, and with the name that it needs on a card.
 type pageCell struct {
-	Table  Table
-	Column Column
-	Cell   TableCell
-	Index  int
-	Empty  bool
+	Table       Table
+	Cell        TableCell
+	Class, Head string
+}
+
+func cellOf(t Table, i int, c TableCell) pageCell {
+	p := pageCell{Table: t, Cell: c}
+	var classes []string
+	if t.Columns[i].Numeric {
+		classes = append(classes, "num")
+	}
+	if t.Columns[i].Keep {
+		classes = append(classes, "keep")
+	}
+	if t.Cards && i > 0 {
+		p.Head = cmp.Or(c.Head, t.Columns[i].Head)
+	}
+	if t.Cards && (c.Text == "–" || c.Text == "") {
+		classes = append(classes, "empty")
+	}
+	p.Class = strings.Join(classes, " ")
+	return p
 }
 
 type savedFile struct {
@@ -92,9 +111,7 @@ func pageFunctions(v *view) template.FuncMap {
 		"saveFigure":  func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
 		"savePanel":   func(all Panels, p Panel) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
 		"savePicture": func(p Picture) savedFile { return saved(p.ID, v.pictureSheet(p)) },
-		"cell": func(t Table, i int, c TableCell) pageCell {
-			return pageCell{t, t.Columns[i], c, i, c.Text == "–" || c.Text == ""}
-		},
+		"cell":        cellOf,
 	}
 }
 
@@ -132,7 +149,7 @@ func swatch(class string) string {
 	c := &canvas{w: 22, h: 12}
 	switch {
 	case strings.HasPrefix(class, "h "):
-		c.rect(class, 3, 0, 16, 12)
+		c.broad(class, 12, "M3 6H19")
 	case strings.HasPrefix(class, "bar "), strings.HasPrefix(class, "doubt "):
 		kind, colour, _ := strings.Cut(class, " ")
 		c.bar(colour, kind == "doubt", 3, 0.5, 16, 11)

@@ -3,6 +3,7 @@ package report
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -11,10 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
 )
 
 // elements walks a page as strict XML, which its template keeps to, and fails the test where it is not well
@@ -122,14 +128,14 @@ func TestHostileTextStaysText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scripts := 0
+	scripts := map[string]int{}
 	text := elements(t, page, func(e xml.StartElement) {
 		if e.Name.Local == "script" {
-			scripts++
+			scripts[attribute(e, "type")]++
 		}
 	})
-	if scripts != 1 {
-		t.Errorf("%d scripts, want 1", scripts)
+	if diff := cmp.Diff(map[string]int{"": 1, "application/json": 1}, scripts); diff != "" {
+		t.Errorf("scripts by type (-want +got)\n%s", diff)
 	}
 	if !strings.Contains(text, strings.TrimSpace(printable(hostile))) {
 		t.Error("hostile text is not shown as it was")
@@ -191,6 +197,80 @@ func TestEveryColourIsDeclared(t *testing.T) {
 		-1) {
 		if _, ok := p[m[1]]; !ok {
 			t.Errorf("colour %s is used and not declared", m[1])
+		}
+	}
+}
+
+// measure gives each cell of a document a number of each declared metric of the nodes, of TCP and of latency.
+func measure(d *analysis.Document) {
+	d.Metrics = metrics.Metrics()
+	for i := range d.Cells {
+		for k, m := range d.Metrics {
+			x := 1e5 * float64(k+1) / 7
+			stem, _, _ := strings.Cut(m.Name, "_")
+			if _, ok := d.Cells[i].Metrics[m.Name]; !ok && slices.Contains([]string{"host", "router", "tcp",
+				"rtt"}, stem) {
+				d.Cells[i].Metrics[m.Name] = statistics.Summarise([]float64{x, 1.1 * x, 1.3 * x})
+			}
+		}
+	}
+}
+
+// maxPage bounds the bytes of a page of ten cells with three trials and about 50 metrics each.
+const maxPage = 430_000
+
+// TestPageStaysSmall bounds the page of a run like quick.
+func TestPageStaysSmall(t *testing.T) {
+	d := sampleDocument()
+	measure(d)
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes with %d metrics in each of %d cells", len(page), len(d.Cells[0].Metrics), len(d.Cells))
+	if len(page) > maxPage {
+		t.Errorf("the page has %d bytes, want at most %d", len(page), maxPage)
+	}
+}
+
+// TestMetricTablesHoldEveryNumber: the data from which the script fills the tables has each median of the
+// document, exact and as a reader sees it, and each reason for a missing number.
+func TestMetricTablesHoldEveryNumber(t *testing.T) {
+	d := sampleDocument()
+	measure(d)
+	page, err := HTML(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), `<script type="application/json" id="metrics-data">`)
+	text, _, _ = strings.Cut(text, "</script>")
+	var data MetricTables
+	if err := json.Unmarshal([]byte(text), &data); err != nil {
+		t.Fatal(err)
+	}
+	v := newView(d)
+	for i, c := range d.Cells {
+		numbers, missing := map[string]float64{}, map[string]string{}
+		for _, row := range data.Tables[i].Rows {
+			name := data.Names[int(row[0].(float64))][1]
+			if len(row) == 2 {
+				missing[name] = strings.TrimPrefix(data.Words[int(row[1].(float64))], "unavailable: ")
+				continue
+			}
+			numbers[name] = row[4].(float64)
+			if want := v.text(name, numbers[name]); row[3] != want {
+				t.Errorf("%s of %s reads %q, want %q", name, c.Label, row[3], want)
+			}
+		}
+		want := map[string]float64{}
+		for name, x := range c.Metrics {
+			want[name] = x.Median
+		}
+		if diff := cmp.Diff(want, numbers); diff != "" || data.Tables[i].Cell != c.Factors.Key() {
+			t.Errorf("numbers of %s (-want +got)\n%s", data.Tables[i].Cell, diff)
+		}
+		if diff := cmp.Diff(c.Missing, missing); diff != "" {
+			t.Errorf("missing in %s (-want +got)\n%s", c.Label, diff)
 		}
 	}
 }

@@ -127,6 +127,9 @@ func (r *raster) style(e xml.StartElement) *styled {
 	s := &styled{map[string]string{"fill": "#000000", "stroke-width": "1"}, map[string]string{}}
 	for _, a := range e.Attr {
 		s.attribute[a.Name.Local] = a.Value
+		if a.Name.Local == "stroke-width" {
+			s.set[a.Name.Local] = a.Value
+		}
 	}
 	classes := strings.Fields(s.attribute["class"])
 	for _, rule := range r.rules {

@@ -5,6 +5,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -155,6 +156,24 @@ type Fold struct {
 	Blocks []Block
 }
 
+// MetricTables hold the numbers of many tables once, as data: the page's script fills a table when a reader
+// opens it.
+type MetricTables struct {
+	Run    string      `json:"-"`
+	Empty  Table       `json:"-"` // the columns of each table
+	Names  [][4]string // of a metric: in words, in the document, its scope, its definition
+	Words  []string    // intervals, and reasons for a missing number
+	Tables []MetricTable
+}
+
+// MetricTable has the metrics of a cell. A row holds the indexes of a metric's names and words, the number of
+// trials, and median, low and high, each as shown and exact; a row without a number ends with the words.
+type MetricTable struct {
+	Title string `json:"-"`
+	Cell  string
+	Rows  [][]any
+}
+
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) string }
 
@@ -167,6 +186,8 @@ func (Figure) kind() string  { return "figure" }
 func (Panels) kind() string  { return "panels" }
 func (Picture) kind() string { return "picture" }
 func (Fold) kind() string    { return "fold" }
+
+func (MetricTables) kind() string { return "metrics" }
 
 // sections is the page, from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
@@ -196,7 +217,22 @@ func columns(heads ...string) []Column {
 	return out
 }
 
-func (t *Table) row(cells ...TableCell) { t.Rows = append(t.Rows, TableRow{Cells: cells}) }
+// row adds a row of cells, lists of cells and texts, which may have notes of its own.
+func (t *Table) row(parts ...any) *TableRow {
+	var r TableRow
+	for _, p := range parts {
+		switch p := p.(type) {
+		case TableCell:
+			r.Cells = append(r.Cells, p)
+		case []TableCell:
+			r.Cells = append(r.Cells, p...)
+		default:
+			r.Cells = append(r.Cells, TableCell{Text: fmt.Sprint(p)})
+		}
+	}
+	t.Rows = append(t.Rows, r)
+	return &t.Rows[len(t.Rows)-1]
+}
 
 // none is a cell without anything to show.
 var none = TableCell{Text: "–", Tone: Quiet}

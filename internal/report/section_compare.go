@@ -45,15 +45,14 @@ func thresholdSection(v *view, s *Section) {
 	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell",
 		"#Measured", "Reason")}
 	for _, r := range v.Thresholds {
-		row := TableRow{Cells: []TableCell{{Text: "met", Tone: Good}, {Text: r.Requirement},
-			{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, {Text: r.Reason}}}
+		row := t.row(TableCell{Text: "met", Tone: Good}, r.Requirement,
+			TableCell{Text: v.label(r.Factors), Long: r.Factors.Key()}, none, r.Reason)
 		if !r.Met {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 		if r.Value != 0 || r.Met {
 			row.Cells[3] = TableCell{Text: v.measured(r)}
 		}
-		t.Rows = append(t.Rows, row)
 	}
 	s.add(t)
 }
@@ -117,7 +116,7 @@ func comparisonSection(v *view, s *Section) {
 	var intervals []string
 	var cells []*analysis.Cell
 	for _, k := range v.Comparisons {
-		t.Rows = append(t.Rows, comparisonRow(v, k))
+		v.addComparison(t, k)
 		if k.Metric == goodput || k.Metric == packetRate {
 			f.Rows = append(f.Rows, forestLine(v, k))
 			for _, of := range []record.Factors{k.Factors, k.Against} {
@@ -174,10 +173,10 @@ func (v *view) doubt(f record.Factors) bool {
 	return c != nil && c.Grade == evidence.GradeSuspect
 }
 
-func comparisonRow(v *view, k comparison.Comparison) TableRow {
-	row := TableRow{Cells: []TableCell{{Text: v.label(k.Factors), Sub: k.Name}, {Text: v.label(k.Against)},
-		{Text: metrics.Label(k.Metric)}, {Text: ratioText(k.Ratio, k)}, none,
-		{Text: fmt.Sprint(k.N)}, {Text: k.Verdict, Sub: k.Why}, {Text: k.Test}}}
+func (v *view) addComparison(t *Table, k comparison.Comparison) {
+	row := t.row(TableCell{Text: v.label(k.Factors), Sub: k.Name}, v.label(k.Against),
+		metrics.Label(k.Metric), ratioText(k.Ratio, k), none, k.N, TableCell{Text: k.Verdict, Sub: k.Why},
+		k.Test)
 	if k.High > k.Low {
 		row.Cells[4] = TableCell{Text: ratioRange(k), Sub: ratioInterval(k)}
 	}
@@ -185,7 +184,6 @@ func comparisonRow(v *view, k comparison.Comparison) TableRow {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
 	}
 	row.Notes = lineItems("confounded", Doubt, k.Confounders)
-	return row
 }
 
 // comparisonLines say each comparison of rates in words, and of the others those that found a difference; the
@@ -256,8 +254,7 @@ func skippedSection(v *view, s *Section) {
 	if len(v.Skipped) > 0 {
 		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {
-			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()},
-				TableCell{Text: k.Reason})
+			t.row(TableCell{Text: v.skippedWords(k.Factors), Long: k.Factors.Key()}, k.Reason)
 		}
 		s.add(t)
 	}

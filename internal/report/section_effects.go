@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
@@ -70,9 +69,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 		if x.PValue > 0 {
 			verdict.Sub = "p = " + unit.Significant(x.PValue, 2)
 		}
-		t.row(TableCell{Text: name}, TableCell{Text: level}, TableCell{Text: against},
-			TableCell{Text: ratio}, shown, TableCell{Text: strconv.Itoa(x.Settings)},
-			TableCell{Text: strconv.Itoa(x.Blocks)}, verdict)
+		t.row(name, level, against, ratio, shown, x.Settings, x.Blocks, verdict)
 	}
 	for _, x := range e.Main {
 		add(x, "One factor changed", "c1", say(x.Factor, x.Level), "against "+say(x.Factor, x.Against),

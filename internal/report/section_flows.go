@@ -40,12 +40,13 @@ func shortFlowTable(v *view) Table {
 	}
 	t.Columns = append(t.Columns, columns("#Failed", "#Unfinished")...)
 	for _, c := range cells {
-		row := []TableCell{{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
-			v.pair(c, "flow_connect"), v.pair(c, "flow_completion")}
+		var bySize []TableCell
 		for _, s := range sizes {
-			row = append(row, v.pair(c, "flow_completion_"+s.name))
+			bySize = append(bySize, v.pair(c, "flow_completion_"+s.name))
 		}
-		t.row(append(row, v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))...)
+		t.row(TableCell{Text: c.Label, Long: c.Factors.Key()}, v.cellOf(c, flowRate),
+			v.pair(c, "flow_connect"), v.pair(c, "flow_completion"), bySize,
+			v.cellOf(c, "flow_failed_ratio"), v.cellOf(c, "flow_unfinished_ratio"))
 	}
 	t.dropEmpty()
 	return t

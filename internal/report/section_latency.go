@@ -64,12 +64,11 @@ func underLoadTable(v *view) Table {
 	for _, p := range v.UnderLoad {
 		for _, direction := range []string{record.Up, record.Down, record.Both} {
 			if w, ok := p.Directions[direction]; ok {
-				t.row(v.underLoadRow(p.Label, direction, w)...)
+				t.row(v.underLoadRow(p.Label, direction, w))
 			}
 		}
 		if p.Grade != "" {
-			t.row(TableCell{Text: p.Label},
-				TableCell{Text: "up and down, mean"}, TableCell{Text: v.added(p.AddedNs, p.AddedInNoise)},
+			t.row(p.Label, "up and down, mean", v.added(p.AddedNs, p.AddedInNoise),
 				TableCell{Text: p.Grade, Tone: bloatTone(p.Grade)}, none, none)
 		}
 	}
@@ -85,17 +84,16 @@ func addedTable(v *view, caption string) Table {
 		return TableCell{Text: v.added(ns, noise), Pre: "grade ", Sub: grade, Tone: bloatTone(grade)}
 	}
 	for _, p := range v.UnderLoad {
-		row := []TableCell{{Text: p.Label}, none, none, none, none}
+		cells := t.row(p.Label, none, none, none, none).Cells
 		for i, direction := range []string{record.Up, record.Down, record.Both} {
 			if w := p.Directions[direction]; w.AddedNs != nil {
-				row[i+1] = cell(*w.AddedNs, w.AddedInNoise, w.Grade)
-				row[i+1].Num = v.addedNumber(w)
+				cells[i+1] = cell(*w.AddedNs, w.AddedInNoise, w.Grade)
+				cells[i+1].Num = v.addedNumber(w)
 			}
 		}
 		if p.Grade != "" {
-			row[4] = cell(p.AddedNs, p.AddedInNoise, p.Grade)
+			cells[4] = cell(p.AddedNs, p.AddedInNoise, p.Grade)
 		}
-		t.row(row...)
 	}
 	t.dropEmpty()
 	return t

@@ -262,32 +262,40 @@ func factsOfNode(e record.Environment) []Fact {
 	return out
 }
 
-// metricSection is every metric of every cell.
+// metricSection has every metric of every cell.
 func metricSection(v *view, s *Section) {
 	s.ID, s.Title = "metrics", "Every metric of every cell"
-	fold := Fold{Title: plural(len(v.all), "table", "tables")}
+	if len(v.all) == 0 {
+		return
+	}
+	out := MetricTables{Run: v.Run.ID, Empty: Table{ID: "metric-table", Columns: columns("Metric", "#Median",
+		"#Low", "#High", "#n", "Interval", "Scope")}}
 	for _, c := range v.all {
-		t := Table{ID: "metrics-" + c.Factors.Key(), Caption: c.Label, Folded: true,
-			Columns: columns("Metric", "#Median", "#Low", "#High", "#n", "Interval", "Scope")}
+		t := MetricTable{Title: c.Label, Cell: c.Factors.Key()}
 		for _, name := range v.metricOrder(c) {
-			t.row(slices.Concat([]TableCell{v.metricCell(name)},
-				v.statCells(c, name, c.Metrics[name]), []TableCell{{Text: v.metric[name].Scope}})...)
+			x := c.Metrics[name]
+			row := []any{out.name(v, name), index(&out.Words, intervalName(x)), x.N}
+			for _, stat := range v.statCells(c, name, x) {
+				if stat.Num != nil {
+					row = append(row, stat.Text, stat.Num.Value)
+				}
+			}
+			t.Rows = append(t.Rows, row)
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Missing)) {
-			t.row(v.metricCell(name), TableCell{Text: "n/a", Tone: Quiet},
-				TableCell{}, TableCell{}, TableCell{}, TableCell{Text: "unavailable: " + c.Missing[name],
-					Tone: Quiet}, TableCell{Text: v.metric[name].Scope})
+			why := printable("unavailable: " + c.Missing[name])
+			t.Rows = append(t.Rows, []any{out.name(v, name), index(&out.Words, why)})
 		}
-		fold.Blocks = append(fold.Blocks, t)
+		out.Tables = append(out.Tables, t)
 	}
-	if len(fold.Blocks) > 0 {
-		s.add(fold)
-	}
+	s.add(out)
 }
 
-// metricCell is a metric in words, over its name in the document.
-func (v *view) metricCell(name string) TableCell {
-	return TableCell{Text: metrics.Label(name), Sub: name, Long: v.metric[name].Doc}
+// name returns the index of a metric's names.
+func (m *MetricTables) name(v *view, name string) int {
+	d := v.metric[name]
+	return index(&m.Names, [4]string{printable(metrics.Label(name)), printable(name), printable(d.Scope),
+		printable(d.Doc)})
 }
 
 // metricOrder is the order of declaration, then what was not declared.

@@ -164,9 +164,9 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 		if x, ok := c.Metrics[metric]; ok {
 			stats = v.statCells(c, metric, x)
 		}
-		t.row(slices.Concat([]TableCell{{Text: c.Label}}, stats, []TableCell{
-			ratioCell(c.Ceiling.HeaderEfficiency, ""), ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
-			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind)})...)
+		t.row(c.Label, stats, ratioCell(c.Ceiling.HeaderEfficiency, ""),
+			ratioCell(c.Ceiling.Ratio, c.Ceiling.Kind),
+			ratioCell(c.Ceiling.TesterRatio, c.Ceiling.TesterKind))
 	}
 	t.dropEmpty()
 	return t

@@ -67,13 +67,13 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 		if powered && loaded(c) {
 			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
 		}
-		row := TableRow{Cell: c, Cells: []TableCell{v.nameCell(c, uneven), rateCell(v, c), lost,
-			v.pair(c, "rtt_idle"), v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c),
-			power, efficiency, cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c)}}
+		row := t.row(v.nameCell(c, uneven), rateCell(v, c), lost, v.pair(c, "rtt_idle"),
+			v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
+			cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c))
+		row.Cell = c
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
 			row.Tone = Bad
 		}
-		t.Rows = append(t.Rows, row)
 	}
 	t.addNotes(cells)
 	t.dropEmpty()

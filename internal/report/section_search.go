@@ -49,12 +49,11 @@ func searchTable(v *view) Table {
 	for i := range v.Searches {
 		s := &v.Searches[i]
 		for k, r := range s.Results {
-			t.row(v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
-				TableCell{Text: v.rateOr(s.Unit, r.Lower)}, TableCell{Text: v.rateOr(s.Unit, r.Upper)},
+			row := t.row(v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
+				v.rateOr(s.Unit, r.Lower), v.rateOr(s.Unit, r.Upper),
 				TableCell{Text: strconv.Itoa(s.Trials), Sub: v.text("search_s", s.Seconds)})
 			if r.Irregular != "" {
-				t.Rows[len(t.Rows)-1].Notes = []Item{{Kind: "irregular", Text: "goal " + r.Goal + ": " +
-					r.Irregular, Tone: Doubt}}
+				row.Notes = lineItems("irregular", Doubt, []string{"goal " + r.Goal + ": " + r.Irregular})
 			}
 		}
 	}
@@ -135,7 +134,7 @@ func standardTable(v *view) Table {
 		if len(s.Latency)+len(s.FrameLoss)+len(s.BackToBack) == 0 {
 			continue
 		}
-		loss, burst := TableCell{Text: "–"}, TableCell{Text: "–"}
+		loss, burst := none, none
 		if len(s.FrameLoss) > 0 {
 			loss = TableCell{Text: v.text(lossRatio, s.FrameLoss[0].Loss.Median),
 				Sub: "of " + v.text(packetRate, s.FrameLoss[0].Load)}
@@ -183,8 +182,8 @@ func lossTable(v *view) Table {
 		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss")}
 	for i := range v.Searches {
 		for _, l := range v.Searches[i].FrameLoss {
-			t.row([]TableCell{v.searchName(&v.Searches[i]), {Text: unit.Percent(l.Share)},
-				{Text: v.text(packetRate, l.Load)}, {Text: v.text(lossRatio, l.Loss.Median)}}...)
+			t.row(v.searchName(&v.Searches[i]), unit.Percent(l.Share), v.text(packetRate, l.Load),
+				v.text(lossRatio, l.Loss.Median))
 		}
 	}
 	return t
@@ -200,10 +199,9 @@ func goalTable(v *view) Table {
 		if g.MaxDelay > 0 {
 			delay = g.MaxDelay.String()
 		}
-		t.row([]TableCell{{Text: g.Name}, {Text: durationWords(g.FinalDuration)},
-			{Text: durationWords(g.DurationSum)}, {Text: unit.Percent(g.LossRatio)},
-			{Text: unit.Percent(g.ExceedRatio)}, {Text: unit.Percent(g.Width)},
-			{Text: durationWords(g.InitialDuration)}, {Text: delay}}...)
+		t.row(g.Name, durationWords(g.FinalDuration), durationWords(g.DurationSum),
+			unit.Percent(g.LossRatio), unit.Percent(g.ExceedRatio), unit.Percent(g.Width),
+			durationWords(g.InitialDuration), delay)
 	}
 	return t
 }
@@ -218,9 +216,8 @@ func stepTable(v *view) Table {
 			if step.Warmup {
 				test = "warm-up, does not count"
 			}
-			t.row([]TableCell{{Text: step.Trial}, {Text: test}, {Text: v.text(loadMetric(v.Searches[i].Unit),
-				step.Load)}, {Text: unit.Significant(step.Seconds, 3) + " s"},
-				{Text: v.text(lossRatio, step.LossRatio)}}...)
+			t.row(step.Trial, test, v.text(loadMetric(v.Searches[i].Unit), step.Load),
+				unit.Significant(step.Seconds, 3)+" s", v.text(lossRatio, step.LossRatio))
 		}
 	}
 	return t

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -67,11 +66,10 @@ func scalingSection(v *view, s *Section) {
 	for _, k := range v.Scaling {
 		peak := none
 		if k.Peak > 0 {
-			peak = TableCell{Text: strconv.FormatFloat(k.Peak, 'f', 1, 64), Sub: v.text(goodput, k.PeakBps)}
+			peak = TableCell{Text: fmt.Sprintf("%.1f", k.Peak), Sub: v.text(goodput, k.PeakBps)}
 		}
-		t.row([]TableCell{{Text: k.Label, Long: k.Text},
-			{Text: k.Factor}, {Text: v.text(goodput, k.SingleBps)}, {Text: unit.Percent(k.Contention)},
-			{Text: unit.Percent(k.Coherence)}, peak, {Text: strconv.FormatFloat(k.R2, 'f', 3, 64)}}...)
+		t.row(TableCell{Text: k.Label, Long: k.Text}, k.Factor, v.text(goodput, k.SingleBps),
+			unit.Percent(k.Contention), unit.Percent(k.Coherence), peak, fmt.Sprintf("%.3f", k.R2))
 	}
 	if len(t.Rows) > 0 {
 		s.add(t)

@@ -19,18 +19,18 @@ func trialSection(v *view, s *Section) {
 		"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity")}
 	t.Columns[0].Keep = true
 	for i := range v.Trials {
-		t.Rows = append(t.Rows, trialRow(v, &v.Trials[i], &t))
+		v.addTrial(&t, &v.Trials[i])
 	}
 	if len(t.Rows) > 0 {
 		s.add(t)
 	}
 }
 
-func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
-	row := TableRow{Cells: []TableCell{{Text: k.ID},
-		{Text: k.Started.UTC().Format("15:04:05")}, {Text: v.trialName(k), Long: k.Factors.Key()},
-		v.trialCell(k, packetRate, goodput), v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50),
-		v.trialCell(k, retransmits), {Text: pathWords(k.Path)}, {Text: k.Grade, Tone: gradeTone(k.Grade)}}}
+func (v *view) addTrial(t *Table, k *analysis.TrialView) {
+	row := t.row(k.ID, k.Started.UTC().Format("15:04:05"),
+		TableCell{Text: v.trialName(k), Long: k.Factors.Key()}, v.trialCell(k, packetRate, goodput),
+		v.trialCell(k, lossRatio), v.trialCell(k, loadedP50, idleP50), v.trialCell(k, retransmits),
+		pathWords(k.Path), TableCell{Text: k.Grade, Tone: gradeTone(k.Grade)})
 	if k.Grade == evidence.GradeFailed {
 		row.Tone = Bad
 	}
@@ -47,7 +47,6 @@ func trialRow(v *view, k *analysis.TrialView, t *Table) TableRow {
 	for _, c := range k.Caveats {
 		row.Cells[0].Mark = append(row.Cells[0].Mark, t.note(c))
 	}
-	return row
 }
 
 func (v *view) trialName(k *analysis.TrialView) string {

@@ -63,8 +63,30 @@ func (c *canvas) file(title string, pixels Size) string {
 		pixels.Height)
 	body := strings.Replace(c.svg(title), "<svg", open, 1)
 	end := strings.Index(body, ">") + 1
-	return printable(body[:end] + "<style>" + resolve(chartStyle+seriesStyle()) + "</style>" +
+	return printable(body[:end] + "<style>" + resolve(styleOf(body)) + "</style>" +
 		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
+}
+
+var classForm = regexp.MustCompile(`class="([^"]*)"`)
+
+// styleOf returns the rules of the charts' style that apply to a drawing.
+func styleOf(drawing string) string {
+	var used []string
+	for _, m := range classForm.FindAllStringSubmatch(drawing, -1) {
+		used = once(used, strings.Fields(m[1])...)
+	}
+	unused := func(class string) bool { return !slices.Contains(used, class) }
+	var out strings.Builder
+	for rule := range strings.SplitAfterSeq(chartStyle+seriesStyle(), "}") {
+		selectors, _, _ := strings.Cut(rule, "{")
+		for one := range strings.SplitSeq(selectors, ",") {
+			if classes := strings.Split(one, ".")[1:]; !slices.ContainsFunc(classes, unused) {
+				out.WriteString(strings.TrimSpace(rule))
+				break
+			}
+		}
+	}
+	return out.String()
 }
 
 // compose lays the parts out from top to bottom.

@@ -167,8 +167,8 @@ func (s *site) index() *sitePage {
 				power = TableCell{Text: watts, Sub: w.Load}
 			}
 		}
-		t.row(append(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
-			Sub: strings.Join(once(nil, each(sources, s.shortSource)...), ", ")})...)
+		t.row(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
+			Sub: strings.Join(once(nil, each(sources, s.shortSource)...), ", ")})
 	}
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
@@ -371,16 +371,15 @@ func (s *site) sources() *sitePage {
 		results[w.Source]++
 	}
 	for _, source := range s.Sources {
-		n := TableCell{Text: fmt.Sprint(results[source.ID])}
+		n := results[source.ID]
 		if b, ok := s.own[source.ID]; ok {
 			own.row(TableCell{Text: source.ID, Href: s.page[source.ID]},
 				TableCell{Text: b.Device, Href: s.page[s.nameOf(b.Device)]}, textCell(b.Firmware),
-				TableCell{Text: b.Document.Run.Started.Format("2006-01-02")},
-				TableCell{Text: b.Document.Run.Lab}, n, textCell(b.Note))
+				b.Document.Run.Started.Format("2006-01-02"), b.Document.Run.Lab, n, textCell(b.Note))
 			continue
 		}
-		studies.row(TableCell{Text: source.ID, Href: source.URL, Sub: source.URL},
-			TableCell{Text: source.About}, textCell(source.Published), TableCell{Text: source.Licence}, n)
+		studies.row(TableCell{Text: source.ID, Href: source.URL, Sub: source.URL}, source.About,
+			textCell(source.Published), source.Licence, n)
 	}
 	p := &sitePage{Name: "sources.html", Kind: "Catalogue", Title: "Sources",
 		Lead: "Where every number is from."}

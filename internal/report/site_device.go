@@ -117,8 +117,7 @@ func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Tab
 			packets = TableCell{Text: unit.PacketRate(*r.PacketRate).String(),
 				Num: published(r, "packet_rate_pps", r.PacketRate)}
 		}
-		t.row(setting, rate, grade, retransmits, cpu, packets, TableCell{Text: r.How()},
-			s.sourceCell(r.Source))
+		t.row(setting, rate, grade, retransmits, cpu, packets, r.How(), s.sourceCell(r.Source))
 	}
 	t.dropEmpty()
 	return t
@@ -278,8 +277,7 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 		if x.Block > 0 {
 			block = TableCell{Text: fmt.Sprint(x.Block, " B")}
 		}
-		t.row(TableCell{Text: x.Algorithm}, TableCell{Text: x.Operation}, speed, block, textCell(x.Mode),
-			s.sourceCell(x.Source))
+		t.row(x.Algorithm, x.Operation, speed, block, textCell(x.Mode), s.sourceCell(x.Source))
 	}
 	for i, b := range charts {
 		b.sort()
@@ -314,7 +312,7 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 		if w.Device != p.Title {
 			load += bracket(w.Device)
 		}
-		t.row(TableCell{Text: load}, cell, s.sourceCell(w.Source))
+		t.row(load, cell, s.sourceCell(w.Source))
 	}
 	p.add(Section{ID: "power", Title: "Power"}, t)
 }

@@ -43,7 +43,14 @@ func (c *canvas) tag(parts ...string) {
 }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
-	c.tag(`<path class="`, class, `" d="M`, attr(x1), " ", attr(y1), "L", attr(x2), " ", attr(y2), `"/>`)
+	to := "L" + attr(x2) + " " + attr(y2)
+	switch {
+	case x1 == x2:
+		to = "V" + attr(y2)
+	case y1 == y2:
+		to = "H" + attr(x2)
+	}
+	c.path(class, "M"+attr(x1)+" "+attr(y1)+to)
 }
 
 func (c *canvas) rect(class string, x, y, w, h float64) {
@@ -63,6 +70,13 @@ func (c *canvas) circle(class string, x, y, r float64) {
 func (c *canvas) path(class, d string) {
 	if d != "" {
 		c.tag(`<path class="`, class, `" d="`, d, `"/>`)
+	}
+}
+
+// broad draws a path as broad as a stretch of a row.
+func (c *canvas) broad(class string, width float64, d string) {
+	if d != "" {
+		c.tag(`<path class="`, class, `" stroke-width="`, attr(width), `" d="`, d, `"/>`)
 	}
 }
 

@@ -151,12 +151,12 @@ func (t timeline) heat(c *canvas, x linear, top, row float64) {
 			c.text("ax small", "end", plotLeft-6, y+row-2, k.Name)
 		}
 		k.cells(x, func(from, to float64, level int) {
-			paths[level].WriteString("M" + attr(from) + " " + attr(y+0.5) + "H" + attr(to) +
-				"V" + attr(y+row-0.5) + "H" + attr(from) + "Z")
+			paths[level].WriteString("M" + attr(math.Round(from)) + " " + attr(y+row/2) + "H" +
+				attr(math.Round(to)))
 		})
 	}
 	for level := range paths {
-		c.path("h h"+strconv.Itoa(level), paths[level].String())
+		c.broad("h h"+strconv.Itoa(level), row-1, paths[level].String())
 	}
 }
 

@@ -143,6 +143,16 @@ func once(list []string, texts ...string) []string {
 	return list
 }
 
+// index returns the place of x in a list, to which it adds x if it is not there.
+func index[T comparable](list *[]T, x T) int {
+	i := slices.Index(*list, x)
+	if i < 0 {
+		i = len(*list)
+		*list = append(*list, x)
+	}
+	return i
+}
+
 // each is what of makes of each of a list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
