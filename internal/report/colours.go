@@ -58,8 +58,8 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 		return []LegendItem{{class + v.class(cells[0].Factors), words}}
 	}
 	return each(l, func(level string) LegendItem {
-		return LegendItem{class + v.colour(v.line, level), strings.TrimPrefix(words+": ", ": ") +
-			v.Catalogue.Of(v.line).Words(level)}
+		return LegendItem{class + v.colour(v.line, level), joined(": ", words,
+			v.Catalogue.Of(v.line).Words(level))}
 	})
 }
 

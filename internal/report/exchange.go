@@ -93,8 +93,27 @@ func Benchstat(d *analysis.Document) []byte {
 	return b.Bytes()
 }
 
-// ministatMetrics are those that ministat gets, the first one that a run has.
-var ministatMetrics = [...]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number}
+// ministatMetric returns the metric that ministat gets: the first one of these that a run has.
+func (v *view) ministatMetric() string {
+	for _, m := range []string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number} {
+		for _, c := range v.all {
+			if len(exact(v.counted(c), m)) > 0 {
+				return m
+			}
+		}
+	}
+	return ""
+}
+
+// exact prints a metric of some trials with all its digits.
+func exact(trials []*analysis.TrialView, metric string) (values []string) {
+	for _, t := range trials {
+		if x, ok := t.Metrics[metric]; ok {
+			values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
+		}
+	}
+	return values
+}
 
 // Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
 // ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
@@ -108,25 +127,14 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 		values []string
 	}
 	var columns []column
-	var without []string // the labels of cells that the metric is not of
-	metric := ""
-	for _, m := range ministatMetrics {
-		if len(columns) > 0 {
-			break
-		}
-		metric, without = m, nil
-		for _, c := range v.all {
-			var values []string
-			for _, t := range v.counted(c) {
-				if x, ok := t.Metrics[metric]; ok {
-					values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
-				}
-			}
-			if len(values) > 0 {
-				columns = append(columns, column{c, values})
-			} else {
-				without = append(without, printable(c.Label))
-			}
+	var without []string // labels of the cells that lack the metric
+	metric := v.ministatMetric()
+	for _, c := range v.all {
+		values := exact(v.counted(c), metric)
+		if len(values) > 0 {
+			columns = append(columns, column{c, values})
+		} else {
+			without = append(without, printable(c.Label))
 		}
 	}
 	if len(columns) == 0 {
@@ -229,10 +237,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 			system = []string{cmp.Or(e.Facts["distribution"], "Linux"), e.Facts["kernel"]}
 		}
 	}
-	column := func(parts []string) string {
-		parts = slices.Compact(slices.DeleteFunc(parts, func(p string) bool { return p == "" }))
-		return escape(strings.Join(parts, " / "))
-	}
+	column := func(parts []string) string { return escape(joined(" / ", slices.Compact(parts)...)) }
 	var b bytes.Buffer
 	for _, c := range v.all {
 		x, ok := c.Metrics[goodput]

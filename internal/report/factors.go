@@ -57,7 +57,7 @@ func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	names := without(rest, independent(cells, rest, of)...)
 	for _, c := range cells {
 		if c.Factors[of] == level {
-			return strings.TrimSuffix(" · "+v.setWords(c.Factors, names), " · ")
+			return around(" · ", v.setWords(c.Factors, names), "")
 		}
 	}
 	return ""

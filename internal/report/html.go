@@ -102,7 +102,7 @@ func pageFunctions(v *view) template.FuncMap {
 	return template.FuncMap{
 		"slug":        slug,
 		"hash":        hash,
-		"inAll":       inAll,
+		"about":       about,
 		"mark":        mark,
 		"kind":        Block.kind,
 		"exact":       func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },

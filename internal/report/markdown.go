@@ -15,7 +15,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)
 	m := &markdown{}
-	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
+	m.line("**chokepoint " + escape(h.Title) + "**" + around(" — ", escape(h.Lead), ""))
 	m.gap()
 	for _, p := range h.Points {
 		m.line("- " + escape(p))
@@ -84,7 +84,7 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)
 	m := &markdown{}
-	m.line("**chokepoint " + escape(h.Title) + "**" + dash(h.Lead))
+	m.line("**chokepoint " + escape(h.Title) + "**" + around(" — ", escape(h.Lead), ""))
 	m.gap()
 	if len(v.Searches) > 0 { // the result is what was found, not what its last trial carried
 		t := searchTable(v)
@@ -108,24 +108,24 @@ func Brief(d *analysis.Document) ([]byte, error) {
 // validity, and what a level was resolved to beside it.
 func briefTable(full Table) (t Table) {
 	t.Of = full.Of
+	for range full.Rows {
+		t.row()
+	}
 	shown := []string{"What was measured", "Rate", "RTT idle", "RTT under load", "Validity"}
 	for i, c := range full.Columns {
-		if slices.Contains(shown, c.Head) {
-			c.Sub = ""
-			t.Columns = append(t.Columns, c)
-			for k, r := range full.Rows {
-				if len(t.Rows) <= k {
-					t.Rows = append(t.Rows, TableRow{})
-				}
-				cell := TableCell{Text: r.Cells[i].Text}
-				switch c.Head {
-				case "Rate", "What was measured":
-					cell.Sub, cell.Num = r.Cells[i].Sub, r.Cells[i].Num
-				case "Validity":
-					cell.Sub = reasonWords(r.Cell)
-				}
-				t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
+		if !slices.Contains(shown, c.Head) {
+			continue
+		}
+		t.Columns = append(t.Columns, Column{Head: c.Head, Numeric: c.Numeric})
+		for k, r := range full.Rows {
+			cell := TableCell{Text: r.Cells[i].Text}
+			switch c.Head {
+			case "Rate", "What was measured":
+				cell.Sub, cell.Num = r.Cells[i].Sub, r.Cells[i].Num
+			case "Validity":
+				cell.Sub = reasonWords(r.Cell)
 			}
+			t.Rows[k].Cells = append(t.Rows[k].Cells, cell)
 		}
 	}
 	return t
@@ -150,24 +150,23 @@ func (m *markdown) table(t Table) {
 		m.line("**" + escape(t.Of) + "**")
 		m.gap()
 	}
-	var head, rule []string
-	for _, c := range t.Columns {
-		head = append(head, escape(c.Head+bracket(c.Sub)))
-		rule = append(rule, map[bool]string{true: "---:", false: "---"}[c.Numeric])
-	}
-	m.row(head)
-	m.row(rule)
+	m.row(each(t.Columns, func(c Column) string { return escape(c.Head + bracket(c.Sub)) }))
+	m.row(each(t.Columns, func(c Column) string {
+		if c.Numeric {
+			return "---:"
+		}
+		return "---"
+	}))
 	for _, r := range t.Rows {
 		m.row(each(r.Cells, markdownCell))
 	}
 	m.gap()
 	for _, r := range t.Rows {
-		for _, n := range r.Notes {
-			n.Text = r.Cells[0].Text + ": " + n.Text
+		for _, n := range about(r.Cells[0].Text, r.Notes) {
 			m.item(n)
 		}
 	}
-	for _, n := range inAll(t.Common) {
+	for _, n := range about("in all cells", t.Common) {
 		m.item(n)
 	}
 	for i, n := range t.Notes {
@@ -207,13 +206,6 @@ func (m *markdown) items(items []Item) {
 
 func (m *markdown) item(it Item) {
 	m.line("- **" + escape(it.Kind) + "**: " + escape(it.Text+bracket(strings.Join(it.Evidence, "; "))))
-}
-
-func dash(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " — " + escape(s)
 }
 
 // escape keeps text from being read as Markdown or HTML.

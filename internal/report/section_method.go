@@ -39,7 +39,7 @@ func (v *view) pictures() []Picture {
 		if topology := factor.Topology.Of(f); !factor.Tunnel.Is(f, "", factor.NoTunnel) {
 			words := v.Catalogue.Of(string(factor.Tunnel)).Words(factor.Tunnel.Of(f))
 			if !strings.Contains(tunnels[topology], words) {
-				tunnels[topology] = strings.TrimPrefix(tunnels[topology]+", "+words, ", ")
+				tunnels[topology] = joined(", ", tunnels[topology], words)
 			}
 		}
 	}
@@ -52,7 +52,7 @@ func (v *view) pictures() []Picture {
 		return out
 	}
 	for _, t := range v.Topologies {
-		name, ok := tunnels[t.Name], true
+		name := tunnels[t.Name]
 		if name == "" && len(v.Topologies) == 1 {
 			name = tunnels[""]
 		}
@@ -164,12 +164,15 @@ func durationWords(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/1e6, 'f', -1, 64) + " ms"
 }
 
-// bracket is what is said beside something, if there is anything.
-func bracket(s string) string {
+// bracket returns a text in brackets, to stand beside another; "" without one.
+func bracket(s string) string { return around(" (", s, ")") }
+
+// around puts texts before and after one that is not empty.
+func around(before, s, after string) string {
 	if s == "" {
 		return ""
 	}
-	return " (" + s + ")"
+	return before + s + after
 }
 
 func runsWords(m record.Method) string {

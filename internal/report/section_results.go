@@ -218,10 +218,10 @@ func (t *Table) says(item Item) bool {
 	})
 }
 
-// inAll are the items that are said of all cells, with words for that.
-func inAll(items []Item) []Item {
+// about puts before each item what it is about.
+func about(of string, items []Item) []Item {
 	return each(items, func(item Item) Item {
-		item.Text = "in all cells: " + item.Text
+		item.Text = joined(": ", of, item.Text)
 		return item
 	})
 }

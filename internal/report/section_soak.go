@@ -37,8 +37,11 @@ func soakItems(k analysis.Soak) []Item {
 			Tone: Bad})
 	}
 	for _, t := range k.Trends {
-		items = append(items, Item{Kind: t.Kind, Text: t.Text, Tone: map[bool]Tone{true: Doubt,
-			false: Good}[t.Real]})
+		item := Item{Kind: t.Kind, Text: t.Text, Tone: Good}
+		if t.Real {
+			item.Tone = Doubt
+		}
+		items = append(items, item)
 	}
 	return append(items, lineItems("not watched", Quiet, k.Missing)...)
 }
@@ -47,10 +50,7 @@ func soakItems(k analysis.Soak) []Item {
 func soakLines(v *view) []Item {
 	var out []Item
 	for _, k := range v.Soaks {
-		for _, item := range soakItems(k) {
-			item.Text = soakTitle(k) + ": " + item.Text
-			out = append(out, item)
-		}
+		out = append(out, about(soakTitle(k), soakItems(k))...)
 	}
 	return out
 }
@@ -77,13 +77,7 @@ func scalingSection(v *view, s *Section) {
 }
 
 func scalingLines(v *view) []Item {
-	var out []Item
-	for _, k := range v.Scaling {
-		text := k.Text
-		if k.Label != "" {
-			text = k.Label + ": " + text
-		}
-		out = append(out, Item{Kind: "scaling", Text: text})
-	}
-	return out
+	return each(v.Scaling, func(k analysis.Scaling) Item {
+		return Item{Kind: "scaling", Text: joined(": ", k.Label, k.Text)}
+	})
 }

@@ -59,18 +59,16 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 
 // extent says how much was measured: cells and runs of each.
 func extent(v *view) string {
-	least, most := 0, 0
-	for i, c := range v.all {
-		if i == 0 || c.Runs < least {
-			least = c.Runs
-		}
-		most = max(most, c.Runs)
+	counts := slices.Sorted(slices.Values(each(v.all, func(c *analysis.Cell) int { return c.Runs })))
+	if len(counts) == 0 {
+		counts = []int{0}
 	}
-	runs := plural(most, "run", "runs")
-	if least != most {
-		runs = fmt.Sprintf("%d to %d runs", least, most)
+	low, high := counts[0], counts[len(counts)-1]
+	runs := unit.Count(high, "run")
+	if low != high {
+		runs = fmt.Sprintf("%d to %s", low, runs)
 	}
-	return plural(len(v.Cells), "cell", "cells") + " × " + runs
+	return unit.Count(len(v.Cells), "cell") + " × " + runs
 }
 
 // machine is the carrier of the lab, from its fingerprint, or both ends' where each node is a machine.
@@ -81,22 +79,15 @@ func machine(all []record.Environment) string {
 		if carried && e.Node != "host" && len(all) > 1 {
 			continue
 		}
-		var parts []string
 		system := unit.System(e.Facts["os"]) + " "
-		for _, p := range [][3]string{{"", e.Facts["cpu_model"], ""}, {"", e.Facts["cores"], " cores"},
-			{system, strings.TrimPrefix(e.Facts["kernel"], system), ""}} {
-			if p[1] != "" {
-				parts = append(parts, strings.Join(p[:], ""))
-			}
-		}
+		text := joined(", ", e.Facts["cpu_model"], around("", e.Facts["cores"], " cores"),
+			around(system, strings.TrimPrefix(e.Facts["kernel"], system), ""))
 		if carried || len(all) == 1 {
-			return strings.Join(parts, ", ")
+			return text
 		}
-		if len(parts) > 0 {
-			ends = append(ends, e.Node+": "+strings.Join(parts, ", "))
-		}
+		ends = append(ends, around(e.Node+": ", text, ""))
 	}
-	return strings.Join(ends, "; ")
+	return joined("; ", ends...)
 }
 
 // firmware is the system of the real router, as it was when the run began.
@@ -110,24 +101,20 @@ func alerts(v *view) []Item {
 		text := "The run is not complete: " + s + bracket(v.Run.Reason) + "."
 		out = append(out, Item{Kind: s, Text: text, Tone: Bad})
 	}
-	if missed := missed(v); missed > 0 {
-		out = append(out, Item{Kind: "missed", Tone: Bad, Text: fmt.Sprintf("%s of %d missed.",
-			plural(missed, "requirement", "requirements"), len(v.Thresholds))})
+	add := func(kind string, tone Tone, n int, one, many, rest string) {
+		if n > 0 {
+			out = append(out, Item{Kind: kind, Tone: tone, Text: plural(n, one, many) + rest})
+		}
 	}
 	graded := func(grade string) int {
 		return len(v.cells(func(c *analysis.Cell) bool { return c.Grade == grade && !unmeasured(c) }))
 	}
-	if left := len(v.cells(unmeasured)); left > 0 {
-		out = append(out, Item{Kind: "not measured", Tone: Bad,
-			Text: plural(left, "cell was", "cells were") + " not measured."})
-	}
-	if failed := graded(evidence.GradeFailed); failed > 0 {
-		out = append(out, Item{Kind: "failed", Text: plural(failed, "cell has", "cells have") +
-			" no number; the reasons stand in the table.", Tone: Bad})
-	}
-	if suspect := graded(evidence.GradeSuspect); suspect > 0 {
-		out = append(out, Item{Kind: "suspect", Tone: Doubt,
-			Text: plural(suspect, "cell is", "cells are") + " suspect; the reasons stand in the table."})
-	}
+	add("missed", Bad, missed(v), "requirement", "requirements", fmt.Sprintf(" of %d missed.",
+		len(v.Thresholds)))
+	add("not measured", Bad, len(v.cells(unmeasured)), "cell was", "cells were", " not measured.")
+	add("failed", Bad, graded(evidence.GradeFailed), "cell has", "cells have",
+		" no number; the reasons stand in the table.")
+	add("suspect", Doubt, graded(evidence.GradeSuspect), "cell is", "cells are",
+		" suspect; the reasons stand in the table.")
 	return out
 }

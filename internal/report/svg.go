@@ -28,8 +28,11 @@ const (
 	panelWidth  = 320
 )
 
-func attr(v float64) string {
-	s := strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
+func attr(v float64) string { return rounded(v, 10) }
+
+// rounded prints v in steps of 1 ÷ per.
+func rounded(v, per float64) string {
+	s := strconv.FormatFloat(math.Round(v*per)/per, 'f', -1, 64)
 	if s == "-0" {
 		return "0"
 	}
@@ -235,20 +238,10 @@ func axisFrom0(high float64, want int) (marks []float64) {
 // tickText prints a tick in a scale with as many digits as it needs.
 func tickText(s unit.Scale, v float64) string {
 	x := v / s.Div
-	for digits := range 4 {
-		if p := math.Pow(10, float64(digits)); math.Abs(x*p-math.Round(x*p)) < 1e-6*max(1, math.Abs(x*p)) {
-			return trimFixed(x, digits)
-		}
+	if math.Abs(x*1e3-math.Round(x*1e3)) < 1e-6*max(1, x*1e3) {
+		return rounded(x, 1e3)
 	}
 	return unit.Significant(x, 3)
-}
-
-func trimFixed(x float64, digits int) string {
-	if x == 0 {
-		return "0"
-	}
-	n := digits + 1 + int(math.Floor(math.Log10(max(math.Abs(x), 1e-9))))
-	return unit.Significant(x, max(n, 1))
 }
 
 // logarithmic maps positive values onto a stretch, by their logarithm.

@@ -84,11 +84,7 @@ func runWords(v *view) string {
 	if from := v.Run.ImportedFrom; len(from) > 0 {
 		where = "measured by " + strings.Join(from, ", ")
 	}
-	words := "run " + v.Run.ID + ", " + where + ", " + extent(v)
-	if v.Run.Status != "" {
-		words += ", " + v.Run.Status
-	}
-	return words
+	return joined(", ", "run "+v.Run.ID, where, extent(v), v.Run.Status)
 }
 
 func lineItems(kind string, tone Tone, lines []string) []Item {
@@ -179,11 +175,7 @@ func (t *terminal) list(title string, items []Item) {
 }
 
 func (t *terminal) item(indent string, it Item) {
-	text := it.Text
-	if it.Kind != "" {
-		text = it.Kind + ": " + text
-	}
-	text += bracket(strings.Join(it.Evidence, "; "))
+	text := joined(": ", it.Kind, it.Text) + bracket(strings.Join(it.Evidence, "; "))
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }
 
@@ -196,41 +188,36 @@ func terminalTable(full Table) Table {
 	t.Columns = columns("Measured",
 		"#Rate|interval", "#RTT idle|p50, p99", "#RTT load|p50, p99", "#Loss,|retrans.", "#Core,|of tester",
 		"#Per watt|load, idle", "#Cycles", "#Clock", "Validity|evenness")
-	column := func(heads ...string) int {
-		return slices.IndexFunc(full.Columns, func(c Column) bool { return slices.Contains(heads, c.Head) })
-	}
-	at := func(r TableRow, heads ...string) TableCell {
-		i := column(heads...)
-		if i < 0 {
+	for _, r := range full.Rows {
+		at := func(heads ...string) TableCell {
+			for i, c := range full.Columns {
+				if slices.Contains(heads, c.Head) {
+					cell := r.Cells[i]
+					cell.Pre = ""
+					return cell
+				}
+			}
 			return none
 		}
-		return r.Cells[i]
-	}
-	if i := column("Cycles"); i >= 0 {
-		t.Columns[7].Sub = full.Columns[i].Sub
-	}
-	for _, r := range full.Rows {
-		idle, load, lost, busy := at(r, "RTT idle"), at(r, "RTT under load"), at(r, "Retransmits", "Loss"),
-			at(r, "Busiest core")
-		grade := r.Cells[len(r.Cells)-1]
-		idle.Pre, load.Pre, grade.Pre, busy.Sub = "", "", "", at(r, "Of the tester").Text
-		if busy.Sub == none.Text {
-			busy.Sub = ""
+		below := func(head string) string {
+			c := at(head)
+			return joined(", ", strings.TrimPrefix(c.Text, none.Text), c.Sub)
 		}
-		efficiency, power := at(r, "Goodput per W"), at(r, "Power")
-		if efficiency.Sub = power.Text; power.Sub != "" {
-			efficiency.Sub += ", " + power.Sub
-		}
-		if efficiency.Sub == none.Text {
-			efficiency.Sub = ""
-		}
+		lost, busy, efficiency := at("Retransmits", "Loss"), at("Busiest core"), at("Goodput per W")
+		busy.Sub, efficiency.Sub = below("Of the tester"), below("Power")
 		if utf8.RuneCountInString(lost.Sub) > 9 {
 			lost.Sub = "" // no room; the report has it
 		}
-		t.Rows = append(t.Rows, TableRow{Tone: r.Tone, Notes: r.Notes, Cells: []TableCell{r.Cells[0],
-			at(r, "Rate"), idle, load, lost, busy, efficiency, at(r, "Cycles"), at(r, "Clock"), grade}})
+		row := t.row(r.Cells[0], at("Rate"), at("RTT idle"), at("RTT under load"), lost, busy, efficiency,
+			at("Cycles"), at("Clock"), at("Validity"))
+		row.Tone, row.Notes = r.Tone, r.Notes
 	}
-	if sent := slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }); !sent {
+	for _, c := range full.Columns {
+		if c.Head == "Cycles" {
+			t.Columns[7].Sub = c.Sub
+		}
+	}
+	if !slices.ContainsFunc(t.Rows, func(r TableRow) bool { return r.Cells[5].Sub != "" }) {
 		t.Columns[5].Head, t.Columns[5].Sub = "Core", "busiest" // nothing was held against a tester
 	}
 	t.dropEmpty()
@@ -249,17 +236,17 @@ func (t *terminal) tables(all []Table) {
 func (t *terminal) table(tab Table) {
 	t.wrap("", "", tab.Of, bold)
 	widths := columnWidths(tab)
-	rest := 0
+	room := t.width
 	for _, w := range widths[1:] {
-		rest += w + 2
+		room -= w + 2
 	}
-	if room := t.width - rest; room >= minLabel {
+	if room >= minLabel {
 		widths[0] = min(widths[0], room)
 		t.columns(tab, widths)
 	} else {
 		t.stacked(tab)
 	}
-	for _, n := range inAll(tab.Common) {
+	for _, n := range about("in all cells", tab.Common) {
 		t.item("", n)
 	}
 	for i, n := range tab.Notes {
@@ -270,27 +257,23 @@ func (t *terminal) table(tab Table) {
 }
 
 func columnWidths(tab Table) []int {
-	widths := make([]int, len(tab.Columns))
+	var widths []int
 	for i, c := range tab.Columns {
-		widths[i] = max(utf8.RuneCountInString(c.Head), utf8.RuneCountInString(c.Sub))
+		texts := []string{c.Head, c.Sub}
 		for _, r := range tab.Rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(upperLine(r.Cells[i])),
-				utf8.RuneCountInString(r.Cells[i].Pre+r.Cells[i].Sub))
+			texts = append(texts, upperLine(r.Cells[i]), r.Cells[i].Pre+r.Cells[i].Sub)
 		}
+		widths = append(widths, widest(texts))
 	}
 	return widths
 }
 
 // upperLine is the text of a cell with its marks.
 func upperLine(c TableCell) string {
-	marks := ""
-	for _, m := range c.Mark {
-		marks += mark(m)
-	}
-	if marks == "" {
+	if len(c.Mark) == 0 {
 		return c.Text
 	}
-	return c.Text + " [" + marks + "]"
+	return c.Text + " [" + strings.Join(each(c.Mark, mark), "") + "]"
 }
 
 func (t *terminal) columns(tab Table, widths []int) {
@@ -321,22 +304,17 @@ func (t *terminal) columns(tab Table, widths []int) {
 }
 
 func (t *terminal) row(tab Table, widths []int, cells []TableCell, code string) {
-	var b strings.Builder
+	line := ""
 	for i, c := range cells {
 		text := printable(c.Text)
 		pad := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(text), 0))
-		paint := code
-		if tone := toneCode(c.Tone); tone != "" {
-			paint = tone
-		}
+		text = t.paint(cmp.Or(toneCode(c.Tone), code), text)
 		if tab.Columns[i].Numeric {
-			b.WriteString(pad + t.paint(paint, text))
-		} else {
-			b.WriteString(t.paint(paint, text) + pad)
+			text, pad = pad, text
 		}
-		b.WriteString("  ")
+		line += text + pad + "  "
 	}
-	t.line(b.String())
+	t.line(line)
 }
 
 func (t *terminal) stacked(tab Table) {
@@ -344,15 +322,11 @@ func (t *terminal) stacked(tab Table) {
 		t.wrap("", "  ", upperLine(r.Cells[0]), bold)
 		var parts []string
 		for i, c := range r.Cells[1:] {
-			if c.Text == "–" || c.Text == "" {
-				continue
+			if c.Text != none.Text && c.Text != "" {
+				parts = append(parts, cmp.Or(c.Head, tab.Columns[i+1].Head)+" "+c.Text+bracket(c.Pre+c.Sub))
 			}
-			parts = append(parts, cmp.Or(c.Head, tab.Columns[i+1].Head)+" "+c.Text+bracket(c.Pre+c.Sub))
 		}
-		if sub := r.Cells[0].Sub; sub != "" {
-			parts = append(parts, sub)
-		}
-		t.wrap("  ", "  ", strings.Join(parts, " · "), "")
+		t.wrap("  ", "  ", joined(" · ", append(parts, r.Cells[0].Sub)...), "")
 		for _, n := range r.Notes {
 			t.item("  ", n)
 		}

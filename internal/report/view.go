@@ -143,6 +143,11 @@ func once(list []string, texts ...string) []string {
 	return list
 }
 
+// joined joins the texts that are not empty.
+func joined(sep string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), sep)
+}
+
 // index returns the place of x in a list, to which it adds x if it is not there.
 func index[T comparable](list *[]T, x T) int {
 	i := slices.Index(*list, x)
