@@ -86,7 +86,7 @@ func (b bars) delays() (low, high float64) {
 }
 
 // Draw puts the names of groups beside the bars, or above them on a narrow page.
-func (b bars) Draw(width float64) string {
+func (b bars) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 4 + axisRoom}
 	narrow := width < narrowBelow
 	left, valueRoom := 0.0, 0.0
@@ -137,7 +137,7 @@ func (b bars) Draw(width float64) string {
 		}
 		y += groupGap - barGap
 	}
-	return c.svg(b.Label)
+	return c.labelled(b.Label)
 }
 
 func (b bars) axis(c *canvas, x linear, marks []float64) {

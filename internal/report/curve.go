@@ -28,7 +28,7 @@ type curvePoint struct {
 
 // Draw puts the levels of X at even distances: they are settings that were chosen, and what lies between
 // them was not measured.
-func (k curves) Draw(width float64) string {
+func (k curves) Draw(width float64) *canvas {
 	const top, height = 28, 240 // what the axis counts stands above all points
 	left, right := 56.0, 12.0
 	c := &canvas{w: width, h: top + height + 42}
@@ -62,7 +62,7 @@ func (k curves) Draw(width float64) string {
 		aside := 6 * (float64(i) - float64(len(k.Lines)-1)/2)
 		l.draw(c, func(v float64) float64 { return x(v) + aside }, y)
 	}
-	return c.svg(k.Label)
+	return c.labelled(k.Label)
 }
 
 func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
@@ -109,7 +109,7 @@ type quantileCurve struct {
 func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
 // Draw shows the plot with marks at the quantiles people ask for.
-func (q quantilePlot) Draw(width float64) string {
+func (q quantilePlot) Draw(width float64) *canvas {
 	c := &canvas{w: width, h: 8 + 140 + 20}
 	last := nines(.9)
 	for _, k := range q.Curves {
@@ -139,7 +139,7 @@ func (q quantilePlot) Draw(width float64) string {
 	for _, k := range q.Curves {
 		k.draw(c, x, y)
 	}
-	return c.svg(q.Label)
+	return c.labelled(q.Label)
 }
 
 func (k quantileCurve) draw(c *canvas, x linear, y logarithmic) {

@@ -24,7 +24,7 @@ type forestRow struct {
 }
 
 // Draw uses a logarithmic axis: half and double are equally far from one.
-func (f forest) Draw(width float64) string {
+func (f forest) Draw(width float64) *canvas {
 	narrow := width < narrowBelow
 	step, left, right := 42.0, 1.0, 150.0
 	for _, r := range f.Rows {
@@ -75,7 +75,7 @@ func (f forest) Draw(width float64) string {
 		r.draw(c, x, y, left, narrow)
 		y += step
 	}
-	return c.svg(f.Label)
+	return c.labelled(f.Label)
 }
 
 const groupHead = 30

@@ -107,7 +107,7 @@ func pageFunctions(v *view) template.FuncMap {
 		"kind":        Block.kind,
 		"exact":       func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
 		"draw":        drawn,
-		"swatch":      func(class string) template.HTML { return template.HTML(swatch(class)) },
+		"swatch":      func(class string) template.HTML { return template.HTML(swatch(class).svg("", "")) },
 		"saveFigure":  func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
 		"savePanel":   func(all Panels, p Panel) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
 		"savePicture": func(p Picture) savedFile { return saved(p.ID, v.pictureSheet(p)) },
@@ -115,10 +115,12 @@ func pageFunctions(v *view) template.FuncMap {
 	}
 }
 
-func drawn(d Drawing, where string) template.HTML { return template.HTML(d.Draw(widths[where])) }
+func drawn(d Drawing, where string) template.HTML {
+	return template.HTML(d.Draw(widths[where]).svg("", ""))
+}
 
 func saved(id string, s sheet) savedFile {
-	svg := s.compose(s.Natural).file(s.Title, Size{})
+	svg := s.compose(s.Natural).file(Size{})
 	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
 		base64.StdEncoding.EncodeToString([]byte(svg)))}
 }
@@ -144,8 +146,8 @@ func slug(s string) string {
 	}, strings.ToLower(s))
 }
 
-// swatch is a sample of a class for a legend.
-func swatch(class string) string {
+// swatch draws a sample of a class for a legend.
+func swatch(class string) *canvas {
 	c := &canvas{w: 22, h: 12}
 	switch {
 	case strings.HasPrefix(class, "h "):
@@ -160,7 +162,7 @@ func swatch(class string) string {
 	default:
 		c.line(class, 0, 6, 22, 6)
 	}
-	return strings.Replace(c.svg(""), ` role="img" aria-label=""`, ` aria-hidden="true"`, 1)
+	return c
 }
 
 // palette holds every colour of the page, light and dark. The eight series colours keep apart for the common

@@ -172,7 +172,7 @@ func centre(s string, width int) string {
 }
 
 // Draw shows boxes for nodes, lines for links, and the tunnel as a tube around the links that it runs over.
-func (c chain) Draw(width float64) string {
+func (c chain) Draw(width float64) *canvas {
 	const top, height = 26, 46
 	k := &canvas{w: width, h: top + height + 26}
 	n := float64(len(c.Nodes))
@@ -211,11 +211,11 @@ func (c chain) Draw(width float64) string {
 			k.text("ax", "middle", x(i)+widest/2, top+height+18, shorten(node.Note, 11, widest+gap))
 		}
 	}
-	return k.svg("Path of the packets: " + c.words())
+	return k.labelled("Path of the packets: " + c.words())
 }
 
 // drawDown is the same from top to bottom.
-func (c chain) drawDown(width float64) string {
+func (c chain) drawDown(width float64) *canvas {
 	const height, gap = 34.0, 40.0
 	k := &canvas{w: width, h: float64(len(c.Nodes))*(height+gap) - gap + 4}
 	wide := width * 0.4
@@ -244,5 +244,5 @@ func (c chain) drawDown(width float64) string {
 		}
 		k.text("t node-name", "middle", middle, y(i)+height/2+4.5, shorten(name, 13, wide-6))
 	}
-	return k.svg("Path of the packets: " + c.words())
+	return k.labelled("Path of the packets: " + c.words())
 }

@@ -3,15 +3,11 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/png"
-	"io"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,7 +21,7 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// raster paints what sheet.svg has written: its elements, its style and no more of SVG.
+// raster paints the shapes of a canvas in the style of a saved chart.
 type raster struct {
 	img   *image.RGBA
 	scale float64
@@ -33,23 +29,37 @@ type raster struct {
 	x, y  []float64   // translations of the open groups
 	from  image.Point // of the part of the picture that a shape is drawn in
 	fonts map[string]*opentype.Font
-	text  *styled // the text whose characters come
 }
 
+// styleRule applies to the shapes that have all of its classes.
 type styleRule struct {
-	classes []string
-	set     map[string]string
+	selector string
+	classes  []string
+	body     string
 }
 
-type styled struct {
-	set       map[string]string
-	attribute map[string]string
+// styleRules returns the style of saved charts, the rules of fewer classes first, as CSS weighs them.
+func styleRules() (rules []styleRule) {
+	for rule := range strings.SplitSeq(resolve(chartStyle+seriesStyle()), "}") {
+		selectors, body, ok := strings.Cut(strings.TrimSpace(rule), "{")
+		for one := range strings.SplitSeq(selectors, ",") {
+			if ok {
+				rules = append(rules, styleRule{one, strings.Split(one, ".")[1:], body})
+			}
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b styleRule) int { return len(a.classes) - len(b.classes) })
+	return rules
 }
 
-// paint renders a file of sheet.svg as PNG of a size, at a number of pixels per unit of its box.
-func paint(svg string, size Size, scale float64) (_ []byte, err error) {
+func (r styleRule) matches(classes []string) bool {
+	return !slices.ContainsFunc(r.classes, func(c string) bool { return !slices.Contains(classes, c) })
+}
+
+// paint renders a canvas as PNG of a size, at a number of pixels per unit.
+func paint(c *canvas, size Size, scale float64) (_ []byte, err error) {
 	r := &raster{scale: scale, img: image.NewRGBA(image.Rect(0, 0, size.Width, size.Height)),
-		x: []float64{0}, y: []float64{0}, fonts: map[string]*opentype.Font{}}
+		rules: styleRules(), x: []float64{0}, y: []float64{0}, fonts: map[string]*opentype.Font{}}
 	for weight, data := range map[string][]byte{"": goregular.TTF, "600": gobold.TTF} {
 		if r.fonts[weight], err = opentype.Parse(data); err != nil {
 			return nil, fmt.Errorf("read the built-in font: %v", err)
@@ -57,8 +67,10 @@ func paint(svg string, size Size, scale float64) (_ []byte, err error) {
 	}
 	draw.Draw(r.img, r.img.Bounds(), image.NewUniform(hexColour(palette()["surface"][0], 1)), image.Point{},
 		draw.Src)
-	if err := r.walk(svg); err != nil {
-		return nil, err
+	for _, s := range c.shapes {
+		if err := r.draw(s); err != nil {
+			return nil, err
+		}
 	}
 	var out bytes.Buffer
 	if err := png.Encode(&out, r.img); err != nil {
@@ -67,111 +79,44 @@ func paint(svg string, size Size, scale float64) (_ []byte, err error) {
 	return out.Bytes(), nil
 }
 
-func (r *raster) walk(svg string) error {
-	dec := xml.NewDecoder(strings.NewReader(svg))
-	skip := "" // the element whose text is not drawn
-	for {
-		tok, err := dec.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the chart: %v", err)
-		}
-		switch tok := tok.(type) {
-		case xml.StartElement:
-			if tok.Name.Local == "title" || tok.Name.Local == "style" {
-				skip = tok.Name.Local
-			}
-			r.start(tok)
-		case xml.EndElement:
-			switch tok.Name.Local {
-			case "g":
-				r.x, r.y = r.x[:len(r.x)-1], r.y[:len(r.y)-1]
-			case "text":
-				r.text = nil
-			case skip:
-				skip = ""
-			}
-		case xml.CharData:
-			switch {
-			case skip == "style":
-				r.readStyle(string(tok))
-			case r.text != nil && skip == "":
-				if err := r.write(r.text, string(tok)); err != nil {
-					return err
-				}
-			}
-		}
+// style returns the properties of a shape.
+func (r *raster) style(s shape) map[string]string {
+	set := map[string]string{"fill": "#000000", "stroke-width": "1"}
+	if s.kind == "path" && s.w > 0 {
+		set["stroke-width"] = attr(s.w)
 	}
-}
-
-var ruleForm = regexp.MustCompile(`((?:\.[a-z0-9-]+)+(?:,(?:\.[a-z0-9-]+)+)*)\{([^}]*)\}`)
-
-// readStyle keeps the rules of classes, those of fewer classes first, as CSS weighs them.
-func (r *raster) readStyle(css string) {
-	for _, m := range ruleForm.FindAllStringSubmatch(css, -1) {
-		set := map[string]string{}
-		for _, pair := range strings.Split(m[2], ";") {
-			name, value, _ := strings.Cut(pair, ":")
-			set[name] = value
-		}
-		for _, s := range strings.Split(m[1], ",") {
-			r.rules = append(r.rules, styleRule{strings.Split(s[1:], "."), set})
-		}
-	}
-	slices.SortStableFunc(r.rules, func(a, b styleRule) int { return len(a.classes) - len(b.classes) })
-}
-
-func (r *raster) style(e xml.StartElement) *styled {
-	s := &styled{map[string]string{"fill": "#000000", "stroke-width": "1"}, map[string]string{}}
-	for _, a := range e.Attr {
-		s.attribute[a.Name.Local] = a.Value
-		if a.Name.Local == "stroke-width" {
-			s.set[a.Name.Local] = a.Value
-		}
-	}
-	classes := strings.Fields(s.attribute["class"])
 	for _, rule := range r.rules {
-		if !slices.ContainsFunc(rule.classes, func(c string) bool { return !slices.Contains(classes, c) }) {
-			maps.Copy(s.set, rule.set)
+		if rule.matches(strings.Fields(s.class)) {
+			for pair := range strings.SplitSeq(rule.body, ";") {
+				name, value, _ := strings.Cut(pair, ":")
+				set[name] = value
+			}
 		}
 	}
-	return s
+	return set
 }
 
-func (s *styled) number(name string) float64 {
-	return numberOf(strings.TrimSuffix(s.attribute[name], "%"))
-}
-
-func (r *raster) start(e xml.StartElement) {
-	s := r.style(e)
-	switch e.Name.Local {
-	case "g":
-		dx, dy := 0.0, 0.0
-		if at, ok := strings.CutPrefix(s.attribute["transform"], "translate("); ok {
-			x, y, _ := strings.Cut(strings.TrimSuffix(at, ")"), " ")
-			dx, dy = numberOf(x), numberOf(y)
-		}
-		r.x, r.y = append(r.x, r.x[len(r.x)-1]+dx), append(r.y, r.y[len(r.y)-1]+dy)
+func (r *raster) draw(s shape) error {
+	style := r.style(s)
+	last := len(r.x) - 1
+	switch s.kind {
+	case titled, placed:
+		r.x, r.y = append(r.x, r.x[last]+s.x), append(r.y, r.y[last]+s.y)
+	case end:
+		r.x, r.y = r.x[:last], r.y[:last]
 	case "text":
-		r.text = s
+		return r.write(style, s)
 	case "path":
-		r.shape(s, func(a rasterx.Adder) { r.path(a, s.attribute["d"]) })
+		r.shape(style, func(a rasterx.Adder) { r.path(a, s.text) })
 	case "circle":
-		r.shape(s, func(a rasterx.Adder) {
-			rasterx.AddCircle(r.px(s.number("cx")), r.py(s.number("cy")), s.number("r")*r.scale, a)
-		})
+		r.shape(style, func(a rasterx.Adder) { rasterx.AddCircle(r.px(s.x), r.py(s.y), s.r*r.scale, a) })
 	case "rect":
-		if s.attribute["width"] == "100%" {
-			return // the ground, which is painted
-		}
-		x, y, round := s.number("x"), s.number("y"), s.number("rx")*r.scale
-		r.shape(s, func(a rasterx.Adder) {
-			rasterx.AddRoundRect(r.px(x), r.py(y), r.px(x+s.number("width")), r.py(y+s.number("height")),
-				round, round, 0, rasterx.RoundGap, a)
+		r.shape(style, func(a rasterx.Adder) {
+			rasterx.AddRoundRect(r.px(s.x), r.py(s.y), r.px(s.x+s.w), r.py(s.y+s.h), s.r*r.scale,
+				s.r*r.scale, 0, rasterx.RoundGap, a)
 		})
 	}
+	return nil
 }
 
 func (r *raster) px(x float64) float64 { return (x+r.x[len(r.x)-1])*r.scale - float64(r.from.X) }
@@ -192,10 +137,10 @@ func (e *hull) CubeBezier(b, c, d fixed.Point26_6) { e.QuadBezier(b, c); e.Line(
 func (e *hull) Stop(bool)                          {}
 
 // shape fills and strokes what add draws.
-func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
+func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	var e hull
 	add(&e)
-	around := int(numberOf(s.set["stroke-width"])*r.scale) + 2
+	around := int(numberOf(set["stroke-width"])*r.scale) + 2
 	part := image.Rect(e.box.Min.X.Floor(), e.box.Min.Y.Floor(), e.box.Max.X.Ceil(), e.box.Max.Y.Ceil()).
 		Inset(-around).Intersect(r.img.Bounds())
 	if part.Empty() {
@@ -209,23 +154,23 @@ func (r *raster) shape(s *styled, add func(rasterx.Adder)) {
 		return // it is one, of the same picture
 	}
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
-	if fill := s.set["fill"]; fill != "none" {
+	if fill := set["fill"]; fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
-		f.SetColor(hexColour(fill, numberOf(cmp.Or(s.set["fill-opacity"], "1"))))
+		f.SetColor(hexColour(fill, numberOf(cmp.Or(set["fill-opacity"], "1"))))
 		add(f)
 		f.Draw()
 	}
-	stroke := s.set["stroke"]
+	stroke := set["stroke"]
 	if stroke == "" || stroke == "none" {
 		return
 	}
-	dash := each(strings.Fields(s.set["stroke-dasharray"]), func(d string) float64 {
+	dash := each(strings.Fields(set["stroke-dasharray"]), func(d string) float64 {
 		return numberOf(d) * r.scale
 	})
-	width := fixed.Int26_6(numberOf(s.set["stroke-width"]) * r.scale * 64)
+	width := fixed.Int26_6(numberOf(set["stroke-width"]) * r.scale * 64)
 	d := rasterx.NewDasher(w, h, scanner())
 	d.SetStroke(width, 4<<6, rasterx.ButtCap, nil, rasterx.FlatGap, rasterx.MiterClip, dash, 0)
-	d.SetColor(hexColour(stroke, numberOf(cmp.Or(s.set["stroke-opacity"], "1"))))
+	d.SetColor(hexColour(stroke, numberOf(cmp.Or(set["stroke-opacity"], "1"))))
 	add(d)
 	d.Draw()
 }
@@ -281,15 +226,16 @@ func (r *raster) path(a rasterx.Adder, d string) {
 }
 
 // write draws a text in the built-in font.
-func (r *raster) write(s *styled, text string) error {
-	size := numberOf(strings.TrimSuffix(s.set["font-size"], "px")) * r.scale
-	face, err := opentype.NewFace(r.fonts[s.set["font-weight"]], &opentype.FaceOptions{Size: size, DPI: 72})
+func (r *raster) write(set map[string]string, s shape) error {
+	size := numberOf(strings.TrimSuffix(set["font-size"], "px")) * r.scale
+	face, err := opentype.NewFace(r.fonts[set["font-weight"]], &opentype.FaceOptions{Size: size, DPI: 72})
 	if err != nil {
 		return fmt.Errorf("size the built-in font: %v", err)
 	}
-	d := font.Drawer{Dst: r.img, Src: image.NewUniform(hexColour(s.set["fill"], 1)), Face: face,
-		Dot: rasterx.ToFixedP(r.px(s.number("x")), r.py(s.number("y")))}
-	switch s.attribute["text-anchor"] {
+	d := font.Drawer{Dst: r.img, Src: image.NewUniform(hexColour(set["fill"], 1)), Face: face,
+		Dot: rasterx.ToFixedP(r.px(s.x), r.py(s.y))}
+	text := printable(s.text)
+	switch s.anchor {
 	case "middle":
 		d.Dot.X -= d.MeasureString(text) / 2
 	case "end":

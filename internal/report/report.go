@@ -175,7 +175,7 @@ type MetricTable struct {
 }
 
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
-type Drawing interface{ Draw(width float64) string }
+type Drawing interface{ Draw(width float64) *canvas }
 
 func (Prose) kind() string   { return "prose" }
 func (Points) kind() string  { return "points" }

@@ -92,7 +92,8 @@ func TestPictureOfTheUse(t *testing.T) {
 	})
 	s := stages(d.Cells[at].Diagnosis.Path)
 	for _, width := range []float64{wideWidth, narrowWidth - 28} {
-		svg := s.Draw(width)
+		drawing := s.Draw(width)
+		svg := drawing.svg("", "")
 		for _, want := range []string{">97 %<", ">34 %<", ">100 %<", ">wan", "▶ busiest core",
 			`aria-label="Use of the path: client: sender 34.0 % of one core`, "fill choke", ">98 %<"} {
 			if !strings.Contains(svg, want) && (want != ">100 %<" || !strings.Contains(svg, ">wan 100 %<")) {
@@ -102,8 +103,8 @@ func TestPictureOfTheUse(t *testing.T) {
 		if n := strings.Count(svg, "▶"); n != 1 {
 			t.Errorf("%d parts are marked at %v px, want 1", n, width)
 		}
-		if w, _ := drawingSize(svg); w != width {
-			t.Errorf("the picture is %v px wide, want %v", w, width)
+		if drawing.w != width {
+			t.Errorf("the picture is %v px wide, want %v", drawing.w, width)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestEffectChart(t *testing.T) {
 		}
 	}
 	for _, width := range []float64{narrowWidth, wideWidth} {
-		svg := f.Draw.Draw(width)
+		svg := f.Draw.Draw(width).svg("", "")
 		for group := range groups {
 			if n := strings.Count(svg, shorten(group, 12.5, width-14)); n != 1 {
 				t.Errorf("at %v: heading %q stands there %d times", width, group, n)

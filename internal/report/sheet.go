@@ -36,62 +36,47 @@ const (
 	leastUnit  = 0.6                       // pixels: below, its text cannot be read
 )
 
-// svg is the whole file, with its size in pixels and the pixels of a unit. In a given size the chart is laid
-// out as wide as it must be to fit.
-func (s sheet) svg(size Size) (file string, pixels Size, unit float64, err error) {
+// lay lays the sheet out, and returns its size in pixels and the pixels of a unit. In a given size the chart is
+// as wide as it must be to fit.
+func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) {
 	if size == (Size{}) {
 		c := s.compose(s.Natural)
-		return c.file(s.Title, size), Size{int(c.w + .5), int(c.h + .5)}, 1, nil
+		return c, Size{int(c.w + .5), int(c.h + .5)}, 1, nil
 	}
 	shape := float64(size.Height) / float64(size.Width)
 	for width := leastWide; width <= float64(size.Width)/leastUnit; width *= 1.04 {
 		if c := s.compose(width); c.h <= c.w*shape {
 			c.h = c.w * shape
-			return c.file(s.Title, size), size, float64(size.Width) / c.w, nil
+			return c, size, float64(size.Width) / c.w, nil
 		}
 	}
-	return "", size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
+	return nil, size, 0, check.WithHint(fmt.Errorf("it does not fit into %dx%d pixels", size.Width,
 		size.Height), "give a greater --size, or none: the chart is then as high as it needs")
 }
 
-// file is the drawing with its style and its size in pixels, that of zeros being its own.
-func (c *canvas) file(title string, pixels Size) string {
+// file returns the drawing with its style and its size in pixels, that of zeros being its own.
+func (c *canvas) file(pixels Size) string {
 	if pixels == (Size{}) {
 		pixels = Size{int(c.w + .5), int(c.h + .5)}
 	}
-	open := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`, pixels.Width,
-		pixels.Height)
-	body := strings.Replace(c.svg(title), "<svg", open, 1)
-	end := strings.Index(body, ">") + 1
-	return printable(body[:end] + "<style>" + resolve(styleOf(body)) + "</style>" +
-		`<rect width="100%" height="100%" fill="` + palette()["surface"][0] + `"/>` + body[end:])
-}
-
-var classForm = regexp.MustCompile(`class="([^"]*)"`)
-
-// styleOf returns the rules of the charts' style that apply to a drawing.
-func styleOf(drawing string) string {
 	var used []string
-	for _, m := range classForm.FindAllStringSubmatch(drawing, -1) {
-		used = once(used, strings.Fields(m[1])...)
+	for _, s := range c.shapes {
+		used = once(used, strings.Fields(s.class)...)
 	}
-	unused := func(class string) bool { return !slices.Contains(used, class) }
-	var out strings.Builder
-	for rule := range strings.SplitAfterSeq(chartStyle+seriesStyle(), "}") {
-		selectors, _, _ := strings.Cut(rule, "{")
-		for one := range strings.SplitSeq(selectors, ",") {
-			if classes := strings.Split(one, ".")[1:]; !slices.ContainsFunc(classes, unused) {
-				out.WriteString(strings.TrimSpace(rule))
-				break
-			}
+	style := ""
+	for _, r := range styleRules() {
+		if r.matches(used) {
+			style += r.selector + "{" + r.body + "}"
 		}
 	}
-	return out.String()
+	return printable(c.svg(fmt.Sprintf(` xmlns="http://www.w3.org/2000/svg" width="%d" height="%d"`,
+		pixels.Width, pixels.Height), "<style>"+style+"</style>"+`<rect width="100%" height="100%" fill="`+
+		palette()["surface"][0]+`"/>`))
 }
 
 // compose lays the parts out from top to bottom.
 func (s sheet) compose(width float64) *canvas {
-	c := &canvas{w: width}
+	c := &canvas{w: width, label: s.Title}
 	room := width - 2*sheetEdge
 	y := sheetEdge
 	lines := func(class string, size float64, texts ...string) {
@@ -119,28 +104,12 @@ func (s sheet) compose(width float64) *canvas {
 	if len(s.Legend) > 0 {
 		y += sheetLine + 6
 	}
-	drawn := s.Draw.Draw(room)
-	c.place(drawn, sheetEdge, y)
-	_, h := drawingSize(drawn)
-	y += h + 12
+	drawing := s.Draw.Draw(room)
+	c.place(drawing, sheetEdge, y)
+	y += drawing.h + 12
 	lines("ax", 11.5, s.Foot...)
 	c.h = y + sheetEdge - 12
 	return c
-}
-
-// place puts the elements of another drawing at a place of this one.
-func (c *canvas) place(svg string, x, y float64) {
-	inner := svg[strings.Index(svg, ">")+1:]
-	c.tag(`<g transform="translate(`, attr(x), " ", attr(y), `)">`, strings.TrimSuffix(inner, "</svg>"), "</g>")
-}
-
-// drawingSize reads what canvas.svg has written.
-func drawingSize(svg string) (w, h float64) {
-	box := strings.SplitN(svg, `"`, 3)[1]
-	if _, err := fmt.Sscanf(box, "0 0 %g %g", &w, &h); err != nil {
-		return wideWidth, 0 // no drawing is without a box
-	}
-	return w, h
 }
 
 // sheets are all charts of a run by name, in the order of the page.
@@ -306,13 +275,13 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 		return nil, check.WithHint(fmt.Errorf("run %s has no chart %q", d.Run.ID, name),
 			"its charts: "+strings.Join(names, ", "))
 	}
-	svg, pixels, unit, err := s.svg(size)
+	c, pixels, unit, err := s.lay(size)
 	if err != nil {
 		return nil, check.WithHint(fmt.Errorf("draw chart %s of run %s: %w", name, d.Run.ID, err),
 			check.HintOf(err))
 	}
 	if format != "png" {
-		return []byte(svg), nil
+		return []byte(c.file(pixels)), nil
 	}
 	if size == (Size{}) && dense*dense*pixels.Width*pixels.Height <= mostDense {
 		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
@@ -321,7 +290,7 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
 			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}
-	data, err := paint(svg, pixels, unit)
+	data, err := paint(c, pixels, unit)
 	if err != nil {
 		return nil, fmt.Errorf("paint chart %s of run %s: %v", name, d.Run.ID, err)
 	}

@@ -118,7 +118,7 @@ const (
 func (s stages) height() float64 { return stageHead + float64(len(s))*stageRow + 4 }
 
 // Draw shows nodes as boxes side by side, or, on a telephone, one below the other.
-func (s stages) Draw(width float64) string {
+func (s stages) Draw(width float64) *canvas {
 	path, shared := s.telling().groups()
 	nodes, tallest := 0, 0.0
 	for _, g := range path {
@@ -149,11 +149,11 @@ func (s stages) Draw(width float64) string {
 		shared.strip(k, 2, k.h, x-2)
 		k.h += stageHead + stageRow + 8
 	}
-	return k.svg(s.aria())
+	return k.labelled(s.aria())
 }
 
 // drawDown is the same from top to bottom.
-func (s stages) drawDown(width float64) string {
+func (s stages) drawDown(width float64) *canvas {
 	path, shared := s.telling().groups()
 	k := &canvas{w: width, h: 2}
 	for _, g := range path {
@@ -173,7 +173,7 @@ func (s stages) drawDown(width float64) string {
 		k.h += shared.height()
 	}
 	k.h += 4
-	return k.svg(s.aria())
+	return k.labelled(s.aria())
 }
 
 func (s stages) aria() string { return "Use of the path: " + strings.Join(stageLines(s), "; ") }

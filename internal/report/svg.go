@@ -10,14 +10,30 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// canvas collects the elements of a drawing. It writes classes, never colours: the page and the saved file
-// bring their own style.
+// canvas collects the shapes of a drawing. They have classes, never colours: the page and the saved file bring
+// their own style.
 type canvas struct {
-	b    strings.Builder
-	w, h float64
+	shapes []shape
+	w, h   float64
+	label  string // for readers who do not see it
 
 	ticks []tickSpan // that are taken
 }
+
+// shape is an element of SVG. A group, which has a title or a place, lasts until the shape of kind end.
+type shape struct {
+	kind, class   string
+	x, y, w, h, r float64
+	text          string // a title, or the data of a path
+	anchor        string // of text: start, middle, end
+}
+
+// Kinds of shapes that have no element of their name.
+const (
+	titled = "titled"
+	placed = "placed"
+	end    = "end"
+)
 
 type tickSpan struct{ y, from, to float64 }
 
@@ -39,11 +55,7 @@ func rounded(v, per float64) string {
 	return s
 }
 
-func (c *canvas) tag(parts ...string) {
-	for _, p := range parts {
-		c.b.WriteString(p)
-	}
-}
+func (c *canvas) add(s shape) { c.shapes = append(c.shapes, s) }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	to := "L" + attr(x2) + " " + attr(y2)
@@ -56,34 +68,27 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	c.path(class, "M"+attr(x1)+" "+attr(y1)+to)
 }
 
-func (c *canvas) rect(class string, x, y, w, h float64) {
-	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(max(w, 0)),
-		`" height="`, attr(max(h, 0)), `"/>`)
-}
+func (c *canvas) rect(class string, x, y, w, h float64) { c.box(class, x, y, max(w, 0), max(h, 0), 0) }
 
+// box draws a rectangle with round corners.
 func (c *canvas) box(class string, x, y, w, h, r float64) {
-	c.tag(`<rect class="`, class, `" x="`, attr(x), `" y="`, attr(y), `" width="`, attr(w),
-		`" height="`, attr(h), `" rx="`, attr(r), `"/>`)
+	c.add(shape{kind: "rect", class: class, x: x, y: y, w: w, h: h, r: r})
 }
 
 func (c *canvas) circle(class string, x, y, r float64) {
-	c.tag(`<circle class="`, class, `" cx="`, attr(x), `" cy="`, attr(y), `" r="`, attr(r), `"/>`)
+	c.add(shape{kind: "circle", class: class, x: x, y: y, r: r})
 }
 
-func (c *canvas) path(class, d string) {
-	if d != "" {
-		c.tag(`<path class="`, class, `" d="`, d, `"/>`)
-	}
-}
+func (c *canvas) path(class, d string) { c.broad(class, 0, d) }
 
-// broad draws a path as broad as a stretch of a row.
+// broad draws a path as broad as a stretch of a row; 0: as its style says.
 func (c *canvas) broad(class string, width float64, d string) {
 	if d != "" {
-		c.tag(`<path class="`, class, `" stroke-width="`, attr(width), `" d="`, d, `"/>`)
+		c.add(shape{kind: "path", class: class, w: width, text: d})
 	}
 }
 
-// whisker is an interval that lies.
+// whisker draws a horizontal interval.
 func (c *canvas) whisker(low, high, y float64) {
 	c.path("whisker", "M"+attr(low)+" "+attr(y)+"H"+attr(high)+"M"+attr(low)+" "+attr(y-4)+"v8M"+attr(high)+
 		" "+attr(y-4)+"v8")
@@ -108,13 +113,8 @@ func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 	c.rect("frame "+class, x, y, w, h)
 }
 
-// text anchors: start, middle, end.
 func (c *canvas) text(class, anchor string, x, y float64, s string) {
-	c.tag(`<text class="`, class, `" x="`, attr(x), `" y="`, attr(y), `"`)
-	if anchor != "start" {
-		c.tag(` text-anchor="`, anchor, `"`)
-	}
-	c.tag(">", html.EscapeString(printable(s)), "</text>")
+	c.add(shape{kind: "text", class: class, anchor: anchor, x: x, y: y, text: s})
 }
 
 // tick writes a number of an axis, unless it would touch one that stands there already.
@@ -134,16 +134,79 @@ func (c *canvas) tick(anchor string, x, y float64, s string) {
 }
 
 // open begins a group that shows a title when pointed at.
-func (c *canvas) open(title string) {
-	c.tag("<g><title>", html.EscapeString(printable(title)), "</title>")
+func (c *canvas) open(title string) { c.add(shape{kind: titled, text: title}) }
+
+func (c *canvas) close() { c.add(shape{kind: end}) }
+
+// place puts the shapes of another drawing at a place of this one.
+func (c *canvas) place(drawing *canvas, x, y float64) {
+	c.add(shape{kind: placed, x: x, y: y})
+	c.shapes = append(c.shapes, drawing.shapes...)
+	c.close()
 }
 
-func (c *canvas) close() { c.tag("</g>") }
+// labelled names a drawing for readers who do not see it.
+func (c *canvas) labelled(label string) *canvas {
+	c.label = label
+	return c
+}
 
-// svg is the whole drawing.
-func (c *canvas) svg(label string) string {
-	return `<svg viewBox="0 0 ` + attr(c.w) + " " + attr(c.h) + `" role="img" aria-label="` +
-		html.EscapeString(printable(label)) + `">` + c.b.String() + "</svg>"
+// svg returns the whole drawing, with further attributes of its element and what stands before its shapes.
+func (c *canvas) svg(attributes, before string) string {
+	var b strings.Builder
+	b.WriteString("<svg" + attributes + ` viewBox="0 0 ` + attr(c.w) + " " + attr(c.h) + `"`)
+	if c.label == "" {
+		b.WriteString(` aria-hidden="true">`)
+	} else {
+		b.WriteString(` role="img" aria-label="` + plain(c.label) + `">`)
+	}
+	b.WriteString(before)
+	for _, s := range c.shapes {
+		b.WriteString(s.svg())
+	}
+	return b.String() + "</svg>"
+}
+
+// plain returns a text as it stands in an element or attribute.
+func plain(s string) string { return html.EscapeString(printable(s)) }
+
+func (s shape) svg() string {
+	out := "<" + s.kind + ` class="` + s.class + `"`
+	put := func(name string, v float64) { out += " " + name + `="` + attr(v) + `"` }
+	switch s.kind {
+	case titled:
+		return "<g><title>" + plain(s.text) + "</title>"
+	case placed:
+		return `<g transform="translate(` + attr(s.x) + " " + attr(s.y) + `)">`
+	case end:
+		return "</g>"
+	case "path":
+		if s.w > 0 {
+			put("stroke-width", s.w)
+		}
+		out += ` d="` + s.text + `"`
+	case "circle":
+		put("cx", s.x)
+		put("cy", s.y)
+		put("r", s.r)
+	default:
+		put("x", s.x)
+		put("y", s.y)
+	}
+	switch {
+	case s.kind == "text":
+		if s.anchor != "start" {
+			out += ` text-anchor="` + s.anchor + `"`
+		}
+		return out + ">" + plain(s.text) + "</text>"
+	case s.kind == "rect":
+		put("width", s.w)
+		put("height", s.h)
+		if s.r > 0 {
+			put("rx", s.r)
+		}
+	}
+	return out + "/>"
 }
 
 // textWidth is the most that text takes at a size, for leaving room: as wide as in DejaVu Sans, which is

@@ -39,7 +39,7 @@ const (
 )
 
 // Draw shades what lies outside the measured window.
-func (t timeline) Draw(width float64) string {
+func (t timeline) Draw(width float64) *canvas {
 	c := &canvas{w: width}
 	from, to := t.span()
 	x := linear{from, to, plotLeft, width - 6}
@@ -59,7 +59,7 @@ func (t timeline) Draw(width float64) string {
 	for _, m := range ticks(math.Ceil(from), to, 5) {
 		c.tick("middle", x.at(m), foot+9, tickText(unit.Scale{Div: 1}, m)+" s")
 	}
-	return c.svg(t.Label)
+	return c.labelled(t.Label)
 }
 
 func (t timeline) span() (from, to float64) {

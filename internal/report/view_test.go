@@ -173,7 +173,7 @@ func TestRatioTicks(t *testing.T) {
 	for _, x := range []float64{10, 20, 60} {
 		c.tick("middle", x, 5, "100 %")
 	}
-	if n := strings.Count(c.b.String(), "<text"); n != 2 {
+	if n := strings.Count(c.svg("", ""), "<text"); n != 2 {
 		t.Errorf("%d numbers stand where two have room", n)
 	}
 	if got := ratioTicks(.9, 2500); !slices.Contains(got, 1000) || !slices.Contains(got, 1) {

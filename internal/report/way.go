@@ -64,7 +64,7 @@ const (
 )
 
 // Draw lists the stages from the sender down to the receiver.
-func (l way) Draw(width float64) string {
+func (l way) Draw(width float64) *canvas {
 	rows := l.rows()
 	k := &canvas{w: width, h: 20}
 	columns := [4]float64{width * .52, width * .68, width * .82, width - 4} // right edges
@@ -105,7 +105,7 @@ func (l way) Draw(width float64) string {
 		k.h += wayRow
 	}
 	k.h += 4
-	return k.svg("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
+	return k.labelled("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
 }
 
 // stageWordsOf say a stage in words.

@@ -27,7 +27,7 @@ func TestWay(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, width := range []float64{wideWidth, narrowWidth} {
-		svg := way{l}.Draw(width)
+		svg := way{l}.Draw(width).svg("", "")
 		for _, text := range []string{">router<", ">12,345<", ">12,089<", ">256<", ">7.37 ms<",
 			">lan queue<"} {
 			if !strings.Contains(svg, text) {
