@@ -168,7 +168,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 	c.bar(b.Class, b.Doubt, x.from, y, x.at(b.Median)-x.from, barHeight)
 	end := b.Median
 	if b.Whisker {
-		c.whisker(x.at(b.Low), x.at(b.High), middle)
+		c.whisker(x.at(b.Low), middle, x.at(b.High), middle)
 		end = max(end, b.High)
 	}
 	for _, r := range b.Runs {

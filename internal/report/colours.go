@@ -18,11 +18,10 @@ const maxColours = 8
 func (v *view) lineFactor() string {
 	cells := v.cells(loaded)
 	names := v.varying(cells)
-	number := func(n string) bool {
+	words := filter(names, func(n string) bool {
 		_, err := strconv.ParseFloat(levels(cells, n)[0], 64)
-		return err == nil
-	}
-	words := slices.DeleteFunc(slices.Clone(names), number)
+		return err != nil
+	})
 	for _, n := range slices.Concat([]string{string(factor.Tunnel)}, words, names) {
 		if l := levels(cells, n); slices.Contains(names, n) && len(l) >= 2 && len(l) <= maxColours {
 			return n
@@ -37,11 +36,7 @@ func (v *view) class(f map[string]string) string { return v.colour(v.line, f[v.l
 // colour is that of a level. Each level has its own, wherever it is shown.
 func (v *view) colour(name, level string) string {
 	key := name + "=" + level
-	i := slices.Index(v.coloured, key)
-	if i < 0 {
-		i = len(v.coloured)
-		v.coloured = append(v.coloured, key)
-	}
+	i := index(&v.coloured, key)
 	if i >= maxColours {
 		return "c0"
 	}
@@ -68,7 +63,7 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"
 	}
-	named := slices.DeleteFunc(levels(cells, v.line), func(l string) bool { return l == factor.NoTunnel })
+	named := without(levels(cells, v.line), factor.NoTunnel)
 	if len(named) != 1 {
 		return "c0" // several run over it
 	}

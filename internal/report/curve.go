@@ -70,13 +70,12 @@ func (l curveLine) draw(c *canvas, x func(float64) float64, y linear) {
 	for _, pt := range l.Points {
 		p.to(x(pt.X), y.at(pt.Median))
 	}
-	c.path("line "+l.Class, p.b.String())
+	c.path("line "+l.Class, p.d)
 	for _, pt := range l.Points {
 		at := x(pt.X)
 		c.open(pt.Title)
 		if pt.Whisker {
-			c.path("whisker", "M"+attr(at)+" "+attr(y.at(pt.Low))+"V"+attr(y.at(pt.High))+
-				"M"+attr(at-4)+" "+attr(y.at(pt.Low))+"h8M"+attr(at-4)+" "+attr(y.at(pt.High))+"h8")
+			c.whisker(at, y.at(pt.Low), at, y.at(pt.High))
 		}
 		c.circle(pointKind(pt.Doubt)+strings.Fields(l.Class)[0], at, y.at(pt.Median), 4)
 		c.close()
@@ -148,6 +147,6 @@ func (k quantileCurve) draw(c *canvas, x linear, y logarithmic) {
 		p.to(x.at(nines(k.Levels[i])), y.at(k.NS[i]))
 	}
 	c.open(k.Title)
-	c.path("q "+k.Class, p.b.String())
+	c.path("q "+k.Class, p.d)
 	c.close()
 }

@@ -119,7 +119,7 @@ func reasonKind(r evidence.Reason) string { return r.Kind }
 func caveatKind(c record.Caveat) string   { return c.Kind }
 
 func reasonKinds(t *analysis.TrialView) string {
-	return strings.Join(once(nil, each(t.Reasons, reasonKind)...), " ")
+	return strings.Join(distinct(t.Reasons, reasonKind), " ")
 }
 
 func (v *view) caveatKinds(t *analysis.TrialView) string {
@@ -127,5 +127,5 @@ func (v *view) caveatKinds(t *analysis.TrialView) string {
 	if c := v.cell[t.Factors.Key()]; c != nil {
 		all = slices.Concat(all, c.Caveats)
 	}
-	return strings.Join(once(nil, each(slices.Concat(all, v.Caveats), caveatKind)...), " ")
+	return strings.Join(distinct(slices.Concat(all, v.Caveats), caveatKind), " ")
 }

@@ -172,7 +172,7 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 
 // reasonWords are the kinds of a cell's reasons.
 func reasonWords(c *analysis.Cell) string {
-	return strings.Join(once(nil, each(c.Reasons, reasonKind)...), ", ")
+	return strings.Join(distinct(c.Reasons, reasonKind), ", ")
 }
 
 // gradeWords are the grade of a cell with the kinds of its reasons: "suspect (background-load)".

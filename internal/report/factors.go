@@ -76,11 +76,11 @@ func (v *view) setWords(f record.Factors, names []string) string {
 
 // levels lists the levels of a factor in the order of the cells.
 func levels(cells []*analysis.Cell, name string) []string {
-	return once(nil, each(cells, func(c *analysis.Cell) string { return c.Factors[name] })...)
+	return distinct(cells, func(c *analysis.Cell) string { return c.Factors[name] })
 }
 
 func without(names []string, drop ...string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(drop, n) })
+	return filter(names, func(n string) bool { return !slices.Contains(drop, n) })
 }
 
 // skippedWords says a cell that was not run by what sets it apart from the others.

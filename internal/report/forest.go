@@ -110,7 +110,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 		return
 	}
 	if r.Whisker && r.Low > 0 {
-		c.whisker(x.at(r.Low), x.at(r.High), middle)
+		c.whisker(x.at(r.Low), middle, x.at(r.High), middle)
 	}
 	c.circle(pointKind(r.Doubt)+r.Class, x.at(r.Ratio), middle, 4.5)
 	// An interval that has no room beside its ratio stands below it.

@@ -100,18 +100,17 @@ type savedFile struct {
 
 func pageFunctions(v *view) template.FuncMap {
 	return template.FuncMap{
-		"slug":        slug,
-		"hash":        hash,
-		"about":       about,
-		"mark":        mark,
-		"kind":        Block.kind,
-		"exact":       func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
-		"draw":        drawn,
-		"swatch":      func(class string) template.HTML { return template.HTML(swatch(class).svg("", "")) },
-		"saveFigure":  func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
-		"savePanel":   func(all Panels, p Panel) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
-		"savePicture": func(p Picture) savedFile { return saved(p.ID, v.pictureSheet(p)) },
-		"cell":        cellOf,
+		"slug":       slug,
+		"hash":       hash,
+		"about":      about,
+		"mark":       mark,
+		"kind":       Block.kind,
+		"exact":      func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) },
+		"draw":       drawn,
+		"swatch":     func(class string) template.HTML { return template.HTML(swatch(class).svg("", "")) },
+		"saveFigure": func(f Figure) savedFile { return saved(f.ID, v.figureSheet(f)) },
+		"savePanel":  func(all Panels, p Figure) savedFile { return saved(p.ID, v.panelSheet(all, p)) },
+		"cell":       cellOf,
 	}
 }
 

@@ -59,7 +59,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	}
 	m.gap()
 	for _, p := range v.pictures() {
-		m.line(escape(p.Title + ": " + p.Sub))
+		m.line(escape(p.Title + ": " + p.Caption))
 		m.gap()
 		m.fence(p.Text)
 	}

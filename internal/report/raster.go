@@ -122,26 +122,13 @@ func (r *raster) draw(s shape) error {
 func (r *raster) px(x float64) float64 { return (x+r.x[len(r.x)-1])*r.scale - float64(r.from.X) }
 func (r *raster) py(y float64) float64 { return (y+r.y[len(r.y)-1])*r.scale - float64(r.from.Y) }
 
-// hull is the box around the points of a shape.
-type hull struct{ box fixed.Rectangle26_6 }
-
-func (e *hull) Start(p fixed.Point26_6) { e.Line(p) }
-func (e *hull) Line(p fixed.Point26_6) {
-	if e.box.Empty() && e.box.Min.X == 0 {
-		e.box = fixed.Rectangle26_6{Min: p, Max: p.Add(fixed.P(1, 1))}
-	}
-	e.box = e.box.Union(fixed.Rectangle26_6{Min: p, Max: p.Add(fixed.P(1, 1))})
-}
-func (e *hull) QuadBezier(b, c fixed.Point26_6)    { e.Line(b); e.Line(c) }
-func (e *hull) CubeBezier(b, c, d fixed.Point26_6) { e.QuadBezier(b, c); e.Line(d) }
-func (e *hull) Stop(bool)                          {}
-
 // shape fills and strokes what add draws.
 func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
-	var e hull
-	add(&e)
+	outline := rasterx.NewScannerGV(1, 1, r.img, r.img.Bounds())
+	add(rasterx.NewFiller(1, 1, outline))
+	box := outline.GetPathExtent()
 	around := int(numberOf(set["stroke-width"])*r.scale) + 2
-	part := image.Rect(e.box.Min.X.Floor(), e.box.Min.Y.Floor(), e.box.Max.X.Ceil(), e.box.Max.Y.Ceil()).
+	part := image.Rect(box.Min.X.Floor(), box.Min.Y.Floor(), box.Max.X.Ceil(), box.Max.Y.Ceil()).
 		Inset(-around).Intersect(r.img.Bounds())
 	if part.Empty() {
 		return
@@ -175,54 +162,32 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	d.Draw()
 }
 
-var pathForm = regexp.MustCompile(`[MLHVhvZ]|-?[0-9.]+`)
+var commandForm = regexp.MustCompile(`([MLHV])(-?[0-9.]+) ?(-?[0-9.]*)`)
 
-// path follows the commands that canvas writes.
+// path follows the commands that segment and polyline write.
 func (r *raster) path(a rasterx.Adder, d string) {
-	x, y, open := 0.0, 0.0, false
-	words := pathForm.FindAllString(d, -1)
-	command := ""
-	next := func() float64 {
-		if len(words) == 0 {
-			return 0
-		}
-		v := numberOf(words[0])
-		words = words[1:]
-		return v
-	}
-	for len(words) > 0 {
-		if strings.Contains("MLHVhvZ", words[0]) {
-			command, words = words[0], words[1:]
-		}
-		switch command {
-		case "M", "L":
-			x, y = next(), next()
+	x, y := 0.0, 0.0
+	for i, m := range commandForm.FindAllStringSubmatch(d, -1) {
+		switch m[1] {
 		case "H":
-			x = next()
+			x = numberOf(m[2])
 		case "V":
-			y = next()
-		case "h":
-			x += next()
-		case "v":
-			y += next()
-		}
-		switch at := rasterx.ToFixedP(r.px(x), r.py(y)); command {
-		case "Z":
-			a.Stop(true)
-			open = false
-		case "M":
-			if open {
-				a.Stop(false)
-			}
-			a.Start(at)
-			open = true
+			y = numberOf(m[2])
 		default:
+			x, y = numberOf(m[2]), numberOf(m[3])
+		}
+		at := rasterx.ToFixedP(r.px(x), r.py(y))
+		switch {
+		case m[1] != "M":
 			a.Line(at)
+		case i > 0:
+			a.Stop(false)
+			fallthrough
+		default:
+			a.Start(at)
 		}
 	}
-	if open {
-		a.Stop(false)
-	}
+	a.Stop(false)
 }
 
 // write draws a text in the built-in font.

@@ -122,33 +122,21 @@ type Figure struct {
 	Legend             []LegendItem
 	Draw               Drawing
 	Table              *Table
-	Whisker            string           // what its whiskers are
+	Whisker            string           // what its whiskers show
 	Cells              []*analysis.Cell // that it shows; nil: all
+	Path               bool             // a picture of a path, which shows no numbers of cells
+	Text               []string         // the same as lines of characters
 }
 
-// Panels are small drawings of the same kind side by side.
+// Panels are small figures of the same kind side by side, each of one cell.
 type Panels struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
-	Panels             []Panel
-}
-
-// Panel is one of them.
-type Panel struct {
-	ID, Title, Sub string
-	Draw           Drawing
-	Cell           *analysis.Cell
+	Panels             []Figure
 }
 
 // LegendItem explains a colour or sign of a drawing.
 type LegendItem struct{ Class, Text string }
-
-// Picture is the shape of a lab.
-type Picture struct {
-	ID, Title, Sub string
-	Draw           Drawing
-	Text           []string // the same as lines of characters
-}
 
 // Fold is blocks that are closed until asked for.
 type Fold struct {
@@ -177,15 +165,14 @@ type MetricTable struct {
 // Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) *canvas }
 
-func (Prose) kind() string   { return "prose" }
-func (Points) kind() string  { return "points" }
-func (Facts) kind() string   { return "facts" }
-func (List) kind() string    { return "list" }
-func (Table) kind() string   { return "table" }
-func (Figure) kind() string  { return "figure" }
-func (Panels) kind() string  { return "panels" }
-func (Picture) kind() string { return "picture" }
-func (Fold) kind() string    { return "fold" }
+func (Prose) kind() string  { return "prose" }
+func (Points) kind() string { return "points" }
+func (Facts) kind() string  { return "facts" }
+func (List) kind() string   { return "list" }
+func (Table) kind() string  { return "table" }
+func (Figure) kind() string { return "figure" }
+func (Panels) kind() string { return "panels" }
+func (Fold) kind() string   { return "fold" }
 
 func (MetricTables) kind() string { return "metrics" }
 

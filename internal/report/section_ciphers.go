@@ -27,8 +27,8 @@ func cipherSection(v *view, s *Section) {
 	for _, library := range ciphers.Libraries() {
 		of := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
 		for _, block := range blocksOf(of) {
-			cells := slices.DeleteFunc(slices.Clone(of), func(c *analysis.Cell) bool {
-				return ciphers.BlockFactor.Of(c.Factors) != block
+			cells := filter(of, func(c *analysis.Cell) bool {
+				return ciphers.BlockFactor.Of(c.Factors) == block
 			})
 			metric, what, id := metrics.CipherRate, "blocks of "+block+" bytes", block
 			if block == "" {

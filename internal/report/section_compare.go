@@ -31,7 +31,7 @@ func missedSection(v *view, s *Section) {
 	}
 }
 
-// metSection is the same table further down, if there is nothing to mind.
+// metSection comes further down: a run that meets all requirements gives nothing to mind.
 func metSection(v *view, s *Section) {
 	if missed(v) == 0 && len(v.Thresholds) > 0 {
 		thresholdSection(v, s)

@@ -135,7 +135,7 @@ func (v *view) factWords(e evidence.Evidence) string {
 }
 
 func (v *view) factLines(facts []evidence.Evidence) []string {
-	return once(nil, each(facts, v.factWords)...)
+	return distinct(facts, v.factWords)
 }
 
 // generatorWords say what the load generator took, where it shares the router's cores.
@@ -162,12 +162,12 @@ func (v *view) verdictItems() []Item {
 }
 
 // paths are the pictures of the use of the path, one for each verdict.
-func (v *view) paths() []Picture {
-	var out []Picture
+func (v *view) paths() []Figure {
+	var out []Figure
 	for i, f := range v.found() {
 		if len(f.Path) > 0 {
-			out = append(out, Picture{ID: fmt.Sprintf("use-%d", i+1), Draw: stages(f.Path),
-				Title: "Use of the path: " + f.Cell.Label, Sub: upperFirst(f.Verdict.Text) + "."})
+			out = append(out, Figure{ID: fmt.Sprintf("use-%d", i+1), Draw: stages(f.Path),
+				Title: "Use of the path: " + f.Cell.Label})
 		}
 	}
 	return out
@@ -194,8 +194,8 @@ func diagnosisSection(v *view, s *Section) {
 		}
 		s.add(List{Title: title, Items: shown})
 		if l := f.Diagnosis.Ledger; l != nil && len(way{l}.rows()) > 0 {
-			s.add(Picture{ID: "way", Draw: way{l}, Title: "The way of the packets: " + f.Cell.Label,
-				Sub: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ " +
+			s.add(Figure{ID: "way", Path: true, Draw: way{l}, Title: "The way of the packets: " + f.Cell.Label,
+				Caption: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ " +
 					"its rate."})
 		}
 		if len(folded) > 0 {

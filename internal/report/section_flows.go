@@ -16,7 +16,7 @@ func flowTables(v *view) []Table { return filled(shortFlowTable(v), requestTable
 
 // filled are the tables that have rows.
 func filled(tables ...Table) []Table {
-	return slices.DeleteFunc(tables, func(t Table) bool { return len(t.Rows) == 0 })
+	return filter(tables, func(t Table) bool { return len(t.Rows) > 0 })
 }
 
 func (v *view) with(metric string) []*analysis.Cell {

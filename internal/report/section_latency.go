@@ -41,8 +41,8 @@ func latencySection(v *view, s *Section) {
 			"share is in the table of every metric.", Legend: append([]LegendItem{{"q idle",
 			"idle path"}}, v.levelLegend(cells, "q ", "beside the load")...)}
 	for _, c := range cells {
-		p.Panels = append(p.Panels, Panel{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
-			Sub: v.latencyWords(c), Cell: c, Draw: quantilePlot{Label: "Round-trip times of " + c.Label,
+		p.Panels = append(p.Panels, Figure{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
+			Caption: v.latencyWords(c), Cells: []*analysis.Cell{c}, Draw: quantilePlot{Label: "Round-trip times of " + c.Label,
 				Low: low, High: high, Curves: v.quantileCurves(c)}})
 	}
 	s.add(p)

@@ -31,8 +31,8 @@ func pathSection(v *view, s *Section) {
 	}
 }
 
-func (v *view) pictures() []Picture {
-	var out []Picture
+func (v *view) pictures() []Figure {
+	var out []Figure
 	tunnels := map[string]string{}
 	for _, c := range v.all {
 		f := c.Factors
@@ -45,10 +45,10 @@ func (v *view) pictures() []Picture {
 	}
 	for _, w := range v.Ways {
 		c := chainOfWay(w, v.Topologies)
-		out = append(out, Picture{ID: fmt.Sprintf("path-ipv%d", w.IP), Draw: c, Text: c.lines(),
-			Title: fmt.Sprintf("Over IPv%d", w.IP), Sub: w.Words()})
+		out = append(out, Figure{ID: fmt.Sprintf("path-ipv%d", w.IP), Path: true, Draw: c, Text: c.lines(),
+			Title: fmt.Sprintf("Over IPv%d", w.IP), Caption: w.Words()})
 	}
-	if len(out) > 0 || len(v.all) > 0 && len(v.cells(enciphered)) == len(v.all) { // nothing was sent
+	if len(out) > 0 || len(v.all) > 0 && every(v.all, enciphered) { // nothing was sent
 		return out
 	}
 	for _, t := range v.Topologies {
@@ -58,14 +58,14 @@ func (v *view) pictures() []Picture {
 		}
 		c, ok := chainOf(t, name)
 		c.Class = v.tunnelClass(v.all)
-		p := Picture{ID: "path-" + t.Name, Title: t.Name, Draw: c, Text: c.lines(),
-			Sub: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far)}
+		p := Figure{ID: "path-" + t.Name, Path: true, Title: t.Name, Draw: c, Text: c.lines(),
+			Caption: fmt.Sprintf("Traffic runs between %s and %s.", t.Near, t.Far)}
 		if name != "" && c.Tunnel[0] != c.Tunnel[1] {
-			p.Sub += fmt.Sprintf(" The tunnel, where a cell has one (%s), is laid between %s and %s.",
+			p.Caption += fmt.Sprintf(" The tunnel, where a cell has one (%s), is laid between %s and %s.",
 				name, c.Nodes[c.Tunnel[0]].Name, c.Nodes[c.Tunnel[1]].Name)
 		}
 		if !ok {
-			p.Sub += " Nodes beside this path are not drawn."
+			p.Caption += " Nodes beside this path are not drawn."
 		}
 		out = append(out, p)
 	}

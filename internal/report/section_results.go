@@ -55,21 +55,24 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	uneven := slices.ContainsFunc(v.all, func(c *analysis.Cell) bool {
 		return c.Runs != v.all[0].Runs || c.Failed != 0
 	})
-	powered := with(cells, powerLoaded)
 	for _, c := range cells {
 		busiest, _ := core(c)
+		cycles := metrics.CyclesPerByte
+		if has(c, metrics.CyclesPerOp) { // a key has no bytes
+			cycles = metrics.CyclesPerOp
+		}
 		lost := v.cellOf(c, lossRatio)
 		if lost.Head = "Loss"; !packets(c) {
 			lost = v.cellOf(c, retransmits)
 			lost.Head = "Retransmits"
 		}
 		power, efficiency := none, none
-		if powered && loaded(c) {
-			power, efficiency = powerCell(v, c), v.cellOf(c, perWatt)
+		if with(cells, powerLoaded) && loaded(c) {
+			power, efficiency = v.twoLines(c, powerLoaded, "idle ", powerIdle), v.cellOf(c, perWatt)
 		}
 		row := t.row(v.nameCell(c, uneven), rateCell(v, c), lost, v.pair(c, "rtt_idle"),
 			v.pair(c, "rtt_loaded"), v.cellOf(c, busiest), testerCell(c), power, efficiency,
-			cyclesCell(v, c), v.cellOf(c, metrics.CipherClock), gradeCell(c))
+			v.cellOf(c, cycles), v.cellOf(c, metrics.CipherClock), gradeCell(c))
 		row.Cell = c
 		if c.Grade == evidence.GradeFailed && !unmeasured(c) {
 			row.Tone = Bad
@@ -78,11 +81,6 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	t.addNotes(cells)
 	t.dropEmpty()
 	return t
-}
-
-// powerCell is the power under load over that of the idle path.
-func powerCell(v *view, c *analysis.Cell) TableCell {
-	return v.twoLines(c, powerLoaded, "idle ", powerIdle)
 }
 
 // twoLines is a cell's median of a metric over that of another one, which pre names.
@@ -95,14 +93,6 @@ func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 		cell.Long += "\n" + v.sentence(lower, x)
 	}
 	return cell
-}
-
-// cyclesCell is what a byte, or an operation without a block, takes of a cipher.
-func cyclesCell(v *view, c *analysis.Cell) TableCell {
-	if has(c, metrics.CyclesPerOp) {
-		return v.cellOf(c, metrics.CyclesPerOp)
-	}
-	return v.cellOf(c, metrics.CyclesPerByte)
 }
 
 // cycleHead says what the cycles of ciphers and keys are per.
@@ -119,7 +109,7 @@ func cycleHead(all []*analysis.Cell) string {
 
 // rateHead says what the rates are of.
 func rateHead(all []*analysis.Cell) string {
-	if len(all) > 0 && !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return !enciphered(c) }) {
+	if len(all) > 0 && every(all, enciphered) {
 		return "of the cipher"
 	}
 	return "goodput or packets"
@@ -127,11 +117,10 @@ func rateHead(all []*analysis.Cell) string {
 
 // lostHead is the column of what was lost: segments that TCP sent again, or the share of UDP's packets.
 func lostHead(all []*analysis.Cell) string {
-	udp := slices.ContainsFunc(all, packets)
 	switch {
-	case udp && !slices.ContainsFunc(all, func(c *analysis.Cell) bool { return !packets(c) }):
+	case every(all, packets):
 		return "#Loss|of UDP"
-	case udp:
+	case slices.ContainsFunc(all, packets):
 		return "#Retransmits|UDP: loss"
 	}
 	return "#Retransmits|TCP"
@@ -478,11 +467,10 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 
 // coreOwner says whose cores the column of the busiest core shows.
 func coreOwner(all []*analysis.Cell) string {
-	var owners []string
-	for _, c := range all {
+	owners := distinct(all, func(c *analysis.Cell) string {
 		_, whose := core(c)
-		owners = once(owners, whose)
-	}
+		return whose
+	})
 	if len(owners) > 1 {
 		return "router, or shared host"
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
@@ -38,7 +37,7 @@ func (v *view) searchTables() []Table {
 
 // openTables are those of them that are shown without being asked for.
 func (v *view) openTables() []Table {
-	return slices.DeleteFunc(v.searchTables(), func(t Table) bool { return t.Folded })
+	return filter(v.searchTables(), func(t Table) bool { return !t.Folded })
 }
 
 // searchTable has one row per search and goal.

@@ -18,7 +18,7 @@ type head struct {
 	Lead    string // what was measured
 	Points  []string
 	Verdict []Item // what held the traffic back
-	Paths   []Picture
+	Paths   []Figure
 	Meta    []Fact
 	Alerts  []Item // what makes the whole run less than it should be
 	Caveats []Item
@@ -45,13 +45,13 @@ func headOf(v *view) head {
 
 // given are the facts that have a value.
 func given(all []Fact) []Fact {
-	return slices.DeleteFunc(all, func(f Fact) bool { return f.Value == "" })
+	return filter(all, func(f Fact) bool { return f.Value != "" })
 }
 
 // unsaid drops the sentences that stand among the caveats anyway.
 func unsaid(points []string, caveats []record.Caveat) []string {
-	return slices.DeleteFunc(slices.Clone(points), func(p string) bool {
-		return slices.ContainsFunc(caveats, func(c record.Caveat) bool {
+	return filter(points, func(p string) bool {
+		return !slices.ContainsFunc(caveats, func(c record.Caveat) bool {
 			return strings.EqualFold(strings.TrimRight(p, "."), strings.TrimRight(c.Text, "."))
 		})
 	})

@@ -25,8 +25,8 @@ func timelineSection(v *view, s *Section) {
 	for _, c := range v.all {
 		if t, ok := v.timeline(c); ok {
 			cells = append(cells, c)
-			p.Panels = append(p.Panels, Panel{ID: "time-" + c.Factors.Key(), Title: c.Label,
-				Sub: v.rateWords(c), Cell: c, Draw: t})
+			p.Panels = append(p.Panels, Figure{ID: "time-" + c.Factors.Key(), Title: c.Label,
+				Caption: v.rateWords(c), Cells: []*analysis.Cell{c}, Draw: t})
 		}
 	}
 	if len(p.Panels) > 0 {
@@ -91,7 +91,7 @@ func (v *view) timeline(c *analysis.Cell) (timeline, bool) {
 // addCores adds the cores of all nodes that were watched; those of several are named by their node.
 func (t *timeline) addCores(s *analysis.Series) {
 	names := slices.SortedFunc(maps.Keys(s.Cores), coresByName)
-	nodes := once(nil, each(names, func(n string) string { return strings.SplitN(n, "/", 2)[0] })...)
+	nodes := distinct(names, func(n string) string { return strings.SplitN(n, "/", 2)[0] })
 	for _, n := range names {
 		_, short, ok := strings.Cut(n, "/")
 		if !ok || len(nodes) > 1 {

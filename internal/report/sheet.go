@@ -132,8 +132,6 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 				for _, p := range b.Panels {
 					add(strings.SplitN(p.ID, "-", 2)[0]+"-"+shortSlug(p.Title), v.panelSheet(b, p))
 				}
-			case Picture:
-				add(slug(b.ID), v.pictureSheet(b))
 			}
 		}
 	}
@@ -146,6 +144,10 @@ func shortSlug(s string) string {
 }
 
 func (v *view) figureSheet(f Figure) sheet {
+	if f.Path {
+		return sheet{Title: "Path under test: " + f.Title, Sub: f.Caption, Draw: f.Draw,
+			Natural: widths["picture"], Foot: v.footWords(nil)}
+	}
 	cells := f.Cells
 	if cells == nil {
 		cells = v.all
@@ -164,27 +166,18 @@ func (v *view) figureSheet(f Figure) sheet {
 	return s
 }
 
-func (v *view) panelSheet(all Panels, p Panel) sheet {
-	s := sheet{Title: all.Title, Sub: p.Title, Draw: p.Draw, Natural: panelWidth * 1.7}
+var colourForm = regexp.MustCompile(`\bc[1-8]\b`)
+
+func (v *view) panelSheet(all Panels, p Figure) sheet {
+	s := sheet{Title: all.Title, Sub: joined(" · ", p.Title, p.Caption), Draw: p.Draw,
+		Natural: panelWidth * 1.7, Foot: v.footWords(p.Cells)}
 	for _, l := range all.Legend {
 		// The colours of other cells are not in it.
-		colour := regexp.MustCompile(`\bc[1-8]\b`).FindString(l.Class)
-		if p.Cell == nil || colour == "" || colour == v.class(p.Cell.Factors) {
+		if colour := colourForm.FindString(l.Class); colour == "" || colour == v.class(p.Cells[0].Factors) {
 			s.Legend = append(s.Legend, l)
 		}
 	}
-	if p.Sub != "" {
-		s.Sub += " · " + p.Sub
-	}
-	if p.Cell != nil {
-		s.Foot = v.footWords([]*analysis.Cell{p.Cell})
-	}
 	return s
-}
-
-func (v *view) pictureSheet(p Picture) sheet {
-	return sheet{Title: "Path under test: " + p.Title, Sub: p.Sub, Draw: p.Draw, Natural: widths["picture"],
-		Foot: v.footWords(nil)}
 }
 
 // planWords say what the chart's run was about.
@@ -238,23 +231,17 @@ func validityWords(cells []*analysis.Cell) string {
 
 // reasonNames are the kinds of reasons to doubt what is shown.
 func reasonNames(cells []*analysis.Cell) string {
-	var kinds []string
-	for _, c := range cells {
-		kinds = once(kinds, each(c.Reasons, reasonKind)...)
-	}
-	return bracket(strings.Join(kinds, ", "))
+	return bracket(strings.Join(distinct(slices.Concat(each(cells,
+		func(c *analysis.Cell) []evidence.Reason { return c.Reasons })...), reasonKind), ", "))
 }
 
 // caveatNames are the kinds of caveats of the run, and of the cells that are shown.
 func caveatNames(v *view, cells []*analysis.Cell) string {
-	kinds := once(nil, each(v.Caveats, caveatKind)...)
+	all := v.Caveats
 	for _, c := range cells {
-		kinds = once(kinds, each(c.Caveats, caveatKind)...)
+		all = slices.Concat(all, c.Caveats)
 	}
-	if len(kinds) == 0 {
-		return ""
-	}
-	return "; to be known: " + strings.Join(kinds, ", ")
+	return around("; to be known: ", strings.Join(distinct(all, caveatKind), ", "), "")
 }
 
 // dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today; where the

@@ -12,6 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/model"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue"
 	"github.com/chokepoint-lab/chokepoint/internal/catalogue/bundle"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 //go:embed site.tmpl
@@ -135,9 +136,7 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 
 // index is the table of all devices with the best of what was measured of each.
 func (s *site) index() *sitePage {
-	devices := slices.DeleteFunc(slices.Clone(s.devices), func(name string) bool {
-		return strings.HasPrefix(name, "(")
-	})
+	devices := filter(s.devices, func(name string) bool { return !strings.HasPrefix(name, "(") })
 	what := plural(len(devices), "device", "devices")
 	if n := len(s.devices) - len(devices); n > 0 {
 		what += " and " + plural(n, "path without one", "paths without one")
@@ -168,7 +167,7 @@ func (s *site) index() *sitePage {
 			}
 		}
 		t.row(cells, power, TableCell{Text: fmt.Sprint(len(rows) + len(speeds) + len(powers)),
-			Sub: strings.Join(once(nil, each(sources, s.shortSource)...), ", ")})
+			Sub: strings.Join(distinct(sources, s.shortSource), ", ")})
 	}
 	p.add(Section{ID: "all", Title: "Devices"}, t)
 	return p
@@ -206,36 +205,37 @@ func (s *site) sound(r catalogue.Result) bool {
 	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
 }
 
-// best is the greatest rate of TCP of some results; one that is in doubt only where there is no other.
-func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
-	var best *catalogue.Result
-	for i := range rows {
-		r := &rows[i]
-		if r.Tunnel != tunnel || r.Protocol != "tcp" || r.GoodputBps == nil {
+// fastest returns the result with the greatest rate of TCP; one that is in doubt only where there is no other.
+func (s *site) fastest(rows []catalogue.Result) (best *catalogue.Result) {
+	for _, r := range rows {
+		if r.Protocol != "tcp" || r.GoodputBps == nil {
 			continue
 		}
-		if sound := s.sound(*r); best == nil || sound && !s.sound(*best) ||
+		if sound := s.sound(r); best == nil || sound && !s.sound(*best) ||
 			sound == s.sound(*best) && *r.GoodputBps > *best.GoodputBps {
-			best = r
+			best = &r
 		}
 	}
+	return best
+}
+
+// best shows the fastest result of a tunnel.
+func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
+	best := s.fastest(filter(rows, func(r catalogue.Result) bool { return r.Tunnel == tunnel }))
 	if best == nil {
 		return none
 	}
 	cell := rateOfResult(*best)
 	cell.Sub = cmp.Or(s.fromLab(*best), s.shortSource(best.Source))
 	if best.Streams > 0 {
-		cell.Sub = plural(best.Streams, "stream", "streams") + ", " + cell.Sub
+		cell.Sub = unit.Count(best.Streams, "stream") + ", " + cell.Sub
 	}
 	return cell
 }
 
 // fromLab says that a result is not of the device, but of a lab in its place.
 func (s *site) fromLab(r catalogue.Result) string {
-	if r.Lab == "" {
-		return ""
-	}
-	return "lab " + r.Lab
+	return around("lab ", r.Lab, "")
 }
 
 func (s *site) shortSource(id string) string {
@@ -247,8 +247,8 @@ func (s *site) shortSource(id string) string {
 
 // powers are those of a device, and those of a year of which there is no device of its own.
 func (s *site) powers(device string) []catalogue.Power {
-	return slices.DeleteFunc(s.PowersOf(device), func(w catalogue.Power) bool {
-		return w.Device != device && s.page[w.Device] != ""
+	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
+		return w.Device == device || s.page[w.Device] == ""
 	})
 }
 
@@ -267,7 +267,7 @@ func (s *site) comparisons() (pages []*sitePage) {
 	pages = append(pages, s.comparison(nat, "NAT", func(r catalogue.Result) bool {
 		return r.Firewall == "NAT"
 	}))
-	return slices.DeleteFunc(pages, func(p *sitePage) bool { return p == nil })
+	return filter(pages, func(p *sitePage) bool { return p != nil })
 }
 
 func tunnelOf(r catalogue.Result) string { return r.Tunnel }
@@ -279,7 +279,7 @@ func tunnelName(tunnel string) string {
 }
 
 func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *sitePage {
-	rows := slices.DeleteFunc(slices.Clone(s.Results), func(r catalogue.Result) bool { return !of(r) })
+	rows := filter(s.Results, of)
 	if len(rows) == 0 {
 		return nil
 	}
@@ -289,14 +289,12 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 		g := barGroup{Name: device}
 		for i, protocol := range []string{"tcp", "udp"} {
 			one := bar{Class: fmt.Sprint("c", i+1), Doubt: true}
-			theirs := slices.DeleteFunc(slices.Clone(rows), func(r catalogue.Result) bool {
-				return r.Device != device || r.Protocol != protocol || r.GoodputBps == nil
+			theirs := filter(rows, func(r catalogue.Result) bool {
+				return r.Device == device && r.Protocol == protocol && r.GoodputBps != nil
 			})
-			if slices.ContainsFunc(theirs, s.sound) {
-				all := len(theirs)
-				theirs = slices.DeleteFunc(theirs, func(r catalogue.Result) bool { return !s.sound(r) })
-				left += all - len(theirs)
-				one.Doubt = false
+			if sound := filter(theirs, s.sound); len(sound) > 0 {
+				left += len(theirs) - len(sound)
+				theirs, one.Doubt = sound, false
 			}
 			for _, r := range theirs {
 				one.Runs = append(one.Runs, *r.GoodputBps)

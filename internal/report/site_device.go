@@ -39,7 +39,7 @@ func settingWords(r catalogue.Result) []string {
 		words = append([]string{r.Tunnel}, words...)
 	}
 	if r.Streams > 0 {
-		words = append(words, plural(r.Streams, "stream", "streams"))
+		words = append(words, unit.Count(r.Streams, "stream"))
 	}
 	for _, w := range []struct {
 		name string
@@ -60,19 +60,15 @@ func settingWords(r catalogue.Result) []string {
 
 // apart names settings by what not all of them have, and says what all have.
 func apart(all [][]string) (names []string, common string) {
-	shared := slices.Clone(all[0])
-	for _, words := range all {
-		shared = slices.DeleteFunc(shared, func(w string) bool { return !slices.Contains(words, w) })
-	}
-	if len(all) == 1 {
-		shared = nil
-	}
-	for _, words := range all {
-		own := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
-			return slices.Contains(shared, w)
+	var shared []string
+	if len(all) > 1 {
+		shared = filter(all[0], func(w string) bool {
+			return !slices.ContainsFunc(all, func(words []string) bool { return !slices.Contains(words, w) })
 		})
-		names = append(names, cmp.Or(strings.Join(own, " · "), "nothing else stated"))
 	}
+	names = each(all, func(words []string) string {
+		return cmp.Or(strings.Join(without(words, shared...), " · "), "nothing else stated")
+	})
 	return names, strings.Join(shared, " · ")
 }
 
@@ -143,7 +139,7 @@ func (s *site) device(name string) *sitePage {
 		{Name: "Ciphers in hardware", Value: d.Crypto}, {Name: "Note", Value: d.Note},
 		{Name: "Inferred, not printed by the study", Value: d.Inferred}, {Name: "Source", Value: d.Source}})
 	p.Lead = counted(rows, s.SpeedsOf(name), s.powers(name))
-	if best := s.bestOfAll(rows); best != nil {
+	if best := s.fastest(filter(rows, s.sound)); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
 	p.Lead += "."
@@ -169,23 +165,13 @@ func orNothing(n int, unit string) string {
 	return fmt.Sprint(n, unit)
 }
 
-func (s *site) bestOfAll(rows []catalogue.Result) (best *catalogue.Result) {
-	for i, r := range rows {
-		if r.Protocol == "tcp" && r.GoodputBps != nil && s.sound(r) &&
-			(best == nil || *r.GoodputBps > *best.GoodputBps) {
-			best = &rows[i]
-		}
-	}
-	return best
-}
-
 // addRates draws a bar for each result, grouped by nothing but the order of the source, one chart a tunnel.
 func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	if len(rows) == 0 {
 		return
 	}
 	section := Section{ID: "rates", Title: "Rates"}
-	for _, tunnel := range once(nil, each(rows, tunnelOf)...) {
+	for _, tunnel := range distinct(rows, tunnelOf) {
 		b := bars{Axis: "goodput", Unit: "bit/s"}
 		own, doubt, studies := false, false, false
 		var settings [][]string

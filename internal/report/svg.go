@@ -57,15 +57,18 @@ func rounded(v, per float64) string {
 
 func (c *canvas) add(s shape) { c.shapes = append(c.shapes, s) }
 
-func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
-	to := "L" + attr(x2) + " " + attr(y2)
+func (c *canvas) line(class string, x1, y1, x2, y2 float64) { c.path(class, segment(x1, y1, x2, y2)) }
+
+// segment returns the data of a straight line.
+func segment(x1, y1, x2, y2 float64) string {
+	from := "M" + attr(x1) + " " + attr(y1)
 	switch {
 	case x1 == x2:
-		to = "V" + attr(y2)
+		return from + "V" + attr(y2)
 	case y1 == y2:
-		to = "H" + attr(x2)
+		return from + "H" + attr(x2)
 	}
-	c.path(class, "M"+attr(x1)+" "+attr(y1)+to)
+	return from + "L" + attr(x2) + " " + attr(y2)
 }
 
 func (c *canvas) rect(class string, x, y, w, h float64) { c.box(class, x, y, max(w, 0), max(h, 0), 0) }
@@ -88,10 +91,14 @@ func (c *canvas) broad(class string, width float64, d string) {
 	}
 }
 
-// whisker draws a horizontal interval.
-func (c *canvas) whisker(low, high, y float64) {
-	c.path("whisker", "M"+attr(low)+" "+attr(y)+"H"+attr(high)+"M"+attr(low)+" "+attr(y-4)+"v8M"+attr(high)+
-		" "+attr(y-4)+"v8")
+// whisker draws an interval, horizontal or vertical.
+func (c *canvas) whisker(x1, y1, x2, y2 float64) {
+	dx, dy := 0.0, 4.0
+	if x1 == x2 {
+		dx, dy = dy, dx
+	}
+	c.path("whisker", segment(x1, y1, x2, y2)+segment(x1-dx, y1-dy, x1+dx, y1+dy)+
+		segment(x2-dx, y2-dy, x2+dx, y2+dy))
 }
 
 // bar is a filled box; one whose number is in doubt is hatched, here as in every legend.
@@ -100,16 +107,15 @@ func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 		c.rect("bar "+class, x, y, w, h)
 		return
 	}
-	var lines strings.Builder
+	lines := ""
 	for at := x - h + 5; at < x+w; at += 5 {
 		// From the lower to the upper edge, cut at the sides.
 		from, to := max(at, x), min(at+h, x+w)
 		if from < to {
-			lines.WriteString("M" + attr(from) + " " + attr(y+h-(from-at)) + "L" + attr(to) + " " +
-				attr(y+h-(to-at)))
+			lines += segment(from, y+h-(from-at), to, y+h-(to-at))
 		}
 	}
-	c.path("hatch "+class, lines.String())
+	c.path("hatch "+class, lines)
 	c.rect("frame "+class, x, y, w, h)
 }
 
@@ -240,24 +246,21 @@ func shorten(s string, size, width float64) string {
 	return strings.TrimRight(string(r), " ·,") + "…"
 }
 
-// line paths: M x y L x y …, broken where a value is missing.
+// polyline is the data of a path, broken where a value is missing.
 type polyline struct {
-	b    strings.Builder
+	d    string
 	open bool
 }
 
 func (p *polyline) to(x, y float64) {
-	if math.IsNaN(y) {
-		p.open = false
-		return
-	}
+	command := "M"
 	if p.open {
-		p.b.WriteByte('L')
-	} else {
-		p.b.WriteByte('M')
+		command = "L"
 	}
-	p.b.WriteString(attr(x) + " " + attr(y))
-	p.open = true
+	p.open = !math.IsNaN(y)
+	if p.open {
+		p.d += command + attr(x) + " " + attr(y)
+	}
 }
 
 // linear maps values from 0 (or low) to high onto a stretch of the drawing.

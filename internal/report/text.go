@@ -36,7 +36,7 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.list(diagnosisTitle, h.Verdict)
 	for _, p := range v.pictures() {
 		if widest(p.Text)+2 <= t.width {
-			t.wrap("", "", p.Title+": "+p.Sub, dim)
+			t.wrap("", "", p.Title+": "+p.Caption, dim)
 			for _, l := range p.Text {
 				t.line("  " + l)
 			}

@@ -127,7 +127,7 @@ func (l timeLine) draw(c *canvas, colour string, x, y linear) {
 		i = j
 	}
 	c.open(l.Title)
-	c.path(class, p.b.String())
+	c.path(class, p.d)
 	c.close()
 }
 
@@ -144,19 +144,18 @@ func (t timeline) rowHeight() float64 {
 
 // heat draws one row per core, as one path per level of darkness.
 func (t timeline) heat(c *canvas, x linear, top, row float64) {
-	var paths [heatLevels + 1]strings.Builder
+	var paths [heatLevels + 1]string
 	for i, k := range t.Cores {
 		y := top + float64(i)*row
 		if row >= 10 {
 			c.text("ax small", "end", plotLeft-6, y+row-2, k.Name)
 		}
 		k.cells(x, func(from, to float64, level int) {
-			paths[level].WriteString("M" + attr(math.Round(from)) + " " + attr(y+row/2) + "H" +
-				attr(math.Round(to)))
+			paths[level] += segment(math.Round(from), y+row/2, math.Round(to), y+row/2)
 		})
 	}
 	for level := range paths {
-		c.broad("h h"+strconv.Itoa(level), row-1, paths[level].String())
+		c.broad("h h"+strconv.Itoa(level), row-1, paths[level])
 	}
 }
 

@@ -158,7 +158,25 @@ func index[T comparable](list *[]T, x T) int {
 	return i
 }
 
-// each is what of makes of each of a list.
+// filter returns what a function keeps of a list.
+func filter[T any](list []T, keep func(T) bool) (out []T) {
+	for _, x := range list {
+		if keep(x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// every reports whether a function holds for all cells.
+func every(cells []*analysis.Cell, is func(*analysis.Cell) bool) bool {
+	return len(filter(cells, is)) == len(cells)
+}
+
+// distinct returns the texts that a function makes of a list, each once and without "".
+func distinct[T any](list []T, of func(T) string) []string { return once(nil, each(list, of)...) }
+
+// each returns what a function makes of each element of a list.
 func each[T, U any](list []T, of func(T) U) []U {
 	var out []U
 	for _, x := range list {
