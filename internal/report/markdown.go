@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Markdown is a block to paste into a forum: the result in words, the table with every caveat below it, the
@@ -17,9 +18,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	m := &markdown{}
 	m.line("**chokepoint " + escape(h.Title) + "**" + around(" — ", escape(h.Lead), ""))
 	m.gap()
-	for _, p := range h.Points {
-		m.line("- " + escape(p))
-	}
+	m.points(h.Points)
 	m.gap()
 	if len(h.Verdict) > 0 {
 		m.line(diagnosisTitle + ":")
@@ -44,19 +43,16 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 		m.line("- **" + t.Kind + "**: " + t.Text)
 	}
 	m.gap()
-	for _, s := range comparisonLines(v) {
-		m.line("- " + escape(s))
-	}
+	m.points(comparisonLines(v))
 	m.gap()
 	m.items(findingItems(v))
 	m.items(h.Caveats)
 	m.items(trialNotes(v, tables...))
-	for i, s := range skippedLines(v) {
-		if i < len(v.Skipped) {
-			s = "not measured: " + s
-		}
-		m.line("- " + escape(s))
+	skipped := skippedLines(v)
+	for i := range v.Skipped {
+		skipped[i] = "not measured: " + skipped[i]
 	}
+	m.points(skipped)
 	m.gap()
 	for _, p := range v.pictures() {
 		m.line(escape(p.Title + ": " + p.Caption))
@@ -72,7 +68,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	for _, k := range slices.Sorted(maps.Keys(d.Conditions)) {
 		facts = append(facts, escape(k+" "+d.Conditions[k]))
 	}
-	facts = append(facts, "observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core")
+	facts = append(facts, "observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core")
 	m.line("Measured: " + strings.Join(facts, "; ") + ".")
 	m.gap()
 	m.fence([]string{d.Run.Command})
@@ -97,10 +93,7 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	}
 	lines := slices.Concat(each(h.Alerts, func(a Item) string { return a.Text }),
 		each(h.Verdict, func(x Item) string { return x.Kind + ": " + x.Text }), h.Points)
-	for _, l := range lines[:min(len(lines), 4)] {
-		m.line("- " + escape(l))
-	}
-	m.line("- " + escape(strings.Join(v.footWords(v.all), "; ")))
+	m.points(append(lines[:min(len(lines), 4)], strings.Join(v.footWords(v.all), "; ")))
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
@@ -134,6 +127,12 @@ func briefTable(full Table) (t Table) {
 type markdown struct{ paragraphs }
 
 func (m *markdown) line(s string) { m.b.WriteString(s + "\n") }
+
+func (m *markdown) points(texts []string) {
+	for _, text := range texts {
+		m.line("- " + escape(text))
+	}
+}
 
 func (m *markdown) fence(lines []string) {
 	m.line("```text")

@@ -2,6 +2,7 @@ package report
 
 import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/diagnosis"
+	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -28,21 +29,19 @@ func pathItems(p *diagnosis.Path) []Item {
 		case diagnosis.Unknown:
 			tone = Quiet
 		}
-		out = append(out, Item{Kind: d.Direction, Text: d.Text + " (" + d.Class + ", confidence " +
-			unit.Percent(d.Confidence) + ")", Tone: tone})
-		for _, n := range d.Numbers {
-			out = append(out, Item{Kind: d.Direction, Text: n.Text})
-		}
+		out = append(out, items(d.Direction, tone, d.Text+bracket(d.Class+", confidence "+
+			unit.Percent(d.Confidence)))...)
+		out = append(out, items(d.Direction, Plain, each(d.Numbers, evidenceText)...)...)
 		for _, c := range d.Causes[min(len(d.Causes), 1):] {
-			out = append(out, Item{Kind: "or", Text: d.Direction + ": " + c.Text + " (" + c.Class + ", " +
-				unit.Percent(c.Confidence) + ")", Tone: Quiet})
+			out = append(out, items("or", Quiet, d.Direction+": "+c.Text+bracket(c.Class+", "+
+				unit.Percent(c.Confidence)))...)
 		}
 	}
-	for _, f := range p.Facts {
-		out = append(out, Item{Kind: "up and down", Text: f.Text})
-	}
-	return append(out, lineItems("would tell more", Quiet, p.Access)...)
+	out = append(out, items("up and down", Plain, each(p.Facts, evidenceText)...)...)
+	return append(out, items("would tell more", Quiet, p.Access...)...)
 }
+
+func evidenceText(e evidence.Evidence) string { return e.Text }
 
 // pathLines are the same as lines, for pages without sections.
 func pathLines(v *view) []Item {

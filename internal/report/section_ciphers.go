@@ -74,8 +74,8 @@ func blocksOf(cells []*analysis.Cell) []string {
 }
 
 func cipherFacts(n *analysis.CipherNode) Facts {
-	f := Facts{Title: "The CPU of " + n.Node, Items: []Fact{{Name: "CPU", Value: cmp.Or(n.CPU.Model,
-		"not named") + ", " + unit.Count(n.CPU.Threads, "thread")}}}
+	f := Facts{Title: "The CPU of " + n.Node, Items: given("CPU", cmp.Or(n.CPU.Model, "not named")+", "+
+		unit.Count(n.CPU.Threads, "thread"))}
 	for _, k := range n.CPU.Features {
 		has := Fact{Name: "Instructions: " + k.Name, Value: strings.Join(k.Flags, " ")}
 		if has.Value == "" {
@@ -108,8 +108,8 @@ func cipherLines(v *view) []Item {
 		facts := each(cipherFacts(n).Items, func(f Fact) string {
 			return f.Name + ": " + cmp.Or(f.Value, f.Missing)
 		})
-		out = append(out, Item{Kind: n.Node, Text: strings.Join(facts, "; ")})
-		out = append(append(out, adviceItems(n)...), shareItems(n)...)
+		out = slices.Concat(out, items(n.Node, Plain, strings.Join(facts, "; ")), adviceItems(n),
+			shareItems(n))
 	}
 	return out
 }

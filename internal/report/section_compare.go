@@ -183,7 +183,7 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	if k.PValue > 0 {
 		row.Cells[7].Sub = "p = " + unit.Significant(k.PValue, 2)
 	}
-	row.Notes = lineItems("confounded", Doubt, k.Confounders)
+	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
 // comparisonLines say each comparison of rates in words, and of the others those that found a difference; the
@@ -259,7 +259,7 @@ func skippedSection(v *view, s *Section) {
 		s.add(t)
 	}
 	if len(v.Run.Cuts) > 0 {
-		s.add(List{Title: "Cut to fit the time budget", Items: lineItems("", Plain, v.Run.Cuts)})
+		s.add(List{Title: "Cut to fit the time budget", Items: items("", Plain, v.Run.Cuts...)})
 	}
 }
 

@@ -269,14 +269,14 @@ func (v *view) unexamined() []Item {
 		own := slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
 			return count[g] == len(all)
 		})
-		out = append(out, lineItems(f.who(), Plain, gaps(own))...)
+		out = append(out, items(f.who(), Plain, gaps(own)...)...)
 		if i == 0 {
 			everywhere = slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
 				return count[g] != len(all)
 			})
 		}
 	}
-	return append(lineItems("", Plain, gaps(everywhere)), out...)
+	return append(items("", Plain, gaps(everywhere)...), out...)
 }
 
 // proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted

@@ -26,7 +26,7 @@ func foundItems(v *view, all bool) []Item {
 				lines = append(lines, "not known: "+why)
 			}
 		}
-		out = append(out, lineItems(e.Node, Plain, lines)...)
+		out = append(out, items(e.Node, Plain, lines...)...)
 	}
 	return out
 }

@@ -81,7 +81,7 @@ func methodSection(v *view, s *Section) {
 		{Name: "Warm-up before it", Value: durationWords(m.Warmup) + ", excluded"},
 		{Name: "Repetitions", Value: runsWords(m)},
 		{Name: "Order", Value: orderWords(m)},
-		{Name: "Seed", Value: strconv.FormatUint(m.Seed, 10)},
+		{Name: "Seed", Value: fmt.Sprint(m.Seed)},
 		{Name: "Plan", Value: v.Run.Plan},
 		{Name: "Lab", Value: strings.TrimSpace(v.Run.Lab + bracket(v.Run.LabNote))},
 	}}
@@ -199,10 +199,9 @@ func testerFacts(v *view) Facts {
 
 func observingFacts(v *view) Facts {
 	o := v.Observing
-	items := []Fact{
-		{Name: "All probes of all nodes", Value: unit.Percent(o.CoreRatio)},
-		{Name: "The same with the interrupts that were charged to it", Value: unit.Percent(o.ChargedRatio)},
-		{Name: "The five fast sources, once each", Value: unit.Percent(o.FastRatio)}}
+	items := given("All probes of all nodes", unit.Percent(o.CoreRatio),
+		"The same with the interrupts that were charged to it", unit.Percent(o.ChargedRatio),
+		"The five fast sources, once each", unit.Percent(o.FastRatio))
 	for _, name := range slices.Sorted(maps.Keys(o.Probes)) {
 		items = append(items, Fact{Name: "Probe " + name, Value: unit.Percent(o.Probes[name])})
 	}

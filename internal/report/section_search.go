@@ -24,7 +24,7 @@ func searchSection(v *view, s *Section) {
 		Title: "Where this deviates from RFC 2544", Items: quietItems(v.Searching.Deviations)}, stepTable(v))
 }
 
-func quietItems(lines []string) []Item { return lineItems("", Quiet, each(lines, upperFirst)) }
+func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
 
 // searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were
 // any.
@@ -50,9 +50,9 @@ func searchTable(v *view) Table {
 		for k, r := range s.Results {
 			row := t.row(v.searchName(s), v.goalCell(k), throughputCell(v, s.Unit, r),
 				v.rateOr(s.Unit, r.Lower), v.rateOr(s.Unit, r.Upper),
-				TableCell{Text: strconv.Itoa(s.Trials), Sub: v.text("search_s", s.Seconds)})
+				TableCell{Text: strconv.Itoa(s.Trials), Sub: rateText("s", s.Seconds)})
 			if r.Irregular != "" {
-				row.Notes = lineItems("irregular", Doubt, []string{"goal " + r.Goal + ": " + r.Irregular})
+				row.Notes = items("irregular", Doubt, "goal "+r.Goal+": "+r.Irregular)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 	if b.Frames == nil {
 		return TableCell{Text: "none", Long: "no burst was forwarded whole"}
 	}
-	cell := TableCell{Text: v.text("frames", b.Frames.Median)}
+	cell := TableCell{Text: rateText("count", b.Frames.Median)}
 	if !b.Limited {
 		cell.Text = "≥ " + cell.Text
 	}
@@ -236,8 +236,8 @@ func searchWords(v *view) []Item {
 		if g.MaxDelay > 0 {
 			text += ", p99 of added delay at most " + g.MaxDelay.String()
 		}
-		out = append(out, Item{Kind: "search", Text: text, Tone: Quiet})
+		out = append(out, items("search", Quiet, text)...)
 	}
-	out = append(out, lineItems("search", Quiet, v.Searching.Notes)...)
-	return append(out, lineItems("not RFC 2544", Quiet, v.Searching.Deviations)...)
+	out = append(out, items("search", Quiet, v.Searching.Notes...)...)
+	return append(out, items("not RFC 2544", Quiet, v.Searching.Deviations...)...)
 }

@@ -31,19 +31,18 @@ func soakItems(k analysis.Soak) []Item {
 	case k.Unwatched > 0:
 		throttle.Text += "; " + plural(k.Unwatched, "window", "windows") + " not watched" + unseen
 	}
-	items := []Item{throttle}
+	out := []Item{throttle}
 	if k.Failed > 0 {
-		items = append(items, Item{Kind: "failed", Text: plural(k.Failed, "window", "windows") + " failed",
-			Tone: Bad})
+		out = append(out, items("failed", Bad, unit.Count(k.Failed, "window")+" failed")...)
 	}
 	for _, t := range k.Trends {
-		item := Item{Kind: t.Kind, Text: t.Text, Tone: Good}
+		tone := Good
 		if t.Real {
-			item.Tone = Doubt
+			tone = Doubt
 		}
-		items = append(items, item)
+		out = append(out, items(t.Kind, tone, t.Text)...)
 	}
-	return append(items, lineItems("not watched", Quiet, k.Missing)...)
+	return append(out, items("not watched", Quiet, k.Missing...)...)
 }
 
 // soakLines are the same as lines, for pages without sections.

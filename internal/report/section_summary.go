@@ -29,13 +29,10 @@ func headOf(v *view) head {
 	if !v.Run.Started.IsZero() {
 		started = v.Run.Started.UTC().Format("2 Jan 2006, 15:04 UTC")
 	}
-	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v), Meta: []Fact{
-		{Name: "Run", Value: v.Run.ID}, {Name: "Started", Value: started}, {Name: "Lab", Value: v.Run.Lab},
-		{Name: "Measured by", Value: strings.Join(v.Run.ImportedFrom, ", ")},
-		{Name: "Machine", Value: machine(v.Environment)}, {Name: "Firmware", Value: firmware(v.Environment)},
-		{Name: "Measured", Value: extent(v)},
-		{Name: "Status", Value: v.Run.Status}}}
-	h.Meta = given(h.Meta)
+	h := head{Title: v.Run.Plan, Verdict: v.verdictItems(), Paths: v.paths(), Alerts: alerts(v),
+		Meta: given("Run", v.Run.ID, "Started", started, "Lab", v.Run.Lab,
+			"Measured by", strings.Join(v.Run.ImportedFrom, ", "), "Machine", machine(v.Environment),
+			"Firmware", firmware(v.Environment), "Measured", extent(v), "Status", v.Run.Status)}
 	if len(v.Summary) > 0 {
 		h.Lead, h.Points = v.Summary[0], unsaid(v.Summary[1:], v.Caveats)
 	}
@@ -43,9 +40,14 @@ func headOf(v *view) head {
 	return h
 }
 
-// given are the facts that have a value.
-func given(all []Fact) []Fact {
-	return filter(all, func(f Fact) bool { return f.Value != "" })
+// given returns facts of a list of names with their values, without those that have none.
+func given(texts ...string) (out []Fact) {
+	for pair := range slices.Chunk(texts, 2) {
+		if pair[1] != "" {
+			out = append(out, Fact{Name: pair[0], Value: pair[1]})
+		}
+	}
+	return out
 }
 
 // unsaid drops the sentences that stand among the caveats anyway.
@@ -98,12 +100,11 @@ func firmware(all []record.Environment) string {
 func alerts(v *view) []Item {
 	var out []Item
 	if s := v.Run.Status; s != record.RunDone && s != "" {
-		text := "The run is not complete: " + s + bracket(v.Run.Reason) + "."
-		out = append(out, Item{Kind: s, Text: text, Tone: Bad})
+		out = items(s, Bad, "The run is not complete: "+s+bracket(v.Run.Reason)+".")
 	}
 	add := func(kind string, tone Tone, n int, one, many, rest string) {
 		if n > 0 {
-			out = append(out, Item{Kind: kind, Tone: tone, Text: plural(n, one, many) + rest})
+			out = append(out, items(kind, tone, plural(n, one, many)+rest)...)
 		}
 	}
 	graded := func(grade string) int {

@@ -132,37 +132,30 @@ func (s *site) device(name string) *sitePage {
 	d, _ := s.Device(name)
 	rows := s.Filtered(catalogue.Filter{Device: name})
 	p := &sitePage{Name: s.page[name], Kind: "Device", Title: name}
-	p.Meta = given([]Fact{{Name: "SoC", Value: d.SoC}, {Name: "Architecture", Value: d.Arch},
-		{Name: "Cores", Value: strings.TrimPrefix(coresCell(d).Text, none.Text)},
-		{Name: "Memory", Value: orNothing(d.MemoryMB, " MB")},
-		{Name: "Port", Value: d.Port}, {Name: "System", Value: strings.TrimSpace(d.OS + " " + d.OSVersion)},
-		{Name: "Ciphers in hardware", Value: d.Crypto}, {Name: "Note", Value: d.Note},
-		{Name: "Inferred, not printed by the study", Value: d.Inferred}, {Name: "Source", Value: d.Source}})
+	memory := ""
+	if d.MemoryMB > 0 {
+		memory = fmt.Sprint(d.MemoryMB, " MB")
+	}
+	p.Meta = given("SoC", d.SoC, "Architecture", d.Arch,
+		"Cores", strings.TrimPrefix(coresCell(d).Text, none.Text), "Memory", memory, "Port", d.Port,
+		"System", joined(" ", d.OS, d.OSVersion), "Ciphers in hardware", d.Crypto, "Note", d.Note,
+		"Inferred, not printed by the study", d.Inferred, "Source", d.Source)
 	p.Lead = counted(rows, s.SpeedsOf(name), s.powers(name))
 	if best := s.fastest(filter(rows, s.sound)); best != nil {
 		p.Lead += fmt.Sprintf("; the best TCP rate is %s (%s)", best.Rate(), settingOf(*best))
 	}
 	p.Lead += "."
-	for _, text := range s.Doubts[name] {
-		p.Alerts = append(p.Alerts, Item{Kind: "impossible", Text: text, Tone: Doubt})
-	}
+	p.Alerts = items("impossible", Doubt, s.Doubts[name]...)
 	if i := slices.IndexFunc(s.Bundles, func(b *bundle.Bundle) bool {
 		return strings.EqualFold(b.Device, name) && b.InPlace() != ""
 	}); i >= 0 {
-		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "own runs in lab " +
-			s.Bundles[i].InPlace() + " measured the machine that carried the lab in place of the device"})
+		p.Alerts = append(p.Alerts, items("not the device", Doubt, "own runs in lab "+
+			s.Bundles[i].InPlace()+" measured the machine that carried the lab in place of the device")...)
 	}
 	s.addRates(p, rows)
 	s.addSpeeds(p, s.SpeedsOf(name))
 	s.addPower(p, s.powers(name))
 	return p
-}
-
-func orNothing(n int, unit string) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n, unit)
 }
 
 // addRates draws a bar for each result, grouped by nothing but the order of the source, one chart a tunnel.
@@ -313,11 +306,10 @@ func (s *site) run(b *bundle.Bundle) *sitePage {
 		Sections: sections(v), view: v,
 		Lead: fmt.Sprintf("%s, plan %s, lab %s.", extent(v), d.Run.Plan, d.Run.Lab)}
 	if b.InPlace() != "" {
-		p.Alerts = append(p.Alerts, Item{Kind: "not the device", Tone: Doubt, Text: "lab " + b.InPlace() +
-			" measured the machine that carried it, acting as a router"})
+		p.Alerts = append(p.Alerts, items("not the device", Doubt, "lab "+b.InPlace()+
+			" measured the machine that carried it, acting as a router")...)
 	}
 	p.Alerts = slices.Concat(p.Alerts, h.Verdict, h.Caveats)
-	p.Meta = given(append([]Fact{{Name: "Firmware", Value: b.Firmware}, {Name: "Note", Value: b.Note},
-		{Name: "Bundle", Value: b.ID()}}, h.Meta...))
+	p.Meta = append(given("Firmware", b.Firmware, "Note", b.Note, "Bundle", b.ID()), h.Meta...)
 	return p
 }

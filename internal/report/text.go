@@ -8,6 +8,7 @@ import (
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // Text is the result for a terminal of the given width: words, the picture of each path, the table with
@@ -56,16 +57,16 @@ func Text(d *analysis.Document, width int, colour bool) string {
 	t.tables(briefTables(v))
 	plain := func(s string) string { return s }
 	t.list("Requirements", thresholdItems(v, plain, plain))
-	t.list("Comparisons", lineItems("", Plain, comparisonLines(v)))
+	t.list("Comparisons", items("", Plain, comparisonLines(v)...))
 	t.list("Findings", findingItems(v))
 	t.list("Mind", append(append(h.Alerts, h.Caveats...), trialNotes(v, tables...)...))
-	t.list("Not measured", lineItems("", Quiet, skippedLines(v)))
+	t.list("Not measured", items("", Quiet, skippedLines(v)...))
 	if len(v.Run.ImportedFrom) > 0 { // which nothing of ours observed
 		return t.b.String()
 	}
-	t.wrap("", "", "Observing cost "+v.text("_ratio", d.Observing.CoreRatio)+" of one core ("+
-		v.text("_ratio", d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
-		"five fast sources "+v.text("_ratio", d.Observing.FastRatio)+".", dim)
+	t.wrap("", "", "Observing cost "+unit.Percent(d.Observing.CoreRatio)+" of one core ("+
+		unit.Percent(d.Observing.ChargedRatio)+" with the interrupts that were charged to it); the "+
+		"five fast sources "+unit.Percent(d.Observing.FastRatio)+".", dim)
 	return t.b.String()
 }
 
@@ -87,8 +88,8 @@ func runWords(v *view) string {
 	return joined(", ", "run "+v.Run.ID, where, extent(v), v.Run.Status)
 }
 
-func lineItems(kind string, tone Tone, lines []string) []Item {
-	return each(lines, func(l string) Item { return Item{Kind: kind, Text: l, Tone: tone} })
+func items(kind string, tone Tone, texts ...string) []Item {
+	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
 }
 
 // paragraphs are text with an empty line between them.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,19 +50,12 @@ func newView(d *analysis.Document) *view {
 	return v
 }
 
-// unitOf is the unit of a metric; one that is not declared shows it at the end of its name.
+// unitOf returns the unit of a metric that the document declares, or else the program.
 func (v *view) unitOf(metric string) string {
 	if m, ok := v.metric[metric]; ok {
 		return m.Unit
 	}
-	for _, s := range [][2]string{{"_bps", "bit/s"}, {"_pps", "pps"}, {"_ns", "ns"},
-		{"_ratio", "ratio"}, {"_bytes", "bytes"}, {"_rpm", "rpm"}, {"_hz", "Hz"}, {"_w", "W"}, {"_c", "°C"},
-		{"_per_s", "1/s"}, {"_s", "s"}} {
-		if strings.HasSuffix(metric, s[0]) {
-			return s[1]
-		}
-	}
-	return "count"
+	return cmp.Or(metrics.Of(metric).Unit, "count")
 }
 
 func (v *view) text(metric string, x float64) string {
