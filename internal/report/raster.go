@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"image"
 	"image/color"
@@ -81,7 +80,8 @@ func paint(c *canvas, size Size, scale float64) (_ []byte, err error) {
 
 // style returns the properties of a shape.
 func (r *raster) style(s shape) map[string]string {
-	set := map[string]string{"fill": "#000000", "stroke-width": "1"}
+	set := map[string]string{"fill": "#000000", "fill-opacity": "1", "stroke": "none", "stroke-width": "1",
+		"stroke-opacity": "1"}
 	if s.kind == "path" && s.w > 0 {
 		set["stroke-width"] = attr(s.w)
 	}
@@ -143,12 +143,12 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	scanner := func() *rasterx.ScannerGV { return rasterx.NewScannerGV(w, h, within, part) }
 	if fill := set["fill"]; fill != "none" {
 		f := rasterx.NewFiller(w, h, scanner())
-		f.SetColor(hexColour(fill, numberOf(cmp.Or(set["fill-opacity"], "1"))))
+		f.SetColor(hexColour(fill, numberOf(set["fill-opacity"])))
 		add(f)
 		f.Draw()
 	}
 	stroke := set["stroke"]
-	if stroke == "" || stroke == "none" {
+	if stroke == "none" {
 		return
 	}
 	dash := each(strings.Fields(set["stroke-dasharray"]), func(d string) float64 {
@@ -157,7 +157,7 @@ func (r *raster) shape(set map[string]string, add func(rasterx.Adder)) {
 	width := fixed.Int26_6(numberOf(set["stroke-width"]) * r.scale * 64)
 	d := rasterx.NewDasher(w, h, scanner())
 	d.SetStroke(width, 4<<6, rasterx.ButtCap, nil, rasterx.FlatGap, rasterx.MiterClip, dash, 0)
-	d.SetColor(hexColour(stroke, numberOf(cmp.Or(set["stroke-opacity"], "1"))))
+	d.SetColor(hexColour(stroke, numberOf(set["stroke-opacity"])))
 	add(d)
 	d.Draw()
 }

@@ -42,6 +42,10 @@ func metSection(v *view, s *Section) {
 func thresholdSection(v *view, s *Section) {
 	s.ID, s.Title = "requirements", "Requirements"
 	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
+	s.add(thresholdTable(v))
+}
+
+func thresholdTable(v *view) Table {
 	t := Table{ID: "threshold-table", Cards: true, Columns: columns("Outcome", "Requirement", "Cell",
 		"#Measured", "Reason")}
 	for _, r := range v.Thresholds {
@@ -54,29 +58,17 @@ func thresholdSection(v *view, s *Section) {
 			row.Cells[3] = TableCell{Text: v.measured(r)}
 		}
 	}
-	s.add(t)
+	return t
 }
 
-// thresholdItems are the same, a line each; requirement and label are said by the functions.
-func thresholdItems(v *view, quote, escape func(string) string) []Item {
-	var items []Item
-	for _, r := range v.Thresholds {
-		it := Item{Kind: "met", Text: quote(r.Requirement), Tone: Good}
-		if !r.Met {
-			it.Kind, it.Tone = "missed", Bad
-		}
-		if len(r.Factors) > 0 {
-			it.Text += " in " + escape(v.label(r.Factors))
-		}
-		if r.Value != 0 || r.Met {
-			it.Text += ", measured " + v.measured(r)
-		}
-		if r.Reason != "" {
-			it.Text += ": " + escape(r.Reason)
-		}
-		items = append(items, it)
+// thresholdItems has a line for each row of the table; requirement and label are written by the functions.
+func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
+	for _, r := range thresholdTable(v).Rows {
+		outcome, at := r.Cells[0], func(i int) string { return strings.TrimPrefix(r.Cells[i].Text, none.Text) }
+		out = append(out, items(outcome.Text, outcome.Tone, quote(at(1))+around(" in ", escape(at(2)), "")+
+			around(", measured ", at(3), "")+around(": ", escape(at(4)), ""))...)
 	}
-	return items
+	return out
 }
 
 // measured prints a threshold's value in the unit of its metric; the metric is the first word of a
@@ -230,19 +222,16 @@ func findingSection(v *view, s *Section) {
 	}
 }
 
-func evidenceWords(f evidence.Finding) []string {
-	if f.Confidence > 0 {
-		return append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Words...)
-	}
-	return f.Words
-}
-
-// findingItems are the same, a line each.
+// findingItems has a line for each finding.
 func findingItems(v *view) []Item {
 	var out []Item
 	for _, c := range v.all {
 		for _, f := range c.Findings {
-			out = append(out, Item{Kind: f.Kind, Text: c.Label + ": " + f.Text, Evidence: evidenceWords(f)})
+			item := Item{Kind: f.Kind, Text: c.Label + ": " + f.Text, Evidence: f.Words}
+			if f.Confidence > 0 {
+				item.Evidence = append([]string{"confidence " + unit.Percent(f.Confidence)}, f.Words...)
+			}
+			out = append(out, item)
 		}
 	}
 	return out

@@ -21,13 +21,12 @@ func pathSection(v *view, s *Section) {
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
-	list := List{Title: FoundTitle, Items: foundItems(v, true)}
-	switch notable := len(foundItems(v, false)); {
-	case notable > 0:
-		s.add(list)
-	case len(list.Items) > 0: // plain ports
-		list.Title = ""
-		s.add(Fold{Title: FoundTitle, Blocks: []Block{list}})
+	all := foundItems(v, true)
+	switch {
+	case len(foundItems(v, false)) > 0:
+		s.add(List{Title: FoundTitle, Items: all})
+	case len(all) > 0: // plain ports
+		s.add(Fold{Title: FoundTitle, Blocks: []Block{List{Items: all}}})
 	}
 }
 
@@ -221,8 +220,8 @@ func environmentSection(v *view, s *Section) {
 	}
 	var own []Facts
 	for _, e := range v.Environment {
-		f := Facts{Title: e.Node, Items: slices.DeleteFunc(factsOfNode(e), func(f Fact) bool {
-			return slices.Contains(common.Items, f)
+		f := Facts{Title: e.Node, Items: filter(factsOfNode(e), func(f Fact) bool {
+			return !slices.Contains(common.Items, f)
 		})}
 		// Nodes that are alike are one.
 		i := slices.IndexFunc(own, func(o Facts) bool { return slices.Equal(o.Items, f.Items) })
@@ -246,13 +245,11 @@ func commonFacts(all []record.Environment) Facts {
 	if len(all) < 2 {
 		return f
 	}
-	for _, fact := range factsOfNode(all[0]) {
-		if !slices.ContainsFunc(all[1:], func(e record.Environment) bool {
+	f.Items = filter(factsOfNode(all[0]), func(fact Fact) bool {
+		return !slices.ContainsFunc(all[1:], func(e record.Environment) bool {
 			return !slices.Contains(factsOfNode(e), fact)
-		}) {
-			f.Items = append(f.Items, fact)
-		}
-	}
+		})
+	})
 	return f
 }
 
@@ -304,7 +301,7 @@ func (m *MetricTables) name(v *view, name string) int {
 func (v *view) metricOrder(c *analysis.Cell) []string {
 	var out []string
 	for _, m := range v.Metrics {
-		if _, ok := c.Metrics[m.Name]; ok {
+		if has(c, m.Name) {
 			out = append(out, m.Name)
 		}
 	}

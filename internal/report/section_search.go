@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
@@ -228,13 +229,12 @@ func searchWords(v *view) []Item {
 		return nil
 	}
 	var out []Item
-	for _, g := range v.Searching.Goals {
-		text := fmt.Sprintf("goal %s: final trials of %s, duration sum %s, loss ratio %s, exceed ratio %s, "+
-			"width %s, initial trials of %s",
-			g.Name, durationWords(g.FinalDuration), durationWords(g.DurationSum), unit.Percent(g.LossRatio),
-			unit.Percent(g.ExceedRatio), unit.Percent(g.Width), durationWords(g.InitialDuration))
-		if g.MaxDelay > 0 {
-			text += ", p99 of added delay at most " + g.MaxDelay.String()
+	before := []string{"goal ", ": final trials of ", ", duration sum ", ", loss ratio ", ", exceed ratio ",
+		", width ", ", initial trials of ", ", p99 of added delay at most "}
+	for _, r := range goalTable(v).Rows {
+		text := ""
+		for i, c := range r.Cells {
+			text += around(before[i], strings.TrimPrefix(c.Text, none.Text), "")
 		}
 		out = append(out, items("search", Quiet, text)...)
 	}
