@@ -52,12 +52,10 @@ func laidOut(t *template.Template, script string, page map[string]any) ([]byte, 
 	return []byte(printable(out.String())), err
 }
 
-// themes follow the reader's system; an attribute on the root overrides it.
+// themes follow the reader's system.
 func themes() string {
 	return ":root{color-scheme:light dark;" + variables(0) + "}" +
-		"@media (prefers-color-scheme:dark){:root:not([data-theme=light]){" + variables(1) + "}}" +
-		":root[data-theme=dark]{color-scheme:dark;" + variables(1) + "}" +
-		":root[data-theme=light]{color-scheme:light}"
+		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
 // hash is the source of the page's own style or script in its policy (Content Security Policy Level 3): what

@@ -176,16 +176,40 @@ func (Fold) kind() string   { return "fold" }
 
 func (MetricTables) kind() string { return "metrics" }
 
-// sections is the page, from top to bottom. A section without blocks is left out.
+// sections returns the page from top to bottom. A section without blocks is left out.
 func sections(v *view) []Section {
 	var out []Section
-	for _, build := range []func(*view, *Section){missedSection, diagnosisSection, blackboxSection,
-		searchSection, goodputSection, packetSection, resultSection, pathSection, curveSection,
-		scalingSection, soakSection, cipherSection, latencySection, timelineSection, comparisonSection,
-		effectSection, findingSection, metSection, skippedSection, methodSection, environmentSection,
-		metricSection, trialSection} {
-		var s Section
-		if build(v, &s); len(s.Blocks) > 0 {
+	for _, of := range []struct {
+		id, title string
+		build     func(*view, *Section)
+	}{
+		{"requirements", "Requirements", missedSection},
+		{"diagnosis", diagnosisTitle, diagnosisSection},
+		{"two-ends", "What holds it back, by what both ends see?", blackboxSection},
+		{"search", "What is the highest rate without loss?", searchSection},
+		{"goodput", "How fast is a transfer?", goodputSection},
+		{"packets", "How many packets per second?", packetSection},
+		{"results", "Results", resultSection},
+		{"paths", "Path under test", pathSection},
+		{"dependence", "What does it depend on?", curveSection},
+		{"scaling", "What do more of them bring?", scalingSection},
+		{"soak", "Does it stay so for hours?", soakSection},
+		{"ciphers", "Which cipher suits the CPU?", cipherSection},
+		{"latency", "What does load do to latency?", latencySection},
+		{"time", "Is it steady, and which core is busy?", timelineSection},
+		{"comparisons", "What does it cost?", comparisonSection},
+		{"effects", "What does each factor do?", effectSection},
+		{"findings", "Findings", findingSection},
+		{"requirements", "Requirements", metSection},
+		{"skipped", "Not measured", skippedSection},
+		{"method", "Method", methodSection},
+		{"environment", "Environment", environmentSection},
+		{"metrics", "Every metric of every cell", metricSection},
+		{"trials", "Every trial", trialSection},
+	} {
+		s := Section{ID: of.id, Title: of.title}
+		of.build(v, &s)
+		if len(s.Blocks) > 0 {
 			out = append(out, s)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 // blackboxSection: what do both ends alone tell of what lies between them?
 func blackboxSection(v *view, s *Section) {
-	s.ID, s.Title = "two-ends", "What holds it back, by what both ends see?"
 	for i := range v.Paths {
 		p := &v.Paths[i]
 		title := "Without any telemetry of what lies between"

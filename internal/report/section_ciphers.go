@@ -14,7 +14,6 @@ import (
 
 // cipherSection: which cipher suits the CPU?
 func cipherSection(v *view, s *Section) {
-	s.ID, s.Title = "ciphers", "Which cipher suits the CPU?"
 	s.Lead = "Rates are those of the cipher alone: a VPN also moves the packets, and is slower. Figures of " +
 		"different libraries say nothing about each other."
 	for i := range v.Ciphers {

@@ -40,7 +40,6 @@ func metSection(v *view, s *Section) {
 
 // thresholdSection: did the run meet what the plan requires?
 func thresholdSection(v *view, s *Section) {
-	s.ID, s.Title = "requirements", "Requirements"
 	s.Lead = fmt.Sprintf("%d of %d met.", len(v.Thresholds)-missed(v), len(v.Thresholds))
 	s.add(thresholdTable(v))
 }
@@ -96,7 +95,6 @@ func (v *view) label(f map[string]string) string {
 
 // comparisonSection: what does a setting cost or gain?
 func comparisonSection(v *view, s *Section) {
-	s.ID, s.Title = "comparisons", "What does it cost?"
 	if len(v.Comparisons) == 0 {
 		return
 	}
@@ -216,7 +214,6 @@ func comparisonLines(v *view) []string {
 
 // findingSection: what else did the run show?
 func findingSection(v *view, s *Section) {
-	s.ID, s.Title = "findings", "Findings"
 	if items := findingItems(v); len(items) > 0 {
 		s.add(List{Items: items})
 	}
@@ -239,7 +236,6 @@ func findingItems(v *view) []Item {
 
 // skippedSection: what was not measured, and why?
 func skippedSection(v *view, s *Section) {
-	s.ID, s.Title = "skipped", "Not measured"
 	if len(v.Skipped) > 0 {
 		t := Table{ID: "skipped-table", Cards: true, Columns: columns("Cell", "Reason")}
 		for _, k := range v.Skipped {

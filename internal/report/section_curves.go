@@ -14,7 +14,6 @@ import (
 // curveSection: how does the result depend on a setting that is a number? It needs three levels; two are
 // bars already.
 func curveSection(v *view, s *Section) {
-	s.ID, s.Title = "dependence", "What does it depend on?"
 	for _, name := range v.varying(v.all) {
 		d := v.Catalogue.Of(name)
 		x, _, _ := strings.Cut(d.Doc, ";")

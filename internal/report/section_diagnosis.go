@@ -46,7 +46,7 @@ func (f finding) who() string {
 	if len(f.Labels) <= 2 {
 		return strings.Join(f.Labels, "; ")
 	}
-	return plural(len(f.Labels), "cell", "cells")
+	return unit.Count(len(f.Labels), "cell")
 }
 
 // sure is how probable it is, in words; nothing where the cause is not known.
@@ -175,7 +175,6 @@ func (v *view) paths() []Figure {
 
 // diagnosisSection: what held the traffic back, and what would change it?
 func diagnosisSection(v *view, s *Section) {
-	s.ID, s.Title = "diagnosis", diagnosisTitle
 	for i, f := range v.found() {
 		title := upperFirst(f.Verdict.Text) + bracket(f.who()+f.sure())
 		if i > 0 { // the head of the page has its sentence

@@ -11,7 +11,6 @@ import (
 
 // effectSection: what does each factor do, and which depend on each other?
 func effectSection(v *view, s *Section) {
-	s.ID, s.Title = "effects", "What does each factor do?"
 	if v.Effects != nil {
 		for _, e := range v.Effects.Parts() {
 			if len(e.Main) == 0 {

@@ -13,7 +13,6 @@ import (
 
 // latencySection: what does load do to the round-trip time?
 func latencySection(v *view, s *Section) {
-	s.ID, s.Title = "latency", "What does load do to latency?"
 	for _, t := range filled(underLoadTable(v)) {
 		s.add(t)
 	}

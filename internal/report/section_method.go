@@ -17,7 +17,6 @@ import (
 
 // pathSection: what was the traffic sent through?
 func pathSection(v *view, s *Section) {
-	s.ID, s.Title = "paths", "Path under test"
 	for _, p := range v.pictures() {
 		s.add(p)
 	}
@@ -73,7 +72,6 @@ func (v *view) pictures() []Figure {
 
 // methodSection: how was it measured?
 func methodSection(v *view, s *Section) {
-	s.ID, s.Title = "method", "Method"
 	m := v.Run.Method
 	facts := Facts{Items: []Fact{
 		{Name: "Measured window", Value: durationWords(m.Duration) + " per trial"},
@@ -179,7 +177,7 @@ func runsWords(m record.Method) string {
 		return fmt.Sprintf("%d to %d per cell, until the interval is at most %s of the median",
 			a.Min, a.Max, unit.Percent(a.Width))
 	}
-	return plural(m.Runs, "run", "runs") + " of each cell"
+	return unit.Count(m.Runs, "run") + " of each cell"
 }
 
 func orderWords(m record.Method) string {
@@ -209,12 +207,11 @@ func observingFacts(v *view) Facts {
 
 // environmentSection: what was it measured on? What is the same on all nodes stands once.
 func environmentSection(v *view, s *Section) {
-	s.ID, s.Title = "environment", "Environment"
 	if len(v.Environment) == 0 {
 		return
 	}
 	common := commonFacts(v.Environment)
-	fold := Fold{Title: plural(len(v.Environment), "node", "nodes") + ": kernel, settings, devices"}
+	fold := Fold{Title: unit.Count(len(v.Environment), "node") + ": kernel, settings, devices"}
 	if len(common.Items) > 0 {
 		fold.Blocks = append(fold.Blocks, common)
 	}
@@ -263,7 +260,6 @@ func factsOfNode(e record.Environment) []Fact {
 
 // metricSection has every metric of every cell.
 func metricSection(v *view, s *Section) {
-	s.ID, s.Title = "metrics", "Every metric of every cell"
 	if len(v.all) == 0 {
 		return
 	}

@@ -16,7 +16,6 @@ import (
 
 // goodputSection: how fast is a transfer?
 func goodputSection(v *view, s *Section) {
-	s.ID, s.Title = "goodput", "How fast is a transfer?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && !packets(c) })
 	if !with(cells, goodput) {
 		return
@@ -26,7 +25,6 @@ func goodputSection(v *view, s *Section) {
 
 // packetSection: how many packets per second, and how many are lost?
 func packetSection(v *view, s *Section) {
-	s.ID, s.Title = "packets", "How many packets per second?"
 	cells := v.cells(func(c *analysis.Cell) bool { return loaded(c) && packets(c) })
 	if !with(cells, packetRate) || len(cells) == 1 && len(v.cells(loaded)) > 1 {
 		return // one bar compares nothing; the table has its number

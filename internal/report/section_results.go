@@ -19,7 +19,6 @@ import (
 
 // resultSection is the table that everything else explains.
 func resultSection(v *view, s *Section) {
-	s.ID, s.Title = "results", "Results"
 	if points := headOf(v).Points; len(points) > 0 {
 		s.add(Points{points})
 	}
@@ -407,7 +406,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 		parts = append(parts, "n = "+fmt.Sprint(c.Runs))
 	}
 	if c.Failed > 0 {
-		parts = append(parts, plural(c.Failed, "trial", "trials")+" failed")
+		parts = append(parts, unit.Count(c.Failed, "trial")+" failed")
 	}
 	cell.Sub = strings.Join(parts, " · ")
 	return cell

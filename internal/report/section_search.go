@@ -12,7 +12,6 @@ import (
 
 // searchSection: what is the highest rate that meets the goals?
 func searchSection(v *view, s *Section) {
-	s.ID, s.Title = "search", "What is the highest rate without loss?"
 	if v.Searching == nil {
 		return
 	}

@@ -9,14 +9,13 @@ import (
 
 // soakSection: does it stay as it is over hours?
 func soakSection(v *view, s *Section) {
-	s.ID, s.Title = "soak", "Does it stay so for hours?"
 	for _, k := range v.Soaks {
 		s.add(List{Title: soakTitle(k), Items: soakItems(k)})
 	}
 }
 
 func soakTitle(k analysis.Soak) string {
-	return fmt.Sprintf("%s: %s in %s h", k.Label, plural(k.Windows, "window", "windows"),
+	return fmt.Sprintf("%s: %s in %s h", k.Label, unit.Count(k.Windows, "window"),
 		unit.Significant(k.Hours, 2))
 }
 
@@ -29,7 +28,7 @@ func soakItems(k analysis.Soak) []Item {
 	case k.Unwatched == k.Windows:
 		throttle.Text, throttle.Tone = "heat and power were not watched"+unseen, Quiet
 	case k.Unwatched > 0:
-		throttle.Text += "; " + plural(k.Unwatched, "window", "windows") + " not watched" + unseen
+		throttle.Text += "; " + unit.Count(k.Unwatched, "window") + " not watched" + unseen
 	}
 	out := []Item{throttle}
 	if k.Failed > 0 {
@@ -56,7 +55,6 @@ func soakLines(v *view) []Item {
 
 // scalingSection: what keeps more from carrying more?
 func scalingSection(v *view, s *Section) {
-	s.ID, s.Title = "scaling", "What do more of them bring?"
 	s.Lead = "The Universal Scalability Law, fitted to the medians: contention is the share that only one " +
 		"can do at a time, coherence what each costs each other one."
 	t := Table{ID: "scaling-table", Columns: columns("Scaled", "Factor", "#One carries", "#Contention",

@@ -14,7 +14,6 @@ import (
 
 // timelineSection: is the rate steady, and which core is busy meanwhile?
 func timelineSection(v *view, s *Section) {
-	s.ID, s.Title = "time", "Is it steady, and which core is busy?"
 	p := Panels{ID: "timelines", Title: "Goodput over time, and how busy each core was",
 		Caption: "Each line is one run; the strong one is the run nearest to the median, and the " +
 			"strip below shows the cores during that run. What is shaded lies outside the measured window: " +

@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/record"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // trialSection is every trial in the order of the run, the failed ones with what they left.
 func trialSection(v *view, s *Section) {
-	s.ID, s.Title = "trials", "Every trial"
-	t := Table{ID: "trial-table", Folded: true, Caption: plural(len(v.Trials), "trial", "trials") +
+	t := Table{ID: "trial-table", Folded: true, Caption: unit.Count(len(v.Trials), "trial") +
 		" in the order of the run", Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
 		"#RTT p50|loaded or idle", "#Retransmits", "Path", "Validity")}
 	t.Columns[0].Keep = true

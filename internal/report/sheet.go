@@ -10,6 +10,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/check"
+	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
 // sheet is a drawing that stands alone: with its title, its legend, and whose numbers it shows.
@@ -215,7 +216,7 @@ func validityWords(cells []*analysis.Cell) string {
 		count[c.Grade]++
 	}
 	if len(cells) == 1 {
-		return "Validity: " + cells[0].Grade + ", " + plural(cells[0].Runs, "run", "runs")
+		return "Validity: " + cells[0].Grade + ", " + unit.Count(cells[0].Runs, "run")
 	}
 	if count[evidence.GradeValid] == len(cells) {
 		return fmt.Sprintf("Validity: all %d cells valid", len(cells))

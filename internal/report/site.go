@@ -137,14 +137,14 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 // index is the table of all devices with the best of what was measured of each.
 func (s *site) index() *sitePage {
 	devices := filter(s.devices, func(name string) bool { return !strings.HasPrefix(name, "(") })
-	what := plural(len(devices), "device", "devices")
+	what := unit.Count(len(devices), "device")
 	if n := len(s.devices) - len(devices); n > 0 {
 		what += " and " + plural(n, "path without one", "paths without one")
 	}
 	p := &sitePage{Name: "index.html", Kind: "Catalogue", Title: "Devices",
 		Lead: fmt.Sprintf("%s: %s; of %s and %s.", what, counted(s.Results, s.Speeds, s.Powers),
 			plural(len(s.Sources)-len(s.Bundles), "published study", "published studies"),
-			plural(len(s.Bundles), "own run", "own runs"))}
+			unit.Count(len(s.Bundles), "own run"))}
 	t := Table{ID: "devices", Cards: true, Sorted: true, Caption: "The best TCP rate of each device, and " +
 		"with what it was reached. Studies differ in method: the device's page has every result with its " +
 		"conditions.",
@@ -319,14 +319,14 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	caption := "Bar: the best result. Dots: every result. They differ in streams, packet size, direction " +
 		"and method, which the table states."
 	if left > 0 {
-		caption += fmt.Sprintf(" Only in the table: %s, %s.", plural(left, "result", "results"), doubtWords)
+		caption += fmt.Sprintf(" Only in the table: %s, %s.", unit.Count(left, "result"), doubtWords)
 	}
 	all := s.resultTable("results", rows, true)
 	all.Folded, all.Sorted = true, true
-	all.Caption = "All " + plural(len(rows), "result", "results") + " of this chart"
+	all.Caption = "All " + unit.Count(len(rows), "result") + " of this chart"
 	p := &sitePage{Name: name, Kind: "Compare", Title: title,
-		Lead: fmt.Sprintf("%s of %s.", plural(len(rows), "result", "results"),
-			plural(len(b.Groups), "device", "devices"))}
+		Lead: fmt.Sprintf("%s of %s.", unit.Count(len(rows), "result"),
+			unit.Count(len(b.Groups), "device"))}
 	p.add(Section{ID: "compare", Title: "All devices"}, Figure{ID: "best-rates", Draw: b, Legend: legend,
 		Title: "The best rate of each device", Caption: caption, Table: &all})
 	return p
