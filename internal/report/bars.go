@@ -107,10 +107,11 @@ func (b bars) Draw(width float64) *canvas {
 		right -= delayRoom
 	}
 	left = min(left+14, right*0.48)
+	numbers := 5
 	if narrow {
-		left = 1
+		left, numbers = 1, 3
 	}
-	marks := axisFrom0(b.top(), map[bool]int{true: 3, false: 5}[narrow])
+	marks := axisFrom0(b.top(), numbers)
 	x := linear{0, marks[len(marks)-1], left, right - min(valueRoom, right*0.4)}
 	d := delayAxis{narrow: narrow, right: width}
 	if high > 0 {

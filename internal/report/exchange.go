@@ -215,10 +215,8 @@ func TrialWords(d *analysis.Document) map[string]string {
 		for _, r := range t.Reasons {
 			words += ", " + r.Kind
 		}
-		for _, c := range v.all {
-			if c.Factors.Key() == t.Factors.Key() {
-				words += "; its cell, of " + unit.Count(c.Runs, "trial") + ": " + v.resultWords(c)
-			}
+		if c := v.cell[t.Factors.Key()]; c != nil {
+			words += "; its cell, of " + unit.Count(c.Runs, "trial") + ": " + v.resultWords(c)
 		}
 		out[t.ID] = printable(words)
 	}

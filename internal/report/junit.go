@@ -12,7 +12,6 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/evidence"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/metrics"
 	"github.com/chokepoint-lab/chokepoint/internal/analysis/statistics"
-	"github.com/chokepoint-lab/chokepoint/internal/record"
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
@@ -101,10 +100,13 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 		s.add(t)
 	}
 	for _, x := range d.Thresholds {
-		t := junitCase{Class: "requirement", Name: printable(x.Requirement + thresholdCell(v, x.Factors))}
+		t := junitCase{Class: "requirement", Name: printable(x.Requirement)}
 		c := v.cell[x.Factors.Key()]
 		if c != nil {
 			t.Out = v.valueWords(c, x.Metric)
+		}
+		if c != nil && len(x.Factors) > 0 {
+			t.Name += printable(", " + c.Label)
 		}
 		doubt := c != nil && c.Grade == evidence.GradeSuspect
 		switch {
@@ -123,13 +125,6 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 			Skipped: &junitReason{printable(x.Reason)}})
 	}
 	return s.encode()
-}
-
-func thresholdCell(v *view, f record.Factors) string {
-	if c := v.cell[f.Key()]; c != nil && len(f) > 0 {
-		return ", " + c.Label
-	}
-	return ""
 }
 
 // ComparisonJUnit is the comparison of two runs as a CI shows it: a test for each cell that was compared,

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -38,17 +39,12 @@ func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	}
 	c.Nodes, c.Links = []chainNode{{Name: near, Ends: true, Note: w.Near}}, []string{wire}
 	if w.Hops == nil || *w.Hops > 0 {
-		notes := []string{}
-		if len(w.Routers) > 0 {
-			notes = append(notes, w.Routers[0])
-		}
+		first := cmp.Or(w.Routers...)
 		if len(w.Routers) > 1 {
-			notes[0] += " …"
+			first += " …"
 		}
-		if nat := w.Translates(); nat != "" {
-			notes = append(notes, nat)
-		}
-		c.Nodes = append(c.Nodes, chainNode{Name: w.Passes(), Router: true, Note: strings.Join(notes, ", ")})
+		c.Nodes = append(c.Nodes, chainNode{Name: w.Passes(), Router: true,
+			Note: joined(", ", first, w.Translates())})
 		c.Links = append(c.Links, "")
 	}
 	c.Nodes = append(c.Nodes, chainNode{Name: far, Ends: true, Note: w.Far})
@@ -82,9 +78,7 @@ func chainOf(t record.Topology, tunnel string) (c chain, ok bool) {
 			}
 		}
 	}
-	if c.Tunnel[0] > c.Tunnel[1] {
-		c.Tunnel[0], c.Tunnel[1] = c.Tunnel[1], c.Tunnel[0]
-	}
+	slices.Sort(c.Tunnel[:])
 	c.Name = tunnel
 	if tunnel == "" {
 		c.Tunnel = [2]int{}
@@ -123,13 +117,8 @@ func (c chain) lines() []string {
 				strings.Repeat(" ", gap))
 		}
 	}
-	var out []string
-	for _, r := range rows {
-		if r = strings.TrimRight(r, " "); r != "" {
-			out = append(out, r)
-		}
-	}
-	return out
+	rows = each(rows, func(r string) string { return strings.TrimRight(r, " ") })
+	return filter(rows, func(r string) bool { return r != "" })
 }
 
 // edge is the side of a box where a link arrives: none, bare, in a tunnel.
@@ -148,15 +137,9 @@ func (c chain) edge(link int, signs string) string {
 func (c chain) words() string {
 	s := ""
 	for i, n := range c.Nodes {
-		s += n.Name
-		if n.Note != "" {
-			s += " (" + n.Note + ")"
-		}
-		switch {
-		case i < len(c.Links) && c.Links[i] == "":
-			s += " – "
-		case i < len(c.Links):
-			s += " – " + c.Links[i] + " – "
+		s += n.Name + bracket(n.Note)
+		if i < len(c.Links) {
+			s += " – " + around("", c.Links[i], " – ")
 		}
 	}
 	return s

@@ -262,20 +262,16 @@ func (v *view) unexamined() []Item {
 			count[g]++
 		}
 	}
-	var everywhere []diagnosis.Gap
+	everywhere := func(g diagnosis.Gap) bool { return count[g] == len(all) }
 	var out []Item
 	for i, f := range all {
-		own := slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
-			return count[g] == len(all)
-		})
-		out = append(out, items(f.who(), Plain, gaps(own)...)...)
 		if i == 0 {
-			everywhere = slices.DeleteFunc(slices.Clone(f.NotExamined), func(g diagnosis.Gap) bool {
-				return count[g] != len(all)
-			})
+			out = items("", Plain, gaps(filter(f.NotExamined, everywhere))...)
 		}
+		own := filter(f.NotExamined, func(g diagnosis.Gap) bool { return !everywhere(g) })
+		out = append(out, items(f.who(), Plain, gaps(own)...)...)
 	}
-	return append(items("", Plain, gaps(everywhere)...), out...)
+	return out
 }
 
 // proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted

@@ -180,7 +180,6 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 			}
 		}
 	}
-	last := len(t.Columns) - 1
 	for _, n := range notes {
 		if !n.caveat && len(n.rows) == 1 {
 			t.Rows[n.rows[0]].Notes = append(t.Rows[n.rows[0]].Notes, n.item)
@@ -191,9 +190,12 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 			t.Common = append(t.Common, item)
 			continue
 		}
-		column := map[bool]int{true: 0, false: last}[n.caveat]
 		for _, row := range n.rows {
-			t.Rows[row].Cells[column].Mark = append(t.Rows[row].Cells[column].Mark, len(t.Notes))
+			cell := &t.Rows[row].Cells[len(t.Columns)-1]
+			if n.caveat {
+				cell = &t.Rows[row].Cells[0]
+			}
+			cell.Mark = append(cell.Mark, len(t.Notes))
 		}
 		t.Notes = append(t.Notes, item)
 	}

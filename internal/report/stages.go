@@ -251,8 +251,11 @@ func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.text(textClass("ax", x), "start", left, y+13, shorten(label, 11.5, room))
 	k.text(textClass("v", x), "end", left+wide, y+13, number)
 	k.rect("track", left, y+19, wide, 6)
+	class := "fill free"
+	if x.Choke {
+		class = "fill choke"
+	}
 	if x.Utilisation != nil {
-		k.rect(fmt.Sprintf("fill %s", map[bool]string{true: "choke", false: "free"}[x.Choke]), left, y+19,
-			wide*min(max(*x.Utilisation, 0), 1), 6)
+		k.rect(class, left, y+19, wide*min(max(*x.Utilisation, 0), 1), 6)
 	}
 }

@@ -43,10 +43,6 @@ func packetsText(n *float64) string {
 	return unit.Whole(*n)
 }
 
-func diedText(a diagnosis.Account) string {
-	return unit.Whole(a.DiedPackets())
-}
-
 func waitedText(a diagnosis.Account) string {
 	switch {
 	case a.Stage != diagnosis.StageQueue:
@@ -95,7 +91,7 @@ func (l way) Draw(width float64) *canvas {
 		if died >= 1 {
 			class = "v choke-word"
 		}
-		k.text(class, "end", columns[2], y, diedText(a))
+		k.text(class, "end", columns[2], y, unit.Whole(died))
 		class = "ax"
 		if a.WaitedNs > 0 && a.WaitedNs == longest {
 			class = "v"
