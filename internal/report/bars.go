@@ -7,8 +7,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// bars are horizontal bars from zero in groups, with every single run as a dot, the interval as a whisker,
-// and marks for ceilings and thresholds. Beside them stands the round trip under load, if there is any.
+// bars draws horizontal bars from zero in groups, with a dot for every run, the interval as a whisker, and
+// marks for ceilings and thresholds. Beside them stands the round trip under load, if there is any.
 type bars struct {
 	Label  string // for those who do not see it
 	Axis   string // what the axis measures
@@ -71,7 +71,7 @@ func (b bars) top() float64 {
 	return high
 }
 
-// delays are the smallest and the greatest round trip; high is 0 without any.
+// delays returns the smallest and the greatest round trip; high is 0 without any.
 func (b bars) delays() (low, high float64) {
 	b.each(func(x bar) {
 		for _, ns := range []float64{x.Idle, x.Loaded, x.Loaded99} {
@@ -193,7 +193,7 @@ func (b bar) draw(c *canvas, x linear, y float64) {
 	c.text("v", "start", at, middle+4.5, b.Text)
 }
 
-// delayAxis is the right part of the bars: round trips on a logarithmic axis, idle and under load.
+// delayAxis draws the right part of the bars: round trips on a logarithmic axis, idle and under load.
 type delayAxis struct {
 	of     logarithmic
 	narrow bool
@@ -217,7 +217,7 @@ func (d delayAxis) axis(c *canvas) {
 	c.text("ax", "start", d.of.from, base+31, "round trip: idle ○, under load ● to p99")
 }
 
-// delayTicks are the powers of ten in a range, or, where fewer than two are, steps of 1, 2 and 5.
+// delayTicks returns the powers of ten in a range, or, where it has fewer than two, steps of 1, 2 and 5.
 func delayTicks(low, high float64) []float64 {
 	_, _, tens := decades(low, high)
 	within := func(v float64) bool { return v >= low && v <= high }

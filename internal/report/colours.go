@@ -9,12 +9,12 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/factor"
 )
 
-// maxColours is the number of colours that stay apart in both themes and for the common kinds of colour
-// vision. What comes after them is grey and told by its name.
+// maxColours counts the colours that stay apart in both themes and for the common kinds of colour vision.
+// Further levels are grey and told apart by their names.
 const maxColours = 8
 
-// lineFactor is the factor whose levels are told apart by colour, the same on the whole page: the tunnel if
-// it varies, or else the first that varies and is no number, or else the first.
+// lineFactor returns the factor whose levels have colours, the same on the whole page: the tunnel if it
+// varies, or else the first that varies and is no number, or else the first.
 func (v *view) lineFactor() string {
 	cells := v.cells(loaded)
 	names := v.varying(cells)
@@ -30,10 +30,10 @@ func (v *view) lineFactor() string {
 	return ""
 }
 
-// class is the colour of a cell, c1 to c8: that of its level of the line factor.
+// class returns the colour of a cell, c1 to c8, by its level of the line factor.
 func (v *view) class(f map[string]string) string { return v.colour(v.line, f[v.line]) }
 
-// colour is that of a level. Each level has its own, wherever it is shown.
+// colour returns the colour of a level, which has its own wherever it is shown.
 func (v *view) colour(name, level string) string {
 	key := name + "=" + level
 	i := index(&v.coloured, key)
@@ -58,7 +58,8 @@ func (v *view) levelLegend(cells []*analysis.Cell, class, words string) []Legend
 	})
 }
 
-// tunnelClass is the colour of a tunnel in the picture of a path, that of its level if there is one.
+// tunnelClass returns the colour of a tunnel in the picture of a path: that of its level, if only one runs
+// there.
 func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	if v.line != string(factor.Tunnel) {
 		return "c0"
@@ -70,7 +71,7 @@ func (v *view) tunnelClass(cells []*analysis.Cell) string {
 	return v.colour(v.line, named[0])
 }
 
-// dashes tell the second and further lines of a chart apart for those who do not see their colours.
+// dashes tell the second and further lines of a chart apart for readers who do not see their colours.
 var dashes = [...]string{"7 3", "2 3", "9 3 2 3", "4 2", "12 3", "1 3", "6 2 1 2"}
 
 func lineDash(i int) string { return " d" + strconv.Itoa(i%(len(dashes)+1)) }

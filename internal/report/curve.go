@@ -104,7 +104,7 @@ type quantileCurve struct {
 	Levels, NS []float64
 }
 
-// nines is the place of a quantile on the axis.
+// nines returns the place of a quantile on the axis.
 func nines(level float64) float64 { return -math.Log10(1 - min(level, 0.99999)) }
 
 // Draw shows the plot with marks at the quantiles people ask for.

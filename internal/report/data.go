@@ -15,7 +15,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// JSON is the document itself, indented: the output of show --json.
+// JSON returns the document itself, indented: the output of show --json.
 func JSON(d *analysis.Document) ([]byte, error) {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
@@ -24,12 +24,12 @@ func JSON(d *analysis.Document) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// CSV has one line per trial and metric: the trial, its factors, the metric with its unit, and the value in
-// base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
-// run included, and the programs that measured an imported run. Behind it stands what the cell has of the
-// metric: grade, number of trials, median and interval. A trial without any number has one line, so that it
-// is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no
-// exponent, and no text is taken for a formula.
+// CSV writes one line per trial and metric: the trial, its factors, the metric with its unit, and the value
+// in base units, or why there is none. Reasons and caveats stand as their kinds, those of the cell and of the
+// run included, and the programs that measured an imported run. Behind it stand grade, number of trials,
+// median and interval that the cell has for the metric. A trial without any number has one line, so that it
+// is not lost. Spreadsheets open it as it is: it begins with the mark of UTF-8, numbers have no exponent, and
+// no text is taken for a formula.
 func CSV(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	all := record.Factors{}
@@ -79,7 +79,8 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 	return lines
 }
 
-// cellColumns are what the cell of a trial has of a metric; a trial that is of no cell has none.
+// cellColumns returns grade, n, median and interval that the cell of a trial has for a metric; a trial
+// without a cell has none.
 func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	columns := make([]string, 6)
 	c := v.cell[t.Factors.Key()]

@@ -17,8 +17,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// ForeignWords say of a run that was imported what measured it and what its results lack, a sentence for each
-// program; of a run of our own there are none.
+// ForeignWords names what measured an imported run and what its results lack, a sentence for each program; a
+// run of our own has none.
 func ForeignWords(d *analysis.Document) (all []string) {
 	for _, c := range d.Caveats {
 		if c.Kind == "foreign" {
@@ -33,7 +33,7 @@ func (v *view) measuredBy() string {
 	return printable(cmp.Or(strings.Join(v.Run.ImportedFrom, ", "), "chokepoint"))
 }
 
-// counted are the trials of a cell that have numbers, the last one of each row of the plan.
+// counted returns the trials of a cell that have numbers, the last one for each row of the plan.
 func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	var out []*analysis.TrialView
 	for _, t := range v.trials[c.Factors.Key()] {
@@ -49,10 +49,10 @@ func (v *view) counted(c *analysis.Cell) []*analysis.TrialView {
 	return out
 }
 
-// Benchstat is the run in Go's benchmark format (golang.org/design/14313-benchmark-format), which benchstat
-// compares: a line for each trial, whose name has the factors that differ between cells, with every metric
-// that says what is better, in base units and under its own name. A comment before those of a cell has its
-// validity, its median and interval, and of how many trials they are.
+// Benchstat writes the run in Go's benchmark format (golang.org/design/14313-benchmark-format), which
+// benchstat compares: a line for each trial, whose name has the factors that differ between cells, with every
+// metric whose better direction is declared, in base units and under its own name. A comment before each
+// cell's lines gives its validity, median and interval, and the number of trials.
 func Benchstat(d *analysis.Document) []byte {
 	v := newView(d)
 	var b bytes.Buffer
@@ -115,11 +115,11 @@ func exact(trials []*analysis.TrialView, metric string) (values []string) {
 	return values
 }
 
-// Ministat has one column of a metric, in its base unit, for each cell, and a line for each of its trials, as
-// ministat(1) reads them by -C: of goodput, or where there is none the rate of packets or of a cipher. It
-// passes over lines that have no such column, so that cells with fewer trials than others come last. A
-// comment names the cells, each with its validity, median and interval, and those without the metric. A run
-// that has none of these is refused.
+// Ministat writes one column of a metric, in its base unit, for each cell, and a line for each of its trials,
+// as ministat(1) reads them by -C: goodput, or where there is none the rate of packets or of a cipher.
+// Ministat passes over lines that have no such column, so that cells with fewer trials than others come last.
+// A comment names the cells, each with its validity, median and interval, and those without the metric. A run
+// that has none of these metrics is refused.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	type column struct {
@@ -170,15 +170,15 @@ func Ministat(d *analysis.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// reasonWords are the kinds of a cell's reasons.
+// reasonWords lists the kinds of a cell's reasons.
 func reasonWords(c *analysis.Cell) string {
 	return strings.Join(distinct(c.Reasons, reasonKind), ", ")
 }
 
-// gradeWords are the grade of a cell with the kinds of its reasons: "suspect (background-load)".
+// gradeWords returns the grade of a cell with the kinds of its reasons: "suspect (background-load)".
 func gradeWords(c *analysis.Cell) string { return printable(c.Grade + bracket(reasonWords(c))) }
 
-// valueWords are a metric of a cell with its interval, the number of its trials, and the cell's validity.
+// valueWords prints a metric of a cell with its interval, the number of its trials, and the cell's validity.
 func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	x, ok := c.Metrics[metric]
 	if !ok {
@@ -191,7 +191,7 @@ func (v *view) valueWords(c *analysis.Cell, metric string) string {
 	return text + ", " + gradeWords(c)
 }
 
-// resultWords are the same of what a cell is about.
+// resultWords prints the metric that a cell measures in the same form.
 func (v *view) resultWords(c *analysis.Cell) string {
 	metric := rateOf(c)
 	if has(c, metrics.Number) {
@@ -205,8 +205,8 @@ func (v *view) resultWords(c *analysis.Cell) string {
 	return metrics.Label(metric) + " " + v.valueWords(c, metric)
 }
 
-// TrialWords say of each trial, by its id, how valid it is, and what its cell came to: for formats that have
-// a file for each trial.
+// TrialWords describes, by the trial's id, how valid each trial is and what result its cell has: for formats
+// that have a file for each trial.
 func TrialWords(d *analysis.Document) map[string]string {
 	v, out := newView(d), map[string]string{}
 	for i := range d.Trials {
@@ -223,9 +223,9 @@ func TrialWords(d *analysis.Document) map[string]string {
 	return out
 }
 
-// WGBench has a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
-// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note. A run without such a cell is
-// refused.
+// WGBench writes a row for each WireGuard cell of TCP in the form of the tables that owners of routers share
+// (github.com/cyyself/wg-bench): device and CPU, system and kernel, rate, note. It refuses a run without such
+// a cell.
 func WGBench(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	var device, system []string
@@ -253,7 +253,7 @@ func WGBench(d *analysis.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// wgRate is a rate as iperf3 writes it.
+// wgRate prints a rate as iperf3 does.
 func wgRate(bps float64) string {
 	prefix := ""
 	for _, p := range []string{"K", "M", "G"} {

@@ -25,7 +25,7 @@ func (v *view) varying(cells []*analysis.Cell) []string {
 	})
 }
 
-// ordinary says that a level is the plain one and needs no mention where others are named.
+// ordinary reports whether a level is the plain one, which needs no mention where others are named.
 func ordinary(level string) bool {
 	return slices.Contains([]string{"", "-", factor.Off, "default", "auto"}, level)
 }
@@ -51,7 +51,7 @@ func independent(cells []*analysis.Cell, names []string, of string) []string {
 	return out
 }
 
-// implied says the factors that follow from a level of another one.
+// implied names the factors that follow from a level of another one.
 func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	rest := without(v.varying(cells), of)
 	names := without(rest, independent(cells, rest, of)...)
@@ -63,7 +63,7 @@ func (v *view) implied(cells []*analysis.Cell, of, level string) string {
 	return ""
 }
 
-// setWords says the named factors of a cell.
+// setWords describes a cell by the named factors.
 func (v *view) setWords(f record.Factors, names []string) string {
 	var parts []string
 	for _, n := range names {
@@ -83,7 +83,7 @@ func without(names []string, drop ...string) []string {
 	return filter(names, func(n string) bool { return !slices.Contains(drop, n) })
 }
 
-// skippedWords says a cell that was not run by what sets it apart from the others.
+// skippedWords describes a skipped cell by the factors that set it apart from the others.
 func (v *view) skippedWords(f record.Factors) string {
 	all := slices.Clone(v.all)
 	for i := range v.Skipped {
@@ -95,7 +95,7 @@ func (v *view) skippedWords(f record.Factors) string {
 	return v.setWords(f, v.sorted(f))
 }
 
-// sorted are all factors of a cell in the order of people.
+// sorted returns all factors of a cell in the order in which people read them.
 func (v *view) sorted(f record.Factors) []string {
 	names := f.Names()
 	v.Catalogue.Sort(names)

@@ -80,7 +80,7 @@ func (f forest) Draw(width float64) *canvas {
 
 const groupHead = 30
 
-// ratioLine is the class of a line of the grid.
+// ratioLine returns the class of a line of the grid.
 func ratioLine(m float64) string {
 	if m == 1 {
 		return "one"
@@ -88,7 +88,7 @@ func ratioLine(m float64) string {
 	return "grid"
 }
 
-// heads says whether a group begins with a row.
+// heads reports whether a group begins with a row.
 func (f forest) heads(i int) bool {
 	return f.Rows[i].Group != "" && (i == 0 || f.Rows[i-1].Group != f.Rows[i].Group)
 }
@@ -122,7 +122,7 @@ func (r forestRow) draw(c *canvas, x logarithmic, y, left float64, narrow bool) 
 	c.text("v", "start", x.to+10, middle+4.5, r.Text)
 }
 
-// ratioTick says a ratio as per cent, or from twice on as times, as the numbers beside it.
+// ratioTick prints a ratio in per cent, or from twice on as times, like the numbers beside it.
 func ratioTick(m float64) string {
 	if m < 2 {
 		return tickText(unit.Scale{Div: 0.01}, m) + " %"
@@ -134,7 +134,7 @@ func ratioTick(m float64) string {
 	return text
 }
 
-// ratioTicks are few round ratios in a range, one always among them.
+// ratioTicks returns few round ratios in a range; one always belongs to them.
 func ratioTicks(low, high float64) []float64 {
 	all := []float64{1}
 	for at, room := 1.0, high/low; room > 1 && at < 1e9; at *= 10 {

@@ -57,10 +57,10 @@ func Glance(g *analysis.Glance, width int, colour bool) string {
 	return t.b.String()
 }
 
-// barWidth is how many columns a bar has.
+// barWidth counts the columns of a bar.
 const barWidth = 24
 
-// blocks are a share of a width.
+// blocks draws a share of a width.
 func blocks(share float64, width int) string {
 	full := int(min(max(share, 0), 1)*float64(width) + .5)
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
@@ -84,23 +84,17 @@ func busyCode(share float64) string {
 
 func rateText(base string, v float64) string { return unit.ScaleOf(base, v).Text(v) }
 
-// aligned are rows in columns, all but the first to the right.
+// aligned prints rows in columns, all but the first to the right.
 func (t *terminal) aligned(rows [][]string) {
-	wide := make([]int, len(rows[0]))
-	for _, r := range rows {
-		for i, text := range r {
-			wide[i] = max(wide[i], len([]rune(text)))
-		}
-	}
 	for n, r := range rows {
-		line := "  "
+		line := ""
 		for i, text := range r {
-			gap := strings.Repeat(" ", wide[i]-len([]rune(text)))
+			room := widest(each(rows, func(r []string) string { return r[i] }))
+			gap := strings.Repeat(" ", room-len([]rune(text)))
 			if i == 0 {
-				line += text + gap
-			} else {
-				line += "  " + gap + text
+				text, gap = gap, text
 			}
+			line += "  " + gap + text
 		}
 		if r := []rune(line); len(r) > t.width { // a line that the terminal wraps is one more than is counted
 			line = string(r[:t.width])

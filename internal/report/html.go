@@ -43,7 +43,7 @@ func HTML(d *analysis.Document) ([]byte, error) {
 	return page, nil
 }
 
-// laidOut is a page with its style and script.
+// laidOut executes a page with its style and script.
 func laidOut(t *template.Template, script string, page map[string]any) ([]byte, error) {
 	page["Style"] = template.CSS(themes() + pageStyle + chartStyle + seriesStyle())
 	page["Script"] = template.JS(script)
@@ -58,14 +58,14 @@ func themes() string {
 		"@media (prefers-color-scheme:dark){:root{" + variables(1) + "}}"
 }
 
-// hash is the source of the page's own style or script in its policy (Content Security Policy Level 3): what
-// a text brings along that was taken for markup is not obeyed.
+// hash returns the source of the page's own style or script for its policy (Content Security Policy Level 3):
+// the browser runs no other, even if a text was taken for markup.
 func hash(content any) string {
 	sum := sha256.Sum256(fmt.Append(nil, content))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageCell is a cell with its classes, and with the name that it needs on a card.
+// pageCell holds a cell with its classes, and with the name that it needs on a card.
 type pageCell struct {
 	Table       Table
 	Cell        TableCell
@@ -125,7 +125,7 @@ func saved(id string, s sheet) savedFile {
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,
 	"picture": 660}
 
-// mark is the letter of a note: a, b, … z, then numbers.
+// mark returns the letter of a note: a, b, … z, then numbers.
 func mark(i int) string {
 	if i < 26 {
 		return string(rune('a' + i))

@@ -70,10 +70,10 @@ func (s *junitSuite) encode() ([]byte, error) {
 	return append([]byte(xml.Header), append(b, '\n')...), nil
 }
 
-// JUnit is the run as a CI shows it: a test for each cell, which is an error where it has no number, and for
-// each requirement in each cell that it speaks of, which fails where it is missed. What was skipped is
-// skipped, with the reason; so is a suspect cell, and a requirement that is met in one: neither passes. The
-// output of a cell's test is its result, with interval, number of trials and validity.
+// JUnit writes the run for a CI: a test for each cell, which is an error where it has no number, and for each
+// requirement in each cell that it names, which fails where it is missed. Skipped cells are skipped, with the
+// reason; so are a suspect cell and a requirement met in one: neither passes. The output of a cell's test is
+// its result, with interval, number of trials and validity.
 func JUnit(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	s := &junitSuite{Name: printable("chokepoint " + d.Run.Plan + " " + d.Run.ID)}
@@ -127,9 +127,9 @@ func JUnit(d *analysis.Document) ([]byte, error) {
 	return s.encode()
 }
 
-// ComparisonJUnit is the comparison of two runs as a CI shows it: a test for each cell that was compared,
-// which fails where the second run is worse, or has lost it, and is skipped where it is suspect in one of the
-// runs or no comparison of it has a verdict. Its output is the comparisons. labels are the cells', by key.
+// ComparisonJUnit writes the comparison of two runs for a CI: a test for each cell that was compared, which
+// fails where the second run is worse, or has lost it, and is skipped where it is suspect in one of the runs
+// or no comparison of it has a verdict. Its output is the comparisons. labels names the cells by key.
 func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byte, error) {
 	s := &junitSuite{Name: "chokepoint compare " + c.A.ID + " " + c.B.ID}
 	for i, run := range []analysis.RunHead{c.A, c.B} {
@@ -165,7 +165,7 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byt
 	return s.encode()
 }
 
-// comparedWords are a line about a comparison of two runs.
+// comparedWords describes a comparison of two runs in a line.
 func comparedWords(x comparison.Comparison) string {
 	say := unit.Times
 	if x.Difference {
@@ -179,7 +179,7 @@ func comparedWords(x comparison.Comparison) string {
 	return text
 }
 
-// unjudged says why nothing follows of a cell that is not worse; "" where something does.
+// unjudged returns why a cell that is not worse has no verdict; "" where it has one.
 func unjudged(all []comparison.Comparison) string {
 	few, suspect := len(all) > 0, false
 	for _, x := range all {

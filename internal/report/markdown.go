@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Markdown is a block to paste into a forum: the result in words, the table with every caveat below it, the
-// path as a picture of characters, and the command that made it.
+// Markdown writes a block to paste into a forum: the result in words, the table with every caveat below it,
+// the path as a picture of characters, and the command that made it.
 func Markdown(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)
@@ -75,7 +75,7 @@ func Markdown(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// Brief is the result for a post: one table, or one for each library of ciphers, and at most five lines.
+// Brief writes the result for a post: one table, or one for each library of ciphers, and at most five lines.
 func Brief(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
 	h := headOf(v)
@@ -97,8 +97,8 @@ func Brief(d *analysis.Document) ([]byte, error) {
 	return []byte(strings.TrimSpace(m.b.String()) + "\n"), nil
 }
 
-// briefTable is a table of results without what a post has no room for. The kinds of reasons stand beside the
-// validity, and what a level was resolved to beside it.
+// briefTable leaves out of a table of results what a post has no room for. The kinds of reasons stand beside
+// the validity, and the resolved level beside its name.
 func briefTable(full Table) (t Table) {
 	t.Of = full.Of
 	for range full.Rows {

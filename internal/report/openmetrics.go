@@ -13,11 +13,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// OpenMetrics is the run as OpenMetrics text 1.0 for a gateway of Prometheus: of each metric the median of
-// each cell with the bounds of its interval, by the label "stat"; how many trials it is of, in trials; and
-// whether the cell is valid, in cell_valid. Times are in seconds, rates in bits or packets per second, by the
-// suffix. Each sample has the grade of its cell. What measured an imported run is the label "measured_by",
-// what it lacks stands in the help.
+// OpenMetrics writes the run as OpenMetrics text 1.0 for a gateway of Prometheus: for each metric and cell
+// the median with the bounds of its interval, by the label "stat"; the number of trials behind it, in trials;
+// and whether the cell is valid, in cell_valid. Times are in seconds, rates in bits or packets per second, by
+// the suffix. Each sample has the grade of its cell. The label "measured_by" names what measured an imported
+// run, and the help what it lacks.
 func OpenMetrics(d *analysis.Document) []byte {
 	v := newView(d)
 	x := &exposition{}
@@ -63,8 +63,8 @@ func OpenMetrics(d *analysis.Document) []byte {
 	return x.b.Bytes()
 }
 
-// openName is a metric's name and unit by the conventions of OpenMetrics, and what makes a value of it one of
-// ours.
+// openName returns a metric's name and unit by the conventions of OpenMetrics, and the factor that converts
+// our values.
 func openName(m record.Metric) (name, unit string, scale float64) {
 	name, unit, scale = labelName(m.Name), m.Unit, 1
 	for _, u := range [...]struct {
@@ -79,7 +79,7 @@ func openName(m record.Metric) (name, unit string, scale float64) {
 	return "chokepoint_" + name, unit, scale
 }
 
-// openLabels are those of a cell.
+// openLabels returns the labels of a cell.
 func (v *view) openLabels(c *analysis.Cell) [][2]string {
 	labels := [][2]string{{"run", v.Run.ID}, {"cell", c.Label}, {"grade", c.Grade}}
 	if len(v.Run.ImportedFrom) > 0 {
@@ -91,7 +91,7 @@ func (v *view) openLabels(c *analysis.Cell) [][2]string {
 	return slices.Clip(labels)
 }
 
-// exposition is a text of OpenMetrics.
+// exposition collects a text of OpenMetrics.
 type exposition struct{ b bytes.Buffer }
 
 var openQuote = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n")
@@ -116,7 +116,7 @@ func sampleText(name string, labels [][2]string, value float64) string {
 	return fmt.Sprintf("%s{%s} %s\n", name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// labelName is a name in the letters that OpenMetrics has for one; "f_" keeps factors apart from our own.
+// labelName writes a name in the letters that OpenMetrics allows; "f_" keeps factors apart from our own.
 func labelName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

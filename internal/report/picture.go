@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/record"
 )
 
-// chain is a topology in the order in which packets meet its nodes.
+// chain holds a topology in the order in which packets meet its nodes.
 type chain struct {
 	Nodes  []chainNode
 	Links  []string // Links[i] joins Nodes[i] and Nodes[i+1]
@@ -27,7 +27,8 @@ type chainNode struct {
 	Note   string
 }
 
-// chainOfWay is what was found between two machines: both ends, and what stands for all routers.
+// chainOfWay joins both ends of a path between two machines, with one node that stands for all routers
+// between.
 func chainOfWay(w analysis.Way, topologies []record.Topology) (c chain) {
 	near, far := "client", "server"
 	for _, t := range topologies {
@@ -121,7 +122,7 @@ func (c chain) lines() []string {
 	return filter(rows, func(r string) bool { return r != "" })
 }
 
-// edge is the side of a box where a link arrives: none, bare, in a tunnel.
+// edge returns the side of a box where a link arrives: none, bare, in a tunnel.
 func (c chain) edge(link int, signs string) string {
 	r := []rune(signs)
 	switch {
@@ -133,7 +134,7 @@ func (c chain) edge(link int, signs string) string {
 	return string(r[1])
 }
 
-// words says the chain in one line.
+// words names the chain in one line.
 func (c chain) words() string {
 	s := ""
 	for i, n := range c.Nodes {
@@ -197,7 +198,7 @@ func (c chain) Draw(width float64) *canvas {
 	return k.labelled("Path of the packets: " + c.words())
 }
 
-// drawDown is the same from top to bottom.
+// drawDown draws the chain from top to bottom.
 func (c chain) drawDown(width float64) *canvas {
 	const height, gap = 34.0, 40.0
 	k := &canvas{w: width, h: float64(len(c.Nodes))*(height+gap) - gap + 4}

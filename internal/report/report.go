@@ -20,31 +20,31 @@ type Section struct {
 	Blocks []Block
 }
 
-// Block is a piece of a section, of a kind for which the page has a template.
+// Block makes up a section. The page has a template for each kind.
 type Block interface{ kind() string }
 
-// Prose is a paragraph, or several.
+// Prose holds paragraphs.
 type Prose struct{ Text []string }
 
-// Points are sentences, one below the other.
+// Points holds sentences, one below the other.
 type Points struct{ Text []string }
 
-// Facts is a short list of names with their values.
+// Facts holds a short list of names with their values.
 type Facts struct {
 	Title string
 	Items []Fact
 }
 
-// Fact is one of them. A missing one has no value but a reason.
+// Fact names a value, or the reason why it is missing.
 type Fact struct{ Name, Value, Missing string }
 
-// List is findings, reasons and caveats.
+// List holds findings, reasons and caveats.
 type List struct {
 	Title string
 	Items []Item
 }
 
-// Item is one line of a list.
+// Item fills one line of a list.
 type Item struct {
 	Kind     string // the stable word, such as few-runs
 	Text     string
@@ -52,7 +52,7 @@ type Item struct {
 	Tone     Tone
 }
 
-// Tone says how a piece is to be taken. Renderers use a word or a sign for it as well as a colour.
+// Tone tells good news from bad. Renderers use a word or a sign for it as well as a colour.
 type Tone string
 
 // Tones.
@@ -64,7 +64,7 @@ const (
 	Quiet Tone = "quiet" // secondary
 )
 
-// Table is rows under columns. Notes are the caveats of its numbers: cells refer to them by their index.
+// Table holds rows under columns. Notes holds the caveats of its numbers: cells refer to them by their index.
 type Table struct {
 	ID, Caption string
 	Of          string // what all rows are of, where another table has rows of something else
@@ -77,7 +77,7 @@ type Table struct {
 	Sorted      bool   // by any column, where scripts run
 }
 
-// Column is the head of a column.
+// Column heads a column.
 type Column struct {
 	Head    string
 	Sub     string // second line: unit, layer
@@ -85,7 +85,7 @@ type Column struct {
 	Keep    bool // on one line
 }
 
-// TableRow is one line, with notes that belong to it alone below it.
+// TableRow holds the cells of one line, and below it the notes that belong to it alone.
 type TableRow struct {
 	Cells []TableCell
 	Tone  Tone
@@ -93,8 +93,8 @@ type TableRow struct {
 	Cell  *analysis.Cell // that the row is of
 }
 
-// TableCell is text, with a second, smaller line and the long form of what it says. Numbers name what they
-// show, so that a program can check the page.
+// TableCell holds text, with a second, smaller line and a long form of both. A shown number names its metric,
+// so that a program can check the page.
 type TableCell struct {
 	Head      string // on a card, where it is not that of the column
 	Text      string
@@ -116,7 +116,7 @@ type Number struct {
 	Value  float64
 }
 
-// Figure is a drawing with its title and caption. Table, if any, holds the numbers it was drawn from.
+// Figure shows a drawing with its title and caption. Table, if any, holds the numbers it was drawn from.
 type Figure struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
@@ -128,7 +128,7 @@ type Figure struct {
 	Text               []string         // the same as lines of characters
 }
 
-// Panels are small figures of the same kind side by side, each of one cell.
+// Panels shows small figures of the same kind side by side, each of one cell.
 type Panels struct {
 	ID, Title, Caption string
 	Legend             []LegendItem
@@ -138,7 +138,7 @@ type Panels struct {
 // LegendItem explains a colour or sign of a drawing.
 type LegendItem struct{ Class, Text string }
 
-// Fold is blocks that are closed until asked for.
+// Fold hides blocks until a reader opens it.
 type Fold struct {
 	Title  string
 	Blocks []Block
@@ -154,7 +154,7 @@ type MetricTables struct {
 	Tables []MetricTable
 }
 
-// MetricTable has the metrics of a cell. A row holds the indexes of a metric's names and words, the number of
+// MetricTable holds the metrics of a cell. A row has the indexes of a metric's names and words, the number of
 // trials, and median, low and high, each as shown and exact; a row without a number ends with the words.
 type MetricTable struct {
 	Title string `json:"-"`
@@ -162,7 +162,7 @@ type MetricTable struct {
 	Rows  [][]any
 }
 
-// Drawing is something that can be drawn at a width, in units of one CSS pixel. Its colours are classes.
+// Drawing draws itself at a width, in units of one CSS pixel. Its colours are classes.
 type Drawing interface{ Draw(width float64) *canvas }
 
 func (Prose) kind() string  { return "prose" }
@@ -218,7 +218,7 @@ func sections(v *view) []Section {
 
 func (s *Section) add(blocks ...Block) { s.Blocks = append(s.Blocks, blocks...) }
 
-// columns are heads of a table: "head" or "head|second line", with # before those of numbers.
+// columns makes the heads of a table from "head" or "head|second line", with # before those of numbers.
 func columns(heads ...string) []Column {
 	out := make([]Column, len(heads))
 	for i, h := range heads {
@@ -245,5 +245,5 @@ func (t *Table) row(parts ...any) *TableRow {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// none is a cell without anything to show.
+// none fills a cell that has nothing to show.
 var none = TableCell{Text: "–", Tone: Quiet}

@@ -42,7 +42,7 @@ func pathItems(p *diagnosis.Path) []Item {
 
 func evidenceText(e evidence.Evidence) string { return e.Text }
 
-// pathLines are the same as lines, for pages without sections.
+// pathLines returns all of them as lines, for pages without sections.
 func pathLines(v *view) []Item {
 	var out []Item
 	for i := range v.Paths {

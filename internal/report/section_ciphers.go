@@ -42,7 +42,7 @@ func cipherSection(v *view, s *Section) {
 	}
 }
 
-// libraryOf is the library that did a cell's work, "" where it is of no cipher.
+// libraryOf returns the library that did a cell's work, "" for a cell without a cipher.
 func libraryOf(c *analysis.Cell) string {
 	if !enciphered(c) {
 		return ""
@@ -58,7 +58,7 @@ func libraryWords(library string) string {
 	return "Library " + library
 }
 
-// blocksOf are the sizes of the cells' blocks, the largest first, "" for those without last.
+// blocksOf returns the sizes of the cells' blocks, the largest first, and last "" for those without.
 func blocksOf(cells []*analysis.Cell) []string {
 	var out []string
 	for _, c := range cells {
@@ -99,7 +99,7 @@ func shareItems(n *analysis.CipherNode) []Item {
 	return each(n.Shares, func(s analysis.CipherShare) Item { return Item{Kind: s.Label, Text: s.Text} })
 }
 
-// cipherLines are the same as lines, for pages without sections.
+// cipherLines returns the section as lines, for pages without sections.
 func cipherLines(v *view) []Item {
 	var out []Item
 	for i := range v.Ciphers {

@@ -60,7 +60,7 @@ func thresholdTable(v *view) Table {
 	return t
 }
 
-// thresholdItems has a line for each row of the table; requirement and label are written by the functions.
+// thresholdItems writes a line for each row of the table; the functions write requirement and label.
 func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
 		outcome, at := r.Cells[0], func(i int) string { return strings.TrimPrefix(r.Cells[i].Text, none.Text) }
@@ -82,7 +82,7 @@ func (v *view) measured(r comparison.Threshold) string {
 	return v.text(metric, r.Value)
 }
 
-// label is a cell's label, or the factors where there is no such cell.
+// label returns a cell's label, or its factors where the run has no such cell.
 func (v *view) label(f map[string]string) string {
 	if len(f) == 0 {
 		return "–"
@@ -157,7 +157,7 @@ func ratioRange(k comparison.Comparison) string {
 	return strings.TrimSuffix(ratioText(k.Low, k), " %") + "–" + ratioText(k.High, k)
 }
 
-// doubt says that a cell of these factors is suspect.
+// doubt reports whether the cell of these factors is suspect.
 func (v *view) doubt(f record.Factors) bool {
 	c := v.cell[f.Key()]
 	return c != nil && c.Grade == evidence.GradeSuspect
@@ -176,8 +176,8 @@ func (v *view) addComparison(t *Table, k comparison.Comparison) {
 	row.Notes = items("confounded", Doubt, k.Confounders...)
 }
 
-// comparisonLines say each comparison of rates in words, and of the others those that found a difference; the
-// rest is one line for each verdict. The page has them all.
+// comparisonLines describes each comparison of rates, and of the others those that found a difference; the
+// rest share a line for each verdict. The page has them all.
 func comparisonLines(v *view) []string {
 	var out, verdicts []string
 	rest := map[string][]string{} // by verdict
@@ -219,7 +219,7 @@ func findingSection(v *view, s *Section) {
 	}
 }
 
-// findingItems has a line for each finding.
+// findingItems writes a line for each finding.
 func findingItems(v *view) []Item {
 	var out []Item
 	for _, c := range v.all {
@@ -248,7 +248,7 @@ func skippedSection(v *view, s *Section) {
 	}
 }
 
-// skippedLines are the same as lines.
+// skippedLines returns the section as lines.
 func skippedLines(v *view) []string {
 	cells := each(v.Skipped, func(k record.Skipped) string {
 		return v.skippedWords(k.Factors) + ": " + k.Reason

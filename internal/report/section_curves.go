@@ -91,8 +91,8 @@ func curveFigure(v *view, d factor.Declaration, metric, xName, yName string) (Fi
 		Caption: caption}, len(k.Lines) > 0
 }
 
-// lineNames are the factors that set the lines of a curve apart: all that vary but that of the axis, and
-// one that only follows from it.
+// lineNames returns the factors that set the lines of a curve apart: all that vary except that of the axis,
+// and one that only follows from it.
 func (v *view) lineNames(cells []*analysis.Cell, d factor.Declaration) []string {
 	all := without(v.varying(cells), d.Name)
 	var names []string

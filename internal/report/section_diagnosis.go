@@ -20,17 +20,17 @@ const (
 	kindPath     = "path"
 )
 
-// briefFacts is how many of a verdict's facts stand beside its sentence.
+// briefFacts bounds the facts that stand beside a verdict's sentence.
 const briefFacts = 3
 
-// finding is a verdict with what was found of the cell that is shown for all of its cells.
+// finding joins a verdict with the diagnosis of the cell that stands for all of its cells.
 type finding struct {
 	analysis.Verdict
 	*diagnosis.Diagnosis
 	Cell *analysis.Cell
 }
 
-// found are the verdicts of the cells that are wanted.
+// found returns the verdicts of the cells that are wanted.
 func (v *view) found() []finding {
 	var out []finding
 	for _, x := range v.Verdicts {
@@ -49,7 +49,7 @@ func (f finding) who() string {
 	return unit.Count(len(f.Labels), "cell")
 }
 
-// sure is how probable it is, in words; nothing where the cause is not known.
+// sure words the probability of the first cause; "" where the cause is not known.
 func (f finding) sure() string {
 	if !f.Named() {
 		return ""
@@ -69,7 +69,7 @@ func (f finding) sure() string {
 	return ", " + whole(each[1]) + " sure" + proved
 }
 
-// wellSure is the confidence below which a verdict proposes its experiment.
+// wellSure bounds the confidence below which a verdict proposes its experiment.
 const wellSure = .8
 
 // proposal names the first experiment of a cause that is not sure, "" where there is none.
@@ -85,11 +85,11 @@ func (f finding) proposal() string {
 	return ""
 }
 
-// smallShare is the share of a loss or a delay below which it is not worth a word.
+// smallShare bounds the share of a loss or a delay that the sentence leaves out.
 const smallShare = .05
 
-// outlook says how much of the loss and of the delay the place of a known cause explains, what its removal
-// gains at most, and what to change.
+// outlook words how much of the loss and of the delay the place of a known cause explains, the greatest gain
+// from its removal, and what to change.
 func (f finding) outlook() string {
 	if !f.Named() {
 		return ""
@@ -111,10 +111,10 @@ func (f finding) outlook() string {
 	return out
 }
 
-// whole is a probability in whole per cent; none is certain.
+// whole prints a probability in whole per cent; none is certain.
 func whole(p float64) string { return fmt.Sprintf("%.0f %%", min(p, .99)*100) }
 
-// facts are those that the first cause stands on; of an unknown one, those of the nearest cause.
+// facts returns the evidence for the first cause, or for the nearest one where the cause is not known.
 func (f finding) facts() []evidence.Evidence {
 	if len(f.Causes) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (f finding) facts() []evidence.Evidence {
 	return f.Causes[0].Facts
 }
 
-// factWords says a fact with its number.
+// factWords prints a fact with its number.
 func (v *view) factWords(e evidence.Evidence) string {
 	if e.Text != "" || e.Value == nil {
 		return e.Text
@@ -138,7 +138,7 @@ func (v *view) factLines(facts []evidence.Evidence) []string {
 	return distinct(facts, v.factWords)
 }
 
-// generatorWords say what the load generator took, where it shares the router's cores.
+// generatorWords prints the CPU time that the load generator took, where it shares the router's cores.
 func (f finding) generatorWords() []string {
 	if f.Cell.GeneratorShare == 0 {
 		return nil
@@ -147,7 +147,7 @@ func (f finding) generatorWords() []string {
 		" of all CPU time that was used"}
 }
 
-// verdictItems are one line for each verdict, with its first facts.
+// verdictItems writes one line for each verdict, with its first facts.
 func (v *view) verdictItems() []Item {
 	var out []Item
 	for _, f := range v.found() {
@@ -161,7 +161,7 @@ func (v *view) verdictItems() []Item {
 	return out
 }
 
-// paths are the pictures of the use of the path, one for each verdict.
+// paths draws the use of the path, one picture for each verdict.
 func (v *view) paths() []Figure {
 	var out []Figure
 	for i, f := range v.found() {
@@ -210,8 +210,8 @@ func diagnosisSection(v *view, s *Section) {
 	}
 }
 
-// details are all that is said of a finding: its numbers, the other causes, what was ruled out, what is
-// not known, what to change, and what that can bring.
+// details lists everything about a finding: its numbers, the other causes, the excluded ones, what is not
+// known, what to change, and the gain from that.
 func (v *view) details(f finding) []Item {
 	var out []Item
 	add := func(kind string, texts ...string) {
@@ -253,7 +253,7 @@ func (v *view) details(f finding) []Item {
 	return out
 }
 
-// unexamined are what could not be examined in some cells, and what in any.
+// unexamined lists what could not be examined in any cell, and then in some.
 func (v *view) unexamined() []Item {
 	all := v.found()
 	count := map[diagnosis.Gap]int{}
@@ -274,8 +274,8 @@ func (v *view) unexamined() []Item {
 	return out
 }
 
-// proofWords say what an experiment came to: its verdict, the answers to the doses, and the gain, predicted
-// and real.
+// proofWords describes the outcome of an experiment: its verdict, the answers to the doses, and the gain,
+// predicted and real.
 func (v *view) proofWords(p diagnosis.Proof) []string {
 	out := []string{p.Text}
 	answers := each(p.Answers, func(a diagnosis.Answer) string {
@@ -300,7 +300,7 @@ func (v *view) proofWords(p diagnosis.Proof) []string {
 
 func classWords(class string) string { return strings.ReplaceAll(class, "-", " ") }
 
-// gaps are the classes that could not be examined, joined where the reason is the same.
+// gaps lists the classes that could not be examined, joined where the reason is the same.
 func gaps(all []diagnosis.Gap) []string {
 	var reasons []string
 	classes := map[string][]string{}
@@ -311,7 +311,7 @@ func gaps(all []diagnosis.Gap) []string {
 	return each(reasons, func(why string) string { return strings.Join(classes[why], ", ") + ": " + why })
 }
 
-// remedyItem is a change with its commands and its risk.
+// remedyItem describes a change with its commands and its risk.
 func remedyItem(r diagnosis.Remedy) Item {
 	it := Item{Kind: "to change", Text: r.Do, Tone: Good, Evidence: slices.Clone(r.Commands)}
 	if r.System != "" {
@@ -323,7 +323,7 @@ func remedyItem(r diagnosis.Remedy) Item {
 	return it
 }
 
-// Diagnosis is what diagnose prints of the cells that are wanted.
+// Diagnosis lays out what diagnose prints about the cells that are wanted.
 func Diagnosis(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
 	t := &terminal{width: max(width, 40), colour: colour}

@@ -99,7 +99,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	}
 }
 
-// effectWords say all ratios of some effects in one form: as per cent, or as times if one is twice or more.
+// effectWords returns a function that prints all ratios of some effects in one form: in per cent, or as times
+// if one is twice or more.
 func effectWords(e model.Effects) func(ratio float64) string {
 	all := slices.Clone(e.Main)
 	for _, x := range e.Interactions {

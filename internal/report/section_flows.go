@@ -11,10 +11,10 @@ const (
 	requestRate = "requests_per_s"
 )
 
-// flowTables tell of short flows and of requests.
+// flowTables returns the tables of short flows and of requests.
 func flowTables(v *view) []Table { return filled(shortFlowTable(v), requestTable(v)) }
 
-// filled are the tables that have rows.
+// filled drops the tables without rows.
 func filled(tables ...Table) []Table {
 	return filter(tables, func(t Table) bool { return len(t.Rows) > 0 })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// FoundTitle is of what stands in the path of packets before chokepoint sets anything.
+// FoundTitle heads what stands in the path of packets before chokepoint sets anything.
 const FoundTitle = "In the path of packets, as found"
 
 // foundItems list by node what limits, drops, redirects or copies packets there, as it was found before the

@@ -41,8 +41,8 @@ func latencySection(v *view, s *Section) {
 			"idle path"}}, v.levelLegend(cells, "q ", "beside the load")...)}
 	for _, c := range cells {
 		p.Panels = append(p.Panels, Figure{ID: "quantiles-" + c.Factors.Key(), Title: c.Label,
-			Caption: v.latencyWords(c), Cells: []*analysis.Cell{c}, Draw: quantilePlot{Label: "Round-trip times of " + c.Label,
-				Low: low, High: high, Curves: v.quantileCurves(c)}})
+			Caption: v.latencyWords(c), Cells: []*analysis.Cell{c}, Draw: quantilePlot{
+				Label: "Round-trip times of " + c.Label, Low: low, High: high, Curves: v.quantileCurves(c)}})
 	}
 	s.add(p)
 }
@@ -75,7 +75,7 @@ func underLoadTable(v *view) Table {
 	return t
 }
 
-// addedTable has a row for each path: what the load adds in each direction, with its grade.
+// addedTable makes a row for each path: the RTT that the load adds in each direction, with its grade.
 func addedTable(v *view, caption string) Table {
 	t := Table{ID: "under-load", Cards: true, Caption: caption, Columns: columns("Path full of TCP", "#Up",
 		"#Down", "#Both", "#Mean|of up and down")}
@@ -100,7 +100,7 @@ func addedTable(v *view, caption string) Table {
 
 const noneMeasurable = "none measurable"
 
-// added says what a load adds to the median round trip; what the measurement cannot tell has no number.
+// added prints the RTT that a load adds to the median; no number where the measurement cannot tell.
 func (v *view) added(ns float64, noise bool) string {
 	if noise {
 		return noneMeasurable
@@ -115,8 +115,8 @@ func (v *view) addedNumber(w analysis.LoadedPath) *Number {
 	return median(w.Cell, rttAdded, *w.AddedNs)
 }
 
-// briefTables are what the short forms show beside the results. Of a run that is not about latency under load
-// they leave the grades to the summary.
+// briefTables returns the tables that the short forms show beside the results. Of a run that is not about
+// latency under load they leave the grades to the summary.
 func briefTables(v *view) []Table {
 	if slices.ContainsFunc(v.UnderLoad, responsive) {
 		return append(filled(underLoadTable(v)), flowTables(v)...)
@@ -124,7 +124,7 @@ func briefTables(v *view) []Table {
 	return flowTables(v)
 }
 
-// responsive says that the responsiveness of a path was asked for.
+// responsive reports whether the plan asked for the responsiveness of a path.
 func responsive(p analysis.UnderLoad) bool {
 	for _, w := range p.Directions {
 		if w.RPM != nil || w.Why != "" {
@@ -161,7 +161,7 @@ func bloatTone(grade string) Tone {
 	return Bad
 }
 
-// timedWords says what the round trips are made of, which differs with the probe and with who stamped it.
+// timedWords describes what the round trips include, which differs with the probe and with who stamped it.
 func timedWords(v *view) []string {
 	var out []string
 	for _, c := range v.all {
@@ -187,7 +187,7 @@ func (v *view) latencyWords(c *analysis.Cell) string {
 	return strings.Join(parts, " → ")
 }
 
-// quantileCurves are those of a cell's own trials and of the idle measurements of the same path.
+// quantileCurves returns the curves of a cell's own trials and of the idle measurements of the same path.
 func (v *view) quantileCurves(c *analysis.Cell) []quantileCurve {
 	var out []quantileCurve
 	add := func(t *analysis.TrialView, kind string) {

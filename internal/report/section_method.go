@@ -115,7 +115,7 @@ func methodSection(v *view, s *Section) {
 	}
 }
 
-// countWords say what the rates and round trips of a run are.
+// countWords defines the rates and round trips of a run.
 func (v *view) countWords() string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return "Other programs measured this, each by its own method: " + v.measuredBy() + ". What their " +
@@ -137,13 +137,13 @@ func (v *view) countWords() string {
 	return strings.Join(words, " ")
 }
 
-// descriptionRest is what the plan's author says beyond the first sentence, which leads the page.
+// descriptionRest returns the plan's description after the first sentence, which leads the page.
 func (v *view) descriptionRest() string {
 	_, more, _ := strings.Cut(strings.Join(strings.Fields(v.Run.Description), " "), ". ")
 	return more
 }
 
-// factsOf are facts by name.
+// factsOf sorts facts by name.
 func factsOf(values map[string]string) []Fact {
 	return each(slices.Sorted(maps.Keys(values)), func(k string) Fact {
 		return Fact{Name: k, Value: values[k]}
@@ -236,7 +236,7 @@ func environmentSection(v *view, s *Section) {
 	s.add(fold)
 }
 
-// commonFacts are those that all nodes share, if there are several.
+// commonFacts returns the facts that all nodes share, if there are several.
 func commonFacts(all []record.Environment) Facts {
 	f := Facts{Title: "All nodes"}
 	if len(all) < 2 {
@@ -258,7 +258,7 @@ func factsOfNode(e record.Environment) []Fact {
 	return out
 }
 
-// metricSection has every metric of every cell.
+// metricSection lists every metric of every cell.
 func metricSection(v *view, s *Section) {
 	if len(v.all) == 0 {
 		return
@@ -293,7 +293,7 @@ func (m *MetricTables) name(v *view, name string) int {
 		printable(d.Doc)})
 }
 
-// metricOrder is the order of declaration, then what was not declared.
+// metricOrder returns the metrics of a cell in the order of declaration, then those that were not declared.
 func (v *view) metricOrder(c *analysis.Cell) []string {
 	var out []string
 	for _, m := range v.Metrics {

@@ -101,7 +101,7 @@ func doubtful(cells []*analysis.Cell, class string) []LegendItem {
 
 const suspectWord = "suspect"
 
-// ceilingWords says what the results can be compared with.
+// ceilingWords names the ceilings that the results can be compared with.
 func ceilingWords(cells []*analysis.Cell, some bool) string {
 	var words []string
 	for _, c := range cells {
@@ -152,7 +152,7 @@ func (v *view) bar(c *analysis.Cell, metric string) bar {
 	return b
 }
 
-// numbers is the table behind a chart of one metric.
+// numbers returns the table behind a chart of one metric.
 func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table {
 	t := &Table{ID: id, Folded: true, Caption: "The numbers of this chart", Columns: columns("Cell",
 		"#Median|"+metrics.Label(metric), "#Low", "#High", "#n", "Interval", "#Header efficiency",
@@ -170,7 +170,7 @@ func (v *view) numbers(id string, cells []*analysis.Cell, metric string) *Table 
 	return t
 }
 
-// statCells are median, low, high, n and the kind of the interval.
+// statCells returns median, low, high, n and the kind of the interval.
 func (v *view) statCells(c *analysis.Cell, metric string, x statistics.Value) []TableCell {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	stat := func(name string, y float64) TableCell {

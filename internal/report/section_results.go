@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// resultSection is the table that everything else explains.
+// resultSection shows the table that everything else explains.
 func resultSection(v *view, s *Section) {
 	if points := headOf(v).Points; len(points) > 0 {
 		s.add(Points{points})
@@ -27,8 +27,8 @@ func resultSection(v *view, s *Section) {
 	}
 }
 
-// resultTables are one, or one for each library that did the work of ciphers and one for all that is not of
-// ciphers: their figures say nothing about each other.
+// resultTables returns one table, or one for each library that did the work of ciphers and one for all other
+// cells: their figures say nothing about each other.
 func resultTables(v *view) (out []Table) {
 	for _, library := range append([]string{""}, ciphers.Libraries()...) {
 		cells := v.cells(func(c *analysis.Cell) bool { return libraryOf(c) == library })
@@ -44,7 +44,7 @@ func resultTables(v *view) (out []Table) {
 	return out
 }
 
-// resultTable has one row per cell. Its notes are the cells' caveats and reasons: what several cells share
+// resultTable makes one row per cell. Its notes are the cells' caveats and reasons: what several cells share
 // stands once below, with a mark at each, and what all share without.
 func resultTable(v *view, cells []*analysis.Cell) Table {
 	t := Table{ID: "result-table", Cards: true, Caption: resultCaption(v, cells), Columns: columns(
@@ -82,7 +82,7 @@ func resultTable(v *view, cells []*analysis.Cell) Table {
 	return t
 }
 
-// twoLines is a cell's median of a metric over that of another one, which pre names.
+// twoLines shows a cell's median of a metric over that of another one, which pre names.
 func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 	cell := v.cellOf(c, upper)
 	cell.Sub = ""
@@ -94,7 +94,7 @@ func (v *view) twoLines(c *analysis.Cell, upper, pre, lower string) TableCell {
 	return cell
 }
 
-// cycleHead says what the cycles of ciphers and keys are per.
+// cycleHead names what the cycles of ciphers and keys are divided by.
 func cycleHead(all []*analysis.Cell) string {
 	var per []string
 	for _, of := range []struct{ metric, per string }{{metrics.CyclesPerByte, "byte"},
@@ -106,7 +106,7 @@ func cycleHead(all []*analysis.Cell) string {
 	return "per " + strings.Join(per, ", ")
 }
 
-// rateHead says what the rates are of.
+// rateHead names what the rates count.
 func rateHead(all []*analysis.Cell) string {
 	if len(all) > 0 && every(all, enciphered) {
 		return "of the cipher"
@@ -114,7 +114,7 @@ func rateHead(all []*analysis.Cell) string {
 	return "goodput or packets"
 }
 
-// lostHead is the column of what was lost: segments that TCP sent again, or the share of UDP's packets.
+// lostHead heads the column of losses: segments that TCP sent again, or the share of UDP's packets.
 func lostHead(all []*analysis.Cell) string {
 	switch {
 	case every(all, packets):
@@ -125,7 +125,7 @@ func lostHead(all []*analysis.Cell) string {
 	return "#Retransmits|TCP"
 }
 
-// testerCell is how much of what the tester can do alone the result is.
+// testerCell shows the result as a share of what the tester can do alone.
 func testerCell(c *analysis.Cell) TableCell {
 	if c.Ceiling.TesterRatio == 0 || c.Grade == evidence.GradeFailed {
 		return none
@@ -201,7 +201,7 @@ func (t *Table) addNotes(cells []*analysis.Cell) {
 	}
 }
 
-// says tells whether a note of the table says the same.
+// says reports whether a note of the table has the same content.
 func (t *Table) says(item Item) bool {
 	return slices.ContainsFunc(slices.Concat(t.Common, t.Notes), func(n Item) bool {
 		return n.Kind == item.Kind && likeText(n.Text, item.Text)
@@ -216,7 +216,7 @@ func about(of string, items []Item) []Item {
 	})
 }
 
-// sharedNote is what is said of several rows in the same words.
+// sharedNote collects a note that several rows have in the same words.
 type sharedNote struct {
 	item   Item
 	caveat bool
@@ -236,8 +236,8 @@ func (n *sharedNote) add(row int, item Item) {
 
 var numberForm = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?`)
 
-// quantities are the numbers of a text that stand alone. Digits that are part of a word name something, such
-// as a core, a trial or an address.
+// quantities finds the numbers of a text that stand alone. Digits that are part of a word name something,
+// such as a core, a trial or an address.
 func quantities(text string) (at [][]int) {
 	for _, m := range numberForm.FindAllStringIndex(text, -1) {
 		before, after := text[:m[0]], strings.TrimLeft(text[m[1]:], ".,;:)%")
@@ -261,13 +261,13 @@ func replaceQuantities(text string, say func(i int, number string) string) strin
 	return b.String() + text[from:]
 }
 
-// likeText says that two texts are the same but for their quantities.
+// likeText reports whether two texts are the same but for their quantities.
 func likeText(a, b string) bool {
 	sign := func(int, string) string { return "#" }
 	return a == b || replaceQuantities(a, sign) == replaceQuantities(b, sign)
 }
 
-// merged is the text with a range where the quantities differ.
+// merged returns the text with a range where the quantities differ.
 func (n *sharedNote) merged() Item {
 	item := n.item
 	if len(n.rows) > 1 {
@@ -306,7 +306,7 @@ func (t *Table) note(k record.Caveat) int { return noted(&t.Notes, caveatItem(k)
 
 func caveatItem(k record.Caveat) Item { return Item{Kind: k.Kind, Text: k.Text, Tone: Doubt} }
 
-// noted is the place of an item in a list, to which it is added unless one there says the same.
+// noted returns the place of an item in a list, to which it adds the item unless an equal one is there.
 func noted(list *[]Item, item Item) int {
 	same := func(n Item) bool { return n.Kind == item.Kind && n.Text == item.Text }
 	if i := slices.IndexFunc(*list, same); i >= 0 {
@@ -346,7 +346,7 @@ func resultCaption(v *view, all []*analysis.Cell) string {
 		"Round-trip times are percentiles of probes; " + windowWords(v) + testerWords(v)
 }
 
-// sharedWords says what all of the cells have alike, which their labels leave out.
+// sharedWords names the levels that all of the cells share, which their labels leave out.
 func (v *view) sharedWords(all []*analysis.Cell) string {
 	varying := v.varying(all)
 	var words []string
@@ -365,7 +365,7 @@ func windowWords(v *view) string {
 	return "warm-up is excluded everywhere."
 }
 
-// countedBy says where rates were counted: of an imported run as its program did.
+// countedBy names where rates were counted, or by which program an imported run was.
 func (v *view) countedBy(where string) string {
 	if len(v.Run.ImportedFrom) > 0 {
 		return ", as " + v.measuredBy() + " counted it"
@@ -373,7 +373,7 @@ func (v *view) countedBy(where string) string {
 	return " " + where
 }
 
-// testerWords say what the tester can do alone.
+// testerWords lists what the tester can do alone.
 func testerWords(v *view) string {
 	if len(v.Tester) == 0 {
 		return ""
@@ -384,7 +384,7 @@ func testerWords(v *view) string {
 	return " The tester's own ceiling, without a router: " + strings.Join(all, "; ") + "."
 }
 
-// nameCell is a cell's label, in its colour, over what its levels were resolved to.
+// nameCell shows a cell's label, in its colour, over what its levels were resolved to.
 func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	cell := TableCell{Text: c.Label, Long: c.Factors.Key()}
 	if v.line != "" && len(v.all) > 1 {
@@ -414,7 +414,7 @@ func (v *view) nameCell(c *analysis.Cell, runs bool) TableCell {
 	return cell
 }
 
-// rateCell is goodput for TCP and packets per second for UDP.
+// rateCell shows goodput for TCP and packets per second for UDP.
 func rateCell(v *view, c *analysis.Cell) TableCell {
 	if has(c, metrics.Number) { // imported
 		return v.cellOf(c, metrics.Number)
@@ -435,7 +435,7 @@ func rateOf(c *analysis.Cell) string {
 	return goodput
 }
 
-// cellOf is a metric's median over its interval, or why there is none.
+// cellOf shows a metric's median over its interval, or why there is none.
 func (v *view) cellOf(c *analysis.Cell, metric string) TableCell {
 	x, ok := c.Metrics[metric]
 	if !ok {
@@ -466,7 +466,7 @@ func (v *view) pair(c *analysis.Cell, stem string) TableCell {
 	return cell
 }
 
-// coreOwner says whose cores the column of the busiest core shows.
+// coreOwner names whose cores the column of the busiest core shows.
 func coreOwner(all []*analysis.Cell) string {
 	owners := distinct(all, func(c *analysis.Cell) string {
 		_, whose := core(c)
@@ -478,7 +478,7 @@ func coreOwner(all []*analysis.Cell) string {
 	return strings.Join(owners, "")
 }
 
-// gradeCell is the grade of the cell, and how even its rate was inside the windows. The reasons for the
+// gradeCell shows the grade of the cell, and how even its rate was inside the windows. The reasons for the
 // grade stand below the row.
 func gradeCell(c *analysis.Cell) TableCell {
 	cell := TableCell{Text: c.Grade, Tone: gradeTone(c.Grade)}

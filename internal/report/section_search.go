@@ -26,8 +26,7 @@ func searchSection(v *view, s *Section) {
 
 func quietItems(lines []string) []Item { return items("", Quiet, each(lines, upperFirst)...) }
 
-// searchTables are the tables of results: the search's own, and one of the tests of RFC 2544 where there were
-// any.
+// searchTables returns the results of the search, and those of the tests of RFC 2544 where there were any.
 func (v *view) searchTables() []Table {
 	if len(v.Searches) == 0 {
 		return nil
@@ -35,12 +34,12 @@ func (v *view) searchTables() []Table {
 	return append([]Table{searchTable(v)}, filled(standardTable(v), lossTable(v))...)
 }
 
-// openTables are those of them that are shown without being asked for.
+// openTables returns the tables that are shown without being asked for.
 func (v *view) openTables() []Table {
 	return filter(v.searchTables(), func(t Table) bool { return !t.Folded })
 }
 
-// searchTable has one row per search and goal.
+// searchTable makes one row per search and goal.
 func searchTable(v *view) Table {
 	t := Table{ID: "search-table", Cards: true, Columns: columns("Searched", "Goal|loss",
 		"#Throughput|payload", "#Lower|bound", "#Upper|bound", "#Trials|time"), Caption: "Throughput " +
@@ -110,7 +109,7 @@ func (v *view) rateOr(unit string, load *float64) string {
 	return v.text(loadMetric(unit), *load)
 }
 
-// loadMetric is a metric of the unit of a search's loads.
+// loadMetric returns a metric in the unit of a search's loads.
 func loadMetric(unit string) string {
 	switch unit {
 	case record.UnitBits:
@@ -121,7 +120,7 @@ func loadMetric(unit string) string {
 	return packetRate
 }
 
-// standardTable has the tests of RFC 2544 after the throughput, one row per search.
+// standardTable shows the tests of RFC 2544 after the throughput, one row per search.
 func standardTable(v *view) Table {
 	t := Table{ID: "rfc2544-table", Cards: true, Columns: columns("RFC 2544", "#Throughput|payload",
 		"#RTT at it|p50, p99", "#RTT at 50 %|p50, p99", "#Loss at|greatest", "#Back-to-back|buffer"),
@@ -175,7 +174,7 @@ func (v *view) burstCell(b analysis.BackToBack) TableCell {
 	return cell
 }
 
-// lossTable has the loss at every step of the greatest load.
+// lossTable shows the loss at every step of the greatest load.
 func lossTable(v *view) Table {
 	t := Table{ID: "frame-loss-table", Folded: true, Caption: "Frame loss by load (RFC 2544, section 26.3).",
 		Columns: columns("Frame loss", "#Load|of greatest", "#Rate", "#Loss")}
@@ -222,7 +221,7 @@ func stepTable(v *view) Table {
 	return t
 }
 
-// searchWords are the goals and the deviations as lines, for pages without room for tables of them.
+// searchWords lists the goals and the deviations as lines, for pages without room for tables of them.
 func searchWords(v *view) []Item {
 	if v.Searching == nil {
 		return nil

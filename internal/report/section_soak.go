@@ -44,7 +44,7 @@ func soakItems(k analysis.Soak) []Item {
 	return append(out, items("not watched", Quiet, k.Missing...)...)
 }
 
-// soakLines are the same as lines, for pages without sections.
+// soakLines returns the section as lines, for pages without sections.
 func soakLines(v *view) []Item {
 	var out []Item
 	for _, k := range v.Soaks {

@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// head is the top of a report: what was measured and what came out, in words.
+// head holds the top of a report: the question and the answer, in words.
 type head struct {
 	Title   string // of the plan
 	Lead    string // what was measured
@@ -59,7 +59,7 @@ func unsaid(points []string, caveats []record.Caveat) []string {
 	})
 }
 
-// extent says how much was measured: cells and runs of each.
+// extent prints how much was measured: cells and runs of each.
 func extent(v *view) string {
 	counts := slices.Sorted(slices.Values(each(v.all, func(c *analysis.Cell) int { return c.Runs })))
 	if len(counts) == 0 {
@@ -73,7 +73,7 @@ func extent(v *view) string {
 	return unit.Count(len(v.Cells), "cell") + " × " + runs
 }
 
-// machine is the carrier of the lab, from its fingerprint, or both ends' where each node is a machine.
+// machine describes the carrier of the lab, from its fingerprint, or both ends where each node is a machine.
 func machine(all []record.Environment) string {
 	carried := slices.ContainsFunc(all, func(e record.Environment) bool { return e.Node == "host" })
 	var ends []string
@@ -92,7 +92,7 @@ func machine(all []record.Environment) string {
 	return joined("; ", ends...)
 }
 
-// firmware is the system of the real router, as it was when the run began.
+// firmware returns the system of the real router, as the run found it.
 func firmware(all []record.Environment) string {
 	return cmp.Or(each(all, func(e record.Environment) string { return e.Facts["firmware"] })...)
 }

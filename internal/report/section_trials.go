@@ -12,7 +12,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// trialSection is every trial in the order of the run, the failed ones with what they left.
+// trialSection lists every trial in the order of the run, the failed ones with what they left.
 func trialSection(v *view, s *Section) {
 	t := Table{ID: "trial-table", Folded: true, Caption: unit.Count(len(v.Trials), "trial") +
 		" in the order of the run", Columns: columns("Trial", "Started|UTC", "What", "#Rate", "#Loss",
@@ -60,7 +60,7 @@ func (v *view) trialName(k *analysis.TrialView) string {
 	return name
 }
 
-// trialCell is the first of the metrics that the trial has.
+// trialCell shows the first of the metrics that the trial has.
 func (v *view) trialCell(k *analysis.TrialView, names ...string) TableCell {
 	for _, m := range names {
 		if x, ok := k.Metrics[m]; ok {

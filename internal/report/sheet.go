@@ -13,7 +13,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// sheet is a drawing that stands alone: with its title, its legend, and whose numbers it shows.
+// sheet lays out a drawing that stands alone: with its title, its legend, and whose numbers it shows.
 type sheet struct {
 	Title, Sub string
 	Legend     []LegendItem
@@ -26,26 +26,26 @@ type sheet struct {
 // it needs.
 type Size struct{ Width, Height int }
 
-// Social is the size of the pictures that social networks show beside a link.
+// Social returns the size of the pictures that social networks show beside a link.
 func Social() Size { return Size{1200, 630} }
 
 const (
 	sheetEdge  = 20.0
 	sheetLine  = 18.0
 	sheetTitle = 17.0
-	leastWide  = narrowBelow + 2*sheetEdge // in which no drawing changes to its narrow form
-	leastUnit  = 0.6                       // pixels: below, its text cannot be read
+	minWide    = narrowBelow + 2*sheetEdge // in which no drawing changes to its narrow form
+	minUnit    = 0.6                       // pixels: below, its text cannot be read
 )
 
-// lay lays the sheet out, and returns its size in pixels and the pixels of a unit. In a given size the chart is
-// as wide as it must be to fit.
+// lay lays the sheet out, and returns its size in pixels and the pixels of a unit. In a given size the chart
+// is as wide as it must be to fit.
 func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) {
 	if size == (Size{}) {
 		c := s.compose(s.Natural)
 		return c, Size{int(c.w + .5), int(c.h + .5)}, 1, nil
 	}
 	shape := float64(size.Height) / float64(size.Width)
-	for width := leastWide; width <= float64(size.Width)/leastUnit; width *= 1.04 {
+	for width := minWide; width <= float64(size.Width)/minUnit; width *= 1.04 {
 		if c := s.compose(width); c.h <= c.w*shape {
 			c.h = c.w * shape
 			return c, size, float64(size.Width) / c.w, nil
@@ -113,7 +113,7 @@ func (s sheet) compose(width float64) *canvas {
 	return c
 }
 
-// sheets are all charts of a run by name, in the order of the page.
+// sheets returns all charts of a run by name, in the order of the page.
 func sheets(v *view) (names []string, all map[string]sheet) {
 	all = map[string]sheet{}
 	add := func(name string, s sheet) {
@@ -139,7 +139,7 @@ func sheets(v *view) (names []string, all map[string]sheet) {
 	return names, all
 }
 
-// shortSlug is a slug without repeated dashes.
+// shortSlug makes a slug without repeated dashes.
 func shortSlug(s string) string {
 	return strings.Join(strings.FieldsFunc(slug(s), func(r rune) bool { return r == '-' }), "-")
 }
@@ -181,7 +181,7 @@ func (v *view) panelSheet(all Panels, p Figure) sheet {
 	return s
 }
 
-// planWords say what the chart's run was about.
+// planWords describes what the chart's run was about.
 func (v *view) planWords() string {
 	if len(v.Summary) > 0 {
 		return v.Summary[0]
@@ -189,8 +189,8 @@ func (v *view) planWords() string {
 	return "Plan " + v.Run.Plan
 }
 
-// footWords say how far the numbers of a chart can be trusted, and where and when they were measured. nil:
-// it shows no numbers.
+// footWords describes how far the numbers of a chart can be trusted, and where and when they were measured.
+// nil: it shows no numbers.
 func (v *view) footWords(cells []*analysis.Cell) []string {
 	var out []string
 	if cells != nil {
@@ -230,13 +230,13 @@ func validityWords(cells []*analysis.Cell) string {
 	return text
 }
 
-// reasonNames are the kinds of reasons to doubt what is shown.
+// reasonNames lists the kinds of reasons to doubt the cells.
 func reasonNames(cells []*analysis.Cell) string {
 	return bracket(strings.Join(distinct(slices.Concat(each(cells,
 		func(c *analysis.Cell) []evidence.Reason { return c.Reasons })...), reasonKind), ", "))
 }
 
-// caveatNames are the kinds of caveats of the run, and of the cells that are shown.
+// caveatNames lists the kinds of caveats of the run, and of the cells that are shown.
 func caveatNames(v *view, cells []*analysis.Cell) string {
 	all := v.Caveats
 	for _, c := range cells {
@@ -245,13 +245,13 @@ func caveatNames(v *view, cells []*analysis.Cell) string {
 	return around("; to be known: ", strings.Join(distinct(all, caveatKind), ", "), "")
 }
 
-// dense is how many pixels of a PNG a unit has where no size is asked for, as screens have today; where the
-// picture would have more pixels than mostDense it is one. Above mostPixels there is none: a chart of a
+// dense counts the pixels of a PNG for a unit where no size is asked for, as screens have today; where the
+// picture would have more pixels than maxDense it is one. Above maxPixels there is none: a chart of a
 // thousand cells would take half a gigabyte.
-const dense, mostDense, mostPixels = 2, 8e6, 30e6
+const dense, maxDense, maxPixels = 2, 8e6, 30e6
 
-// Chart is one chart as a file of its own, "svg" or "png"; "" is the first. It has its title, legend, units,
-// validity, run, machine and date in it.
+// Chart writes one chart as a file of its own, "svg" or "png"; "" is the first. Its title, legend, units,
+// validity, run, machine and date are in it.
 func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error) {
 	names, all := sheets(newView(d))
 	if len(names) == 0 {
@@ -271,10 +271,10 @@ func Chart(d *analysis.Document, name, format string, size Size) ([]byte, error)
 	if format != "png" {
 		return []byte(c.file(pixels)), nil
 	}
-	if size == (Size{}) && dense*dense*pixels.Width*pixels.Height <= mostDense {
+	if size == (Size{}) && dense*dense*pixels.Width*pixels.Height <= maxDense {
 		pixels, unit = Size{dense * pixels.Width, dense * pixels.Height}, dense
 	}
-	if n := pixels.Width * pixels.Height; n > mostPixels {
+	if n := pixels.Width * pixels.Height; n > maxPixels {
 		return nil, check.WithHint(fmt.Errorf("paint chart %s of run %s: it has %d million pixels", name,
 			d.Run.ID, n/1e6), "--format svg has no such limit; --size makes it smaller, if it fits")
 	}

@@ -21,7 +21,7 @@ var siteTemplate string
 //go:embed site.js
 var siteScript string
 
-// Collection is what a site shows: the results of studies and of own runs, joined.
+// Collection joins the results of studies and of own runs.
 type Collection struct {
 	*catalogue.Catalogue
 	Bundles []*bundle.Bundle
@@ -29,13 +29,13 @@ type Collection struct {
 	Doubts  map[string][]string      // by device: what no device can have produced
 }
 
-// File is a page of a site and its name in the folder of the site.
+// File holds a page of a site and its name in the folder of the site.
 type File struct {
 	Name    string
 	Content []byte
 }
 
-// sitePage is a page before it is laid out.
+// sitePage holds a page before it is laid out.
 type sitePage struct {
 	Name, Kind, Title, Lead string
 	Alerts                  []Item
@@ -104,8 +104,8 @@ func Site(c Collection) ([]File, error) {
 	return files, nil
 }
 
-// free is a page's name that no other page has, the stem itself for the first. Those of studies come first:
-// a bundle never takes the name of a published page.
+// free returns a page's name that no other page has, the stem itself for the first. Studies come first: a
+// bundle never takes the name of a published page.
 func (s *site) free(stem string) string {
 	name := stem
 	for i := 2; s.taken[name]; i++ {
@@ -134,7 +134,7 @@ func (p *sitePage) lay(links []pageLink) ([]byte, error) {
 	return laidOut(t, pageScript+siteScript, map[string]any{"Page": p, "Pages": links})
 }
 
-// index is the table of all devices with the best of what was measured of each.
+// index lists all devices with their best results.
 func (s *site) index() *sitePage {
 	devices := filter(s.devices, func(name string) bool { return !strings.HasPrefix(name, "(") })
 	what := unit.Count(len(devices), "device")
@@ -173,7 +173,7 @@ func (s *site) index() *sitePage {
 	return p
 }
 
-// counted says how many results there are.
+// counted prints how many results there are.
 func counted(rates []catalogue.Result, speeds []catalogue.Speed, powers []catalogue.Power) string {
 	var words []string
 	for _, n := range [...]struct {
@@ -200,12 +200,12 @@ func coresCell(d catalogue.Device) TableCell {
 	return TableCell{Text: text, Sub: d.Arch}
 }
 
-// sound says that a result can stand for its device, and that the link of it can carry so much.
+// sound reports whether a result can stand for its device, and the link can carry so much.
 func (s *site) sound(r catalogue.Result) bool {
 	return bundle.Sound(r) && !model.BeyondLink(s.Catalogue, r)
 }
 
-// fastest returns the result with the greatest rate of TCP; one that is in doubt only where there is no other.
+// fastest returns the result with the greatest rate of TCP; one in doubt only where there is no other.
 func (s *site) fastest(rows []catalogue.Result) (best *catalogue.Result) {
 	for _, r := range rows {
 		if r.Protocol != "tcp" || r.GoodputBps == nil {
@@ -233,7 +233,7 @@ func (s *site) best(rows []catalogue.Result, tunnel string) TableCell {
 	return cell
 }
 
-// fromLab says that a result is not of the device, but of a lab in its place.
+// fromLab names the lab that a result was measured in instead of on the device.
 func (s *site) fromLab(r catalogue.Result) string {
 	return around("lab ", r.Lab, "")
 }
@@ -245,14 +245,15 @@ func (s *site) shortSource(id string) string {
 	return id
 }
 
-// powers are those of a device, and those of a year of which there is no device of its own.
+// powers returns the figures of a device, and those of a year that has no device of its own.
 func (s *site) powers(device string) []catalogue.Power {
 	return filter(s.PowersOf(device), func(w catalogue.Power) bool {
 		return w.Device == device || s.page[w.Device] == ""
 	})
 }
 
-// comparisons are pages on which all devices stand side by side, one for each tunnel, and one for NAT.
+// comparisons returns the pages on which all devices stand side by side, one for each tunnel, and one for
+// NAT.
 func (s *site) comparisons() (pages []*sitePage) {
 	tunnels := once([]string{"none", "wireguard", "openvpn"}, each(s.Results, tunnelOf)...)
 	nat, names := s.free("compare-nat"), map[string]string{}
@@ -272,7 +273,7 @@ func (s *site) comparisons() (pages []*sitePage) {
 
 func tunnelOf(r catalogue.Result) string { return r.Tunnel }
 
-// tunnelName is that of a tunnel as people write it.
+// tunnelName writes a tunnel as people do.
 func tunnelName(tunnel string) string {
 	title := map[string]string{"none": "No tunnel", "wireguard": "WireGuard", "openvpn": "OpenVPN"}
 	return cmp.Or(title[tunnel], tunnel)
@@ -332,7 +333,7 @@ func (s *site) comparison(name, title string, of func(catalogue.Result) bool) *s
 	return p
 }
 
-// effects are what the factors of each study do.
+// effects shows what the factors of each study do.
 func (s *site) effects() *sitePage {
 	p := &sitePage{Name: "effects.html", Kind: "Catalogue", Title: "Effects",
 		Lead: "What each factor of a study does to the rate, and which depend on each other."}
@@ -352,7 +353,7 @@ func (s *site) effects() *sitePage {
 
 func plainLevel(name, level string) string { return name + " " + level }
 
-// sources are where every number is from.
+// sources lists where every number is from.
 func (s *site) sources() *sitePage {
 	studies := Table{ID: "studies", Cards: true, Columns: columns("Study", "About", "Published",
 		"Licence of its data", "#Results")}
@@ -392,7 +393,7 @@ func (s *site) sources() *sitePage {
 	return p
 }
 
-// nameOf is a device by the name that the site has for it.
+// nameOf returns the name that the site has for a device.
 func (s *site) nameOf(device string) string {
 	d, _ := s.Device(device)
 	return cmp.Or(d.Name, device)

@@ -30,7 +30,7 @@ func rateOfResult(r catalogue.Result) TableCell {
 	return cell
 }
 
-// settingOf is what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
+// settingOf describes what was sent through what: "TCP · 4 streams · MTU 1420 · IPv4 · up · queue cake".
 func settingOf(r catalogue.Result) string { return strings.Join(settingWords(r), " · ") }
 
 func settingWords(r catalogue.Result) []string {
@@ -72,7 +72,7 @@ func apart(all [][]string) (names []string, common string) {
 	return names, strings.Join(shared, " · ")
 }
 
-// resultTable has all that is stated of results, a row each.
+// resultTable makes a row of everything that is stated about each result.
 func (s *site) resultTable(id string, rows []catalogue.Result, devices bool) Table {
 	t := Table{ID: id, Cards: true, Columns: columns("Setting", "#Rate", "Validity", "#Retransmits",
 		"#CPU|all cores", "#Packets", "How", "Source")}
@@ -127,7 +127,7 @@ func (s *site) sourceCell(id string) TableCell {
 
 const doubtWords = suspectWord + ", of a lab in place of the device, or more than the link carries"
 
-// device is the page of one: what is published of it and what own runs measured.
+// device returns the page of a device: the published results and those of own runs.
 func (s *site) device(name string) *sitePage {
 	d, _ := s.Device(name)
 	rows := s.Filtered(catalogue.Filter{Device: name})
@@ -221,7 +221,7 @@ func (s *site) addRates(p *sitePage, rows []catalogue.Result) {
 	p.add(section, t)
 }
 
-// addSpeeds are those of ciphers, hashes and keys on one core.
+// addSpeeds shows the speeds of ciphers, hashes and keys on one core.
 func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 	if len(speeds) == 0 {
 		return
@@ -296,7 +296,7 @@ func (s *site) addPower(p *sitePage, powers []catalogue.Power) {
 	p.add(Section{ID: "power", Title: "Power"}, t)
 }
 
-// run is the page of an own run: its sections are those of the report.
+// run returns the page of an own run, with the sections of the report.
 func (s *site) run(b *bundle.Bundle) *sitePage {
 	d := *b.Document
 	d.Conditions = b.Conditions

@@ -10,11 +10,11 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// stages is the path of a diagnosis as a picture: each node with how much of its parts was used, joined by
-// links, and the part marked that held the traffic back.
+// stages draws the path of a diagnosis: each node with how much of its parts was used, joined by links, and
+// the choke point marked.
 type stages []diagnosis.Stage
 
-// groups are the nodes and links in their order; of cores that all roles share, the last.
+// groups returns the nodes and links in their order, and the cores that all roles share.
 func (s stages) groups() (path []stages, shared stages) {
 	node := "" // of the last group
 	for _, x := range s {
@@ -44,7 +44,7 @@ func (s stages) telling() stages {
 	return out
 }
 
-// short is a stage's utilisation for a picture.
+// short prints a stage's utilisation for a picture.
 func short(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return "–"
@@ -55,7 +55,7 @@ func short(x diagnosis.Stage) string {
 	return fmt.Sprintf("%.0f %%", *x.Utilisation*100)
 }
 
-// used is a stage's utilisation in words.
+// used prints a stage's utilisation for a sentence.
 func used(x diagnosis.Stage) string {
 	if x.Utilisation == nil {
 		return "not known"
@@ -77,7 +77,7 @@ func stageWords(x diagnosis.Stage) string {
 	return words
 }
 
-// stageLines say the stages in words, node by node.
+// stageLines describes the stages node by node.
 func stageLines(all []diagnosis.Stage) []string {
 	path, shared := stages(all).groups()
 	if len(shared) > 0 {
@@ -152,7 +152,7 @@ func (s stages) Draw(width float64) *canvas {
 	return k.labelled(s.aria())
 }
 
-// drawDown is the same from top to bottom.
+// drawDown draws the path from top to bottom.
 func (s stages) drawDown(width float64) *canvas {
 	path, shared := s.telling().groups()
 	k := &canvas{w: width, h: 2}
@@ -185,7 +185,7 @@ func linkText(x diagnosis.Stage) string {
 	return x.Label + " " + short(x)
 }
 
-// marked is a class, with another one where all traffic chokes.
+// marked returns a class, with a mark where all traffic chokes.
 func marked(choke bool, class, mark string) string {
 	if choke {
 		return class + mark
@@ -210,14 +210,14 @@ func (s stages) drawLink(k *canvas, x, y, wide float64) {
 	k.close()
 }
 
-// frame is the outline of a node with its name.
+// frame draws the outline of a node with its name.
 func (s stages) frame(k *canvas, x, y, wide, high float64) {
 	choked := slices.ContainsFunc(s, func(x diagnosis.Stage) bool { return x.Choke })
 	k.box(marked(choked, "node", " choke"), x, y, wide, high, 6)
 	k.text("t node-name", "start", x+10, y+17, shorten(s.name(), 13, wide-20))
 }
 
-// box is a node with a bar for each of its stages.
+// box draws a node with a bar for each of its stages.
 func (s stages) box(k *canvas, x, y, wide float64) {
 	s.frame(k, x, y, wide, s.height())
 	for i, stage := range s {
@@ -225,7 +225,7 @@ func (s stages) box(k *canvas, x, y, wide float64) {
 	}
 }
 
-// strip is a box whose stages stand side by side.
+// strip draws a box whose stages stand side by side.
 func (s stages) strip(k *canvas, x, y, wide float64) {
 	s.frame(k, x, y, wide, stageHead+stageRow+4)
 	each := (wide - 20 + 16) / float64(len(s))
@@ -234,7 +234,7 @@ func (s stages) strip(k *canvas, x, y, wide float64) {
 	}
 }
 
-// drawStage is a label, a number and a bar.
+// drawStage draws a label, a number and a bar.
 func drawStage(k *canvas, x diagnosis.Stage, left, y, wide float64) {
 	k.open(stageWords(x) + bracket(x.Why))
 	defer k.close()

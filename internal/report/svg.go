@@ -10,8 +10,8 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// canvas collects the shapes of a drawing. They have classes, never colours: the page and the saved file bring
-// their own style.
+// canvas collects the shapes of a drawing. They have classes, never colours: the page and the saved file
+// bring their own style.
 type canvas struct {
 	shapes []shape
 	w, h   float64
@@ -20,7 +20,7 @@ type canvas struct {
 	ticks []tickSpan // that are taken
 }
 
-// shape is an element of SVG. A group, which has a title or a place, lasts until the shape of kind end.
+// shape holds an element of SVG. A group, which has a title or a place, lasts until the shape of kind end.
 type shape struct {
 	kind, class   string
 	x, y, w, h, r float64
@@ -101,7 +101,7 @@ func (c *canvas) whisker(x1, y1, x2, y2 float64) {
 		segment(x2-dx, y2-dy, x2+dx, y2+dy))
 }
 
-// bar is a filled box; one whose number is in doubt is hatched, here as in every legend.
+// bar draws a filled box; it hatches a number in doubt, here as in every legend.
 func (c *canvas) bar(class string, doubt bool, x, y, w, h float64) {
 	if !doubt {
 		c.rect("bar "+class, x, y, w, h)
@@ -215,8 +215,8 @@ func (s shape) svg() string {
 	return out + "/>"
 }
 
-// textWidth is the most that text takes at a size, for leaving room: as wide as in DejaVu Sans, which is
-// wider than other systems' fonts.
+// textWidth returns the width to leave for a text at a size: that of DejaVu Sans, which is wider than other
+// systems' fonts.
 func textWidth(s string, size float64) float64 {
 	w := 0.0
 	for _, r := range s {
@@ -246,7 +246,7 @@ func shorten(s string, size, width float64) string {
 	return strings.TrimRight(string(r), " ·,") + "…"
 }
 
-// polyline is the data of a path, broken where a value is missing.
+// polyline builds the data of a path, broken where a value is missing.
 type polyline struct {
 	d    string
 	open bool
@@ -273,7 +273,7 @@ func (l linear) at(v float64) float64 {
 	return l.from + (v-l.low)/(l.high-l.low)*(l.to-l.from)
 }
 
-// ticks are round numbers from low to high, about want of them, in steps of 1, 2 or 5.
+// ticks returns round numbers from low to high, about want of them, in steps of 1, 2 or 5.
 func ticks(low, high float64, want int) []float64 {
 	if !(high > low) || want < 1 {
 		return []float64{low}
@@ -317,7 +317,7 @@ func (l logarithmic) at(v float64) float64 {
 	return linear{math.Log(l.low), math.Log(l.high), l.from, l.to}.at(math.Log(max(v, l.low/1e3)))
 }
 
-// decades are the powers of ten that cover a range.
+// decades returns the powers of ten that cover a range.
 func decades(low, high float64) (float64, float64, []float64) {
 	if !(low > 0) {
 		low = 1

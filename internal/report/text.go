@@ -11,7 +11,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// Text is the result for a terminal of the given width: words, the picture of each path, the table with
+// Text lays the result out for a terminal of the given width: words, the picture of each path, the table with
 // every caveat, what was missed and what was not measured. Colour only repeats what words say.
 func Text(d *analysis.Document, width int, colour bool) string {
 	v := newView(d)
@@ -92,7 +92,7 @@ func items(kind string, tone Tone, texts ...string) []Item {
 	return each(texts, func(text string) Item { return Item{Kind: kind, Text: text, Tone: tone} })
 }
 
-// paragraphs are text with an empty line between them.
+// paragraphs collects text with an empty line between its parts.
 type paragraphs struct{ b strings.Builder }
 
 // gap ends a paragraph, once.
@@ -144,7 +144,7 @@ func breakLines(text string, width int) []string {
 	return broken(printable(text), func(line string) bool { return utf8.RuneCountInString(line) <= width })
 }
 
-// broken is a text in lines that fit, broken between words; a word that is too long stays whole.
+// broken breaks a text between words into lines that fit; a word that is too long stays whole.
 func broken(text string, fits func(line string) bool) (lines []string) {
 	for w := range strings.FieldsSeq(text) {
 		if last := len(lines) - 1; last >= 0 && fits(lines[last]+" "+w) {
@@ -180,10 +180,10 @@ func (t *terminal) item(indent string, it Item) {
 	t.wrap(indent+"· ", indent+"  ", text, toneCode(it.Tone))
 }
 
-// minLabel is the least room in which the name of a cell can be read.
+// minLabel bounds the room in which the name of a cell can be read.
 const minLabel = 14
 
-// terminalTable is the result table with its columns joined until they fit into 80 characters.
+// terminalTable joins the columns of the result table until they fit into 80 characters.
 func terminalTable(full Table) Table {
 	t := Table{Of: full.Of, Caption: full.Caption, Notes: full.Notes, Common: full.Common}
 	t.Columns = columns("Measured",
@@ -269,7 +269,7 @@ func columnWidths(tab Table) []int {
 	return widths
 }
 
-// upperLine is the text of a cell with its marks.
+// upperLine returns the text of a cell with its marks.
 func upperLine(c TableCell) string {
 	if len(c.Mark) == 0 {
 		return c.Text

@@ -9,7 +9,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// timeline is a rate over the time of a trial, and below it how busy each core was, over the same time.
+// timeline draws a rate over the time of a trial, and below it how busy each core was, over the same time.
 type timeline struct {
 	Label, Unit string
 	Class       string  // colour of the cell

@@ -17,7 +17,7 @@ import (
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
 )
 
-// view is a document with what several sections look up in it.
+// view holds a document with what several sections look up in it.
 type view struct {
 	*analysis.Document
 	metric map[string]record.Metric
@@ -62,7 +62,7 @@ func (v *view) text(metric string, x float64) string {
 	return unit.ScaleOf(v.unitOf(metric), x).Text(x)
 }
 
-// spread is the interval of a value in the unit of its median, short.
+// spread prints the interval of a value in the unit of its median, short.
 func (v *view) spread(metric string, x statistics.Value) string {
 	if !hasInterval(x) {
 		return ""
@@ -71,7 +71,7 @@ func (v *view) spread(metric string, x statistics.Value) string {
 	return s.Number(x.Low) + "–" + s.Number(x.High)
 }
 
-// sentence says a value in full: what, how much, which interval, how many.
+// sentence prints a value in full: name, median, interval, number of trials.
 func (v *view) sentence(metric string, x statistics.Value) string {
 	s := unit.ScaleOf(v.unitOf(metric), x.Median)
 	text := metrics.Label(metric) + ": median " + s.Text(x.Median)
@@ -106,7 +106,7 @@ func intervalName(x statistics.Value) string {
 	return "single value"
 }
 
-// intervalsOf says which intervals a metric has in all cells, in words.
+// intervalsOf describes the intervals that some metrics have in all cells.
 func (v *view) intervalsOf(cells []*analysis.Cell, metrics ...string) string {
 	var words []string
 	for _, c := range cells {
@@ -207,45 +207,40 @@ const (
 	responsiveness = "responsiveness_rpm"
 )
 
-// packets says that a cell is about packets per second: UDP.
+// packets reports whether a cell measures packets per second: UDP.
 func packets(c *analysis.Cell) bool {
 	return has(c, packetRate) || factor.Protocol.Is(c.Factors, factor.UDP)
 }
 
-// enciphered says that a cell is of a node's cipher, and sent nothing.
+// enciphered reports whether a cell measures a node's cipher, and sends nothing.
 func enciphered(c *analysis.Cell) bool { return !factor.Sends(c.Factors) }
 
-// loaded says that traffic was offered in a cell, as against the latency of an idle path.
+// loaded reports whether a cell offers traffic, as against one that measures an idle path.
 func loaded(c *analysis.Cell) bool {
 	return !enciphered(c) && (has(c, goodput) || has(c, packetRate) || !has(c, idleP50))
 }
 
-// unmeasured says that a cell has no trial, as where a run ended before it.
+// unmeasured reports whether a cell has no trial, as where a run ended before it.
 func unmeasured(c *analysis.Cell) bool {
 	return c.Grade == evidence.GradeFailed && c.Runs+c.Failed == 0
 }
 
-// has says that a cell has a number of a metric.
+// has reports whether a cell has a number of a metric.
 func has(c *analysis.Cell, metric string) bool {
 	_, ok := c.Metrics[metric]
 	return ok
 }
 
-// with says that one of the cells has a number of a metric.
+// with reports whether one of the cells has a number of a metric.
 func with(cells []*analysis.Cell, metric string) bool {
 	return slices.ContainsFunc(cells, func(c *analysis.Cell) bool { return has(c, metric) })
 }
 
 // whiskerWords end a caption with what the whiskers are, if there are any.
-func whiskerWords(words string) string {
-	if words == "" {
-		return ""
-	}
-	return " Whisker: " + words + "."
-}
+func whiskerWords(words string) string { return around(" Whisker: ", words, ".") }
 
-// core is the metric of the busiest core that a cell has: the router's own, or else that of the machine
-// that all roles share.
+// core returns the metric of the busiest core that a cell has, and whose core that is: the router's own, or
+// else one of the machine that carries it.
 func core(c *analysis.Cell) (metric, whose string) {
 	if has(c, routerCore) {
 		return routerCore, "router"
@@ -253,9 +248,7 @@ func core(c *analysis.Cell) (metric, whose string) {
 	return hostCore, "shared host"
 }
 
-func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell {
-	return slices.DeleteFunc(slices.Clone(v.all), func(c *analysis.Cell) bool { return !want(c) })
-}
+func (v *view) cells(want func(*analysis.Cell) bool) []*analysis.Cell { return filter(v.all, want) }
 
 // printable drops what steers, so that nothing a node reports can move a terminal's cursor or break
 // a page.

@@ -104,7 +104,7 @@ func (l way) Draw(width float64) *canvas {
 	return k.labelled("The way of the packets: " + strings.Join(ledgerLines(l.Ledger), "; "))
 }
 
-// stageWordsOf say a stage in words.
+// stageWordsOf describes a stage in words.
 func stageWordsOf(a diagnosis.Account) string {
 	text := fmt.Sprintf("%s, %s: %s packets in, %s out", a.Node, stageName(a), packetsText(a.In),
 		packetsText(a.Out))
@@ -117,7 +117,7 @@ func stageWordsOf(a diagnosis.Account) string {
 	return text
 }
 
-// ledgerLines say where packets died and where they waited.
+// ledgerLines lists where packets died and where they waited.
 func ledgerLines(l *diagnosis.Ledger) (out []string) {
 	if l == nil {
 		return nil
