@@ -63,7 +63,8 @@ func thresholdTable(v *view) Table {
 // thresholdItems writes a line for each row of the table; the functions write requirement and label.
 func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 	for _, r := range thresholdTable(v).Rows {
-		outcome, at := r.Cells[0], func(i int) string { return strings.TrimPrefix(r.Cells[i].Text, none.Text) }
+		outcome := r.Cells[0]
+		at := func(i int) string { return strings.TrimPrefix(r.Cells[i].Text, none.Text) }
 		out = append(out, items(outcome.Text, outcome.Tone, quote(at(1))+around(" in ", escape(at(2)), "")+
 			around(", measured ", at(3), "")+around(": ", escape(at(4)), ""))...)
 	}

@@ -193,9 +193,10 @@ func diagnosisSection(v *view, s *Section) {
 		}
 		s.add(List{Title: title, Items: shown})
 		if l := f.Diagnosis.Ledger; l != nil && len(way{l}.rows()) > 0 {
-			s.add(Figure{ID: "way", Path: true, Draw: way{l}, Title: "The way of the packets: " + f.Cell.Label,
-				Caption: "Packets of the window as they are on the wire; a queue's time is its mean backlog ÷ " +
-					"its rate."})
+			s.add(Figure{ID: "way", Path: true, Draw: way{l},
+				Title: "The way of the packets: " + f.Cell.Label,
+				Caption: "Packets of the window as they are on the wire; a queue's time is its mean " +
+					"backlog ÷ its rate."})
 		}
 		if len(folded) > 0 {
 			s.add(Fold{Title: "Accounts, and what is ruled out", Blocks: []Block{List{Items: folded}}})
