@@ -33,22 +33,15 @@ func ordinary(level string) bool {
 // independent drops the factors that follow from another one, such as the MTU that exists only with a
 // tunnel: within each level of it they are fixed.
 func independent(cells []*analysis.Cell, names []string, of string) []string {
-	var out []string
-	for _, n := range names {
+	return filter(names, func(n string) bool {
 		by := map[string]string{}
-		fixed := of != ""
-		for _, c := range cells {
+		return of == "" || slices.ContainsFunc(cells, func(c *analysis.Cell) bool {
 			value, level := c.Factors[n], c.Factors[of]
-			if seen, ok := by[level]; ok && seen != value {
-				fixed = false
-			}
+			seen, ok := by[level]
 			by[level] = value
-		}
-		if !fixed {
-			out = append(out, n)
-		}
-	}
-	return out
+			return ok && seen != value
+		})
+	})
 }
 
 // implied names the factors that follow from a level of another one.

@@ -117,9 +117,9 @@ func drawn(d Drawing, where string) template.HTML {
 }
 
 func saved(id string, s sheet) savedFile {
-	svg := s.compose(s.Natural).file(Size{})
+	c := s.compose(s.Natural)
 	return savedFile{slug(id), template.URL("data:image/svg+xml;base64," +
-		base64.StdEncoding.EncodeToString([]byte(svg)))}
+		base64.StdEncoding.EncodeToString([]byte(c.file(c.pixels()))))}
 }
 
 var widths = map[string]float64{"wide": wideWidth, "narrow": narrowWidth - 28, "panel": panelWidth,

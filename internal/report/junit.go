@@ -140,12 +140,12 @@ func ComparisonJUnit(c *analysis.RunComparison, labels map[string]string) ([]byt
 	worse := map[string][]string{}
 	var keys []string
 	for _, r := range c.Regressions {
-		text := r.Text
+		key, text := r.Factors.Key(), r.Text
 		if r.Suspect {
 			text += " (suspect)"
 		}
-		worse[r.Factors.Key()] = append(worse[r.Factors.Key()], text)
-		keys = once(keys, r.Factors.Key())
+		worse[key] = append(worse[key], text)
+		keys = once(keys, key)
 	}
 	compared := map[string][]comparison.Comparison{}
 	for _, x := range c.Comparisons {

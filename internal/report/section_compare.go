@@ -197,14 +197,7 @@ func comparisonLines(v *view) []string {
 		if k.High > k.Low {
 			s += fmt.Sprintf(" (%s %s, n = %d)", ratioInterval(k), ratioRange(k), k.N)
 		}
-		s += " " + k.Name + "; " + k.Verdict
-		if k.Why != "" {
-			s += ": " + k.Why
-		}
-		if len(k.Confounders) > 0 {
-			s += ": " + strings.Join(k.Confounders, ", ")
-		}
-		out = append(out, s)
+		out = append(out, joined(": ", s+" "+k.Name+"; "+k.Verdict, k.Why, strings.Join(k.Confounders, ", ")))
 	}
 	for _, verdict := range verdicts {
 		out = append(out, verdict+" in "+strings.Join(rest[verdict], ", ")+
@@ -254,6 +247,7 @@ func skippedLines(v *view) []string {
 	cells := each(v.Skipped, func(k record.Skipped) string {
 		return v.skippedWords(k.Factors) + ": " + k.Reason
 	})
-	cut := func(text string) string { return "cut to fit the time budget: " + text }
-	return append(cells, each(v.Run.Cuts, cut)...)
+	return append(cells, each(v.Run.Cuts, func(text string) string {
+		return "cut to fit the time budget: " + text
+	})...)
 }

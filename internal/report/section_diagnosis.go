@@ -314,14 +314,8 @@ func gaps(all []diagnosis.Gap) []string {
 
 // remedyItem describes a change with its commands and its risk.
 func remedyItem(r diagnosis.Remedy) Item {
-	it := Item{Kind: "to change", Text: r.Do, Tone: Good, Evidence: slices.Clone(r.Commands)}
-	if r.System != "" {
-		it.Kind += " (" + r.System + ")"
-	}
-	if r.Risk != "" {
-		it.Text += "; risk: " + r.Risk
-	}
-	return it
+	return Item{Kind: "to change" + bracket(r.System), Text: joined("; risk: ", r.Do, r.Risk), Tone: Good,
+		Evidence: slices.Clone(r.Commands)}
 }
 
 // Diagnosis lays out what diagnose prints about the cells that are wanted.

@@ -178,11 +178,10 @@ func timedWords(v *view) []string {
 
 func (v *view) latencyWords(c *analysis.Cell) string {
 	var parts []string
-	if x, ok := c.Metrics[idleP50]; ok {
-		parts = append(parts, "p50 idle "+v.text(idleP50, x.Median))
-	}
-	if x, ok := c.Metrics[loadedP50]; ok {
-		parts = append(parts, "loaded "+v.text(loadedP50, x.Median))
+	for _, of := range [][2]string{{"p50 idle ", idleP50}, {"loaded ", loadedP50}} {
+		if x, ok := c.Metrics[of[1]]; ok {
+			parts = append(parts, of[0]+v.text(of[1], x.Median))
+		}
 	}
 	return strings.Join(parts, " → ")
 }

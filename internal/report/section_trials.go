@@ -35,11 +35,10 @@ func (v *view) addTrial(t *Table, k *analysis.TrialView) {
 		row.Tone = Bad
 	}
 	if f := k.Failure; f != nil {
-		item := Item{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad}
+		row.Notes = items("failed in "+f.Phase, Bad, f.Error)
 		if f.Hint != "" {
-			item.Evidence = []string{"hint: " + f.Hint}
+			row.Notes[0].Evidence = []string{"hint: " + f.Hint}
 		}
-		row.Notes = append(row.Notes, item)
 	}
 	for _, r := range k.Reasons {
 		row.Notes = append(row.Notes, reasonItem(k.Grade, evidence.Reason{Kind: r.Kind, Text: r.Text}))
@@ -90,10 +89,7 @@ func pathWords(p *record.PathEvidence) string {
 	if p.PathMTU != p.WantMTU && p.WantMTU != 0 {
 		text += fmt.Sprintf(" instead of %d", p.WantMTU)
 	}
-	if len(words) > 0 {
-		text += "; counters moved on " + strings.Join(words, ", ")
-	}
-	return text
+	return text + around("; counters moved on ", strings.Join(words, ", "), "")
 }
 
 // trialNotes sums up what single trials have to say where not every trial is shown: failures, and caveats
@@ -107,11 +103,8 @@ func trialNotes(v *view, known ...Table) []Item {
 	for i := range v.Trials {
 		t := &v.Trials[i]
 		if f := t.Failure; f != nil {
-			item := Item{Kind: "failed in " + f.Phase, Text: f.Error, Tone: Bad}
-			if f.Hint != "" {
-				item.Text += " (hint: " + f.Hint + ")"
-			}
-			add(item, t.ID)
+			add(Item{Kind: "failed in " + f.Phase, Text: f.Error + around(" (hint: ", f.Hint, ")"), Tone: Bad},
+				t.ID)
 		}
 		for _, c := range t.Caveats {
 			item := caveatItem(c)

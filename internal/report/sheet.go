@@ -42,7 +42,7 @@ const (
 func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) {
 	if size == (Size{}) {
 		c := s.compose(s.Natural)
-		return c, Size{int(c.w + .5), int(c.h + .5)}, 1, nil
+		return c, c.pixels(), 1, nil
 	}
 	shape := float64(size.Height) / float64(size.Width)
 	for width := minWide; width <= float64(size.Width)/minUnit; width *= 1.04 {
@@ -55,11 +55,11 @@ func (s sheet) lay(size Size) (c *canvas, pixels Size, unit float64, err error) 
 		size.Height), "give a greater --size, or none: the chart is then as high as it needs")
 }
 
-// file returns the drawing with its style and its size in pixels, that of zeros being its own.
+// pixels returns the size of a drawing with a pixel for each unit.
+func (c *canvas) pixels() Size { return Size{int(c.w + .5), int(c.h + .5)} }
+
+// file returns the drawing with its style and its size in pixels.
 func (c *canvas) file(pixels Size) string {
-	if pixels == (Size{}) {
-		pixels = Size{int(c.w + .5), int(c.h + .5)}
-	}
 	var used []string
 	for _, s := range c.shapes {
 		used = once(used, strings.Fields(s.class)...)

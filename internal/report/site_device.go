@@ -242,9 +242,8 @@ func (s *site) addSpeeds(p *sitePage, speeds []catalogue.Speed) {
 			}
 			// Those of own runs that differ from published ones in kind are in the table alone.
 			if _, own := s.own[x.Source]; x.Unit == "B/s" && (x.Mode == "" || !own) {
-				i := slices.Index(blocks, x.Block)
-				if i < 0 {
-					i, blocks = len(blocks), append(blocks, x.Block)
+				i := index(&blocks, x.Block)
+				if i == len(charts) {
 					charts = append(charts, bars{Axis: "one core", Unit: "bit/s", Label: fmt.Sprintf(
 						"Throughput of ciphers and hashes on one core, blocks of %d bytes", x.Block)})
 				}

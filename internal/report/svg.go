@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"html"
 	"math"
 	"slices"
@@ -159,60 +160,42 @@ func (c *canvas) labelled(label string) *canvas {
 
 // svg returns the whole drawing, with further attributes of its element and what stands before its shapes.
 func (c *canvas) svg(attributes, before string) string {
-	var b strings.Builder
-	b.WriteString("<svg" + attributes + ` viewBox="0 0 ` + attr(c.w) + " " + attr(c.h) + `"`)
-	if c.label == "" {
-		b.WriteString(` aria-hidden="true">`)
-	} else {
-		b.WriteString(` role="img" aria-label="` + plain(c.label) + `">`)
+	named := `aria-hidden="true"`
+	if c.label != "" {
+		named = `role="img" aria-label="` + plain(c.label) + `"`
 	}
-	b.WriteString(before)
-	for _, s := range c.shapes {
-		b.WriteString(s.svg())
-	}
-	return b.String() + "</svg>"
+	return fmt.Sprintf(`<svg%s viewBox="0 0 %s %s" %s>%s%s</svg>`, attributes, attr(c.w), attr(c.h), named,
+		before, strings.Join(each(c.shapes, shape.svg), ""))
 }
 
 // plain returns a text as it stands in an element or attribute.
 func plain(s string) string { return html.EscapeString(printable(s)) }
 
 func (s shape) svg() string {
-	out := "<" + s.kind + ` class="` + s.class + `"`
-	put := func(name string, v float64) { out += " " + name + `="` + attr(v) + `"` }
+	x, y, w, h, r := attr(s.x), attr(s.y), attr(s.w), attr(s.h), attr(s.r)
+	unless := func(usual, name, value string) string {
+		if value == usual {
+			return ""
+		}
+		return " " + name + `="` + value + `"`
+	}
 	switch s.kind {
 	case titled:
 		return "<g><title>" + plain(s.text) + "</title>"
 	case placed:
-		return `<g transform="translate(` + attr(s.x) + " " + attr(s.y) + `)">`
-	case end:
-		return "</g>"
+		return fmt.Sprintf(`<g transform="translate(%s %s)">`, x, y)
 	case "path":
-		if s.w > 0 {
-			put("stroke-width", s.w)
-		}
-		out += ` d="` + s.text + `"`
+		return fmt.Sprintf(`<path class="%s"%s d="%s"/>`, s.class, unless("0", "stroke-width", w), s.text)
 	case "circle":
-		put("cx", s.x)
-		put("cy", s.y)
-		put("r", s.r)
-	default:
-		put("x", s.x)
-		put("y", s.y)
+		return fmt.Sprintf(`<circle class="%s" cx="%s" cy="%s" r="%s"/>`, s.class, x, y, r)
+	case "rect":
+		return fmt.Sprintf(`<rect class="%s" x="%s" y="%s" width="%s" height="%s"%s/>`, s.class, x, y, w, h,
+			unless("0", "rx", r))
+	case "text":
+		return fmt.Sprintf(`<text class="%s" x="%s" y="%s"%s>%s</text>`, s.class, x, y,
+			unless("start", "text-anchor", s.anchor), plain(s.text))
 	}
-	switch {
-	case s.kind == "text":
-		if s.anchor != "start" {
-			out += ` text-anchor="` + s.anchor + `"`
-		}
-		return out + ">" + plain(s.text) + "</text>"
-	case s.kind == "rect":
-		put("width", s.w)
-		put("height", s.h)
-		if s.r > 0 {
-			put("rx", s.r)
-		}
-	}
-	return out + "/>"
+	return "</g>"
 }
 
 // textWidth returns the width to leave for a text at a size: that of DejaVu Sans, which is wider than other
