@@ -32,7 +32,7 @@ func (FreeBSD) Name() string { return "freebsd" }
 
 // Check implements Driver.
 func (FreeBSD) Check(ctx context.Context, h host.Host) check.Answer {
-	out, err := shell(ctx, h, "", `uname -sr`)
+	out, err := shell(ctx, h, `uname -sr`)
 	words := strings.Fields(told(out))
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
@@ -59,11 +59,11 @@ func told(text string) string {
 const inBase = "PATH=$PATH:/sbin:/usr/sbin:/usr/local/sbin\n"
 
 func bsd(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
-	return shell(ctx, h, "", inBase+script, args...)
+	return shell(ctx, h, inBase+script, args...)
 }
 
-func bsdChange(ctx context.Context, h host.Host, input, script string, args ...string) error {
-	return change(ctx, h, input, inBase+script, args...)
+func bsdChange(ctx context.Context, h host.Host, script string, args ...string) error {
+	return change(ctx, h, inBase+script, args...)
 }
 
 // bsdFacts are commands that tell facts.
@@ -153,9 +153,9 @@ func (x FreeBSD) settingOf(name string) (setting, error) {
 	}
 	step, ok := bsdByHand[name]
 	if !ok {
-		return setting{}, fmt.Errorf("%w: FreeBSD has no such thing", host.ErrUnsupported)
+		return setting{}, lacks("FreeBSD has no such thing")
 	}
-	return setting{}, fmt.Errorf("%w: driver freebsd leaves it alone; by hand: %s", host.ErrUnsupported, step)
+	return setting{}, lacks("driver freebsd leaves it alone; by hand: %s", step)
 }
 
 // WithoutNAT implements Advising.
@@ -192,8 +192,7 @@ func sysctlOfBSD(name string) setting {
 	known := func(err error) error {
 		if err != nil && (strings.Contains(err.Error(), "unknown oid") ||
 			strings.Contains(err.Error(), "read only")) {
-			return fmt.Errorf("%w: %w; by hand: /boot/loader.conf, and a reboot, if it is a tunable",
-				host.ErrUnsupported, err)
+			return lacks("%w; by hand: /boot/loader.conf, and a reboot, if it is a tunable", err)
 		}
 		return err
 	}
@@ -206,7 +205,7 @@ func sysctlOfBSD(name string) setting {
 		return name + "=" + value, known(err)
 	}, apply: func(ctx context.Context, h host.Host, _, value string) error {
 		value = strings.TrimPrefix(value, name+"=")
-		return known(bsdChange(ctx, h, "", `sysctl -- "$1"`, name+"="+value))
+		return known(bsdChange(ctx, h, `sysctl -- "$1"`, name+"="+value))
 	}}
 }
 
@@ -283,8 +282,7 @@ func readBSDOffload(ctx context.Context, h host.Host, dev string) (string, error
 
 func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error {
 	if value == "super" {
-		return fmt.Errorf("%w: FreeBSD passes on no super-packets but by LRO, which changes them",
-			host.ErrUnsupported)
+		return lacks("FreeBSD passes on no super-packets but by LRO, which changes them")
 	}
 	has, err := readBSDFeatures(ctx, h, dev)
 	if err != nil {
@@ -306,13 +304,13 @@ func applyBSDOffload(ctx context.Context, h host.Host, dev, value string) error 
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if _, known := has[name]; !known {
-			return fmt.Errorf("%w: %s has no %s", host.ErrUnsupported, dev, name)
+			return lacks("%s has no %s", dev, name)
 		}
 	}
 	if len(args) == 0 {
 		return nil
 	}
-	return bsdChange(ctx, h, "", `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
+	return bsdChange(ctx, h, `dev=$1; shift; ifconfig -- "$dev" "$@"`, append([]string{dev}, args...)...)
 }
 
 // Counters implements Counting.

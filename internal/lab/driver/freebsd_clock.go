@@ -44,17 +44,16 @@ func readBSDLevels(ctx context.Context, h host.Host) (levels []int, rest []strin
 	out, err := bsd(ctx, h, `sysctl -n dev.cpu.0.freq_levels && sysctl -n dev.cpu.0.freq && `+bsdPowerd)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown oid") {
-			err = fmt.Errorf("%w: it has no dev.cpu.0.freq (cpufreq(4)): a virtual machine, or a processor "+
-				"that no driver knows", host.ErrUnsupported)
+			err = lacks("it has no dev.cpu.0.freq (cpufreq(4)): a virtual machine, or a processor " +
+				"that no driver knows")
 		}
 		return nil, nil, err
 	}
 	first, after, _ := strings.Cut(out, "\n")
 	levels = parseBSDLevels(first)
 	if n := len(levels); n < 2 || levels[0]-levels[n-1] < sameLevel {
-		return nil, nil, fmt.Errorf("%w: dev.cpu.0.freq_levels has one level alone, %q: the processor "+
-			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N",
-			host.ErrUnsupported, told(first))
+		return nil, nil, lacks("dev.cpu.0.freq_levels has one level alone, %q: the processor "+
+			"chooses its clock itself; by hand, of Intel: sysctl dev.hwpstate_intel.N.epp=0, each N", told(first))
 	}
 	return levels, strings.Split(strings.TrimSpace(after), "\n"), nil
 }
@@ -73,15 +72,14 @@ func bsdGovernor(levels []int, lines []string) (string, error) {
 		words[0] = path.Base(words[0])
 		state := strings.Join(words, " ")
 		if !powerdState.MatchString(state) {
-			return "", fmt.Errorf("%w: powerd runs as %q, and could not be started so again",
-				host.ErrUnsupported, told(state))
+			return "", lacks("powerd runs as %q, and could not be started so again", told(state))
 		}
 		return state, nil
 	}
 	mhz, err := strconv.Atoi(lines[0])
 	switch {
 	case err != nil || mhz <= 0:
-		return "", fmt.Errorf("%w: dev.cpu.0.freq is %q", host.ErrUnsupported, told(lines[0]))
+		return "", lacks("dev.cpu.0.freq is %q", told(lines[0]))
 	case mhz > levels[0]-sameLevel:
 		return "performance", nil
 	case mhz < levels[len(levels)-1]+sameLevel:
@@ -102,7 +100,7 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 	mhz := 0
 	switch {
 	case powerdState.MatchString(value):
-		return bsdChange(ctx, h, "", bsdClockScript, append([]string{""}, words[1:]...)...)
+		return bsdChange(ctx, h, bsdClockScript, append([]string{""}, words[1:]...)...)
 	case fixedState.MatchString(value):
 		mhz, _ = strconv.Atoi(words[1]) // which it is
 	case value == "performance" || value == "powersave":
@@ -115,13 +113,12 @@ func applyBSDGovernor(ctx context.Context, h host.Host, _, value string) error {
 			mhz = levels[len(levels)-1]
 		}
 	default:
-		return fmt.Errorf("%w: FreeBSD has performance and powersave; what is between is powerd's",
-			host.ErrUnsupported)
+		return lacks("FreeBSD has performance and powersave; what is between is powerd's")
 	}
-	err := bsdChange(ctx, h, "", bsdClockScript, strconv.Itoa(mhz))
+	err := bsdChange(ctx, h, bsdClockScript, strconv.Itoa(mhz))
 	if err != nil && strings.Contains(err.Error(), "Device busy") {
-		err = fmt.Errorf("%w: %w: the time counter depends on the clock; by hand: sysctl "+
-			"kern.timecounter.hardware=HPET", host.ErrUnsupported, err)
+		err = lacks("%w: the time counter depends on the clock; by hand: sysctl "+
+			"kern.timecounter.hardware=HPET", err)
 	}
 	return err
 }

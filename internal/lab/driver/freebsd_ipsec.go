@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 )
 
 // bsdIdle knows our idle policies in what setkey -DP prints (FreeBSD's lib/libipsec/pfkey_dump.c): they are
@@ -55,13 +53,12 @@ func parseBSDIdle(text string) (string, error) {
 	all, printed, clash, ours := n[0], n[1], n[2], n[3]
 	switch {
 	case err != nil || len(words) != len(n):
-		return "", fmt.Errorf("%w: setkey says %q; by hand: kldload ipsec", host.ErrUnsupported, told(text))
+		return "", lacks("setkey says %q; by hand: kldload ipsec", told(text))
 	case printed < all:
-		return "", fmt.Errorf("%w: setkey -DP tells %d of %d policies, as its socket holds no more; by "+
-			"hand: sysctl kern.ipc.maxsockbuf=16777216, or fewer of them", host.ErrUnsupported, printed, all)
+		return "", lacks("setkey -DP tells %d of %d policies, as its socket holds no more; by "+
+			"hand: sysctl kern.ipc.maxsockbuf=16777216, or fewer of them", printed, all)
 	case clash > 0:
-		return "", fmt.Errorf("%w: it has %d policies of others with the same selectors",
-			host.ErrUnsupported, clash)
+		return "", lacks("it has %d policies of others with the same selectors", clash)
 	case n[4] != ours || n[5] != ours || n[6] != ours:
 		return "", fmt.Errorf("it has %v idle policies out and in of IPv4 and of IPv6, want the same number "+
 			"of each", n[3:])

@@ -71,7 +71,7 @@ func applyPFStates(ctx context.Context, h host.Host, _, value string) error {
 	if !l.usual() {
 		options += fmt.Sprintf("set timeout { adaptive.start %d, adaptive.end %d }\n", l.start, l.end)
 	}
-	return lacking(bsdChange(ctx, h, options, `pfctl -q -m -O -f -`))
+	return lacking(changeBy(ctx, h, options, inBase+`pfctl -q -m -O -f -`))
 }
 
 // pfAnchor holds our rules, where the main rule set has a place for such.
@@ -105,7 +105,7 @@ func applyPFRules(ctx context.Context, h host.Host, _, value string) error {
 	if input != "" { // not optimized: pfctl would make a table of the list
 		script = `pfctl -q -o none -a ` + pfAnchor + ` -f -`
 	}
-	return lacking(bsdChange(ctx, h, input, script))
+	return lacking(changeBy(ctx, h, input, inBase+script))
 }
 
 // pfRules is the anchor's content for a state, "" for none. No packet bears its addresses.
@@ -115,10 +115,9 @@ func pfRules(value string) (string, error) {
 	case err != nil || !f.On:
 		return "", err
 	case f.Rules == 0 || f.Log || f.Form != kernel.FirewallList:
-		return "", fmt.Errorf("%w: driver freebsd makes lists of rules alone", host.ErrUnsupported)
+		return "", lacks("driver freebsd makes lists of rules alone")
 	case !f.Stateful:
-		return "", fmt.Errorf("%w: packets of known states pass ahead of all rules of pf; write %q",
-			host.ErrUnsupported, value+" stateful")
+		return "", lacks("packets of known states pass ahead of all rules of pf; write %q", value+" stateful")
 	}
 	rules := ""
 	for _, family := range []string{"inet", "inet6"} {

@@ -299,12 +299,12 @@ func TestBSDGovernor(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if pid := file("powerd.pid"); pid != "" {
-			shell(context.WithoutCancel(ctx), h, "", `kill "$1"`, pid)
+			shell(context.WithoutCancel(ctx), h, `kill "$1"`, pid)
 		}
 	})
 	governor := func(value string) record.Setting { return record.Setting{Knob: "governor", Value: value} }
 	const flags = "-b hadp -a hadp -n hadp"
-	if _, err := shell(ctx, h, "", `echo 1600 >"$1/sysctl/dev.cpu.0.freq"; powerd `+flags, dir); err != nil {
+	if _, err := shell(ctx, h, `echo 1600 >"$1/sysctl/dev.cpu.0.freq"; powerd `+flags, dir); err != nil {
 		t.Fatal(err)
 	}
 	before, err := d.Read(ctx, h, governor(""))
@@ -320,7 +320,7 @@ func TestBSDGovernor(t *testing.T) {
 	}
 	for _, undo := range []func() error{
 		func() error { return d.Apply(ctx, h, governor(before)) },
-		func() error { _, err := shell(ctx, h, "", script); return err }} {
+		func() error { _, err := shell(ctx, h, script); return err }} {
 		for value, mhz := range map[string]string{"performance": "2200", "powersave": "1600"} {
 			if err := d.Apply(ctx, h, governor(value)); err != nil {
 				t.Fatal(err)
@@ -559,7 +559,7 @@ func TestBSDGuard(t *testing.T) {
 		t.Errorf("the guard does not notice that somebody keeps in touch: %v", err)
 	}
 	// Its process dies, as in a reboot.
-	if _, err := shell(ctx, h, "", `read p <"$1/pid"; kill -9 "$p"`, name); err != nil {
+	if _, err := shell(ctx, h, `read p <"$1/pid"; kill -9 "$p"`, name); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(10 * time.Second); d.Touch(ctx, h, name) == nil && time.Now().Before(end); {

@@ -58,7 +58,7 @@ func (FreeBSD) Watch(ctx context.Context, h host.Host, every time.Duration) (Wat
 }
 
 func readBSDClock(ctx context.Context, h host.Host, dir string) (up, step int64, err error) {
-	out, err := shell(ctx, h, "", bsdClock+"d=$1; clock; sysctl -n vfs.timestamp_precision", dir)
+	out, err := shell(ctx, h, bsdClock+"d=$1; clock; sysctl -n vfs.timestamp_precision", dir)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if err == nil && len(lines) != 3 {
 		err = fmt.Errorf("it says %q, want a time, that of booting and a precision", told(out))

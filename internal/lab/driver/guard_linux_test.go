@@ -49,7 +49,7 @@ func TestGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, value := range []string{"first", "last 'quoted' $HOME"} {
-			if _, err := shell(ctx, h, undo(value), armScript, name); err != nil {
+			if _, err := feed(ctx, h, undo(value), armScript, name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -109,7 +109,7 @@ func TestAGuardIsKilled(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a second guard: got %v, want that there is %s", err, name)
 	}
-	if _, err := shell(ctx, h, "", `read p <"$1/pid" && kill -9 "$p"`, name); err != nil {
+	if _, err := shell(ctx, h, `read p <"$1/pid" && kill -9 "$p"`, name); err != nil {
 		t.Fatal(err)
 	}
 	err = nil

@@ -31,7 +31,7 @@ func (Linux) Name() string { return "linux" }
 
 // Check implements Driver.
 func (Linux) Check(ctx context.Context, h host.Host) check.Answer {
-	switch out, err := shell(ctx, h, "", `uname -s; [ -r /proc/net/dev ]`); {
+	switch out, err := shell(ctx, h, `uname -s; [ -r /proc/net/dev ]`); {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%s has no POSIX shell with a /proc: %v", h.Name(), err)
 	case err != nil:
@@ -48,7 +48,7 @@ const tellSystem = `for f in /etc/os-release /etc/openwrt_release; do
 
 // Facts implements Describing.
 func (Linux) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, "", tellSystem)
+	out, err := shell(ctx, h, tellSystem)
 	if err != nil {
 		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
 	}
@@ -72,6 +72,11 @@ func parseSystem(text string) map[string]string {
 // unavailable is a script's exit code for what the system lacks (EX_UNAVAILABLE); the shell's is 127.
 const unavailable = 69
 
+// lacks returns an error that means conclusively that the router lacks something.
+func lacks(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{host.ErrUnsupported}, args...)...)
+}
+
 // answerTime bounds the answer to one question: a saturated router answers late.
 const answerTime = 2 * time.Minute
 
@@ -82,7 +87,12 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // shell runs a script with arguments $1… on the router and returns what it printed.
-func shell(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
+func shell(ctx context.Context, h host.Host, script string, args ...string) (string, error) {
+	return feed(ctx, h, "", script, args...)
+}
+
+// feed is shell for a script with an input.
+func feed(ctx context.Context, h host.Host, input, script string, args ...string) (string, error) {
 	c := host.Command{Path: "sh", Args: append([]string{"-c", script, "sh"}, args...)}
 	if input != "" {
 		c.Stdin = strings.NewReader(input)
@@ -91,7 +101,7 @@ func shell(ctx context.Context, h host.Host, input, script string, args ...strin
 	defer cancel()
 	out, err := host.Run(ctx, h, c)
 	if code, known := host.ExitCode(err); err != nil && known && (code == unavailable || code == 127) {
-		return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		return "", lacks("%w", err)
 	}
 	return string(out), err
 }
@@ -109,13 +119,13 @@ type setting struct {
 // parse understands, and apply is given the value as $2.
 func scripted(ofDevice bool, read string, parse func(text string) (string, error), apply string) setting {
 	return setting{ofDevice: ofDevice, read: func(ctx context.Context, h host.Host, dev string) (string, error) {
-		out, err := shell(ctx, h, "", read, dev)
+		out, err := shell(ctx, h, read, dev)
 		if err != nil {
 			return "", lacking(err)
 		}
 		return parse(out)
 	}, apply: func(ctx context.Context, h host.Host, dev, value string) error {
-		return lacking(change(ctx, h, "", apply, dev, value))
+		return lacking(change(ctx, h, apply, dev, value))
 	}}
 }
 
@@ -166,7 +176,7 @@ f=/sys/devices/system/cpu/cpufreq/policy$i/scaling_governor; i=$((i+1)); [ -e $f
 func parseGovernors(text string) (string, error) {
 	names := strings.Fields(text)
 	if len(names) == 0 {
-		return "", fmt.Errorf("%w: the kernel does not set the clock here (no cpufreq)", host.ErrUnsupported)
+		return "", lacks("the kernel does not set the clock here (no cpufreq)")
 	}
 	state, err := knob.Governor().Parse("each " + strings.Join(names, " "))
 	return string(state), err
@@ -188,7 +198,7 @@ func (x Linux) settingOf(name string) (setting, error) {
 	if !ok {
 		l, ok := linuxSettings()[name]
 		if !ok {
-			return l, fmt.Errorf("%w: driver linux does not know it", host.ErrUnsupported)
+			return l, lacks("driver linux does not know it")
 		}
 		return l, nil
 	}
@@ -292,7 +302,7 @@ func devicesOf(ctx context.Context, h host.Host, port string) ([]string, error) 
 	if port != "" {
 		return []string{port}, nil
 	}
-	out, err := shell(ctx, h, "", `for d in /sys/class/net/*; do
+	out, err := shell(ctx, h, `for d in /sys/class/net/*; do
 [ "$(cat "$d/type")" = 1 ] && [ "$(cat "$d/operstate")" != down ] || continue
 for l in "$d"/lower_*; do [ -e "$l" ] && continue 2; done
 echo "${d##*/}"; done`)
@@ -315,7 +325,7 @@ const (
 func readWord(ctx context.Context, h host.Host, path string) (string, error) {
 	b, err := h.ReadFile(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		return "", lacks("%w", err)
 	}
 	return strings.Join(strings.Fields(string(b)), " "), err
 }
@@ -323,7 +333,7 @@ func readWord(ctx context.Context, h host.Host, path string) (string, error) {
 func writeWord(ctx context.Context, h host.Host, path, value string) error {
 	err := h.WriteFile(ctx, path, []byte(value+"\n"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		return lacks("%w", err)
 	}
 	return lacking(err)
 }
@@ -358,7 +368,7 @@ var summaries = map[string]string{"generic-receive-offload": "rx-gro", "large-re
 
 // featuresOf are a device's offloads, and those that cannot be changed.
 func featuresOf(ctx context.Context, h host.Host, dev string) (has, fixed map[string]bool, err error) {
-	out, err := shell(ctx, h, "", `ethtool -k "$1"`, dev)
+	out, err := shell(ctx, h, `ethtool -k "$1"`, dev)
 	has, fixed = parseFeatures(out)
 	return has, fixed, err
 }
@@ -403,7 +413,7 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	want := knob.OffloadFeatures(knob.State(value), has, fixed)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if now, known := has[name]; !known || fixed[name] && now != want[name] {
-			return fmt.Errorf("%w: %s cannot be changed", host.ErrUnsupported, name)
+			return lacks("%s cannot be changed", name)
 		} else if now != want[name] || later && !fixed[name] {
 			args = append(args, name, onOff(want[name]))
 		}
@@ -411,7 +421,7 @@ func applyOffload(ctx context.Context, h host.Host, dev, value string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return change(ctx, h, "", `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
+	return change(ctx, h, `dev=$1; shift; ethtool -K "$dev" "$@"`, append([]string{dev}, args...)...)
 }
 
 // Counters implements Counting.

@@ -70,7 +70,7 @@ func (Linux) Free(ctx context.Context, h host.Host, own ...string) error {
 
 // free runs the part of a guard's script that looks for others.
 func free(ctx context.Context, h host.Host, script string, own []string) error {
-	if _, err := shell(ctx, h, "", "own=$*; "+script, own...); err != nil {
+	if _, err := shell(ctx, h, "own=$*; "+script, own...); err != nil {
 		return hinted(fmt.Errorf("look for other controllers on %s: %w", h.Name(), err))
 	}
 	return nil
@@ -104,7 +104,7 @@ func guard(ctx context.Context, h host.Host, d interface {
 	script, err := undoing(ctx, h, d, undo)
 	if err == nil && name == "" {
 		var out string
-		out, err = shell(ctx, h, "", start, strconv.Itoa(int(silence/time.Second)))
+		out, err = shell(ctx, h, start, strconv.Itoa(int(silence/time.Second)))
 		if _, dir, ok := strings.Cut(strings.TrimSpace(out), "chokepoint-guard "); ok && err == nil {
 			name = dir
 		} else if err == nil {
@@ -112,7 +112,7 @@ func guard(ctx context.Context, h host.Host, d interface {
 		}
 	}
 	if err == nil {
-		_, err = shell(ctx, h, script, armScript, name)
+		_, err = feed(ctx, h, script, armScript, name)
 	}
 	if err != nil {
 		return name, hinted(fmt.Errorf("guard %s: %w", h.Name(), err))
@@ -126,7 +126,7 @@ func (Linux) Touch(ctx context.Context, h host.Host, name string) error {
 }
 
 func touch(ctx context.Context, h host.Host, script, name string) error {
-	if _, err := shell(ctx, h, "", script, name); err != nil {
+	if _, err := shell(ctx, h, script, name); err != nil {
 		return fmt.Errorf("keep in touch with %s: %w: %w", h.Name(), errNoGuard, err)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (Linux) Dismiss(ctx context.Context, h host.Host, name string) error {
 	if !strings.HasPrefix(path.Base(name), "chokepoint-guard") {
 		return fmt.Errorf("dismiss the guard of %s: %q is none", h.Name(), name)
 	}
-	if _, err := shell(ctx, h, "", `rm -rf "$1"`, name); err != nil {
+	if _, err := shell(ctx, h, `rm -rf "$1"`, name); err != nil {
 		return fmt.Errorf("dismiss the guard of %s: %w", h.Name(), err)
 	}
 	return nil
@@ -176,11 +176,16 @@ func (w *written) add(input, script string, args ...string) {
 }
 
 // change is shell for what changes the router. On a host where changes are written down it is.
-func change(ctx context.Context, h host.Host, input, script string, args ...string) error {
+func change(ctx context.Context, h host.Host, script string, args ...string) error {
+	return changeBy(ctx, h, "", script, args...)
+}
+
+// changeBy is change by a script with an input.
+func changeBy(ctx context.Context, h host.Host, input, script string, args ...string) error {
 	if w, ok := h.(*written); ok {
 		w.add(input, script, args...)
 		return nil
 	}
-	_, err := shell(ctx, h, input, script, args...)
+	_, err := feed(ctx, h, input, script, args...)
 	return err
 }

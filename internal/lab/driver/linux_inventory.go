@@ -55,7 +55,7 @@ else missing "its ip does not list IPsec associations"; fi`
 
 // Inventory implements Inventorying.
 func (Linux) Inventory(ctx context.Context, h host.Host) (*record.Inventory, error) {
-	out, err := shell(ctx, h, "", printInventory)
+	out, err := shell(ctx, h, printInventory)
 	if err != nil {
 		return nil, fmt.Errorf("read inventory of %s: %w", h.Name(), err)
 	}

@@ -81,13 +81,13 @@ func replaceTable(ctx context.Context, h host.Host, family, table, body string) 
 	if body != "" {
 		input += fmt.Sprintf("table %s %s {\n%s}\n", family, table, body)
 	}
-	return change(ctx, h, input, "nft -f -")
+	return changeBy(ctx, h, input, "nft -f -")
 }
 
 func applyFirewall(ctx context.Context, h host.Host, _, value string) error {
 	f, err := knob.ParseFirewall(value)
 	if err == nil && f.Log { // which package kernel marks by a chain of that name, a word that nft keeps for itself
-		err = fmt.Errorf("%w: driver linux makes no firewall that logs", host.ErrUnsupported)
+		err = lacks("driver linux makes no firewall that logs")
 	}
 	for family, kind := range []string{"ipv4_addr", "ipv6_addr"} {
 		if err == nil {
@@ -161,7 +161,7 @@ func applyNAT(ctx context.Context, h host.Host, port, value string) error {
 			"chain postrouting { type nat hook postrouting priority 100;\noifname %q masquerade\n}\n",
 			cmp.Or(port, "wan")))
 	}
-	return fmt.Errorf("%w: driver linux forwards no ports", host.ErrUnsupported)
+	return lacks("driver linux forwards no ports")
 }
 
 // parseMSSClamp reads what kernel.MSSClamp notes in the name of a chain.

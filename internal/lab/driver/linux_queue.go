@@ -29,7 +29,7 @@ func parseQdisc(text string) (string, error) {
 		}
 		q, err := queueOf(words[1], words[4:])
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+			return "", lacks("%w", err)
 		}
 		return q.String(), nil
 	}
@@ -108,13 +108,13 @@ func applyOneQueue(ctx context.Context, h host.Host, dev string, q kernel.Queue)
 	}
 	switch {
 	case q.Kind == kernel.DefaultLeaf:
-		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" parent "$2" 2>/dev/null || :`, dev, parent))
+		return lacking(change(ctx, h, `tc qdisc del dev "$1" parent "$2" 2>/dev/null || :`, dev, parent))
 	case q.Parent == 0 && q.Handle == 0 && slices.Contains(deviceQueues, q.Kind):
-		return lacking(change(ctx, h, "", `tc qdisc del dev "$1" root 2>/dev/null
+		return lacking(change(ctx, h, `tc qdisc del dev "$1" root 2>/dev/null
 case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev "$1" root "$2";; esac`, dev,
 			q.Kind))
 	case !spoken(q.Kind):
-		return fmt.Errorf("%w: driver linux does not speak of queue %s", host.ErrUnsupported, q.Kind)
+		return lacks("driver linux does not speak of queue %s", q.Kind)
 	}
 	script := `dev=$1 where=$2 at=$3 handle=$4; shift 4
 `
@@ -126,7 +126,7 @@ case "$(tc qdisc show dev "$1")" in ""|"qdisc $2 "*) ;; *) tc qdisc replace dev 
 	script += `tc qdisc del dev "$dev" $where $at 2>/dev/null
 tc qdisc replace dev "$dev" $where $at ${handle:+handle "$handle"} "$@"`
 	args := append([]string{dev, where, parent, handle}, tcWords(q)...)
-	return lacking(change(ctx, h, "", script, args...))
+	return lacking(change(ctx, h, script, args...))
 }
 
 // tcWords are the words of a queue as tc(8) reads them: with the unit of its rate.
@@ -146,7 +146,7 @@ func tcWords(q kernel.Queue) []string {
 func lacking(err error) error {
 	for _, words := range []string{"kind is unknown", "Operation not supported", "/dev/pf"} {
 		if err != nil && strings.Contains(err.Error(), words) {
-			return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+			return lacks("%w", err)
 		}
 	}
 	return err
@@ -172,7 +172,7 @@ func parseQueues(text string) (devices []record.NetDevice) {
 
 // readQueueFor reads what a value would take the place of.
 func readQueueFor(ctx context.Context, h host.Host, dev, value string) (string, error) {
-	out, err := shell(ctx, h, "", printQueues, dev)
+	out, err := shell(ctx, h, printQueues, dev)
 	if err != nil {
 		return "", err
 	}
@@ -199,7 +199,7 @@ func standing(all []kernel.Discipline, filters []kernel.TrafficFilter, want kern
 		return slices.ContainsFunc(filters, func(f kernel.TrafficFilter) bool { return f.Parent == handle })
 	}, want)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		err = lacks("%w", err)
 	}
 	return q, err
 }

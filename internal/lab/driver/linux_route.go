@@ -28,7 +28,7 @@ func askWays(ctx context.Context, h host.Host, script string, parse func(routes 
 	for _, a := range to {
 		args = append(args, a.String())
 	}
-	out, err := shell(ctx, h, "", script, args...)
+	out, err := shell(ctx, h, script, args...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
 	}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,6 +150,7 @@ type shellWatch struct {
 	input       [2]*os.File     // a pipe of the kernel's, which takes what is written, whoever reads it
 	ended, said <-chan struct{} // its outputs have
 	once        sync.Once       // ends it
+	why         error           // see end
 
 	mu      sync.Mutex
 	related // by the router's time since boot
@@ -168,16 +170,14 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 	if err != nil {
 		return errors.Join(err, in.Close(), out.Close())
 	}
-	first, wrong := make(chan string, 1), make(chan string, 1)
-	of := func(c chan string) func(string) {
-		return func(line string) {
-			select {
-			case c <- line:
-			default:
-			}
+	first, said := make(chan string, 1), ""
+	w.ended = host.Lines(w.session.Stdout(), func(line string) {
+		select {
+		case first <- line:
+		default:
 		}
-	}
-	w.ended, w.said = host.Lines(w.session.Stdout(), of(first)), host.Lines(w.session.Stderr(), of(wrong))
+	})
+	w.said = host.Lines(w.session.Stderr(), func(line string) { said = cmp.Or(said, line) })
 	line := ""
 	select {
 	case line = <-first:
@@ -187,33 +187,20 @@ func (w *shellWatch) begin(ctx context.Context, script string, args ...string) e
 		default:
 		}
 	case <-ctx.Done():
-		w.end()
+		_ = w.end(0)
 		return context.Cause(ctx)
 	case <-time.After(beginTime):
-		w.end()
+		_ = w.end(0)
 		return fmt.Errorf("%w: no sampling process within %s", host.ErrUnreachable, beginTime)
 	}
 	if w.dir, w.pid, _ = strings.Cut(line, " "); w.pid != "" {
 		return nil
 	}
-	out.Close()
-	select {
-	case <-w.ended:
-	case <-time.After(beginTime):
-		_ = w.session.Kill() // what has ended is not there any more
-	}
-	<-w.ended
-	<-w.said
-	_, err = w.session.Wait()
-	in.Close()
-	select {
-	case line = <-wrong:
-	default:
-	}
+	err = w.end(beginTime)
 	if code, known := host.ExitCode(err); known && (code == unavailable || code == 127) {
 		err = host.ErrUnsupported
 	}
-	return errors.Join(err, fmt.Errorf("it says %q, want a folder and a process", check.Plain(line)))
+	return errors.Join(err, fmt.Errorf("it says %q, want a folder and a process", check.Plain(said)))
 }
 
 // Keep implements Watch.
@@ -227,16 +214,24 @@ func (w *shellWatch) Keep(context.Context) error {
 	return err
 }
 
-// end ends the session.
-func (w *shellWatch) end() {
+// end ends the session, which has a time to end by itself, and returns how it has ended.
+func (w *shellWatch) end(patience time.Duration) error {
 	w.once.Do(func() {
 		w.input[1].Close()
-		_ = w.session.Kill() // what has ended is not there any more
+		select {
+		case <-w.ended:
+		case <-time.After(patience):
+			patience = 0
+		}
+		if patience == 0 {
+			_ = w.session.Kill() // what has ended is not there any more
+		}
 		<-w.ended
 		<-w.said
-		_, _ = w.session.Wait()
+		_, w.why = w.session.Wait()
 		w.input[0].Close()
 	})
+	return w.why
 }
 
 // snapshot is one sample as it came: texts by their names, of Linux those of files below /proc.
@@ -262,7 +257,7 @@ func (w *shellWatch) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	peers, _ := shell(ctx, w.host, "", peersScript) // what is not told has no value
+	peers, _ := shell(ctx, w.host, peersScript) // what is not told has no value
 	w.peers = append(w.peers, snapshot{at: host.Monotonic() + w.offset,
 		files: map[string][]byte{wireguardProbe: []byte(peers)}})
 	w.peers = w.peers[max(0, len(w.peers)-keptSamples):]
@@ -316,7 +311,7 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.related
-	out, err := shell(ctx, w.host, "", w.fetch, w.dir)
+	out, err := shell(ctx, w.host, w.fetch, w.dir)
 	if err == nil {
 		err = w.meet(ctx)
 	}
@@ -340,8 +335,8 @@ func (w *shellWatch) Collect(ctx context.Context, from, to int64) (record.NodeDa
 
 // Close implements Watch.
 func (w *shellWatch) Close(ctx context.Context) error {
-	_, err := shell(ctx, w.host, "", w.finish, w.dir, w.pid)
-	w.end()
+	_, err := shell(ctx, w.host, w.finish, w.dir, w.pid)
+	_ = w.end(0)
 	if err != nil {
 		return fmt.Errorf("end the watch of %s: %w", w.host.Name(), err)
 	}

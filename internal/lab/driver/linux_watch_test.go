@@ -28,7 +28,7 @@ func sampling(t *testing.T, still string) *shellWatch {
 	if err := w.begin(t.Context(), w.start, "1", "2", still, t.Name()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.end)
+	t.Cleanup(func() { _ = w.end(0) })
 	return w
 }
 
@@ -196,7 +196,7 @@ func TestSamplingEndsInSilence(t *testing.T) {
 	if _, err := os.Stat(w.dir); err != nil {
 		t.Fatalf("it has ended although somebody kept in touch: %v", err)
 	}
-	out, err := shell(t.Context(), w.host, "", w.fetch, w.dir)
+	out, err := shell(t.Context(), w.host, w.fetch, w.dir)
 	// With that of now; awk may be one behind.
 	if n := len(w.parse(out)); err != nil || n < 2 || n > 6 {
 		t.Errorf("%d samples, %v, want the last 2 to 4, and one", n, err)
@@ -226,7 +226,7 @@ mv() { step mv "$@"; }; cat() { step cat "$@"; }; rm() { step rm "$@"; }
 			}
 		}
 		for _, want := range []string{"first\nsecond\n@\n", "@\n"} {
-			got, err := shell(t.Context(), host.Local(), "", loop+fetchScript, dir, strconv.Itoa(at))
+			got, err := shell(t.Context(), host.Local(), loop+fetchScript, dir, strconv.Itoa(at))
 			if err != nil || got != want {
 				t.Errorf("after command %d: got %q, %v, want %q", at, got, err, want)
 			}

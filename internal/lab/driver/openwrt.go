@@ -31,7 +31,7 @@ command -v uci >/dev/null && echo openwrt || echo "without uci"`
 
 // Check implements Driver.
 func (OpenWrt) Check(ctx context.Context, h host.Host) check.Answer {
-	switch out, err := shell(ctx, h, "", isOpenWrt); {
+	switch out, err := shell(ctx, h, isOpenWrt); {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%s has no POSIX shell: %v", h.Name(), err)
 	case err != nil:
@@ -60,7 +60,7 @@ func (x OpenWrt) setting(name string) (setting, error) {
 	}
 	l, err := x.settingOf(name)
 	if errors.Is(err, host.ErrUnsupported) {
-		err = fmt.Errorf("%w: driver openwrt does not know it", host.ErrUnsupported)
+		err = lacks("driver openwrt does not know it")
 	}
 	return l, err
 }
@@ -118,7 +118,7 @@ func (OpenWrt) Inventory(ctx context.Context, h host.Host) (*record.Inventory, e
 	if err != nil {
 		return nil, err
 	}
-	out, err := shell(ctx, h, "", `for s in /var/run/sqm/*.state; do [ -f "$s" ] && echo "$s"; done; :`)
+	out, err := shell(ctx, h, `for s in /var/run/sqm/*.state; do [ -f "$s" ] && echo "$s"; done; :`)
 	if err != nil {
 		return nil, fmt.Errorf("read what SQM shapes on %s: %w", h.Name(), err)
 	}
@@ -147,7 +147,7 @@ echo "uci has changes of network or firewall that wait for a commit" >&2; exit 1
 func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []record.Setting,
 	silence time.Duration) (string, error) {
 	if name == "" {
-		if _, err := shell(ctx, h, "", nothingStaged); err != nil {
+		if _, err := shell(ctx, h, nothingStaged); err != nil {
 			return "", check.WithHint(fmt.Errorf("guard %s: %w", h.Name(), err),
 				"on the router: uci commit, or uci revert network and firewall")
 		}
@@ -155,19 +155,17 @@ func (x OpenWrt) Guard(ctx context.Context, h host.Host, name string, undo []rec
 	return guard(ctx, h, x, guardScript, name, undo, silence)
 }
 
-// tellFacts prints what the router is as ubus says it, or without ubus as the files of the release do, and
-// what its services are told to do.
+// tellFacts prints the board as ubus describes it, the settings of services, and then what tellSystem does.
 const tellFacts = `ubus call system board 2>/dev/null | tr -d '\n\t'; echo
 for o in network.@globals[0].packet_steering network.@globals[0].steering_flows \
 firewall.@defaults[0].flow_offloading firewall.@defaults[0].flow_offloading_hw; do
 v=$(uci -q get "$o") && echo "uci:${o%%.*}.${o##*.}=$v"; done
 for s in /var/run/sqm/*.state; do [ -f "$s" ] && s=${s##*/} && echo "sqm:${s%.state}=on"; done
-grep -hE '^(DISTRIB_(RELEASE|REVISION|TARGET)|ID)=' /etc/openwrt_release /etc/os-release 2>/dev/null
-echo "kernel=$(uname -r)"`
+` + tellSystem
 
 // Facts implements Describing.
 func (OpenWrt) Facts(ctx context.Context, h host.Host) (map[string]string, error) {
-	out, err := shell(ctx, h, "", tellFacts)
+	out, err := shell(ctx, h, tellFacts)
 	if err != nil {
 		return nil, fmt.Errorf("read what %s is: %w", h.Name(), err)
 	}
@@ -187,23 +185,13 @@ func addFact(facts map[string]string, name, value string) {
 // parseFacts reads what tellFacts prints: the answer of procd's system board on a line, then "name=value".
 // The router's name is left out.
 func parseFacts(text string) map[string]string {
-	facts := map[string]string{"os": "linux"}
-	set := func(name, value string) { addFact(facts, name, strings.Trim(strings.TrimSpace(value), `'"`)) }
 	first, rest, _ := strings.Cut(text, "\n")
+	facts := parseSystem(rest)
 	for line := range strings.Lines(rest) {
 		name, value, _ := strings.Cut(line, "=")
-		switch name {
-		case "ID":
-			set("distribution", value)
-		case "DISTRIB_RELEASE", "DISTRIB_REVISION", "DISTRIB_TARGET":
-			set("distribution_"+strings.ToLower(strings.TrimPrefix(name, "DISTRIB_")), value)
-		case "kernel":
-			set("kernel", value)
-		default:
-			if what, _, ok := strings.Cut(name, ":"); ok && (what == "uci" || what == "sqm") &&
-				len(name) < maxFact && check.Plain(name) == name {
-				set(name, value)
-			}
+		what, _, _ := strings.Cut(name, ":")
+		if (what == "uci" || what == "sqm") && len(name) < maxFact && check.Plain(name) == name {
+			addFact(facts, name, value)
 		}
 	}
 	var board struct {
@@ -217,7 +205,7 @@ func parseFacts(text string) map[string]string {
 	for name, value := range map[string]string{"kernel": board.Kernel, "product": board.Model,
 		"cpu_model": board.System, "board": board.Board, "distribution_release": board.Release.Version,
 		"distribution_revision": board.Release.Revision, "distribution_target": board.Release.Target} {
-		set(name, value)
+		addFact(facts, name, value)
 	}
 	return facts
 }

@@ -11,7 +11,7 @@ func TestParseFacts(t *testing.T) {
 	const board = `{"kernel":"6.6.93","hostname":"my-router","system":"ARMv8 Processor rev 4",` +
 		`"model":"Example AX6000","board_name":"example,ax6000","release":{"version":"24.10.2","target":"mediatek/filogic"}}`
 	const files = "uci:network.packet_steering=1\nsqm:eth1=on\nDISTRIB_RELEASE='24.10.1'\nID=\"openwrt\"\n" +
-		"kernel=6.6.90\nhostname=my-router\n"
+		"KERNEL=6.6.90\nhostname=my-router\n"
 	byFiles := map[string]string{"os": "linux", "kernel": "6.6.90", "distribution": "openwrt",
 		"distribution_release": "24.10.1", "uci:network.packet_steering": "1", "sqm:eth1": "on"}
 	for text, want := range map[string]map[string]string{

@@ -3,7 +3,6 @@ package driver
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
@@ -63,7 +62,7 @@ const masquerading = byFirewall + `now() { case "$(nft list chain inet fw4 "srcn
 
 // zoneOf is the zone of fw4 that a device belongs to, "" for none.
 func zoneOf(ctx context.Context, h host.Host, port string) (string, error) {
-	out, err := shell(ctx, h, "", `command -v fw4 >/dev/null || exit 0; fw4 -q device "$1" 2>/dev/null; true`,
+	out, err := shell(ctx, h, `command -v fw4 >/dev/null || exit 0; fw4 -q device "$1" 2>/dev/null; true`,
 		cmp.Or(port, "wan"))
 	return strings.TrimSpace(out), err
 }
@@ -76,7 +75,7 @@ func readMasquerading(ctx context.Context, h host.Host, port string) (string, er
 	case zone == "":
 		return linuxSettings()["nat"].read(ctx, h, port)
 	default:
-		out, err := shell(ctx, h, "", `zone=$1; `+masquerading+"now", zone)
+		out, err := shell(ctx, h, `zone=$1; `+masquerading+"now", zone)
 		return strings.TrimSpace(out), err
 	}
 }
@@ -91,9 +90,9 @@ func applyMasquerading(ctx context.Context, h host.Host, port, value string) err
 	}
 	bit, ok := map[kernel.NATMode]string{kernel.NATOff: "0", kernel.NATMasquerade: "1"}[kernel.NATMode(value)]
 	if !ok {
-		return fmt.Errorf("%w: driver openwrt forwards no ports", host.ErrUnsupported)
+		return lacks("driver openwrt forwards no ports")
 	}
-	return change(ctx, h, "", `zone=$1; `+masquerading+stage+`i=0
+	return change(ctx, h, `zone=$1; `+masquerading+stage+`i=0
 until [ "$(uci -q get "firewall.@zone[$i].name")" = "$zone" ]; do i=$((i+1))
 [ $i -lt 64 ] || { echo "uci has no zone $zone" >&2; exit 1; }; done
 stage "$2" "firewall.@zone[$i].masq=$3"`, zone, value, bit)
@@ -116,7 +115,7 @@ now() { m=$(cat $(queues) | plain); one=$(echo "$m" | sort -u); [ "$(echo "$one"
 `
 
 func readSteering(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, "", steering+`cat $(queues)`, dev)
+	out, err := shell(ctx, h, steering+`cat $(queues)`, dev)
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +132,7 @@ func applySteering(ctx context.Context, h host.Host, dev, value string) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, h, "", steering+stage+`want=$2 served=
+	return change(ctx, h, steering+stage+`want=$2 served=
 write() { set -- $want; for q in $(queues); do echo "$1" >"$q" || exit 1; [ $# -lt 2 ] || shift; done; }
 n=0; for c in /sys/devices/system/cpu/cpu[0-9]*; do n=$((n+1)); done
 [ $n -gt 1 ] && /etc/init.d/packet_steering enabled 2>/dev/null && for d in $(devices); do
@@ -153,7 +152,7 @@ stage "$want" "network.@globals[0].packet_steering=$v"`, dev, strings.Join(masks
 const sqmQueue = "sqm"
 
 func readSQM(ctx context.Context, h host.Host, dev string) (string, error) {
-	out, err := shell(ctx, h, "", `[ ! -f "/var/run/sqm/$1.state" ] || { echo sqm; exit 0; }
+	out, err := shell(ctx, h, `[ ! -f "/var/run/sqm/$1.state" ] || { echo sqm; exit 0; }
 tc -r qdisc show dev "$1"`, dev)
 	if err != nil || strings.TrimSpace(out) == sqmQueue {
 		return strings.TrimSpace(out), err
@@ -173,11 +172,11 @@ func readSQMFor(ctx context.Context, h host.Host, dev, value string) (string, er
 // applySQM ends SQM on a device before it sets another queue there, and starts it again to put it back.
 func applySQM(ctx context.Context, h host.Host, dev, value string) error {
 	if value == sqmQueue {
-		return change(ctx, h, "", `[ -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh start "$1"
+		return change(ctx, h, `[ -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh start "$1"
 [ -f "/var/run/sqm/$1.state" ] || { echo "SQM does not start on $1: is it enabled in uci?" >&2; exit 1; }`, dev)
 	}
 	stop := `[ ! -f "/var/run/sqm/$1.state" ] || /usr/lib/sqm/run.sh stop "$1"`
-	if err := change(ctx, h, "", stop, dev); err != nil {
+	if err := change(ctx, h, stop, dev); err != nil {
 		return err
 	}
 	return applyQueue(ctx, h, dev, value)

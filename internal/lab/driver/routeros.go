@@ -111,7 +111,7 @@ func console(ctx context.Context, h host.Host, statements ...string) (string, er
 		return "", fmt.Errorf("the console does not answer: %w", host.ErrUnreachable)
 	case errors.Is(err, host.ErrUnsupported), errors.Is(err, fs.ErrNotExist),
 		exited && (code == 126 || code == 127): // a shell's
-		return "", fmt.Errorf("%w: it takes no command of RouterOS", host.ErrUnsupported)
+		return "", lacks("it takes no command of RouterOS")
 	case !exited:
 		return "", err
 	}
@@ -127,7 +127,7 @@ func refused(text string) error {
 	}
 	switch {
 	case has("device-mode"):
-		return check.WithHint(fmt.Errorf("%w: %w", host.ErrUnsupported, err),
+		return check.WithHint(lacks("%w", err),
 			"/system/device-mode/print shows what is allowed; /system/device-mode/update allows it, which "+
 				"RouterOS has confirmed by a button or a power cycle")
 	case has("not enough permissions"):
@@ -135,7 +135,7 @@ func refused(text string) error {
 			"and ssh")
 	case has("bad command name", "bad parameter", "expected command name",
 		"input does not match any value"):
-		return fmt.Errorf("%w: %w", host.ErrUnsupported, err)
+		return lacks("%w", err)
 	}
 	return err
 }
@@ -372,7 +372,7 @@ func rosWriting(s record.Setting, out *[]string) settings {
 	return settings{func(string) (setting, error) {
 		x, ok := rosSettings(s)[s.Knob]
 		if !ok {
-			return setting{}, fmt.Errorf("%w: %s", host.ErrUnsupported, cmp.Or(rosByHand[s.Knob],
+			return setting{}, lacks("%s", cmp.Or(rosByHand[s.Knob],
 				"driver routeros does not know it"))
 		}
 		apply := func(ctx context.Context, h host.Host, dev, value string) error {

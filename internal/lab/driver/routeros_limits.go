@@ -43,7 +43,7 @@ func allowROS(features string) string {
 func mayGuard(ctx context.Context, h host.Host) error {
 	facts, _ := RouterOS{}.Facts(ctx, h)
 	if facts["device_mode:scheduler"] == "no" || facts["device_mode:flagged"] == "yes" {
-		return fmt.Errorf("%w: %s", host.ErrUnsupported, RouterOS{}.Restrictions(facts))
+		return lacks("%s", RouterOS{}.Restrictions(facts))
 	}
 	return nil
 }
@@ -54,8 +54,7 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	facts, err := RouterOS{}.Facts(ctx, h)
 	now := facts["cpu_frequency_set"]
 	if err != nil || now == "" {
-		return cmp.Or(err, fmt.Errorf("%w: it has no cpu-frequency; its clock is measured as found",
-			host.ErrUnsupported))
+		return cmp.Or(err, lacks("it has no cpu-frequency; its clock is measured as found"))
 	}
 	ends := map[string]string{"performance": "the greatest", "powersave": "the least"}
 	value := cmp.Or(ends[s.Value], "auto")
@@ -69,9 +68,8 @@ func clockByHand(ctx context.Context, h host.Host, s record.Setting) error {
 	if facts["device_mode:routerboard"] == "no" {
 		steps = allowROS(" routerboard=yes") + "; "
 	}
-	return fmt.Errorf("%w: the clock is a setting of the boot loader, taken at a reboot; by hand: %s"+
+	return lacks("the clock is a setting of the boot loader, taken at a reboot; by hand: %s"+
 		"/system/routerboard/settings/set cpu-frequency=VALUE (now %s), VALUE being %s of those that F1 "+
 		"shows there; /system/reboot; then leave %s out of the plan: the clock is measured as found, and "+
-		"sampled",
-		host.ErrUnsupported, steps, now, value, s.Knob)
+		"sampled", steps, now, value, s.Knob)
 }

@@ -44,7 +44,7 @@ func activeRoutes(ctx context.Context, h host.Host, menu string) ([]item, error)
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 31)
 	if err == nil && n > maxRoutes {
-		err = check.WithHint(fmt.Errorf("%w: it has %d routes, which are not read", host.ErrUnsupported, n),
+		err = check.WithHint(lacks("it has %d routes, which are not read", n),
 			"name the router's devices: --router-lan, --router-wan")
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ func readROSMTU(ctx context.Context, h host.Host, dev string) (string, error) {
 	}
 	n, known := i.number("mtu")
 	if !known || n == 0 { // how the console prints "auto"
-		return "", fmt.Errorf("%w: the MTU of %s follows its ports (auto); set a number by hand, which then "+
-			"can be put back", host.ErrUnsupported, dev)
+		return "", lacks("the MTU of %s follows its ports (auto); set a number by hand, which then "+
+			"can be put back", dev)
 	}
 	return strconv.FormatUint(n, 10), nil
 }
@@ -42,7 +42,7 @@ func readROSForwarding(ctx context.Context, h host.Host, _ string) (string, erro
 	}
 	v6, err := first(ctx, h, "/ipv6/settings/print as-value")
 	if v4["ip-forward"] == "" || err == nil && v6["forward"] == "" {
-		return "", fmt.Errorf("%w: it does not say whether it forwards", host.ErrUnsupported)
+		return "", lacks("it does not say whether it forwards")
 	}
 	return string(knob.Forwarding(v4.yes("ip-forward"), v6.yes("forward"))), err
 }
@@ -120,7 +120,7 @@ func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 		}
 		return all[0], nil
 	}
-	return none, fmt.Errorf("%w: driver routeros does not speak of queue %s", host.ErrUnsupported, t["kind"])
+	return none, lacks("driver routeros does not speak of queue %s", t["kind"])
 }
 
 // queueWord is a parameter with RouterOS' text of its value, in the words of tc(8); nothing where that is
@@ -128,7 +128,7 @@ func queueOfType(name string, types []item) (none kernel.Queue, err error) {
 func queueWord(p kernel.Parameter, text string) ([]string, error) {
 	switch {
 	case p.Name == "ack-filter" && text == "aggressive":
-		return nil, fmt.Errorf("%w: %s", host.ErrUnsupported, text)
+		return nil, lacks("%s", text)
 	case p.Quantity == kernel.Flag && slices.Contains([]string{"true", "yes", "filter"}, text):
 		return []string{p.Name}, nil
 	case p.Quantity == kernel.Flag:
@@ -167,8 +167,8 @@ func parseROSNumber(text string) (uint64, error) {
 func queueArguments(queue kernel.Queue) (string, error) {
 	q, known := rosQueues()[queue.Kind]
 	if !known || queue.Parent != 0 || queue.Handle != 0 {
-		return "", fmt.Errorf("%w: driver routeros does not speak of queue %s; a rate is set by cake with a "+
-			"bandwidth", host.ErrUnsupported, queue.Kind)
+		return "", lacks("driver routeros does not speak of queue %s; a rate is set by cake with a "+
+			"bandwidth", queue.Kind)
 	}
 	out := "kind=" + q.kind
 	parameters, _ := kernel.QueueParameters(queue.Kind)
@@ -194,7 +194,7 @@ func queueArguments(queue kernel.Queue) (string, error) {
 		case theirs != "":
 			out += " " + q.kind + "-" + theirs + "=" + value
 		case value != "no":
-			return "", fmt.Errorf("%w: queue %s of RouterOS has no %s", host.ErrUnsupported, q.kind, p.Name)
+			return "", lacks("queue %s of RouterOS has no %s", q.kind, p.Name)
 		}
 	}
 	return out, nil
@@ -318,7 +318,7 @@ func parseROSFirewall(text string) (string, error) {
 func makeROSFirewall(_ context.Context, _ host.Host, _, value string) (out []string, err error) {
 	f, err := knob.ParseFirewall(value)
 	if err == nil && f.Form == kernel.FirewallMap {
-		err = fmt.Errorf("%w: RouterOS has no map of verdicts", host.ErrUnsupported)
+		err = lacks("RouterOS has no map of verdicts")
 	}
 	if err != nil {
 		return nil, err
@@ -378,8 +378,8 @@ func readROSNAT(ctx context.Context, h host.Host, _ string) (string, error) {
 	}
 	switch {
 	case all > own:
-		return "", fmt.Errorf("%w: the router translates addresses by rules of its own; those of the path "+
-			"are to be disabled by hand: /ip/firewall/nat", host.ErrUnsupported)
+		return "", lacks("the router translates addresses by rules of its own; those of the path " +
+			"are to be disabled by hand: /ip/firewall/nat")
 	case own > 0:
 		return string(kernel.NATMasquerade), nil
 	}
@@ -396,7 +396,7 @@ func makeROSNAT(_ context.Context, _ host.Host, port, value string) ([]string, e
 		return append(out, onTop(nat, "srcnat", "action=masquerade out-interface="+
 			quoteROS(cmp.Or(port, "wan"))+" comment="+quoteROS(natMark))), nil
 	}
-	return nil, fmt.Errorf("%w: driver routeros forwards no ports", host.ErrUnsupported)
+	return nil, lacks("driver routeros forwards no ports")
 }
 
 // fastTracking are rules that have connections skip filter, tracking and simple queues.

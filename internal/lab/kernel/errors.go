@@ -31,6 +31,11 @@ func explain(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// lacks returns an error that means conclusively that the kernel lacks something.
+func lacks(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...)
+}
+
 // explained is explain for a deferred call.
 func explained(err *error, format string, args ...any) { *err = explain(*err, format, args...) }
 

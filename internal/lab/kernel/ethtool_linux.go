@@ -218,7 +218,7 @@ func SetFeatures(dev string, want map[string]bool) error {
 		return struct{}{}, e.Change(dev, want)
 	})
 	if errors.Is(err, unix.EINVAL) {
-		err = fmt.Errorf("%w: fixed", ErrUnsupported)
+		err = lacks("fixed")
 	}
 	if err != nil {
 		return explain(err, "set offloads of %s", dev)

@@ -244,7 +244,7 @@ func AddBridge(name string, ports ...string) error {
 	bridge := &netlink.Bridge{LinkAttrs: at} // is given its index
 	err := netlink.LinkAdd(bridge)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = fmt.Errorf("%w: the kernel has no bridges", ErrUnsupported)
+		err = lacks("the kernel has no bridges")
 	}
 	if err != nil {
 		return explain(err, "add bridge %s", name)

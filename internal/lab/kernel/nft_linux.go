@@ -97,7 +97,7 @@ func (f filter) flush() error { return filterError(f.conn.Flush()) }
 func (f filter) add() error {
 	err := f.flush()
 	if errors.Is(err, syscall.ENOENT) {
-		return fmt.Errorf("%w: nf_tables lacks a part: %w", ErrUnsupported, err)
+		return lacks("nf_tables lacks a part: %w", err)
 	}
 	return err
 }
@@ -176,7 +176,7 @@ func (f filter) hasChain(t *nftables.Table, chain string) (bool, error) {
 func filterError(err error) error {
 	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) ||
 		errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("%w: nf_tables says: %w", ErrUnsupported, err)
+		return lacks("nf_tables says: %w", err)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func QueueAt(dev string, want Queue) (now Queue, err error) {
 		return n > 0
 	}, want)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnsupported, err)
+		err = lacks("%w", err)
 	}
 	return now, cmp.Or(unread, err)
 }
@@ -184,7 +184,7 @@ func clearRoot(dev string) error {
 func addQdisc(how int, dev string, handle, parent uint32, kind string, options []byte) error {
 	err := tc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|how, dev, handle, parent, kind, options)
 	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("%w: it has no queue of the kind %s", ErrUnsupported, kind)
+		err = lacks("it has no queue of the kind %s", kind)
 	}
 	return err
 }
@@ -422,7 +422,7 @@ func addPolicer(dev string, rate, burst uint64) error {
 	err = netlink.FilterAdd(&netlink.MatchAll{Actions: []netlink.Action{p}, FilterAttrs: netlink.FilterAttrs{
 		LinkIndex: l.Attrs().Index, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL}})
 	if errors.Is(err, unix.ENOENT) {
-		err = fmt.Errorf("%w: it lacks the filter matchall or the action police", ErrUnsupported)
+		err = lacks("it lacks the filter matchall or the action police")
 	}
 	if err != nil {
 		return errors.Join(err, delQdisc(dev, ingressHandle, HandleIngress))

@@ -99,7 +99,7 @@ func someVCPUs(dir string) (h hierarchy, list []vcpu, err error) {
 		list, err = vcpus(dir)
 	}
 	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("%w: the lab has no virtual machine", ErrUnsupported)
+		err = lacks("the lab has no virtual machine")
 	}
 	return h, list, err
 }
@@ -248,12 +248,12 @@ func ProbeCPUQuota(dir string) error {
 	if err == nil {
 		file := map[bool]string{false: "cpu.cfs_quota_us", true: "cpu.max"}[h.unified]
 		if _, err = os.Stat(filepath.Join(probe, file)); errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: its scheduler has no bandwidth control", ErrUnsupported)
+			err = lacks("its scheduler has no bandwidth control")
 		}
 		err = errors.Join(err, os.Remove(probe))
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		err = fmt.Errorf("%w: no cgroup is writable: %w", ErrUnsupported, bare(err))
+		err = lacks("no cgroup is writable: %w", bare(err))
 	}
 	return explain(err, "limit vCPUs")
 }
@@ -280,7 +280,7 @@ func (h hierarchy) above(p vcpu) (dir string, began bool, err error) {
 		dir = filepath.Dir(dir)
 	}
 	if err := put(dir, "cgroup.subtree_control", "+cpu"); err != nil {
-		return "", false, fmt.Errorf("%w: no cgroup here may limit vCPUs: %w", ErrUnsupported, bare(err))
+		return "", false, lacks("no cgroup here may limit vCPUs: %w", bare(err))
 	}
 	return dir, true, nil
 }
@@ -515,7 +515,7 @@ func cgroupPath(text, controller string) (string, error) {
 			return f[2], nil
 		}
 	}
-	return "", fmt.Errorf("%w: the process is in no cgroup of %q", ErrUnsupported, controller)
+	return "", lacks("the process is in no cgroup of %q", controller)
 }
 
 // cgroupMount describes a mounted hierarchy: root is the cgroup that point shows.
@@ -544,7 +544,7 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 		}
 	}
 	if found.point == "" {
-		return found, fmt.Errorf("%w: no cgroup is mounted that limits CPUs", ErrUnsupported)
+		return found, lacks("no cgroup is mounted that limits CPUs")
 	}
 	return found, nil
 }
@@ -553,7 +553,7 @@ func cpuMount(mountinfo string) (cgroupMount, error) {
 func (m cgroupMount) at(path string) (string, error) {
 	rel, ok := strings.CutPrefix(path, strings.TrimSuffix(m.root, "/"))
 	if !ok || strings.HasPrefix(path, "/..") || rel != "" && rel[0] != '/' {
-		return "", fmt.Errorf("%w: cgroup %s is outside of what is mounted", ErrUnsupported, path)
+		return "", lacks("cgroup %s is outside of what is mounted", path)
 	}
 	return m.point + rel, nil
 }

@@ -54,7 +54,7 @@ func rpsFiles(dev string) ([]string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "queues/rx-*/rps_cpus"))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%w: no receive packet steering", ErrUnsupported)
+		err = lacks("no receive packet steering")
 	}
 	byNumber(files)
 	return files, err
@@ -116,7 +116,7 @@ func affinityFiles(dev string) ([]string, error) {
 	}
 	device, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it has no interrupts", ErrUnsupported)
+		return nil, lacks("it has no interrupts")
 	}
 	for _, d := range []string{device, filepath.Dir(device)} {
 		var numbers []int
@@ -143,7 +143,7 @@ func affinityFiles(dev string) ([]string, error) {
 			return files, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: it has no interrupts", ErrUnsupported)
+	return nil, lacks("it has no interrupts")
 }
 
 // Attribute reads a setting of a device in /sys, such as "threaded". It needs the /sys of the namespace.
@@ -168,7 +168,7 @@ func SetAttribute(dev, name, value string) error {
 
 func lacking(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: no %s", ErrUnsupported, name)
+		return lacks("no %s", name)
 	}
 	return bare(err)
 }
@@ -242,7 +242,7 @@ func GovernorsOffered() ([]string, error) {
 func clockFiles(dir, name string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cpufreq/policy*", name))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%w: the kernel does not set the clock here (no cpufreq)", ErrUnsupported)
+		err = lacks("the kernel does not set the clock here (no cpufreq)")
 	}
 	byNumber(files)
 	return files, err
