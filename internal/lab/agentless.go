@@ -48,10 +48,7 @@ func (x site) check(ctx context.Context) check.Answer {
 	if a := x.n.Driver.Check(ctx, x.n.Reads()); a.State != check.Yes {
 		return a
 	}
-	_, err := x.read(ctx, x.s.Value)
-	if _, ok := x.n.Driver.(driver.Replacing); ok {
-		_, err = x.now(ctx, knob.State(x.s.Value))
-	}
+	_, err := x.each(ctx, x.s.Value)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
 		return check.Not("%v", err)
@@ -81,13 +78,12 @@ func (x site) on(value string) (out []record.Setting, err error) {
 	return out, err
 }
 
-// read asks for the state; one who is asked about a value may say how else to come by that.
-func (x site) read(ctx context.Context, value string) (knob.State, error) {
-	return x.each(ctx, value, x.n.Driver.Read)
-}
-
-func (x site) each(ctx context.Context, value string, read func(context.Context, host.Host,
-	record.Setting) (string, error)) (knob.State, error) {
+// each asks the driver for the state. One who is asked about a value may say how else to come by that.
+func (x site) each(ctx context.Context, value string) (knob.State, error) {
+	read := x.n.Driver.Read
+	if by, ok := x.n.Driver.(driver.Replacing); ok {
+		read = by.ReadFor
+	}
 	list, err := x.on(value)
 	if err != nil {
 		return "", err
@@ -107,10 +103,10 @@ func (x site) each(ctx context.Context, value string, read func(context.Context,
 // changes nothing.
 func (x site) now(ctx context.Context, want knob.State) (knob.State, error) {
 	if x.n.HasDriver() {
-		if by, ok := x.n.Driver.(driver.Replacing); ok {
-			return x.each(ctx, string(want), by.ReadFor)
+		if _, ok := x.n.Driver.(driver.Replacing); !ok {
+			want = ""
 		}
-		return x.read(ctx, "")
+		return x.each(ctx, string(want))
 	}
 	s, err := x.n.Agent.Open(ctx, host.Verb(host.FamilyKnob, x.k.Name()), agent.Turn{Place: x.p, Want: want})
 	if err != nil {
@@ -186,7 +182,7 @@ func (x site) applyByDriver(ctx context.Context) (*applied, error) {
 	if err = x.startGuard(ctx); err != nil {
 		return nil, err
 	}
-	if t.seq, err = x.l.remember(x.s, x.n, x.s.Knob, x.p, string(before), string(x.want)); err != nil {
+	if t.seq, err = x.remember(x.s.Knob, before); err != nil {
 		return nil, err
 	}
 	if err = x.arm(ctx, t); err == nil {

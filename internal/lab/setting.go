@@ -265,7 +265,7 @@ func (l *Lab) apply(ctx context.Context, s record.Setting) (*applied, error) {
 	if err = session.Recv(&held); err == nil {
 		before := held.State
 		t.again = func(ctx context.Context) error { return x.put(ctx, before) }
-		t.seq, err = l.remember(s, n, x.k.Name(), x.p, string(before), string(x.want))
+		t.seq, err = x.remember(x.k.Name(), before)
 	} else {
 		t.undo = func(context.Context) error { return nil } // nothing is changed before the word to go on
 		defer session.Close()
@@ -319,15 +319,14 @@ func (l *Lab) unwind(ctx context.Context, t *applied) error {
 	return l.journal.Done(t.seq)
 }
 
-// remember journals a change before it is made.
-func (l *Lab) remember(s record.Setting, n *Node, knob string, p knob.Place, before, after string) (int,
-	error) {
-	b, err := json.Marshal(p)
+// remember journals a change of a knob before it is made.
+func (x site) remember(knob string, before knob.State) (int, error) {
+	b, err := json.Marshal(x.p)
 	if err != nil {
 		return 0, fmt.Errorf("encode place: %w", err)
 	}
-	return l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: l.ID, Node: s.Node,
-		Driver: driverOf(n), Knob: knob, Place: b, Before: before, After: after})
+	return x.l.journal.Add(journal.Entry{Kind: journal.KindSetting, Lab: x.l.ID, Node: x.s.Node,
+		Driver: driverOf(x.n), Knob: knob, Place: b, Before: string(before), After: string(x.want)})
 }
 
 // driverOf names what drives a node, "" for an agent.

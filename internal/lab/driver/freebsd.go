@@ -376,26 +376,7 @@ route -n get $f "$a" 2>/dev/null; done; echo addresses; ifconfig -a`
 
 // Ways implements Routing. route(8) does not tell from which address packets leave.
 func (FreeBSD) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
-	return askWays(ctx, h, inBase+bsdWays, parseBSDWays, to)
-}
-
-// parseBSDWays reads what route get says, "gateway: 192.0.2.1" and "interface: igc0".
-func parseBSDWays(routes string, to int) []kernel.Way {
-	ways := make([]kernel.Way, to)
-	at := -1
-	for line := range strings.Lines(routes) {
-		switch words := strings.Fields(line); {
-		case len(words) != 2 || at+1 > to:
-		case words[0] == "to":
-			at++
-		case at < 0 || at >= to:
-		case words[0] == "gateway:":
-			ways[at].Via = bsdAddress(words[1]) // not valid: "link#2", on the link itself
-		case words[0] == "interface:" && deviceLike(words[1]):
-			ways[at].Device = words[1]
-		}
-	}
-	return ways
+	return askWays(ctx, h, inBase+bsdWays, to)
 }
 
 // bsdAddress reads an address that may have a scope, "fe80::1%igc0", or a length, "192.0.2.2/24".

@@ -778,7 +778,7 @@ func FuzzParseBSD(f *testing.F) {
 			}
 		}
 		ownAddresses(text)
-		if ways := parseBSDWays(text, 2); len(ways) != 2 {
+		if ways := parseWays(text, 2); len(ways) != 2 {
 			t.Errorf("%d ways", len(ways))
 		}
 		last := int64(-1)

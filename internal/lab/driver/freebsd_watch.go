@@ -324,9 +324,7 @@ func readPFInfo(s bsdSample) (out values) {
 				slices.Contains(out.names, known.stem) {
 				continue
 			}
-			if v, err := strconv.ParseUint(words[n], 10, 64); err == nil {
-				out.add(known.stem, float64(v))
-			}
+			out.parse(known.stem, words[n], 1)
 		}
 	}
 	return out
@@ -344,9 +342,7 @@ func readBSDMemory(s bsdSample) (out values) {
 }
 
 func readBSDFreq(s bsdSample) (out values) {
-	if mhz, err := strconv.ParseUint(s.sysctl["dev.cpu.0.freq"], 10, 32); err == nil {
-		out.add("policy0/frequency_hz", float64(mhz)*1e6)
-	}
+	out.parse("policy0/frequency_hz", s.sysctl["dev.cpu.0.freq"], 1e6)
 	if levels := parseBSDLevels(s.sysctl["dev.cpu.0.freq_levels"]); len(levels) > 0 {
 		out.add("policy0/hardware_limit_hz", float64(levels[0])*1e6)
 	}

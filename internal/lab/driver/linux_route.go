@@ -17,13 +17,13 @@ echo addresses; ip addr show`
 
 // Ways implements Routing.
 func (Linux) Ways(ctx context.Context, h host.Host, to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
-	return askWays(ctx, h, waysScript, parseWays, to)
+	return askWays(ctx, h, waysScript, to)
 }
 
 // askWays runs a script for the ways to some addresses, and reads the router's own from what follows the line
 // "addresses".
-func askWays(ctx context.Context, h host.Host, script string, parse func(routes string, to int) []kernel.Way,
-	to []netip.Addr) ([]kernel.Way, []netip.Addr, error) {
+func askWays(ctx context.Context, h host.Host, script string, to []netip.Addr) ([]kernel.Way, []netip.Addr,
+	error) {
 	var args []string
 	for _, a := range to {
 		args = append(args, a.String())
@@ -33,7 +33,7 @@ func askWays(ctx context.Context, h host.Host, script string, parse func(routes 
 		return nil, nil, fmt.Errorf("ask %s for its ways: %w", h.Name(), err)
 	}
 	routes, addresses, _ := strings.Cut("\n"+out, "\naddresses\n")
-	return parse(routes, len(to)), ownAddresses(addresses), nil
+	return parseWays(routes, len(to)), ownAddresses(addresses), nil
 }
 
 // ownAddresses reads those of ip addr or ifconfig that others can reach, "inet 198.51.100.2/24 …".
@@ -50,7 +50,8 @@ func ownAddresses(text string) (own []netip.Addr) {
 	return own
 }
 
-// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2".
+// parseWays reads what ip route get says, "192.0.2.1 via 198.51.100.1 dev eth0 src 198.51.100.2", or route get
+// of FreeBSD, "gateway: 192.0.2.1" and "interface: igc0", behind a line "to ADDRESS".
 func parseWays(routes string, to int) []kernel.Way {
 	ways := make([]kernel.Way, to)
 	at := -1
@@ -61,14 +62,16 @@ func parseWays(routes string, to int) []kernel.Way {
 			continue
 		}
 		for i := 0; i+1 < len(words) && at >= 0 && at < len(ways); i++ {
-			a, _ := netip.ParseAddr(words[i+1]) // only of via and src
+			next := words[i+1]
 			switch words[i] {
-			case "dev":
-				ways[at].Device = words[i+1]
-			case "via":
-				ways[at].Via = a
+			case "dev", "interface:":
+				if deviceLike(next) {
+					ways[at].Device = next
+				}
+			case "via", "gateway:":
+				ways[at].Via = bsdAddress(next) // not valid: "link#2", on the link itself
 			case "src":
-				ways[at].Source = a
+				ways[at].Source = bsdAddress(next)
 			}
 		}
 	}

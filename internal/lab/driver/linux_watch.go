@@ -277,14 +277,10 @@ func readPeers(text string) (out values) {
 			continue
 		}
 		peers++
-		for i, x := range [...]struct {
-			stem  string
-			scale float64
-		}{{"handshake_age_ns", 1e9}, {"rx_bytes", 1}, {"tx_bytes", 1}} {
-			if v, err := strconv.ParseUint(words[2+i], 10, 63); err == nil {
-				out.add(fmt.Sprintf("%s.peer%d/%s", words[0], number, x.stem), float64(v)*x.scale)
-			}
-		}
+		peer := fmt.Sprintf("%s.peer%d/", words[0], number)
+		out.parse(peer+"handshake_age_ns", words[2], 1e9)
+		out.parse(peer+"rx_bytes", words[3], 1)
+		out.parse(peer+"tx_bytes", words[4], 1)
 	}
 	return out
 }

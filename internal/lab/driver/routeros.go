@@ -234,7 +234,7 @@ func parseItems(text string) ([]item, error) {
 		fields, ok := v.(map[string]any)
 		if !ok || err != nil {
 			return nil, fmt.Errorf("the console says %q, want JSON objects",
-				check.Plain(text[:min(len(text), 80)]))
+				told(text))
 		}
 		i := item{}
 		for name, v := range fields {
@@ -297,7 +297,7 @@ func parseROSTime(text string) (d time.Duration, err error) {
 		d, err = d+more, errors.Join(err, wrong)
 	}
 	if err != nil || strings.ContainsAny(text, "+-") {
-		return 0, fmt.Errorf("%q is no duration", check.Plain(text[:min(len(text), 40)]))
+		return 0, fmt.Errorf("%q is no duration", told(text))
 	}
 	return d, nil
 }

@@ -286,7 +286,7 @@ func parseROSSample(text string) (s taken, err error) {
 	s.at, err = strconv.ParseInt(first, 10, 64)
 	if err != nil || !ours || len(parts) != 1+len(rosSample()) {
 		return s, fmt.Errorf("the console says %q in %d parts, want a sample in %d",
-			check.Plain(text[:min(len(text), 80)]), len(parts), 1+len(rosSample()))
+			told(text), len(parts), 1+len(rosSample()))
 	}
 	s.probes = map[string]map[string]float64{"cpu": {}, "netdev": {}, "memory": {}, "conntrack": {},
 		"cpufreq": {}}

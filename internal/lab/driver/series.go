@@ -7,6 +7,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 
 	"github.com/chokepoint-lab/chokepoint/internal/lab/host"
 	"github.com/chokepoint-lab/chokepoint/internal/probe"
@@ -58,6 +59,13 @@ type values struct {
 
 func (x *values) add(name string, v float64) {
 	x.names, x.v = append(x.names, name), append(x.v, v)
+}
+
+// parse adds a whole number; what is none has no value.
+func (x *values) parse(name, text string, scale float64) {
+	if v, err := strconv.ParseUint(text, 10, 63); err == nil {
+		x.add(name, float64(v)*scale)
+	}
 }
 
 // source is a probe whose series a system has: what its columns mean there, why there may be none, and how a
