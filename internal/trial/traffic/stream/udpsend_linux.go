@@ -108,8 +108,13 @@ func (s *udpSender) give(flow, n int, seq uint64) (int, error) {
 func (s *udpSender) fill(f *udpFlow, n int, seq uint64) {
 	tick := sendTick(time.Now().UnixNano())
 	for i := range n {
-		b := f.put(s.batch.At(i), s.phase, seq+uint64(i), tick)
-		s.batch.Size(i, len(b))
+		b := s.batch.Size(i, f.sizes.of(seq+uint64(i)))
+		binary.BigEndian.PutUint32(b, f.tag)
+		binary.BigEndian.PutUint16(b[4:], f.index)
+		traffic.PutSequence(b, s.phase, seq+uint64(i), tick)
+		if f.verify {
+			f.pattern.Fill(b[traffic.DatagramHeader:], traffic.DatagramPosition(s.phase, seq+uint64(i)))
+		}
 		s.batch.Address(i, f.to, s.ttl)
 	}
 }
