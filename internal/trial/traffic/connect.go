@@ -19,15 +19,15 @@ const PreambleTimeout = 3 * time.Second
 
 // MakeConnections makes one TCP connection per flow, whoever sends in it, within Patience; port is the
 // listener's. On error there are none.
-func MakeConnections(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (
-	conns []*net.TCPConn, port int, err error) {
+func MakeConnections(ctx context.Context, q Part, keys []FlowKey) (conns []*net.TCPConn, port int,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	conns = make([]*net.TCPConn, len(keys))
 	if q.Listen {
-		port, err = acceptFlows(ctx, q, conns, listening)
+		port, err = acceptFlows(ctx, q, conns)
 	} else {
-		port, err = q.Port, dialFlows(ctx, q, keys, conns)
+		port, err = q.Port, dialFlows(ctx, q.Request, keys, conns)
 	}
 	if err == nil {
 		return conns, port, nil
@@ -89,11 +89,10 @@ func Identify(c net.Conn, tag string, flow int) error {
 }
 
 // acceptFlows listens until each flow has shown its preamble. Others are dropped and never hold up the load.
-func acceptFlows(ctx context.Context, q Request, conns []*net.TCPConn, listening func(port int) error) (
-	port int, err error) {
-	listeners, port, err := ListenTCP(ctx, q)
+func acceptFlows(ctx context.Context, q Part, conns []*net.TCPConn) (port int, err error) {
+	listeners, port, err := ListenTCP(ctx, q.Request)
 	if err == nil {
-		err = listening(port)
+		err = q.Listening(port)
 	}
 	if err != nil {
 		CloseListeners(listeners)

@@ -57,9 +57,8 @@ func sizeBuffers(fd, send, receive int) error {
 
 // ConnectFlows makes one TCP connection per flow, whoever sends in it, and takes each over as a socket that
 // blocks; port is the listener's.
-func ConnectFlows(ctx context.Context, q Request, keys []FlowKey, listening func(port int) error) (fds []int,
-	port int, err error) {
-	conns, port, err := MakeConnections(ctx, q, keys, listening)
+func ConnectFlows(ctx context.Context, q Part, keys []FlowKey) (fds []int, port int, err error) {
+	conns, port, err := MakeConnections(ctx, q, keys)
 	for _, c := range conns {
 		var fd int
 		if err == nil {

@@ -56,13 +56,13 @@ func TestHelloNeedsTheCookie(t *testing.T) {
 	defer cancel()
 	var admitted atomic.Int32
 	tried := make(chan struct{})
-	h, err := AnswerHellos(ctx, q, 1, func(port int) error {
+	h, err := AnswerHellos(ctx, Part{q, func(port int) error {
 		go func() {
 			defer close(tried)
 			tryHellos(t, q, port, &admitted)
 		}()
 		return nil
-	}, func(int, netip.AddrPort, *net.UDPConn) (*net.UDPConn, error) {
+	}}, 1, func(int, netip.AddrPort, *net.UDPConn) (*net.UDPConn, error) {
 		admitted.Add(1)
 		return nil, nil
 	})

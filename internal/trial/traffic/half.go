@@ -84,7 +84,7 @@ func newPhases(w record.Window) *Phases {
 
 // Half is one end of a whole load.
 type Half struct {
-	Request  Request
+	Part
 	Keys     []FlowKey
 	Flows    []Flow
 	Workers  []Worker // who carry the flows

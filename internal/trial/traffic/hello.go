@@ -107,7 +107,7 @@ func TimedOut(err error) bool {
 type HelloServer struct {
 	Listeners []*net.UDPConn // one on each path, everywhere on the same port
 
-	request   Request
+	part      Part
 	cookies   *host.Cookies
 	tag       uint32
 	admit     Admit
@@ -127,13 +127,13 @@ type Admit func(flow int, from netip.AddrPort, at *net.UDPConn) (own *net.UDPCon
 
 // AnswerHellos listens until each flow of a load has said hello, within Patience. Hellos that come again are
 // answered until Stop, because a welcome may be lost.
-func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port int) error,
+func AnswerHellos(ctx context.Context, q Part, flows int,
 	admit Admit) (*HelloServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	h := &HelloServer{request: q, cookies: host.NewCookies(), tag: helloHash(q.Load), admit: admit,
+	h := &HelloServer{part: q, cookies: host.NewCookies(), tag: helloHash(q.Load), admit: admit,
 		from: make([]netip.AddrPort, flows), missing: flows, full: make(chan error, 1)}
-	err := h.listen(ctx, listening)
+	err := h.listen(ctx)
 	if err == nil {
 		select {
 		case err = <-h.full:
@@ -147,9 +147,9 @@ func AnswerHellos(ctx context.Context, q Request, flows int, listening func(port
 	return h, err
 }
 
-func (h *HelloServer) listen(ctx context.Context, listening func(port int) error) error {
-	port := h.request.Port
-	for _, path := range h.request.Paths() {
+func (h *HelloServer) listen(ctx context.Context) error {
+	port := h.part.Port
+	for _, path := range h.part.Paths() {
 		c, err := listenUDP(ctx, netip.AddrPortFrom(path.Addr, uint16(port)))
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (h *HelloServer) listen(ctx context.Context, listening func(port int) error
 	for _, c := range h.Listeners {
 		h.answering.Go(func() { h.answer(c, true) })
 	}
-	return listening(port)
+	return h.part.Listening(port)
 }
 
 // answer welcomes flows, new ones only at a listener.
@@ -182,7 +182,7 @@ func (h *HelloServer) answer(c *net.UDPConn, listener bool) {
 func (h *HelloServer) judge(b []byte, from netip.AddrPort) (flow int, answer []byte) {
 	d, ok := ReadDatagram(b)
 	if !ok || d.Tag != h.tag || d.Phase != PhaseHello || int(d.Flow) >= len(h.from) ||
-		!h.request.Hears(from.Addr()) {
+		!h.part.Hears(from.Addr()) {
 		return -1, nil // a stray
 	}
 	if cookie := h.cookies.Of(from); d.Cookie() != cookie {

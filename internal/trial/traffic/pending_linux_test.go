@@ -68,19 +68,19 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	met := make(chan error, 1)
 	accepting := q
 	accepting.Listen = true
-	fds, _, err := ConnectFlows(ctx, accepting, FlowsOf(q.Load), func(port int) error {
+	fds, _, err := ConnectFlows(ctx, Part{accepting, func(port int) error {
 		hold(t, "127.0.0.2", port, 3*MaxPending)
 		go func() {
 			ours := q
 			ours.Peer, ours.Port = loopback, port
-			mine, _, err := ConnectFlows(ctx, ours, FlowsOf(q.Load), nil)
+			mine, _, err := ConnectFlows(ctx, Part{Request: ours}, FlowsOf(q.Load))
 			for _, fd := range mine {
 				unix.Close(fd)
 			}
 			met <- err
 		}()
 		return nil
-	})
+	}}, FlowsOf(q.Load))
 	if err != nil || len(fds) != 1 {
 		t.Errorf("flows: got %d, %v, want one", len(fds), err)
 	}

@@ -19,19 +19,25 @@ type Running interface {
 	Close()
 }
 
-// Connector makes a node ready for its part. A listener says on which port it listens before it waits for
-// the other end.
-type Connector func(ctx context.Context, q Request, listening func(port int) error) (Running, error)
+// Part is what a node has to do in an activity.
+type Part struct {
+	Request
+	// Listening says on which port a listener listens, before it waits for the other end.
+	Listening func(port int) error
+}
+
+// Connector makes a node ready for its part.
+type Connector func(ctx context.Context, q Part) (Running, error)
 
 // Halves makes a Connector of what makes a Half ready for its part.
-func Halves(connect func(ctx context.Context, l *Half, listening func(port int) error) error) Connector {
-	return func(ctx context.Context, q Request, listening func(port int) error) (Running, error) {
+func Halves(connect func(ctx context.Context, l *Half) error) Connector {
+	return func(ctx context.Context, q Part) (Running, error) {
 		// What has no room for its header would be a fault of a thread's, which ends the whole program.
 		if a := CheckLoad(q.Load); a.State != check.Yes {
 			return nil, fmt.Errorf("load: %s", a.Reason)
 		}
-		l := &Half{Request: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
-		if err := connect(ctx, l, listening); err != nil {
+		l := &Half{Part: q, Keys: FlowsOf(q.Load), Details: map[string]string{}}
+		if err := connect(ctx, l); err != nil {
 			l.Close()
 			return nil, err
 		}
@@ -72,7 +78,7 @@ func ServeRequest(ctx context.Context, s host.Session, q Request, checked func(R
 	if err := PinProcess(q.CPUs); err != nil { // children inherit it
 		return err
 	}
-	r, err := connect(ctx, q, func(port int) error { return s.Send(Message{Listening: port}) })
+	r, err := connect(ctx, Part{q, func(port int) error { return s.Send(Message{Listening: port}) }})
 	if err != nil {
 		return err
 	}

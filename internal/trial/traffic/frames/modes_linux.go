@@ -17,9 +17,7 @@ import (
 
 // frameModes tells why frames cannot be sent or counted by the device that leads to the other end, by mode. A
 // mode that is missing works.
-type frameModes struct {
-	Refused map[string]string `json:"refused,omitempty"`
-}
+type frameModes map[string]string
 
 // The modes to send and to count, best first.
 var (
@@ -56,7 +54,7 @@ func (w frameModes) choose(modes []string, want string) choice {
 		if want != "" && mode != want {
 			continue
 		}
-		why := w.Refused[mode]
+		why := w[mode]
 		switch {
 		case why == "":
 			tell()
@@ -109,7 +107,7 @@ func checkXDP(q traffic.Request) check.Answer {
 		return check.OK()
 	}
 	a := check.OKBecause("%s", strings.Join(why, "; "))
-	if w.Refused[record.FramesLive] == mayNotLoad {
+	if w[record.FramesLive] == mayNotLoad {
 		a = a.Hinted("run as root for more: a user's own namespace does not give this right")
 	}
 	return a
@@ -119,22 +117,22 @@ const mayNotLoad = "it may not load BPF programs"
 
 // surveyRights finds out what this user may do on this kernel, whatever the device.
 func surveyRights() (frameModes, error) {
-	w := frameModes{Refused: map[string]string{}}
+	w := frameModes{}
 	live, err := bpf.Probe()
 	switch {
 	case errors.Is(err, unix.EPERM):
 		err = errors.New(mayNotLoad)
 		fallthrough
 	case errors.Is(err, bpf.ErrUnsupported):
-		w.Refused[record.FramesLive], w.Refused[record.SinkDriver] = err.Error(), err.Error()
+		w[record.FramesLive], w[record.SinkDriver] = err.Error(), err.Error()
 	case err != nil:
 		return w, err
 	case live != nil:
-		w.Refused[record.FramesLive] = live.Error()
+		w[record.FramesLive] = live.Error()
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		w.Refused[record.FramesPacket] = fmt.Sprintf("open a socket: %v", err)
+		w[record.FramesPacket] = fmt.Sprintf("open a socket: %v", err)
 		return w, nil
 	}
 	unix.Close(fd)
@@ -149,8 +147,8 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 	}
 	refuse := func(why string, modes ...string) {
 		for _, mode := range modes {
-			if w.Refused[mode] == "" {
-				w.Refused[mode] = why
+			if w[mode] == "" {
+				w[mode] = why
 			}
 		}
 	}
@@ -165,7 +163,7 @@ func surveyDevice(hop kernel.Hop) (frameModes, error) {
 		refuse(fmt.Sprintf("device %s, of kind %q, is no virtual link", hop.Device, hop.Kind),
 			record.FramesLive, record.SinkDriver)
 	}
-	if w.Refused[record.SinkDriver] == "" {
+	if w[record.SinkDriver] == "" {
 		f, err := bpf.Pass(hop.Index)
 		if err != nil {
 			refuse(fmt.Sprintf("device %s, of kind %q, takes no program: %v", hop.Device, hop.Kind, err),

@@ -12,9 +12,9 @@ import (
 
 func TestTheBestModeIsChosen(t *testing.T) {
 	refused := func(modes ...string) frameModes {
-		w := frameModes{Refused: map[string]string{}}
+		w := frameModes{}
 		for _, mode := range modes {
-			w.Refused[mode] = "no " + mode
+			w[mode] = "no " + mode
 		}
 		return w
 	}
@@ -30,7 +30,7 @@ func TestTheBestModeIsChosen(t *testing.T) {
 		{"the sink does not matter", refused("driver"), "", choice{mode: "live"}},
 		{"no BPF test-run frames", refused("live"), "", choice{"af_packet", []string{notLive}}},
 		{"none", refused("live", "af_packet"), "", choice{"", []string{notLive, notPacket}}},
-		{"none, for one reason", frameModes{map[string]string{"live": "no", "af_packet": "no"}}, "",
+		{"none, for one reason", frameModes{"live": "no", "af_packet": "no"}, "",
 			choice{"", []string{"not BPF test-run frames, AF_PACKET past the queueing discipline: no"}}},
 		{"one is wanted", refused("live"), "af_packet", choice{mode: "af_packet"}},
 		{"and does not work", refused("af_packet"), "af_packet", choice{"", []string{notPacket}}},

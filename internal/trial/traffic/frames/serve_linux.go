@@ -39,10 +39,10 @@ func (XDP) Serve(ctx context.Context, s host.Session) error {
 	return traffic.ServeRequest(ctx, s, q, checkXDP, traffic.Halves(connect))
 }
 
-func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connect(ctx context.Context, l *traffic.Half) error {
 	traffic.MakeRoom(4)
 	p := newXDPPort(l)
-	if err := shakeHands(ctx, l, listening); err != nil {
+	if err := shakeHands(ctx, l); err != nil {
 		return err
 	}
 	return p.start(l)
@@ -93,7 +93,7 @@ func pinThread(core int) error {
 // shakeHands shows each flow to the listener as it arrives there, behind any translation of addresses. It
 // does so by ordinary sockets, which keep the flows' ports for as long as the load lasts, and every device on
 // the path learns its neighbours.
-func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func shakeHands(ctx context.Context, l *traffic.Half) error {
 	if !l.Request.Listen {
 		return traffic.OpenFlows(ctx, l.Request, l.Keys, func(i, fd int, at, to netip.AddrPort) error {
 			f := l.Flows[i].(*xdpFlow)
@@ -102,7 +102,7 @@ func shakeHands(ctx context.Context, l *traffic.Half, listening func(port int) e
 		})
 	}
 	shared := traffic.SharedSockets{}
-	h, err := traffic.AnswerHellos(ctx, l.Request, len(l.Keys), listening,
+	h, err := traffic.AnswerHellos(ctx, l.Part, len(l.Keys),
 		func(i int, from netip.AddrPort, at *net.UDPConn) (_ *net.UDPConn, err error) {
 			f := l.Flows[i].(*xdpFlow)
 			f.local, f.remote = at.LocalAddr().(*net.UDPAddr).AddrPort(), from

@@ -28,9 +28,8 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 }
 
 // connect starts a server; a client is started when it is time.
-func connect(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
-	error) {
-	c := &child{request: q}
+func connect(ctx context.Context, q traffic.Part) (traffic.Running, error) {
+	c := &child{request: q.Request}
 	if !q.Listen {
 		if a := installedIperf3(ctx); a.State == check.No {
 			return nil, fmt.Errorf("%s: %w", a.Reason, host.ErrUnsupported)
@@ -50,7 +49,7 @@ func connect(ctx context.Context, q traffic.Request, listening func(port int) er
 		err = c.awaitListening(ctx, c.request.Port)
 	}
 	if err == nil {
-		err = listening(c.request.Port)
+		err = q.Listening(c.request.Port)
 	}
 	if err != nil {
 		c.Close()

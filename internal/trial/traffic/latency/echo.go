@@ -117,19 +117,18 @@ func runProbe(ctx context.Context, name string, near, far traffic.End, load reco
 // the prober, the opener probes.
 func serveEcho(ctx context.Context, s host.Session, open openEcho,
 	probe func(context.Context, traffic.Request) (traffic.Running, error)) error {
-	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Request,
-		listening func(port int) error) (traffic.Running, error) {
+	return traffic.Serve(ctx, s, canProbe, func(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 		if err := complete(&q.Load); err != nil {
 			return nil, err
 		}
 		// Threads that only sleep must not keep goroutines from running.
 		traffic.MakeRoom(4)
 		if !q.Listen {
-			return probe(ctx, q)
+			return probe(ctx, q.Request)
 		}
 		e := &echoer{tag: traffic.TagHash(traffic.TagProbe, q.Load.Tag)}
 		var err error
-		e.hellos, err = traffic.AnswerHellos(ctx, q, 1, listening,
+		e.hellos, err = traffic.AnswerHellos(ctx, q, 1,
 			func(_ int, from netip.AddrPort, at *net.UDPConn) (_ *net.UDPConn, err error) {
 				e.socket, err = open(at, from, q.Load.PacketSize)
 				return nil, err

@@ -90,20 +90,19 @@ func (kernelEcho) Run(context.Context, record.Window, func(traffic.Progress) err
 // Close has nothing to close.
 func (kernelEcho) Close() {}
 
-func connectICMP(ctx context.Context, q traffic.Request, listening func(port int) error) (traffic.Running,
-	error) {
+func connectICMP(ctx context.Context, q traffic.Part) (traffic.Running, error) {
 	if q.Listen {
-		return kernelEcho{}, listening(1) // ICMP has no port; any number says that this end is there
+		return kernelEcho{}, q.Listening(1) // ICMP has no port; any number says that this end is there
 	}
 	if err := complete(&q.Load); err != nil {
 		return nil, err
 	}
 	traffic.MakeRoom(4)
-	fd, raw, err := openICMP(q)
+	fd, raw, err := openICMP(q.Request)
 	if err != nil {
 		return nil, err
 	}
-	p := newStampedProber(fd, q, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
+	p := newStampedProber(fd, q.Request, icmpFraming(q.Load.IP, raw, traffic.TagHash(traffic.TagProbe, q.Load.Tag)))
 	p.kernel, p.back = true, traffic.PhaseProbe // a kernel returns what it got
 	if err = traffic.Connect(fd, netip.AddrPortFrom(q.Peer, 0), q.Load.IP); err == nil {
 		err = p.awaitKernel(ctx)

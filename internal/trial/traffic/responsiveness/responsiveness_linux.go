@@ -68,14 +68,14 @@ func (Engine) Serve(ctx context.Context, s host.Session) error {
 }
 
 // connect makes one connection per flow, whoever sends in it, and gets ready to ask or to answer.
-func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connect(ctx context.Context, l *traffic.Half) error {
 	traffic.MakeRoom(2*len(l.Keys) + 4) // each flow has a thread for either direction
 	l.Mode = func() string {
 		return fmt.Sprintf("tcp: frames of at most %d KiB with requests between them, %v of data unsent in "+
 			"the kernel", bulkSize>>10, unsentTime)
 	}
 	q := l.Request
-	fds, port, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
+	fds, port, err := traffic.ConnectFlows(ctx, l.Part, l.Keys)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func checkFlows(q traffic.Request) check.Answer {
 
 // flowEnd is one end of a load of flows.
 type flowEnd struct {
-	request traffic.Request
+	part    traffic.Part
 	kept    bool
 	streams []*halfStream
 	clients []*client
@@ -57,15 +57,15 @@ func (e *flowEnd) shortFlows() *record.ShortFlows {
 	for _, a := range e.clients {
 		tallies = append(tallies, a.tally)
 	}
-	return joinTallies(tallies, e.request.Load, e.kept)
+	return joinTallies(tallies, e.part.Load, e.kept)
 }
 
 // connect makes the connections of requests. For flows it makes one on each path, to find out before the
 // load whether they lead there, and leaves the listeners open.
-func (e *flowEnd) connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func (e *flowEnd) connect(ctx context.Context, l *traffic.Half) error {
 	traffic.MakeRoom(len(traffic.AllowedCPUs()) + 4)
 	q, keys := l.Request, l.Keys
-	e.request, l.Mode, l.Release = q, e.String, e.close
+	e.part, l.Mode, l.Release = l.Part, e.String, e.close
 	l.Finish = func(r *traffic.EndReport) error {
 		if !q.Listen {
 			r.ShortFlows = e.shortFlows()
@@ -82,7 +82,7 @@ func (e *flowEnd) connect(ctx context.Context, l *traffic.Half, listening func(p
 	if e.kept {
 		first = keys[:q.Load.Streams]
 	}
-	err := e.open(ctx, first, listening)
+	err := e.open(ctx, first)
 	if err == nil && q.Listen {
 		e.startServers(l)
 	} else if err == nil {
@@ -97,7 +97,7 @@ func (e *flowEnd) String() string {
 	switch {
 	case e.kept:
 		return "tcp: one request at a time on connections that stay open"
-	case e.request.Load.ConnectionRate > 0:
+	case e.part.Load.ConnectionRate > 0:
 		return fmt.Sprintf("tcp: connections begun at a rate, up to %d at once; the listener closes first",
 			maxOpenFlows)
 	}
@@ -105,8 +105,8 @@ func (e *flowEnd) String() string {
 }
 
 // open holds the connections that stay open, or else the listeners.
-func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening func(port int) error) error {
-	fds, port, err := traffic.ConnectFlows(ctx, e.request, keys, listening)
+func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey) error {
+	fds, port, err := traffic.ConnectFlows(ctx, e.part, keys)
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,10 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening fu
 		e.held = append(e.held, fd)
 		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
-	if e.kept || !e.request.Listen {
+	if e.kept || !e.part.Listen {
 		return err
 	}
-	q := e.request
+	q := e.part.Request
 	q.Port = port
 	listeners, _, err := traffic.ListenTCP(ctx, q)
 	for _, l := range listeners {
@@ -141,12 +141,12 @@ func (e *flowEnd) open(ctx context.Context, keys []traffic.FlowKey, listening fu
 // startServers makes the listener's threads.
 func (e *flowEnd) startServers(l *traffic.Half) {
 	serve := func(s server) {
-		s.streams, s.buffers = e.streams, newFlowBuffers(e.request)
-		s.first, s.welcome = traffic.Preamble(e.request.Load.Tag, 0), traffic.Welcome(e.request.Load.Tag)
+		s.streams, s.buffers = e.streams, newFlowBuffers(e.part.Request)
+		s.first, s.welcome = traffic.Preamble(e.part.Load.Tag, 0), traffic.Welcome(e.part.Load.Tag)
 		l.Workers = append(l.Workers, &s)
 	}
 	if !e.kept {
-		several := len(traffic.Congestions(e.request.Load)) > 1
+		several := len(traffic.Congestions(e.part.Load)) > 1
 		for range traffic.AllowedCPUs() {
 			serve(server{listeners: e.held, several: several})
 		}
@@ -164,7 +164,7 @@ func (e *flowEnd) startServers(l *traffic.Half) {
 
 // pair are the halves of a stream that carries requests, as this end sees them.
 func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
-	up, down := e.streams[i], e.streams[i+e.request.Load.Streams]
+	up, down := e.streams[i], e.streams[i+e.part.Load.Streams]
 	if up.Sends {
 		return up, down
 	}
@@ -173,7 +173,7 @@ func (e *flowEnd) pair(i int) (gives, takes *halfStream) {
 
 // startClients makes the opener's threads.
 func (e *flowEnd) startClients(l *traffic.Half) error {
-	q := e.request
+	q := e.part.Request
 	sizes, err := ParseFlowSizes(FlowSizeOf(q.Load))
 	if err != nil {
 		return err

@@ -12,11 +12,11 @@ func (Native) Serve(ctx context.Context, s host.Session) error {
 	return traffic.Serve(ctx, s, traffic.CheckFlows, traffic.Halves(connect))
 }
 
-func connect(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connect(ctx context.Context, l *traffic.Half) error {
 	traffic.MakeRoom(min(len(l.Keys), traffic.OwnThreads) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {
-		return connectUDP(ctx, l, listening)
+		return connectUDP(ctx, l)
 	}
-	return connectTCP(ctx, l, listening)
+	return connectTCP(ctx, l)
 }

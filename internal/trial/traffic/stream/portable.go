@@ -49,7 +49,7 @@ func checkPortable(q traffic.Request) check.Answer {
 	return check.OK()
 }
 
-func connectPortable(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connectPortable(ctx context.Context, l *traffic.Half) error {
 	if a := checkPortable(l.Request); a.State != check.Yes {
 		return fmt.Errorf("%w: %s", host.ErrUnsupported, a.Reason)
 	}
@@ -57,7 +57,7 @@ func connectPortable(ctx context.Context, l *traffic.Half, listening func(port i
 	traffic.MakeRoom(len(l.Keys) + 4)
 	l.Flows = make([]traffic.Flow, len(l.Keys))
 	if l.Request.Load.Protocol == "udp" {
-		return connectPortableUDP(ctx, l, listening)
+		return connectPortableUDP(ctx, l)
 	}
-	return connectPortableTCP(ctx, l, listening)
+	return connectPortableTCP(ctx, l)
 }

@@ -24,9 +24,9 @@ type portableTCP struct {
 }
 
 // connectPortableTCP makes one connection per flow, whoever sends in it.
-func connectPortableTCP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connectPortableTCP(ctx context.Context, l *traffic.Half) error {
 	q := l.Request
-	conns, _, err := traffic.MakeConnections(ctx, q, l.Keys, listening)
+	conns, _, err := traffic.MakeConnections(ctx, l.Part, l.Keys)
 	if err != nil {
 		return err
 	}

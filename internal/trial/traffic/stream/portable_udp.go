@@ -30,7 +30,7 @@ type portableUDP struct {
 
 // connectPortableUDP makes the flows. As on Linux the opener's hello shows the listener where a flow comes
 // from.
-func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connectPortableUDP(ctx context.Context, l *traffic.Half) error {
 	q := l.Request
 	flows := make([]*portableUDP, len(l.Keys))
 	for i, k := range l.Keys {
@@ -44,7 +44,7 @@ func connectPortableUDP(ctx context.Context, l *traffic.Half, listening func(por
 	var err error
 	if q.Listen {
 		var h *traffic.HelloServer
-		h, err = traffic.AnswerHellos(ctx, q, len(flows), listening,
+		h, err = traffic.AnswerHellos(ctx, l.Part, len(flows),
 			func(i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
 				flows[i].conn, flows[i].to = at, from
 				return nil, nil

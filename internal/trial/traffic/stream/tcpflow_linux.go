@@ -249,9 +249,9 @@ func (f *tcpFlow) Report() traffic.FlowReport {
 }
 
 // connectTCP makes one connection per flow, whoever sends in it.
-func connectTCP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connectTCP(ctx context.Context, l *traffic.Half) error {
 	q := l.Request
-	fds, _, err := traffic.ConnectFlows(ctx, q, l.Keys, listening)
+	fds, _, err := traffic.ConnectFlows(ctx, l.Part, l.Keys)
 	if err != nil {
 		return err
 	}

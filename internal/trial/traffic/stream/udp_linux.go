@@ -20,11 +20,11 @@ import (
 // NAT, and opens the way back. All flows share the listener's one port, so that a single port forward
 // carries them. There each has a connected socket, or, where there are many, all share that of the port:
 // kernels before 6.13 search through all sockets of a port for each packet.
-func connectUDP(ctx context.Context, l *traffic.Half, listening func(port int) error) error {
+func connectUDP(ctx context.Context, l *traffic.Half) error {
 	q := l.Request
 	u := &udpEnd{Half: l, gso: map[netip.Addr]gso{}, shared: traffic.SharedSockets{}}
 	if q.Listen {
-		h, err := traffic.AnswerHellos(ctx, q, len(l.Keys), listening,
+		h, err := traffic.AnswerHellos(ctx, l.Part, len(l.Keys),
 			func(i int, from netip.AddrPort, at *net.UDPConn) (*net.UDPConn, error) {
 				return u.admit(ctx, i, from, at)
 			})
