@@ -13,12 +13,13 @@ import (
 
 // CheckFlows answers for a node that is to have the flows of a load.
 func CheckFlows(q Request) check.Answer {
-	flows, sockets := len(FlowsOf(q.Load)), 1
+	flows := len(FlowsOf(q.Load))
+	need := flows + hellosAtOnce // whose sockets are open twice
 	var controls []string
 	if q.Load.Protocol == "tcp" { // while connections are made each is open twice
-		controls, sockets = Congestions(q.Load), 2
+		controls, need = Congestions(q.Load), 2*flows
 	}
-	a := CheckDescriptors(fmt.Sprintf("%d flows", flows), sockets*(flows+64))
+	a := CheckDescriptors(fmt.Sprintf("%d flows", flows), need+2*64)
 	for _, cc := range controls {
 		if a.State == check.Yes {
 			a = checkCongestion(cc)
