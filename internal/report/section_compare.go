@@ -54,7 +54,7 @@ func thresholdTable(v *view) Table {
 			row.Tone, row.Cells[0] = Bad, TableCell{Text: "missed", Tone: Bad}
 		}
 		if r.Value != 0 || r.Met {
-			row.Cells[3] = TableCell{Text: v.measured(r)}
+			row.Cells[3] = TableCell{Text: v.text(r.Metric, r.Value)}
 		}
 	}
 	return t
@@ -69,18 +69,6 @@ func thresholdItems(v *view, quote, escape func(string) string) (out []Item) {
 			around(", measured ", at(3), "")+around(": ", escape(at(4)), ""))...)
 	}
 	return out
-}
-
-// measured prints a threshold's value in the unit of its metric; the metric is the first word of a
-// requirement where the document does not name it.
-func (v *view) measured(r comparison.Threshold) string {
-	metric := r.Metric
-	if metric == "" {
-		if metric, _, _ = strings.Cut(r.Requirement, " "); metric == "goodput" {
-			metric = goodput
-		}
-	}
-	return v.text(metric, r.Value)
 }
 
 // label returns a cell's label, or its factors where the run has no such cell.

@@ -48,7 +48,6 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	t := &Table{ID: "effect-table" + id, Folded: true, Caption: "The numbers of this chart",
 		Columns: columns("Factor", "Level", "Against", "#Ratio", "#Interval", "#Settings", "#Blocks",
 			"Verdict")}
-	intervals, pooled := false, false
 	add := func(x model.Effect, group, class, name, sub, level, against string) {
 		ratio := words(x.Ratio.Value)
 		interval := strings.TrimSuffix(words(x.Ratio.Low), " %") + "–" + words(x.Ratio.High)
@@ -57,11 +56,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 			Title: name + ", " + sub + ": " + ratio + " — " + x.Verdict}
 		shown := none
 		if row.Whisker {
-			intervals = true
 			row.Text += bracket(interval)
 			shown = TableCell{Text: interval, Sub: unit.Significant(x.Ratio.Level*100, 3) + " %"}
-		} else {
-			pooled = true
 		}
 		f.Rows = append(f.Rows, row)
 		verdict := TableCell{Text: x.Verdict}
@@ -85,10 +81,11 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 	}
 	caption := "Of an interaction: by how many times the effect of one factor differs between two " +
 		"levels of another. Filled: an effect was found. Hollow: the same, or it cannot be told."
-	if intervals {
+	whisker := func(r forestRow) bool { return r.Whisker }
+	if slices.ContainsFunc(f.Rows, whisker) {
 		caption += " Whisker: interval of the median over blocks."
 	}
-	if pooled {
+	if len(filter(f.Rows, whisker)) < len(f.Rows) {
 		caption += " Without a whisker there are fewer than six blocks: whether there is an effect cannot " +
 			"be told."
 	}
@@ -102,10 +99,7 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 // effectWords returns a function that prints all ratios of some effects in one form: in per cent, or as times
 // if one is twice or more.
 func effectWords(e model.Effects) func(ratio float64) string {
-	all := slices.Clone(e.Main)
-	for _, x := range e.Interactions {
-		all = append(all, x.Effect)
-	}
+	all := slices.Concat(e.Main, each(e.Interactions, func(x model.Interaction) model.Effect { return x.Effect }))
 	if slices.ContainsFunc(all, func(x model.Effect) bool { return max(x.Ratio.Value, x.Ratio.High) >= 2 }) {
 		return unit.Times
 	}

@@ -119,9 +119,6 @@ func stageWordsOf(a diagnosis.Account) string {
 
 // ledgerLines lists where packets died and where they waited.
 func ledgerLines(l *diagnosis.Ledger) (out []string) {
-	if l == nil {
-		return nil
-	}
 	var died, waited []string
 	for _, a := range l.Data {
 		for _, d := range a.Died {
