@@ -65,7 +65,7 @@ func (v *view) trialLines(t *analysis.TrialView, factors []string) [][]string {
 			unit = v.unitOf(metric)
 		}
 		if value != nil {
-			number = strconv.FormatFloat(*value, 'f', -1, 64)
+			number = decimal(*value)
 		}
 		line := append(slices.Clone(stem), metric, unit, "", missing)
 		for i, text := range line {
@@ -92,13 +92,15 @@ func (v *view) cellColumns(t *analysis.TrialView, metric string) []string {
 	if !ok {
 		return columns
 	}
-	columns[1], columns[2] = strconv.Itoa(x.N), strconv.FormatFloat(x.Median, 'f', -1, 64)
-	if columns[5] = x.Interval; hasInterval(x) {
-		columns[3] = strconv.FormatFloat(x.Low, 'f', -1, 64)
-		columns[4] = strconv.FormatFloat(x.High, 'f', -1, 64)
+	columns[1], columns[2], columns[5] = strconv.Itoa(x.N), decimal(x.Median), x.Interval
+	if hasInterval(x) {
+		columns[3], columns[4] = decimal(x.Low), decimal(x.High)
 	}
 	return columns
 }
+
+// decimal prints all digits of a number, and no exponent.
+func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
 // eachNumber gives each metric of a trial with its value, or why there is none. A trial without any number
 // is given once, so that it is not lost.

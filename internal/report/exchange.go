@@ -109,7 +109,7 @@ func (v *view) ministatMetric() string {
 func exact(trials []*analysis.TrialView, metric string) (values []string) {
 	for _, t := range trials {
 		if x, ok := t.Metrics[metric]; ok {
-			values = append(values, strconv.FormatFloat(x, 'f', -1, 64))
+			values = append(values, decimal(x))
 		}
 	}
 	return values

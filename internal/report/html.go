@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,14 +134,11 @@ func mark(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
+var notInSlugs = regexp.MustCompile(`[^a-z0-9]`)
+
 // slug makes an identifier for anchors and file names.
 func slug(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(s))
+	return notInSlugs.ReplaceAllString(strings.ToLower(s), "-")
 }
 
 // swatch draws a sample of a class for a legend.

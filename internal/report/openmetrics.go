@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,14 +117,11 @@ func sampleText(name string, labels [][2]string, value float64) string {
 	return fmt.Sprintf("%s{%s} %s\n", name, strings.Join(pairs, ","), strconv.FormatFloat(value, 'g', -1, 64))
 }
 
+var notInLabels = regexp.MustCompile(`[^a-zA-Z0-9_]`)
+
 // labelName writes a name in the letters that OpenMetrics allows; "f_" keeps factors apart from our own.
 func labelName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, name)
+	name = notInLabels.ReplaceAllString(name, "_")
 	if slices.Contains([]string{"run", "cell", "stat", "measured_by", "grade", "interval", "metric",
 		"reasons"}, name) {
 		return "f_" + name

@@ -99,7 +99,8 @@ func (s *Section) addEffects(e model.Effects, id string, say func(name, level st
 // effectWords returns a function that prints all ratios of some effects in one form: in per cent, or as times
 // if one is twice or more.
 func effectWords(e model.Effects) func(ratio float64) string {
-	all := slices.Concat(e.Main, each(e.Interactions, func(x model.Interaction) model.Effect { return x.Effect }))
+	effect := func(x model.Interaction) model.Effect { return x.Effect }
+	all := slices.Concat(e.Main, each(e.Interactions, effect))
 	if slices.ContainsFunc(all, func(x model.Effect) bool { return max(x.Ratio.Value, x.Ratio.High) >= 2 }) {
 		return unit.Times
 	}

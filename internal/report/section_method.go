@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -156,9 +155,9 @@ func durationWords(d time.Duration) string {
 	case d >= 2*time.Minute:
 		return unit.Seconds(d)
 	case d >= time.Second:
-		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+		return decimal(d.Seconds()) + " s"
 	}
-	return strconv.FormatFloat(float64(d)/1e6, 'f', -1, 64) + " ms"
+	return decimal(float64(d)/1e6) + " ms"
 }
 
 // bracket returns a text in brackets, to stand beside another; "" without one.

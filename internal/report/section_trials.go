@@ -103,8 +103,8 @@ func trialNotes(v *view, known ...Table) []Item {
 	for i := range v.Trials {
 		t := &v.Trials[i]
 		if f := t.Failure; f != nil {
-			add(Item{Kind: "failed in " + f.Phase, Text: f.Error + around(" (hint: ", f.Hint, ")"), Tone: Bad},
-				t.ID)
+			text := f.Error + around(" (hint: ", f.Hint, ")")
+			add(Item{Kind: "failed in " + f.Phase, Text: text, Tone: Bad}, t.ID)
 		}
 		for _, c := range t.Caveats {
 			item := caveatItem(c)

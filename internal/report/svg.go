@@ -5,7 +5,6 @@ import (
 	"html"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/chokepoint-lab/chokepoint/internal/unit"
@@ -49,7 +48,7 @@ func attr(v float64) string { return rounded(v, 10) }
 
 // rounded prints v in steps of 1 ÷ per.
 func rounded(v, per float64) string {
-	s := strconv.FormatFloat(math.Round(v*per)/per, 'f', -1, 64)
+	s := decimal(math.Round(v*per) / per)
 	if s == "-0" {
 		return "0"
 	}
