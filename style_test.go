@@ -349,7 +349,7 @@ var tokenBudgets = map[string]int{
 	"progress":  7_500,
 	"record":    22_100,
 	"registry":  3_500,
-	"report":    70_500,
+	"report":    68_000,
 	"trial":     147_500,
 	"unit":      1_500,
 	"userfile":  2_300,

@@ -93,28 +93,6 @@ func Benchstat(d *analysis.Document) []byte {
 	return b.Bytes()
 }
 
-// ministatMetric returns the metric that ministat gets: the first one of these that a run has.
-func (v *view) ministatMetric() string {
-	for _, m := range []string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number} {
-		for _, c := range v.all {
-			if len(exact(v.counted(c), m)) > 0 {
-				return m
-			}
-		}
-	}
-	return ""
-}
-
-// exact prints a metric of some trials with all its digits.
-func exact(trials []*analysis.TrialView, metric string) (values []string) {
-	for _, t := range trials {
-		if x, ok := t.Metrics[metric]; ok {
-			values = append(values, decimal(x))
-		}
-	}
-	return values
-}
-
 // Ministat writes one column of a metric, in its base unit, for each cell, and a line for each of its trials,
 // as ministat(1) reads them by -C: goodput, or where there is none the rate of packets or of a cipher.
 // Ministat passes over lines that have no such column, so that cells with fewer trials than others come last.
@@ -122,53 +100,49 @@ func exact(trials []*analysis.TrialView, metric string) (values []string) {
 // that has none of these metrics is refused.
 func Ministat(d *analysis.Document) ([]byte, error) {
 	v := newView(d)
-	type column struct {
-		cell   *analysis.Cell
-		values []string
-	}
-	var columns []column
-	var without []string // labels of the cells that lack the metric
-	metric := v.ministatMetric()
-	for _, c := range v.all {
-		values := exact(v.counted(c), metric)
-		if len(values) > 0 {
-			columns = append(columns, column{c, values})
-		} else {
-			without = append(without, printable(c.Label))
-		}
-	}
-	if len(columns) == 0 {
+	known := filter([]string{goodput, packetRate, metrics.CipherRate, metrics.CipherOps, metrics.Number},
+		func(m string) bool { return with(v.all, m) })
+	if len(known) == 0 {
 		return nil, check.WithHint(fmt.Errorf("write run %s for ministat: it has no goodput, packet rate or "+
 			"speed of a cipher", d.Run.ID), "csv holds what there is")
 	}
-	slices.SortStableFunc(columns, func(a, b column) int { return len(b.values) - len(a.values) })
-	var b bytes.Buffer
-	name := metrics.Label(metric)
-	if unit := v.unitOf(metric); unit != "" {
-		name += " in " + unit
+	metric, cells := known[0], v.with(known[0])
+	values := map[*analysis.Cell][]string{}
+	for _, c := range cells {
+		for _, t := range v.counted(c) {
+			if x, ok := t.Metrics[metric]; ok {
+				values[c] = append(values[c], decimal(x))
+			}
+		}
 	}
-	fmt.Fprintf(&b, "# run %s, %s; ministat -C N FILE reads column N\n", d.Run.ID, name)
+	slices.SortStableFunc(cells, func(a, b *analysis.Cell) int { return len(values[b]) - len(values[a]) })
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# run %s, %s; ministat -C N FILE reads column N\n", d.Run.ID,
+		joined(" in ", metrics.Label(metric), v.unitOf(metric)))
 	for _, w := range ForeignWords(d) {
 		fmt.Fprintf(&b, "# %s\n", w)
 	}
-	for i, c := range columns {
-		fmt.Fprintf(&b, "# %d: %s: %s\n", i+1, printable(c.cell.Label), v.valueWords(c.cell, metric))
+	for i, c := range cells {
+		fmt.Fprintf(&b, "# %d: %s: %s\n", i+1, printable(c.Label), v.valueWords(c, metric))
 	}
-	if len(without) > 0 {
+	lack := each(v.cells(func(c *analysis.Cell) bool { return !has(c, metric) }), labelOf)
+	if len(lack) > 0 {
 		fmt.Fprintf(&b, "# no column, because without %s: %s\n", metrics.Label(metric),
-			strings.Join(without, "; "))
+			strings.Join(lack, "; "))
 	}
-	for i := range columns[0].values {
+	for i := range values[cells[0]] {
 		var line []string
-		for _, c := range columns {
-			if i < len(c.values) {
-				line = append(line, c.values[i])
+		for _, c := range cells {
+			if i < len(values[c]) {
+				line = append(line, values[c][i])
 			}
 		}
 		b.WriteString(strings.Join(line, " ") + "\n")
 	}
 	return b.Bytes(), nil
 }
+
+func labelOf(c *analysis.Cell) string { return printable(c.Label) }
 
 // reasonWords lists the kinds of a cell's reasons.
 func reasonWords(c *analysis.Cell) string {
