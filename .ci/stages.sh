@@ -6,12 +6,16 @@ PROGRAM="${WORK:-}/bin/chokepoint"
 GATE="${WORK:-}/bin/gate"
 MODULES=(. bench)
 
+# both COMMAND… runs a command in the folder of each Go module, also if it fails in the first.
+both() {
+	local module status=0
+	for module in "${MODULES[@]}"; do (cd "$module" && "$@") || status=$?; done
+	return "$status"
+}
+
 modules() {
-	local module
-	for module in "${MODULES[@]}"; do
-		go -C "$module" mod download
-		go -C "$module" mod verify
-	done
+	both go mod download
+	both go mod verify
 	chmod -R a+rX "$GOMODCACHE"
 	snapshot "$WORK/machine"
 }
@@ -23,23 +27,19 @@ format() {
 }
 
 vet() {
-	local module f
-	for module in "${MODULES[@]}"; do go -C "$module" vet ./...; done
+	local f
+	both go vet ./...
 	for f in .ci/run .ci/nightly .ci/*.sh; do bash -n "$f"; done
 }
 
 # bench has the linter, so that the program does not require it.
 lint() {
-	local module
 	mkdir -p "$WORK/bin"
 	go -C bench build -o "$WORK/bin/staticcheck" honnef.co/go/tools/cmd/staticcheck
-	for module in "${MODULES[@]}"; do (cd "$module" && "$WORK/bin/staticcheck" ./...); done
+	both "$WORK/bin/staticcheck" ./...
 }
 
-tidy() {
-	local module
-	for module in "${MODULES[@]}"; do go -C "$module" mod tidy -diff; done
-}
+tidy() { both go mod tidy -diff; }
 
 # Both read the whole source and wait for the other's idle core.
 lint_vulnerabilities() {
@@ -103,8 +103,7 @@ scan() {
 }
 
 generate() {
-	local module
-	for module in "${MODULES[@]}"; do go -C "$module" generate ./...; done
+	both go generate ./...
 	git diff --exit-code || fail "go generate changes the tree"
 	[[ -z $(git status --porcelain) ]] || fail "go generate adds files: $(git status --porcelain)"
 }
@@ -193,14 +192,10 @@ tests() {
 # Nightly only: the same with the tests that are asked for, which boot guests or take long; one package after the
 # other, so that nothing disturbs what is timed.
 tests_long() {
-	local module status=0
 	private_home "$WORK/guest" root
 	export CHOKEPOINT_LONG=1 CHOKEPOINT_VM_CACHE="$XDG_CACHE_HOME/chokepoint/vm"
 	as_root "$PROGRAM" vm build
-	for module in "${MODULES[@]}"; do
-		judge as_root go -C "$module" test -p 1 -timeout 0 ./... || status=1
-	done
-	return "$status"
+	judge both as_root go test -p 1 -timeout 0 ./...
 }
 
 # Nightly only: the README's test commands on a bare machine, played by a root of its own: Debian's smallest system
@@ -326,7 +321,7 @@ grown() {
 # a failure (golang.org/issue/75804, mended in 1.27): a target that fails without
 # a failing input is tried once more.
 fuzz() {
-	local module pkg dir name n=0 foreign=0 log="$WORK/fuzz.target"
+	local pkg dir name n=0 foreign=0 log="$WORK/fuzz.target"
 	while read -r pkg dir; do
 		grep -qs '^func Fuzz' "$dir"/*_test.go || continue
 		go -C "$dir" test -c -fuzz . -o "$WORK/fuzz.test"
@@ -341,7 +336,7 @@ fuzz() {
 			n=$((n + 1))
 			[[ $pkg != */internal/foreign ]] || foreign=$((foreign + $(sed -n 's/.*execs: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)))
 		done
-	done < <(for module in "${MODULES[@]}"; do go -C "$module" list -f '{{.ImportPath}} {{.Dir}}' ./...; done)
+	done < <(both go list -f '{{.ImportPath}} {{.Dir}}' ./...)
 	((n > 0)) || fail "no fuzz target found"
 	note "$n fuzz targets, ${FUZZ_TIME:-3m} each; $foreign executions of the readers of other programs' files"
 	[[ -n ${FUZZ_TIME:-} ]] || ((foreign >= 10000000)) || fail "10 million executions of these are wanted"
@@ -377,12 +372,7 @@ cross_build() {
 }
 
 # Nightly only: that each benchmark runs.
-benchmarks() {
-	local module
-	for module in "${MODULES[@]}"; do
-		as_root go -C "$module" test -run '^$' -bench . -benchtime 1x ./...
-	done
-}
+benchmarks() { both as_root go test -run '^$' -bench . -benchtime 1x ./...; }
 
 # Every command line of the documents: the blocks marked "sh", as they stand. Two documents run at a time, the
 # longest first; one alone whose windows are shorter than a second, which a busy machine spoils.
